@@ -18,7 +18,7 @@ from bonafed.runs.comparison import evaluate
 from bonafed.runs.evaluation import curve, fairness, losses_of, risk_of, risk_saved
 from bonafed.runs.files import digest, save_arrays, seal
 from bonafed.runs.folder import read_run
-from bonafed.runs.sections.ranks import curves, heaviest, owners
+from bonafed.runs.sections.constraints import curves, heaviest, owners
 from bonafed.runs.sections.section import Run
 from bonafed.runs.splits import prepare
 from bonafed.runs.verification import passed, verify_run

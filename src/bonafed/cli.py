@@ -15,6 +15,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from typer import Argument, Option
 
 from bonafed import signals
 from bonafed.report.output import deliver, guarded, note, printed
@@ -47,7 +48,7 @@ IMPOSSIBLE = 4  # status of a run that ended since a site gave an impossible ans
 NO_MODEL = 3  # status of a run that proves that no model meets its constraints
 INTERRUPTED = 130  # what typer makes of a Ctrl-C
 UNREAD = 141  # as of a process that the system ends at a closed pipe
-RunPath = Annotated[Path, typer.Argument(help="Folder of a run.")]
+RunPath = Annotated[Path, Argument(help="Folder of a run.")]
 
 
 def _version(asked: bool) -> None:
@@ -62,7 +63,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+        bool, Option("--version", callback=_version, is_eager=True, help="Say the version.")
     ] = False,
 ) -> None:
     """Robust models over data that stays with its owners, with a certificate for every result."""
@@ -110,40 +111,36 @@ def _fail(message: str, status: int) -> NoReturn:
 @app.command()
 def init(
     path: Annotated[
-        str | None,
-        typer.Argument(help="CSV or Parquet file, or a pattern with one file per client."),
+        str | None, Argument(help="CSV or Parquet file, or a pattern with one file per client.")
     ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="A data set by name, see `bonafed data`.")
-    ] = None,
-    client: Annotated[str | None, typer.Option(help="Column with the client of each row.")] = None,
+    dataset: Annotated[str | None, Option(help="A data set by name, see `bonafed data`.")] = None,
+    client: Annotated[str | None, Option(help="Column with the client of each row.")] = None,
     alone: Annotated[
-        bool, typer.Option("--one-client", help="All rows are those of one client.")
+        bool, Option("--one-client", help="All rows are those of one client.")
     ] = False,
-    target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
+    target: Annotated[str | None, Option(help="Column to predict.")] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option(help="Column to leave out; may be given several times.")
+        list[str] | None, Option(help="Column to leave out; may be given several times.")
     ] = None,
     dates: Annotated[
         list[str] | None,
-        typer.Option(help="COLUMN=ORDER of a column of dates: ymd, dmy or mdy; several times."),
+        Option(help="COLUMN=ORDER of a column of dates: ymd, dmy or mdy; several times."),
     ] = None,
     missing: Annotated[
         list[str] | None,
-        typer.Option(help="Text or number that means a missing cell, such as -999; several times."),
+        Option(help="Text or number that means a missing cell, such as -999; several times."),
     ] = None,
-    decimal: Annotated[str | None, typer.Option(help='Sign before decimals, "." or ",".')] = None,
-    encoding: Annotated[str | None, typer.Option(help="utf-8, latin-1, cp1252 or utf-16.")] = None,
+    decimal: Annotated[str | None, Option(help='Sign before decimals, "." or ",".')] = None,
+    encoding: Annotated[str | None, Option(help="utf-8, latin-1, cp1252 or utf-16.")] = None,
     classes: Annotated[
-        bool | None,
-        typer.Option("--classes/--numbers", help="What a target of few whole numbers is."),
+        bool | None, Option("--classes/--numbers", help="What a target of few whole numbers is.")
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="Within a budget of privacy.")] = False,
+    private: Annotated[bool, Option("--private", help="Within a budget of privacy.")] = False,
     agnostic: Annotated[
-        bool, typer.Option("--agnostic", help="For the worst client, on a simulated clock.")
+        bool, Option("--agnostic", help="For the worst client, on a simulated clock.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="File to write.")] = Path("bonafed.toml"),
-    force: Annotated[bool, typer.Option(help="Overwrite it.")] = False,
+    out: Annotated[Path, Option(help="File to write.")] = Path("bonafed.toml"),
+    force: Annotated[bool, Option(help="Overwrite it.")] = False,
 ) -> None:
     """Look at tables, propose how to read them, and write it as a commented configuration."""
     from bonafed.config.config import ConfigError, parse_config
@@ -171,7 +168,7 @@ def init(
 @app.command()
 def data(
     name: Annotated[
-        str | None, typer.Argument(help="A data set: loads it and says what it holds.")
+        str | None, Argument(help="A data set: loads it and says what it holds.")
     ] = None,
 ) -> None:
     """List the data sets that can be named, and where files are looked for."""
@@ -203,36 +200,31 @@ def data(
 
 @app.command()
 def run(
-    config: Annotated[
-        Path | None, typer.Argument(help="Configuration, see `bonafed init`.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder in which runs are kept.")] = Path("runs"),
+    config: Annotated[Path | None, Argument(help="Configuration, see `bonafed init`.")] = None,
+    out: Annotated[Path, Option(help="Folder in which runs are kept.")] = Path("runs"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Coarse: relative gap 1e-2, 30 rounds at most.")
+        bool, Option("--quick", help="Coarse: relative gap 1e-2, 30 rounds at most.")
     ] = False,
     resume: Annotated[
-        Path | None, typer.Option(help="Folder of an interrupted run to go on with.")
+        Path | None, Option(help="Folder of an interrupted run to go on with.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Instead of the seed of the configuration.")
+        int | None, Option(min=0, help="Instead of the seed of the configuration.")
     ] = None,
     dry: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what a private run would spend and tell.")
+        bool, Option("--dry-run", help="Only say what a private run would spend and tell.")
     ] = False,
     engine: Annotated[
         str | None,
-        typer.Option(help="Run over sites: flare-sim, flare-poc, flare, flower-sim or flower."),
+        Option(help="Run over sites: flare-sim, flare-poc, flare, flower-sim or flower."),
     ] = None,
     sites: Annotated[
         Path | None,
-        typer.Option(help="Folder with a folder for each site, where they are on this machine."),
+        Option(help="Folder with a folder for each site, where they are on this machine."),
     ] = None,
-    kit: Annotated[
-        Path | None, typer.Option(help="FLARE folder of the user who submits jobs.")
-    ] = None,
+    kit: Annotated[Path | None, Option(help="FLARE folder of the user who submits jobs.")] = None,
     verbose: Annotated[
-        bool,
-        typer.Option("--verbose", help="Print the whole report, and what each model ended with."),
+        bool, Option("--verbose", help="Print the whole report, and what each model ended with.")
     ] = False,
 ) -> None:
     """Train, compare with baselines, certify, and write a report."""
@@ -347,16 +339,13 @@ def _trained(work: Work, console: Console, verbose: bool) -> Run:
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="Folder of a run, or its model.safetensors.")],
+    model: Annotated[Path, Argument(help="Folder of a run, or its model.safetensors.")],
     table: Annotated[
-        Path,
-        typer.Argument(help="CSV or Parquet file with the columns that the model was trained on."),
+        Path, Argument(help="CSV or Parquet file with the columns that the model was trained on.")
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="CSV to write; default: standard output.")
-    ] = None,
+    out: Annotated[Path | None, Option(help="CSV to write; default: standard output.")] = None,
     unknown: Annotated[
-        str, typer.Option(help="Categories never trained on: error, or ignore (as zeros).")
+        str, Option(help="Categories never trained on: error, or ignore (as zeros).")
     ] = "error",
 ) -> None:
     """Predict every row of a table."""
@@ -373,12 +362,12 @@ def predict(
 @app.command()
 def report(
     run: RunPath,
-    format: Annotated[str, typer.Option("--format", help="html, md or json.")] = "html",
+    format: Annotated[str, Option("--format", help="html, md or json.")] = "html",
     out: Annotated[
-        Path | None, typer.Option(help="File to write; default: report.html, or standard output.")
+        Path | None, Option(help="File to write; default: report.html, or standard output.")
     ] = None,
     client: Annotated[
-        str | None, typer.Option(help="Only show this client's most exposed rows, to their owner.")
+        str | None, Option(help="Only show this client's most exposed rows, to their owner.")
     ] = None,
 ) -> None:
     """Write the report of a finished run again, as HTML, Markdown or JSON."""
@@ -413,17 +402,13 @@ def report(
 @app.command()
 def verify(
     run: RunPath,
-    data: Annotated[
-        str | None, typer.Option(help="Where its data are now: a path or pattern.")
-    ] = None,
-    without_data: Annotated[
-        bool, typer.Option("--without-data", help="Let absent data pass.")
-    ] = False,
+    data: Annotated[str | None, Option(help="Where its data are now: a path or pattern.")] = None,
+    without_data: Annotated[bool, Option("--without-data", help="Let absent data pass.")] = False,
     keys: Annotated[
-        Path | None, typer.Option(help="Of a run over sites: folder of the sites' public keys.")
+        Path | None, Option(help="Of a run over sites: folder of the sites' public keys.")
     ] = None,
     signed: Annotated[
-        Path | None, typer.Option(help="What the sites signed, where that is not beside the run.")
+        Path | None, Option(help="What the sites signed, where that is not beside the run.")
     ] = None,
 ) -> None:
     """Check a finished run: digests, certificate, tables, computed again from model and data, or
@@ -474,8 +459,8 @@ def _checks(run: Path, data: str | None, keys: Path | None, signed: Path | None)
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of two or more runs.")],
-    format: Annotated[str, typer.Option("--format", help="table or md.")] = "table",
+    runs: Annotated[list[Path], Argument(help="Folders of two or more runs.")],
+    format: Annotated[str, Option("--format", help="table or md.")] = "table",
 ) -> None:
     """Finished runs side by side."""
     from bonafed.config.config import ConfigError

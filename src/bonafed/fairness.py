@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -190,9 +191,8 @@ def equal_opportunity_difference(
     >>> bf.equal_opportunity_difference(truth, predicted, group, privileged="m")
     -0.5
     """
-    return _difference(
-        "equal opportunity difference", _tpr, y_true, y_pred, group, privileged, positive
-    )
+    pair = _pair(y_true, y_pred, group, privileged, positive)
+    return _difference("equal opportunity difference", attrgetter("tpr"), pair, positive)
 
 
 def average_odds_difference(
@@ -213,9 +213,8 @@ def average_odds_difference(
     >>> bf.average_odds_difference(truth, predicted, group, privileged="m")
     -0.5
     """
-    return _difference(
-        "average odds difference", _odds, y_true, y_pred, group, privileged, positive
-    )
+    pair = _pair(y_true, y_pred, group, privileged, positive)
+    return _difference("average odds difference", _odds, pair, positive)
 
 
 def false_negative_rate_difference(
@@ -235,9 +234,8 @@ def false_negative_rate_difference(
     >>> bf.false_negative_rate_difference(truth, predicted, group, privileged="m")
     0.5
     """
-    return _difference(
-        "false negative rate difference", _fnr, y_true, y_pred, group, privileged, positive
-    )
+    pair = _pair(y_true, y_pred, group, privileged, positive)
+    return _difference("false negative rate difference", attrgetter("fnr"), pair, positive)
 
 
 def theil_index(y_true: ArrayLike, y_pred: ArrayLike, positive: Label = 1) -> float:
@@ -268,14 +266,6 @@ def theil_index(y_true: ArrayLike, y_pred: ArrayLike, positive: Label = 1) -> fl
 
 
 # -------------------------------------------------------------------- rates
-
-
-def _tpr(rates: GroupRates) -> float:
-    return rates.tpr
-
-
-def _fnr(rates: GroupRates) -> float:
-    return rates.fnr
 
 
 def _odds(rates: GroupRates) -> float:
@@ -314,14 +304,11 @@ def _theil(truth: NDArray[np.bool_], chosen: NDArray[np.bool_]) -> float:
 def _difference(
     name: str,
     rate: Callable[[GroupRates], float],
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    group: ArrayLike,
-    privileged: Label,
+    pair: tuple[GroupRates, GroupRates],
     positive: Label,
 ) -> float:
     """rate(U) - rate(P), both of which must exist."""
-    u, p = _pair(y_true, y_pred, group, privileged, positive)
+    u, p = pair
     for which, rates in (("unprivileged", u), ("privileged", p)):
         if math.isnan(rate(rates)):
             lacks = "no row" if rates.positives == 0 else "only rows"
@@ -371,9 +358,8 @@ def _positive(
             f"y_true and y_pred have {len(labels)} different labels ({shown}) and two are needed."
             " For one class against the rest pass y_true == label and y_pred == label."
         )
-    return np.array([v == positive for v in truth.tolist()]), np.array(
-        [v == positive for v in chosen.tolist()]
-    )
+    said, is_so = ([v == positive for v in each.tolist()] for each in (chosen, truth))
+    return np.array(is_so), np.array(said)
 
 
 def _column(values: ArrayLike, what: str, n: int | None) -> NDArray[Any]:

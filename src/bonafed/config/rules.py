@@ -66,17 +66,15 @@ def _conflicts(config: Tables) -> Iterator[Refusal]:
             *("problem", "pooled"),
         )
     if config.problem_.pooled and config.weighs_clients:
-        yield Refusal(
+        yield Refusal.at(
             "[clients] weighs several clients, and problem.pooled = true makes them one: leave out"
-            " [clients], or set problem.pooled = false",
-            "clients",
+            " [clients], or set problem.pooled = false"
         )
     if config.algorithm.is_private and config.privacy is None:
-        yield Refusal(
+        yield Refusal.at(
             f"algorithm.name = {config.algorithm.name!r} spends a privacy budget, which [privacy]"
             " states by epsilon and delta, and there is none: add it, or set"
-            " algorithm.name = 'auto'",
-            *("algorithm", "name"),
+            " algorithm.name = 'auto'"
         )
     if config.risk.together:
         yield from _of_ranks(config)
@@ -191,10 +189,9 @@ def _one_place(config: Tables) -> Iterator[Refusal]:
             )
     for key in ("stragglers", "outages", "crashes"):
         if {*(config.engine.get(key) or ())} - {"pooled"}:
-            yield Refusal(
+            yield Refusal.at(
                 f"engine.{key} names clients, and problem.pooled = true makes them one: leave it"
-                " out, or name 'pooled' only",
-                *("engine", key),
+                " out, or name 'pooled' only"
             )
     weigh = [name for name in config.report.compare_with if name in ("afl", "drfa", "wafl")]
     if weigh:
@@ -207,10 +204,9 @@ def _one_place(config: Tables) -> Iterator[Refusal]:
 def _one_ranking(config: Tables) -> Iterator[Refusal]:
     """What says nothing beside the rows of all clients ranked together."""
     if config.risk.together and "wafl" in config.report.compare_with:
-        yield Refusal(
+        yield Refusal.at(
             "report.compare_with has 'wafl', which ranks the rows of all clients in one place, as"
-            " risk.on = 'together' does where they are, so that both are one model: leave it out",
-            *("report", "compare_with"),
+            " risk.on = 'together' does where they are, so that both are one model: leave it out"
         )
 
 
@@ -237,10 +233,9 @@ def _tables_of_constraints(config: Tables) -> Iterator[Refusal]:
 
 def _positive(config: Tables) -> Iterator[Refusal]:
     if config.data.positive is not None and config.loss().targets != "sign":
-        yield Refusal(
+        yield Refusal.at(
             f"data.positive names one of two classes, and problem.loss = {config.problem_.loss!r}"
-            " has none: leave it out",
-            *("data", "positive"),
+            " has none: leave it out"
         )
 
 
@@ -249,22 +244,19 @@ def _sites(config: Tables) -> Iterator[Refusal]:
     if config.data.sites is None:
         return
     if config.sweep is not None:
-        yield Refusal(
+        yield Refusal.at(
             "[sweep] needs all rows in one place, and data.sites keep theirs: leave it out, and"
-            " carry out a run for each value",
-            "sweep",
+            " carry out a run for each value"
         )
     if config.robust.radius == "auto":
-        yield Refusal(
-            "robust.radius = 'auto' is read off the rows, which data.sites keep: give a number",
-            *("robust", "radius"),
+        yield Refusal.at(
+            "robust.radius = 'auto' is read off the rows, which data.sites keep: give a number"
         )
     if config.risk.together:
-        yield Refusal(
+        yield Refusal.at(
             "risk.on = 'together' ranks the rows where they are, but the report of a run reads the"
             " loss of every row, and data.sites keep theirs: leave [risk] out, or solve"
-            " Problem(over_rows=...) over the sites in Python",
-            *("risk", "on"),
+            " Problem(over_rows=...) over the sites in Python"
         )
     elif config.problem_.pooled or config.risk.by_rank:
         key = ("problem", "pooled") if config.problem_.pooled else ("risk", "name")
@@ -274,16 +266,14 @@ def _sites(config: Tables) -> Iterator[Refusal]:
             *key,
         )
     if config.engine.clocked:
-        yield Refusal(
+        yield Refusal.at(
             "engine.kind = 'virtual_clock' simulates time, and data.sites take their own: leave"
-            " [engine] out",
-            *("engine", "kind"),
+            " [engine] out"
         )
     if "wafl" in config.report.compare_with:
-        yield Refusal(
+        yield Refusal.at(
             "report.compare_with has 'wafl', which pools the rows that data.sites keep: leave it"
-            " out",
-            *("report", "compare_with"),
+            " out"
         )
     if config.loss().targets in ("sign", "class") and config.data.classes is None:
         yield Refusal(
@@ -303,9 +293,8 @@ def _sums(config: Tables) -> Iterator[Refusal]:
     if not config.weighs_clients:
         one["afl"] = "is of the worst client only"
     for name in (name for name in one if name in compared):
-        yield Refusal(
-            f"report.compare_with has {name!r}, which {one[name]}, and {secure}: leave it out",
-            *("report", "compare_with"),
+        yield Refusal.at(
+            f"report.compare_with has {name!r}, which {one[name]}, and {secure}: leave it out"
         )
     if config.problem_.pooled:
         text = f"problem.pooled = true makes the clients one, and {secure}: leave one of them out"
@@ -328,10 +317,9 @@ def private_rules(config: Tables) -> Iterator[Refusal]:
 
 def _without(config: Tables) -> Iterator[Refusal]:
     if config.evaluation.public:
-        yield Refusal(
+        yield Refusal.at(
             "evaluation.public says what of a private run may travel, and there is no [privacy]:"
-            " leave it out",
-            *("evaluation", "public"),
+            " leave it out"
         )
 
 
@@ -339,18 +327,16 @@ def _rows(config: Tables, privacy: PrivacySection) -> Iterator[Refusal]:
     """What is read off the rows."""
     data = config.data
     if data.scale != "none":
-        yield Refusal(
+        yield Refusal.at(
             f"data.scale = {data.scale!r} is read off the rows, and would tell about them without"
             " being charged: set data.scale = 'none', and declare what is known of each column"
-            " under [data.columns], such as age = { min = 0, max = 100 }",
-            *("data", "scale"),
+            " under [data.columns], such as age = { min = 0, max = 100 }"
         )
     if data.categorical or data.indicators:
         key = "categorical" if data.categorical else "indicators"
-        yield Refusal(
+        yield Refusal.at(
             f"data.{key} has categories or missing values of the rows: declare them under"
-            " [data.columns], such as ward = { categories = ['a', 'b'] }",
-            *("data", key),
+            " [data.columns], such as ward = { categories = ['a', 'b'] }"
         )
     if data.path is not None and not (data.columns or data.features or privacy.rehearsal):
         yield Refusal(
@@ -360,10 +346,9 @@ def _rows(config: Tables, privacy: PrivacySection) -> Iterator[Refusal]:
             *("data", "path"),
         )
     if data.min_count is not None:
-        yield Refusal(
+        yield Refusal.at(
             "data.min_count pools categories by how often the rows have them: declare the"
-            " categories under [data.columns]",
-            *("data", "min_count"),
+            " categories under [data.columns]"
         )
     if data.path is not None and data.classes is None and config.loss_of_classes:
         yield Refusal(
@@ -373,57 +358,48 @@ def _rows(config: Tables, privacy: PrivacySection) -> Iterator[Refusal]:
         )
     if data.server is not None or data.groups:
         key = "server" if data.server is not None else "groups"
-        yield Refusal(
-            f"data.{key} is for constraints, which [privacy] excludes: leave it out", "data", key
-        )
+        yield Refusal.at(f"data.{key} is for constraints, which [privacy] excludes: leave it out")
     if data.partition is not None and not privacy.rehearsal:
-        yield Refusal(
+        yield Refusal.at(
             "data.partition deals out rows after a look at all of them, so that one record moves"
-            " others: it is for public data; say so by privacy.rehearsal = true",
-            *("data", "partition"),
+            " others: it is for public data; say so by privacy.rehearsal = true"
         )
 
 
 def _beside(config: Tables, privacy: PrivacySection) -> Iterator[Refusal]:
     """Tables and keys that a private run has no use for, or that would break its guarantee."""
     if config.robust.radius == "auto":
-        yield Refusal(
+        yield Refusal.at(
             "robust.radius = 'auto' is read off the rows, and would tell about them without being"
-            " charged: give a number",
-            *("robust", "radius"),
+            " charged: give a number"
         )
     if config.sweep is not None and config.sweep.parameter != EPSILON:
-        yield Refusal(
+        yield Refusal.at(
             f"sweep.parameter = {config.sweep.parameter!r}, and with [privacy] every further model"
             f" is charged, so that only other budgets are tried: set it to {EPSILON!r}, or leave"
-            " [sweep] out",
-            *("sweep", "parameter"),
+            " [sweep] out"
         )
     if other := [name for name in config.report.compare_with if name != "erm"]:
-        yield Refusal(
+        yield Refusal.at(
             f"report.compare_with has {other[0]!r}; beside a private model there is 'erm' only,"
-            " the same problem without privacy, whose numbers stay with the owner",
-            *("report", "compare_with"),
+            " the same problem without privacy, whose numbers stay with the owner"
         )
     if config.algorithm.options.get("noise") == "simulation" and not privacy.rehearsal:
-        yield Refusal(
+        yield Refusal.at(
             "algorithm.options.noise = 'simulation' is made from the seed, which travels with the"
             " run, so that anybody could subtract it: use 'secure', or privacy.rehearsal = true"
-            " where the rows are public",
-            *("algorithm", "options", "noise"),
+            " where the rows are public"
         )
     if config.sweep is not None and config.sweep.held:
-        yield Refusal(
+        yield Refusal.at(
             "sweep.test holds training rows out, and with [privacy] their numbers are declared:"
-            " leave it out, so that the rows held out by data.test judge",
-            *("sweep", "test"),
+            " leave it out, so that the rows held out by data.test judge"
         )
     if config.budgets and not privacy.rehearsal and max(config.budgets) >= privacy.epsilon:
-        yield Refusal(
+        yield Refusal.at(
             f"sweep.values has {max(config.budgets):g}: every run is charged, and all together with"
             f" this one must stay within epsilon = {privacy.epsilon:g}. Use smaller ones, or"
-            " privacy.rehearsal = true where the rows are public",
-            *("sweep", "values"),
+            " privacy.rehearsal = true where the rows are public"
         )
 
 
@@ -433,36 +409,31 @@ def _at_sites(config: Tables, sites: list[str], privacy: PrivacySection) -> Iter
     """
     named = {*privacy.sizes} if isinstance(privacy.sizes, Mapping) else {*sites}
     if privacy.sizes is None or named != {*sites}:
-        yield Refusal(
+        yield Refusal.at(
             "privacy.sizes is needed beside data.sites, since a site that is asked for a private"
             " run does not tell how many rows it has: declare the rows to train on, one number for"
-            f" all sites or one for each of {', '.join(sites)}",
-            *("privacy", "sizes"),
+            f" all sites or one for each of {', '.join(sites)}"
         )
     if privacy.book is not None:
-        yield Refusal(
+        yield Refusal.at(
             "privacy.book is the ledger of one owner, and each of data.sites charges a ledger of"
-            " its own: leave it out",
-            *("privacy", "book"),
+            " its own: leave it out"
         )
     if privacy.rehearsal:
-        yield Refusal(
+        yield Refusal.at(
             "privacy.rehearsal is for public rows in one place, and data.sites draw noise that"
-            " nobody else can make: leave it out",
-            *("privacy", "rehearsal"),
+            " nobody else can make: leave it out"
         )
     if config.report.compare_with:
-        yield Refusal(
+        yield Refusal.at(
             f"report.compare_with has {config.report.compare_with[0]!r}, which would be trained"
-            " without noise by a server that is told no exact number: leave it out",
-            *("report", "compare_with"),
+            " without noise by a server that is told no exact number: leave it out"
         )
     if config.data.test or config.evaluation.public:
-        yield Refusal(
+        yield Refusal.at(
             "data.test holds rows out to judge the model on, and sites tell no exact number about"
             " them in a private run: set data.test = 0 and leave [evaluation] out; every owner can"
-            " judge the model at home by `bonafed predict`",
-            *("data", "test"),
+            " judge the model at home by `bonafed predict`"
         )
 
 

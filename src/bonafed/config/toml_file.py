@@ -103,6 +103,12 @@ class Refusal(str):
         refusal.place = place
         return refusal
 
+    @classmethod
+    def at(cls, text: str) -> Refusal:
+        """A refusal about the key that the text begins with."""
+        named = re.match(r"\[?([\w.]+)", text)
+        return cls(text, *(named[1].split(".") if named else ()))
+
 
 def lines_in_words(
     errors: Sequence[ErrorDetails], raw: object, text: str, root: type[BaseModel]

@@ -134,7 +134,7 @@ def show_exposed(run: Run, client: str) -> None:
     their owner.
     """
     from bonafed.runs.evaluation import losses_of
-    from bonafed.runs.sections.ranks import heaviest as heaviest_rows
+    from bonafed.runs.sections.constraints import heaviest as heaviest_rows
     from bonafed.runs.splits import prepare
     from bonafed.solution.client_table import exposed_rows
 

@@ -110,7 +110,10 @@ def paired(
     pair = effects(problem.loss, mine, theirs, tests)
     if by_rank(problem.over_losses):
         less, width = risk_saved(problem.over_losses, mine.loss, theirs.loss, trained)
-        width = None if width is None else width * _normal(tests) / _normal(1)
+        if (
+            width is not None
+        ):  # of as many standard errors as the tests need, instead of those of one
+            width = width * -float(ndtri(ERROR / (2 * tests))) / -float(ndtri(ERROR / 2))
         risk = risk_of(problem.over_losses, theirs.loss, trained)
         floor = _floor(risk, _without(problem.loss, theirs))
         pair |= {"risk_less": less, "risk_margin": width, "risk_floor": floor}
@@ -158,7 +161,8 @@ def compared_merits(loss: Loss, mine: Judged, theirs: Judged) -> Array:
     """
     saved, merit = theirs.loss - mine.loss, mine.merit - theirs.merit
     if loss.targets == "real":  # nearly every row is closer to one of the models
-        near = FLOOR_OF_LOSS * max(-float(theirs.merit.mean()), ROUNDING * _spread(theirs.y))
+        spread = float(np.abs(theirs.y - np.median(theirs.y)).mean())
+        near = FLOOR_OF_LOSS * max(-float(theirs.merit.mean()), ROUNDING * spread)
         merit[np.abs(merit) <= near] = 0.0
     else:
         merit[np.abs(saved) <= ROUNDING * _without(loss, theirs)] = 0.0
@@ -213,11 +217,6 @@ def evaluate(
     return {"measures": measures, "pairs": pairs, "verdict": verdict(measures, pairs)}
 
 
-def _normal(tests: int) -> float:
-    """Half the width of an interval in standard errors."""
-    return -float(ndtri(ERROR / (2 * tests)))
-
-
 def _floor(value: float, without: float) -> float:
     """What a difference from a loss has to exceed; the second term is far above a solver's
     tolerance.
@@ -231,10 +230,6 @@ def _without(loss: Loss, rows: Judged) -> float:
     if has_log_link(loss):
         middle = math.log(max(float(rows.y.mean()), 1e-12))
     return float(loss.value(np.full_like(rows.prediction, middle), rows.y).mean())
-
-
-def _spread(y: Array) -> float:
-    return float(np.abs(y - np.median(y)).mean())
 
 
 # -------------------------------------------------------------------------------------- in words
@@ -447,16 +442,12 @@ def _rows(pair: Row, main: Row, other: Row) -> str:
 def _mean_loss(pair: Row, main: Row, other: Row) -> str:
     return (
         f"Mean loss {main['loss']:.3f} against {other['loss']:.3f}, {LOSS[_beyond(pair, 'less')]} "
-        f"({_signed(-pair['less'])} ± {_half(pair['margin'])} at {_confidence(pair)})"
+        f"({_signed(-pair['less'])} ± {float(pair['margin']):.3f} at {_confidence(pair)})"
     )
 
 
 def _signed(value: float) -> str:
     return f"{round(value, 3) + 0.0:+.3f}"  # no minus before zeros
-
-
-def _half(margin: float | str) -> str:
-    return f"{float(margin):.3f}"
 
 
 def _confidence(pair: Row) -> str:
@@ -496,7 +487,7 @@ def _sentence_of_rank(pair: Row, main: Row, other: Row) -> str:
     sign, width = "too few rows carry it for an interval", ""
     if margin is not None:
         sign = LOSS[_beyond(pair, "risk_less")]
-        width = f" ± {_half(margin)} at {_confidence(pair)}, rows drawn again"
+        width = f" ± {float(margin):.3f} at {_confidence(pair)}, rows drawn again"
     return (
         f"{_name(pair)} of the losses {main['risk']:.3f} against {other['risk']:.3f}, {sign}"
         f" ({_signed(-pair['risk_less'])}{width}). {_cost(pair, main, other)}"

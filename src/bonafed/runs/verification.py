@@ -29,7 +29,7 @@ from bonafed.config.config import ConfigError
 from bonafed.data.declared_schema import declared_schema
 from bonafed.data.federation import Federation
 from bonafed.data.validation import ordered
-from bonafed.problem.calibration import Sigmoid, calibrated
+from bonafed.problem.calibration import calibrated
 from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.multipliers import Multipliers, no_multipliers, signed
@@ -125,11 +125,20 @@ def _checks(run: Run, parts: Parts | None, render: Render | None) -> Iterator[Ch
         yield Check("data", None, text, keys=_without_data(run))
         return
     if judged:
-        yield _check_public_evaluation(run, parts)
-    if run.owner is not None:
-        yield _check_parts(run, run.owner)
+        again = evaluate(run.config.problem(), {"private": run.w}, parts.tests, parts.ranked)
+        again = plain(public_evaluation(run.config, again))
+        yield compared("evaluation", run.result["evaluation"], again)
+    if run.owner is not None:  # the public part has of the owner's what may travel, as it is there
+        whole = {**run.result, **run.owner.result, "privacy": run.result["privacy"]}
+        stated = {key: value for key, value in run.result.items() if key not in ("files", "seal")}
+        again = [public_result(run.config, whole), plain(public_history(run.owner.history))]
+        yield compared(f"{OWNER}public part", [stated, run.history], again)
     if run.exact is not None:
-        yield from (_of_part(run, check) for check in _check_with_data(run.exact, parts))
+        for check in _check_with_data(run.exact, parts):
+            if run.private:  # of the exact part, which is called after its folder
+                keys = (key if key.startswith(SHARED) else f"{OWNER}{key}" for key in check.keys)
+                check = replace(check, name=f"{OWNER}{check.name}", keys=tuple(keys))
+            yield check
 
 
 def _without_data(run: Run) -> tuple[str, ...]:
@@ -143,9 +152,18 @@ def _without_data(run: Run) -> tuple[str, ...]:
 
 def _check_alone(run: Run) -> Iterator[Check]:
     """What can be checked without the data."""
-    yield from check_files(run.path, run.result, _files(run), "result.json")
+    needed = {"config.toml", "model.safetensors", "history.jsonl"}
+    needed |= {"duals.safetensors"} if run.config.privacy is None else set()
+    needed |= {EVENTS} if run.config.logged else set()
+    needed = needed.union(*(s.files for s in SECTIONS if s.name in run.points))
+    yield from check_files(run.path, run.result, needed, "result.json")
     yield from check_names(run)
-    yield _check_finite(run)
+    arrays = {"w": run.w, **run.duals, **run.baselines}
+    for name, points in run.points.items():
+        arrays |= {f"{name}: {key}": array for key, array in points.arrays.items()}
+    odd = [name for name, array in arrays.items() if not np.isfinite(array).all()]
+    text = f"not finite: {', '.join(odd)}" if odd else "model and duals are finite"
+    yield Check("finite", not odd, text)
     if run.config.privacy is not None:
         yield check_public(run)
     if run.config.privacy is not None or run.config.data.sites is not None:
@@ -159,50 +177,16 @@ def _check_alone(run: Run) -> Iterator[Check]:
         yield from check_files(run.owner.path, run.owner.result, needed, f"{OWNER}result.json")
 
 
-def _files(run: Run) -> set[str]:
-    """The files that a folder must have."""
-    needed = {"config.toml", "model.safetensors", "history.jsonl"}
-    needed |= {"duals.safetensors"} if run.config.privacy is None else set()
-    needed |= {EVENTS} if run.config.logged else set()
-    return needed.union(*(s.files for s in SECTIONS if s.name in run.points))
-
-
-def _check_finite(run: Run) -> Check:
-    arrays = {"w": run.w, **run.duals, **run.baselines}
-    for name, points in run.points.items():
-        arrays |= {f"{name}: {key}": array for key, array in points.arrays.items()}
-    odd = [name for name, array in arrays.items() if not np.isfinite(array).all()]
-    text = f"not finite: {', '.join(odd)}" if odd else "model and duals are finite"
-    return Check("finite", not odd, text)
-
-
-def _check_parts(run: Run, owner: Run) -> Check:
-    """The public part has of the owner's what may travel, and as it is there."""
-    whole = {**run.result, **owner.result, "privacy": run.result["privacy"]}
-    again = public_result(run.config, whole)
-    stated = {key: value for key, value in run.result.items() if key not in ("files", "seal")}
-    pair = [stated, run.history], [again, plain(public_history(owner.history))]
-    return compared(f"{OWNER}public part", *pair)
-
-
-def _check_public_evaluation(run: Run, parts: Parts) -> Check:
-    """The numbers of the private model on rows that are declared public."""
-    again = evaluate(run.config.problem(), {"private": run.w}, parts.tests, parts.ranked)
-    again = plain(public_evaluation(run.config, again))
-    return compared("evaluation", run.result["evaluation"], again)
-
-
-def _of_part(run: Run, check: Check) -> Check:
-    """A check of the exact part of a run under the name of that part."""
-    if not run.private:
-        return check
-    keys = (key if key.startswith(SHARED) else f"{OWNER}{key}" for key in check.keys)
-    return replace(check, name=f"{OWNER}{check.name}", keys=tuple(keys))
-
-
 def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
     """The rows are those of the run, and whatever follows from rows, model and duals."""
-    yield from _check_data(run, parts)
+    stated, again = run.result.get("data", {}), data_digests(parts)
+    for name in sorted(stated.keys() | again.keys()):
+        old, new = stated.get(name, {}), again.get(name, {})
+        odd = [c for c in dict.fromkeys((*old, *new)) if old.get(c) != new.get(c)]
+        text = f"{len(new)} clients"
+        if odd:
+            text = f"the rows of {', '.join(odd[:5])} differ from those of the run"
+        yield Check(f"data: {name}", not odd, text)
     yield from check_model(run, parts)
     inputs = _inputs(run, parts)
     yield from _check_certificate(run, inputs)
@@ -213,7 +197,7 @@ def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
     if run.config.privacy is None:
         yield from check_outcome(run, inputs.problem, parts.train)
     yield from check_rounds(run)
-    yield from unchecked_settings()
+    yield from UNCHECKED_SETTINGS
 
 
 def check_rounds(run: Run) -> Iterator[Check]:
@@ -224,37 +208,30 @@ def check_rounds(run: Run) -> Iterator[Check]:
     rows, expected = [row["round"] for row in run.history], list(range(keep, rounds + 1, keep))
     whole = rows in (expected, [*expected, rounds])
     yield Check("rounds", whole, f"{rounds} rounds, {len(rows)} in history.jsonl")
-    yield unchecked_rounds()
-
-
-def unchecked_rounds() -> Check:
-    """What happened on the way to the model."""
     text = "what happened in the rounds, and what was sent: only training shows it again"
-    bytes_sent = (f"clients.bytes_{way}" for way in ("up", "down"))
-    places = (f"result.json: {key}" for key in ("rounds", "messages", *bytes_sent))
-    return not_checked("history", text, "history.jsonl", *places)
+    keys = "rounds", "messages", "clients.bytes_up", "clients.bytes_down"
+    yield not_checked("history", text, "history.jsonl", *(f"result.json: {key}" for key in keys))
 
 
-def unchecked_settings() -> Iterator[Check]:
-    """What no kind of run can show."""
-    yield not_checked("seconds", "nothing shows how long training took", "result.json: seconds")
-    text = (
+# what no kind of run can show
+UNCHECKED_SETTINGS = (
+    not_checked("seconds", "nothing shows how long training took", "result.json: seconds"),
+    not_checked(
+        "config.toml",
         "options of the method and of the engine, beyond what numbers and messages imply, and"
-        " whether rows outside the support were to be clipped, where there are none"
-    )
-    places = (f"config.toml: {key}" for key in ("algorithm", "engine", "seed", "robust.clip"))
-    yield not_checked("config.toml", text, *places)
-
-
-def _check_data(run: Run, parts: Parts) -> Iterator[Check]:
-    stated, again = run.result.get("data", {}), data_digests(parts)
-    for name in sorted(stated.keys() | again.keys()):
-        old, new = stated.get(name, {}), again.get(name, {})
-        odd = [c for c in dict.fromkeys((*old, *new)) if old.get(c) != new.get(c)]
-        text = f"{len(new)} clients"
-        if odd:
-            text = f"the rows of {', '.join(odd[:5])} differ from those of the run"
-        yield Check(f"data: {name}", not odd, text)
+        " whether rows outside the support were to be clipped, where there are none",
+        *(f"config.toml: {key}" for key in ("algorithm", "engine", "seed", "robust.clip")),
+    ),
+)
+UNCHECKED_PROOF = not_checked(
+    "duals",
+    "which arrays prove the bound: it follows from these, and may from others",
+    *(f"duals.safetensors: {name}" for name in ("points", "multipliers", "split")),
+)
+UNCHECKED_CONSENSUS = not_checked(
+    *("certificate", "consensus: the clients' copies stay with them"),
+    "result.json: certificate.consensus",
+)
 
 
 def _inputs(run: Run, parts: Parts) -> Inputs:
@@ -281,29 +258,16 @@ def _check_certificate(run: Run, inputs: Inputs) -> Iterator[Check]:
     again["consensus"] = stated["consensus"]  # of the clients' copies, which stay with them
     yield inputs.compared("certificate", stated, again)
     if stated["consensus"] is not None:
-        yield unchecked_consensus()
+        yield UNCHECKED_CONSENSUS
     yield _check_guarantee(stated, again)
     if "weights" in run.duals and not tried_infeasible(run):
         weights = _weights(inputs.problem, inputs.parts.train, inputs.certificate)
         yield inputs.compared("duals", plain(run.duals["weights"]), weights)
-        yield unchecked_proof()
+        yield UNCHECKED_PROOF
     if "points" in run.duals and (mu := inputs.multipliers) is not None:
         sums = {name: getattr(mu, name) for name in ("server", "shared", "local")}
         were = {name: run.duals[name] for name in sums}
         yield inputs.compared("multipliers", plain(were), plain(sums))
-
-
-def unchecked_proof() -> Check:
-    """Which arrays prove a bound."""
-    text = "which arrays prove the bound: it follows from these, and may from others"
-    places = (f"duals.safetensors: {name}" for name in ("points", "multipliers", "split"))
-    return not_checked("duals", text, *places)
-
-
-def unchecked_consensus() -> Check:
-    """How far the clients' own copies are from the model."""
-    text = "consensus: the clients' copies stay with them"
-    return not_checked("certificate", text, "result.json: certificate.consensus")
 
 
 def _check_clients(run: Run, inputs: Inputs) -> Iterator[Check]:
@@ -320,11 +284,24 @@ def _check_clients(run: Run, inputs: Inputs) -> Iterator[Check]:
 
 def _check_models(run: Run, inputs: Inputs) -> Iterator[Check]:
     result, problem, parts = run.result, inputs.problem, inputs.parts
-    again = {name: _baseline(run, name, problem, parts) for name in run.config.report.compare_with}
+    # what is stated of a baseline, from its model and what proves its bound
+    others = {
+        name: BASELINES[name](problem, parts.train) for name in run.config.report.compare_with
+    }
+    again: Record = {}
+    for name, (baseline, fed) in others.items():
+        proof = run.proofs.get(name)
+        duals = Duals(**proof) if proof else None
+        certificate = _certified(baseline, fed, run.baselines[name], duals)
+        clock = fed.clients == parts.train.clients
+        again[name] = baseline_again(run, name, baseline, fed, certificate, clock)
     yield inputs.compared("baselines", stated_baselines(run), again)
     if again:
         yield unchecked_baselines(again)
-    again = evaluate(problem, inputs.models, parts.tests, parts.ranked, _sigmoids(run, inputs))
+    # what makes probabilities of the scores of every model
+    sigmoids = {label(problem): calibrated(problem, parts.train, run.w)}
+    sigmoids |= {called(k): calibrated(*one, run.baselines[k]) for k, one in others.items()}
+    again = evaluate(problem, inputs.models, parts.tests, parts.ranked, sigmoids)
     yield inputs.compared("evaluation", result["evaluation"], again)
 
 
@@ -344,25 +321,6 @@ def unchecked_baselines(names: Iterable[str]) -> Check:
         places.append(f"baselines.safetensors: {name}/")
     text = "rounds up to max_rounds, and how they ended by their own test: no history is kept"
     return not_checked("baselines", f"{text}; which arrays prove their bounds", *places)
-
-
-def _sigmoids(run: Run, inputs: Inputs) -> dict[str, Sigmoid | None]:
-    """What makes probabilities of the scores of every model."""
-    problem, fed = inputs.problem, inputs.parts.train
-    others = {name: BASELINES[name](problem, fed) for name in run.config.report.compare_with}
-    return {label(problem): calibrated(problem, fed, run.w)} | {
-        called(name): calibrated(*stated, run.baselines[name]) for name, stated in others.items()
-    }
-
-
-def _baseline(run: Run, name: str, problem: Problem, parts: Parts) -> Record:
-    """What is stated of a baseline, from its model and what proves its bound."""
-    baseline, fed = BASELINES[name](problem, parts.train)
-    proof = run.proofs.get(name)
-    duals = Duals(**proof) if proof else None
-    certificate = _certified(baseline, fed, run.baselines[name], duals)
-    clock = fed.clients == parts.train.clients
-    return baseline_again(run, name, baseline, fed, certificate, clock)
 
 
 def baseline_again(
@@ -474,7 +432,12 @@ def check_names(run: Run) -> Iterator[Check]:
         yield compared(f"{where}title", stated, [titled(run.config), at_sites])
         text = "its words are those of the person who ran it"
         yield not_checked(f"{where}title", text, f"{where}result.json: title", *TITLED)
-        yield from _check_text(run, part, where)
+        name, again = ("config.toml", run.config.text())
+        if part is not run:
+            name, again = ("README.txt", README)
+        file = part.path / name
+        if not file.is_file() or text_in(file) != again:
+            yield Check(f"{where}{name}", False, "has another text than a run writes into it")
         stated = ", ".join(f"{name} {number}" for name, number in part.result["versions"].items())
         yield not_checked(
             f"{where}versions", f"that it was {stated}", f"{where}result.json: versions"
@@ -484,14 +447,6 @@ def check_names(run: Run) -> Iterator[Check]:
             yield Check(f"{where}tries", alike, "are those of a problem that is not convex")
             text = "the starts of the method are not repeated"
             yield not_checked(f"{where}tries", text, f"{where}result.json: tries")
-
-
-def _check_text(run: Run, part: Run, where: str) -> Iterator[Check]:
-    """The texts of a part say what a run writes in them, and nothing beside it."""
-    name, again = ("config.toml", run.config.text()) if part is run else ("README.txt", README)
-    file = part.path / name
-    if not file.is_file() or text_in(file) != again:
-        yield Check(f"{where}{name}", False, "has another text than a run writes into it")
 
 
 def _files_of(run: Run, part: Run) -> list[str]:
@@ -553,20 +508,15 @@ def check_declared_model(run: Run) -> Iterator[Check]:
 
 def _compared_model(stated: Row, again: Record) -> Iterator[Check]:
     """The metadata of a model against what they are; every column relative to its own size."""
-    (rest, columns), (rest_again, columns_again) = map(_without_columns, (stated, again))
+    schemas: list[Record] = [{**(model["schema"] or {})} for model in (stated, again)]
+    columns, columns_again = (schema.pop("columns", []) for schema in schemas)
+    rest, rest_again = {**stated, "schema": schemas[0]}, {**again, "schema": schemas[1]}
     checks = [compared("model", rest, rest_again)]
     for one, other in zip(columns, columns_again, strict=False):
         sizes = [abs(other.get(key, 0.0)) for key in ("mean", "centre", "scale")]
         checks.append(compared(f"model: {other['name']}", one, other, floor=max(sizes)))
     checks.append(compared("model", len(columns), len(columns_again)))
     yield next((check for check in checks if not check.ok), checks[0])
-
-
-def _without_columns(model: Row) -> tuple[Record, list[Record]]:
-    """The metadata of a model without the columns of its schema, and these."""
-    schema: Record = {**(model["schema"] or {})}
-    columns = schema.pop("columns", [])
-    return {**model, "schema": schema}, columns
 
 
 # --------------------------------------------------------------------------------------- the report

@@ -34,14 +34,14 @@ from bonafed.runs.sections.constraints import without_rows
 from bonafed.runs.sections.section import Run
 from bonafed.runs.training import check_outcome
 from bonafed.runs.verification import (
+    UNCHECKED_CONSENSUS,
+    UNCHECKED_PROOF,
+    UNCHECKED_SETTINGS,
     baseline_again,
     check_rounds,
     stated_baselines,
     tried_infeasible,
     unchecked_baselines,
-    unchecked_consensus,
-    unchecked_proof,
-    unchecked_settings,
     verified,
 )
 from bonafed.sites.judging import (
@@ -112,7 +112,7 @@ def verify_at_sites(
 def _check_of(run: Run, told: _SignedRun | None) -> Iterator[Check]:
     masked = bool(run.config.engine.get("secure_sum"))
     if not run.private:
-        yield from unchecked_settings()
+        yield from UNCHECKED_SETTINGS
         yield _check_figures(run)
     if told is not None:
         yield from told.check_agreed() if run.private or masked else told.checks()
@@ -276,9 +276,9 @@ class _SignedRun:
         yield from check_outcome(run, self.problem, metadata)
         yield self._check_digests(metadata)
         if run.result["certificate"]["consensus"] is not None:
-            yield unchecked_consensus()
+            yield UNCHECKED_CONSENSUS
         if isinstance(mu, Duals):
-            yield unchecked_proof()
+            yield UNCHECKED_PROOF
 
     def _check_notes(self, warnings: Sequence[str]) -> Iterator[Check]:
         """The notes are the warnings, and what the server says of sites that it lost, of rows that

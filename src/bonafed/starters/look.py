@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -240,7 +241,10 @@ class Look:
     def values_of_classes(self) -> list[object]:
         """The classes as the configuration names them: numbers, or text."""
         numbers = self.target.numbers + self.target.commas == self.target.present
-        return [_value(name) if numbers else name for name in self.classes]
+        if not numbers:
+            return [*self.classes]
+        values = [float(name.replace(",", ".")) for name in self.classes]
+        return [int(value) if value.is_integer() else value for value in values]
 
     @cached_property
     def kinds(self) -> dict[str, Kind]:
@@ -268,8 +272,7 @@ class Look:
             return kind
         if OUTCOMES & {*words(name)}:
             return Kind("outcome", "named as an outcome, which is known when the target is")
-        told = self._links(name)
-        return told or kind
+        return self._links(name) or kind
 
     def _links(self, name: str) -> Kind | None:
         """Whether the column is the target once more."""
@@ -292,13 +295,10 @@ class Look:
     @cached_property
     def _targets(self) -> list[str | None]:
         """The target of every row."""
-        cells = stacked([table[self.roles.target] for table in self.clients.values()])
-        return [self._class(cell) for cell in cells.tolist()]
-
-    def _class(self, cell: object) -> str | None:
-        if cell is None or cell != cell or str(cell) in self.accepted:
-            return None
-        return self.target_merge.get(str(cell), str(cell))
+        cells = stacked([table[self.roles.target] for table in self.clients.values()]).tolist()
+        odd = [cell is None or cell != cell or str(cell) in self.accepted for cell in cells]
+        merge = self.target_merge
+        return [None if o else merge.get(str(c), str(c)) for c, o in zip(cells, odd, strict=True)]
 
     @cached_property
     def decimal(self) -> str:
@@ -377,7 +377,16 @@ class Look:
         if self.asked.decimal:
             return []
         if not self.commas:
-            return self._of_thousands()
+            # points that stand after thousands, as it may be where commas do not part the cells
+            columns = {name: self.columns[name] for name in self._points}
+            sure = any(column.points > column.pointed for column in columns.values())
+            if sure or not columns or self.shape.delimiter in (",", None):
+                return []
+            return [
+                f"the points in {', '.join(map(repr, columns))} may be decimal or stand after"
+                " thousands: give --decimal . if they are decimal, else"
+                f" {_options('exclude', columns)}"
+            ]
         options = "give --decimal , or --decimal . (then they are text, and left out)"
         if not self._sure_commas:
             names = ", ".join(map(repr, self.commas))
@@ -404,17 +413,6 @@ class Look:
         more = ", ..." * (len(at) > 6)
         return repr(name) + f" at {', '.join(at[:6])}{more}" * bool(column.commas and column.points)
 
-    def _of_thousands(self) -> list[str]:
-        """Points that stand after thousands, as it may be where commas do not part the cells."""
-        columns = {name: self.columns[name] for name in self._points}
-        sure = any(column.points > column.pointed for column in columns.values())
-        if sure or not columns or self.shape.delimiter in (",", None):
-            return []
-        return [
-            f"the points in {', '.join(map(repr, columns))} may be decimal or stand after"
-            f" thousands: give --decimal . if they are decimal, else {_options('exclude', columns)}"
-        ]
-
     def _of_kinds(self) -> list[str]:
         asked = []
         for name, of in self.kinds.items():
@@ -422,7 +420,7 @@ class Look:
                 continue
             key, ways = of.key, sorted(self.columns[name].fits[of.key])
             if ways:
-                choices = " or ".join(f"--{key} {_word(f'{name}={way}')}" for way in ways)
+                choices = " or ".join(f"--{key} {quote(f'{name}={way}')}" for way in ways)
                 asked.append(
                     f"the {key} in {name!r} may be {' or '.join(ways)} ({KINDS[key].unclear}):"
                     f" give {choices}"
@@ -466,20 +464,8 @@ def _is_of_numbers(column: Summary) -> bool:
     return column.text == 0 and sum(column.kinds.values()) == column.beside_numbers
 
 
-def _value(text: str) -> int | float:
-    value = float(text.replace(",", "."))
-    return int(value) if value.is_integer() else value
-
-
 def _options(option: str, names: Collection[str]) -> str:
-    return "give " + " ".join(f"--{option} {_word(name)}" for name in names)
-
-
-def _word(text: str) -> str:
-    """A word of a command."""
-    from shlex import quote
-
-    return quote(text)
+    return "give " + " ".join(f"--{option} {quote(name)}" for name in names)
 
 
 # ------------------------------------------------------------------------------- reading the tables
@@ -665,7 +651,10 @@ def _client(table: Mapping[str, Any], names: Sequence[str]) -> tuple[str | None,
     """The column of clients and why, or None and what to do."""
     if found := _named(names, CLIENTS):
         return found, "guessed: so named"
-    repeats = [name for name in names if _few_texts(summarise(table[name]))]
+    # a column of texts that repeat, as names of clients do
+    known = {name: summarise(table[name]) for name in names}
+    texts = {name: column for name, column in known.items() if column.text == column.present > 0}
+    repeats = [k for k, c in texts.items() if 2 <= c.distinct <= max(2, c.present // 5)]
     if len(repeats) == 1:
         return repeats[0], "guessed: the only text that repeats"
     may = f" It may be one of {', '.join(map(repr, repeats))}." if repeats else ""
@@ -673,12 +662,6 @@ def _client(table: Mapping[str, Any], names: Sequence[str]) -> tuple[str | None,
         "no column looks like the client of each row: give --client, or --one-client if one owner"
         f" has all rows.{may}"
     )
-
-
-def _few_texts(column: Summary) -> bool:
-    """Whether a column holds text that repeats, as names of clients do."""
-    most = max(2, column.present // 5)
-    return column.text == column.present > 0 and 2 <= column.distinct <= most
 
 
 def _named(names: Sequence[str], known: Sequence[str]) -> str | None:

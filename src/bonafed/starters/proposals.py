@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bonafed.config.toml_file import toml_key, toml_line, toml_value
-from bonafed.data.column_kinds import KINDS, ColumnKind, kind_named
+from bonafed.data.column_kinds import KINDS, kind_named
 from bonafed.data.profile import ANSWERS, SURE, Summary, fold, merged, spellings
 from bonafed.data.roles import LARGE, MOST, RARE, Kind, sentinel, words
 from bonafed.data.tables import MISSING
@@ -21,6 +21,8 @@ WIDTH = 80  # columns of a terminal
 USED = ("number", "comma", "code", "category", "apart")  # and the kinds of `KINDS`
 NUMBERS = ("number", "comma", "apart", "index")
 SHOWN = {"comma": "number", "apart": "number"}
+ONE_CLIENT, FILES = "# all rows are those of one client", "# one file per client"
+COMMAS = {"comma": "commas stand in its numbers, which are text here"}  # why they are left out
 FEW = 3  # rows below which a category of a small table is pooled
 # classes that stand for the absence of what the other one says
 ABSENT = frozenset({"0", "0.0", "no", "n", "nein", "non", "false", "negative", "negativ"})
@@ -48,7 +50,7 @@ def data_keys(look: Look) -> str:
 def _roles(look: Look) -> Iterator[str]:
     roles, sizes = look.roles, look.sizes.values()
     if roles.client is None:
-        yield _files(look)
+        yield ONE_CLIENT if look.asked.alone else FILES
     else:
         yield _stated(toml_line("client", roles.client), roles.why("client"))
     yield _stated(toml_line("target", roles.target), roles.why("target"))
@@ -66,10 +68,6 @@ def _roles(look: Look) -> Iterator[str]:
         yield from _merges(roles.target, look.target_merge)
     if len(sizes) > 1:
         yield from _comment(f"{len(sizes):,} clients of {min(sizes):,} to {max(sizes):,} rows.")
-
-
-def _files(look: Look) -> str:
-    return "# all rows are those of one client" if look.asked.alone else "# one file per client"
 
 
 def positive(look: Look) -> Iterator[str]:
@@ -102,7 +100,7 @@ def _reading(look: Look) -> Iterator[str]:
 def _columns(look: Look) -> Iterator[str]:
     kinds, chosen = look.kinds, used(look)
     left = {
-        name: "as asked" if name in look.asked.exclude else _reason(kind, look)
+        name: "as asked" if name in look.asked.exclude else COMMAS.get(kind.name, kind.why)
         for name, kind in kinds.items()
         if name not in chosen and (kind.name != "person" or name in look.asked.exclude)
     }
@@ -119,8 +117,10 @@ def _columns(look: Look) -> Iterator[str]:
             continue
         for name in of_kind:
             way = look.asked.dates.get(name) or next(iter(look.columns[name].fits[kind.key]))
-            why = "as asked" if name in look.asked.dates else f"no other {_only(kind, way)}"
-            how = ", ".join(toml_line(k, v) for k, v in kind.stated(way).items())
+            stated = kind.stated(way)
+            why = f"no other {next(iter(stated), 'way')} fits all of its {kind.key}"
+            why = "as asked" if name in look.asked.dates else why
+            how = ", ".join(toml_line(k, v) for k, v in stated.items())
             why += kind.note(look.columns[name].lengths[1])
             yield _stated(f"{kind.key}.{toml_key(name)} = {{ {how} }}", why)
     for name in chosen:
@@ -132,10 +132,6 @@ def _columns(look: Look) -> Iterator[str]:
         yield _stated(
             f"min_count = {_least(look)}", f"rarer categories are one: in {_listed(pooled)}"
         )
-
-
-def _only(kind: ColumnKind, way: str) -> str:
-    return f"{next(iter(kind.stated(way)), 'way')} fits all of its {kind.key}"
 
 
 def _codes(look: Look) -> Iterator[tuple[str, str]]:
@@ -175,12 +171,6 @@ def rare(look: Look) -> list[str]:
 def _least(look: Look) -> int:
     """The rows below which a category is rare: of one that is held out a model knows nothing."""
     return RARE if sum(look.sizes.values()) >= LARGE else FEW
-
-
-def _reason(kind: Kind, look: Look) -> str:
-    if kind.name == "comma":
-        return "commas stand in its numbers, which are text here"
-    return kind.why
 
 
 def _notes(look: Look) -> Iterator[str]:
@@ -266,7 +256,7 @@ def _listed(names: Iterable[str], most: int = 6) -> str:
 
 def private_keys(look: Look) -> str:
     """The keys of [data] of a private run: how the files are written, and nothing of the cells."""
-    lines = [_files(look)]
+    lines = [ONE_CLIENT if look.asked.alone else FILES]
     if look.roles.client is not None:
         lines = [_stated(toml_line("client", look.roles.client), look.roles.why("client"))]
     lines.append(_stated(toml_line("target", look.roles.target), look.roles.why("target")))

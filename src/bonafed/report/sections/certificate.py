@@ -10,24 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from bonafed import drawing
 from bonafed.arrays import Array
 from bonafed.config.sections import EngineSection
-from bonafed.drawing import (
-    BLUE,
-    DASHED,
-    GREEN,
-    GREY,
-    INK,
-    MODELS,
-    ORANGE,
-    PURPLE,
-    column,
-    decades,
-    legend,
-    line_above_zero,
-    objectives,
-    plain_decades,
-)
 from bonafed.report import words
 from bonafed.report.sections.section import (
     Block,
@@ -228,7 +213,7 @@ def _bounded(history: Rows, proven: float | None) -> bool:
     """Whether there is a gap to draw, or else only how far the models are from the conditions of
     optimality.
     """
-    return proven is not None or bool(np.isfinite(column(history, "gap")).any())
+    return proven is not None or bool(np.isfinite(drawing.column(history, "gap")).any())
 
 
 def _convergence(canvas: Canvas, history: Rows, proven: float | None, timed: bool) -> None:
@@ -236,15 +221,19 @@ def _convergence(canvas: Canvas, history: Rows, proven: float | None, timed: boo
     that they took on a logarithmic axis.
     """
     top, below = canvas.subplots(2, sharex=True)
-    x, value, bound = column(history, "round"), objectives(history), column(history, "bound")
+    x, value, bound = (
+        drawing.column(history, "round"),
+        drawing.objectives(history),
+        drawing.column(history, "bound"),
+    )
     if timed:
-        x = np.nancumsum(column(history, "seconds"))
+        x = np.nancumsum(drawing.column(history, "seconds"))
     if proven is not None and not np.isfinite(bound).any():  # proven at the end only
         bound = np.full(len(x), proven)
-    top.plot(x, value, color=BLUE, label="objective")
+    top.plot(x, value, color=drawing.BLUE, label="objective")
     if np.isfinite(bound).any():
-        top.plot(x, bound, color=ORANGE, label="proven bound")
-        top.fill_between(x, bound, value, color=GREY, alpha=0.18, linewidth=0)
+        top.plot(x, bound, color=drawing.ORANGE, label="proven bound")
+        top.fill_between(x, bound, value, color=drawing.GREY, alpha=0.18, linewidth=0)
         known = value[np.isfinite(value)]
         low, high = (known.min(), known.max()) if len(known) else (0.0, 0.0)
         if np.nanmin(bound) < low - FAR * (high - low) < low:  # says nothing yet
@@ -254,26 +243,26 @@ def _convergence(canvas: Canvas, history: Rows, proven: float | None, timed: boo
     if _bounded(history, proven):
         _gap(below, x, history, proven)
     else:
-        line_above_zero(below, x, column(history, "residual"), "residual")
+        drawing.line_above_zero(below, x, drawing.column(history, "residual"), "residual")
     below.set_xlabel("seconds" if timed else "round")
     if timed:
         below.set_xscale("log")
-        decades(below, x[np.isfinite(value)])
+        drawing.decades(below, x[np.isfinite(value)])
 
 
 def _gap(axes: Axes, x: Array, history: Rows, proven: float | None) -> None:
     """Draw the gap of each round; where an algorithm proves none on its way, the distance to the
     bound proven at the end.
     """
-    gap = column(history, "gap")
+    gap = drawing.column(history, "gap")
     if proven is not None and not np.isfinite(gap).any():
-        gap = objectives(history) - proven
-    line_above_zero(axes, x, gap, "gap")
+        gap = drawing.objectives(history) - proven
+    drawing.line_above_zero(axes, x, gap, "gap")
 
 
 def _traffic(canvas: Canvas, history: Rows, proven: float | None) -> None:
     axes = canvas.subplots()
-    sent = np.nancumsum(column(history, "bytes_up") + column(history, "bytes_down"))
+    sent = np.nancumsum(drawing.column(history, "bytes_up") + drawing.column(history, "bytes_down"))
     unit, scale = ("MB", 1e6) if sent[-1] >= 1e6 else ("kB", 1e3)
     _gap(axes, sent / scale, history, proven)
     axes.set_xlabel(f"{unit} sent by all")
@@ -282,21 +271,24 @@ def _traffic(canvas: Canvas, history: Rows, proven: float | None) -> None:
 def _violations(canvas: Canvas, history: Rows, bound: float | None) -> None:
     """Draw the objective, and below it the largest violation and what is left unbalanced."""
     top, below = canvas.subplots(2, sharex=True)
-    x = column(history, "round")
-    top.plot(x, objectives(history), color=BLUE, label="objective")
+    x = drawing.column(history, "round")
+    top.plot(x, drawing.objectives(history), color=drawing.BLUE, label="objective")
     if bound is not None:
-        top.axhline(bound, color=ORANGE, linewidth=1.2, label="proven bound")
+        top.axhline(bound, color=drawing.ORANGE, linewidth=1.2, label="proven bound")
     top.legend(loc="best")
     top.set_ylabel("objective")
-    lines = (("violation", "largest violation", PURPLE), ("residual", "residual", GREEN))
+    lines = (
+        ("violation", "largest violation", drawing.PURPLE),
+        ("residual", "residual", drawing.GREEN),
+    )
     for key, name, colour in lines:
-        y = column(history, key)
+        y = drawing.column(history, key)
         y = np.where(y > 1e-16, y, np.nan)
         if np.isfinite(y).any():
             below.plot(x, y, color=colour, marker="o", markersize=2.5, label=name)
             below.set_yscale("log")
     if below.get_yscale() == "log":
-        plain_decades(below.yaxis)
+        drawing.plain_decades(below.yaxis)
         below.legend(loc="best")
     below.set(ylabel="violation, residual", xlabel="round")
 
@@ -336,7 +328,7 @@ class Clock(ReportSection):
         if events is not None and len(events.times) and events.times.max() > 0:
             title = "Clients that answered, and the age of their messages, by virtual time"
             drawn["active"] = Plot(title, 4.0, _active, (events, history))
-        if np.isfinite(column(history, "planes")).any():
+        if np.isfinite(drawing.column(history, "planes")).any():
             title = "Cutting planes by virtual time"
             drawn["planes"] = Plot(title, 2.2, _planes, (history,))
         return drawn
@@ -400,20 +392,22 @@ def _objectives(canvas: Canvas, result: Result) -> None:
     reached = result["reached"]
     panels = canvas.subplots(2, sharex=True)
     for axes, key in zip(panels, ("objective", "largest_risk"), strict=True):
-        for (name, curve), colour in zip(reached.items(), MODELS, strict=False):
+        for (name, curve), colour in zip(reached.items(), drawing.MODELS, strict=False):
             axes.plot(curve["time"], curve[key], color=colour, label=printable(spaced(name)))
         values = np.concatenate([curve[key] for curve in reached.values()])
         if values.min() > 0 and values.max() > 20 * values.min():
             axes.set_yscale("log")
     top, below = panels
     if (bound := result["certificate"]["bound"]) is not None:
-        top.axhline(bound, color=INK, linewidth=0.9, linestyle=DASHED, label="proven bound")
+        top.axhline(
+            bound, color=drawing.INK, linewidth=0.9, linestyle=drawing.DASHED, label="proven bound"
+        )
     top.set_ylabel("objective")
     below.set(ylabel="worst client's loss", xlabel="virtual seconds")
     if min(curve["time"][0] for curve in reached.values()) > 0:
         below.set_xscale("log")
-        decades(below, np.concatenate([curve["time"] for curve in reached.values()]))
-    legend(top, min(4, len(reached) + 1))
+        drawing.decades(below, np.concatenate([curve["time"] for curve in reached.values()]))
+    drawing.legend(top, min(4, len(reached) + 1))
 
 
 def windows(events: Log) -> tuple[Array, Array, Array]:
@@ -436,16 +430,16 @@ def _active(canvas: Canvas, events: Log, history: Rows) -> None:
     """
     top, below = canvas.subplots(2, sharex=True)
     edges, distinct, _ = windows(events)
-    top.stairs(distinct, edges, color=BLUE, fill=True, alpha=0.25)
-    top.stairs(distinct, edges, color=BLUE, label="answered")
-    top.axhline(len(events.clients), color=GREY, linewidth=1, label="all")
+    top.stairs(distinct, edges, color=drawing.BLUE, fill=True, alpha=0.25)
+    top.stairs(distinct, edges, color=drawing.BLUE, label="answered")
+    top.axhline(len(events.clients), color=drawing.GREY, linewidth=1, label="all")
     sizes = np.diff(events.ends, prepend=0).astype(float)
     ended = events.times[np.maximum(events.ends - 1, 0)]
-    top.plot(*_largest(edges, ended, sizes), color=ORANGE, label="answers in a step")
+    top.plot(*_largest(edges, ended, sizes), color=drawing.ORANGE, label="answers in a step")
     top.set_ylabel("clients")
-    legend(top, 3)
-    ages = column(history, "time"), column(history, "staleness")
-    below.plot(*_largest(edges, *ages), color=PURPLE)
+    drawing.legend(top, 3)
+    ages = drawing.column(history, "time"), drawing.column(history, "staleness")
+    below.plot(*_largest(edges, *ages), color=drawing.PURPLE)
     below.set(ylabel="oldest message, steps", xlabel="virtual seconds")
     for axes in (top, below):
         axes.set_ylim(bottom=0)
@@ -461,7 +455,7 @@ def _largest(edges: Array, time: Array, values: Array) -> tuple[Array, Array]:
 
 
 def _planes(canvas: Canvas, history: Rows) -> None:
-    axes, x = canvas.subplots(), column(history, "time")
-    axes.plot(x, column(history, "planes"), color=PURPLE, drawstyle="steps-post")
+    axes, x = canvas.subplots(), drawing.column(history, "time")
+    axes.plot(x, drawing.column(history, "planes"), color=drawing.PURPLE, drawstyle="steps-post")
     axes.set_ylim(bottom=0)
     axes.set(ylabel="planes", xlabel="virtual seconds")

@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bonafed import drawing
 from bonafed.arrays import Array
-from bonafed.drawing import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    RED,
-    SAND,
-    legend,
-    named_rows,
-    whole_numbers,
-)
 from bonafed.report import words
 from bonafed.report.sections.section import MOST as DRAWN
 from bonafed.report.sections.section import (
@@ -60,10 +49,10 @@ if TYPE_CHECKING:
 MOST = 60  # rows of a table: those with the smallest slack
 NEAR = 1e-3  # relative gap up to which a model counts as near the optimum
 VIOLATED = (  # up to, in words, colour
-    (1e-6, "met", GREEN),
-    (1e-3, "by ≤ 0.001", SAND),
-    (1e-1, "≤ 0.1", ORANGE),
-    (np.inf, "more", RED),
+    (1e-6, "met", drawing.GREEN),
+    (1e-3, "by ≤ 0.001", drawing.SAND),
+    (1e-1, "≤ 0.1", drawing.ORANGE),
+    (np.inf, "more", drawing.RED),
 )
 GROUPS = {
     "model": "Model",
@@ -265,7 +254,7 @@ def _violated(canvas: Canvas, names: Sequence[str], broken: Array) -> None:
     """Draw one band a client; neighbouring rounds of one colour are joined."""
     axes = canvas.subplots()
     limits = np.array([most for most, *_ in VIOLATED])
-    for y, values in zip(named_rows(axes, names), broken.T, strict=True):
+    for y, values in zip(drawing.named_rows(axes, names), broken.T, strict=True):
         kind = np.where(np.isfinite(values), np.searchsorted(limits, np.nan_to_num(values)), -1)
         cuts = np.flatnonzero(np.diff(kind)) + 1
         for rounds in np.split(np.arange(len(kind)), cuts):
@@ -281,9 +270,9 @@ def _violated(canvas: Canvas, names: Sequence[str], broken: Array) -> None:
         axes.barh(0, 0, color=colour, label=name)
     axes.grid(visible=False)
     axes.set_xlim(0.5, len(broken) + 0.5)
-    whole_numbers(axes.xaxis)
+    drawing.whole_numbers(axes.xaxis)
     axes.set_xlabel("round")
-    legend(axes)
+    drawing.legend(axes)
 
 
 def _kept(canvas: Canvas, result: Result, owners: Sequence[str]) -> None:
@@ -291,14 +280,14 @@ def _kept(canvas: Canvas, result: Result, owners: Sequence[str]) -> None:
     the line are violations.
     """
     axes = canvas.subplots()
-    places = named_rows(axes, owners)
+    places = drawing.named_rows(axes, owners)
     marks = {
-        (result["model"], TRAINING): (TRAINING, BLUE, "o", 4),
-        (result["model"], HELD_OUT): (HELD_OUT, ORANGE, "D", 3),
+        (result["model"], TRAINING): (TRAINING, drawing.BLUE, "o", 4),
+        (result["model"], HELD_OUT): (HELD_OUT, drawing.ORANGE, "D", 3),
     }
     others = (part["model"] for part in result["kept"] if part["model"] != result["model"])
     if (first := next(others, None)) is not None:
-        marks[first, TRAINING] = (first, GREY, "s", 2)
+        marks[first, TRAINING] = (first, drawing.GREY, "s", 2)
     for part in result["kept"]:
         over = {}
         for row in part["rows"]:
@@ -310,6 +299,6 @@ def _kept(canvas: Canvas, result: Result, owners: Sequence[str]) -> None:
             axes.scatter(
                 *np.array(dots).T, s=26, color=colour, marker=shape, label=name, zorder=above
             )
-    axes.axvline(0.0, color=INK, linewidth=1)
+    axes.axvline(0.0, color=drawing.INK, linewidth=1)
     axes.set_xlabel("measured − limit (right of the line: violated)")
-    legend(axes)
+    drawing.legend(axes)

@@ -28,7 +28,7 @@ from bonafed.drawing import (
 from bonafed.problem.prediction import predictor, scores, with_ones
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.risks import resolve_prior
-from bonafed.report import words
+from bonafed.report import tables, words
 from bonafed.report.sections.section import (
     MOST,
     Block,
@@ -40,24 +40,6 @@ from bonafed.report.sections.section import (
     Row,
     Text,
     chapter,
-)
-from bonafed.report.tables import (
-    NOTHING,
-    Record,
-    Result,
-    Rows,
-    Table,
-    capital,
-    filled,
-    number,
-    of_rows,
-    own_measures,
-    people,
-    percent,
-    printable,
-    size,
-    spaced,
-    without_rounding,
 )
 from bonafed.runs.model_file import targets_of
 from bonafed.runs.sections.section import Run
@@ -97,9 +79,9 @@ EXPOSED = {
     "moved": "Features moved by",
 }
 CELLS = {
-    **dict.fromkeys(("share", "weight", "flips", "shift", "held_accuracy"), percent),
-    **dict.fromkeys(("bytes_up", "bytes_down"), size),
-    **dict.fromkeys(("slack", "price"), without_rounding),
+    **dict.fromkeys(("share", "weight", "flips", "shift", "held_accuracy"), tables.percent),
+    **dict.fromkeys(("bytes_up", "bytes_down"), tables.size),
+    **dict.fromkeys(("slack", "price"), tables.without_rounding),
 }
 TEXTS = ("client", "active", "note")  # columns of words
 SENT = ("bytes_up", "bytes_down")
@@ -130,7 +112,7 @@ class Clients(ReportSection):
         result = run.result
         if words.private(result):
             return {}
-        risk, everybody = result.get("risk"), people(result)
+        risk, everybody = result.get("risk"), tables.people(result)
         rows = sorted(everybody, key=lambda row: -row["worst_loss"])[:MOST]
         height = 1.1 + 0.34 * len(rows)
         drawn = {}
@@ -155,7 +137,7 @@ class Clients(ReportSection):
     def chapters(self, run: Run) -> list[Chapter]:
         result = run.result
         blocks: list[Block] = [] if words.private(result) else [Row(_figures(result))]
-        if len(people(result)) > MOST and blocks:
+        if len(tables.people(result)) > MOST and blocks:
             shown = f"The figures show the {MOST} clients with the largest worst-case loss."
             blocks.append(Text(shown, soft=True))
         heads = CONSTRAINED if words.constrained(result) else TRAINED
@@ -172,7 +154,7 @@ class Clients(ReportSection):
         return [] if words.private(result) else [clients(result, heads, WORST)]
 
 
-def _figures(result: Result) -> tuple[Figure, ...]:
+def _figures(result: tables.Result) -> tuple[Figure, ...]:
     """The places of the figures with their captions."""
     risk = result.get("risk")
     losses = "Mean loss of a client's rows, and the largest mean loss near them."
@@ -192,7 +174,7 @@ def _figures(result: Result) -> tuple[Figure, ...]:
 # ----------------------------------------------------------------------------------------- tables
 
 
-def clients(result: Result, heads: Sequence[str], most: int | None = None) -> Table:
+def clients(result: tables.Result, heads: Sequence[str], most: int | None = None) -> tables.Table:
     """One row a client, with how the model does on its held-out rows; ``most`` keeps those of
     largest worst case.
     """
@@ -201,21 +183,23 @@ def clients(result: Result, heads: Sequence[str], most: int | None = None) -> Ta
         title = f"The {most} of {len(rows)} clients with the largest worst case"
         rows = sorted(rows, key=lambda row: -row["worst_loss"])[:most]
     names = HEADS | _heads(result)
-    return of_rows(title, rows, filled({key: names[key] for key in heads}, rows), CELLS, TEXTS)
+    return tables.of_rows(
+        title, rows, tables.filled({key: names[key] for key in heads}, rows), CELLS, TEXTS
+    )
 
 
-def _with_held_out(result: Result) -> Rows:
+def _with_held_out(result: tables.Result) -> tables.Rows:
     """The rows of the clients, with the first evaluation of the model on held-out rows."""
-    none: Record = {"clients": ()}
-    judged = next(iter(own_measures(result)), none)
+    none: tables.Record = {"clients": ()}
+    judged = next(iter(tables.own_measures(result)), none)
     held = {row["client"]: row for row in judged["clients"]}
     return [
         row | {f"held_{key}": value for key, value in held.get(row["client"], {}).items()}
-        for row in people(result)
+        for row in tables.people(result)
     ]
 
 
-def _heads(result: Result) -> dict[str, str]:
+def _heads(result: tables.Result) -> dict[str, str]:
     """Headings that say more, where there are constraints or a spectral risk."""
     risk = result.get("risk")
     if words.constrained(result):
@@ -223,13 +207,13 @@ def _heads(result: Result) -> dict[str, str]:
     if risk is None:
         return {}
     weight = {"weight": "Share of the weight"} if words.together(result) else {}
-    return {"worst_loss": capital(risk["name"])} | weight
+    return {"worst_loss": tables.capital(risk["name"])} | weight
 
 
-def exposed(client: str, rows: Rows) -> Table:
+def exposed(client: str, rows: tables.Rows) -> tables.Table:
     """The rows of one client that the adversary makes most of; for their owner."""
     title = f"Rows of {client} that the adversary makes most of"
-    return of_rows(title, rows, EXPOSED, {"row": str, "flip": percent}, None)
+    return tables.of_rows(title, rows, EXPOSED, {"row": str, "flip": tables.percent}, None)
 
 
 # ---------------------------------------------------------------------------------------- figures
@@ -249,11 +233,11 @@ def prior_of(run: Run) -> dict[str, float]:
     return dict(zip(sizes, weights.tolist(), strict=True))
 
 
-def _names(rows: Rows) -> list[str]:
+def _names(rows: tables.Rows) -> list[str]:
     return [row["client"] for row in rows]
 
 
-def _losses(canvas: Canvas, rows: Rows, worst: str) -> None:
+def _losses(canvas: Canvas, rows: tables.Rows, worst: str) -> None:
     axes = canvas.subplots()
     places = named_rows(axes, _names(rows))
     for key, name, colour, above in (
@@ -266,7 +250,7 @@ def _losses(canvas: Canvas, rows: Rows, worst: str) -> None:
 
 
 def _weights(
-    canvas: Canvas, rows: Rows, prior: Mapping[str, float], names: tuple[str, str]
+    canvas: Canvas, rows: tables.Rows, prior: Mapping[str, float], names: tuple[str, str]
 ) -> None:
     axes = canvas.subplots()
     places = named_rows(axes, _names(rows))
@@ -280,7 +264,7 @@ def _weights(
     legend(axes, last=(names[1],))
 
 
-def _adversary(canvas: Canvas, rows: Rows) -> None:
+def _adversary(canvas: Canvas, rows: tables.Rows) -> None:
     axes = canvas.subplots()
     places = named_rows(axes, _names(rows))
     flips, shift = (
@@ -381,7 +365,7 @@ def _features(run: Run) -> Iterator[tuple[str, float, str]]:
 def _unit(name: str) -> str:
     """The unit in the name of a column."""
     found = UNIT.search(name)
-    return found[1].strip() if found else NOTHING
+    return found[1].strip() if found else tables.NOTHING
 
 
 def _about(run: Run) -> str:
@@ -406,21 +390,21 @@ def _about(run: Run) -> str:
             row.plain * centres.get(row.feature, 0.0) for row in coefficients(run)
         )
         text += (
-            f" The intercept is {number(float(intercepts[0]))} with scaled features, and"
-            f" {number(float(plain))} with the columns as they are."
+            f" The intercept is {tables.number(float(intercepts[0]))} with scaled features, and"
+            f" {tables.number(float(plain))} with the columns as they are."
         )
     return text
 
 
-def _table(title: str, rows: Sequence[Coefficient]) -> Table:
+def _table(title: str, rows: Sequence[Coefficient]) -> tables.Table:
     heads = {"feature": "Feature", "of": "Class", "scaled": "Scaled", "plain": "Per unit"}
     heads |= {"unit": "Unit", "scale": "Units in one scaled"}
     if not any(row.of for row in rows):
         del heads["of"]
-    if all(row.unit == NOTHING for row in rows):
+    if all(row.unit == tables.NOTHING for row in rows):
         del heads["unit"]
     cells = [row._asdict() | {"scale": None if row.unit == YES else row.scale} for row in rows]
-    return of_rows(title, cells, heads, {"of": str, "unit": str}, ("of", "unit"))
+    return tables.of_rows(title, cells, heads, {"of": str, "unit": str}, ("of", "unit"))
 
 
 def _bars(canvas: Canvas, rows: Sequence[Coefficient]) -> None:
@@ -464,10 +448,10 @@ class Ranks(ReportSection):
         return [chapter("losses", "Losses by rank", row)]
 
 
-def heaviest(client: str, rows: Rows) -> Table:
+def heaviest(client: str, rows: tables.Rows) -> tables.Table:
     """The rows of one client that weigh most by their rank; for their owner."""
     title = f"Rows of {client} that weigh most"
-    return of_rows(title, rows, HEAVIEST, {"row": str}, None)
+    return tables.of_rows(title, rows, HEAVIEST, {"row": str}, None)
 
 
 def _curves(canvas: Canvas, losses: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
@@ -486,7 +470,7 @@ def _curves(canvas: Canvas, losses: Mapping[str, Mapping[str, Sequence[float]]])
                 linestyle=dash,
                 baseline=None,
                 linewidth=1.6,
-                label=printable(spaced(model)),
+                label=tables.printable(tables.spaced(model)),
             )
         if dash == "-":
             below.stairs(curve["weight"], share, color=colour, fill=True, alpha=0.15)

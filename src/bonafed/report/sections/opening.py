@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bonafed.report import words
+from bonafed.report import tables, words
 from bonafed.report.sections.evaluation import SHOWN, badness, first_figures, goodness, spoken
 from bonafed.report.sections.section import (
     Block,
@@ -19,21 +19,6 @@ from bonafed.report.sections.section import (
     Text,
     chapter,
     texts,
-)
-from bonafed.report.tables import (
-    NAME,
-    NOTHING,
-    Record,
-    Result,
-    Table,
-    capital,
-    merit,
-    number,
-    own_measures,
-    people,
-    percent,
-    short,
-    table,
 )
 from bonafed.runs.sections.section import Run
 
@@ -62,7 +47,7 @@ class Opening(ReportSection):
 
 def answers(run: Run) -> dict[str, str]:
     """The answer to every question."""
-    result, judged = run.result, bool(own_measures(run.result))
+    result, judged = run.result, bool(tables.own_measures(run.result))
     found = {GOOD: goodness(run) if judged else UNJUDGED}
     if judged:
         found[WHOM] = badness(run)
@@ -73,7 +58,7 @@ def answers(run: Run) -> dict[str, str]:
     return found
 
 
-def _trivial(result: Result) -> str:
+def _trivial(result: tables.Result) -> str:
     """Whether the model says anything; empty where that was not judged."""
     if "trivial" not in result or words.infeasible(result):
         return ""
@@ -82,7 +67,7 @@ def _trivial(result: Result) -> str:
     return f"Yes: {result['trivial']['kind']}. The warning above says why, and what to do."
 
 
-def _trust(result: Result) -> str:
+def _trust(result: tables.Result) -> str:
     """What the checks say, and what is proven."""
     text = verdict(result) if "checks" in result else ""
     certificate = result["certificate"]
@@ -118,7 +103,7 @@ class Summary(ReportSection):
 
     def facts(self, run: Run) -> list[Fact]:
         result = run.result
-        certificate, n = result["certificate"], len(people(result))
+        certificate, n = result["certificate"], len(tables.people(result))
         rows = sum(row["n"] for row in result["clients"])
         proven, lied = words.proven(result), words.contradicted(result)
         return [
@@ -142,13 +127,13 @@ class Summary(ReportSection):
         return [*texts(words.done(run.result))]
 
 
-def _judged(result: Result) -> list[Fact]:
+def _judged(result: tables.Result) -> list[Fact]:
     """How the model does on the first set of new rows, and at its worst client; without such rows
     its objective.
     """
-    if not (judged := own_measures(result)):
+    if not (judged := tables.own_measures(result)):
         return [Fact(f"{result['certificate']['value']:.4g}", "objective")]
-    row, (key, show) = judged[0], merit(judged[0])
+    row, (key, show) = judged[0], tables.merit(judged[0])
     called = "mean absolute error" if key == "error" else key
     facts = [Fact(show(row[key]), f"{called} on {row['n']:,} {row['set']}")]
     for figure in first_figures(row):
@@ -156,7 +141,7 @@ def _judged(result: Result) -> list[Fact]:
             text = SHOWN[figure.shown](row[figure.key])
             facts.append(Fact(text, f"{spoken(figure)} on these rows"))
     if len(row["clients"]) > 1:
-        worst = short(row[f"worst_{key}_client"], 24)
+        worst = tables.short(row[f"worst_{key}_client"], 24)
         facts.append(Fact(show(row[f"worst_{key}"]), f"{called} at the worst client, {worst}"))
     return facts
 
@@ -213,57 +198,57 @@ CHECKS = {
     "left_out": Words(
         "Few rows are left out",
         "rows without a target or a client, at most {}",
-        percent,
+        tables.percent,
         "the model knows nothing of them: ask why it is missing, and whether by chance",
     ),
     "identifier": Words(
         "No identifier among the features",
         "rows with a value of a column to themselves, below {}",
-        percent,
+        tables.percent,
         "a model learns an identifier by heart: put the column into data.exclude",
     ),
     "copy": Words(
         "No copy of the target among the features",
         "AUC of one feature, or its correlation with the target, below {}",
-        number,
+        tables.number,
         "one feature by itself gives the target away: ask whether it is known when the model is"
         " used, or put it into data.exclude",
     ),
     "duplicates": Words(
         "No rows at several clients",
         "rows that stand at another client, too, at most {}",
-        percent,
+        tables.percent,
         "the same person may be counted twice: remove the copies at one of the clients",
     ),
     "trained_on": Words(
         "No test rows in training",
         "test rows that were trained on, at most {}",
-        percent,
+        tables.percent,
         "test figures flatter the model: remove the copies, or name the column of persons as"
         " data.person",
     ),
     "missing_class": Words(
         "All classes at every client",
         "clients without a row of some class, at most {}",
-        number,
+        tables.number,
         "at these clients rates have no meaning, and the model cannot be judged by class",
     ),
     "tiny": Words(
         "No tiny clients",
         "rows of the smallest client, at least {}",
-        number,
+        tables.number,
         "figures of so few rows are chance: read their intervals, or pool these clients",
     ),
     "shift": Words(
         "Clients are alike",
         "largest standardised difference of means beyond sampling error, at most {}",
-        number,
+        tables.number,
         "one model may not suit all: compare the figures of these clients with the others'",
     ),
     "trivial": Words(
         "The model is not trivial",
         "better than the best constant; rows that get the commonest prediction, below {}",
-        percent,
+        tables.percent,
         "a constant does as well: the warning at the top says which parameter is to blame",
     ),
 }
@@ -283,12 +268,12 @@ class Checks(ReportSection):
         ]
 
 
-def failed(result: Result) -> list[Record]:
+def failed(result: tables.Result) -> list[tables.Record]:
     """The checks that fail."""
     return [row for row in result["checks"] if row["passed"] is False]
 
 
-def verdict(result: Result) -> str:
+def verdict(result: tables.Result) -> str:
     """How many checks pass, and which fail."""
     judged = [row for row in result["checks"] if row["passed"] is not None]
     unjudged = len(result["checks"]) - len(judged)
@@ -297,17 +282,17 @@ def verdict(result: Result) -> str:
         return f"All {len(judged)} checks of the rows and the model pass.{more}"
     names = "; ".join(failure(row) for row in bad)
     verb = "fails" if len(bad) == 1 else "fail"
-    return f"{len(bad)} of {len(judged)} checks {verb}. {capital(names)}.{more}"
+    return f"{len(bad)} of {len(judged)} checks {verb}. {tables.capital(names)}.{more}"
 
 
-def failure(row: Record) -> str:
+def failure(row: tables.Record) -> str:
     """What a failed check saw, where, and what to do."""
     check = CHECKS[row["name"]]
     where = f" for {_where(row)}" if row["where"] else ""
     return f"{check.called}: {_seen(row)}{where} ({_threshold(row)}); {check.advice}"
 
 
-def checks(result: Result) -> Table:
+def checks(result: tables.Result) -> tables.Table:
     """Every check with its threshold and what was seen."""
     rows = []
     for row in result["checks"]:
@@ -317,19 +302,23 @@ def checks(result: Result) -> Table:
     heads = ("Check", "Result", "Seen", "Threshold", "Where")
     kept = 5 if any(row[-1] for row in rows) else 4
     cells = [row[:kept] for row in rows]
-    return table("Checks of rows and model", heads[:kept], cells, (0, 1, 3, 4), long=(0, 3, 4))
+    return tables.table(
+        "Checks of rows and model", heads[:kept], cells, (0, 1, 3, 4), long=(0, 3, 4)
+    )
 
 
-def _seen(row: Record) -> str:
-    return NOTHING if row["seen"] is None else CHECKS[row["name"]].written(row["seen"])
+def _seen(row: tables.Record) -> str:
+    return tables.NOTHING if row["seen"] is None else CHECKS[row["name"]].written(row["seen"])
 
 
-def _threshold(row: Record) -> str:
+def _threshold(row: tables.Record) -> str:
     check = CHECKS[row["name"]]
     return check.measured.format(check.written(row["limit"]))
 
 
-def _where(row: Record) -> str:
+def _where(row: tables.Record) -> str:
     """The features or clients that a check is about."""
     more = row["count"] - len(row["where"])
-    return ", ".join(short(name, NAME) for name in row["where"]) + f" and {more} more" * (more > 0)
+    return ", ".join(
+        tables.short(name, tables.NAME) for name in row["where"]
+    ) + f" and {more} more" * (more > 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from xml.sax.saxutils import escape
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from bonafed.drawing import Canvas
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """A paragraph; ``strong`` for the answer to a question, ``soft`` for a remark."""
 
     text: str
@@ -25,51 +24,44 @@ class Text:
     soft: bool = False
 
 
-@dataclass(frozen=True)
-class Heading:
+class Heading(NamedTuple):
     """A heading inside a chapter."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Items:
+class Items(NamedTuple):
     """A list of sentences."""
 
     items: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Questions:
+class Questions(NamedTuple):
     """Questions and their answers, each one sentence or a few."""
 
     answers: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     """The place of a figure; where the run has no figure of this name, nothing is shown."""
 
     name: str
     caption: str
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(NamedTuple):
     """Text of a file."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """Figures, with the other blocks beside them where the page is wide enough."""
 
     blocks: tuple[Block, ...]
 
 
-@dataclass(frozen=True)
-class Fold:
+class Fold(NamedTuple):
     """Blocks that a reader opens by a click on the title."""
 
     title: str
@@ -80,8 +72,7 @@ class Fold:
 Block: TypeAlias = Text | Heading | Items | Questions | Figure | Code | Row | Fold | Table
 
 
-@dataclass(frozen=True)
-class Chapter:
+class Chapter(NamedTuple):
     """Blocks under a title; ``name`` is the chapter's anchor in a page."""
 
     name: str
@@ -90,8 +81,7 @@ class Chapter:
     warning: bool = False
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """A number at the top of a page; ``mood`` is "good", "warn" or nothing."""
 
     value: str

@@ -9,17 +9,7 @@ import numpy as np
 
 from bonafed.drawing import BLUE, DASHED, GREY, INK, MODELS, ORANGE, RED, column, decades, legend
 from bonafed.privacy.accounting import total_epsilon
-from bonafed.report.sections.section import (
-    Block,
-    Chapter,
-    Figure,
-    Fold,
-    Plot,
-    ReportSection,
-    Row,
-    chapter,
-    texts,
-)
+from bonafed.report.sections import section
 from bonafed.report.tables import (
     Record,
     Rows,
@@ -48,14 +38,14 @@ if TYPE_CHECKING:
 
 OPEN = 12  # points of a table that is shown without a click
 FIGURES = (
-    Figure("sweep_value", "The objective on the rows that the points were trained on."),
-    Figure(
+    section.Figure("sweep_value", "The objective on the rows that the points were trained on."),
+    section.Figure(
         "sweep_loss",
         "Solid: all rows of a set; dashed: its worst client. The grey line is the value of this"
         " run.",
     ),
-    Figure("sweep_judged", "The same rows; dotted: the same problem without privacy."),
-    Figure("sweep_rate", "The largest rate of the constraint whose limit is changed."),
+    section.Figure("sweep_judged", "The same rows; dotted: the same problem without privacy."),
+    section.Figure("sweep_rate", "The largest rate of the constraint whose limit is changed."),
 )
 HEADS = {
     "noise": "Noise",
@@ -87,13 +77,13 @@ LOOKED = (
 )
 
 
-class Sweep(ReportSection):
+class Sweep(section.ReportSection):
     """The objective and the judgement of the same problem at other values of one key."""
 
     def applies(self, run: Run) -> bool:
         return run.swept is not None
 
-    def plots(self, run: Run) -> Mapping[str, Plot]:
+    def plots(self, run: Run) -> Mapping[str, section.Plot]:
         points = with_own(run)
         if len({point["at"] for point in points if point["value"] is not None}) < 2:
             return {}
@@ -101,21 +91,25 @@ class Sweep(ReportSection):
         titles = {"sweep_loss": "Loss", "sweep_judged": capital(key)} if key else {}
         if any(point.get("rate") is not None for point in points):
             titles["sweep_rate"] = "Rates"
-        drawn = {"sweep_value": Plot(f"Objective by {_key(run)}", 2.8, _objective, (run,))}
+        drawn = {"sweep_value": section.Plot(f"Objective by {_key(run)}", 2.8, _objective, (run,))}
         lines = {"sweep_loss": "loss", "sweep_judged": key, "sweep_rate": "rate"}
         return drawn | {
-            name: Plot(f"{title} by {_key(run)}", 2.8, _lines, (run, lines[name]))
+            name: section.Plot(f"{title} by {_key(run)}", 2.8, _lines, (run, lines[name]))
             for name, title in titles.items()
         }
 
-    def chapters(self, run: Run) -> list[Chapter]:
+    def chapters(self, run: Run) -> list[section.Chapter]:
         shown = tables(run)
-        fold = Fold("Every point", shown, len(shown[0].rows) <= OPEN)
-        return [chapter("sweep", "Other values", *texts(words(run)), Row(FIGURES), fold)]
+        fold = section.Fold("Every point", shown, len(shown[0].rows) <= OPEN)
+        return [
+            section.chapter(
+                "sweep", "Other values", *section.texts(words(run)), section.Row(FIGURES), fold
+            )
+        ]
 
-    def brief(self, run: Run) -> list[Block]:
+    def brief(self, run: Run) -> list[section.Block]:
         best = choice(_table(run))[:1] if "best" in _table(run) else []
-        return [*texts([*words(run)[:1], *best])]
+        return [*section.texts([*words(run)[:1], *best])]
 
     def record(self, run: Run) -> Record:
         return {"sweep": run.swept and run.swept.table}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from bonafed.runs.sections.checks import DataChecks, Trivial
 from bonafed.runs.sections.clock import Clock
-from bonafed.runs.sections.constraints import Constraints
+from bonafed.runs.sections.constraints import Constraints, Ranks
 from bonafed.runs.sections.privacy import Privacy
-from bonafed.runs.sections.ranks import Ranks
 from bonafed.runs.sections.section import Section
 from bonafed.runs.sections.sweep import Sweep
 
