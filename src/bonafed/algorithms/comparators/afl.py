@@ -38,15 +38,16 @@ from bonafed.algorithms.federated.linearisation import (
     take_part,
 )
 from bonafed.algorithms.method import (
+    TINY,
     Answer,
     Concluded,
     Method,
+    Progress,
+    check_positive,
     gap_report,
     with_start,
 )
-from bonafed.algorithms.progress import TINY, Progress
 from bonafed.algorithms.requirements import PROJECTION, Requirements
-from bonafed.algorithms.settings import check_positive
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Extended, Form
 from bonafed.problem.claims import Claim, Number

@@ -37,14 +37,16 @@ from bonafed.algorithms.federated.linearisation import (
     take_part,
 )
 from bonafed.algorithms.method import (
+    TINY,
     Answer,
     Concluded,
     Method,
+    Progress,
+    check_positive,
     gap_report,
     known,
     with_start,
 )
-from bonafed.algorithms.progress import TINY, Progress
 from bonafed.algorithms.requirements import (
     CONVEX_PROX,
     MEAN_OF_ROWS,
@@ -52,7 +54,6 @@ from bonafed.algorithms.requirements import (
     SMOOTH,
     Requirements,
 )
-from bonafed.algorithms.settings import check_positive
 from bonafed.arrays import Array
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.conic_form import member

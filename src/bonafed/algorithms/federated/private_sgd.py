@@ -20,8 +20,12 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.federated.private.float_gradient import precision
-from bonafed.algorithms.federated.private.mechanism import Mechanism
+from bonafed.algorithms.federated.private.mechanism import (
+    ROW_BY_ROW,
+    ClientSizes,
+    Mechanism,
+    default_clip,
+)
 from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.federated.private.noisy_gradient import (
     GROUPS,
@@ -33,11 +37,7 @@ from bonafed.algorithms.federated.private.noisy_gradient import (
     each_of,
     new_keys,
     noisy_gradients,
-)
-from bonafed.algorithms.federated.private.settings import (
-    ROW_BY_ROW,
-    ClientSizes,
-    default_clip,
+    precision,
 )
 from bonafed.algorithms.method import Answer, Concluded
 from bonafed.algorithms.requirements import Requirements

@@ -14,8 +14,16 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.method import Answer, Concluded, Method, known, start_or_empty
-from bonafed.algorithms.progress import Progress, unless_capped
+from bonafed.algorithms.method import (
+    Answer,
+    Concluded,
+    Method,
+    Progress,
+    check_end,
+    known,
+    start_or_empty,
+    unless_capped,
+)
 from bonafed.algorithms.requirements import (
     AFFINE,
     CONVEX_RANKS,
@@ -24,7 +32,6 @@ from bonafed.algorithms.requirements import (
     SMOOTH_SCALAR,
     Requirements,
 )
-from bonafed.algorithms.settings import check_end
 from bonafed.arrays import Array
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.plausible import Claims

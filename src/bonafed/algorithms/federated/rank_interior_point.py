@@ -24,8 +24,16 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.method import Answer, Concluded, Method, known, start_or_empty
-from bonafed.algorithms.progress import Progress, unless_capped
+from bonafed.algorithms.method import (
+    Answer,
+    Concluded,
+    Method,
+    Progress,
+    check_end,
+    known,
+    start_or_empty,
+    unless_capped,
+)
 from bonafed.algorithms.requirements import (
     AFFINE,
     EQUAL_ROWS,
@@ -34,7 +42,6 @@ from bonafed.algorithms.requirements import (
     SMOOTH_SCALAR,
     Requirements,
 )
-from bonafed.algorithms.settings import check_end
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.claims import AllRows, Claim, Number

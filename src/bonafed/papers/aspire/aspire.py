@@ -28,27 +28,28 @@ import numpy as np
 import bonafed as bf
 import bonafed.extending as ext
 from bonafed.extending import Array
-from bonafed.papers.aspire.client import (
+from bonafed.papers.aspire.server import (
+    NOTHING,
     POWERS,
     Approach,
     Approached,
+    ASPIREState,
     Gauge,
     Gauged,
+    Now,
+    StepSettings,
     approach,
-    gauge,
-)
-from bonafed.papers.aspire.server import (
-    NOTHING,
-    ASPIREState,
     bounds_reached,
     checked,
+    chosen,
+    gauge,
     longest,
     mixture,
     moved,
     received,
     refreshed,
+    steps_at,
 )
-from bonafed.papers.aspire.step_sizes import Now, StepSettings, chosen, steps_at
 
 CUT = 1e-6  # by how much, relative, the worst vertex must exceed all planes to become one
 

@@ -27,8 +27,7 @@ import bonafed as bf
 import bonafed.extending as ext
 from bonafed.data import partition
 from bonafed.extending import Array
-from bonafed.papers.aspire.reference_models import client_risks
-from bonafed.papers.aspire.setups import digits, stated
+from bonafed.papers.aspire.race import client_risks, digits, stated
 
 CORNERS = (0, 7, 56, 63)  # of an image of 8 x 8 pixels: nearly always blank
 

@@ -18,9 +18,17 @@ import numpy as np
 import bonafed as bf
 import bonafed.extending as ext
 from bonafed.extending import Array
-from bonafed.papers.constrained import data, reference
-from bonafed.papers.constrained.tables import Printed, Row, Trial, row
-from bonafed.papers.constrained.trace import bands, evaluate, follow, on_sphere
+from bonafed.papers.constrained import data, tables
+from bonafed.papers.constrained.tables import (
+    Printed,
+    Row,
+    Trial,
+    bands,
+    evaluate,
+    follow,
+    on_sphere,
+    row,
+)
 
 LEVEL = 0.1
 CLIENTS = (1, 5, 10, 20)
@@ -66,7 +74,7 @@ def trial(
         on_sphere(d, ext.stream(seed, "reference" if k else "start", k)) for k in range(starts)
     )
     trace = follow(algorithm or bf.InteriorPoint(), stated, fed, start)
-    best = reference.best(reference.loss_gaps(fed, level), [None, *others])
+    best = tables.best(tables.loss_gaps(fed, level), [None, *others])
     return Trial(fed, best, trace, evaluate(stated, fed, [trace.w])[0])
 
 

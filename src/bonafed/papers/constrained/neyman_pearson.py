@@ -16,9 +16,17 @@ from collections.abc import Callable, Sequence
 import bonafed as bf
 import bonafed.extending as ext
 from bonafed.extending import Array
-from bonafed.papers.constrained import data, reference
-from bonafed.papers.constrained.tables import Printed, Row, Trial, row
-from bonafed.papers.constrained.trace import bands, evaluate, follow, on_sphere
+from bonafed.papers.constrained import data, tables
+from bonafed.papers.constrained.tables import (
+    Printed,
+    Row,
+    Trial,
+    bands,
+    evaluate,
+    follow,
+    on_sphere,
+    row,
+)
 
 LEVEL = 0.2
 CLIENTS = (1, 5, 10, 20)
@@ -72,7 +80,7 @@ def trial(
     fed = data.federation(rows, data.stratified(rows.y, n_clients, seed))
     stated, start = problem(level), on_sphere(rows.X.shape[1], ext.stream(seed, "start", 0))
     trace = follow(algorithm or bf.InteriorPoint(), stated, fed, start)
-    best = reference.solve(reference.neyman_pearson(fed, level))
+    best = tables.solve(tables.neyman_pearson(fed, level))
     return Trial(fed, best, trace, evaluate(stated, fed, [trace.w])[0])
 
 

@@ -52,26 +52,24 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.async_dro.client import (
-    Meet,
-    Met,
-    Visit,
-    meet,
-    step_units,
-)
 from bonafed.algorithms.federated.async_dro.stored_gradients import (
     TINY,
     Answers,
     Lines,
+    Meet,
+    Met,
+    Visit,
     answers,
     descend,
     exact,
     first_lines,
     mean_gradient,
+    meet,
     no_answers,
     old_lines,
     predict,
     renew,
+    step_units,
     with_sent,
 )
 from bonafed.algorithms.federated.linearisation import (
@@ -85,13 +83,13 @@ from bonafed.algorithms.method import (
     Answer,
     Concluded,
     Method,
+    Progress,
+    check_positive,
     known,
     with_start,
     worst_client,
 )
-from bonafed.algorithms.progress import Progress
 from bonafed.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
-from bonafed.algorithms.settings import check_positive
 from bonafed.arrays import Array
 from bonafed.codec import Extended, Form, changed
 from bonafed.problem.claims import Claim, Features, Number

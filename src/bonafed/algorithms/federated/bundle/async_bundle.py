@@ -32,12 +32,13 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.bundle.cuts import Cuts, no_cuts
 from bonafed.algorithms.federated.bundle.server import (
     SECOND_ORDER,
+    Cuts,
     Tangents,
     least,
     mean_bend,
+    no_cuts,
     parts_for,
     proofs,
     shifted,
@@ -49,12 +50,13 @@ from bonafed.algorithms.method import (
     Answer,
     Concluded,
     Method,
+    Progress,
+    check_count,
     known,
     with_start,
     within_bounds,
     worst_client,
 )
-from bonafed.algorithms.progress import Progress
 from bonafed.algorithms.requirements import (
     AFFINE,
     CONES,
@@ -62,7 +64,6 @@ from bonafed.algorithms.requirements import (
     PROJECTION,
     Requirements,
 )
-from bonafed.algorithms.settings import check_count
 from bonafed.arrays import Array, Block, Streams, norm
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.claims import Claim

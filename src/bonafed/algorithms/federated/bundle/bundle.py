@@ -44,33 +44,39 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.bundle import penalties as exact
-from bonafed.algorithms.federated.bundle.cuts import Cuts, Evaluated, MeanLosses, no_cuts
-from bonafed.algorithms.federated.bundle.penalties import Penalised
-from bonafed.algorithms.federated.bundle.secants import secants
+from bonafed.algorithms.federated.bundle import server as exact
 from bonafed.algorithms.federated.bundle.server import (
     BALANCES,
     SECOND_ORDER,
+    Cuts,
+    Evaluated,
+    MeanLosses,
+    Penalised,
     Tangents,
     least,
     mean_bend,
+    no_cuts,
     parts_for,
     proofs,
+    secants,
     shifted,
     undoing,
     with_tangents,
 )
 from bonafed.algorithms.federated.linearisation import take_part, units_of
 from bonafed.algorithms.method import (
+    TINY,
     Answer,
     Concluded,
     Method,
+    Progress,
+    check_choice,
+    check_count,
     gap_report,
     known,
     start_or_empty,
     within_bounds,
 )
-from bonafed.algorithms.progress import TINY, Progress
 from bonafed.algorithms.requirements import (
     AFFINE,
     CONES,
@@ -81,7 +87,6 @@ from bonafed.algorithms.requirements import (
     PROJECTION,
     Requirements,
 )
-from bonafed.algorithms.settings import check_choice, check_count
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
 from bonafed.data.federation import Federation

@@ -33,8 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.algorithms.federated.bundle.bundle import Bundle, BundleState
-from bonafed.algorithms.federated.bundle.cuts import Evaluated
-from bonafed.algorithms.federated.bundle.secants import secants
+from bonafed.algorithms.federated.bundle.server import Evaluated, secants
 from bonafed.algorithms.method import Answer, Concluded, Method, gap_report
 from bonafed.algorithms.requirements import OF_SUMS, Requirements
 from bonafed.arrays import Array, Block, Streams

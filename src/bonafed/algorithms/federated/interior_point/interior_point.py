@@ -39,11 +39,13 @@ from bonafed.algorithms.method import (
     Answer,
     Concluded,
     Method,
+    Progress,
+    check_end,
     known,
     start_or_empty,
+    unless_capped,
     within_bounds,
 )
-from bonafed.algorithms.progress import Progress, unless_capped
 from bonafed.algorithms.requirements import (
     AFFINE,
     CONIC,
@@ -52,7 +54,6 @@ from bonafed.algorithms.requirements import (
     TWICE_DIFFERENTIABLE,
     Requirements,
 )
-from bonafed.algorithms.settings import check_end
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.claims import Claim

@@ -10,19 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from numbers import Real
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
 
 import numpy as np
 
 from bonafed.algorithms.federated.private.integer_gradient import in_single_precision
-from bonafed.algorithms.federated.private.mechanism import Mechanism
-from bonafed.algorithms.federated.private.settings import (
+from bonafed.algorithms.federated.private.mechanism import (
     FIXED_WEIGHTS,
     PUBLIC_WEIGHTS,
     SYNCHRONOUS,
     UNCONSTRAINED,
     UNMIXED_ROWS,
     ClientSizes,
+    Mechanism,
     check_columns,
     check_sensitivity,
     default_clip,
@@ -30,8 +31,7 @@ from bonafed.algorithms.federated.private.settings import (
     sizes,
     steepest,
 )
-from bonafed.algorithms.federated.private_admm.penalty import number
-from bonafed.algorithms.method import Method
+from bonafed.algorithms.method import Method, check_choice
 from bonafed.algorithms.requirements import (
     AFFINE,
     CONVEX_PROX,
@@ -39,7 +39,6 @@ from bonafed.algorithms.requirements import (
     SMOOTH,
     Requirements,
 )
-from bonafed.algorithms.settings import check_choice
 from bonafed.arrays import Array
 from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import MECHANISMS, MOST_ROUNDS, Release, noise_for
@@ -320,3 +319,13 @@ class PrivateMethod(Method):
                 " bonafed.solve(problem, ...)."
             )
         return self.plan
+
+
+def number(value: object) -> TypeGuard[float]:
+    """Whether a value is a finite number > 0."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return 0 < float(value) < math.inf
+    except OverflowError:  # a whole number or a fraction that no double holds
+        return False

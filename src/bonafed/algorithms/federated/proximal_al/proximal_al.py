@@ -31,8 +31,7 @@ from typing import ClassVar
 import numpy as np
 
 from bonafed.algorithms.federated.proximal_al import client
-from bonafed.algorithms.federated.proximal_al.merit import raised, sizes
-from bonafed.algorithms.federated.proximal_al.messages import (
+from bonafed.algorithms.federated.proximal_al.client import (
     ProximalState,
     Refine,
     Refined,
@@ -46,10 +45,21 @@ from bonafed.algorithms.federated.proximal_al.server import (
     held_at,
     mixed,
     no_past,
+    raised,
     remembered,
+    sizes,
 )
-from bonafed.algorithms.method import Answer, Concluded, Method, known
-from bonafed.algorithms.progress import Progress
+from bonafed.algorithms.method import (
+    Answer,
+    Concluded,
+    Method,
+    Progress,
+    check_end,
+    check_finite,
+    check_positive,
+    check_whole,
+    known,
+)
 from bonafed.algorithms.requirements import (
     AFFINE,
     ANY,
@@ -59,7 +69,6 @@ from bonafed.algorithms.requirements import (
     SMOOTH_SCALAR,
     Requirements,
 )
-from bonafed.algorithms.settings import check_end, check_finite, check_positive, check_whole
 from bonafed.arrays import Array, is_number
 from bonafed.problem.claims import Claim, Number
 from bonafed.problem.constraints.constraint import excess

@@ -22,13 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from bonafed.algorithms.method import Answer, Concluded
-from bonafed.algorithms.pooled.rank.continuation import Start, starts_of
+from bonafed.algorithms.method import Answer, Concluded, check_least
 from bonafed.algorithms.pooled.rank.iteration import (
     ADMM,
     NEWTON,
+    Exploration,
     RankMemory,
     RankMethod,
+    Start,
     continued,
     first,
     iterate,
@@ -36,10 +37,9 @@ from bonafed.algorithms.pooled.rank.iteration import (
     number,
     relative_gap,
     size,
+    starts_of,
 )
-from bonafed.algorithms.pooled.rank.multistart import Exploration
-from bonafed.algorithms.pooled.rank.penalties import Balanced, Penalty
-from bonafed.algorithms.pooled.rank.subproblems import RankTask
+from bonafed.algorithms.pooled.rank.subproblems import Balanced, Penalty, RankTask
 from bonafed.algorithms.pooled.single_client import (
     CAPPED,
     EXHAUSTED,
@@ -52,7 +52,6 @@ from bonafed.algorithms.pooled.single_client import (
     opened,
     proven,
 )
-from bonafed.algorithms.settings import check_least
 from bonafed.arrays import Array, Block, Streams
 from bonafed.problem.problem import Problem
 from bonafed.solvers.rank.scalar_losses import PLUS
