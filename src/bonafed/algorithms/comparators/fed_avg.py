@@ -26,19 +26,9 @@ from typing import Annotated, Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bonafed.algorithms import method as base
 from bonafed.algorithms.comparators.afl import first_curvature, measured_step, secant
 from bonafed.algorithms.federated.linearisation import duals_at, is_smooth, risk_gradients
-from bonafed.algorithms.method import (
-    Answer,
-    Concluded,
-    Method,
-    check_count,
-    check_finite,
-    check_positive,
-    check_share,
-    or_default,
-    start_or_empty,
-)
 from bonafed.algorithms.requirements import AVERAGE, Requirements
 from bonafed.arrays import Array, Block, Streams, is_number, stream
 from bonafed.codec import Extended, Form
@@ -254,8 +244,8 @@ class Krum(Aggregation):
     single: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_count("byzantine", self.byzantine, 0)
-        check_count("multi", self.multi, 1)
+        base.check_count("byzantine", self.byzantine, 0)
+        base.check_count("multi", self.multi, 1)
 
     def of(self, models: Array, weights: Array) -> Array:
         return krum(models, weights, self.byzantine, self.multi)
@@ -290,7 +280,7 @@ class Bulyan(Aggregation):
     single: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_count("byzantine", self.byzantine, 0)
+        base.check_count("byzantine", self.byzantine, 0)
 
     def of(self, models: Array, weights: Array) -> Array:
         return bulyan(models, weights, self.byzantine)
@@ -437,7 +427,7 @@ class Walk:
         return self.steps == 1 and not (self.epochs and self.batch is not None)
 
 
-class LocalStepsMethod(Method):
+class LocalStepsMethod(base.Method):
     """The base of FedAvg and DRFA: the client's local steps, and the checks of their settings."""
 
     stateless: ClassVar[bool] = True
@@ -449,11 +439,11 @@ class LocalStepsMethod(Method):
 
     def check_settings(self) -> None:
         """Raise ``ValueError`` for settings out of range."""
-        check_count("local_steps", self.local_steps)
-        check_count("batch", 1 if self.batch is None else self.batch)
-        check_positive(self, "step_size", remedy="Leave it out for a measured one.")
-        check_finite(self, "strength")
-        check_share(self, "participation", "Leave it out for all clients.")
+        base.check_count("local_steps", self.local_steps)
+        base.check_count("batch", 1 if self.batch is None else self.batch)
+        base.check_positive(self, "step_size", remedy="Leave it out for a measured one.")
+        base.check_finite(self, "strength")
+        base.check_share(self, "participation", "Leave it out for all clients.")
 
     def check_problem(self, problem: Problem, fed: Federation | None) -> None:
         """Raise ``ValueError`` where batches of rows would be ranked."""
@@ -511,7 +501,7 @@ def scout(
     problem: Problem, memory: None, ask: Scout, data: Block, rng: Streams
 ) -> tuple[None, Scouted]:
     """Curvature and gradient of every client of the block at w."""
-    w = or_default(ask.w, problem, data.n_features)
+    w = base.or_default(ask.w, problem, data.n_features)
     risk, gradient, _ = risk_gradients(problem, w, data)
     curvature = first_curvature(problem, np.tile(w, (len(risk), 1)), risk, gradient, data)
     features = np.full(len(risk), float(data.n_features))
@@ -710,14 +700,14 @@ class FedAvg(LocalStepsMethod):
         return {**scouted(), Descended: self._walked}
 
     def server_start(self, n_clients: int) -> tuple[AveragingState, Round]:
-        w = start_or_empty(self.start)
+        w = base.start_or_empty(self.start)
         q = np.asarray(self._problem.over_clients.weights(np.zeros(n_clients)), float)
         return AveragingState(w, q, 0.0, math.inf, math.inf, 0), Round(Scout(w))
 
     def begin(
         self, state: AveragingState, ids: Sequence[int], up: Scouted
     ) -> tuple[AveragingState, Round]:
-        w = or_default(state.w, self._problem, int(up.features))
+        w = base.or_default(state.w, self._problem, int(up.features))
         state = replace(state, w=w, curvature=float(up.curvature))
         return state, self._ask(state)
 
@@ -746,9 +736,9 @@ class FedAvg(LocalStepsMethod):
         """``objective`` is that of the model before the round, from the clients asked."""
         return {"objective": state.value, "moved": state.moved}
 
-    def answer(self, state: AveragingState, concluded: Concluded | None = None) -> Answer:
+    def answer(self, state: AveragingState, concluded: base.Concluded | None = None) -> base.Answer:
         """The model, and its gradients, which prove a bound."""
-        return Answer(state.w, duals_at(self._problem, state.w, state.weights))
+        return base.Answer(state.w, duals_at(self._problem, state.w, state.weights))
 
     @property
     def _walk(self) -> Walk:

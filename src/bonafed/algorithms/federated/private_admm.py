@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import numpy as np
 from numba import njit
 
+from bonafed.algorithms.federated.private import noisy_gradient as noises
 from bonafed.algorithms.federated.private.mechanism import (
     FAST,
     Mechanism,
@@ -27,19 +28,6 @@ from bonafed.algorithms.federated.private.mechanism import (
     default_rho,
 )
 from bonafed.algorithms.federated.private.method import PrivateMethod, number
-from bonafed.algorithms.federated.private.noisy_gradient import (
-    GROUPS,
-    NoiseKeys,
-    Question,
-    Rows,
-    Told,
-    answered,
-    check_question,
-    each_of,
-    new_keys,
-    noisy_gradients,
-    precision,
-)
 from bonafed.algorithms.method import Answer, Concluded, check_choice, conclude_copies, copies_of
 from bonafed.arrays import Array, Block, Streams, writable
 from bonafed.codec import Extended, Form
@@ -136,10 +124,7 @@ class PrivateADMM(PrivateMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(
-            self,
-            update=("trust", "prox", "exact"),
-            radius=(None, *RADII),
-            region=("linf", "l2"),
+            self, update=("trust", "prox", "exact"), radius=(None, *RADII), region=("linf", "l2")
         )
         self._check_positive("scaling", *([] if callable(self.rho) else ["rho"]))
         if self.eta is not None and not callable(self.eta):
@@ -196,12 +181,12 @@ class PrivateADMM(PrivateMethod):
         return perturb(*given, memory, ask, data, rng)
 
     def noisy_gradients(
-        self, memory: PrivateMemory, ask: Perturb, asked: Question, data: Block, rng: Streams
+        self, memory: PrivateMemory, ask: Perturb, asked: noises.Question, data: Block, rng: Streams
     ) -> Callable[[int], tuple[Array, float]]:
         """The function that gives a client's gradient with noise, and the mean size of the noise;
         a method that keeps no budget may have another.
         """
-        return noisy_gradients(self._problem, self._plan, memory, asked, data, rng)
+        return noises.noisy_gradients(self._problem, self._plan, memory, asked, data, rng)
 
     @property
     def _near(self) -> int:
@@ -431,7 +416,7 @@ class Perturbed:
 
 
 @record
-class PrivateMemory(NoiseKeys):
+class PrivateMemory(noises.NoiseKeys):
     """The memory of a client."""
 
     z: Annotated[Array, Form("n, D")]
@@ -441,14 +426,16 @@ class PrivateMemory(NoiseKeys):
 def start(mechanism: Mechanism, w: Array, data: Block) -> PrivateMemory:
     """The first memory: z_p^1 = w^1 and lambda_p^1 = 0."""
     n = len(data.names)
-    z = np.tile(w, (n, 1)).astype(precision(data))
-    return PrivateMemory(*new_keys(mechanism, n), z, np.zeros_like(z))
+    z = np.tile(w, (n, 1)).astype(noises.precision(data))
+    return PrivateMemory(*noises.new_keys(mechanism, n), z, np.zeros_like(z))
 
 
-def question(mechanism: Mechanism, memory: PrivateMemory, ask: Perturb, told: Told) -> Question:
+def question(
+    mechanism: Mechanism, memory: PrivateMemory, ask: Perturb, told: noises.Told
+) -> noises.Question:
     """What a request asks of the gradients and of their noise."""
     numbers = ask.round, ask.rho, ask.reach
-    return Question.of(mechanism, memory, memory.z, told, numbers)
+    return noises.Question.of(mechanism, memory, memory.z, told, numbers)
 
 
 def perturb(
@@ -466,19 +453,19 @@ def perturb(
     ``gradients`` makes of (memory, message, question, data, rng) the function that gives the noisy
     gradient of a client, and the mean size of its noise.
     """
-    told = Told.of(ask.w, memory.z.dtype)
+    told = noises.Told.of(ask.w, memory.z.dtype)
     finite = told.finite and 0 < ask.rho < np.inf and ask.reach > 0
-    check_question(mechanism, memory, finite)
+    noises.check_question(mechanism, memory, finite)
     n, w = len(data.names), told.model
     asked = question(mechanism, memory, ask, told)
     noisy = gradients(memory, ask, asked, data, rng)
     region = near, ask.reach, *_box(problem, w)
     z, old = writable(memory.z), writable(memory.dual)
     new, dual, gap = np.empty_like(z), np.empty_like(old), np.empty(n)
-    shifted, size = np.zeros((min(n, GROUPS), len(w))), np.empty(n)
+    shifted, size = np.zeros((min(n, noises.GROUPS), len(w))), np.empty(n)
 
     def serve(group: int) -> None:
-        for i in range(group, n, GROUPS):
+        for i in range(group, n, noises.GROUPS):
             gradient, size[i] = noisy(i)
             gradient = gradient.astype(float, copy=False)  # what the step is compiled for
             towards(w, z[i], old[i], gradient, ask.rho, *region, new[i])
@@ -487,12 +474,12 @@ def perturb(
                 w, new[i], old[i], ask.rho, ask.next_rho, dual[i], shifted[group]
             )
 
-    each_of(serve, len(shifted), data.y.size * len(w))
+    noises.each_of(serve, len(shifted), data.y.size * len(w))
     if len(shifted) > 1:
         with np.errstate(all="ignore"):  # the server reports what is not finite
             shifted = shifted.sum(0, keepdims=True)
     upload = Perturbed(shifted, gap, reported(mechanism, ask, size))
-    return answered(memory, asked, z=new, dual=dual), upload
+    return noises.answered(memory, asked, z=new, dual=dual), upload
 
 
 def reported(mechanism: Mechanism, ask: Perturb, size: Array) -> Array:
@@ -535,7 +522,7 @@ def exact(
     tol: float,
 ) -> tuple[PrivateMemory, Perturbed]:
     """One round with (4b) to a tolerance instead of (8), which is possible only without privacy."""
-    rows = Rows.of(problem, mechanism, data)
+    rows = noises.Rows.of(problem, mechanism, data)
     weight = mechanism.weight[data.index]
 
     def phi(v: Array) -> tuple[Array, Array]:

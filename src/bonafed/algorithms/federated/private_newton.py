@@ -24,6 +24,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from bonafed.algorithms.federated.private import noisy_gradient as noises
 from bonafed.algorithms.federated.private.integer_gradient import (
     MANY,
     STEEP,
@@ -33,19 +34,6 @@ from bonafed.algorithms.federated.private.integer_gradient import (
 )
 from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, ClientSizes, Grid, Mechanism
 from bonafed.algorithms.federated.private.method import PrivateMethod
-from bonafed.algorithms.federated.private.noisy_gradient import (
-    GROUPS,
-    NoiseKeys,
-    Question,
-    Rows,
-    Told,
-    answered,
-    check_question,
-    each_of,
-    new_keys,
-    noisy_gradients,
-    with_noise,
-)
 from bonafed.algorithms.federated.private_sgd import Blur, row_length
 from bonafed.algorithms.method import Answer, Concluded, free_prox
 from bonafed.algorithms.requirements import (
@@ -298,29 +286,30 @@ class PrivateNewton(PrivateMethod):
     def on_client(self) -> dict:
         return {Blur: self.bend, Conclude: lambda memory, ask, data, rng: (memory, Concluded())}
 
-    def client_start(self, data: Block) -> NoiseKeys:
-        return NoiseKeys(*new_keys(self._plan, len(data.names)))
+    def client_start(self, data: Block) -> noises.NoiseKeys:
+        return noises.NoiseKeys(*noises.new_keys(self._plan, len(data.names)))
 
     def bend(
-        self, memory: NoiseKeys, ask: Blur, data: Block, rng: Streams
-    ) -> tuple[NoiseKeys, Bent]:
+        self, memory: noises.NoiseKeys, ask: Blur, data: Block, rng: Streams
+    ) -> tuple[noises.NoiseKeys, Bent]:
         """Carry out a round at the clients of a block."""
         problem, plan, n = self._problem, self._plan, len(data.names)
-        told = Told.of(ask.w, ask.w.dtype)
-        check_question(plan, memory, told.finite)
+        told = noises.Told.of(ask.w, ask.w.dtype)
+        noises.check_question(plan, memory, told.finite)
         w, D = ask.w, len(ask.w)
         parts = [self._part(k) for k in range(2 + self.inference)]
         models = np.broadcast_to(w, (n, D))
         asked = [
-            Question.of(part, memory, models, told, (ask.round, k)) for k, part in enumerate(parts)
+            noises.Question.of(part, memory, models, told, (ask.round, k))
+            for k, part in enumerate(parts)
         ]
-        noisy = noisy_gradients(problem, parts[0], memory, asked[0], data, rng)
-        groups, caps = min(n, GROUPS), self._caps
+        noisy = noises.noisy_gradients(problem, parts[0], memory, asked[0], data, rng)
+        groups, caps = min(n, noises.GROUPS), self._caps
         counted = (1 + (caps.square is not None)) * self.inference
         sums = [np.zeros((groups, size)) for size in (D, entries(D), counted)]
 
         def serve(group: int) -> None:
-            for i in range(group, n, GROUPS):
+            for i in range(group, n, noises.GROUPS):
                 sums[0][group] += noisy(i)[0]
                 if plan.kind is None:
                     matrix = packed(float_matrix(problem, plan, data, i, w))
@@ -333,11 +322,13 @@ class PrivateNewton(PrivateMethod):
                     short = shortened_rows(plan, data, i)
                     totals.append(integer_counts(problem, grids[2], caps, rows, short, w))
                 for k, total in enumerate(totals, 1):
-                    noised = with_noise(parts[k], memory, asked[k], rng, i, total)
+                    noised = noises.with_noise(parts[k], memory, asked[k], rng, i, total)
                     sums[k][group] += grids[k].unit * noised
 
-        each_of(serve, groups, data.y.size * entries(D))
-        return answered(memory, asked[0]), Bent(*(part.sum(0, keepdims=True) for part in sums))
+        noises.each_of(serve, groups, data.y.size * entries(D))
+        return noises.answered(memory, asked[0]), Bent(
+            *(part.sum(0, keepdims=True) for part in sums)
+        )
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -604,7 +595,7 @@ def shortened_rows(mechanism: Mechanism, data: Block, i: int) -> NDArray[np.bool
 
 def float_matrix(problem: Problem, mechanism: Mechanism, data: Block, i: int, v: Array) -> Array:
     """The sum of client i's curvature matrices (D, D), without noise and grid."""
-    rows = Rows.of(problem, mechanism, data)
+    rows = noises.Rows.of(problem, mechanism, data)
     m = int(rows.count[i])
     X = np.asarray(data.X)[i, :m] if isinstance(data.X, np.ndarray) else data.X[:m].toarray()
     X = np.asarray(X, float) * rows.factor[i, :m, None]

@@ -102,10 +102,7 @@ def digits_attack(
     order = np.random.default_rng(seed).permutation(len(y))
     held_out, train = np.split(order, [round(test * len(y))])
     owner = np.asarray(partition.iid(len(train), benign + malicious, seed))
-    names = (
-        *(f"honest {i}" for i in range(benign)),
-        *(f"malicious {i}" for i in range(malicious)),
-    )
+    names = (*(f"honest {i}" for i in range(benign)), *(f"malicious {i}" for i in range(malicious)))
     attacked = train[owner >= benign]
     X[attacked], y[attacked] = trigger.on(X[attacked]), trigger.target
     rows = [train[owner == i] for i in range(len(names))]

@@ -477,12 +477,7 @@ def gauge(
 
 
 def _curvature(
-    problem: bf.Problem,
-    u: Array,
-    loss: Array,
-    gradient: Array,
-    length: Array,
-    data: Block,
+    problem: bf.Problem, u: Array, loss: Array, gradient: Array, length: Array, data: Block
 ) -> Array:
     """The largest eigenvalue of f_j'' at u by power iterations on differences of gradients."""
     some = np.where(length > 0, length, 1.0)

@@ -318,10 +318,7 @@ def loss_gaps(fed: bf.Federation, level: float, positive: object = 1) -> Weighte
 
 
 def solve(
-    program: WeightedLosses,
-    start: Array | None = None,
-    method: str = "SLSQP",
-    polish: bool = True,
+    program: WeightedLosses, start: Array | None = None, method: str = "SLSQP", polish: bool = True
 ) -> Reference:
     """The optimum from one start, zeros by default; ``method`` is "SLSQP" or "trust-constr"."""
     x0 = np.zeros(program.X.shape[1]) if start is None else np.asarray(start, float)

@@ -24,17 +24,7 @@ import bonafed as bf
 import bonafed.extending as ext
 from bonafed.extending import Array, Block, Each, Form, Streams, record
 from bonafed.functional import project_lp_unit_ball
-from bonafed.papers.drfl.epigraph_projection import (
-    Begin,
-    Begun,
-    ConsensusState,
-    EpigraphMethod,
-    Project,
-    Projected,
-    begin,
-    norm,
-    relative,
-)
+from bonafed.papers.drfl import epigraph_projection as projection
 
 # rounds in which the penalties may change, so that the iteration converges afterwards
 BALANCED = 200
@@ -42,7 +32,7 @@ EVERY = 5
 
 
 @record
-class EpigraphState(ConsensusState):
+class EpigraphState(projection.ConsensusState):
     """The server's memory between rounds."""
 
     c_w: float = 1.0
@@ -59,7 +49,7 @@ class EpigraphState(ConsensusState):
 
 
 @dataclass(frozen=True)
-class EpigraphADMM(EpigraphMethod):
+class EpigraphADMM(projection.EpigraphMethod):
     """The method to choose where an ADMM is wanted: several times fewer rounds than Algorithm 1.
 
     Also called ``RiskADMM``: of the risk over clients it needs no more than the projection onto its
@@ -120,14 +110,14 @@ class EpigraphADMM(EpigraphMethod):
 
     @property
     def on_server(self) -> dict:
-        return {Begun: self.begin, Projected: self.improve}
+        return {projection.Begun: self.begin, projection.Projected: self.improve}
 
     def server_start(self, n_clients: int) -> tuple[EpigraphState, ext.Round]:
         state = EpigraphState(*self._first(ext.member(self._problem, n_clients)))
-        return state, ext.Round(Begin(state.w))
+        return state, ext.Round(projection.Begin(state.w))
 
     def begin(
-        self, state: EpigraphState, ids: Sequence[int], up: Begun
+        self, state: EpigraphState, ids: Sequence[int], up: projection.Begun
     ) -> tuple[EpigraphState, ext.Round]:
         S, largest = len(up.pi), float(np.abs(up.pi).max())
         c_w = 1 / S if self.c_w is None else self.c_w
@@ -135,7 +125,7 @@ class EpigraphADMM(EpigraphMethod):
         return self._primal(replace(self._begun(state, up), c_w=c_w, c_z=c_z))
 
     def improve(
-        self, state: EpigraphState, ids: Sequence[int], up: Projected
+        self, state: EpigraphState, ids: Sequence[int], up: projection.Projected
     ) -> tuple[EpigraphState, ext.Round | ext.Done]:
         state = self._dual(state, up)
         stop = self._stop(state)
@@ -152,14 +142,14 @@ class EpigraphADMM(EpigraphMethod):
         state = replace(state, w=w, z=x - weights / c_z, weights=weights)  # prox of phi_Q
         relaxed_w, relaxed_z = self._relaxed(state)
         return state, ext.Round(
-            Project(relaxed_w + state.psi / c_w, relaxed_z - state.zeta / c_z, c_z / c_w)
+            projection.Project(relaxed_w + state.psi / c_w, relaxed_z - state.zeta / c_z, c_z / c_w)
         )
 
     def _relaxed(self, state: EpigraphState) -> tuple[Array, Array]:
         a = self.relaxation
         return a * state.w + (1 - a) * state.copies, a * state.z + (1 - a) * state.pi
 
-    def _dual(self, state: EpigraphState, up: Projected) -> EpigraphState:
+    def _dual(self, state: EpigraphState, up: projection.Projected) -> EpigraphState:
         """The state after the dual update with the clients' new points, with the residuals."""
         relaxed_w, relaxed_z = self._relaxed(state)
         psi = state.psi + state.c_w * (relaxed_w - up.w)
@@ -222,7 +212,7 @@ def _factor(pair: tuple[float, float]) -> float:
 
 
 @record
-class LPMMState(ConsensusState):
+class LPMMState(projection.ConsensusState):
     """The server's memory between rounds; names as in the paper."""
 
     t: Annotated[Array, Form("N")]
@@ -239,7 +229,7 @@ class LPMMState(ConsensusState):
 
 
 @dataclass(frozen=True)
-class ADLPMM(EpigraphMethod):
+class ADLPMM(projection.EpigraphMethod):
     """The paper's method: one projection per client and round.
 
     Parameters
@@ -288,19 +278,21 @@ class ADLPMM(EpigraphMethod):
 
     @property
     def on_server(self) -> dict:
-        return {Begun: self.begin, Projected: self.improve}
+        return {projection.Begun: self.begin, projection.Projected: self.improve}
 
     def server_start(self, n_clients: int) -> tuple[LPMMState, ext.Round]:
         prior, nobody = ext.client_ball(self._problem, n_clients)[0], np.zeros(n_clients)
         start = self._first(prior)
         state = LPMMState(*start, t=nobody, eta=nobody, gamma=0.0, sigma=-prior, moved=math.inf)
-        return state, ext.Round(Begin(state.w))
+        return state, ext.Round(projection.Begin(state.w))
 
-    def begin(self, state: LPMMState, ids: Sequence[int], up: Begun) -> tuple[LPMMState, ext.Round]:
+    def begin(
+        self, state: LPMMState, ids: Sequence[int], up: projection.Begun
+    ) -> tuple[LPMMState, ext.Round]:
         return self._primal(replace(self._begun(state, up), t=up.pi))
 
     def improve(
-        self, state: LPMMState, ids: Sequence[int], up: Projected
+        self, state: LPMMState, ids: Sequence[int], up: projection.Projected
     ) -> tuple[LPMMState, ext.Round | ext.Done]:
         state = self._dual(state, up)
         stop = self._stop(state)
@@ -330,24 +322,26 @@ class ADLPMM(EpigraphMethod):
         y = sigma / c + new_t - new_z - gamma - eta
         new_eta = np.maximum(eta + c / c2 * y, 0.0)  # (9)
         new_gamma = gamma + c / c2 * (1 / c + float(y.sum()))  # (10)
-        moved = c1 * relative(np.concatenate([new_t - t, new_z - z]), norm(sigma))
+        moved = c1 * projection.relative(
+            np.concatenate([new_t - t, new_z - z]), projection.norm(sigma)
+        )
         state = replace(state, w=w, z=new_z, t=new_t, eta=new_eta, gamma=new_gamma, moved=moved)
-        return state, ext.Round(Project(w + state.psi / c, new_z - state.zeta / c, 1.0))
+        return state, ext.Round(projection.Project(w + state.psi / c, new_z - state.zeta / c, 1.0))
 
-    def _dual(self, state: LPMMState, up: Projected) -> LPMMState:
+    def _dual(self, state: LPMMState, up: projection.Projected) -> LPMMState:
         """The state after the dual update with the clients' new points, with the residuals."""
         c, _, _ = self._constants(len(up.pi))
         short = state.t - state.z - state.gamma - state.eta
         sigma = state.sigma + c * short
         psi = state.psi + c * (state.w - up.w)
         zeta = state.zeta + c * (up.pi - state.z)
-        spread = max(norm(state.z), norm(state.t))
+        spread = max(projection.norm(state.z), projection.norm(state.t))
         state, model, height = self._answered(state, up, psi, zeta, c, c)
         return replace(
             state,
             sigma=sigma,
             weights=self._problem.over_clients.project(zeta),
-            primal=max(model[0], height[0], relative(short, spread)),
+            primal=max(model[0], height[0], projection.relative(short, spread)),
             dual=max(model[1], height[1], state.moved),
         )
 
@@ -447,7 +441,7 @@ class DoubleLoop(ext.Method):
 
     @property
     def on_client(self) -> dict:
-        return {Begin: self._at_client(begin), Probe: self.probe}
+        return {projection.Begin: self._at_client(projection.begin), Probe: self.probe}
 
     def probe(self, memory: None, ask: Probe, data: Block, rng: Streams) -> tuple[None, Probed]:
         risk, gradient, _ = ext.risk_gradients(self._problem, ask.w, data)
@@ -457,13 +451,13 @@ class DoubleLoop(ext.Method):
 
     @property
     def on_server(self) -> dict:
-        return {Begun: self.begin, Probed: self.improve}
+        return {projection.Begun: self.begin, Probed: self.improve}
 
     @property
     def claims(self) -> ext.Claims:
-        return {Begun: self._begun, Probed: self._said}
+        return {projection.Begun: self._begun, Probed: self._said}
 
-    def _begun(self, who: int, ask: Begin, up: Begun) -> Iterable[ext.Claim]:
+    def _begun(self, who: int, ask: projection.Begin, up: projection.Begun) -> Iterable[ext.Claim]:
         return ext.of_risk(self._problem, up.w[0], up.pi)
 
     def _said(self, who: int, ask: Probe, up: Probed) -> Iterable[ext.Claim]:
@@ -473,18 +467,15 @@ class DoubleLoop(ext.Method):
         first = ext.start_or_empty(self.start)
         q, nowhere = ext.client_ball(self._problem, n_clients)[0], np.zeros(n_clients)
         return LoopState(first, math.inf, nowhere, first, first, q, 0.0, 0.0, 0, 0), ext.Round(
-            Begin(first)
+            projection.Begin(first)
         )
 
-    def begin(self, state: LoopState, ids: Sequence[int], up: Begun) -> tuple[LoopState, ext.Round]:
+    def begin(
+        self, state: LoopState, ids: Sequence[int], up: projection.Begun
+    ) -> tuple[LoopState, ext.Round]:
         w = up.w[0]
         state = replace(
-            state,
-            w=w,
-            value=self._value(w, up.pi),
-            risks=up.pi,
-            point=w,
-            total=np.zeros_like(w),
+            state, w=w, value=self._value(w, up.pi), risks=up.pi, point=w, total=np.zeros_like(w)
         )
         return state, ext.Round(Probe(w, state.weights))
 

@@ -91,13 +91,7 @@ def least(
 ) -> Master:
     """The minimiser of the cuts where an optimum must lie."""
     return minimise(
-        shape,
-        pieces,
-        near=near,
-        size=where.size,
-        offset=where.offset,
-        unit=unit,
-        accuracy=accuracy,
+        shape, pieces, near=near, size=where.size, offset=where.offset, unit=unit, accuracy=accuracy
     )
 
 

@@ -19,12 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bonafed.algorithms.requirements import (
-    EQUAL_ROWS,
-    MEAN_OF_ROWS,
-    NO_CONSTRAINTS,
-    Need,
-)
+from bonafed.algorithms import requirements as needs
 from bonafed.arrays import Array
 from bonafed.client_names import ClientName
 from bonafed.privacy.accounting import Release
@@ -303,34 +298,34 @@ class Mechanism:
 
 # The public numbers of problem and data that plan the noise of a private method, and checks.
 
-UNMIXED_ROWS = Need(
+UNMIXED_ROWS = needs.Need(
     "mean, ball without label moves",
     "needs over_samples = Mean(), or WassersteinBall(radius) with a declared radius, no support and"
     " label_cost=inf beside the regulariser Zero() or L2() (its worst case is then a norm of the"
     " model; other risks mix rows, so that one row has no bounded share)",
-    lambda problem, setting: MEAN_OF_ROWS.holds(problem, setting) or is_norm_penalty(problem),
+    lambda problem, setting: needs.MEAN_OF_ROWS.holds(problem, setting) or is_norm_penalty(problem),
 )
 UNCONSTRAINED = replace(
-    NO_CONSTRAINTS,
-    words=f"{NO_CONSTRAINTS.words} (their values and multipliers follow from rows; a limit on the"
-    " model by itself is a regulariser, Bounds() or Ball())",
+    needs.NO_CONSTRAINTS,
+    words=f"{needs.NO_CONSTRAINTS.words} (their values and multipliers follow from rows; a limit on"
+    " the model by itself is a regulariser, Bounds() or Ball())",
 )
-ROW_BY_ROW = Need(
+ROW_BY_ROW = needs.Need(
     "affine, torch module",
     "needs the predictor Linear, Softmax or TorchPredictor",
     lambda problem, setting: (
         is_affine(problem.predictor) or isinstance(problem.predictor, TorchPredictor)
     ),
 )
-FIXED_WEIGHTS = Need(
+FIXED_WEIGHTS = needs.Need(
     "mean",
     "needs over_clients = Mean (weights that follow the clients' losses would tell about them)",
     lambda problem, setting: isinstance(problem.over_clients, Mean),
 )
-PUBLIC_WEIGHTS = Need(
-    "equal", "takes no sample weights (a weight is private, too)", EQUAL_ROWS.holds
+PUBLIC_WEIGHTS = needs.Need(
+    "equal", "takes no sample weights (a weight is private, too)", needs.EQUAL_ROWS.holds
 )
-SYNCHRONOUS = Need(
+SYNCHRONOUS = needs.Need(
     "synchronous, if private",
     "needs an engine that waits for all clients in every private round",
     lambda problem, setting: problem.privacy is None or not setting.asynchronous,

@@ -25,18 +25,7 @@ import numpy as np
 from numba import njit
 from scipy.linalg import get_lapack_funcs
 
-from bonafed.algorithms.federated.proximal_al.server import (
-    FAST,
-    Merit,
-    Past,
-    Stepped,
-    moved,
-    no_past,
-    raised,
-    residual_of,
-    set_out,
-    sizes,
-)
+from bonafed.algorithms.federated.proximal_al import server
 from bonafed.algorithms.method import Concluded
 from bonafed.arrays import Array, Block, Streams, unwritable, writable
 from bonafed.codec import Counter, Extended, Form, changed
@@ -49,7 +38,6 @@ from bonafed.solvers.kernels.packed_matrices import packed, times
 from bonafed.solvers.smooth.newton import lbfgs, newton
 
 if TYPE_CHECKING:
-    from bonafed.algorithms.federated.proximal_al.server import Merit
     from bonafed.problem.problem import Problem
 
 
@@ -116,11 +104,11 @@ def _measured(
     )
     merit = _merit(problem, memory, 1.0, 0.0, data)
     at = merit.point(memory.anchor)
-    size = sizes(merit.jacobian(at), merit.constraints(memory.anchor, at))
+    size = server.sizes(merit.jacobian(at), merit.constraints(memory.anchor, at))
     return changed(memory, size=size, first_size=size if first else memory.first_size)
 
 
-def _round(merit: Merit, memory: ProximalMemory, ask: Refine) -> Stepped:
+def _round(merit: server.Merit, memory: ProximalMemory, ask: Refine) -> server.Stepped:
     w, most = _everywhere(ask), len(ask.mix) + 1
     old, duals, history, drift, rho, anchor = map(
         writable, (memory.z, memory.dual, memory.points, memory.drift, ask.rho, memory.anchor)
@@ -129,18 +117,18 @@ def _round(merit: Merit, memory: ProximalMemory, ask: Refine) -> Stepped:
     local, p = merit.problem.local_constraint, merit.problem.local_constraint.size
     broken = np.where(local.equality, np.abs(c[:, :p]), c[:, :p])
     residual = np.array(
-        [residual_of(*client) for client in zip(gradient, w, old, duals, rho, strict=True)]
+        [server.residual_of(*client) for client in zip(gradient, w, old, duals, rho, strict=True)]
     )
-    points, start = set_out(w, duals, history, writable(ask.mix), rho)
+    points, start = server.set_out(w, duals, history, writable(ask.mix), rho)
     new, unsolved = _minimised(merit, old, w, start, ask)  # (19)
     at = merit.point(new)
     reached = merit.constraints(new, at)
     y, numbers = merit.multipliers(reached), np.empty((2, len(w)))
     lagrangian = merit.weight * client_values(at) + (y * reached).sum(1)
-    dual, shifted, drift, inner = moved(
+    dual, shifted, drift, inner = server.moved(
         w, new, start, rho, ask.sigma, anchor, drift, most, len(ask.w), lagrangian, numbers
     )
-    return Stepped(
+    return server.Stepped(
         value,
         broken.max(1, initial=0.0),
         (broken / memory.size[:, :p]).max(1, initial=0.0),
@@ -167,7 +155,7 @@ def _everywhere(ask: Settle | Refine) -> Array:
 
 
 def _minimised(
-    merit: Merit, start: Array, w: Array, dual: Array, ask: Refine
+    merit: server.Merit, start: Array, w: Array, dual: Array, ask: Refine
 ) -> tuple[Array, Array]:
     """The minimisers of (19), and the size of their gradients over the tolerance."""
     rho = ask.rho[:, None]
@@ -211,7 +199,7 @@ def settle(
     c = old.constraints(w, at)
     mu = memory.estimate if first or scaled else old.multipliers(c)  # Algorithm 1, line 7
     change = mu - memory.multiplier
-    y = raised(change, old.equality)
+    y = server.raised(change, old.equality)
     memory = replace(memory, multiplier=mu, estimate=mu, change=change, anchor=w, gradient=known)
     shifted = None
     if ask.restart:  # Algorithm 2, line 1
@@ -254,7 +242,7 @@ def _start(problem: Problem, w: Array, ask: Settle) -> ProximalMemory:
     )
 
 
-def _diagonal(merit: Merit, at: Point, y: Array) -> Array:
+def _diagonal(merit: server.Merit, at: Point, y: Array) -> Array:
     """The diagonal of the Hessian of q_i f_i + <y, c_i>, or where that may not do of q_i f_i."""
     whole = convex_of(merit.problem) and _second_order(merit.problem)
     return hessian_diagonals(at, merit.weight, merit.terms(y) if whole else [])
@@ -262,8 +250,8 @@ def _diagonal(merit: Merit, at: Point, y: Array) -> Array:
 
 def _merit(
     problem: Problem, memory: ProximalMemory, beta: float, sigma: float, data: Block
-) -> Merit:
-    return Merit(
+) -> server.Merit:
+    return server.Merit(
         problem,
         data,
         memory.weight,
@@ -396,7 +384,7 @@ class ProximalState:
     slack_shifted: Annotated[Array, Form("N, p_c")]  # s~_i
     copies: Annotated[Array, Form("D")]  # sum_i rho_i u_i
     slack_copies: Annotated[Array, Form("N, p_c")]  # s_i
-    past: Past
+    past: server.Past
     beta: float
     rho: Annotated[Array, Form("N")]
     units: Annotated[Array, Form("D + p_c")]
@@ -441,7 +429,7 @@ def started(
         slack_shifted=slack,
         copies=rho.sum() * w,
         slack_copies=slack,
-        past=no_past(len(w), slack.shape),
+        past=server.no_past(len(w), slack.shape),
         beta=beta,
         rho=rho,
         units=np.ones(len(w) + len(coupled)),
@@ -512,7 +500,7 @@ class Factored:
         memory: ProximalMemory,
         ask: Refine,
         data: Block,
-        merit: Callable[..., Merit],
+        merit: Callable[..., server.Merit],
     ) -> Factored | None:
         """The systems of a block, kept until beta or rho change.
 
@@ -538,7 +526,7 @@ class Factored:
         """The arrays that every round takes."""
         return tuple(unwritable(getattr(self, each.name)) for each in fields(self))
 
-    def round(self, memory: ProximalMemory, ask: Refine) -> Stepped:
+    def round(self, memory: ProximalMemory, ask: Refine) -> server.Stepped:
         """Carry out a round, with f_i'(w) from f_i'(u) and A in single precision if that suffices.
 
         Otherwise it comes from A itself.
@@ -561,10 +549,12 @@ class Factored:
         arrays = map(writable, (*past, memory.size, ask.w, ask.mix, ask.rho))
         arguments: Any = (*arrays, ask.room, ask.sigma, *self.fixed)
         more = _quadratic_round(numbers, estimate, vectors, *arguments)
-        return Stepped._make((*numbers, np.empty((n, 0)), estimate, *vectors, *more, np.zeros(n)))
+        return server.Stepped._make(
+            (*numbers, np.empty((n, 0)), estimate, *vectors, *more, np.zeros(n))
+        )
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=server.FAST)
 def _quadratic_round(
     numbers,
     estimate,
@@ -605,13 +595,15 @@ def _quadratic_round(
         violation[i], excess[i] = _add(
             gradient, w, C[i], d[i], size[i], multiplier[i], beta[i], anchor[i], sigma
         )
-        residual[i] = residual_of(gradient, w, u[i], dual[i], rho[i]) + doubt  # at least (22)
+        residual[i] = (
+            server.residual_of(gradient, w, u[i], dual[i], rho[i]) + doubt
+        )  # at least (22)
         if residual[i] - 2 * doubt <= room and doubt > ROUGH * residual[i]:  # too rough for (23)
             gradient = q[i] * np.dot(exact[i], w) + qb[i]
             value[i] = np.dot(gradient + qb[i], w) / 2
             _add(gradient, w, C[i], d[i], size[i], multiplier[i], beta[i], anchor[i], sigma)
-            residual[i] = residual_of(gradient, w, u[i], dual[i], rho[i])
-    points, start = set_out(models, dual, points, mix, rho)
+            residual[i] = server.residual_of(gradient, w, u[i], dual[i], rho[i])
+    points, start = server.set_out(models, dual, points, mix, rho)
     new, gradients = vectors[0], vectors[1]
     for i in range(n):
         held, lifted = rho[i] * w - start[i] + sigma * anchor[i], d[i] + multiplier[i] / beta[i]
@@ -632,23 +624,13 @@ def _quadratic_round(
             lagrangian[i] += (gradients[i, j] + qb[i, j]) * new[i, j] / 2
         for k in range(len(d[i])):
             lagrangian[i] += estimate[i, k] * (d[i, k] + np.dot(C[i, k], new[i]))
-    moves = moved(
-        models,
-        new,
-        start,
-        rho,
-        sigma,
-        anchor,
-        drift,
-        len(mix) + 1,
-        D,
-        lagrangian,
-        numbers[4:],
+    moves = server.moved(
+        models, new, start, rho, sigma, anchor, drift, len(mix) + 1, D, lagrangian, numbers[4:]
     )
     return moves[0], moves[1], points, moves[2], moves[3]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=server.FAST)
 def _at(w, u, known, A, scale, longest, b):
     """The pair q f(w), q f'(w) of one client from ``known`` = q f'(u), and a bound on the error."""
     D, value, size, square = len(w), 0.0, 0.0, 0.0
@@ -670,7 +652,7 @@ def _at(w, u, known, A, scale, longest, b):
     return value, gradient, (D + 4) * UNIT * scale * longest * np.sqrt(square)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=server.FAST)
 def _add(gradient, w, C, d, size, multiplier, beta, anchor, sigma):
     """Make ``gradient`` P'(w); returns max |c(w)|, and the same over the constraints' sizes."""
     violation, excess = 0.0, 0.0
@@ -687,7 +669,7 @@ def _add(gradient, w, C, d, size, multiplier, beta, anchor, sigma):
     return violation, excess
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=server.FAST)
 def _minimise(u, gradient, y, held, b, shift, inverse, C, reach, small, lifted):
     """Write the result of step (19) of one client to ``u``, q f'(u) to ``gradient``, and the
     multipliers mu + beta c(u) to ``y``.
@@ -719,7 +701,7 @@ def _affine(problem: Problem) -> bool:
     return not problem.constraint.coupled.size and local.affine and bool(local.equality.all())
 
 
-def _factors(merit: Merit, rho: Array) -> tuple[Array, ...]:
+def _factors(merit: server.Merit, rho: Array) -> tuple[Array, ...]:
     zero = np.zeros_like(merit.anchor)
     C, d = merit.jacobian(merit.point(zero)), merit.constraints(zero)
     q, units = merit.weight, merit.units

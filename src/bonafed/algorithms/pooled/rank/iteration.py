@@ -25,12 +25,7 @@ from bonafed.algorithms.pooled.rank.subproblems import (
     Progress,
     RankTask,
 )
-from bonafed.algorithms.pooled.single_client import (
-    EXHAUSTED,
-    STATIONARY,
-    OwnerState,
-    PooledMethod,
-)
+from bonafed.algorithms.pooled.single_client import EXHAUSTED, STATIONARY, OwnerState, PooledMethod
 from bonafed.algorithms.requirements import Requirements
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form

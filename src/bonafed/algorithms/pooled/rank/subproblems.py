@@ -17,26 +17,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.method import free_prox
-from bonafed.algorithms.requirements import (
-    EQUAL_ROWS,
-    LINEAR,
-    MEAN_OR_RANK,
-    ONE_CLIENT,
-    Need,
-    Requirements,
-)
 from bonafed.arrays import Array, Block
+from bonafed.problem import rank_coordinates as coordinates
 from bonafed.problem.problem import Problem
-from bonafed.problem.rank_coordinates import (
-    RankRows,
-    has_rank_coordinate,
-    kernel_of,
-    knot_of,
-    rank_rows,
-    rank_value,
-    rank_weights,
-)
 from bonafed.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
 from bonafed.solvers.rank.pava import prospect_prox, rank_prox
 from bonafed.solvers.rank.scalar_losses import Kernel, gradients_of, losses_of
@@ -54,7 +39,7 @@ class Design:
     better conditioned one. ``inward`` and ``outward`` translate models.
     """
 
-    rows: RankRows
+    rows: coordinates.RankRows
 
     @cached_property
     def D(self) -> Array:
@@ -107,20 +92,20 @@ def design_of(problem: Problem, data: Block) -> Design:
     known = _DESIGNS.setdefault(data, {})
     key = problem.loss.targets, problem.predictor.intercept
     if key not in known:
-        known[key] = Design(rank_rows(problem, data))
+        known[key] = Design(coordinates.rank_rows(problem, data))
     return known[key]
 
 
-RANK_REQUIREMENTS = Requirements(
-    clients=ONE_CLIENT,
-    predictor=LINEAR,
-    over_samples=MEAN_OR_RANK,
-    loss=Need(
+RANK_REQUIREMENTS = needs.Requirements(
+    clients=needs.ONE_CLIENT,
+    predictor=needs.LINEAR,
+    over_samples=needs.MEAN_OR_RANK,
+    loss=needs.Need(
         "increases with the margin or the absolute residual",
         "needs a loss that increases with one rank coordinate of a row, its margin or |residual|",
-        lambda problem, setting: has_rank_coordinate(problem.loss),
+        lambda problem, setting: coordinates.has_rank_coordinate(problem.loss),
     ),
-    rows=EQUAL_ROWS,
+    rows=needs.EQUAL_ROWS,
 )
 
 
@@ -142,8 +127,10 @@ class RankTask:
     def of(cls, problem: Problem, data: Block) -> RankTask:
         design = design_of(problem, data)
         risk, n = problem.over_samples, len(design.rows.sign)
-        sigma = None if hasattr(risk, "rank_weights_below") else rank_weights(problem, n)
-        return cls(problem, design, kernel_of(problem.loss), sigma)
+        sigma = (
+            None if hasattr(risk, "rank_weights_below") else coordinates.rank_weights(problem, n)
+        )
+        return cls(problem, design, coordinates.kernel_of(problem.loss), sigma)
 
     @property
     def convex(self) -> bool:
@@ -167,7 +154,7 @@ class RankTask:
         return self.problem.over_samples.weights(self.losses(t)) * gradients_of(t, self.kernel)
 
     def omega(self, t: Array) -> float:
-        return rank_value(self.problem, t)
+        return coordinates.rank_value(self.problem, t)
 
     def objective(self, w: Array, t: Array | None = None) -> float:
         """Omega(D w - b) + g(w), of the problem as stated: without the tilt."""
@@ -183,7 +170,7 @@ class RankTask:
         if "prospect" not in self._cache:
             n = len(m)
             below, above = risk.rank_weights_below(n), risk.rank_weights_above(n)
-            self._cache["prospect"] = below, above, knot_of(self.kernel, risk.reference)
+            self._cache["prospect"] = below, above, coordinates.knot_of(self.kernel, risk.reference)
         below, above, at = self._cache["prospect"]
         return prospect_prox(m, below, above, at, rho, self.kernel)
 
