@@ -17,7 +17,7 @@ from charged import FED, Place, T, at, federation
 from sites.helpers import parties
 
 import bonafed as bf
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_sgd import Blur
 from bonafed.engines import loop
 from bonafed.engines.engine import ClientError

@@ -24,10 +24,9 @@ from scipy.sparse import csr_array
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 
-from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE
+from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, ClientSizes
 from bonafed.algorithms.federated.private.method import PrivateMethod
-from bonafed.algorithms.federated.private.settings import ClientSizes
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.arrays import Array, Features, Label
 from bonafed.client_names import ByClient, ClientName, by_position

@@ -20,7 +20,7 @@ from typing import Self
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
-from bonafed.algorithms.federated.private.settings import ClientSizes
+from bonafed.algorithms.federated.private.mechanism import ClientSizes
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.arrays import Array, shape_of
 from bonafed.data.unit_rows import unit_rows

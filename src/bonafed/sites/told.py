@@ -1,4 +1,4 @@
-"""What the answers of a run tell of a site's rows, message by message (`bonafed.algorithms.told`).
+"""What the answers of a run tell of a site's rows, by message (`bonafed.algorithms.method`).
 
 No rule can judge the answer to a message that is not listed here and that does not say in ``tells``
 what its answers tell: such as a model where a client's own solver stops, as of `ProximalAL`.
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from bonafed.algorithms.comparators.afl import Mix
-from bonafed.algorithms.federated.async_dro.client import Meet, Visit
+from bonafed.algorithms.federated.async_dro.stored_gradients import Meet, Visit
 from bonafed.algorithms.federated.bundle.async_bundle import EvaluateAt, EvaluateFirst
 from bonafed.algorithms.federated.bundle.bundle import Evaluate
 from bonafed.algorithms.federated.bundle.masked_bundle import Blend, Compare
 from bonafed.algorithms.federated.interior_point.interior_point import Expand
 from bonafed.algorithms.federated.linearisation import Linearise
-from bonafed.algorithms.federated.proximal_al.messages import Settle
-from bonafed.algorithms.told import SLOPES, SQUARES, Answered, Told, at, at_model, model_of
+from bonafed.algorithms.federated.proximal_al.client import Settle
+from bonafed.algorithms.method import SLOPES, SQUARES, Answered, Told, at, at_model, model_of
 from bonafed.arrays import Array
 from bonafed.certificates.constrained import Weigh, WeighAlong
 from bonafed.certificates.duality import Certify, CertifySums
