@@ -24,7 +24,7 @@ from bonafed.engines.batching import Blocks
 from bonafed.engines.clients import LocalClients
 from bonafed.engines.federated_data import Known, rows_here
 from bonafed.engines.loop import Batch, EventEngine, Interrupts, Loop
-from bonafed.privacy.secure_sum.option import SecureSum
+from bonafed.privacy.secure_sum.messages import SecureSum
 from bonafed.rounds import Algorithm
 
 MODES = ("blocks", "each", "bytes")

@@ -47,7 +47,7 @@ from bonafed.engines.run_record import (
     traffic_table,
 )
 from bonafed.engines.secure_run import secure_run
-from bonafed.privacy.secure_sum.option import SecureSum, option_of
+from bonafed.privacy.secure_sum.messages import SecureSum, option_of
 from bonafed.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, copied, settled
 from bonafed.signals import ENDING, Last, interrupts
 

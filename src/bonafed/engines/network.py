@@ -31,7 +31,7 @@ from bonafed.engines.loop import Batch, EventEngine, Interrupts, Loop
 from bonafed.engines.secure_summed import asked_in
 from bonafed.engines.waiting import View, Waiting
 from bonafed.engines.wire import ENDING, Failed, Lost, Refused, StartRun, Step, Stepped, Unknown
-from bonafed.privacy.secure_sum.option import SecureSum, option_of
+from bonafed.privacy.secure_sum.messages import SecureSum, option_of
 from bonafed.rounds import (
     Algorithm,
     Conclude,

@@ -20,7 +20,7 @@ from bonafed.engines.federated_data import Known
 from bonafed.engines.inprocess import InProcess
 from bonafed.engines.loop import Batch, EventEngine, Interrupts, Loop
 from bonafed.engines.virtual_clock import rows_of
-from bonafed.privacy.secure_sum.option import SecureSum
+from bonafed.privacy.secure_sum.messages import SecureSum
 from bonafed.rounds import Algorithm, Outcome, Stop
 
 

@@ -30,7 +30,7 @@ from bonafed.engines.federated_data import Known, rows_here
 from bonafed.engines.inprocess import InProcess
 from bonafed.engines.loop import Batch, EventEngine, Interrupts, Loop
 from bonafed.engines.waiting import NOBODY, First, View, Waiting
-from bonafed.privacy.secure_sum.option import SecureSum
+from bonafed.privacy.secure_sum.messages import SecureSum
 from bonafed.rounds import Algorithm, Outcome, Stop, record
 
 NO_MARKS, NO_TRIPS = np.empty(0, bool), np.empty(0)

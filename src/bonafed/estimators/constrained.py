@@ -56,9 +56,9 @@ from bonafed.problem.regularisers import Regulariser
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.risk import Prior, Risk
 from bonafed.rounds import Outcome, Stop
-from bonafed.solution.constraint_table import gains
-from bonafed.solution.default import SMALL, second_order
+from bonafed.solution.plan import SMALL, second_order
 from bonafed.solution.solution import Solution
+from bonafed.solution.tables import gains
 
 Parity = DemographicParity | EqualisedOdds
 # (X0, y0), or (X0, y0, columns)

@@ -8,7 +8,7 @@ from bonafed.certificates.certify import ROUNDS
 from bonafed.codec import CodecError
 from bonafed.engines.secure_summed import SecureSummed
 from bonafed.names import NAMED, of_place
-from bonafed.privacy.secure_sum.option import SecureSum
+from bonafed.privacy.secure_sum.messages import SecureSum
 from bonafed.rounds import Algorithm
 from bonafed.sites.judging import Judging
 from bonafed.statements import stated, statement_bytes
