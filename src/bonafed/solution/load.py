@@ -10,7 +10,7 @@ import numpy as np
 
 from bonafed.certificates.certificate import Certificate
 from bonafed.codec import encode
-from bonafed.engines.event_log import Log
+from bonafed.engines.run_record import Log
 from bonafed.privacy.ledger import Ledger
 from bonafed.privacy.moments import Moments
 from bonafed.problem.calibration import Sigmoid

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
 from bonafed.data.federation import Federation
-from bonafed.engines.event_log import Log
+from bonafed.engines.run_record import Log
 from bonafed.privacy.ledger import Ledger
 from bonafed.privacy.moments import Moments
 from bonafed.problem.calibration import Sigmoid

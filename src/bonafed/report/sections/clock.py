@@ -26,7 +26,7 @@ from bonafed.runs.run import Run
 
 if TYPE_CHECKING:
     from bonafed.drawing import Canvas
-    from bonafed.engines.event_log import Log
+    from bonafed.engines.run_record import Log
 
 WINDOWS = 60  # of time
 SLOWEST = 3  # clients that are named
