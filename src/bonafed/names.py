@@ -119,7 +119,7 @@ NAMED: dict[str, dict[str, str]] = {
     },
     "engine": {
         "in_process": "bonafed.engines.inprocess:InProcess",
-        "virtual_clock": "bonafed.engines.virtual_clock:VirtualClock",
+        "virtual_clock": "bonafed.engines.inprocess:VirtualClock",
     },
     "delays": {
         "lognormal": "bonafed.engines.delays:LogNormal",
@@ -127,9 +127,9 @@ NAMED: dict[str, dict[str, str]] = {
         "trace": "bonafed.engines.delays:Trace",
     },
     "waiting": {
-        "first": "bonafed.engines.waiting:First",
-        "stale": "bonafed.engines.waiting:Stale",
-        "adaptive": "bonafed.engines.waiting:Adaptive",
+        "first": "bonafed.engines.delays:First",
+        "stale": "bonafed.engines.delays:Stale",
+        "adaptive": "bonafed.engines.delays:Adaptive",
     },
 }
 
@@ -173,8 +173,8 @@ PUBLIC: tuple[str, ...] = (
     "bonafed.privacy.odometer:RepeatedRunWarning",
     "bonafed.auditing:Audit",
     "bonafed.auditing:audit",
-    "bonafed.engines.replay:Replay",
-    "bonafed.engines.event_log:Log",
+    "bonafed.engines.inprocess:Replay",
+    "bonafed.engines.run_record:Log",
     "bonafed.certificates.certificate:Certificate",
     "bonafed.certificates.certify:certify",
     "bonafed.rounds:Outcome",
