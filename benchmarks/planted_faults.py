@@ -229,21 +229,21 @@ FAULTS = (
     ),
     Fault(
         "a ledger that was changed by hand is believed",
-        "privacy/ledger_file.py",
+        "privacy/ledger.py",
         'if chain and chain[-1] != _link(chain[-2] if len(chain) > 1 else "", runs):',
         "if False:",
         "privacy/test_ledger.py",
     ),
     Fault(
         "an older copy of a ledger is believed",
-        "privacy/ledger_file.py",
+        "privacy/ledger.py",
         "if len(runs) < least or (last and last not in chain):",
         "if len(runs) < least:",
         "privacy/test_ledger.py",
     ),
     Fault(
         "a run that ends is charged for less than it released before",
-        "privacy/ledger_file.py",
+        "privacy/ledger.py",
         "client: _most(least.get(client, ()), released)",
         "client: tuple(released)",
         "privacy/test_charge_resume.py privacy/test_charge_sequences.py privacy/test_ledger.py",
@@ -293,7 +293,7 @@ FAULTS = (
     ),
     Fault(
         "numbers beyond the bound of a secure sum are taken",
-        "privacy/secure_sum/fixed_point.py",
+        "privacy/secure_sum/option.py",
         "if not (inside := np.abs(given) <= self.bound).all():  # not of NaN",
         "if (inside := np.abs(given) <= self.bound).all() and False:",
         "privacy/test_secure_sum.py",

@@ -94,7 +94,7 @@ from bonafed.problem.risks import (
     WassersteinOverClients,
 )
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 _BUDGET = Budget(3.0, 1e-3)
 

@@ -83,8 +83,8 @@ from bonafed.papers.rank.stochastic import LSVRG as LSVRG
 from bonafed.papers.rank.stochastic import SGD as SGD
 from bonafed.privacy.budget import Budget as Budget
 from bonafed.privacy.budget import BudgetSpentError as BudgetSpentError
+from bonafed.privacy.ledger import Book as Book
 from bonafed.privacy.ledger import Ledger as Ledger
-from bonafed.privacy.ledger_file import Book as Book
 from bonafed.privacy.odometer import RepeatedRunWarning as RepeatedRunWarning
 from bonafed.privacy.secure_sum.option import SecureSum as SecureSum
 from bonafed.problem.calibration import Sigmoid as Sigmoid
@@ -160,14 +160,14 @@ from bonafed.problem.wasserstein.box_support import BoxSupport as BoxSupport
 from bonafed.problem.wasserstein.polytope_support import PolytopeSupport as PolytopeSupport
 from bonafed.rounds import Outcome as Outcome
 from bonafed.rounds import Stop as Stop
-from bonafed.solution.client_table import exposed_rows as exposed_rows
-from bonafed.solution.default_radius import default_radius as default_radius
 from bonafed.solution.intervals import PrivateIntervals as PrivateIntervals
 from bonafed.solution.intervals import private_intervals as private_intervals
-from bonafed.solution.load import load as load
 from bonafed.solution.radius_path import radius_path as radius_path
 from bonafed.solution.solution import Solution as Solution
+from bonafed.solution.solution import load as load
 from bonafed.solution.solve import solve as solve
+from bonafed.solution.tables import exposed_rows as exposed_rows
+from bonafed.solution.thresholds import default_radius as default_radius
 from bonafed.solution.trivial import Triviality as Triviality
 from bonafed.solution.trivial import TrivialModelWarning as TrivialModelWarning
 

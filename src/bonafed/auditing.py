@@ -47,7 +47,7 @@ from bonafed.privacy.budget import Budget
 from bonafed.privacy.guesses import how_many, least_epsilon, least_mu
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Round
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 Record = tuple[ArrayLike, Any]  # (x, y) of one row
 ATTACKS = ("projection", "spread", "reported size")

@@ -19,7 +19,7 @@ from bonafed.engines.waiting import First
 from bonafed.papers.aspire import sets
 from bonafed.problem.risks import Simplex
 from bonafed.rounds import Round, Stop, rows
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 FED = federation((20, 35, 12, 28, 9), 4)
 PROBLEM = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=bf.L2(1e-2))

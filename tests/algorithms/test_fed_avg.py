@@ -15,7 +15,7 @@ from bonafed.algorithms.comparators import local_steps
 from bonafed.algorithms.comparators.local_steps import Descended, Walk
 from bonafed.arrays import stream
 from bonafed.rounds import Algorithm, visibility
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 from bonafed.solution.solve import fit
 
 

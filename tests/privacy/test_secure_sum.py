@@ -19,9 +19,8 @@ from scipy.stats import chi2
 from bonafed.codec import decode, encode
 from bonafed.privacy import keystream
 from bonafed.privacy.secure_sum import client as at_client
-from bonafed.privacy.secure_sum import masks, shamir, wide
+from bonafed.privacy.secure_sum import masks, shamir
 from bonafed.privacy.secure_sum import server as at_server
-from bonafed.privacy.secure_sum.fixed_point import FixedPoint
 from bonafed.privacy.secure_sum.messages import (
     BeginRound,
     Masked,
@@ -30,6 +29,7 @@ from bonafed.privacy.secure_sum.messages import (
     Unmask,
     terms,
 )
+from bonafed.privacy.secure_sum.option import FixedPoint
 
 REFUSED = pytest.raises(SecureSumError)
 
@@ -185,18 +185,18 @@ def test_pairs_of_words_are_numbers_and_add_up_with_carries():
     x = np.concatenate(
         [rng.normal(size=200) * 10.0 ** rng.integers(-25, 17, 200), [0.5, -0.5, -0.0]]
     )
-    words = wide.of_numbers(x, 10)
+    words = masks.of_numbers(x, 10)
     exact = [round(Fraction(float(v)) * 2**63) for v in x]
     assert whole_of(words) == exact
-    np.testing.assert_allclose(wide.numbers(words), x, rtol=2**-52, atol=2.0**-64)
-    assert whole_of(wide.added(words, words[::-1].copy())) == [
+    np.testing.assert_allclose(masks.numbers_of(words), x, rtol=2**-52, atol=2.0**-64)
+    assert whole_of(masks.added(words, words[::-1].copy())) == [
         (a + b + 2**127) % 2**128 - 2**127
         for a, b in zip(exact, whole_of(words[::-1].copy()), strict=True)
     ]
-    assert whole_of(wide.of_whole(np.array([-1, 0, 5, -(2**63)]))) == [-1, 0, 5, -(2**63)]
+    assert whole_of(masks.of_whole(np.array([-1, 0, 5, -(2**63)]))) == [-1, 0, 5, -(2**63)]
     for bad in (np.nan, np.inf, -(2.0**60)):
         with pytest.raises(ValueError, match="within the bound"):
-            wide.of_numbers([bad], 10)
+            masks.of_numbers([bad], 10)
 
 
 @pytest.mark.parametrize("gone", [(), (1, 4)])

@@ -29,7 +29,7 @@ from bonafed.engines.transport import LocalTransport
 from bonafed.engines.virtual_clock import VirtualClock
 from bonafed.engines.wire import Step, Stepped
 from bonafed.privacy import odometer
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book
 from bonafed.rounds import Conclude, Stop, decode
 from bonafed.sites.session import agree
 

@@ -20,7 +20,7 @@ from bonafed.sites.messages import Introduce
 from bonafed.sites.party import open_party
 from bonafed.sites.policy import RULES
 from bonafed.sites.session import agree
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 from bonafed.statements import digest, statement_bytes
 
 FAIR = replace(PROBLEM, over_clients=bf.Mean(), local_constraint=bf.DemographicParity("sex", 0.3))

@@ -22,8 +22,8 @@ import examples
 from bonafed.codec import encode
 from bonafed.data.schema import Recipe
 from bonafed.solution import frames
-from bonafed.solution.plots import plotted
-from bonafed.solution.public_part import HISTORY
+from bonafed.solution.frames import plotted
+from bonafed.solution.solution import HISTORY
 from bonafed.solution.stored import described, packed, unpacked
 
 LINES, MOST = 7, 2000
@@ -446,7 +446,7 @@ def test_a_file_that_was_changed_cut_or_written_by_others_is_refused(solved, tmp
         ("outcome", ("object", "os:system", {"command": "true"})),
         ("outcome", ("object", "bonafed.rounds:Stop", {})),
         ("notes", ("shell", "true")),
-        ("inputs", ("object", "bonafed.solution.inputs:Inputs", {})),
+        ("inputs", ("object", "bonafed.solution.predictions:Inputs", {})),
         ("more", 1),
     ],
 )

@@ -11,7 +11,7 @@ import numpy as np
 from bonafed.algorithms.requirements import Requirements
 from bonafed.arrays import Array
 from bonafed.codec import Form
-from bonafed.privacy.moments import Moments
+from bonafed.privacy.ledger import Moments
 from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.plausible import AboutRows

@@ -38,8 +38,8 @@ from bonafed.codec import Form, changed
 from bonafed.engines.engine import check_answer, check_request, handler, reported
 from bonafed.engines.impossible import ImpossibleAnswerError
 from bonafed.privacy.secure_sum import client as at_client
+from bonafed.privacy.secure_sum import masks
 from bonafed.privacy.secure_sum import server as at_server
-from bonafed.privacy.secure_sum import wide as pairs
 from bonafed.privacy.secure_sum.client import Client
 from bonafed.privacy.secure_sum.messages import (
     SHARE,
@@ -411,9 +411,9 @@ class SecureSummed(Algorithm):
 
     def _words(self, value: Array, n: int, step: float | None, wide: bool) -> NDArray[np.uint64]:
         if step is None:
-            return pairs.of_numbers(value, n)
+            return masks.of_numbers(value, n)
         whole = self.option.form(n, step).whole(value).ravel()
-        return pairs.of_whole(whole) if wide else whole.view(np.uint64)
+        return masks.of_whole(whole) if wide else whole.view(np.uint64)
 
     def _combined(self, hidden: Sequence[tuple[int, Hidden]], total: NDArray[np.int64]) -> Any:
         """What the algorithm's server receives: the answers' other fields, combined, and sums."""
@@ -438,7 +438,7 @@ class SecureSummed(Algorithm):
     ) -> NDArray[Any]:
         """The numbers that the words of a sum stand for, of the kind that a plain sum has."""
         if step is None:
-            return pairs.numbers(words.ravel()).astype(dtype)
+            return masks.numbers_of(words.ravel()).astype(dtype)
         whole = words[:, 0].astype(np.int64)
         if dtype.kind in "biu":
             return whole.astype(np.zeros(1, dtype).sum().dtype)

@@ -34,7 +34,7 @@ from bonafed.runs.form import (
     shown,
 )
 from bonafed.runs.rank_metrics import fairness, risk_of
-from bonafed.solution.figures import drawn, figures
+from bonafed.solution.predictions import drawn, figures
 
 Interval = Annotated[list[Share], at_least(2), Field(max_length=2)]
 Point = Annotated[list[Share], at_least(2), Field(max_length=2)]

@@ -26,7 +26,7 @@ from scipy.special import softmax
 from bonafed.arrays import Array
 from bonafed.measures import NUMBERS, SEVERAL, losses
 from bonafed.problem.losses import Loss, expected
-from bonafed.solution.figures import decisions, positive, task_of
+from bonafed.solution.predictions import decisions, positive, task_of
 
 FEWEST = 3.0  # people by whom a difference of mean losses is carried
 ROUNDING = 1e-12  # of predictions, relative to the largest

@@ -43,7 +43,7 @@ from bonafed.runs.evaluation import Judged, judged, worst_of
 from bonafed.runs.files import Record, Row
 from bonafed.runs.splits import HELD_OUT
 from bonafed.sites.closeness import counted as classes_of
-from bonafed.solution.figures import figures
+from bonafed.solution.predictions import figures
 
 ANOTHER = "a model that was judged earlier"
 EARLIER = -1  # in the place of a model's position: one that was judged by an earlier question

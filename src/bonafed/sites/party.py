@@ -84,7 +84,7 @@ from bonafed.sites.selections import SELECTIONS, Selections, plain_name
 from bonafed.sites.signatures import Sign, asked, signed, signer
 from bonafed.sites.site_file import WatchedSite, secret_of
 from bonafed.sites.told import Answered
-from bonafed.solution.configure import needs_secure_sum, setting_of
+from bonafed.solution.plan import needs_secure_sum, setting_of
 from bonafed.statements import digest, stated
 from bonafed.storage import OWN, Lock, make_folder, read_in_turns, write_in_turns, write_whole
 

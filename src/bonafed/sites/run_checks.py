@@ -64,10 +64,9 @@ from bonafed.sites.signed_answers import (
     proof_of,
     verify_signed,
 )
-from bonafed.solution.client_table import client_table
-from bonafed.solution.constraint_table import constraint_table
 from bonafed.solution.outcome import UNPROVED, failed_in
 from bonafed.solution.solve import LOST
+from bonafed.solution.tables import client_table, constraint_table
 from bonafed.solution.warnings import notes
 
 # keys of result.json that follow from the configuration, or that the form of the folder fixes

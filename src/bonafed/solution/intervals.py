@@ -30,7 +30,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from bonafed.arrays import Array
-from bonafed.privacy.moments import Moments
+from bonafed.privacy.ledger import Moments
 from bonafed.problem.losses import Squared
 from bonafed.problem.problem import Problem
 from bonafed.solution.frames import Table

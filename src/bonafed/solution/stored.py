@@ -20,7 +20,7 @@ from bonafed.codec import FIELDS, CodecError, decode, encode
 from bonafed.data.schema import Schema
 from bonafed.names import listed_places, of_place
 from bonafed.privacy.accounting import Release
-from bonafed.solution.inputs import Inputs
+from bonafed.solution.predictions import Inputs
 from bonafed.storage import write_whole
 from bonafed.text import shown
 

@@ -23,7 +23,7 @@ from bonafed.papers.aspire.client import POWERS, Approach, Approached, Gauge, Ga
 from bonafed.papers.aspire.server import bounds_reached
 from bonafed.papers.aspire.step_sizes import chosen, steps_at
 from bonafed.rounds import Round, Stop, decode, encode, visibility
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 from examples import RISKS
 
 

@@ -52,7 +52,6 @@ from numpy.typing import NDArray
 from bonafed.codec import fingerprint, record
 from bonafed.privacy import keystream
 from bonafed.privacy.secure_sum import masks, shamir
-from bonafed.privacy.secure_sum import wide as pairs
 from bonafed.privacy.secure_sum.messages import (
     KEY,
     NONCE,
@@ -255,7 +254,7 @@ def mask(
     keys = masks.bound(masks.of_round(state.roots[places], np.uint64(state.number)), about)
     signs = np.sign(np.array(after.senders) - state.client).astype(np.int8)
     total = vector.astype(np.uint64)
-    add = pairs.add if wide else masks.add
+    add = masks.add_wide if wide else masks.add
     add(total, keys, signs)
     add(total, state.own[None], np.ones(1, np.int8))
     return after, Masked(state.client, state.number, total, wide)

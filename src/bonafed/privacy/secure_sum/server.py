@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from bonafed.codec import Form, fingerprint, record
 from bonafed.privacy import keystream
 from bonafed.privacy.secure_sum import masks, shamir
-from bonafed.privacy.secure_sum import wide as pairs
 from bonafed.privacy.secure_sum.client import about_pairs, check_of
 from bonafed.privacy.secure_sum.messages import (
     KEY,
@@ -135,7 +134,7 @@ def unmask(state: Server, answers: Sequence[Masked]) -> tuple[Server, Unmask]:
                 f"client {client}'s words are of other numbers than client {first.client}'s: begin"
                 " a new round."
             )
-        total = pairs.added(total, vector) if first.wide else total + vector
+        total = masks.added(total, vector) if first.wide else total + vector
     stayed = tuple(found)
     dropped = np.array([q for q in senders if q not in found], int)
     after = replace(state, stage="unmasking", stayed=stayed, sum=total, wide=first.wide)
@@ -163,7 +162,7 @@ def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[n
     ]
     points = np.array(holders, np.uint64) + np.uint64(1)
     secrets = shamir.secrets_of(points, np.stack(held).astype(np.uint64))
-    result, own, add = state.sum.copy(), [], pairs.add if state.wide else masks.add
+    result, own, add = state.sum.copy(), [], masks.add_wide if state.wide else masks.add
     stayed, places = {*state.stayed}, [state.clients.index(q) for q in state.stayed]
     for message, secret in zip(state.shared, secrets, strict=True):
         key = shamir.as_key(secret)

@@ -19,14 +19,13 @@ from bonafed.client_names import ClientName
 from bonafed.config.config import Config
 from bonafed.privacy.accounting import (
     LEAST_DELTA,
+    MOST,
     MOST_ROUNDS,
     Release,
     accounts,
     total_epsilon,
 )
-from bonafed.privacy.best_of import MOST
-from bonafed.privacy.ledger import Ledger, views
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book, Ledger, views
 from bonafed.runs.checks import Check, compared, not_checked
 from bonafed.runs.files import Record, Row, plain
 from bonafed.runs.form import (

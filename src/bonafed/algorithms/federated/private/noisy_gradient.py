@@ -25,7 +25,7 @@ from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
 from bonafed.privacy.budget import BudgetSpentError
 from bonafed.privacy.discrete_noise import Kind, add_noise
-from bonafed.privacy.sampling import taken
+from bonafed.privacy.keystream import taken
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
 from bonafed.rounds import record

@@ -60,7 +60,7 @@ from bonafed.algorithms.requirements import (
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
 from bonafed.privacy.accounting import Release
-from bonafed.privacy.moments import Moments
+from bonafed.privacy.ledger import Moments
 from bonafed.problem.losses import Logistic, Poisson, Squared
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero
