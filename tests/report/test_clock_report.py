@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import small_run
 
-from bonafed.engines.event_log import Log
+from bonafed.engines.run_record import Log
 from bonafed.report import tables
 from bonafed.report.pages import markdown, render
 from bonafed.report.sections import certificate, evaluation

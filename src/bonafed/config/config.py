@@ -19,7 +19,7 @@ from bonafed.config.schema import BLANK, Drift, moved
 from bonafed.config.tables import Tables, sentence
 from bonafed.config.toml_file import ConfigError, Refusal, checked, line_of, text_of, validated
 from bonafed.data.federation import Federation
-from bonafed.solution.default_radius import default_radius
+from bonafed.solution.thresholds import default_radius
 
 __all__ = ["Config", "ConfigError", "Drift", "parse_config", "read_config"]
 

@@ -15,13 +15,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
-from bonafed.algorithms.federated.private_admm.penalty import Penalty
+from bonafed.algorithms.federated.private_admm import Penalty
 from bonafed.algorithms.method import Method
 from bonafed.config.objects import Objects, as_object, as_table, in_file, known, parameters, read
 from bonafed.config.schema import Count, Label, NonNegative, Positive, Probability, Section, Share
 from bonafed.config.toml_file import ConfigError, Refusal, near
-from bonafed.engines.inprocess import InProcess
-from bonafed.engines.virtual_clock import VirtualClock
+from bonafed.engines.inprocess import InProcess, VirtualClock
 from bonafed.names import load
 from bonafed.privacy.budget import Budget
 from bonafed.problem.wasserstein.ball import WassersteinBall

@@ -30,8 +30,7 @@ from bonafed.config.sections import (
     slots,
 )
 from bonafed.config.toml_file import ConfigError, Refusal
-from bonafed.engines.inprocess import InProcess
-from bonafed.engines.virtual_clock import VirtualClock
+from bonafed.engines.inprocess import InProcess, VirtualClock
 from bonafed.names import NAMED, load
 from bonafed.problem.losses import Loss
 from bonafed.problem.problem import Problem

@@ -59,8 +59,8 @@ from bonafed.runs.files import (
     perhaps,
     shown,
 )
-from bonafed.solution.constraint_table import SERVER, TOGETHER, constraint_rows
-from bonafed.solution.figures import drawn, figures
+from bonafed.solution.predictions import drawn, figures
+from bonafed.solution.tables import SERVER, TOGETHER, constraint_rows
 
 Interval = Annotated[list[Share], at_least(2), Field(max_length=2)]
 Corner = Annotated[list[Share], at_least(2), Field(max_length=2)]

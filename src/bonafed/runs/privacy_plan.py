@@ -32,15 +32,14 @@ from bonafed.config.sections import PrivacySection
 from bonafed.data.federation import Federation
 from bonafed.engines.inprocess import InProcess
 from bonafed.privacy.accounting import Release, accounts, total_epsilon
-from bonafed.privacy.best_accuracy import best_accuracy, information
+from bonafed.privacy.bounds import best_accuracy, information
 from bonafed.privacy.budget import Budget, BudgetSpentError
-from bonafed.privacy.ledger import WORDS, views
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import WORDS, Book, views
 from bonafed.problem.prediction import scores
 from bonafed.problem.problem import Problem
 from bonafed.rounds import encoded_size, rows
 from bonafed.runs.splits import HELD_OUT, Parts, prepare, read_tables, trained_clients
-from bonafed.solution.default import default_algorithm
+from bonafed.solution.plan import default_algorithm
 
 Releases: TypeAlias = tuple[Release, ...]
 

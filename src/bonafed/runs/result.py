@@ -68,8 +68,7 @@ from bonafed.runs.sections.privacy import client_weights
 from bonafed.runs.sections.section import Inputs, Points, Run, Section, Study, bytes_sent
 from bonafed.runs.splits import Parts
 from bonafed.runs.training import summary
-from bonafed.solution.public_part import HISTORY, public_messages
-from bonafed.solution.solution import Solution
+from bonafed.solution.solution import HISTORY, Solution, public_messages
 
 
 def result_of(

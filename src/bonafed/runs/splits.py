@@ -24,7 +24,6 @@ from bonafed.data.assembly import with_targets
 from bonafed.data.declared_schema import apart, declared_schema
 from bonafed.data.federation import Federation
 from bonafed.data.readers import read, read_clients
-from bonafed.data.refine import refined
 from bonafed.data.row_errors import Faults, RowError, without_values
 from bonafed.data.schema import Recipe, Schema
 from bonafed.data.tables import (
@@ -36,6 +35,7 @@ from bonafed.data.tables import (
     missing_rows,
     odd_rows,
     present,
+    refined,
     same_columns,
     split,
     table_of,

@@ -27,11 +27,9 @@ from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
 from bonafed.config.config import Config
 from bonafed.data.federation import Federation
-from bonafed.engines.engine import Watch
-from bonafed.engines.event_log import Log
-from bonafed.engines.impossible import UNUSED, lies_in
-from bonafed.engines.inprocess import InProcess
-from bonafed.engines.virtual_clock import VirtualClock
+from bonafed.engines.engine import UNUSED, Watch, lies_in
+from bonafed.engines.inprocess import InProcess, VirtualClock
+from bonafed.engines.run_record import Log
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.problem import Problem
@@ -54,8 +52,6 @@ from bonafed.runs.files import (
 )
 from bonafed.runs.sections.section import Run
 from bonafed.runs.splits import Parts
-from bonafed.solution.configure import configure
-from bonafed.solution.default import default_algorithm
 from bonafed.solution.outcome import (
     UNPROVED,
     Ended,
@@ -66,6 +62,7 @@ from bonafed.solution.outcome import (
     refuted,
     stated,
 )
+from bonafed.solution.plan import configure, default_algorithm
 from bonafed.solution.privacy_account import was_begun
 from bonafed.solution.solution import Solution
 from bonafed.solution.solve import fit

@@ -55,10 +55,9 @@ from bonafed.runs.sections.all import SECTIONS
 from bonafed.runs.sections.section import Inputs, Run
 from bonafed.runs.splits import Parts, prepare
 from bonafed.runs.training import check_outcome, ended, method_of, stop_of
-from bonafed.solution.client_table import client_table
-from bonafed.solution.constraint_table import constraint_table, limits_of
 from bonafed.solution.outcome import UNPROVED, failed_in
-from bonafed.solution.public_part import public_history
+from bonafed.solution.solution import public_history
+from bonafed.solution.tables import client_table, constraint_table, limits_of
 from bonafed.solution.warnings import notes
 
 __all__ = ["Check", "passed", "verify_run"]

@@ -18,7 +18,7 @@ from pydantic import Field, PlainValidator, PrivateAttr, model_validator
 
 from bonafed.config.schema import Section, TablesSection, Texts
 from bonafed.config.toml_file import ConfigError, text_of, toml_line, toml_value, validated
-from bonafed.data.column_kinds import KINDS
+from bonafed.data.reading import KINDS
 from bonafed.sites.policy import RULES, Policy
 from bonafed.storage import OWN, write_whole
 from bonafed.text import printable

@@ -42,7 +42,7 @@ from bonafed.runs.sections.section import Run
 if TYPE_CHECKING:
     from bonafed.arrays import Array
     from bonafed.drawing import Axes, Canvas
-    from bonafed.engines.event_log import Log
+    from bonafed.engines.run_record import Log
 
 
 MEANING = {

@@ -35,7 +35,7 @@ from bonafed.runs.files import (
     perhaps,
 )
 from bonafed.runs.sections.section import Inputs, Section
-from bonafed.solution.constraint_table import Limits, constraint_table, gains
+from bonafed.solution.tables import Limits, constraint_table, gains
 
 ROUNDING = 1e-8  # a multiplier below it is none
 NEAR = 1e-3  # of an optimum, relative: what multipliers are stated for
