@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from bonafed.algorithms.alternatives import check_requirements, taking
-from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
+from bonafed.algorithms.federated.async_dro import AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle
-from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
+from bonafed.algorithms.federated.interior_point import InteriorPoint
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.private_newton import PrivateNewton, matrix_error
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
@@ -18,7 +18,7 @@ from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from bonafed.algorithms.federated.rank_bundle import RankBundle
 from bonafed.algorithms.federated.rank_interior_point import RankInteriorPoint
 from bonafed.algorithms.method import Method
-from bonafed.algorithms.pooled.rank.rank_admm import RankADMM
+from bonafed.algorithms.pooled.rank_admm import RankADMM
 from bonafed.algorithms.requirements import Setting
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine

@@ -18,8 +18,17 @@ from bonafed.engines import InProcess
 from bonafed.engines.virtual_clock import VirtualClock
 from bonafed.engines.waiting import Adaptive, First, Stale
 from bonafed.papers.aspire import aspire_ease
-from bonafed.papers.aspire.aspire import ASPIRE, POWERS, Approach, Approached, Gauge, Gauged
-from bonafed.papers.aspire.server import bounds_reached, chosen, steps_at
+from bonafed.papers.aspire.aspire import (
+    ASPIRE,
+    POWERS,
+    Approach,
+    Approached,
+    Gauge,
+    Gauged,
+    bounds_reached,
+    chosen,
+    steps_at,
+)
 from bonafed.rounds import Round, Stop, decode, encode, visibility
 from bonafed.solution.configure import configure
 from examples import RISKS

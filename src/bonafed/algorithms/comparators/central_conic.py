@@ -279,11 +279,8 @@ def _on_support(
         return
     assert isinstance(ball.support, BoxSupport | PolytopeSupport)
     C, d, c = _faces(ball.support, X.shape[1])
-    free, p, sign = (
-        coefficients_of(problem, w),
-        P_OF[DUAL[ball.norm]],
-        problem.loss.targets == "sign",
-    )
+    free, p = coefficients_of(problem, w), P_OF[DUAL[ball.norm]]
+    sign = problem.loss.targets == "sign"
     room = d - X @ C.T - (0.0 if sign else np.outer(y, c))
     for i in range(len(y)):
         row = [

@@ -45,8 +45,7 @@ from bonafed.rounds import Done, Each, Max, Round, Stop, Sum, record
 #
 #     average            sum_i q_i w_i / sum_i q_i
 #     coordinate median  in every coordinate the weighted median; equal weights: the median
-#     trimmed mean       in every coordinate the mean without the lowest and the highest ``share``
-# of
+#     trimmed mean  in every coordinate the mean without the lowest and the highest ``share`` of
 #                        the weight
 #     Krum               the w_i with the least sum of squared distances to its N - f - 2 nearest
 #     Bulyan             N - 2f rounds of Krum choose models; in every coordinate the mean of the

@@ -153,27 +153,11 @@ class MultiplierMethod(base.Method):
 
     def server_start(self, n_clients: int) -> tuple[MultiplierState, Round]:
         prior, none = member(self._problem, n_clients), np.zeros(0)
+        nowhere = none, math.inf, np.zeros(n_clients), -math.inf, none
+        penalties = -1.0, 0.0, math.inf, math.inf
+        counts = 0, 0, math.inf, 0, 0
         state = MultiplierState(
-            none,
-            math.inf,
-            np.zeros(n_clients),
-            -math.inf,
-            none,
-            prior,
-            prior,
-            none,
-            none,
-            -1.0,
-            0.0,
-            math.inf,
-            math.inf,
-            begin(none),
-            0,
-            0,
-            math.inf,
-            0,
-            0,
-            None,
+            *nowhere, prior, prior, none, none, *penalties, begin(none), *counts, None
         )
         return state, Round(Survey(prior))
 

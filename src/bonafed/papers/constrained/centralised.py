@@ -258,11 +258,8 @@ class Whole:
         self.problem, self.n_clients = problem, fed.n_clients
         self.blocks = fed.blocks()
         self.weights = problem.over_clients.project(np.zeros(fed.n_clients))
-        held, coupled, local = (
-            problem.constraint.held,
-            problem.constraint.coupled,
-            problem.local_constraint,
-        )
+        glob, local = problem.constraint, problem.local_constraint
+        held, coupled = glob.held, glob.coupled
         self.equality = np.concatenate(
             [held.equality, coupled.equality, np.tile(local.equality, fed.n_clients)]
         )

@@ -196,8 +196,7 @@ def _factor(pair: tuple[float, float]) -> float:
 #
 # Equation numbers are theirs.
 #
-#     minimise  qhat't - gamma + theta ||t||_{p*} + h(w)
-# (5)
+#     minimise  qhat't - gamma + theta ||t||_{p*} + h(w)  (5)
 #     subject to  t = z + gamma e + eta,  eta >= 0       dual sigma
 #                 w = w_s                                dual psi_s
 #                 z_s = pi_s >= R_s(w_s)                 dual zeta_s           s = 1, ..., S

@@ -22,8 +22,7 @@ import numpy as np
 import bonafed as bf
 import bonafed.extending as ext
 from bonafed.extending import Array, Block, Each, Form, Streams, record
-from bonafed.papers.drfl.epigraph import Epigraph, lines, project
-from bonafed.papers.drfl.newton_system import Curve
+from bonafed.papers.drfl.epigraph import Curve, Epigraph, lines, project
 
 
 @record
@@ -89,11 +88,8 @@ def onto_epigraph(
 
     With None they use all rows.
     """
-    w, pi, fallbacks = (
-        np.array(ask.point, float),
-        np.array(ask.height, float),
-        np.zeros(len(ask.height)),
-    )
+    w, pi = np.array(ask.point, float), np.array(ask.height, float)
+    fallbacks = np.zeros(len(w))
     for i in range(len(w)):
         rows = rows_of(data, i, None if sample is None else (rng(i), sample))
         w[i], pi[i], fallbacks[i] = _project(
@@ -209,12 +205,8 @@ def _conic(
 ) -> tuple[Array, float]:
     """The projection as a conic program."""
     model = ext.Model()
-    v, pi, move, rise = (
-        model.variable(len(point)),
-        model.variable(),
-        model.variable(len(point)),
-        model.variable(),
-    )
+    v, pi = model.variable(len(point)), model.variable()
+    move, rise = model.variable(len(point)), model.variable()
     # the costs are in the moves, since those in (v, pi) would cancel
     model.zero([(v, 1.0), (move, -1.0), -point])
     model.zero([(pi, 1.0), (rise, -1.0), -height])

@@ -587,8 +587,7 @@ def slow_steps(
 
 # Steps of variance-reduced stochastic gradients on scalar losses, one row a step, O(d) each.
 #
-#     w <- prox_{rate h}( w - rate (gain_j (s_j(w) - s_j) x_j + mean) ),     s_j(w) = sign_j
-# l'(t_j),
+#     w <- prox_{rate h}( w - rate (gain_j (s_j(w) - s_j) x_j + mean) ),  s_j(w) = sign_j l'(t_j),
 #     t_j = sign_j <x_j, w> - shift_j
 #
 # s_j and ``mean`` belong to a checkpoint; h = l1 ||w||_1 + l2 ||w||^2 / 2 on lower <= w <= upper, a

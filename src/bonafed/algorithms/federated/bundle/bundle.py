@@ -288,10 +288,7 @@ class Bundle(base.Method):
             self.known or server.no_cuts(len(w), n_clients, parting.WHOLE),
             np.zeros(n_clients),
         )
-        state = BundleState(
-            w,
-            w,
-            w,
+        nothing = (
             math.inf,
             zeros,
             -math.inf,
@@ -299,12 +296,8 @@ class Bundle(base.Method):
             math.inf,
             0,
             0,
-            cuts,
-            None,
-            None,
-            prior,
-            np.zeros(0),
-        )
+        )  # known of the value and the bound
+        state = BundleState(w, w, w, *nothing, cuts, None, None, prior, np.zeros(0))
         return state, Round(bounds.Survey(prior))
 
     def begin(

@@ -356,18 +356,8 @@ class MaskedBundle(Method):
         if isinstance(ball, WassersteinBall):
             ball = replace(ball, radius=np.array([self._radius]))
         one = replace(problem, over_clients=Mean(np.ones(1)), over_samples=ball)
-        return Bundle(
-            self.tol,
-            self.atol,
-            self.max_rounds,
-            "proximal",
-            "identity",
-            1,
-            1,
-            self.start,
-            None,
-            one,
-        )
+        settings = self.tol, self.atol, self.max_rounds, "proximal", "identity", 1, 1
+        return Bundle(*settings, self.start, None, one)
 
 
 def check_settings(bundle: Bundle) -> None:

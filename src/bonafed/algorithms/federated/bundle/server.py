@@ -407,8 +407,7 @@ def first_sizes(values: Array, gradients: Array, value: float, gradient: Array) 
 
 # Second derivatives from how gradients change, by updates of BFGS.
 #
-#     H' = H + y y' / (s'y) - H s (H s)' / (s'H s),       y the change of the gradient over the step
-# s
+#     H' = H + y y' / (s'y) - H s (H s)' / (s'H s),  y the change of the gradient over the step s
 #
 # keeps H positive definite where s'y > 0, and H' s = y (Nocedal, Wright, section 6.1).
 

@@ -62,26 +62,18 @@ def refine(
     if ask.units is not None:
         memory = _measured(problem, memory, ask.units, data)
     exact = Factored.of(problem, memory, ask, data, _merit)
-    new = (
-        _round(_merit(problem, memory, ask.beta, ask.sigma, data), memory, ask)
-        if exact is None
-        else exact.round(memory, ask)
-    )
+    if exact is None:
+        new = _round(_merit(problem, memory, ask.beta, ask.sigma, data), memory, ask)
+    else:
+        new = exact.round(memory, ask)
     D, away, rho = len(ask.w), new.drift[:, -1], ask.rho[:, None]
+    same = "residual", "value", "tangent", "violation", "excess", "shared"
     upload = Refined(
         shifted=rho * new.shifted[:, :D],
         slack=new.shifted[:, D:],
-        residual=new.residual,
-        value=new.value,
-        tangent=new.tangent,
-        violation=new.violation,
-        excess=new.excess,
-        shared=new.shared,
-        primal=new.primal,
         drift=rho * away[:, :D],
         slack_drift=away[:, D:],
-        inner=new.inner,
-        unsolved=new.unsolved,
+        **{name: getattr(new, name) for name in (*same, "primal", "inner", "unsolved")},
     )
     names = ("z", "gradient", "dual", "estimate", "points", "drift")
     return changed(memory, **{name: getattr(new, name) for name in names}), upload
@@ -149,9 +141,8 @@ def _round(merit: server.Merit, memory: ProximalMemory, ask: Refine) -> server.S
 
 def _everywhere(ask: Settle | Refine) -> Array:
     """The variables (w, s_i) of every client."""
-    w = np.empty((len(ask.slack), len(ask.w) + ask.slack.shape[1]))
-    w[:, : len(ask.w)], w[:, len(ask.w) :] = ask.w, ask.slack
-    return w
+    n = len(ask.slack)
+    return np.concatenate([np.broadcast_to(ask.w, (n, len(ask.w))), ask.slack], 1)
 
 
 def _minimised(
@@ -225,21 +216,8 @@ def _start(problem: Problem, w: Array, ask: Settle) -> ProximalMemory:
     none = np.zeros((len(w), problem.local_constraint.size + problem.constraint.coupled.size))
     history, ones = np.zeros((len(w), 0, w.shape[1])), np.ones_like(none)
     assert ask.prior is not None
-    return ProximalMemory(
-        w,
-        w[:, :0],
-        np.zeros_like(w),
-        w,
-        none,
-        none,
-        none,
-        ask.prior,
-        ones,
-        ones,
-        np.ones_like(w),
-        history,
-        history,
-    )
+    still = w, w[:, :0], np.zeros_like(w), w, none, none, none
+    return ProximalMemory(*still, ask.prior, ones, ones, np.ones_like(w), history, history)
 
 
 def _diagonal(merit: server.Merit, at: Point, y: Array) -> Array:
@@ -251,16 +229,9 @@ def _diagonal(merit: server.Merit, at: Point, y: Array) -> Array:
 def _merit(
     problem: Problem, memory: ProximalMemory, beta: float, sigma: float, data: Block
 ) -> server.Merit:
-    return server.Merit(
-        problem,
-        data,
-        memory.weight,
-        beta / memory.first_size**2,
-        sigma,
-        memory.units[0],
-        memory.anchor,
-        memory.multiplier,
-    )
+    units = memory.units[0], memory.anchor, memory.multiplier
+    beta = beta / memory.first_size**2
+    return server.Merit(problem, data, memory.weight, beta, sigma, *units)
 
 
 def convex_of(problem: Problem) -> bool:
@@ -532,21 +503,11 @@ class Factored:
         Otherwise it comes from A itself.
         """
         n, D = memory.z.shape
-        numbers, estimate, vectors = (
-            np.empty((6, n)),
-            np.empty(self.offset.shape),
-            np.empty((2, n, D)),
-        )
-        past = (
-            memory.z,
-            memory.gradient,
-            memory.dual,
-            memory.points,
-            memory.drift,
-            memory.anchor,
-            memory.multiplier,
-        )
-        arrays = map(writable, (*past, memory.size, ask.w, ask.mix, ask.rho))
+        numbers, vectors = np.empty((6, n)), np.empty((2, n, D))
+        estimate = np.empty(self.offset.shape)
+        past = memory.z, memory.gradient, memory.dual, memory.points, memory.drift
+        held = memory.anchor, memory.multiplier, memory.size
+        arrays = map(writable, (*past, *held, ask.w, ask.mix, ask.rho))
         arguments: Any = (*arrays, ask.room, ask.sigma, *self.fixed)
         more = _quadratic_round(numbers, estimate, vectors, *arguments)
         return server.Stepped._make(
@@ -607,19 +568,8 @@ def _quadratic_round(
     new, gradients = vectors[0], vectors[1]
     for i in range(n):
         held, lifted = rho[i] * w - start[i] + sigma * anchor[i], d[i] + multiplier[i] / beta[i]
-        _minimise(
-            new[i],
-            gradients[i],
-            estimate[i],
-            held,
-            qb[i],
-            sigma + rho[i],
-            inverse[i],
-            C[i],
-            reach[i],
-            small[i],
-            lifted,
-        )
+        given = held, qb[i], sigma + rho[i], inverse[i], C[i], reach[i], small[i], lifted
+        _minimise(new[i], gradients[i], estimate[i], *given)
         for j in range(D):
             lagrangian[i] += (gradients[i, j] + qb[i, j]) * new[i, j] / 2
         for k in range(len(d[i])):

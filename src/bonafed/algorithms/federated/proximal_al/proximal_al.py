@@ -192,16 +192,11 @@ class ProximalAL(base.Method):
 
     def server_start(self, n_clients: int) -> tuple[ProximalState, Round]:
         problem = self._problem
-        glob, D = (
-            problem.constraint,
-            problem.predictor.dimension(problem.constraint.block.n_features),
-        )
+        glob = problem.constraint
+        D = problem.predictor.dimension(glob.block.n_features)
         w = np.zeros(D) if self.start is None else np.asarray(self.start, float)
-        slack, held, coupled = (
-            np.zeros((n_clients, glob.coupled.size)),
-            np.zeros(glob.held.size),
-            np.zeros(glob.coupled.size),
-        )
+        held, coupled = np.zeros(glob.held.size), np.zeros(glob.coupled.size)
+        slack = np.zeros((n_clients, glob.coupled.size))
         prior = problem.over_clients.project(np.zeros(n_clients))
         convex = client.convex_of(problem)
         beta = self.beta or (1.0 if not self.scaled else STIFF if convex else FIRM)

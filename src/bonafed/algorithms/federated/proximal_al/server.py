@@ -240,10 +240,8 @@ def mixed(
 
     ``step`` is new.
     """
-    steps, slacks = (
-        np.concatenate([past.step, step[None]]),
-        np.concatenate([past.slack_step, slack_step[None]]),
-    )
+    steps = np.concatenate([past.step, step[None]])
+    slacks = np.concatenate([past.slack_step, slack_step[None]])
     past = replace(past, step=steps, slack_step=slacks)
     gram = _gram(past, rho)
     size = math.sqrt(max(float(gram[-1, -1]), 0.0))
@@ -255,14 +253,8 @@ def mixed(
 def newest(past: Past, keep: int) -> Past:
     """The history with its last entries only."""
     at = slice(len(past.drift) - keep, None)
-    parts = (
-        past.step[at],
-        past.slack_step[at],
-        past.drift[at],
-        past.slack_drift[at],
-        past.inner[at, at],
-    )
-    return Past(*parts, past.size)
+    vectors = past.step[at], past.slack_step[at], past.drift[at], past.slack_drift[at]
+    return Past(*vectors, past.inner[at, at], past.size)
 
 
 def _gram(past: Past, rho: Array) -> Array:
