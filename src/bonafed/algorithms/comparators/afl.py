@@ -201,16 +201,8 @@ class AFL(base.Method):
         new = {"trial": self._problem.prox(w - eta * gradient, eta)}
         new["weights"] = self._problem.over_clients.project(p + gamma * (risks - risks.max()))
         new["mean"] = state.mean + (w - state.mean) / (t + 1)
-        state = replace(
-            state,
-            w=w,
-            value=value,
-            risks=up.risk,
-            gradient=up.gradient,
-            steep=steep,
-            rounds=t + 1,
-            **new,
-        )
+        state = replace(state, w=w, value=value, risks=up.risk, gradient=up.gradient, steep=steep)
+        state = replace(state, rounds=t + 1, **new)
         stop = self._progress(state).stop
         return state, Round(Mix(state.trial, state.weights)) if stop is None else Done(stop)
 

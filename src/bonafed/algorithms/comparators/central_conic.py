@@ -115,14 +115,8 @@ class CentralConic:
         lambdas = np.array(
             [math.nan if level is None else solution.x[level[0]] for level in levels]
         )
-        return Central(
-            solution.x[w],
-            weights(solution),
-            solution.value,
-            solution.dual_value,
-            lambdas,
-            solution.status,
-        )
+        proof = solution.value, solution.dual_value, lambdas, solution.status
+        return Central(solution.x[w], weights(solution), *proof)
 
 
 def coefficients_of(problem: Problem, w: Index) -> Index:

@@ -591,13 +591,8 @@ def _rows(data: Block, orders: list[Index], sizes: list[int], k: int) -> Block:
         index[i, :size], mask[i, :size] = order[k if k < len(order) else 0], 1.0
     at = np.arange(len(sizes))[:, None]
     weight = data.share[at, index] * mask
-    return Block(
-        data.X[at, index],
-        data.y[at, index],
-        weight / weight.sum(1, keepdims=True),
-        data.index,
-        data.names,
-    )
+    share = weight / weight.sum(1, keepdims=True)
+    return Block(data.X[at, index], data.y[at, index], share, data.index, data.names)
 
 
 def first_rows(data: Block, rng: Streams, batch: int) -> Block:
@@ -714,11 +709,10 @@ class FedAvg(LocalStepsMethod):
         self, state: AveragingState, ids: Sequence[int], up: Descended
     ) -> tuple[AveragingState, Round | Done]:
         q, total = state.weights[list(ids)], float(state.weights.sum())
-        change = (
-            np.asarray(up.change) / _mass(q)
-            if up.single is None
-            else self.aggregate.of(up.single, q)
-        )
+        if up.single is None:
+            change = np.asarray(up.change) / _mass(q)
+        else:
+            change = self.aggregate.of(up.single, q)
         w = state.w + change
         if self._walk.single and np.isfinite(w).all():
             w = self._problem.prox(w, self._step(state) / total)
@@ -751,10 +745,8 @@ class FedAvg(LocalStepsMethod):
     def _ask(self, state: AveragingState) -> Round:
         n = len(state.weights)
         to = drawn(self.seed, state.rounds, n, self._count(n))
-        return Round(
-            Descend(state.w, state.weights, self._step(state), 1 / float(state.weights.sum()), 0),
-            to,
-        )
+        share = 1 / float(state.weights.sum())
+        return Round(Descend(state.w, state.weights, self._step(state), share, 0), to)
 
     def _stop(self, state: AveragingState) -> Stop | None:
         if not (np.isfinite(state.w).all() and math.isfinite(state.value)):

@@ -201,13 +201,10 @@ def with_sent(lines: Lines, to: NDArray[np.intp], w: Array, turn: int) -> Lines:
     row = _ask(to, w, turn, *where, lines.places, lines.models)
     if row == len(lines.users):
         more = len(lines.users)
-        lines = replace(
-            lines,
-            places=np.concatenate([lines.places, np.zeros_like(lines.places)]),
-            models=np.concatenate([lines.models, np.zeros_like(lines.models)]),
-            turn=np.concatenate([lines.turn, np.full(more, -1)]),
-            users=np.concatenate([lines.users, np.zeros(more, np.int64)]),
-        )
+        lines = replace(lines, places=np.concatenate([lines.places, np.zeros_like(lines.places)]))
+        lines = replace(lines, models=np.concatenate([lines.models, np.zeros_like(lines.models)]))
+        lines = replace(lines, turn=np.concatenate([lines.turn, np.full(more, -1)]))
+        lines = replace(lines, users=np.concatenate([lines.users, np.zeros(more, np.int64)]))
         where = lines.sent, lines.turn, lines.users, lines.length
         _ask(to, w, turn, *where, lines.places, lines.models)
     return lines
@@ -746,11 +743,9 @@ class AsyncDRO(base.Method):
         if state.answers < len(state.weights):
             return state
         state = replace(state, answers=0, bound=max(state.bound, self._bound(state, state.value)))
-        return (
-            replace(state, still=state.turn)
-            if self._ended(state, self._lines(state), state.soon)
-            else state
-        )
+        if self._ended(state, self._lines(state), state.soon):
+            return replace(state, still=state.turn)
+        return state
 
     def _judged(self, state: AsyncState, ids: Sequence[int]) -> tuple[AsyncState, Round | Done]:
         """Let w stand still until every line was made at it, since then the risks are exact; a

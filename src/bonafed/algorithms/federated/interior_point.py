@@ -215,13 +215,10 @@ def pieces_at(problem: Problem, w: Array, up: Expanded) -> Pieces:
     glob, D = problem.constraint, len(w)
     here = glob.point(problem, w)
     local = problem.local_constraint.equality
-    return Pieces(
-        np.concatenate([up.local.ravel(), up.shared, glob.held.values(here)[0]]),
-        np.concatenate(
-            [up.local_jacobian.reshape(-1, D), up.shared_jacobian, glob.held.jacobian(here)[0]]
-        ),
-        np.concatenate([np.tile(local, len(up.local)), glob.coupled.equality, glob.held.equality]),
-    )
+    c = [up.local.ravel(), up.shared, glob.held.values(here)[0]]
+    J = [up.local_jacobian.reshape(-1, D), up.shared_jacobian, glob.held.jacobian(here)[0]]
+    equality = [np.tile(local, len(up.local)), glob.coupled.equality, glob.held.equality]
+    return Pieces(np.concatenate(c), np.concatenate(J), np.concatenate(equality))
 
 
 def scale_of(problem: Problem, up: Expanded, pieces: Pieces) -> Scale:
@@ -280,7 +277,7 @@ def program(
         inequalities = np.concatenate([c, own_c, [-t - 1.0]]), np.concatenate([J, own_J, floor])
         return Program(float(t), gradient, hessian, *inequalities, np.zeros(0), np.zeros((0, nx)))
     l1, l2, _, _ = parts_of(problem, units)
-    d, v, value, more = len(l1), x[: len(l1)], float(up.value), None
+    d, v, value, more = len(l1), x[: len(l1)], float(up.value), (np.zeros(0), np.zeros((0, nx)))
     gradient[:D] = up.gradient * units
     if (
         up.risk is not None
@@ -293,25 +290,18 @@ def program(
         z, link = up.risk / objective + risk.link @ x[-k:], np.zeros((len(up.risk), nx))
         link[:, :D], link[:, -k:] = up.risk_gradient * units / objective, risk.link
         values, rows = risk.evaluated(x[-k:])
-        more = (
-            np.concatenate([z, values]),
-            np.concatenate([link, np.pad(rows, ((0, 0), (nx - k, 0)))]),
-        )
+        wide = np.pad(rows, ((0, 0), (nx - k, 0)))
+        more = np.concatenate([z, values]), np.concatenate([link, wide])
     gradient[:d] += l2 * v
     hessian[range(d), range(d)] += l2 / objective
     value += float(l2 @ (v * v)) / 2
     if l1.any():
         gradient[D : D + d] = l1
         value += float(l1 @ x[D : D + d])
-    return Program(
-        value / objective,
-        gradient / objective,
-        hessian,
-        np.concatenate([c[~equality], own_c] + ([] if more is None else [more[0]])),
-        np.concatenate([J[~equality], own_J] + ([] if more is None else [more[1]])),
-        c[equality],
-        J[equality],
-    )
+    below = np.concatenate([c[~equality], own_c, more[0]])
+    slopes = np.concatenate([J[~equality], own_J, more[1]])
+    scaled = value / objective, gradient / objective, hessian
+    return Program(*scaled, below, slopes, c[equality], J[equality])
 
 
 def parts_of(problem: Problem, units: Array) -> tuple[Array, Array, Array, Array]:
@@ -382,12 +372,8 @@ def multipliers(
 
 def cleared(at: Iterate) -> Iterate:
     """Multipliers that vanish beside their slacks set to 0: complementarity then holds exactly."""
-    return replace(
-        at,
-        z=np.where(
-            at.z < 1e-6 * np.maximum(at.s, 0.0) * max(float(at.z.max(initial=0.0)), 0.0), 0.0, at.z
-        ),
-    )
+    least = 1e-6 * np.maximum(at.s, 0.0) * max(float(at.z.max(initial=0.0)), 0.0)
+    return replace(at, z=np.where(at.z < least, 0.0, at.z))
 
 
 def settled_at(p: Program, at: Iterate, phase: int) -> Iterate:
@@ -472,13 +458,8 @@ def finite(p: Program) -> bool:
 def layout(problem: Problem, n_clients: int, D: int) -> Pieces:
     """Which rows are equalities, before the clients have answered."""
     glob = problem.constraint
-    equality = np.concatenate(
-        [
-            np.tile(problem.local_constraint.equality, n_clients),
-            glob.coupled.equality,
-            glob.held.equality,
-        ]
-    )
+    own = np.tile(problem.local_constraint.equality, n_clients)
+    equality = np.concatenate([own, glob.coupled.equality, glob.held.equality])
     return Pieces(np.zeros(len(equality)), np.zeros((len(equality), D)), equality)
 
 
@@ -596,11 +577,10 @@ class InteriorPoint(base.Method):
 
     def expand(self, memory: None, ask: Expand, data: Block, rng: Streams) -> tuple[None, Expanded]:
         problem = self._problem
-        w = (
-            ask.w
-            if len(ask.w)
-            else base.within_bounds(problem, np.zeros(problem.predictor.dimension(data.n_features)))
-        )
+        if len(ask.w):
+            w = ask.w
+        else:
+            w = base.within_bounds(problem, np.zeros(problem.predictor.dimension(data.n_features)))
         at = Point(problem, w, data)
         local, coupled = problem.local_constraint, problem.constraint.coupled
         n, weight = len(data.names), ask.weight * ask.prior
@@ -730,10 +710,8 @@ class InteriorPoint(base.Method):
         at, by, p = base.known(state.at), base.known(state.by), base.known(state.program)
         state = replace(state, refused=state.refused + 1, since=state.since + 1)
         if state.refused % HALVINGS == 0:
-            size = max(
-                float(np.abs(np.diag(p.hessian)).max(initial=0.0)),
-                float(np.abs(p.gradient).max(initial=0.0)),
-            )
+            sizes = np.abs(np.diag(p.hessian)), np.abs(p.gradient)
+            size = max(float(each.max(initial=0.0)) for each in sizes)
             return self._step(replace(state, delta=max(100 * state.delta, 1e-3 * size)))
         length = state.length[0] / 2, state.length[1] / 2
         return self._try(replace(state, length=length, trial=newton.moved(at, by, *length)))
@@ -751,25 +729,17 @@ class InteriorPoint(base.Method):
         left = newton.residuals(p, at)
         better, broken = left.worst < 0.9 * state.best, violation(pieces)
         nearer = not broken > 0.99 * state.least
+        risk = float(up.value) if up.risk is None else problem.over_clients.value(up.risk)
+        delta = state.delta / 10 if state.delta > 1e-10 else 0.0
+        recent = (*state.recent[1 - MEMORY :], left.worst)
+        state = replace(state, since=0 if better else state.since + 1, steps=state.steps + 1)
         state = replace(
-            state,
-            w=w,
-            nearest=w if nearer else state.nearest,
-            least=min(broken, state.least),
-            program=p,
-            at=at,
-            refused=0,
-            delta=state.delta / 10 if state.delta > 1e-10 else 0.0,
-            recent=(*state.recent[1 - MEMORY :], left.worst),
-            best=min(state.best, left.worst),
-            since=0 if better else state.since + 1,
-            value=(float(up.value) if up.risk is None else problem.over_clients.value(up.risk))
-            + problem.penalty(w),
-            violation=broken,
-            client_violation=by_client(problem, up),
-            residual=left.worst,
-            steps=state.steps + 1,
+            state, nearest=w if nearer else state.nearest, least=min(broken, state.least)
         )
+        state = replace(state, w=w, program=p, at=at, refused=0, delta=delta, recent=recent)
+        state = replace(state, best=min(state.best, left.worst), residual=left.worst)
+        state = replace(state, value=risk + problem.penalty(w), violation=broken)
+        state = replace(state, client_violation=by_client(problem, up))
         settled, scale = settled_at(p, at, state.phase), base.known(state.scale)
         duals = multipliers(problem, settled, pieces, scale, state.phase, state.n_clients)
         state = replace(state, duals=duals)
@@ -814,26 +784,12 @@ class InteriorPoint(base.Method):
         largest = float(np.abs(np.concatenate([at.z, at.lam])).max(initial=0.0))
         if state.since > PATIENCE or largest > 1e13:
             return self._stuck(state, left)
-        nu = max(
-            state.nu,
-            1.5
-            * float(
-                np.abs(np.concatenate([at.z + way.step.z, at.lam + way.step.lam])).max(initial=0)
-            ),
-        )
+        ends = np.concatenate([at.z + way.step.z, at.lam + way.step.lam])
+        nu = max(state.nu, 1.5 * float(np.abs(ends).max(initial=0)))
         length = newton.steps(at, way.step)
+        state = replace(state, by=way.step, mu=way.mu, nu=nu, delta=max(state.delta, 0.0))
         trial = newton.moved(at, way.step, *length)
-        return self._try(
-            replace(
-                state,
-                by=way.step,
-                mu=way.mu,
-                nu=nu,
-                delta=max(state.delta, 0.0),
-                length=length,
-                trial=trial,
-            )
-        )
+        return self._try(replace(state, length=length, trial=trial))
 
     def _reached(self, state: InteriorState, way: newton.Direction, left: newton.Residuals) -> bool:
         """Whether the second-order duality gap is within the tolerance and the limits are met."""

@@ -197,11 +197,8 @@ class MultiplierMethod(base.Method):
         if not (np.isfinite(up.risk).all() and np.isfinite(up.gradient).all()):  # a step too far
             if math.isinf(state.inner.value):
                 return replace(state, failures=TRIES)
-            state = replace(
-                state,
-                inner=observe(state.inner, math.inf, state.inner.gradient),
-                spent=state.spent + 1,
-            )
+            state = replace(state, inner=observe(state.inner, math.inf, state.inner.gradient))
+            state = replace(state, spent=state.spent + 1)
             return self._stuck(state) if state.inner.failed else state
         if state.mu < 0:
             state = self._penalties(state, up)
@@ -231,23 +228,18 @@ class MultiplierMethod(base.Method):
         mu, smooth = self.mu, isinstance(self._problem.regulariser, Zero | L2)
         if mu is None:
             spread = float(((up.gradient - up.gradient.mean(0)) ** 2).sum(1).max())
-            mu = max(
-                spread / curvature,
-                1e-3 * float(np.ptp(up.risk)),
-                1e-9 * float(np.abs(up.risk).max()),
-                1e-300,
-            )
+            least = max(1e-3 * float(np.ptp(up.risk)), 1e-9 * float(np.abs(up.risk).max()))
+            mu = max(spread / curvature, least, 1e-300)
         return replace(state, mu=mu, nu=0.0 if smooth else 1 / curvature)
 
     def _curvature(self, state: MultiplierState) -> float:
         """A bound on the curvature of affine models' risks at zero, from the features' squares."""
         loss = self._problem.loss
         near = np.linspace(-2, 2, 17)
-        rows = (
-            0.5
-            if loss.targets == "class"
-            else max(float(loss.curvature(near, 0 * near + y).max()) for y in (-1, 1))
-        )
+        if loss.targets == "class":
+            rows = 0.5
+        else:
+            rows = max(float(loss.curvature(near, 0 * near + y).max()) for y in (-1, 1))
         return max(rows * float(known(state.seen).square.sum()), 1e-12)
 
     def _weights(self, state: MultiplierState, risks: Array) -> Array:
@@ -327,17 +319,8 @@ class MultiplierMethod(base.Method):
         slow = lag > SLOW * state.lag
         mu, nu = (state.mu * SHRINK, state.nu * SHRINK) if slow else (state.mu, state.nu)
         shown = np.concatenate([z, w[z.size :]]) if state.nu else np.zeros(0)
-        state = replace(
-            state,
-            centre=p,
-            gradient=s,
-            mu=mu,
-            nu=nu,
-            lag=lag,
-            shown=shown,
-            outer=state.outer + 1,
-            spent=0,
-        )
+        state = replace(state, outer=state.outer + 1, centre=p, gradient=s, mu=mu, nu=nu, lag=lag)
+        state = replace(state, shown=shown, spent=0)
         again = self._smoothed(state, w, up, self._weights(state, up.risk))
         return replace(state, inner=restart(state.inner, *again, keep=not slow))
 

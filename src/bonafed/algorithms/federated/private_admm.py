@@ -234,10 +234,8 @@ class PrivateADMM(PrivateMethod):
     def _reach(self, t: int) -> float:
         """1 / eta^t for "prox", delta^t for "trust"."""
         if self.update == "prox":
-            return 1 / (
-                self.scaling
-                * (1 / math.sqrt(t) if self.eta is None else of_round("eta", self.eta, t))
-            )
+            eta = 1 / math.sqrt(t) if self.eta is None else of_round("eta", self.eta, t)
+            return 1 / (self.scaling * eta)
         return math.inf if self.radius is None else self.scaling * RADII[self.radius](t)
 
     def _rho(self, t: int) -> float:
@@ -528,11 +526,8 @@ def exact(
         pairs = [rows.value_and_gradient(problem, v[i], data, i) for i in range(len(v))]
         away = v - ask.w
         value = weight * np.array([value for value, _ in pairs]) - (memory.dual * v).sum(1)
-        gradient = (
-            weight[:, None] * np.stack([gradient for _, gradient in pairs])
-            - memory.dual
-            + ask.rho * away
-        )
+        slopes = np.stack([gradient for _, gradient in pairs])
+        gradient = weight[:, None] * slopes - memory.dual + ask.rho * away
         return value + ask.rho / 2 * (away**2).sum(1), gradient
 
     new = lbfgs(phi, memory.z, tol).v

@@ -179,15 +179,10 @@ class RankBundle(base.Method):
         penalty = problem.penalty(best.w)
         bound = rank_cuts.mixed(best, cuts, ridge, penalty, 0.0).bound
         gap = state.value - bound
-        state = replace(
-            state,
-            cuts=cuts,
-            share=share,
-            bound=bound,
-            failures=0 if better else state.failures + 1,
-            least=min(gap, state.least),
-            since=0 if gap < 0.9 * state.least else state.since + 1,
-        )
+        failures = 0 if better else state.failures + 1
+        since = 0 if gap < 0.9 * state.least else state.since + 1
+        state = replace(state, cuts=cuts, share=share, bound=bound, failures=failures)
+        state = replace(state, since=since, least=min(gap, state.least))
         if (stop := self._progress(state).stop) is not None:
             return state, Done(stop)
         step = rank_cuts.mixed(best, cuts, ridge, penalty, share)

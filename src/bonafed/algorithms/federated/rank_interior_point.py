@@ -261,17 +261,11 @@ class RankInteriorPoint(base.Method):
             return state, Done(Stop.OPTIMAL if self._progress(state).within() else Stop.STALLED)
         left = product / max(state.product, 1e-300)  # 0 at first
         better = gap < 0.9 * state.least or left < 0.9
-        state = replace(
-            state,
-            at=at,
-            w=at.w,
-            value=value,
-            product=product,
-            bound=max(state.bound, value - gap),
-            least=min(gap, state.least),
-            length=FIRST if state.move is None or left > 1 else min(1.0, 2 * state.length),
-            since=0 if better else state.since + 1,
-        )
+        length = FIRST if state.move is None or left > 1 else min(1.0, 2 * state.length)
+        since = 0 if better else state.since + 1
+        state = replace(state, at=at, w=at.w, value=value, product=product, since=since)
+        state = replace(state, bound=max(state.bound, value - gap), length=length)
+        state = replace(state, least=min(gap, state.least))
         if (stop := self._progress(state).stop) is not None:
             return state, Done(stop)
         aim = CENTRE[0] if state.move is None else min(left**2, CENTRE[1])

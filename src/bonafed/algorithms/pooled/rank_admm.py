@@ -160,34 +160,24 @@ def relative_gap(now: RankMemory) -> float:
 
 def iterate_of(now: IterateMemory) -> Iterate:
     """The iterate of Algorithm 1 in a memory."""
-    numbers = (
-        float(now.rho),
-        float(now.patience),
-        int(now.k),
-        float(now.primal),
-        float(now.change),
-    )
-    return Iterate(now.w, now.t, now.z, now.dual, *numbers)
+    scalars = now.rho, now.patience, now.primal, now.change
+    rho, patience, primal, change = map(float, scalars)
+    return Iterate(now.w, now.t, now.z, now.dual, rho, patience, int(now.k), primal, change)
 
 
 def continued(now: RankMemory, it: Iterate, steps: int) -> RankMemory:
     """The memory after these iterations."""
-    return replace(
-        now,
-        **{name: np.asarray(value, float) for name, value in it._asdict().items()},
-        steps=now.steps + steps,
-    )
+    now = replace(now, steps=now.steps + steps)
+    return replace(now, **{name: np.asarray(value, float) for name, value in it._asdict().items()})
 
 
 def kept(now: RankMemory, w: Array, value: float, rows: Array, split: Array) -> RankMemory:
     """The memory with the best models of this start and of all starts."""
     if value < now.found:
         now = replace(now, own=w, found=number(value))
-    return (
-        replace(now, best=w, value=number(value), rows=rows, split=split)
-        if value <= now.value
-        else now
-    )
+    if value <= now.value:
+        return replace(now, best=w, value=number(value), rows=rows, split=split)
+    return now
 
 
 class RankMethod(PooledMethod):
@@ -419,19 +409,13 @@ class Exploration:
         for _ in range(5):
             for _ in range(self.method.check):
                 it, _ = iterate(self.task, penalty, it, self.method.r, 1.0)
-            now = kept(
-                continued(now, it, self.method.check),
-                it.w,
-                self.task.objective(it.w, it.t),
-                -it.dual,
-                it.z,
-            )
+            value = self.task.objective(it.w, it.t)
+            now = kept(continued(now, it, self.method.check), it.w, value, -it.dual, it.z)
         polishable = self._polishable
-        met = (
-            it.primal <= SPLIT
-            if polishable
-            else max(it.primal, it.change) <= self.method.tol_residual
-        )
+        if polishable:
+            met = it.primal <= SPLIT
+        else:
+            met = max(it.primal, it.change) <= self.method.tol_residual
         if not met and it.k < self.method.max_iterations:
             return now, 0.0
         return (
@@ -513,12 +497,8 @@ class Exploration:
         w = self.first_model
         if self.starts[at + 1].spread:
             w = w + self.starts[at + 1].spread * self.rng(0).standard_normal(len(w))
-        return (
-            continued(
-                replace(now, stage=number(ADMM)), first(self.task, self._penalty(at + 1), w), 0
-            ),
-            0.0,
-        )
+        now = replace(now, stage=number(ADMM))
+        return continued(now, first(self.task, self._penalty(at + 1), w), 0), 0.0
 
     def _penalty(self, at: int) -> Penalty:
         return self.method.penalty or self.starts[at].penalty or Balanced()
@@ -727,25 +707,16 @@ class RankADMM(RankMethod):
         better = now.value < old.value - 1e-15 * abs(
             old.value
         ) or now.bound > old.bound + 1e-15 * abs(now.value)
-        unit = max(
-            size(t),
-            1e-3 * (size(task.design.rows.shift) if task.kernel.even else math.sqrt(len(t))),
-            1e-300,
-        )
-        now = replace(
-            now,
-            step=number(min(float(now.step) * factor, longest)),
-            idle=number(0 if better else now.idle + 1),
-            primal=number(size(at.z - t) / unit),
-            change=number(size(t - old.t) / unit),
-        )
+        least = size(task.design.rows.shift) if task.kernel.even else math.sqrt(len(t))
+        unit = max(size(t), 1e-3 * least, 1e-300)
+        now = replace(now, step=number(min(float(now.step) * factor, longest)))
+        now = replace(now, idle=number(0 if better else now.idle + 1))
+        now = replace(now, primal=number(size(at.z - t) / unit))
+        now = replace(now, change=number(size(t - old.t) / unit))
         if now.idle < 6:
             return now, 0.0
-        return now, (
-            single_client.STATIONARY
-            if math.isinf(now.bound) and now.primal <= self.tol_residual
-            else single_client.EXHAUSTED
-        )
+        done = math.isinf(now.bound) and now.primal <= self.tol_residual
+        return now, single_client.STATIONARY if done else single_client.EXHAUSTED
 
     def _penalty(self, task: RankTask) -> Penalty:
         if self.penalty is not None:

@@ -171,15 +171,9 @@ def checked(
     if added:
         planes = np.concatenate([planes, worst[None]])  # (20)
         weights, before = np.append(weights, left), np.append(before, left)
-    return replace(
-        state,
-        planes=planes,
-        weights=weights,
-        before=before,
-        checked=state.answers,
-        added=state.added + bool(added),
-        dropped=state.dropped + int((~keep).sum()),
-    )
+    state = replace(state, checked=state.answers, added=state.added + bool(added))
+    state = replace(state, dropped=state.dropped + int((~keep).sum()), planes=planes)
+    return replace(state, weights=weights, before=before)
 
 
 def refreshed(problem: bf.Problem, state: ASPIREState, now: Now, steps: Steps) -> ASPIREState:
@@ -203,17 +197,10 @@ def refreshed(problem: bf.Problem, state: ASPIREState, now: Now, steps: Steps) -
     gradient = math.sqrt(of_w + of_z) / max(steps.gradient, 1e-300)
     oracle = max(risk - float(heights.max()), 0.0)
     short = max(risk - float(mixture(problem, state) @ state.loss), oracle) / scale
-    measured = Measured(
-        stationarity=of_w + of_z + of_h**2 + float(of_weights @ of_weights) + of_dual,  # (32)
-        gradient=gradient,
-        balance=of_h,
-        short=short,
-        oracle=oracle,
-        consensus=consensus,
-        value=value,
-        residual=max(gradient, of_h, short, consensus / size),
-        answers=state.answers,
-    )
+    whole = of_w + of_z + of_h**2 + float(of_weights @ of_weights) + of_dual  # (32)
+    worst = max(gradient, of_h, short, consensus / size)
+    parts = whole, gradient, of_h, short, oracle, consensus, value, worst
+    measured = Measured(*parts, answers=state.answers)
     return replace(state, measured=measured)
 
 
@@ -328,30 +315,16 @@ def chosen(settings: StepSettings, up: Gauged, omega: Array, w: Array) -> Steps:
     kappa = settings.kappa or 3 * bend / n
     smooth = settings.smooth or _smooth(kappa, up, omega)
     rho = 2 * (1 - settings.nu) / smooth if settings.theory else None
-    alphas = (
-        float(np.abs(w).max(initial=0.0)) + WIDE * length,
-        10 * float(np.abs(up.loss).max()),
-        2.0,
-        10 * float(up.steep.max()),
-    )
+    reach = float(np.abs(w).max(initial=0.0)) + WIDE * length
+    alphas = reach, 10 * float(np.abs(up.loss).max()), 2.0, 10 * float(up.steep.max())
     bounds = tuple(
         max(a, 1e-300) if b is None else b for a, b in zip(alphas, settings.bounds, strict=True)
     )
-    return Steps(
-        workers=n,
-        kappa=kappa,
-        rho1=settings.rho1 or rho or 1 / loss,
-        rho2=settings.rho2 or rho or kappa / 2,
-        eta_w=settings.eta_w,
-        eta_z=settings.eta_z or 1 / (n * kappa),
-        eta_h=settings.eta_h or loss / 2,
-        bounds=bounds,
-        floor=settings.floor,
-        smooth=smooth,
-        loss=loss,
-        gradient=float(np.sqrt(((omega * up.length) ** 2).sum())),
-        length=length,
-    )
+    gradient = float(np.sqrt(((omega * up.length) ** 2).sum()))
+    rho1, rho2 = settings.rho1 or rho or 1 / loss, settings.rho2 or rho or kappa / 2
+    etas = settings.eta_w, settings.eta_z or 1 / (n * kappa), settings.eta_h or loss / 2
+    sizes = smooth, loss, gradient, length
+    return Steps(n, kappa, rho1, rho2, *etas, bounds, settings.floor, *sizes)
 
 
 def _smooth(kappa: float, up: Gauged, omega: Array) -> float:
@@ -546,13 +519,8 @@ def _arrived(problem: bf.Problem, memory: ASPIREMemory, u: Array, data: Block) -
     seen = np.divide(
         turned, moved, out=np.zeros_like(moved), where=moved > 1e-9 * np.sqrt((u**2).sum(1))
     )
-    return replace(
-        memory,
-        u=u,
-        loss=cut.base,
-        gradient=cut.gradient,
-        curvature=np.maximum(memory.curvature, seen),
-    )
+    memory = replace(memory, curvature=np.maximum(memory.curvature, seen), u=u, loss=cut.base)
+    return replace(memory, gradient=cut.gradient)
 
 
 CUT = 1e-6  # by how much, relative, the worst vertex must exceed all planes to become one
@@ -699,24 +667,13 @@ class ASPIRE(StepSettings, ext.Method):
         z = ext.or_default(state.z, problem, int(up.features))
         plane = ext.member(problem, n)
         copies = np.tile(z, (n, 1))
-        state = replace(
-            state,
-            z=z,
-            h=max(float(up.loss.mean()), self.floor),
-            weights=np.ones(1),
-            before=np.ones(1),
-            planes=plane[None],
-            omega=plane,
-            copies=copies,
-            dual=np.zeros_like(copies),
-            total=copies.sum(0),
-            pull=np.zeros_like(z),
-            loss=up.loss.copy(),
-            gap=(plane * up.length) ** 2,  # before its first answer: where it stands
-            last=np.zeros(n),
-            age=np.zeros(n),
-            steps=chosen(self, up, plane, z),
-        )
+        state = replace(state, z=z, h=max(float(up.loss.mean()), self.floor), loss=up.loss.copy())
+        state = replace(state, weights=np.ones(1), before=np.ones(1), planes=plane[None])
+        state = replace(state, omega=plane, copies=copies, dual=np.zeros_like(copies))
+        state = replace(state, total=copies.sum(0), pull=np.zeros_like(z))
+        state = replace(state, last=np.zeros(n), age=np.zeros(n))
+        # before its first answer a worker's gap is where it stands
+        state = replace(state, gap=(plane * up.length) ** 2, steps=chosen(self, up, plane, z))
         return state, self._round(state, ids, self._now(state, n), everybody=True)
 
     def iterate(
@@ -793,16 +750,10 @@ class ASPIRE(StepSettings, ext.Method):
         """
         n, steps = len(state.copies), ext.known(state.steps)
         now = self._now(state, len(ids))
-        message = Approach(
-            z=state.z,
-            omega=state.omega,
-            step=None if now.eta_w is None else np.full(n, now.eta_w),
-            fade=np.full(n, before.c2) if before.c2 else None,
-            kappa=steps.kappa,
-            rho=now.rho2,
-            reach=steps.bounds[0],
-            pull=steps.bounds[3],
-        )
+        step = None if now.eta_w is None else np.full(n, now.eta_w)
+        fade = np.full(n, before.c2) if before.c2 else None
+        numbers = steps.kappa, now.rho2, steps.bounds[0], steps.bounds[3]
+        message = Approach(state.z, state.omega, step, fade, *numbers)
         to = None if everybody or self.synchronous else tuple(ids)
         return ext.Round(message, to, None if self.synchronous else 1)
 

@@ -188,12 +188,8 @@ class DRFA(ext.LocalStepsMethod):
         pulled = (state.weights + far * (f + self.strength * state.prior)) / (
             1 + self.strength * far
         )
-        state = replace(
-            state,
-            weights=self._problem.over_clients.project(pulled),
-            risks=risks,
-            turns=state.turns + 1,
-        )
+        state = replace(state, turns=state.turns + 1)
+        state = replace(state, weights=self._problem.over_clients.project(pulled), risks=risks)
         return ext.unless_capped(state, self._descend(state), 2 * state.turns, self.max_rounds)
 
     def report(self, state: DRFAState) -> dict:

@@ -164,13 +164,8 @@ def row(name: str, run: Run) -> tuple[Any, ...]:
 
 def columns() -> tuple[str, ...]:
     """The heads of ``row``."""
-    return (
-        "method",
-        *(f"{level:g}" for level in LEVELS),
-        f"messages to {COSTED:g}",
-        f"KiB to {COSTED:g}",
-        "least gap",
-    )
+    levels = (f"{level:g}" for level in LEVELS)
+    return ("method", *levels, f"messages to {COSTED:g}", f"KiB to {COSTED:g}", "least gap")
 
 
 # The methods that race: all at their defaults, and AFL and ASPIRE tuned over small grids.

@@ -309,15 +309,8 @@ class Whole:
             local_gradient[block.index] = problem.local_constraint.jacobian(at)
         server = glob.point(problem, w)
         c = np.concatenate([glob.held.values(server)[0], coupled, local.ravel()])
-        return Everything(
-            w,
-            value,
-            gradient,
-            c,
-            np.concatenate(
-                [glob.held.jacobian(server)[0], coupled_gradient, local_gradient.reshape(-1, D)]
-            ),
-        )
+        J = [glob.held.jacobian(server)[0], coupled_gradient, local_gradient.reshape(-1, D)]
+        return Everything(w, value, gradient, c, np.concatenate(J))
 
     def hessian(self, at: Everything, mu: Array) -> Array:
         """f'' + sum_k mu_k c_k'', with differences of c_k' where c_k'' is unknown."""
@@ -332,17 +325,11 @@ class Whole:
                 (self.coupled[0], every[:, self.coupled[1]]),
                 (self.local[0], parts.local[block.index][:, self.local[1]]),
             ]
-            total = (
-                total
-                + ext.hessians(
-                    ext.Point(problem, at.w, block), self.weights[block.index], terms, together=True
-                )[0]
-            )
-        return (
-            total
-            if self.analytic.all() or not mu[~self.analytic].any()
-            else total + self._by_differences(at.w, mu)
-        )
+            here, q = ext.Point(problem, at.w, block), self.weights[block.index]
+            total = total + ext.hessians(here, q, terms, together=True)[0]
+        if self.analytic.all() or not mu[~self.analytic].any():
+            return total
+        return total + self._by_differences(at.w, mu)
 
     def _by_differences(self, w: Array, mu: Array) -> Array:
         """sum_k mu_k c_k'' over the constraints without second derivatives."""

@@ -486,19 +486,8 @@ def _parts(epi: Epigraph, v: Array, level: float, nu: float) -> tuple[list[Part]
     psi = epi.curve(t)[0] + fee * level
     hidden = psi.max(0) + 0.1 * max(float(np.abs(psi.max(0)).mean()), 1e-3)
     z = np.tile(nu * epi.share / len(fee), (len(fee), 1))
-    data = Fold(
-        epi.curve,
-        fee,
-        epi.share,
-        0,
-        epi.forward,
-        epi.backward,
-        epi.gram,
-        shift,
-        hidden,
-        hidden - psi,
-        z,
-    )
+    rows = epi.forward, epi.backward, epi.gram, shift, hidden, hidden - psi, z
+    data = Fold(epi.curve, fee, epi.share, 0, *rows)
     return [data, *parts], level
 
 
@@ -513,19 +502,8 @@ def _absolute(epi: Epigraph, D: int, e: Array, s: Array, z: Array) -> Fold:
         return np.concatenate([r, np.zeros(D - d)])
 
     h, fee = np.full(d, epi.lipschitz), np.zeros((2, 1))
-    return Fold(
-        lines(np.array([1.0, -1.0]), np.zeros(2)),
-        fee,
-        h,
-        1,
-        lambda v: v[:d],
-        backward,
-        gram,
-        0.0,
-        e,
-        s,
-        z,
-    )
+    sides = lines(np.array([1.0, -1.0]), np.zeros(2))
+    return Fold(sides, fee, h, 1, lambda v: v[:d], backward, gram, 0.0, e, s, z)
 
 
 def project(

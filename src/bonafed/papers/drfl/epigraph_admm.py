@@ -300,11 +300,9 @@ class ADLPMM(projection.EpigraphMethod):
     def _constants(self, n_clients: int) -> tuple[float, float, float]:
         """The constants (c, c', c'')."""
         c = 1 / n_clients if self.c is None else self.c
-        return (
-            (c, 2 * n_clients * c, 2 * n_clients * c)
-            if self.steps == "paper"
-            else (c, 2 * c, (n_clients + 1) * c)
-        )
+        if self.steps == "paper":
+            return c, 2 * n_clients * c, 2 * n_clients * c
+        return c, 2 * c, (n_clients + 1) * c
 
     def _primal(self, state: LPMMState) -> tuple[LPMMState, ext.Round]:
         """The server's half of the primal update, and the clients' requests."""
@@ -336,13 +334,9 @@ class ADLPMM(projection.EpigraphMethod):
         zeta = state.zeta + c * (up.pi - state.z)
         spread = max(projection.norm(state.z), projection.norm(state.t))
         state, model, height = self._answered(state, up, psi, zeta, c, c)
-        return replace(
-            state,
-            sigma=sigma,
-            weights=self._problem.over_clients.project(zeta),
-            primal=max(model[0], height[0], projection.relative(short, spread)),
-            dual=max(model[1], height[1], state.moved),
-        )
+        state = replace(state, dual=max(model[1], height[1], state.moved), sigma=sigma)
+        state = replace(state, weights=self._problem.over_clients.project(zeta))
+        return replace(state, primal=max(model[0], height[0], projection.relative(short, spread)))
 
 
 # The plain min-max method: projected ascent on client weights around minimisation over models.
@@ -513,12 +507,8 @@ class DoubleLoop(ext.Method):
         pull = risks - risks.mean()
         spread = state.spread + float(pull @ pull)
         q = state.weights + (self.ascent / math.sqrt(spread) * pull if spread > 0 else 0.0)
-        return replace(
-            state,
-            weights=self._problem.over_clients.project(q),
-            spread=spread,
-            total=np.zeros_like(state.total),
-        )
+        state = replace(state, total=np.zeros_like(state.total))
+        return replace(state, weights=self._problem.over_clients.project(q), spread=spread)
 
     def _stop(self, state: LoopState) -> bf.Stop | None:
         if state.rounds >= self.max_rounds:

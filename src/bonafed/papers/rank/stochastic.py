@@ -135,10 +135,8 @@ def evaluate(problem: bf.Problem, w: Array, data: Block) -> RankedPoint:
     finite(w)
     prediction = problem.predictor.forward(w, data)
     losses = finite(problem.loss.value(prediction, data.y))
-    weights, gradients = (
-        problem.row_weights(losses, data),
-        problem.loss.gradient(prediction, data.y),
-    )
+    weights = problem.row_weights(losses, data)
+    gradients = problem.loss.gradient(prediction, data.y)
     gradient = problem.predictor.backward(w, ext.by_row(weights, gradients), data)
     return RankedPoint((weights * losses).sum(1), weights, gradients, gradient)
 
@@ -272,11 +270,8 @@ def _chosen(method: EpochMethod, start: Descent, data: Block, rng: Streams) -> D
     if not tries:
         raise DivergedError(_all_diverge(method, grid))
     best = min(tries, key=lambda walk: float(walk.value[0]))
-    return replace(
-        best,
-        steps=np.sum([walk.steps for walk in tries], 0),
-        bound=np.max([w.bound for w in tries], 0),
-    )
+    best = replace(best, steps=np.sum([walk.steps for walk in tries], 0))
+    return replace(best, bound=np.max([w.bound for w in tries], 0))
 
 
 def _all_diverge(method: object, grid: Sequence[float]) -> str:
@@ -551,18 +546,8 @@ def _fast_steps(
     X = data.X[0][rows] if isinstance(data.X, np.ndarray) else data.X[rows].toarray()
     y, margin = data.y[0][rows], problem.loss.targets == "sign"
     sign, shift = (-y, np.zeros_like(y)) if margin else (np.ones_like(y), y)
-    return reduced_steps(
-        w,
-        X,
-        sign,
-        shift,
-        gain,
-        point.gradients[0][rows],
-        point.gradient[0].copy(),
-        rate,
-        kernel,
-        shrink,
-    )
+    old, mean = point.gradients[0][rows], point.gradient[0].copy()
+    return reduced_steps(w, X, sign, shift, gain, old, mean, rate, kernel, shrink)
 
 
 def slow_steps(

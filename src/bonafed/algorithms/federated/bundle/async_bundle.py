@@ -245,21 +245,10 @@ class AsyncBundle(Method):
                 bend = row_shares(problem, one) * problem.loss.curvature(prediction, one.y)
                 curvature.append(problem.predictor.gram(bend, one))
 
-        def each(name: str) -> Array:
-            return np.concatenate([getattr(cut, name) for cut in cuts])
-
-        return EvaluatedAt(
-            each("base"),
-            each("level"),
-            each("gradient"),
-            each("gradient_level"),
-            seen.plus,
-            seen.minus,
-            seen.reach,
-            seen.target,
-            seen.square,
-            np.array(curvature) if parts.smooth else None,
-        )
+        parts_of_cut = "base", "level", "gradient", "gradient_level"
+        cut = [np.concatenate([getattr(cut, name) for cut in cuts]) for name in parts_of_cut]
+        sizes = seen.plus, seen.minus, seen.reach, seen.target, seen.square
+        return EvaluatedAt(*cut, *sizes, np.array(curvature) if parts.smooth else None)
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -351,15 +340,9 @@ class AsyncBundle(Method):
         w = self._first_model(self.start, len(up.square))
         parts = _parts(parting.parts_of(state.cuts.parts), D, _second_order(n))
         curvature = np.zeros((n, D, D)) if parts.smooth else None
-        return replace(
-            state,
-            w=w,
-            point=w,
-            cuts=server.no_cuts(D, n, parts),
-            sent=np.tile(w, (n, 1)),
-            curvature=curvature,
-            first=sample_radii(problem, n) * self._least_levels(n, w),
-        )
+        state = replace(state, w=w, point=w, cuts=server.no_cuts(D, n, parts))
+        state = replace(state, sent=np.tile(w, (n, 1)), curvature=curvature)
+        return replace(state, first=sample_radii(problem, n) * self._least_levels(n, w))
 
     def _extended(
         self, state: AsyncBundleState, who: NDArray[np.int64], up: EvaluatedAt
@@ -378,13 +361,8 @@ class AsyncBundle(Method):
         state.answered[who] = state.asked[who]
         cut = parting.PartedCut(up.base, up.level, up.gradient, up.gradient_level)
         cuts = state.cuts.answered(who, state.sent[who], radii, cut)
-        state = replace(
-            state,
-            seen=new if seen is None else seen.and_of(new),
-            cuts=cuts,
-            turn=state.turn + 1,
-            fresh=state.fresh + len(who),
-        )
+        state = replace(state, turn=state.turn + 1, fresh=state.fresh + len(who))
+        state = replace(state, seen=new if seen is None else seen.and_of(new), cuts=cuts)
         return state if math.isfinite(state.step) else replace(state, step=self._first_step(state))
 
     def _first_step(self, state: AsyncBundleState) -> float:

@@ -284,30 +284,19 @@ class Bundle(base.Method):
     def server_start(self, n_clients: int) -> tuple[BundleState, Round]:
         w, prior = base.start_or_empty(self.start), member(self._problem, n_clients)
         w = np.append(w, np.zeros(self._thresholds)) if len(w) else w
-        cuts, zeros = (
-            self.known or server.no_cuts(len(w), n_clients, parting.WHOLE),
-            np.zeros(n_clients),
-        )
-        nothing = (
-            math.inf,
-            zeros,
-            -math.inf,
-            0.0,
-            math.inf,
-            0,
-            0,
-        )  # known of the value and the bound
+        cuts = self.known or server.no_cuts(len(w), n_clients, parting.WHOLE)
+        # of the value and the bound nothing is known
+        nothing = math.inf, np.zeros(n_clients), -math.inf, 0.0, math.inf, 0, 0
         state = BundleState(w, w, w, *nothing, cuts, None, None, prior, np.zeros(0))
         return state, Round(bounds.Survey(prior))
 
     def begin(
         self, state: BundleState, ids: Sequence[int], seen: bounds.Surveyed
     ) -> tuple[BundleState, Round]:
-        w = (
-            state.trial
-            if len(state.trial)
-            else np.zeros(self._problem.predictor.dimension(len(seen.square)))
-        )
+        if len(state.trial):
+            w = state.trial
+        else:
+            w = np.zeros(self._problem.predictor.dimension(len(seen.square)))
         w = base.within_bounds(self._problem, w)
         cuts = server.no_cuts(len(w), len(ids), self._parts(len(ids), len(w)))
         if self.known is not None:
@@ -444,12 +433,9 @@ class Bundle(base.Method):
         cuts, n, sizes = state.cuts, state.n_clients, self._sizes(state)
         pieces = cuts.pieces(self._count(cuts))
         limits = pieces.owner >= n
-        alone = replace(
-            pieces,
-            offset=np.where(limits, pieces.offset, 0.0),
-            gradient=np.where(limits[:, None], pieces.gradient, 0.0),
-            gradient_level=np.zeros(len(limits)),
-        )
+        alone = replace(pieces, offset=np.where(limits, pieces.offset, 0.0))
+        alone = replace(alone, gradient=np.where(limits[:, None], pieces.gradient, 0.0))
+        alone = replace(alone, gradient_level=np.zeros(len(limits)))
         nothing = {"radius": np.zeros(n), "lipschitz": 0.0, "floor": 0.0, "l1": 0.0, "l2": 0.0}
         nothing["groups"] = None
         shape = replace(self._shape(state), penalties=np.ones(len(state.sizes)), **nothing)
@@ -462,13 +448,8 @@ class Bundle(base.Method):
             left = multipliers @ cuts.gradient
             multipliers = cuts.balanced(multipliers, left, bounds.Pull(pull[:0], pull[:0]), sizes)
         owned = cuts.by_point(multipliers, len(state.risks), pieces.parts)
-        duals = bounds.Duals(
-            member(self._problem, n),
-            cuts.points,
-            owned[:, :n],
-            parts=cuts.parts,
-            limits=owned[:, n:] / state.sizes[:, None],
-        )
+        prior, limits = member(self._problem, n), owned[:, n:] / state.sizes[:, None]
+        duals = bounds.Duals(prior, cuts.points, owned[:, :n], parts=cuts.parts, limits=limits)
         return replace(state, duals=duals), Done(Stop.INFEASIBLE)
 
     def _violation(self, state: BundleState) -> float:
@@ -608,15 +589,10 @@ class Bundle(base.Method):
         return self._progress(value, bound).within(margin)
 
     def _stop(self, state: BundleState) -> Stop | None:
-        progress = replace(
-            self._progress(state.value, state.bound),
-            rounds=state.rounds,
-            cap=self.max_rounds,
-            still=state.stalled,
-            patience=STALLS,
-            margin=MARGIN,
-            met=self._violation(state) <= exact.MET,
-        )
+        met = self._violation(state) <= exact.MET
+        progress = replace(self._progress(state.value, state.bound), margin=MARGIN, met=met)
+        progress = replace(progress, rounds=state.rounds, cap=self.max_rounds)
+        progress = replace(progress, still=state.stalled, patience=STALLS)
         stop = progress.stop
         if stop is not Stop.STALLED or (math.isnan(state.predicted) and not self._quadratic):
             return stop
@@ -715,17 +691,9 @@ class Bundle(base.Method):
 
     def _again(self, state: BundleState) -> BundleState:
         """The centre once more, with a shorter step, where a program was not solved."""
-        return replace(
-            state,
-            trial=state.w,
-            point=state.w,
-            predicted=math.nan,
-            step=state.step * 0.5,
-            shift=max(4 * state.shift, LEAST_SHIFT),
-            stalled=state.stalled + 1,
-            multipliers=np.zeros(0),
-            pair=None,
-        )
+        state = replace(state, trial=state.w, point=state.w, step=state.step * 0.5)
+        state = replace(state, shift=max(4 * state.shift, LEAST_SHIFT), stalled=state.stalled + 1)
+        return replace(state, predicted=math.nan, multipliers=np.zeros(0), pair=None)
 
     def _boundless(self, state: BundleState) -> bool:
         """Whether nothing bounds where an optimum lies, and steps are those of the risks' cuts

@@ -429,11 +429,9 @@ def _with_empty_clients(fed: Federation, clients: tuple[ClientName, ...]) -> Fed
 
 def sizes(problem: Problem, fed: ClientSizes) -> tuple[int, ...]:
     """The public number of rows of every client."""
-    return (
-        tuple(map(int, fed.sizes))
-        if problem.privacy is None
-        else problem.privacy.sizes_of(fed.clients, fed.sizes)
-    )
+    if problem.privacy is None:
+        return tuple(map(int, fed.sizes))
+    return problem.privacy.sizes_of(fed.clients, fed.sizes)
 
 
 def row_weights(problem: Problem, fed: ClientSizes) -> Array:

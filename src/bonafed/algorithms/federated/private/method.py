@@ -273,15 +273,10 @@ class PrivateMethod(Method):
         words += SOURCES[plan.source]
         # sorted, because the order of their first rows would reveal something about those rows
         names = sorted(fed.names)
-        return Ledger(
-            budget,
-            {c: spent[c] for c in names},
-            {**before},
-            {c: public[c] for c in names},
-            words,
-            simulated=plan.source == "simulation",
-            other={c: seen[c] for c in names if seen.get(c) or (c in seen and not spent[c])},
-        )
+        mine, sizes = {c: spent[c] for c in names}, {c: public[c] for c in names}
+        other = {c: seen[c] for c in names if seen.get(c) or (c in seen and not spent[c])}
+        simulated = plan.source == "simulation"
+        return Ledger(budget, mine, {**before}, sizes, words, simulated=simulated, other=other)
 
     def _start(self, D: int) -> Array:
         if self.start is not None:

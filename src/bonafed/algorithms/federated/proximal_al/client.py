@@ -84,16 +84,10 @@ def _measured(
 ) -> ProximalMemory:
     """The memory in new units, with the sizes of the constraints at w^k."""
     ratio, first = memory.units / units, bool((memory.units == 1).all())
-    memory = changed(
-        memory,
-        z=memory.z * ratio,
-        dual=memory.dual / ratio,
-        gradient=memory.gradient / ratio[:, : memory.gradient.shape[1]],
-        anchor=memory.anchor * ratio,
-        units=np.tile(units, (len(ratio), 1)),
-        points=memory.points[:, :0],
-        drift=memory.drift[:, :0],
-    )
+    gradient = memory.gradient / ratio[:, : memory.gradient.shape[1]]
+    memory = changed(memory, points=memory.points[:, :0], drift=memory.drift[:, :0])
+    memory = changed(memory, z=memory.z * ratio, dual=memory.dual / ratio, gradient=gradient)
+    memory = changed(memory, anchor=memory.anchor * ratio, units=np.tile(units, (len(ratio), 1)))
     merit = _merit(problem, memory, 1.0, 0.0, data)
     at = merit.point(memory.anchor)
     size = server.sizes(merit.jacobian(at), merit.constraints(memory.anchor, at))
@@ -120,23 +114,11 @@ def _round(merit: server.Merit, memory: ProximalMemory, ask: Refine) -> server.S
     dual, shifted, drift, inner = server.moved(
         w, new, start, rho, ask.sigma, anchor, drift, most, len(ask.w), lagrangian, numbers
     )
-    return server.Stepped(
-        value,
-        broken.max(1, initial=0.0),
-        (broken / memory.size[:, :p]).max(1, initial=0.0),
-        residual,
-        *numbers,
-        shared=c[:, p:] + ask.slack * merit.units[len(ask.w) :],
-        estimate=y,
-        z=new,
-        gradient=memory.gradient,
-        dual=dual,
-        shifted=shifted,
-        points=points,
-        drift=drift,
-        inner=inner,
-        unsolved=unsolved,
-    )
+    excess = (broken / memory.size[:, :p]).max(1, initial=0.0)
+    shared = c[:, p:] + ask.slack * merit.units[len(ask.w) :]
+    sums = value, broken.max(1, initial=0.0), excess, residual, *numbers
+    moves = dual, shifted, points, drift, inner
+    return server.Stepped(*sums, shared, y, new, memory.gradient, *moves, unsolved)
 
 
 def _everywhere(ask: Settle | Refine) -> Array:
@@ -230,8 +212,8 @@ def _merit(
     problem: Problem, memory: ProximalMemory, beta: float, sigma: float, data: Block
 ) -> server.Merit:
     units = memory.units[0], memory.anchor, memory.multiplier
-    beta = beta / memory.first_size**2
-    return server.Merit(problem, data, memory.weight, beta, sigma, *units)
+    betas = beta / memory.first_size**2
+    return server.Merit(problem, data, memory.weight, betas, sigma, *units)
 
 
 def convex_of(problem: Problem) -> bool:
@@ -387,26 +369,12 @@ def started(
     w: Array, slack: Array, held: Array, coupled: Array, beta: float, rho: Array
 ) -> ProximalState:
     """The state before the first round; ``held`` and ``coupled`` are zeros for its multipliers."""
-    return ProximalState(
-        w=w,
-        slack=slack,
-        anchor=w,
-        slack_anchor=slack,
-        multiplier=held,
-        total=coupled,
-        change=held,
-        total_change=coupled,
-        shifted=rho.sum() * w,
-        slack_shifted=slack,
-        copies=rho.sum() * w,
-        slack_copies=slack,
-        past=server.no_past(len(w), slack.shape),
-        beta=beta,
-        rho=rho,
-        units=np.ones(len(w) + len(coupled)),
-        first_sizes=np.ones(len(held) + len(coupled)),
-        violation=np.full(len(slack), math.nan),
-    )
+    whole, many = rho.sum() * w, len(held) + len(coupled)
+    models, multipliers = (w, slack, w, slack), (held, coupled, held, coupled)
+    sums, past = (whole, slack, whole, slack), server.no_past(len(w), slack.shape)
+    units, violation = np.ones(len(w) + len(coupled)), np.full(len(slack), math.nan)
+    rest = past, beta, rho, units, np.ones(many), violation
+    return ProximalState(*models, *multipliers, *sums, *rest)
 
 
 def in_units(state: ProximalState, units: Array) -> ProximalState:
@@ -414,17 +382,11 @@ def in_units(state: ProximalState, units: Array) -> ProximalState:
     ratio, D = state.units / units, len(state.w)
     own, slack = ratio[:D], ratio[D:]
     copies, slacks = state.copies * own, state.slack_copies * slack
-    return replace(
-        state,
-        w=state.w * own,
-        slack=state.slack * slack,
-        copies=copies,
-        slack_copies=slacks,
-        shifted=copies + (state.shifted - state.copies) / own,  # rho u + lambda, (21)
-        slack_shifted=slacks + (state.slack_shifted - state.slack_copies) / slack,
-        units=units,
-        renewed=True,
-    )
+    shifted = copies + (state.shifted - state.copies) / own  # rho u + lambda, (21)
+    slack_shifted = slacks + (state.slack_shifted - state.slack_copies) / slack
+    state = replace(state, w=state.w * own, slack=state.slack * slack, units=units, renewed=True)
+    state = replace(state, copies=copies, slack_copies=slacks)
+    return replace(state, shifted=shifted, slack_shifted=slack_shifted)
 
 
 # Clients of the proximal AL method whose step (19) is the same linear system in each round.

@@ -360,20 +360,15 @@ class ProximalAL(base.Method):
         size = math.sqrt(n * float(state.w @ state.w) + float((state.slack**2).sum()))
         primal = math.sqrt(float(up.primal))
         copies = float(state.rho.sum()) * state.w + up.drift
-        state = replace(
-            state,
-            shifted=up.shifted,
-            slack_shifted=up.slack,
-            copies=copies,
-            slack_copies=state.slack + up.slack_drift,
-            residual=self._server_residual(state) + float(up.residual),
-            primal=primal / size if size else primal,
-            value=float(up.value) + self._problem.penalty(self._model(state)),
-            violation=up.violation,
-            global_violation=self._global_violation(state, up.shared),
-            rounds=state.rounds + 1,
-            inner=state.inner + 1,
-        )
+        slacks, residual = state.slack + up.slack_drift, float(up.residual)
+        value = float(up.value) + self._problem.penalty(self._model(state))
+        broken = self._global_violation(state, up.shared)
+        residual += self._server_residual(state)
+        state = replace(state, shifted=up.shifted, slack_shifted=up.slack, copies=copies)
+        state = replace(state, slack_copies=slacks, residual=residual, value=value)
+        state = replace(state, primal=primal / size if size else primal)
+        state = replace(state, violation=up.violation, global_violation=broken)
+        state = replace(state, rounds=state.rounds + 1, inner=state.inner + 1)
         above, charge = self._gap(before, state, up)
         state = replace(state, excess=self._excess(state, up), gap=abs(above) + charge)
         met = state.excess <= MET and above >= -BELOW * abs(state.value)
@@ -451,16 +446,9 @@ class ProximalAL(base.Method):
             and math.isfinite(state.before)
         )
         old, beta = state.beta, GROWTH * state.beta if slow else state.beta
-        state = replace(
-            state,
-            multiplier=held,
-            change=held - state.multiplier,
-            total=total,
-            total_change=total - state.total,
-            beta=beta,
-            outer=state.outer + 1,
-            inner=0,
-        )
+        state = replace(state, change=held - state.multiplier, total_change=total - state.total)
+        state = replace(state, outer=state.outer + 1, multiplier=held, total=total, beta=beta)
+        state = replace(state, inner=0)
         return state, self._begin_subproblem(state, old, None)
 
     # -- what all of it needs ----------------------------------------------------------------------

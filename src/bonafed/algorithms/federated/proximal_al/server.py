@@ -223,14 +223,9 @@ def remembered(past: Past, drift: Array, slack_drift: Array, inner: Array) -> Pa
     border = inner[len(inner) - h - 1 :]
     matrix = np.zeros((h + 1, h + 1))
     matrix[:h, :h], matrix[h], matrix[:, h] = past.inner, border, border
-    return Past(
-        past.step,
-        past.slack_step,
-        np.concatenate([past.drift, drift[None]]),
-        np.concatenate([past.slack_drift, slack_drift[None]]),
-        matrix,
-        past.size,
-    )
+    drifts = np.concatenate([past.drift, drift[None]])
+    slacks = np.concatenate([past.slack_drift, slack_drift[None]])
+    return Past(past.step, past.slack_step, drifts, slacks, matrix, past.size)
 
 
 def mixed(
