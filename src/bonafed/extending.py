@@ -26,7 +26,9 @@ from bonafed.algorithms.federated.private.noisy_gradient import (
 )
 from bonafed.algorithms.method import Answer as Answer
 from bonafed.algorithms.method import Concluded as Concluded
+from bonafed.algorithms.method import Ids as Ids
 from bonafed.algorithms.method import Method as Method
+from bonafed.algorithms.method import Next as Next
 from bonafed.algorithms.method import at_model as at_model
 from bonafed.algorithms.method import at_models as at_models
 from bonafed.algorithms.method import check_choice as check_choice

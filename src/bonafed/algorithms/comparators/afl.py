@@ -24,7 +24,7 @@ the gradients.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -38,6 +38,7 @@ from bonafed.algorithms.federated.linearisation import (
     risk_gradients,
     take_part,
 )
+from bonafed.algorithms.method import Ids, Next
 from bonafed.algorithms.requirements import PROJECTION, Requirements
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Extended, Form
@@ -178,14 +179,12 @@ class AFL(base.Method):
         )
         return state, Round(Survey(prior))
 
-    def begin(self, state: AFLState, ids: Sequence[int], seen: Surveyed) -> tuple[AFLState, Round]:
+    def begin(self, state: AFLState, ids: Ids, seen: Surveyed) -> tuple[AFLState, Round]:
         w = base.with_start(self._problem, self.start, len(seen.square))
         state = replace(state, w=w, trial=w, mean=np.zeros_like(w), point=w, seen=seen)
         return state, Round(Mix(w, state.weights))
 
-    def improve(
-        self, state: AFLState, ids: Sequence[int], up: Mixed
-    ) -> tuple[AFLState, Round | Done]:
+    def improve(self, state: AFLState, ids: Ids, up: Mixed) -> Next[AFLState]:
         t, w, p = state.rounds, state.trial, state.weights
         if not (np.isfinite(up.risk).all() and np.isfinite(up.gradient).all()):
             return replace(state, rounds=t + 1), Done(Stop.STALLED)

@@ -27,13 +27,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bonafed.algorithms.alternatives import check_requirements, instead
 from bonafed.algorithms.requirements import AFFINE, MEAN_OR_BALL, ONE_CURVE, Requirements, Setting
 from bonafed.arrays import DUAL, Array, Block
+from bonafed.data.federation import Federation
 from bonafed.problem.conic_form import weighting
 from bonafed.problem.losses import Exponential, Huber, Logistic, Loss, SmoothHinge, Squared
 from bonafed.problem.problem import Problem
@@ -44,9 +45,6 @@ from bonafed.problem.wasserstein.box_support import BoxSupport
 from bonafed.problem.wasserstein.polytope_support import PolytopeSupport
 from bonafed.solvers.conic.builder import P_OF, Index, Model, Rows, Status, height_of, scaled
 from bonafed.solvers.conic.weight_sets import Ball, Members, Weighting
-
-if TYPE_CHECKING:
-    from bonafed.data.federation import Federation
 
 
 @dataclass(frozen=True, eq=False)

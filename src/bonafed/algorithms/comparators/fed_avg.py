@@ -19,7 +19,7 @@ A server that averages sees only the weighted sum of the changes; a rule against
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Protocol
 
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from bonafed.algorithms import method as base
 from bonafed.algorithms.comparators.afl import first_curvature, measured_step, secant
 from bonafed.algorithms.federated.linearisation import duals_at, is_smooth, risk_gradients
+from bonafed.algorithms.method import Ids, Next
 from bonafed.algorithms.requirements import AVERAGE, Requirements
 from bonafed.arrays import Array, Block, Streams, is_number, stream
 from bonafed.codec import Extended, Form
@@ -698,16 +699,12 @@ class FedAvg(LocalStepsMethod):
         q = np.asarray(self._problem.over_clients.weights(np.zeros(n_clients)), float)
         return AveragingState(w, q, 0.0, math.inf, math.inf, 0), Round(Scout(w))
 
-    def begin(
-        self, state: AveragingState, ids: Sequence[int], up: Scouted
-    ) -> tuple[AveragingState, Round]:
+    def begin(self, state: AveragingState, ids: Ids, up: Scouted) -> tuple[AveragingState, Round]:
         w = base.or_default(state.w, self._problem, int(up.features))
         state = replace(state, w=w, curvature=float(up.curvature))
         return state, self._ask(state)
 
-    def average(
-        self, state: AveragingState, ids: Sequence[int], up: Descended
-    ) -> tuple[AveragingState, Round | Done]:
+    def average(self, state: AveragingState, ids: Ids, up: Descended) -> Next[AveragingState]:
         q, total = state.weights[list(ids)], float(state.weights.sum())
         if up.single is None:
             change = np.asarray(up.change) / _mass(q)

@@ -45,7 +45,7 @@ way, and both once more in single precision. Clients store nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -56,6 +56,7 @@ from numpy.typing import NDArray
 from bonafed.algorithms import method as base
 from bonafed.algorithms.federated import linearisation
 from bonafed.algorithms.federated.linearisation import Linearised, risk_gradients, units_of
+from bonafed.algorithms.method import Ids, Next
 from bonafed.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
 from bonafed.arrays import Array, Block, Streams, writable
 from bonafed.codec import Extended, Form, changed
@@ -137,25 +138,10 @@ def first_lines(up: Met, w: Array, mean: Array) -> Lines:
     places[0], models[0, : len(w)], users[0] = w, w / length, 2 * n
     np.divide(up.gradient, steepness, out=rough[:, : len(w)], casting="same_kind")
     none = np.zeros((3, n), np.int64)
-    return Lines(
-        level=up.risk - up.gradient @ w,
-        gradients=up.gradient.copy(),
-        rough=rough,
-        losses=up.risk.copy(),
-        step=np.zeros(len(w)),
-        curvature=up.curvature.copy(),
-        gap=np.zeros(n),
-        last=none[0],
-        apart=((up.gradient - mean) ** 2).sum(1),
-        made=none[1],
-        sent=none[2],
-        places=places,
-        models=models,
-        turn=turn,
-        users=users,
-        steepness=steepness,
-        length=length,
-    )
+    level, apart = up.risk - up.gradient @ w, ((up.gradient - mean) ** 2).sum(1)
+    values = up.gradient.copy(), rough, up.risk.copy(), np.zeros(len(w)), up.curvature.copy()
+    ages = np.zeros(n), none[0], apart, none[1], none[2]
+    return Lines(level, *values, *ages, places, models, turn, users, steepness, length)
 
 
 def _unit(size: float) -> float:
@@ -163,7 +149,7 @@ def _unit(size: float) -> float:
     return 2.0 ** min(max(math.frexp(size)[1], -500), 500) if TINY < size < math.inf else 1.0
 
 
-def answers(ids: Sequence[int], up: Linearised) -> Answers:
+def answers(ids: Ids, up: Linearised) -> Answers:
     """The answers of these clients as arrays."""
     return np.array(ids, np.intp), writable(up.risk), writable(up.gradient)
 
@@ -657,9 +643,7 @@ class AsyncDRO(base.Method):
         start = None if self.start is None else np.asarray(self.start, float)
         return state, Round(Meet(prior, start))
 
-    def begin(
-        self, state: AsyncState, ids: Sequence[int], up: Met
-    ) -> tuple[AsyncState, Round | Done]:
+    def begin(self, state: AsyncState, ids: Ids, up: Met) -> Next[AsyncState]:
         """Store the first lines, of all clients, and take a step."""
         problem = self._problem
         w = base.with_start(problem, self.start, int(up.features))
@@ -673,9 +657,7 @@ class AsyncDRO(base.Method):
         state = self._stepped(state, 0, 0, no_answers(len(w)), len(ids))
         return self._ask(state, ids)
 
-    def renew(
-        self, state: AsyncState, ids: Sequence[int], up: linearisation.Linearised
-    ) -> tuple[AsyncState, Round | Done]:
+    def renew(self, state: AsyncState, ids: Ids, up: linearisation.Linearised) -> Next[AsyncState]:
         """Replace the lines of the clients who answered, and take a step."""
         turn, new = state.turn + 1, answers(ids, up)
         count = state.answers + len(ids)
@@ -747,7 +729,7 @@ class AsyncDRO(base.Method):
             return replace(state, still=state.turn)
         return state
 
-    def _judged(self, state: AsyncState, ids: Sequence[int]) -> tuple[AsyncState, Round | Done]:
+    def _judged(self, state: AsyncState, ids: Ids) -> Next[AsyncState]:
         """Let w stand still until every line was made at it, since then the risks are exact; a
         client whose line was waits for the others.
         """
@@ -802,7 +784,7 @@ class AsyncDRO(base.Method):
         return float(np.linalg.norm(units * moved)) / state.eta
 
     def _ask(
-        self, state: AsyncState, ids: Sequence[int], to: NDArray[np.intp] | None = None
+        self, state: AsyncState, ids: Ids, to: NDArray[np.intp] | None = None
     ) -> tuple[AsyncState, Round]:
         """Send w to these clients; ``to`` is the same as an array, where there is one."""
         to = np.array(ids, np.intp) if to is None else to

@@ -22,7 +22,7 @@ that no model is feasible.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from bonafed.algorithms import method as base
 from bonafed.algorithms import requirements as needs
+from bonafed.algorithms.method import Ids, Next
 from bonafed.algorithms.requirements import Need
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
@@ -631,14 +632,10 @@ class InteriorPoint(base.Method):
         q = mu.weights if mu.weights is not None else weighting(self._problem, mu, state.n_clients)
         return Round(Expand(w, float(state.phase == 2), q, mu.local, mu.shared))
 
-    def _asking(
-        self, state: InteriorState, w: Array, mu: Multipliers
-    ) -> tuple[InteriorState, Round | Done]:
+    def _asking(self, state: InteriorState, w: Array, mu: Multipliers) -> Next[InteriorState]:
         return base.unless_capped(state, self._ask(state, w, mu), state.rounds, self.max_rounds)
 
-    def improve(
-        self, state: InteriorState, ids: Sequence[int], up: Expanded
-    ) -> tuple[InteriorState, Round | Done]:
+    def improve(self, state: InteriorState, ids: Ids, up: Expanded) -> Next[InteriorState]:
         state = replace(state, rounds=state.rounds + 1)
         asked = state.w if state.trial is None else _model(state, state.trial)
         w = asked if len(asked) else base.within_bounds(self._problem, np.zeros_like(up.gradient))
@@ -661,7 +658,7 @@ class InteriorPoint(base.Method):
 
     def _begin(
         self, state: InteriorState, w: Array, up: Expanded, pieces: Pieces
-    ) -> tuple[InteriorState, Round | Done]:
+    ) -> Next[InteriorState]:
         """Set slacks and multipliers at a first model of this phase."""
         box = base.within_bounds(self._problem, w)
         if (box != w).any():
@@ -705,7 +702,7 @@ class InteriorPoint(base.Method):
             return False
         return newton.residuals(p, trial).worst > 0.95 * max(state.recent)
 
-    def _shorter(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
+    def _shorter(self, state: InteriorState) -> Next[InteriorState]:
         """Try half the step; after many of these a step with a regularised Hessian."""
         at, by, p = base.known(state.at), base.known(state.by), base.known(state.program)
         state = replace(state, refused=state.refused + 1, since=state.since + 1)
@@ -723,7 +720,7 @@ class InteriorPoint(base.Method):
         at: newton.Iterate,
         up: Expanded,
         pieces: Pieces,
-    ) -> tuple[InteriorState, Round | Done]:
+    ) -> Next[InteriorState]:
         """Accept a point, and stop or step on."""
         problem, w = self._problem, _model(state, at)
         left = newton.residuals(p, at)
@@ -747,7 +744,7 @@ class InteriorPoint(base.Method):
 
     def _phase_one(
         self, state: InteriorState, at: newton.Iterate, left: newton.Residuals
-    ) -> tuple[InteriorState, Round | Done]:
+    ) -> Next[InteriorState]:
         """Return to the problem at a strictly feasible model, or end with a proof of none."""
         t = float(at.x[-1])
         if t < -1e-6 and state.violation == 0.0:
@@ -762,12 +759,12 @@ class InteriorPoint(base.Method):
         """
         return Done(Stop.INFEASIBLE if t > 1e-8 else Stop.STALLED)
 
-    def _again(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
+    def _again(self, state: InteriorState) -> Next[InteriorState]:
         """Begin a phase at the model that violates least."""
         state = replace(state, w=state.nearest, trial=None, at=None, program=None)
         return self._asking(state, state.w, self._first(state, len(state.w)))
 
-    def _step(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
+    def _step(self, state: InteriorState) -> Next[InteriorState]:
         """Take the next direction, unless the residuals are small or do not fall any more."""
         p, at = base.known(state.program), base.known(state.at)
         way = newton.direction(p, at, max(state.delta, FLAT if state.phase == 1 else 0.0))
@@ -802,9 +799,7 @@ class InteriorPoint(base.Method):
         )
         return met and gap <= max(near.allowed(), 1e-14) and left.dual <= 10 * self.tol
 
-    def _stuck(
-        self, state: InteriorState, left: newton.Residuals
-    ) -> tuple[InteriorState, Round | Done]:
+    def _stuck(self, state: InteriorState, left: newton.Residuals) -> Next[InteriorState]:
         tol = 1e-6
         # whether it proves that, others check
         if state.phase == 1 and state.at is not None and state.at.x[-1] > tol:
@@ -813,7 +808,7 @@ class InteriorPoint(base.Method):
             return state, Done(Stop.STALLED)
         return self._again(replace(state, phase=1))
 
-    def _try(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
+    def _try(self, state: InteriorState) -> Next[InteriorState]:
         problem, trial, n = self._problem, base.known(state.trial), state.n_clients
         shape = layout(problem, n, len(state.w))
         mu = multipliers(problem, trial, shape, base.known(state.scale), state.phase, n)

@@ -21,7 +21,6 @@ The server learns every client's risk and gradient at the models that it evaluat
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -37,7 +36,7 @@ from bonafed.algorithms.federated.linearisation import (
     linearise,
     take_part,
 )
-from bonafed.algorithms.method import known
+from bonafed.algorithms.method import Ids, Next, known
 from bonafed.algorithms.requirements import (
     CONVEX_PROX,
     MEAN_OF_ROWS,
@@ -162,16 +161,14 @@ class MultiplierMethod(base.Method):
         return state, Round(Survey(prior))
 
     def begin(
-        self, state: MultiplierState, ids: Sequence[int], seen: Surveyed
+        self, state: MultiplierState, ids: Ids, seen: Surveyed
     ) -> tuple[MultiplierState, Round]:
         w = base.with_start(self._problem, self.start, len(seen.square))
         size = np.size(self._coefficients(w))
         state = replace(state, w=w, point=w, gradient=np.zeros(size), inner=begin(w), seen=seen)
         return state, Round(Linearise(w))
 
-    def improve(
-        self, state: MultiplierState, ids: Sequence[int], up: Linearised
-    ) -> tuple[MultiplierState, Round | Done]:
+    def improve(self, state: MultiplierState, ids: Ids, up: Linearised) -> Next[MultiplierState]:
         state = replace(state, rounds=state.rounds + 1)
         if len(state.shown):
             state = replace(self._judge(state, state.shown, up), shown=np.zeros(0))

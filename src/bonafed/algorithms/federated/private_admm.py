@@ -13,7 +13,7 @@ method is optimistic gradient descent: lambda_p^{t+1} is the noisy gradient at z
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -28,7 +28,15 @@ from bonafed.algorithms.federated.private.mechanism import (
     default_rho,
 )
 from bonafed.algorithms.federated.private.method import PrivateMethod, number
-from bonafed.algorithms.method import Answer, Concluded, check_choice, conclude_copies, copies_of
+from bonafed.algorithms.method import (
+    Answer,
+    Concluded,
+    Ids,
+    Next,
+    check_choice,
+    conclude_copies,
+    copies_of,
+)
 from bonafed.arrays import Array, Block, Streams, writable
 from bonafed.codec import Extended, Form
 from bonafed.data.federation import Federation
@@ -204,9 +212,7 @@ class PrivateADMM(PrivateMethod):
         w = self._start(self._size)
         return PrivateState(w, np.zeros_like(w), 0, 0.0, 0.0, n_clients), self.ask(w, 1)
 
-    def aggregate(
-        self, state: PrivateState, ids: Sequence[int], up: Perturbed
-    ) -> tuple[PrivateState, Round | Done]:
+    def aggregate(self, state: PrivateState, ids: Ids, up: Perturbed) -> Next[PrivateState]:
         """Take step (4a) with h, which returns the next w."""
         t, P = state.round + 1, state.clients
         with np.errstate(all="ignore"):  # a model that is not finite is refused below

@@ -8,7 +8,6 @@ its client. Where bins hold rows of different weights, a round more counts again
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from bonafed.algorithms import method as base
 from bonafed.algorithms import requirements as needs
+from bonafed.algorithms.method import Ids, Next
 from bonafed.arrays import Array
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem import rank_cuts
@@ -125,9 +125,7 @@ class RankBundle(base.Method):
         w = base.start_or_empty(self.start)
         return RankBundleState(w), Round(rank_cuts.Range(w))
 
-    def open(
-        self, state: RankBundleState, ids: Sequence[int], up: rank_cuts.Ranged
-    ) -> tuple[RankBundleState, Round | Done]:
+    def open(self, state: RankBundleState, ids: Ids, up: rank_cuts.Ranged) -> Next[RankBundleState]:
         """Count the rows at the first model."""
         w = state.w if len(state.w) else np.zeros(int(up.width))
         low, high, n = -float(up.smallest), float(up.largest), int(up.rows)
@@ -135,9 +133,7 @@ class RankBundle(base.Method):
         state = replace(state, w=w, rows=float(n), trial=trial, rounds=1)
         return base.unless_capped(state, Round(trial), state.rounds, self.max_rounds)
 
-    def cut(
-        self, state: RankBundleState, ids: Sequence[int], up: rank_cuts.Tallied
-    ) -> tuple[RankBundleState, Round | Done]:
+    def cut(self, state: RankBundleState, ids: Ids, up: rank_cuts.Tallied) -> Next[RankBundleState]:
         """Ask for the cut by the ranks at the trial."""
         trial = base.known(state.trial)
         counted = rank_cuts.table(self._sigma(state), trial.edges, up)
@@ -160,8 +156,8 @@ class RankBundle(base.Method):
         return base.unless_capped(state, Round(ask), state.rounds, self.max_rounds)
 
     def improve(
-        self, state: RankBundleState, ids: Sequence[int], up: rank_cuts.Sliced
-    ) -> tuple[RankBundleState, Round | Done]:
+        self, state: RankBundleState, ids: Ids, up: rank_cuts.Sliced
+    ) -> Next[RankBundleState]:
         """Keep the cut, and try the minimiser of the model."""
         asked, problem = base.known(state.counted), self._problem
         ridge = rank_cuts.ridge_of(problem, state.w)

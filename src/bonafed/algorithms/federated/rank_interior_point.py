@@ -18,7 +18,7 @@ feasible, which are sums as well.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -26,6 +26,7 @@ import numpy as np
 
 from bonafed.algorithms import method as base
 from bonafed.algorithms import requirements as needs
+from bonafed.algorithms.method import Ids, Next
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.claims import AllRows, Claim, Number
@@ -230,9 +231,7 @@ class RankInteriorPoint(base.Method):
         w = base.start_or_empty(self.start)
         return RankState(w), Round(BeginRanks(w))
 
-    def open(
-        self, state: RankState, ids: Sequence[int], up: BegunRanks
-    ) -> tuple[RankState, Round | Done]:
+    def open(self, state: RankState, ids: Ids, up: BegunRanks) -> Next[RankState]:
         """Thresholds on both sides of the mean loss, at which all rows are centred if they are
         alike.
         """
@@ -247,9 +246,7 @@ class RankInteriorPoint(base.Method):
             state, Round(Open(at, barrier, int(up.longest))), state.rounds, self.max_rounds
         )
 
-    def improve(
-        self, state: RankState, ids: Sequence[int], up: ExpandedRanks
-    ) -> tuple[RankState, Round | Done]:
+    def improve(self, state: RankState, ids: Ids, up: ExpandedRanks) -> Next[RankState]:
         """Bound the optimum, and take a Newton step."""
         at = base.known(state.at) if state.move is None else _moved(base.known(state.move))
         if not len(at.w):

@@ -601,29 +601,21 @@ class RankADMM(RankMethod):
         it = first(task, self._penalty(task), w)
         value = task.objective(w, it.t)
         S = 1 if task.convex else len(starts_of(self.starts, task))
-        zero = np.zeros(())
-        return single_client.closed(
-            RankMemory(
-                *map(np.asarray, it),
-                best=w,
-                value=number(value),
-                bound=number(-math.inf),
-                rows=np.zeros_like(it.t),
-                split=it.t,
-                stage=zero,
-                step=zero,
-                gaps=np.full(4, np.inf),
-                idle=zero,
-                outer=zero,
-                wait=zero,
-                steps=zero,
-                start=zero,
-                own=w,
-                found=number(math.inf),
-                polished=zero,
-                table=np.full((S, 3), np.nan),
-            )
+        counts = "stage", "step", "idle", "outer", "wait", "steps", "start", "polished"
+        memory = RankMemory(
+            *map(np.asarray, it),
+            best=w,
+            value=number(value),
+            bound=number(-math.inf),
+            rows=np.zeros_like(it.t),
+            split=it.t,
+            gaps=np.full(4, np.inf),
+            own=w,
+            found=number(math.inf),
+            table=np.full((S, 3), np.nan),
+            **dict.fromkeys(counts, np.zeros(())),
         )
+        return single_client.closed(memory)
 
     def advance(
         self, memory: RankMemory, ask: single_client.Advance, data: Block, rng: Streams

@@ -19,7 +19,7 @@ as long as it finds one. The master handles the regulariser.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -659,9 +659,7 @@ class ASPIRE(StepSettings, ext.Method):
         state = ASPIREState(z, 0.0, *planes, some, some, *sums, *workers, None, *counts, NOTHING)
         return state, ext.Round(Gauge(z))
 
-    def begin(
-        self, state: ASPIREState, ids: Sequence[int], up: Gauged
-    ) -> tuple[ASPIREState, ext.Round]:
+    def begin(self, state: ASPIREState, ids: ext.Ids, up: Gauged) -> tuple[ASPIREState, ext.Round]:
         """Begin with one plane of weight 1, a member of P, without which no loss would move w_j."""
         n, problem = len(ids), self._problem
         z = ext.or_default(state.z, problem, int(up.features))
@@ -676,9 +674,7 @@ class ASPIRE(StepSettings, ext.Method):
         state = replace(state, gap=(plane * up.length) ** 2, steps=chosen(self, up, plane, z))
         return state, self._round(state, ids, self._now(state, n), everybody=True)
 
-    def iterate(
-        self, state: ASPIREState, ids: Sequence[int], up: Approached
-    ) -> tuple[ASPIREState, ext.Round | ext.Done]:
+    def iterate(self, state: ASPIREState, ids: ext.Ids, up: Approached) -> ext.Next[ASPIREState]:
         """Carry out one iteration of Algorithm 1 at the master."""
         who, steps, problem = np.asarray(ids, np.intp), ext.known(state.steps), self._problem
         state = received(state, who, up)
@@ -743,7 +739,7 @@ class ASPIRE(StepSettings, ext.Method):
         return state.answers - state.checked >= 2 * n
 
     def _round(
-        self, state: ASPIREState, ids: Sequence[int], before: Now, everybody: bool = False
+        self, state: ASPIREState, ids: ext.Ids, before: Now, everybody: bool = False
     ) -> ext.Round:
         """Send z and omega_j to the workers who answered; to all at first, and in synchronous
         rounds.

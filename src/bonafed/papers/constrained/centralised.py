@@ -167,10 +167,8 @@ class CentralisedAL:
             ):
                 stop = bf.Stop.OPTIMAL if whole.convex else bf.Stop.UNPROVEN
             elif not minimum.reached:
-                stop, text = (
-                    bf.Stop.STALLED,
-                    f"an inner solve ended at {minimum.distance:.1e}, not at {tau:.1e}",
-                )
+                stop = bf.Stop.STALLED
+                text = f"an inner solve ended at {minimum.distance:.1e}, not at {tau:.1e}"
             w, mu = minimum.w, new
             if stop != bf.Stop.MAX_ROUNDS:
                 break

@@ -14,7 +14,7 @@ a scaled norm. At the end zeta = q*.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -117,7 +117,7 @@ class EpigraphADMM(projection.EpigraphMethod):
         return state, ext.Round(projection.Begin(state.w))
 
     def begin(
-        self, state: EpigraphState, ids: Sequence[int], up: projection.Begun
+        self, state: EpigraphState, ids: ext.Ids, up: projection.Begun
     ) -> tuple[EpigraphState, ext.Round]:
         S, largest = len(up.pi), float(np.abs(up.pi).max())
         c_w = 1 / S if self.c_w is None else self.c_w
@@ -125,8 +125,8 @@ class EpigraphADMM(projection.EpigraphMethod):
         return self._primal(replace(self._begun(state, up), c_w=c_w, c_z=c_z))
 
     def improve(
-        self, state: EpigraphState, ids: Sequence[int], up: projection.Projected
-    ) -> tuple[EpigraphState, ext.Round | ext.Done]:
+        self, state: EpigraphState, ids: ext.Ids, up: projection.Projected
+    ) -> ext.Next[EpigraphState]:
         state = self._dual(state, up)
         stop = self._stop(state)
         if stop is not None:
@@ -286,13 +286,13 @@ class ADLPMM(projection.EpigraphMethod):
         return state, ext.Round(projection.Begin(state.w))
 
     def begin(
-        self, state: LPMMState, ids: Sequence[int], up: projection.Begun
+        self, state: LPMMState, ids: ext.Ids, up: projection.Begun
     ) -> tuple[LPMMState, ext.Round]:
         return self._primal(replace(self._begun(state, up), t=up.pi))
 
     def improve(
-        self, state: LPMMState, ids: Sequence[int], up: projection.Projected
-    ) -> tuple[LPMMState, ext.Round | ext.Done]:
+        self, state: LPMMState, ids: ext.Ids, up: projection.Projected
+    ) -> ext.Next[LPMMState]:
         state = self._dual(state, up)
         stop = self._stop(state)
         return (state, ext.Done(stop)) if stop is not None else self._primal(state)
@@ -464,7 +464,7 @@ class DoubleLoop(ext.Method):
         )
 
     def begin(
-        self, state: LoopState, ids: Sequence[int], up: projection.Begun
+        self, state: LoopState, ids: ext.Ids, up: projection.Begun
     ) -> tuple[LoopState, ext.Round]:
         w = up.w[0]
         state = replace(
@@ -472,9 +472,7 @@ class DoubleLoop(ext.Method):
         )
         return state, ext.Round(Probe(w, state.weights))
 
-    def improve(
-        self, state: LoopState, ids: Sequence[int], up: Probed
-    ) -> tuple[LoopState, ext.Round | ext.Done]:
+    def improve(self, state: LoopState, ids: ext.Ids, up: Probed) -> ext.Next[LoopState]:
         state = self._judged(state, up.risk)
         stop = self._stop(state)
         if stop is not None:

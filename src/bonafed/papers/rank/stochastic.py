@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 import bonafed as bf
 import bonafed.extending as ext
-from bonafed.extending import Array, Block, Form, Kernel, Streams, gradient_at, record
+from bonafed.extending import Array, Block, Form, Streams, gradient_at, record
 
 CHUNK = 1024  # rows gathered at a time
 LARGE = 1e100  # squares of numbers beyond it may overflow
@@ -501,8 +501,14 @@ class LSVRG(EpochMethod):
             rows, part = drawn[at : at + CHUNK], gain[at : at + CHUNK]
             if fast is None:
                 w = slow_steps(problem, data, w, rows, part, point, rate)
-            else:
-                w = _fast_steps(problem, data, w, rows, part, point, rate, *fast)
+                continue
+            X = data.X[0][rows] if isinstance(data.X, np.ndarray) else data.X[rows].toarray()
+            y, (kernel, h) = data.y[0][rows], fast
+            margin, w = problem.loss.targets == "sign", w.copy()
+            sign, shift = (-y, np.zeros_like(y)) if margin else (np.ones_like(y), y)
+            old, mean = point.gradients[0][rows], point.gradient[0].copy()
+            bends = float(h.l1), float(h.l2), h.lower, h.upper, bool(h.intercept)
+            _steps(w, X, sign, shift, part, old, mean, float(rate), *kernel, *bends)
         return w, len(drawn)
 
     def _draw(
@@ -530,24 +536,6 @@ def scalar_form(problem: bf.Problem, n_features: int) -> tuple[ext.Kernel, Shrin
         np.broadcast_to(np.asarray(edge, float), n_features).copy() for edge in (lower, upper)
     )
     return kernel, Shrink(l1, l2, low, high, problem.predictor.intercept)
-
-
-def _fast_steps(
-    problem: bf.Problem,
-    data: Block,
-    w: Array,
-    rows: NDArray[np.intp],
-    gain: Array,
-    point: RankedPoint,
-    rate: float,
-    kernel: ext.Kernel,
-    shrink: Shrink,
-) -> Array:
-    X = data.X[0][rows] if isinstance(data.X, np.ndarray) else data.X[rows].toarray()
-    y, margin = data.y[0][rows], problem.loss.targets == "sign"
-    sign, shift = (-y, np.zeros_like(y)) if margin else (np.ones_like(y), y)
-    old, mean = point.gradients[0][rows], point.gradient[0].copy()
-    return reduced_steps(w, X, sign, shift, gain, old, mean, rate, kernel, shrink)
 
 
 def slow_steps(
@@ -628,32 +616,3 @@ def _steps(
             w[k] = min(max(v, lower[k]), upper[k])
         if intercept:
             w[d] -= rate * (pull + mean[d])
-
-
-def reduced_steps(
-    w: Array,
-    rows: Array,
-    sign: Array,
-    shift: Array,
-    gain: Array,
-    old: Array,
-    mean: Array,
-    rate: float,
-    kernel: Kernel,
-    shrink: Shrink,
-) -> Array:
-    """The model after one variance-reduced step for each row, in order.
-
-    Parameters
-    ----------
-    w : (D,) D = d, or d + 1 with an intercept
-    rows : (N, d); sign, shift : (N,) of their rank coordinates
-    gain : (N,) weight of the row over the probability that it is drawn
-    old : (N,) gradients in the prediction at the checkpoint; mean : (D,) the weighted gradient
-        there
-    rate : > 0
-    """
-    w = w.copy()
-    h = (float(shrink.l1), float(shrink.l2), shrink.lower, shrink.upper, bool(shrink.intercept))
-    _steps(w, rows, sign, shift, gain, old, mean, float(rate), *kernel, *h)
-    return w

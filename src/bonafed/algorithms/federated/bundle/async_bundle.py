@@ -25,7 +25,7 @@ published method is followed; step 1 is Kiwiel's proximal bundle, and a model gi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
@@ -39,7 +39,9 @@ from bonafed.algorithms.federated.linearisation import units_of
 from bonafed.algorithms.method import (
     Answer,
     Concluded,
+    Ids,
     Method,
+    Next,
     Progress,
     check_count,
     known,
@@ -283,9 +285,7 @@ class AsyncBundle(Method):
             EvaluateFirst(prior, start, parting.stored(parts), _second_order(n_clients)), None, 1
         )
 
-    def renew(
-        self, state: AsyncBundleState, ids: Sequence[int], up: EvaluatedAt
-    ) -> tuple[AsyncBundleState, Round | Done]:
+    def renew(self, state: AsyncBundleState, ids: Ids, up: EvaluatedAt) -> Next[AsyncBundleState]:
         """Add the cuts of those who have answered; then judge, stand still, or step."""
         who = np.asarray(ids, np.int64)
         if not (np.isfinite(up.base).all() and np.isfinite(up.gradient).all()):
@@ -419,7 +419,7 @@ class AsyncBundle(Method):
                 return replace(state, w=w.copy(), made=int(state.answered[i]), standing=True)
         return state
 
-    def _judged(self, state: AsyncBundleState, fresh: int) -> tuple[AsyncBundleState, Round | Done]:
+    def _judged(self, state: AsyncBundleState, fresh: int) -> Next[AsyncBundleState]:
         """End the run, where all have answered one model and its gap is within the tolerance."""
         radii, newest = sample_radii(self._problem, len(state.answered)), state.newest
         risks = radii * state.cuts.level[newest[:, 0]] + state.cuts.base[newest].sum(1)

@@ -36,7 +36,7 @@ then on H follows from the gradients (``bundle/secants.py``), and programs prove
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
@@ -50,7 +50,7 @@ from bonafed.algorithms.federated.bundle import server
 from bonafed.algorithms.federated.bundle import server as exact
 from bonafed.algorithms.federated.bundle.server import least
 from bonafed.algorithms.federated.linearisation import take_part, units_of
-from bonafed.algorithms.method import known
+from bonafed.algorithms.method import Ids, Next, known
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
 from bonafed.data.federation import Federation
@@ -291,7 +291,7 @@ class Bundle(base.Method):
         return state, Round(bounds.Survey(prior))
 
     def begin(
-        self, state: BundleState, ids: Sequence[int], seen: bounds.Surveyed
+        self, state: BundleState, ids: Ids, seen: bounds.Surveyed
     ) -> tuple[BundleState, Round]:
         if len(state.trial):
             w = state.trial
@@ -306,9 +306,7 @@ class Bundle(base.Method):
         state = replace(state, trial=w, point=w, w=w, seen=seen, cuts=cuts)
         return state, self._asking(state)
 
-    def improve(
-        self, state: BundleState, ids: Sequence[int], up: server.Evaluated
-    ) -> tuple[BundleState, Round | Done]:
+    def improve(self, state: BundleState, ids: Ids, up: server.Evaluated) -> Next[BundleState]:
         radii = sample_radii(self._problem, len(ids))
         state, limits, risks = self.found(state, up)
         value = self._value(state, risks, state.trial)

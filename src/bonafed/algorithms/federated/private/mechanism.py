@@ -9,11 +9,11 @@ arithmetic").
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, overload
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from bonafed.algorithms import requirements as needs
 from bonafed.arrays import Array
 from bonafed.client_names import ClientName
+from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import Release
 from bonafed.problem.losses import Loss, Multinomial
 from bonafed.problem.metadata import Metadata
@@ -31,10 +32,6 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.wasserstein.norm_penalty import is_norm_penalty
 from bonafed.solvers.kernels.exponential import exp64
-
-if TYPE_CHECKING:
-    from bonafed.data.federation import Federation
-
 
 MEAN_SIZE = {"gaussian": math.sqrt(2 / math.pi), "laplace": 1.0}  # E |xi| of noise of scale 1
 
@@ -364,31 +361,11 @@ def check_sensitivity(
         )
 
 
-class ClientSizes(Protocol):
-    """The public facts about a federation: its clients, their sizes, the number of features."""
-
-    @property
-    def clients(self) -> tuple[ClientName, ...]: ...
-
-    @property
-    def sizes(self) -> Iterable[int]: ...
-
-    @property
-    def n_clients(self) -> int: ...
-
-    @property
-    def n_features(self) -> int: ...
+# the public sizes of the clients: how many rows, features and clients there are
+ClientSizes = Federation | Metadata
 
 
-@overload
-def everybody(problem: Problem, fed: Federation) -> Federation: ...
-
-
-@overload
-def everybody(problem: Problem, fed: Federation | Metadata) -> Federation | Metadata: ...
-
-
-def everybody(problem: Problem, fed: Federation | Metadata) -> Federation | Metadata:
+def everybody(problem: Problem, fed: ClientSizes) -> Any:
     """The federation of all clients whose sizes are declared by name, in that order; of rows that
     are elsewhere those that take part.
 

@@ -177,23 +177,15 @@ class PrivateMethod(Method):
             clip = min(self._clip(problem, fed), mechanisms.steepest(problem, kind, bound))
             multiplier = self.noise_for(budget, spent)
             sensitivity = budget.spread * clip * weight / self.rate
-        plan = mechanisms.Mechanism(
-            kind=kind,
-            multiplier=multiplier,
-            clip=clip,
-            bound=bound,
-            sensitivity=sensitivity,
-            weight=weight,
-            rounds=self.max_rounds,
-            source=self.noise or ("simulation" if budget is None else "secure"),
-            output=self.output,
-            features=fed.n_features,
-            spread=1.0 if budget is None else budget.spread,
-            single=in_single_precision(problem, self.mechanism, fed.n_features),
-            sampling=self.rate if self.rate < 1 else None,
-            counts=self.counts or None,
-            missing=budget.missing if budget is not None and budget.view == "sum" else None,
-        )
+        source = self.noise or ("simulation" if budget is None else "secure")
+        noise = kind, multiplier, clip, bound, sensitivity, weight, self.max_rounds, source
+        plan = mechanisms.Mechanism(*noise, self.output, fed.n_features)
+        single = in_single_precision(problem, self.mechanism, fed.n_features)
+        spread = 1.0 if budget is None else budget.spread
+        missing = budget.missing if budget is not None and budget.view == "sum" else None
+        sampling = self.rate if self.rate < 1 else None
+        plan = replace(plan, spread=spread, single=single, sampling=sampling, missing=missing)
+        plan = replace(plan, counts=self.counts or None)
         return replace(self, problem=problem, plan=plan)
 
     def noise_for(self, budget: Budget, spent: Sequence[Release] = ()) -> float:

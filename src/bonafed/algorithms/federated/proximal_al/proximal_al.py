@@ -24,7 +24,7 @@ Algorithm 1 and line 1 of Algorithm 2, whose u~_i the server needs before its fi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -43,6 +43,7 @@ from bonafed.algorithms.federated.proximal_al.client import (
     in_units,
     started,
 )
+from bonafed.algorithms.method import Ids, Next
 from bonafed.arrays import Array, is_number
 from bonafed.problem.claims import Claim, Number
 from bonafed.problem.constraints.constraint import excess
@@ -217,9 +218,7 @@ class ProximalAL(base.Method):
         parts = state.w, state.slack, prior, old, new, sigma, state.rho
         return Round(Settle(*parts, self.restart))
 
-    def begin(
-        self, state: ProximalState, ids: Sequence[int], up: Settled
-    ) -> tuple[ProximalState, Round | Done]:
+    def begin(self, state: ProximalState, ids: Ids, up: Settled) -> Next[ProximalState]:
         """Carry out line 9, and lines 2-3 of the next iteration."""
         state = replace(state, rounds=state.rounds + 1, inner=0)
         if up.gradient is None:
@@ -352,9 +351,7 @@ class ProximalAL(base.Method):
             Refine(w, slack, units, state.beta, server.sigma, state.rho, tol, room, mix)
         )
 
-    def improve(
-        self, state: ProximalState, ids: Sequence[int], up: Refined
-    ) -> tuple[ProximalState, Round | Done]:
+    def improve(self, state: ProximalState, ids: Ids, up: Refined) -> Next[ProximalState]:
         """Carry out line 10: the next iteration of Algorithm 2, or its end."""
         before, n = state, len(state.violation)
         size = math.sqrt(n * float(state.w @ state.w) + float((state.slack**2).sum()))
