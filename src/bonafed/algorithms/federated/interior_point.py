@@ -643,18 +643,14 @@ class InteriorPoint(base.Method):
             pieces = pieces_at(self._problem, w, up)
             if state.trial is None:
                 return self._begin(state, w, up, pieces)
-            p = self._program(state, state.trial, up, pieces)
+            at = state.trial
+            scale, phase = base.known(state.scale), state.phase
+            cone = float(at.z[-1]) if len(at.z) else 0.0
+            mu = multipliers(self._problem, at, pieces, scale, phase, state.n_clients)
+            p = program(self._problem, at.x, up, pieces, scale, phase, mu, cone)
         if self._refused(state, p):
             return self._shorter(state)
         return self._advance(state, p, state.trial, up, pieces)
-
-    def _program(
-        self, state: InteriorState, at: newton.Iterate, up: Expanded, pieces: Pieces
-    ) -> newton.Program:
-        scale, phase = base.known(state.scale), state.phase
-        cone = float(at.z[-1]) if len(at.z) else 0.0
-        mu = multipliers(self._problem, at, pieces, scale, phase, state.n_clients)
-        return program(self._problem, at.x, up, pieces, scale, phase, mu, cone)
 
     def _begin(
         self, state: InteriorState, w: Array, up: Expanded, pieces: Pieces
@@ -780,7 +776,14 @@ class InteriorPoint(base.Method):
             return state, Done(Stop.UNBOUNDED)
         largest = float(np.abs(np.concatenate([at.z, at.lam])).max(initial=0.0))
         if state.since > PATIENCE or largest > 1e13:
-            return self._stuck(state, left)
+            tol = 1e-6
+            # whether it proves that, others check
+            if state.phase == 1 and state.at is not None and state.at.x[-1] > tol:
+                return state, self._nothing_inside(float(state.at.x[-1]))
+            if state.phase == 1 or left.primal <= tol or not self._problem.constrained:
+                return state, Done(Stop.STALLED)
+            return self._again(replace(state, phase=1))
+
         ends = np.concatenate([at.z + way.step.z, at.lam + way.step.lam])
         nu = max(state.nu, 1.5 * float(np.abs(ends).max(initial=0)))
         length = newton.steps(at, way.step)
@@ -798,15 +801,6 @@ class InteriorPoint(base.Method):
             MET, 1e-14 * float(scale.rows.max(initial=0.0))
         )
         return met and gap <= max(near.allowed(), 1e-14) and left.dual <= 10 * self.tol
-
-    def _stuck(self, state: InteriorState, left: newton.Residuals) -> Next[InteriorState]:
-        tol = 1e-6
-        # whether it proves that, others check
-        if state.phase == 1 and state.at is not None and state.at.x[-1] > tol:
-            return state, self._nothing_inside(float(state.at.x[-1]))
-        if state.phase == 1 or left.primal <= tol or not self._problem.constrained:
-            return state, Done(Stop.STALLED)
-        return self._again(replace(state, phase=1))
 
     def _try(self, state: InteriorState) -> Next[InteriorState]:
         problem, trial, n = self._problem, base.known(state.trial), state.n_clients

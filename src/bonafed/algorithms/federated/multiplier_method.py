@@ -198,7 +198,14 @@ class MultiplierMethod(base.Method):
             state = replace(state, spent=state.spent + 1)
             return self._stuck(state) if state.inner.failed else state
         if state.mu < 0:
-            state = self._penalties(state, up)
+            # penalties in units of the problem: squared gradients, and 1, over the curvature
+            curvature = self._curvature(state)
+            mu, smooth = self.mu, isinstance(self._problem.regulariser, Zero | L2)
+            if mu is None:
+                spread = float(((up.gradient - up.gradient.mean(0)) ** 2).sum(1).max())
+                least = max(1e-3 * float(np.ptp(up.risk)), 1e-9 * float(np.abs(up.risk).max()))
+                mu = max(spread / curvature, least, 1e-300)
+            state = replace(state, mu=mu, nu=0.0 if smooth else 1 / curvature)
         w, p = state.inner.trial, self._weights(state, up.risk)
         inner = observe(state.inner, *self._smoothed(state, w, up, p))
         state = replace(state, inner=inner, spent=state.spent + 1)
@@ -215,19 +222,6 @@ class MultiplierMethod(base.Method):
         score = gap if math.isfinite(gap) else state.value
         failures = 1 if score < state.mark - 1e-12 * abs(state.value) else state.failures + 1
         return replace(state, inner=begin(state.inner.w), failures=failures, mark=score, spent=0)
-
-    def _penalties(self, state: MultiplierState, up: Linearised) -> MultiplierState:
-        """The state with penalties mu and nu in the units of the problem.
-
-        These are squared gradients, and 1, over the curvature of the risks.
-        """
-        curvature = self._curvature(state)
-        mu, smooth = self.mu, isinstance(self._problem.regulariser, Zero | L2)
-        if mu is None:
-            spread = float(((up.gradient - up.gradient.mean(0)) ** 2).sum(1).max())
-            least = max(1e-3 * float(np.ptp(up.risk)), 1e-9 * float(np.abs(up.risk).max()))
-            mu = max(spread / curvature, least, 1e-300)
-        return replace(state, mu=mu, nu=0.0 if smooth else 1 / curvature)
 
     def _curvature(self, state: MultiplierState) -> float:
         """A bound on the curvature of affine models' risks at zero, from the features' squares."""

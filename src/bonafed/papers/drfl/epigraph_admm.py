@@ -481,7 +481,12 @@ class DoubleLoop(ext.Method):
         if state.rounds % (self.inner + 1) == 0:
             state = self._ascend(state, up.risk)
         else:
-            state = self._descend(state, up.gradient)
+            # One proximal subgradient step of the model
+            gradient = up.gradient
+            steepness = state.steepness + float(gradient @ gradient)
+            step = self.step / math.sqrt(steepness) if steepness > 0 else 0.0
+            w = self._problem.prox(state.point - step * gradient, step) if step > 0 else state.point
+            state = replace(state, point=w, total=state.total + w, steepness=steepness)
         if state.rounds % (self.inner + 1) == self.inner:
             state = replace(state, point=state.total / self.inner)
         return state, ext.Round(Probe(state.point, state.weights))
@@ -492,13 +497,6 @@ class DoubleLoop(ext.Method):
         since = 0 if value < state.value - self.tol * abs(state.value) else state.since + 1
         state = replace(state, rounds=rounds, since=since)
         return replace(state, w=state.point, value=value, risks=risks) if better else state
-
-    def _descend(self, state: LoopState, gradient: Array) -> LoopState:
-        """One proximal subgradient step of the model."""
-        steepness = state.steepness + float(gradient @ gradient)
-        step = self.step / math.sqrt(steepness) if steepness > 0 else 0.0
-        w = self._problem.prox(state.point - step * gradient, step) if step > 0 else state.point
-        return replace(state, point=w, total=state.total + w, steepness=steepness)
 
     def _ascend(self, state: LoopState, risks: Array) -> LoopState:
         """One projected step of the weights along the risks at the inner solution."""

@@ -183,7 +183,22 @@ class EpochMethod(ext.PooledMethod):
             where the model is no longer finite, at all rates of the grid or at the user's rate
         """
         if math.isnan(memory.rate[0]):
-            memory = _chosen(self, memory, data, rng)
+            # The walk of the best rate after its trial epochs
+            grid = tuple(self.grid or paper_grid(data.y.shape[1], data.n_features))
+            tries: list[Descent] = []
+            for rate in grid:
+                walk, generator = replace(memory, rate=np.array([float(rate)])), rng(0)
+                try:
+                    for turn in range(self.trial_epochs):
+                        walk = _epoch(self, walk, turn, data, generator)
+                except DivergedError:
+                    continue
+                tries.append(walk)
+            if not tries:
+                raise DivergedError(_all_diverge(self, grid))
+            best = min(tries, key=lambda walk: float(walk.value[0]))
+            best = replace(best, steps=np.sum([walk.steps for walk in tries], 0))
+            memory = replace(best, bound=np.max([w.bound for w in tries], 0))
         else:
             memory = _epoch(self, memory, ask.turn, data, rng(0))
         return memory, standing(memory)
@@ -253,25 +268,6 @@ def proof(problem: bf.Problem, walk: Descent, turn: int, data: Block) -> Descent
 def paper_grid(n: int, d: int) -> tuple[float, ...]:
     """The learning rates that Xiao and others try for n rows of d features."""
     return 1e-2, 1e-3, 1e-4, 1 / n, 1 / (n * d)
-
-
-def _chosen(method: EpochMethod, start: Descent, data: Block, rng: Streams) -> Descent:
-    """The walk of the best rate after its trial epochs."""
-    grid = tuple(method.grid or paper_grid(data.y.shape[1], data.n_features))
-    tries: list[Descent] = []
-    for rate in grid:
-        walk, generator = replace(start, rate=np.array([float(rate)])), rng(0)
-        try:
-            for turn in range(method.trial_epochs):
-                walk = _epoch(method, walk, turn, data, generator)
-        except DivergedError:
-            continue
-        tries.append(walk)
-    if not tries:
-        raise DivergedError(_all_diverge(method, grid))
-    best = min(tries, key=lambda walk: float(walk.value[0]))
-    best = replace(best, steps=np.sum([walk.steps for walk in tries], 0))
-    return replace(best, bound=np.max([w.bound for w in tries], 0))
 
 
 def _all_diverge(method: object, grid: Sequence[float]) -> str:

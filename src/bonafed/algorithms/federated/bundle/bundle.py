@@ -747,8 +747,9 @@ class Bundle(base.Method):
 
     def _parts(self, n_clients: int, dimension: int) -> parting.Parts:
         """How risks are parted."""
+        # constraints are parted where a row has one prediction
         if not parting.is_parted(self._problem) and not (
-            self._problem.constrained and self._scalar
+            self._problem.constrained and self._problem.loss.targets in ("sign", "real")
         ):
             return parting.WHOLE
         small = self.variant == "proximal" and dimension <= server.SECOND_ORDER
@@ -769,11 +770,6 @@ class Bundle(base.Method):
     @property
     def _quadratic(self) -> bool:
         return isinstance(self._problem.loss, Quadratic)
-
-    @property
-    def _scalar(self) -> bool:
-        """Whether a row has one prediction, by which constraints are parted."""
-        return self._problem.loss.targets in ("sign", "real")
 
     def _count(self, cuts: server.Cuts) -> int:
         return parting.parts_of(cuts.parts).count(self._problem)

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from bonafed.algorithms import requirements as needs
 from bonafed.arrays import Array
-from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import Release
 from bonafed.problem.losses import Loss, Multinomial
@@ -379,29 +378,27 @@ def everybody(problem: Problem, fed: ClientSizes) -> Any:
     if names == fed.names or set(fed.names) - set(names):
         return fed
     if isinstance(getattr(problem.over_clients, "prior", None), str | Mapping):
-        return _with_empty_clients(fed, tuple(declared))
+        # The federation of these clients; one without rows has a row of zeros of weight zero
+        clients = tuple(declared)
+        position = {name: i for i, name in enumerate(fed.names)}
+        empty = [str(client) not in position for client in clients]
+        whole = fed._pick(
+            [
+                (position.get(str(client), 0), slice(1 if without else None))
+                for client, without in zip(clients, empty, strict=True)
+            ]
+        )
+        X, weights = list(whole.X), list(whole.sample_weight or [np.ones(len(t)) for t in whole.y])
+        for k in np.flatnonzero(empty):
+            X[k], weights[k] = abs(X[k]) * 0, np.zeros(1)
+        return whole._with(clients=clients, X=tuple(X), sample_weight=tuple(weights))
+
     if len(names) == fed.n_clients:  # the prior is in the order of these clients
         return fed
     odd = next(name for name in names if name not in fed.names)
     raise ValueError(
         f"client {odd!r} is declared in sizes and has no rows: give the prior by name, for all."
     )
-
-
-def _with_empty_clients(fed: Federation, clients: tuple[ClientName, ...]) -> Federation:
-    """The federation of these clients; one without rows has a row of zeros of weight zero."""
-    position = {name: i for i, name in enumerate(fed.names)}
-    empty = [str(client) not in position for client in clients]
-    whole = fed._pick(
-        [
-            (position.get(str(client), 0), slice(1 if without else None))
-            for client, without in zip(clients, empty, strict=True)
-        ]
-    )
-    X, weights = list(whole.X), list(whole.sample_weight or [np.ones(len(t)) for t in whole.y])
-    for k in np.flatnonzero(empty):
-        X[k], weights[k] = abs(X[k]) * 0, np.zeros(1)
-    return whole._with(clients=clients, X=tuple(X), sample_weight=tuple(weights))
 
 
 def sizes(problem: Problem, fed: ClientSizes) -> tuple[int, ...]:

@@ -359,7 +359,9 @@ class ProximalAL(base.Method):
         copies = float(state.rho.sum()) * state.w + up.drift
         slacks, residual = state.slack + up.slack_drift, float(up.residual)
         value = float(up.value) + self._problem.penalty(self._model(state))
-        broken = self._global_violation(state, up.shared)
+        glob = self._problem.constraint
+        held = excess(glob.held, half.held_at(self._problem, state.w, state.units)[0])
+        broken = max(held, excess(glob.coupled, up.shared))
         residual += self._server_residual(state)
         state = replace(state, shifted=up.shifted, slack_shifted=up.slack, copies=copies)
         state = replace(state, slack_copies=slacks, residual=residual, value=value)
@@ -469,11 +471,6 @@ class ProximalAL(base.Method):
     @property
     def _accelerated(self) -> bool:
         return self.memory > 0 and client.convex_of(self._problem)
-
-    def _global_violation(self, state: ProximalState, shared: Array) -> float:
-        glob = self._problem.constraint
-        held = excess(glob.held, half.held_at(self._problem, state.w, state.units)[0])
-        return max(held, excess(glob.coupled, shared))
 
     def report(self, state: ProximalState) -> dict:
         """Numbers to plot; ``violation`` is the largest violation of all constraints.

@@ -80,7 +80,15 @@ class Server:
         if l1 == 0 and np.isneginf(lower).all() and np.isposinf(upper).all():
             return self._newton(centre, start)
 
-        return self._composite(centre, start)
+        def smooth(w: Array) -> Smooth:
+            bend = np.full(len(w), self.weight)
+            return Smooth(*self._smooth(w, centre), lambda: self._hessian(w, bend))
+
+        inside = self._prox(start, 0.0)  # in the domain of h
+        found = minimise(
+            smooth, lambda w: self.problem.penalty(w * self._own), self._prox, inside, self.tol
+        )
+        return found.w, found.distance
 
     def multipliers(self, c: Array) -> Array:
         """The multipliers [mu_0 + beta c_0]_+, without [.]_+ for equalities."""
@@ -148,17 +156,6 @@ class Server:
                     np.abs(diagonal * w - self.weight * centre + rows.T @ y).max(initial=0.0)
                 )
         return None
-
-    def _composite(self, centre: Array, start: Array) -> tuple[Array, float]:
-        def smooth(w: Array) -> Smooth:
-            bend = np.full(len(w), self.weight)
-            return Smooth(*self._smooth(w, centre), lambda: self._hessian(w, bend))
-
-        inside = self._prox(start, 0.0)  # in the domain of h
-        found = minimise(
-            smooth, lambda w: self.problem.penalty(w * self._own), self._prox, inside, self.tol
-        )
-        return found.w, found.distance
 
     def _hessian(self, w: Array, diagonal: Array) -> Array:
         held, units = self.problem.constraint.held, self._own
@@ -238,7 +235,11 @@ def mixed(
     steps = np.concatenate([past.step, step[None]])
     slacks = np.concatenate([past.slack_step, slack_step[None]])
     past = replace(past, step=steps, slack_step=slacks)
-    gram = _gram(past, rho)
+    # The products sum_i rho_i <r_i, r_i'>, without any single r_i but for the slacks
+    cross = past.step @ past.drift.T
+    slack = ((past.slack_step - past.slack_drift) * np.sqrt(rho)[:, None]).reshape(len(cross), -1)
+    models = float(rho.sum()) * past.step @ past.step.T
+    gram = models - cross - cross.T + past.inner + slack @ slack.T
     size = math.sqrt(max(float(gram[-1, -1]), 0.0))
     keep = 1 if not size <= GUARD * past.size else min(len(gram), memory + 1)
     past = replace(newest(past, keep), size=size)
@@ -250,14 +251,6 @@ def newest(past: Past, keep: int) -> Past:
     at = slice(len(past.drift) - keep, None)
     vectors = past.step[at], past.slack_step[at], past.drift[at], past.slack_drift[at]
     return Past(*vectors, past.inner[at, at], past.size)
-
-
-def _gram(past: Past, rho: Array) -> Array:
-    """The products sum_i rho_i <r_i, r_i'>, without any single r_i but for the slacks."""
-    cross = past.step @ past.drift.T
-    slack = ((past.slack_step - past.slack_drift) * np.sqrt(rho)[:, None]).reshape(len(cross), -1)
-    models = float(rho.sum()) * past.step @ past.step.T
-    return models - cross - cross.T + past.inner + slack @ slack.T
 
 
 # The function that every client of the proximal augmented Lagrangian method minimises.
