@@ -459,19 +459,30 @@ def test_predictions_in_a_file_are_utf_8_and_harmless(
     assert any(float(row["score"]) < 0 for row in rows)
 
 
+@contextlib.contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """No file of this process gets longer than ``size`` bytes, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    # Python 3.11 keeps the compiled code of a module that it could write in part only, and every
+    # later process fails on it
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        sys.dont_write_bytecode = kept
+
+
 def test_an_old_file_is_never_half_replaced(tmp_path: Path) -> None:
     old = tmp_path / "old.csv"
     old.write_text("old")
     old.chmod(0o640)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    try:
+    with files_up_to(1000):
         with pytest.raises(OSError, match=r"old\.csv' could not be written .*; the old file st"):
             deliver("x" * 100_000, old)
         with pytest.raises(OSError, match=r"new\.csv' could not be written \(File too large\)$"):
             deliver("x" * 100_000, tmp_path / "new.csv")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     with pytest.raises(OSError, match=r"/dev/full' could not be written \(No space left on dev"):
         deliver("x", Path("/dev/full"))
     assert [path.name for path in folders(tmp_path)] == ["old.csv"]
@@ -488,12 +499,8 @@ def test_a_disk_that_is_full_at_the_report_is_named_and_what_is_finished_is_kept
     small_run.write_config(tmp_path, TEXT.replace("html = false", ""))
     monkeypatch.setattr("bonafed.runs.work.ROOM", 1_000)
     monkeypatch.setattr("bonafed.report.html.draw", draw)  # figures make the report long
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, hard))
-    try:
+    with files_up_to(60_000):
         assert bonafed("run", "clinics.toml") == 2
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     first, second = capsys.readouterr().err.splitlines()
     assert "what is finished is kept; go on with: bonafed run --resume" in first
     assert "File too large" in second
