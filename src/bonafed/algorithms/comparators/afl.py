@@ -202,7 +202,9 @@ class AFL(base.Method):
         new["mean"] = state.mean + (w - state.mean) / (t + 1)
         state = replace(state, w=w, value=value, risks=up.risk, gradient=up.gradient, steep=steep)
         state = replace(state, rounds=t + 1, **new)
-        stop = self._progress(state).stop
+        numbers = value, state.bound, self.tol, self.atol, state.rounds, self.max_rounds
+        # no bound is compared with an average
+        stop = base.Progress(*numbers, met=not self.average, least=base.TINY).stop
         return state, Round(Mix(state.trial, state.weights)) if stop is None else Done(stop)
 
     def report(self, state: AFLState) -> dict:
@@ -221,12 +223,6 @@ class AFL(base.Method):
         eta = self.step_size or measured_step(self._problem, longer * curvature, turn)
         fall = 1 if is_smooth(self._problem) else turn + 1  # then gamma falls as eta does
         return eta, self.weight_step or COUPLING / (eta * max(steep, 1e-300) * fall)
-
-    def _progress(self, state: AFLState) -> base.Progress:
-        numbers = state.value, state.bound, self.tol, self.atol, state.rounds, self.max_rounds
-        return base.Progress(
-            *numbers, met=not self.average, least=base.TINY
-        )  # no bound is compared with an average
 
 
 def weigh(

@@ -521,39 +521,33 @@ def descend(
 
     With ``single`` each client's change is uploaded, not their sum.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # the server judges what is not finite
-        return None, _walked(problem, walk, single, ask, data, rng)
-
-
-def _walked(
-    problem: Problem, walk: Walk, single: bool, ask: Descend, data: Block, rng: Streams
-) -> Descended:
     n = len(data.index)
     w = np.tile(ask.w, (n, 1))
     u, snapshot, risk, curvature = w, w, np.zeros(n), np.zeros(n)
     last: tuple[Array, Array] | None = None
-    for k, (rows, going) in enumerate(_batches(data, rng, walk)):
-        try:
-            value, gradient, _ = risk_gradients(problem, u, rows)
-        except NotFiniteError:  # losses that overflow have no ranks
-            u = np.full_like(u, np.nan)
-            break
-        if k == 0:
-            risk = value
-        if walk.batch is None and last is not None and is_smooth(problem):
-            curvature = np.maximum(curvature, secant(u - last[0], gradient - last[1]))
-        last = u, gradient
-        v = u - ask.step * (gradient + walk.strength * (u - w))
-        if not walk.single and not isinstance(problem.regulariser, Zero):
-            v = np.array([problem.prox(model, ask.step * ask.share) for model in v])
-        u = np.where(going[:, None] > 0, v, u)
-        if k + 1 == ask.snapshot:
-            snapshot = u
-    weights, change = ask.weights, u - w
-    together = None if single else (weights @ change)[None]
-    taken = (weights @ (snapshot - w))[None] if ask.snapshot else None
-    each = change if single else None
-    return Descended(together, each, taken, weights * risk, curvature)
+    with np.errstate(over="ignore", invalid="ignore"):  # the server judges what is not finite
+        for k, (rows, going) in enumerate(_batches(data, rng, walk)):
+            try:
+                value, gradient, _ = risk_gradients(problem, u, rows)
+            except NotFiniteError:  # losses that overflow have no ranks
+                u = np.full_like(u, np.nan)
+                break
+            if k == 0:
+                risk = value
+            if walk.batch is None and last is not None and is_smooth(problem):
+                curvature = np.maximum(curvature, secant(u - last[0], gradient - last[1]))
+            last = u, gradient
+            v = u - ask.step * (gradient + walk.strength * (u - w))
+            if not walk.single and not isinstance(problem.regulariser, Zero):
+                v = np.array([problem.prox(model, ask.step * ask.share) for model in v])
+            u = np.where(going[:, None] > 0, v, u)
+            if k + 1 == ask.snapshot:
+                snapshot = u
+        weights, change = ask.weights, u - w
+        together = None if single else (weights @ change)[None]
+        taken = (weights @ (snapshot - w))[None] if ask.snapshot else None
+        each = change if single else None
+        return None, Descended(together, each, taken, weights * risk, curvature)
 
 
 def _batches(data: Block, rng: Streams, walk: Walk) -> Iterator[tuple[Block, Array]]:

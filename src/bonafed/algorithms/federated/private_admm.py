@@ -288,24 +288,20 @@ class Penalty:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        check_penalty(self)
+        for name, value in {"c1": self.c1, "period": self.period, "scale": self.scale}.items():
+            if not number(value):
+                raise ValueError(f"{name} of a Penalty must be a number > 0, got {value!r}.")
+        if not (self.c2 == 0 or number(self.c2)):
+            raise ValueError(f"c2 of a Penalty must be a number >= 0, got {self.c2!r}.")
+        if not (self.epsilon == math.inf or number(self.epsilon)):
+            raise ValueError(
+                "epsilon of a Penalty must be a number > 0, or inf for no noise, got"
+                f" {self.epsilon!r}."
+            )
 
     def __call__(self, t: int) -> float:
         times = 1.2 ** min(math.floor(min(t / self.period, 1e4)), 3000)  # no overflow
         return self.scale * min(1e9, self.c1 * times + self.c2 / self.epsilon)
-
-
-def check_penalty(it: Penalty) -> None:
-    """Raise on numbers out of range."""
-    for name, value in {"c1": it.c1, "period": it.period, "scale": it.scale}.items():
-        if not number(value):
-            raise ValueError(f"{name} of a Penalty must be a number > 0, got {value!r}.")
-    if not (it.c2 == 0 or number(it.c2)):
-        raise ValueError(f"c2 of a Penalty must be a number >= 0, got {it.c2!r}.")
-    if not (it.epsilon == math.inf or number(it.epsilon)):
-        raise ValueError(
-            f"epsilon of a Penalty must be a number > 0, or inf for no noise, got {it.epsilon!r}."
-        )
 
 
 RADII = {"constant": lambda t: 1.0, "1/t": lambda t: 1 / t, "1/t^2": lambda t: 1 / t**2}

@@ -284,27 +284,7 @@ class Now:
     c2: float
 
 
-class StepSettings:
-    """The settings of ``ASPIRE`` on which its steps depend; None is for a number chosen here."""
-
-    theory: bool
-    nu: float
-    until: float
-    max_planes: int | None
-    kappa: float | None
-    rho1: float | None
-    rho2: float | None
-    eta_w: float | None
-    eta_z: float | None
-    eta_h: float | None
-    smooth: float | None
-    c1: float
-    c2: float
-    bounds: tuple[float | None, ...]
-    floor: float
-
-
-def chosen(settings: StepSettings, up: Gauged, omega: Array, w: Array) -> Steps:
+def chosen(settings: ASPIRE, up: Gauged, omega: Array, w: Array) -> Steps:
     """The settings' step sizes and bounds; where these are None, ones from the first losses,
     gradients and curvatures.
     """
@@ -337,7 +317,7 @@ def _smooth(kappa: float, up: Gauged, omega: Array) -> float:
 
 
 def steps_at(
-    settings: StepSettings, steps: Steps, t: int, planes: Array, share: float, age: float
+    settings: ASPIRE, steps: Steps, t: int, planes: Array, share: float, age: float
 ) -> Now:
     """The step sizes of iteration t with these planes (K, N); the module explains ``age`` and
     ``share``.
@@ -353,7 +333,7 @@ def steps_at(
     return Now(steps.eta_w, steps.eta_z, eta_h, rho1, steps.rho2, settings.c1, settings.c2)
 
 
-def _by_theory(settings: StepSettings, steps: Steps, t: int, planes: int) -> Now:
+def _by_theory(settings: ASPIRE, steps: Steps, t: int, planes: int) -> Now:
     """Theorem 1 with the schedules of Setting 2, repaired by nu < 1; the settings c_1 and c_2 are
     their lower ends.
     """
@@ -527,7 +507,7 @@ CUT = 1e-6  # by how much, relative, the worst vertex must exceed all planes to 
 
 
 @dataclass(frozen=True)
-class ASPIRE(StepSettings, ext.Method):
+class ASPIRE(ext.Method):
     """The method of the paper, corrected, for smooth losses, convex or not, and any set of client
     weights.
 
@@ -613,7 +593,30 @@ class ASPIRE(StepSettings, ext.Method):
     )
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        positive = ("kappa", "rho1", "rho2", "eta_w", "eta_z", "eta_h", "smooth")
+        ext.check_positive(self, *positive, remedy="Leave it out for one chosen from the data.")
+        ext.check_finite(self, "c1", "c2", "tol", "atol")
+        ext.check_finite(self, "floor", least=-math.inf)
+        ext.check_whole(self, "local_steps", "every", "max_planes", "max_rounds")
+        ext.check_flags(self, "drop", "synchronous", "resume", "reuse", "theory")
+        if not (ext.is_number(self.until) and self.until >= 0):
+            raise ValueError(
+                f"until must be a number of iterations >= 0, got {self.until!r}. For no end leave"
+                " it out."
+            )
+        if not (ext.is_number(self.nu) and 0 < self.nu < 1):
+            raise ValueError(
+                f"nu must be in (0, 1), got {self.nu!r}: with the paper's 1 no rho meets Theorem 1."
+            )
+        bounds, floor = self.bounds, self.floor
+        fits = isinstance(bounds, tuple) and len(bounds) == 4
+        if not fits or not all(b is None or (ext.is_number(b) and b > 0) for b in bounds):
+            raise ValueError(
+                "bounds must be (alpha_1, alpha_2, alpha_3, alpha_4), each > 0 or None, got"
+                f" {bounds!r}: of the model, of h, of lambda and of phi."
+            )
+        if floor >= (bounds[1] or math.inf):
+            raise ValueError(f"floor must be below alpha_2, got {floor} and {bounds[1]}.")
 
     @property
     def on_client(self) -> dict:
@@ -768,35 +771,3 @@ class ASPIRE(StepSettings, ext.Method):
             return bf.Stop.MAX_ROUNDS if self._last(state) else None
         held_back = bounds_reached(state, ext.known(state.steps))
         return bf.Stop.OPTIMAL if self._problem.convex and not held_back else bf.Stop.UNPROVEN
-
-
-def check_settings(method: ASPIRE) -> None:
-    """Raise on settings out of range."""
-    positive = ("kappa", "rho1", "rho2", "eta_w", "eta_z", "eta_h", "smooth")
-    ext.check_positive(method, *positive, remedy="Leave it out for one chosen from the data.")
-    ext.check_finite(method, "c1", "c2", "tol", "atol")
-    ext.check_finite(method, "floor", least=-math.inf)
-    ext.check_whole(method, "local_steps", "every", "max_planes", "max_rounds")
-    ext.check_flags(method, "drop", "synchronous", "resume", "reuse", "theory")
-    if not (ext.is_number(method.until) and method.until >= 0):
-        raise ValueError(
-            f"until must be a number of iterations >= 0, got {method.until!r}. For no end leave it"
-            " out."
-        )
-    if not (ext.is_number(method.nu) and 0 < method.nu < 1):
-        raise ValueError(
-            f"nu must be in (0, 1), got {method.nu!r}: with the paper's 1 no rho meets Theorem 1."
-        )
-    _check_bounds(method.bounds, method.floor)
-
-
-def _check_bounds(bounds: tuple[float | None, ...], floor: float) -> None:
-    """Raise on bounds of the iterates out of range."""
-    fits = isinstance(bounds, tuple) and len(bounds) == 4
-    if not fits or not all(b is None or (ext.is_number(b) and b > 0) for b in bounds):
-        raise ValueError(
-            "bounds must be (alpha_1, alpha_2, alpha_3, alpha_4), each > 0 or None, got"
-            f" {bounds!r}: of the model, of h, of lambda and of phi."
-        )
-    if floor >= (bounds[1] or math.inf):
-        raise ValueError(f"floor must be below alpha_2, got {floor} and {bounds[1]}.")

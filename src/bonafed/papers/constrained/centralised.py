@@ -173,7 +173,28 @@ class CentralisedAL:
             if stop != bf.Stop.MAX_ROUNDS:
                 break
         assert minimum is not None
-        return self._result(whole, minimum, mu, k + 1, count, stop, text)
+        at: Everything = minimum.smooth.rest
+        gradient = at.gradient + mu @ at.jacobian + minimum.subgradient
+        unequal = ~whole.equality
+        residuals = Residuals(
+            float(np.abs(gradient).max()) if math.isfinite(minimum.distance) else math.inf,
+            float(np.where(whole.equality, np.abs(at.c), at.c).max(initial=0.0)),
+            float(np.abs(mu * at.c)[unequal].max(initial=0.0)),
+        )
+        met = f"optimality conditions met to {self._tolerances()}"
+        words = {
+            bf.Stop.OPTIMAL: f"{met}; this bounds no gap",
+            bf.Stop.UNPROVEN: f"{met}; the problem is not convex, so this may be no minimum",
+            bf.Stop.MAX_ROUNDS: (
+                f"stopped at max_outer = {self.max_outer}; {residuals}: raise max_outer or beta; a"
+                " violation that stays while the multipliers grow means that no model may meet the"
+                " constraints"
+            ),
+        }
+        value = at.value + problem.penalty(at.w)
+        return CentralisedResult(
+            at.w, whole.parts(mu), value, k + 1, count, stop, text or words[stop], residuals
+        )
 
     def _first(self, problem: bf.Problem, fed: bf.Federation) -> Array:
         D = problem.predictor.dimension(fed.n_features)
@@ -194,39 +215,6 @@ class CentralisedAL:
             return whole.hessian(at, new) + beta * active.T @ active + np.eye(len(w)) / beta
 
         return ext.Smooth(value, gradient, hessian, at)
-
-    def _result(
-        self,
-        whole: Whole,
-        minimum: ext.Minimum,
-        mu: Array,
-        outer: int,
-        count: int,
-        stop: bf.Stop,
-        text: str,
-    ) -> CentralisedResult:
-        at: Everything = minimum.smooth.rest
-        gradient = at.gradient + mu @ at.jacobian + minimum.subgradient
-        unequal = ~whole.equality
-        residuals = Residuals(
-            float(np.abs(gradient).max()) if math.isfinite(minimum.distance) else math.inf,
-            float(np.where(whole.equality, np.abs(at.c), at.c).max(initial=0.0)),
-            float(np.abs(mu * at.c)[unequal].max(initial=0.0)),
-        )
-        met = f"optimality conditions met to {self._tolerances()}"
-        words = {
-            bf.Stop.OPTIMAL: f"{met}; this bounds no gap",
-            bf.Stop.UNPROVEN: f"{met}; the problem is not convex, so this may be no minimum",
-            bf.Stop.MAX_ROUNDS: (
-                f"stopped at max_outer = {self.max_outer}; {residuals}: raise max_outer or beta; a"
-                " violation that stays while the multipliers grow means that no model may meet the"
-                " constraints"
-            ),
-        }
-        value = at.value + whole.problem.penalty(at.w)
-        return CentralisedResult(
-            at.w, whole.parts(mu), value, outer, count, stop, text or words[stop], residuals
-        )
 
 
 def updated(mu: Array, c: Array, beta: float, equality: NDArray[np.bool_]) -> Array:

@@ -275,7 +275,9 @@ class AsyncBundle(Method):
         yield from of_curvature(problem, w, up.curvature, 1.0)
 
     def server_start(self, n_clients: int) -> tuple[AsyncBundleState, Round]:
-        prior, parts = member(self._problem, n_clients), self._asked_parts(n_clients)
+        prior, parts = member(self._problem, n_clients), parting.WHOLE
+        if parting.is_parted(self._problem):  # where models have few numbers
+            parts = server.parts_for(self._problem, n_clients, self.cuts, self.least_rows)
         start = None if self.start is None else np.asarray(self.start, float)
         nobody = np.full(n_clients, NEVER)
         zeros, empty = np.zeros(n_clients), np.zeros((n_clients, 0))
@@ -627,12 +629,6 @@ class AsyncBundle(Method):
     def _close_enough(self, state: AsyncBundleState, value: float) -> float:
         """The gap up to which a model looks good enough."""
         return SOON * LATER**state.failed * self._progress(state, value).allowed()
-
-    def _asked_parts(self, n_clients: int) -> parting.Parts:
-        """How risks are parted, where models have few numbers."""
-        if not parting.is_parted(self._problem):
-            return parting.WHOLE
-        return server.parts_for(self._problem, n_clients, self.cuts, self.least_rows)
 
 
 def _second_order(n_clients: int) -> int:

@@ -462,7 +462,12 @@ class Bundle(base.Method):
 
         ``limits`` (C, D) are the gradients of the constraints.
         """
-        newer: dict[str, Any] = {"curvature": self._updated(state, up)}
+        # the second derivative that clients sent, or the last one with the change of the gradients
+        H, at = up.curvature, state.tangents
+        if H is None and state.curvature is not None and at is not None:
+            changed = state.weights @ (up.gradient[:, 0] - at.gradient)
+            H = server.secants(state.curvature, (state.trial - at.w)[None], changed[None])
+        newer: dict[str, Any] = {"curvature": H}
         if newer["curvature"] is not None and parting.parts_of(state.cuts.parts).smooth:
             newer["tangents"] = server.Tangents(state.trial, up.base[:, 0], up.gradient[:, 0])
         serious = replace(state, w=state.trial, value=value, risks=risks, **newer)
@@ -489,16 +494,6 @@ class Bundle(base.Method):
         if self._bends(state, value, risks, up) > 0.5 * max(predicted, self._nothing(state)):
             state = replace(state, shift=max(4 * state.shift, LEAST_SHIFT))
         return replace(state, step=step)
-
-    def _updated(self, state: BundleState, up: server.Evaluated) -> Array | None:
-        """The second derivative that clients sent, or else the last one with the change of the
-        gradients since.
-        """
-        H, at = state.curvature, state.tangents
-        if up.curvature is not None or H is None or at is None:
-            return up.curvature
-        changed = state.weights @ (up.gradient[:, 0] - at.gradient)
-        return server.secants(H, (state.trial - at.w)[None], changed[None])
 
     def _bends(self, state: BundleState, value: float, risks: Array, up: server.Evaluated) -> float:
         """By how much the objective at the trial exceeds what it would be if mean losses were as
@@ -607,7 +602,12 @@ class Bundle(base.Method):
             level = state.bound + 0.3 * (state.value - state.bound)
         state, master, metric = self._minimised(state, level)
         if not master.solved:
-            return self._again(state)
+            # the centre once more, with a shorter step
+            state = replace(state, trial=state.w, point=state.w, step=state.step * 0.5)
+            state = replace(
+                state, shift=max(4 * state.shift, LEAST_SHIFT), stalled=state.stalled + 1
+            )
+            return replace(state, predicted=math.nan, multipliers=np.zeros(0), pair=None)
         multipliers, value = master.multipliers, master.value
         if state.tangents is not None:
             state, multipliers, value = self._newton(state, state.tangents, master, metric)
@@ -686,12 +686,6 @@ class Bundle(base.Method):
         state = replace(state, multipliers=multipliers, weights=weights)
         state = replace(state, pair=self._pair(state, moved))
         return state, multipliers, master.value + float(moved @ metric @ moved) / 2
-
-    def _again(self, state: BundleState) -> BundleState:
-        """The centre once more, with a shorter step, where a program was not solved."""
-        state = replace(state, trial=state.w, point=state.w, step=state.step * 0.5)
-        state = replace(state, shift=max(4 * state.shift, LEAST_SHIFT), stalled=state.stalled + 1)
-        return replace(state, predicted=math.nan, multipliers=np.zeros(0), pair=None)
 
     def _boundless(self, state: BundleState) -> bool:
         """Whether nothing bounds where an optimum lies, and steps are those of the risks' cuts

@@ -23,7 +23,7 @@ from bonafed.algorithms import requirements as needs
 from bonafed.arrays import Array
 from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import Release
-from bonafed.problem.losses import Loss, Multinomial
+from bonafed.problem.losses import Multinomial
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.predictors.torch_module import TorchPredictor
@@ -336,27 +336,6 @@ def check_columns(fed: Federation | Metadata) -> None:
             " them and are not charged. Declare the columns instead"
             " (bonafed.data.declared_schema.declared_schema); where the rows it was fitted on are"
             " public, say so: dataclasses.replace(fed, schema=fed.schema.public())."
-        )
-
-
-def check_sensitivity(
-    clip: float | None, bound: float | None, mechanism: str, loss: Loss, shortens: bool
-) -> None:
-    """Raise where nothing bounds how far one row moves a client's gradient; ``shortens``: by
-    default the method clips gradients of rows with a bound, too.
-    """
-    if clip is not None:
-        return
-    if bound is not None and not shortens and not math.isfinite(loss.lipschitz):
-        raise ValueError(
-            f"{type(loss).__name__} is not Lipschitz, so a bound on the rows does not bound"
-            " gradients: give clip=...."
-        )
-    if bound is None and mechanism == "laplace":
-        raise ValueError(
-            "Laplace noise needs a declared l1 bound, and the features have none: give bound=..."
-            " (on the l1 norm of a row, enforced) or clip=... (on that of a gradient), or use"
-            " mechanism='gaussian'."
         )
 
 

@@ -130,8 +130,19 @@ class PrivateMethod(Method):
             mechanisms.check_columns(fed)
         if problem.privacy.view == "sum":
             self._check_sums(problem.privacy, fed)
-        given = self.clip, self.bound, self.mechanism
-        mechanisms.check_sensitivity(*given, problem.loss, self.shortens)
+        # the noise follows from what one row can change: a clip, or a bound and the loss's slope
+        loss, unclipped = problem.loss, self.clip is None and not self.shortens
+        if unclipped and self.bound is not None and not math.isfinite(loss.lipschitz):
+            raise ValueError(
+                f"{type(loss).__name__} is not Lipschitz, so a bound on the rows does not bound"
+                " gradients: give clip=...."
+            )
+        if self.clip is None and self.bound is None and self.mechanism == "laplace":
+            raise ValueError(
+                "Laplace noise needs a declared l1 bound, and the features have none: give"
+                " bound=... (on the l1 norm of a row, enforced) or clip=... (on that of a"
+                " gradient), or use mechanism='gaussian'."
+            )
         self._check_model(problem)
 
     def _check_model(self, problem: Problem) -> None:

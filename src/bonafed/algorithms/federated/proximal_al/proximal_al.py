@@ -202,15 +202,10 @@ class ProximalAL(base.Method):
         convex = client.convex_of(problem)
         beta = self.beta or (1.0 if not self.scaled else STIFF if convex else FIRM)
         rho = self.rho or (1.0 if convex or not self.scaled else TIGHT)
-        state = started(w, slack, held, coupled, beta, rho * self._shares(prior))
-        return state, self._begin_subproblem(state, state.beta, prior)
-
-    def _shares(self, prior: Array) -> Array:
-        """rho_i over a: the clients' weights, and at least a tenth of their mean; sum 1."""
-        if not self.scaled:
-            return np.ones(len(prior))
         shares = np.maximum(prior, 0.1 * prior.mean())
-        return shares / shares.sum()
+        shares = shares / shares.sum() if self.scaled else np.ones(len(prior))
+        state = started(w, slack, held, coupled, beta, rho * shares)
+        return state, self._begin_subproblem(state, state.beta, prior)
 
     def _begin_subproblem(self, state: ProximalState, old: float, prior: Array | None) -> Round:
         """The request that ends a subproblem with the penalty ``old`` and begins the next one."""
