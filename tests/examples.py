@@ -25,8 +25,7 @@ from bonafed.algorithms.federated.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_newton import PrivateNewton
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
-from bonafed.algorithms.federated.rank_bundle import RankBundle
-from bonafed.algorithms.federated.rank_interior_point import RankInteriorPoint
+from bonafed.algorithms.federated.rank_rows import RankBundle, RankInteriorPoint
 from bonafed.algorithms.pooled.rank_admm import RankADMM, Start
 from bonafed.algorithms.pooled.rank_subproblems import Growing
 from bonafed.data.federation import Federation

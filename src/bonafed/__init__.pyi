@@ -19,8 +19,8 @@ from bonafed.algorithms.federated.private_admm import PrivateADMM as PrivateADMM
 from bonafed.algorithms.federated.private_newton import PrivateNewton as PrivateNewton
 from bonafed.algorithms.federated.private_sgd import PrivateSGD as PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL as ProximalAL
-from bonafed.algorithms.federated.rank_bundle import RankBundle as RankBundle
-from bonafed.algorithms.federated.rank_interior_point import RankInteriorPoint as RankInteriorPoint
+from bonafed.algorithms.federated.rank_rows import RankBundle as RankBundle
+from bonafed.algorithms.federated.rank_rows import RankInteriorPoint as RankInteriorPoint
 from bonafed.algorithms.pooled.rank_admm import RankADMM as RankADMM
 from bonafed.algorithms.pooled.rank_admm import Start as Start
 from bonafed.algorithms.pooled.rank_subproblems import Balanced as Balanced

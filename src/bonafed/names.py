@@ -98,7 +98,7 @@ NAMED: dict[str, dict[str, str]] = {
         "sgd": "bonafed.papers.rank.stochastic:SGD",
         "lsvrg": "bonafed.papers.rank.stochastic:LSVRG",
         "dca": "bonafed.papers.rank.smoothed:DCA",
-        "interior_point": ("bonafed.algorithms.federated.interior_point:InteriorPoint"),
+        "interior_point": "bonafed.algorithms.federated.interior_point:InteriorPoint",
         "proximal_al": "bonafed.algorithms.federated.proximal_al.proximal_al:ProximalAL",
         "private_admm": "bonafed.algorithms.federated.private_admm:PrivateADMM",
         "output_perturbed_admm": "bonafed.papers.dp_iadmm.published:OutputPerturbedADMM",
@@ -110,10 +110,8 @@ NAMED: dict[str, dict[str, str]] = {
         "afl": "bonafed.algorithms.comparators.afl:AFL",
         "drfa": "bonafed.papers.aspire.drfa:DRFA",
         "fed_avg": "bonafed.algorithms.comparators.fed_avg:FedAvg",
-        "rank_interior_point": (
-            "bonafed.algorithms.federated.rank_interior_point:RankInteriorPoint"
-        ),
-        "rank_bundle": "bonafed.algorithms.federated.rank_bundle:RankBundle",
+        "rank_interior_point": "bonafed.algorithms.federated.rank_rows:RankInteriorPoint",
+        "rank_bundle": "bonafed.algorithms.federated.rank_rows:RankBundle",
     },
     "engine": {
         "in_process": "bonafed.engines.inprocess:InProcess",

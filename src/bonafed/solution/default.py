@@ -15,8 +15,7 @@ from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.private_newton import PrivateNewton, matrix_error
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
-from bonafed.algorithms.federated.rank_bundle import RankBundle
-from bonafed.algorithms.federated.rank_interior_point import RankInteriorPoint
+from bonafed.algorithms.federated.rank_rows import RankBundle, RankInteriorPoint
 from bonafed.algorithms.method import Method
 from bonafed.algorithms.pooled.rank_admm import RankADMM
 from bonafed.algorithms.requirements import Setting
