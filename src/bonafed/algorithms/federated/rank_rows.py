@@ -423,9 +423,10 @@ def _moved(ask: Move) -> Place:
 
 # A second-order bundle for any convex risk by rank over the rows of all clients together.
 #
-# A step takes two rounds: one counts rows above thresholds, which gives the ranks, the other cuts the
-# risk by the row weights of these ranks (``problem/rank_cuts.py``). No row's loss or weight leaves
-# its client. Where bins hold rows of different weights, a round more counts again within them.
+# A step takes two rounds: one counts rows above thresholds, which gives the ranks, the other cuts
+# the risk by the row weights of these ranks (``problem/rank_cuts.py``). No row's loss or weight
+# leaves its client. Where bins hold rows of different weights, a round more counts again within
+# them.
 
 GOOD = 0.1  # of what the model predicts, that a step has to reach
 BLUR = 0.3  # of the tolerance, that ranks within bins may change at a trial
