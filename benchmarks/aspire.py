@@ -45,7 +45,7 @@ import numpy as np
 import bonafed as bf
 from bonafed.papers.aspire import backdoor as attacks
 from bonafed.papers.aspire import race
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 Targets = measure.Targets
 LEVEL, FINE = 1e-2, 1e-3

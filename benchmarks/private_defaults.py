@@ -41,7 +41,7 @@ from bonafed.data import load
 from bonafed.data.unit_rows import middles, unit_rows
 from bonafed.papers.dp_iadmm import curves
 from bonafed.privacy.accounting import noise_for
-from bonafed.solution.default import READABLE
+from bonafed.solution.plan import READABLE
 from bonafed.solution.solve import fit
 
 DELTA = 1e-6

@@ -39,7 +39,7 @@ from bonafed.papers.drfl.epigraph_admm import ADLPMM, DoubleLoop, EpigraphADMM
 from bonafed.papers.rank.smoothed import DCA, SmoothedRankADMM
 from bonafed.papers.rank.stochastic import LSVRG, SGD
 from bonafed.privacy.budget import Budget
-from bonafed.privacy.secure_sum.option import SecureSum
+from bonafed.privacy.secure_sum.messages import SecureSum
 from bonafed.problem.constraints.coupled import Coupled
 from bonafed.problem.constraints.custom import Constraint
 from bonafed.problem.constraints.group_means import (
@@ -88,7 +88,7 @@ from bonafed.problem.risks import (
     WassersteinOverClients,
 )
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 _BUDGET = Budget(3.0, 1e-3)
 

@@ -42,18 +42,8 @@ BY_STRING = {  # the files that import modules by names made at run time, which 
 ALONE = {  # heavy or optional package -> the only files that may import it
     "matplotlib": {"drawing.py"},
     "clarabel": {"solvers/conic/builder.py"},
-    "flwr": {
-        "engines/flower/guard.py",
-        "engines/flower/transport.py",
-        "sites/flower_app.py",
-    },
-    "nvflare": {
-        "engines/flare/supervisor.py",
-        "engines/flare/tasks.py",
-        "sites/flare_app.py",
-        "sites/flare_tasks.py",
-        "sites/trial/flare.py",
-    },
+    "flwr": {"engines/flower.py", "sites/flower_app.py"},
+    "nvflare": {"engines/flare.py", "sites/flare_app.py", "sites/trial/flare.py"},
     "torch": {"problem/constraints/torch_function.py", "problem/predictors/torch_module.py"},
 }
 LAZY = (

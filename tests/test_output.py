@@ -29,11 +29,9 @@ import small_run
 
 import bonafed.report.progress as bonafed_progress
 from bonafed import NoPrivacyWarning
-from bonafed.report.as_json import as_json
-from bonafed.report.figures import draw
-from bonafed.report.html import render
-from bonafed.report.markdown import markdown
 from bonafed.report.output import deliver, guarded
+from bonafed.report.pages import as_json, markdown, render
+from bonafed.report.sections.section import draw
 from bonafed.report.tables import NAME, escaped, printable, sentence, short
 from bonafed.runs.folder import read_run
 from bonafed.runs.prediction import harmless
@@ -498,7 +496,7 @@ def test_a_disk_that_is_full_at_the_report_is_named_and_what_is_finished_is_kept
     """``run`` has compiled what a run calls: no compiled code is written to this disk."""
     small_run.write_config(tmp_path, TEXT.replace("html = false", ""))
     monkeypatch.setattr("bonafed.runs.work.ROOM", 1_000)
-    monkeypatch.setattr("bonafed.report.html.draw", draw)  # figures make the report long
+    monkeypatch.setattr("bonafed.report.pages.draw", draw)  # figures make the report long
     with files_up_to(60_000):
         assert bonafed("run", "clinics.toml") == 2
     first, second = capsys.readouterr().err.splitlines()
@@ -589,7 +587,7 @@ def test_a_second_signal_does_not_interrupt_the_answer_to_the_first(
     [
         (signal.SIGTERM, "bonafed.runs.pipeline.prepare", "nothing was kept"),
         (signal.SIGINT, "bonafed.runs.pipeline.evaluate", "go on with: bonafed run --resume"),
-        (signal.SIGHUP, "bonafed.report.html.figures", "go on with: bonafed run --resume"),
+        (signal.SIGHUP, "bonafed.report.pages.figures", "go on with: bonafed run --resume"),
         (signal.SIGTERM, "bonafed.report.terminal._print", "the run is finished: runs/"),
     ],
 )

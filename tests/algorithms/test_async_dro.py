@@ -13,12 +13,12 @@ from toy import federation
 import bonafed as bf
 from bonafed.algorithms.federated.async_dro import AsyncDRO, Meet, Met, Visit
 from bonafed.algorithms.federated.linearisation import Linearised
-from bonafed.engines.virtual_clock import VirtualClock
-from bonafed.engines.waiting import First
+from bonafed.engines.delays import First
+from bonafed.engines.inprocess import VirtualClock
 from bonafed.papers.aspire import race
 from bonafed.problem.risks import Simplex
 from bonafed.rounds import Round, Stop, rows
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 FED = federation((20, 35, 12, 28, 9), 4)
 PROBLEM = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=bf.L2(1e-2))

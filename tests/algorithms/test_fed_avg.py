@@ -15,7 +15,7 @@ from bonafed.algorithms.comparators import fed_avg
 from bonafed.algorithms.comparators.fed_avg import Descended, Walk
 from bonafed.arrays import stream
 from bonafed.rounds import Algorithm, visibility
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 from bonafed.solution.solve import fit
 
 

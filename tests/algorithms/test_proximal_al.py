@@ -19,7 +19,7 @@ from bonafed.papers.constrained import proximal_al as printed
 from bonafed.problem.client_means import hessian_diagonals, hessians
 from bonafed.problem.constraints.constraint import Point
 from bonafed.rounds import Stop, visibility
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 MEAN0 = bf.Mean(label=-1.0)
 ACTIVE = bf.NeymanPearson(1.0, 0.3)

@@ -26,11 +26,10 @@ from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from bonafed.codec import changed
 from bonafed.data.federation import Federation
 from bonafed.engines import ClientError, Run
-from bonafed.engines.impossible import lies_in
+from bonafed.engines.engine import lies_in
 from bonafed.engines.job import DONE, ERROR
 from bonafed.engines.network import ImpossibleAnswerError, Network
-from bonafed.engines.transport import LocalTransport
-from bonafed.engines.wire import Stepped
+from bonafed.engines.wire import LocalTransport, Stepped
 from bonafed.papers.aspire.aspire import ASPIRE
 from bonafed.papers.drfl.epigraph_projection import EpigraphMethod
 from bonafed.problem.constraints.coupled import Coupled

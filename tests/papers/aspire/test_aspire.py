@@ -15,8 +15,8 @@ from scipy.sparse import csr_array
 
 import bonafed as bf
 from bonafed.engines import InProcess
-from bonafed.engines.virtual_clock import VirtualClock
-from bonafed.engines.waiting import Adaptive, First, Stale
+from bonafed.engines.delays import Adaptive, First, Stale
+from bonafed.engines.inprocess import VirtualClock
 from bonafed.papers.aspire import aspire_ease
 from bonafed.papers.aspire.aspire import (
     ASPIRE,
@@ -30,7 +30,7 @@ from bonafed.papers.aspire.aspire import (
     steps_at,
 )
 from bonafed.rounds import Round, Stop, decode, encode, visibility
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 from examples import RISKS
 
 

@@ -27,7 +27,7 @@ from bonafed.problem.risks.simplex import Simplex
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.problem.wasserstein.box_support import BoxSupport
 from bonafed.rounds import Done, Stop, visibility
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 from bonafed.solution.solve import fit
 
 METHODS = [ADLPMM(), ADLPMM(steps="tight"), EpigraphADMM()]

@@ -29,7 +29,7 @@ from bonafed.arrays import Array, Block, Streams, unwritable, writable
 from bonafed.codec import Form
 from bonafed.privacy.budget import BudgetSpentError
 from bonafed.privacy.discrete_noise import Kind, add_noise
-from bonafed.privacy.sampling import taken
+from bonafed.privacy.keystream import taken
 from bonafed.problem.constraints.constraint import once
 from bonafed.problem.losses import Multinomial
 from bonafed.problem.predictors.affine import is_affine
