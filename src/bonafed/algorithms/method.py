@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from bonafed.problem.metadata import Metadata
 
 
-S, T = TypeVar("S"), TypeVar("T")
+S = TypeVar("S")
+T = TypeVar("T")
 Ids = Sequence[int]  # positions of clients
 Next = tuple[S, Round | Done]  # the server's next state, and what it asks, or the end
 

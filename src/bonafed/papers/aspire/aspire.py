@@ -657,9 +657,9 @@ class ASPIRE(ext.Method):
     def server_start(self, n_clients: int) -> tuple[ASPIREState, ext.Round]:
         z = ext.start_or_empty(self.start)
         none, nobody, some = np.zeros(0), np.zeros(n_clients), np.zeros((n_clients, 0))
-        sums, workers, counts = (none, none), [nobody] * 4, [0] * 6
+        workers, counts = (none, none, nobody, nobody, nobody, nobody), (0, 0, 0, 0, 0, 0)
         planes = none, none, np.zeros((0, n_clients)), nobody
-        state = ASPIREState(z, 0.0, *planes, some, some, *sums, *workers, None, *counts, NOTHING)
+        state = ASPIREState(z, 0.0, *planes, some, some, *workers, None, *counts, NOTHING)
         return state, ext.Round(Gauge(z))
 
     def begin(self, state: ASPIREState, ids: ext.Ids, up: Gauged) -> tuple[ASPIREState, ext.Round]:

@@ -68,6 +68,7 @@ NOTHING = 0.01  # of the predicted gap: a promise so small that it is worth no s
 LONGER = 100.0  # step, over that which would undo the value at the first model
 MOST_CURVATURES = 20_000_000  # numbers of all clients' second derivatives at the server
 NEVER = -1
+HEIGHTS, SLOPES = ("base", "level"), ("gradient", "gradient_level")  # of a cut
 
 
 @record
@@ -247,10 +248,11 @@ class AsyncBundle(Method):
                 bend = row_shares(problem, one) * problem.loss.curvature(prediction, one.y)
                 curvature.append(problem.predictor.gram(bend, one))
 
-        parts_of_cut = "base", "level", "gradient", "gradient_level"
-        cut = [np.concatenate([getattr(cut, name) for cut in cuts]) for name in parts_of_cut]
+        base, level = (np.concatenate([getattr(cut, name) for cut in cuts]) for name in HEIGHTS)
+        slope, rise = (np.concatenate([getattr(cut, name) for cut in cuts]) for name in SLOPES)
         sizes = seen.plus, seen.minus, seen.reach, seen.target, seen.square
-        return EvaluatedAt(*cut, *sizes, np.array(curvature) if parts.smooth else None)
+        bends = np.array(curvature) if parts.smooth else None
+        return EvaluatedAt(base, level, slope, rise, *sizes, bends)
 
     # -- server ------------------------------------------------------------------------------------
 

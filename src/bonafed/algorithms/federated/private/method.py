@@ -275,7 +275,7 @@ class PrivateMethod(Method):
         words += ", gradient and count of short ones together" * bool(plan.counts)
         words += SOURCES[plan.source]
         # sorted, because the order of their first rows would reveal something about those rows
-        names = sorted(fed.names)
+        names: list[Any] = sorted(fed.names)
         mine, sizes = {c: spent[c] for c in names}, {c: public[c] for c in names}
         other = {c: seen[c] for c in names if seen.get(c) or (c in seen and not spent[c])}
         simulated = plan.source == "simulation"

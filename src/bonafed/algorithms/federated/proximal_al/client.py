@@ -116,7 +116,7 @@ def _round(merit: server.Merit, memory: ProximalMemory, ask: Refine) -> server.S
     )
     excess = (broken / memory.size[:, :p]).max(1, initial=0.0)
     shared = c[:, p:] + ask.slack * merit.units[len(ask.w) :]
-    sums = value, broken.max(1, initial=0.0), excess, residual, *numbers
+    sums = value, broken.max(1, initial=0.0), excess, residual, numbers[0], numbers[1]
     moves = dual, shifted, points, drift, inner
     return server.Stepped(*sums, shared, y, new, memory.gradient, *moves, unsolved)
 
