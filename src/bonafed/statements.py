@@ -425,7 +425,20 @@ def _fits(value: Any, hint: Any) -> bool:
     if kind is np.ndarray:
         return isinstance(value, np.ndarray) or _are_numbers(value)
     if isinstance(kind, type) and inside:
-        return _fits_inside(value, kind, inside)
+        # The same of the entries of a tuple or a mapping
+        if issubclass(kind, Mapping):
+            pairs = value.items() if isinstance(value, dict) else [(None, None)]
+            return isinstance(value, dict) and all(
+                _fits(key, inside[0]) and _fits(part, inside[1]) for key, part in pairs
+            )
+        if not issubclass(kind, Sequence):
+            return True
+        if not isinstance(value, tuple):
+            return False
+        if kind is tuple and inside[1:] != (Ellipsis,):
+            return len(value) == len(inside) and all(map(_fits, value, inside))
+        return all(_fits(part, inside[0]) for part in value)
+
     return _fits_class(value, hint) if isinstance(hint, type) else True
 
 
@@ -434,22 +447,6 @@ def _are_numbers(value: Any) -> bool:
     return isinstance(value, tuple) and all(
         _fits_class(part, float) or _are_numbers(part) for part in value
     )
-
-
-def _fits_inside(value: Any, kind: type, inside: Sequence[Any]) -> bool:
-    """The same of the entries of a tuple or a mapping."""
-    if issubclass(kind, Mapping):
-        pairs = value.items() if isinstance(value, dict) else [(None, None)]
-        return isinstance(value, dict) and all(
-            _fits(key, inside[0]) and _fits(part, inside[1]) for key, part in pairs
-        )
-    if not issubclass(kind, Sequence):
-        return True
-    if not isinstance(value, tuple):
-        return False
-    if kind is tuple and inside[1:] != (Ellipsis,):
-        return len(value) == len(inside) and all(map(_fits, value, inside))
-    return all(_fits(part, inside[0]) for part in value)
 
 
 def _fits_class(value: Any, kind: type) -> bool:

@@ -18,9 +18,9 @@ import pytest
 from sites.folders import NAMES
 
 from bonafed.engines.flare import FlareTransport
-from bonafed.engines.flower import RefusedError, answer_in, sealed
+from bonafed.engines.flower import CLIENT_ID, RefusedError, answer_in, sealed
 from bonafed.engines.wire import LocalTransport, Transport
-from bonafed.sites.flower_app import CLIENT_ID, SITE, take_step
+from bonafed.sites.flower_app import SITE, take_step
 from bonafed.sites.party import open_party
 
 Call = Callable[[str, bytes], bytes]  # of sender and message

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bonafed.engines import flower
 from bonafed.engines.job import ERROR, package_digest
@@ -38,14 +38,7 @@ PATIENCE = 120.0  # seconds that a process waits for one that was left over
 Values = Mapping[str, object]
 
 
-class Answering(Protocol):
-    """What answers at a site: ``bonafed.sites.party.Party``."""
-
-    def answer(self, sender: str, data: bytes) -> bytes: ...
-    def close(self) -> None: ...
-
-
-OpenParty = Callable[[Path, str], Answering]
+OpenParty = Callable[[Path, str], Any]  # bonafed.sites.party.Party
 Serve = Callable[[flower.FlowerTransport, Path, Mapping[str, str]], None]
 
 
@@ -60,18 +53,13 @@ def client_app(software: str = "", open_party: OpenParty | None = None) -> Clien
     software : the digest of the bonafed that the run was made with; any where it is empty
     open_party : what opens the party of the site's folder, bonafed's own by default
     """
-    from flwr.app import (  # pyright: ignore[reportMissingImports]
-        ConfigRecord,
-        Message,
-        RecordDict,
-    )
+    from flwr.app import Message  # pyright: ignore
     from flwr.clientapp import ClientApp  # pyright: ignore[reportMissingImports]
 
     app = ClientApp()
 
     def replied(message: Message, envelope: flower.Envelope) -> Message:
-        records = {name: ConfigRecord(dict(values)) for name, values in envelope.items()}
-        return Message(RecordDict(records), reply_to=message)
+        return Message(flower.records_of(envelope), reply_to=message)
 
     @app.query("hello")
     def hello(message: Message, context: Context) -> Message:
@@ -80,10 +68,8 @@ def client_app(software: str = "", open_party: OpenParty | None = None) -> Clien
     @app.query("step")
     def step(message: Message, context: Context) -> Message:
         sender = "Flower"  # a run that goes on has another number
-        opener = open_party or _party
-        return replied(
-            message, take_step(message.content, context.node_config, sender, software, opener)
-        )
+        place, opener = context.node_config, open_party or _party
+        return replied(message, take_step(message.content, place, sender, software, opener))
 
     return app
 
@@ -154,7 +140,7 @@ def _check_software(needed: str) -> None:
         )
 
 
-def _party(folder: Path, name: str) -> Answering:
+def _party(folder: Path, name: str) -> Any:
     """Open bonafed's own party."""
     from bonafed.sites.party import open_party
 

@@ -136,7 +136,24 @@ class SiteLedger:
             return
         book = self._trusted()
         if not book.has(run.number):
-            self._charge(book, algorithm, run)
+            releases = algorithm.releases(algorithm.max_rounds)
+            budget = algorithm.problem and algorithm.problem.privacy
+            assert budget is not None, "an algorithm without a budget has no releases"
+            limit = self._limit(budget) or replace(budget, epsilon=LARGEST, sizes=None, book=None)
+            try:
+                book.check_view(limit, (self.site,))
+            except ValueError as error:
+                raise refuses(RULE, f"{error}") from None
+            spent = self._spent(budget.adjacency)
+            total = total_epsilon((*spent, *releases), limit.delta)
+            try:
+                book.open_run({self.site: releases}, limit, run.number, "charged", run.about)
+            except BudgetSpentError:
+                raise self._overspent(total, spent, releases, limit) from None
+            self._note(
+                f"run {run.number} is charged: epsilon = {total:.4g} in total at delta ="
+                f" {limit.delta:g}"
+            )
         elif book.state(run.number) != "charged":
             raise refuses(
                 RULE,
@@ -170,26 +187,6 @@ class SiteLedger:
         return bool(noisy) and self.guard.policy is not None
 
     # ---- the file
-
-    def _charge(self, book: Book, algorithm: PrivateMethod, run: PrivateRun) -> None:
-        releases = algorithm.releases(algorithm.max_rounds)
-        budget = algorithm.problem and algorithm.problem.privacy
-        assert budget is not None, "an algorithm without a budget has no releases"
-        limit = self._limit(budget) or replace(budget, epsilon=LARGEST, sizes=None, book=None)
-        try:
-            book.check_view(limit, (self.site,))
-        except ValueError as error:
-            raise refuses(RULE, f"{error}") from None
-        spent = self._spent(budget.adjacency)
-        total = total_epsilon((*spent, *releases), limit.delta)
-        try:
-            book.open_run({self.site: releases}, limit, run.number, "charged", run.about)
-        except BudgetSpentError:
-            raise self._overspent(total, spent, releases, limit) from None
-        self._note(
-            f"run {run.number} is charged: epsilon = {total:.4g} in total at delta ="
-            f" {limit.delta:g}"
-        )
 
     def _answers(self, number: str) -> None:
         """Note that a run may answer."""

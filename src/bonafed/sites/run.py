@@ -199,22 +199,6 @@ def run_at_sites(
     return written
 
 
-def _check_whole(solutions: Mapping[str, Solution]) -> None:
-    """Raise where a site has left a model of which a folder cannot state what every folder does:
-    its value, or of a private run all of its rounds.
-    """
-    for solution in solutions.values():
-        proof, stop = solution.certificate, solution.outcome.stop
-        lacks = "value" if proof is not None and not math.isfinite(proof.value) else ""
-        if solution.ledger is not None and stop in (Stop.REFUSED, Stop.IMPOSSIBLE):
-            lacks = "last rounds"
-        if lacks:
-            raise RuntimeError(
-                f"{short(solution.outcome.text, 1500)} No folder is written of a model without its"
-                f" {lacks}: the model is in the server's folder, for bonafed.load({SOLUTION!r})."
-            )
-
-
 def keep_signed(work: Path, run: Path) -> None:
     """Put what the sites signed beside their run, since it must not travel with it."""
     for file in (work / "engine").rglob(SIGNED):
@@ -263,7 +247,19 @@ def _written(
     today: date | None,
 ) -> Path:
     """The folder of a run from what its sites and its server told."""
-    _check_whole(solutions)
+    # Raise where a site has left a model of which a folder cannot state what every folder does: its
+    # value, or of a private run all of its rounds
+    for solution in solutions.values():
+        proof, stop = solution.certificate, solution.outcome.stop
+        lacks = "value" if proof is not None and not math.isfinite(proof.value) else ""
+        if solution.ledger is not None and stop in (Stop.REFUSED, Stop.IMPOSSIBLE):
+            lacks = "last rounds"
+        if lacks:
+            raise RuntimeError(
+                f"{short(solution.outcome.text, 1500)} No folder is written of a model without its"
+                f" {lacks}: the model is in the server's folder, for bonafed.load({SOLUTION!r})."
+            )
+
     config, main = stated_sizes(work.config), next(iter(solutions.values()))
     data, evaluation = Metadata.of(finished.introductions), json.loads(finished.evaluation)
     check_form(work.folder / RESULT, evaluation, EvaluationForm)

@@ -429,7 +429,11 @@ def answered(
     ask = Introduce(np.frombuffer(written, np.uint8), file.head.software, roles)
     what = "the problem, about its rows"
     introduced = answers.of_round(0, what, Introduced, lambda i: ask)
-    _check_clients(answers, introduced)
+    # What every site told of its rows
+    for name, told in zip(answers.file.head.sites, introduced, strict=True):
+        if told is not None and str(told.client) != name:
+            answers.faults[name].append(f"it told of rows of {shown(told.client)}")
+
     if answers.faults:
         return _by_site(answers, introduced, [])
     agree = Agree(ask, tuple(introduced))
@@ -455,13 +459,6 @@ def _check_names(answers: _Answers) -> None:
         if names.count(name) != 1:
             text = f"its key is given, and it takes part {names.count(name)} times"
             answers.faults[name].append(text)
-
-
-def _check_clients(answers: _Answers, introduced: Sequence[Introduced | None]) -> None:
-    """What every site told of its rows."""
-    for name, told in zip(answers.file.head.sites, introduced, strict=True):
-        if told is not None and str(told.client) != name:
-            answers.faults[name].append(f"it told of rows of {shown(told.client)}")
 
 
 def _uploads(answers: _Answers, agreement: bytes) -> list[list[list[Any]]]:

@@ -75,9 +75,11 @@ def fewest(one: Slopes, other: Slopes | None, people: Index | None) -> float:
     """
     if other is None:
         return min(_effective(each, people) for each in one.sums())
-    if _differs(one.rows, other.rows):
+    # Whether two have other numbers of predictions: nothing relates their sums
+    if one.rows.shape[1:] != other.rows.shape[1:]:
         return np.inf
-    pairs = ((a, b) for a in one.sums() for b in other.sums() if _overlap(a, b))
+    # Whether a row has a slope in both
+    pairs = ((a, b) for a in one.sums() for b in other.sums() if bool(((a != 0) & (b != 0)).any()))
     return min((_effective(_away(a, b), people) for a, b in pairs), default=np.inf)
 
 
@@ -275,16 +277,6 @@ def _away(rows: Array, others: Array) -> Array:
     away = rows - others
     size = max(np.abs(rows).max(initial=0.0), 1.0)
     return away if np.abs(away).max(initial=0.0) > ROUNDING * size else np.zeros_like(away)
-
-
-def _differs(rows: Array, others: Array) -> bool:
-    """Whether two have other numbers of predictions: nothing relates their sums."""
-    return rows.shape[1:] != others.shape[1:]
-
-
-def _overlap(a: Array, b: Array) -> bool:
-    """Whether a row has a slope in both."""
-    return bool(((a != 0) & (b != 0)).any())
 
 
 def _where(mask: NDArray[np.bool_], rows: Array) -> Array:

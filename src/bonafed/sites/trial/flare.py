@@ -270,17 +270,12 @@ def works_in(kit: Path, command: Sequence[str]) -> bool:
 def _environment(workspace: Path) -> dict[str, str]:
     """The environment of FLARE's processes, with nothing of the user's settings."""
     made = processes.environment(workspace, **STREAMS)
-    return {
-        k: v for k, v in made.items() if k not in (flare.variable("site"), flare.variable("server"))
-    }
+    return {k: v for k, v in made.items() if k not in flare.VARIABLE.values()}
 
 
 def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
     """Let FLARE make the project: certificates, start scripts, folders."""
-    from nvflare.lighter.constants import (  # pyright: ignore[reportMissingImports]
-        CtxKey,
-        ProvisionMode,
-    )
+    from nvflare.lighter.constants import CtxKey, ProvisionMode  # pyright: ignore
     from nvflare.lighter.prov_utils import prepare_builders  # pyright: ignore[reportMissingImports]
     from nvflare.lighter.provision import prepare_project  # pyright: ignore[reportMissingImports]
     from nvflare.lighter.provisioner import Provisioner  # pyright: ignore[reportMissingImports]
@@ -317,9 +312,7 @@ def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
 
 def _store_jobs_in(resources: Path, workspace: Path) -> None:
     """Keep the server's jobs in the workspace; FLARE's default is one folder of the machine."""
-    from nvflare.lighter.utils import (  # pyright: ignore[reportMissingImports]
-        update_storage_locations,
-    )
+    from nvflare.lighter.utils import update_storage_locations  # pyright: ignore
 
     update_storage_locations(str(resources.parent), str(workspace), resources.name)
 

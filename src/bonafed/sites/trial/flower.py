@@ -102,8 +102,33 @@ class Deployment:
             self._certificates = make_certificates(self.workspace / "certificates", HOST)
         ports = free_ports(HOST, 1 + len(self.sites))
         self._port = ports[0]
-        self._write_connection()
-        self._link = self._superlink()
+        # Write the file in which Flower's command line looks for the SuperLink
+        connection: dict[str, object] = {"address": f"{HOST}:{self._port}"}
+        if self._certificates is None:
+            connection["insecure"] = True
+        else:
+            connection["root-certificates"] = str(self._certificates.authority)
+        content = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
+        home = Path(self._environment("command")["FLWR_HOME"])
+        write_whole(home / "config.toml", tomli_w.dumps(content).encode())
+
+        command = [_program("flower-superlink"), "--host", HOST, "--port", str(self._port)]
+        command += ["--disable-runtime-dependency-installation"]
+        if self.simulated:
+            command += ["--simulation"]
+        if self._certificates is None:
+            command += ["--insecure"]
+        else:
+            command += ["--ssl-certfile", str(self._certificates.server)]
+            command += ["--ssl-keyfile", str(self._certificates.key)]
+            command += ["--ssl-ca-certfile", str(self._certificates.authority)]
+        if self.authenticated:
+            command += ["--enable-supernode-auth"]
+        variables = self._environment("superlink", BONAFED_SERVER=str(self.server))
+        if self.simulated:
+            places = [[name, str(folder.resolve())] for name, folder in self.sites.items()]
+            variables["BONAFED_SIMULATED_SITES"] = json.dumps(places)
+        self._link = Daemon(command, variables, self.workspace / "logs" / "superlink.log")
         self._link.start()
         self._wait_for_link()
         if not self.simulated:
@@ -223,25 +248,6 @@ class Deployment:
 
     # ------------------------------------------------------------------------------- the details
 
-    def _superlink(self) -> Daemon:
-        command = [_program("flower-superlink"), "--host", HOST, "--port", str(self._port)]
-        command += ["--disable-runtime-dependency-installation"]
-        if self.simulated:
-            command += ["--simulation"]
-        if self._certificates is None:
-            command += ["--insecure"]
-        else:
-            command += ["--ssl-certfile", str(self._certificates.server)]
-            command += ["--ssl-keyfile", str(self._certificates.key)]
-            command += ["--ssl-ca-certfile", str(self._certificates.authority)]
-        if self.authenticated:
-            command += ["--enable-supernode-auth"]
-        variables = self._environment("superlink", BONAFED_SERVER=str(self.server))
-        if self.simulated:
-            places = [[name, str(folder.resolve())] for name, folder in self.sites.items()]
-            variables["BONAFED_SIMULATED_SITES"] = json.dumps(places)
-        return Daemon(command, variables, self.workspace / "logs" / "superlink.log")
-
     def _supernode(self, name: str, folder: Path, port: int) -> Daemon:
         place = f"node-{list(self.sites).index(name) + 1}"  # a name may be no name of a file
         command = [_program("flower-supernode"), "--superlink", f"{HOST}:{self._port}"]
@@ -269,17 +275,6 @@ class Deployment:
         home = self.workspace / "flower" / place
         make_folder(home)
         return {**self._base, "FLWR_HOME": str(home), **more}
-
-    def _write_connection(self) -> None:
-        """Write the file in which Flower's command line looks for the SuperLink."""
-        connection: dict[str, object] = {"address": f"{HOST}:{self._port}"}
-        if self._certificates is None:
-            connection["insecure"] = True
-        else:
-            connection["root-certificates"] = str(self._certificates.authority)
-        content = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
-        home = Path(self._environment("command")["FLWR_HOME"])
-        write_whole(home / "config.toml", tomli_w.dumps(content).encode())
 
     def _flwr(self, *arguments: str) -> dict[str, Any]:
         """Call Flower's command line; what it prints as JSON."""
@@ -385,13 +380,8 @@ class Certificates:
 def make_certificates(folder: Path, host: str) -> Certificates:
     """Make an authority and the certificate of a server at an address."""
     from cryptography import x509  # pyright: ignore[reportMissingImports]
-    from cryptography.hazmat.primitives import (  # pyright: ignore[reportMissingImports]
-        hashes,
-        serialization,
-    )
-    from cryptography.hazmat.primitives.asymmetric import (  # pyright: ignore[reportMissingImports]
-        ec,
-    )
+    from cryptography.hazmat.primitives import hashes, serialization  # pyright: ignore
+    from cryptography.hazmat.primitives.asymmetric import ec  # pyright: ignore
 
     def named(text: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
@@ -441,12 +431,8 @@ def make_certificates(folder: Path, host: str) -> Certificates:
 
 def make_node_key(path: Path) -> tuple[Path, Path]:
     """Make the key of a SuperNode in the form of OpenSSH; the files of both halves."""
-    from cryptography.hazmat.primitives import (  # pyright: ignore[reportMissingImports]
-        serialization,
-    )
-    from cryptography.hazmat.primitives.asymmetric import (  # pyright: ignore[reportMissingImports]
-        ec,
-    )
+    from cryptography.hazmat.primitives import serialization  # pyright: ignore
+    from cryptography.hazmat.primitives.asymmetric import ec  # pyright: ignore
 
     private, public = path, path.with_name(path.name + ".pub")
     if not private.exists():
