@@ -360,10 +360,8 @@ class Combiner:
         # of each field; Sum, Max: the combination so far; Each: a list of parts
         self.folded: list[Any] = []
         if hidden := [name for name, how in self.fields if how not in _FOLD]:
-            raise TypeError(
-                f"{upload_class.__name__}.{hidden[0]} does not say who sees it: annotate Sum, Max,"
-                " Each or Parcel"
-            )
+            text = f"{upload_class.__name__}.{hidden[0]} does not say who sees it: annotate Sum,"
+            raise TypeError(f"{text} Max, Each or Parcel")
 
     def add(self, ids: Sequence[int] | NDArray[np.intp], upload: object) -> None:
         """Fold in the upload of the clients ``ids``."""
@@ -378,10 +376,9 @@ class Combiner:
                 self.forms.append(form)
                 self.folded.append(None if value is None else _FOLD[how](None, value))
             elif form != self.forms[k]:
-                raise ValueError(
-                    f"{self.upload_class.__name__}.{name} is {form or None} at client {ids[0]} and "
-                    f"{self.forms[k] or None} at the clients before: all must agree"
-                )
+                text = f"{self.upload_class.__name__}.{name} is {form or None} at client {ids[0]}"
+                text += f" and {self.forms[k] or None} at the clients before: all must agree"
+                raise ValueError(text)
             elif value is not None:
                 # an algorithm reports what is not finite, in words of its own
                 with np.errstate(over="ignore", invalid="ignore"):
@@ -396,10 +393,8 @@ class Combiner:
             if value.shape[:1] == (n,) or (value.shape[:1] == (1,) and how in ("sum", "max")):
                 return value.dtype, *value.shape[1:]
             actual = f"shape {value.shape}"
-        raise ValueError(
-            f"{self.upload_class.__name__}.{name} needs a leading axis of the {n} client(s) of the"
-            f" block, got {actual}"
-        )
+        text = f"{self.upload_class.__name__}.{name} needs a leading axis of the {n} client(s) of"
+        raise ValueError(f"{text} the block, got {actual}")
 
     def result(self) -> tuple[tuple[int, ...], Any]:
         """The ids in ascending order and the combined upload (``Each`` fields in the same

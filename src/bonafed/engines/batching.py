@@ -329,8 +329,6 @@ class FederatedData(Known, Protocol):
 def rows_here(federation: Known) -> FederatedData:
     """The federation, where its rows are in this process; raises ``TypeError`` elsewhere."""
     if not isinstance(federation, FederatedData):
-        raise TypeError(
-            "this engine computes with the clients' rows itself, and they are at their owners: give"
-            " the rows, or the engine that reaches the sites."
-        )
+        text = "this engine computes with the clients' rows itself, and they are at their owners:"
+        raise TypeError(f"{text} give the rows, or the engine that reaches the sites.")
     return federation

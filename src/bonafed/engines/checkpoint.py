@@ -96,14 +96,11 @@ def load(path: Path, kind: type[T]) -> T:
         text = f"no checkpoint at {path}: nothing to resume. Begin a new run (resume=False)"
         raise CheckpointError(text) from None
     except CodecError as error:
-        raise CheckpointError(
-            f"the checkpoint {path} cannot be read: {error}. Restore it from a copy, or begin a"
-            " new run (resume=False)"
-        ) from error
+        why = f"the checkpoint {path} cannot be read: {error}. Restore it from a copy, or begin a"
+        raise CheckpointError(f"{why} new run (resume=False)") from error
     if type(value) is not kind:
-        raise CheckpointError(
-            f"{path} holds a {type(value).__name__}, no checkpoint: give the path of a checkpoint"
-        )
+        why = f"{path} holds a {type(value).__name__}, no checkpoint: give the path of a checkpoint"
+        raise CheckpointError(why)
     return value
 
 
@@ -240,9 +237,8 @@ def packed(history: Sequence[Mapping[str, Any]]) -> Any:
     if not history or any(row.keys() != history[0].keys() for row in history):
         return tuple(map(dict, history))
     columns = {key: [row[key] for row in history] for key in history[0]}
-    plain = {
-        key: {*map(type, values)} in ({int}, {float}, {bool}) for key, values in columns.items()
-    }
+    kinds = {int}, {float}, {bool}
+    plain = {key: {*map(type, values)} in kinds for key, values in columns.items()}
     return {key: np.asarray(v) if plain[key] else tuple(v) for key, v in columns.items()}
 
 
@@ -337,10 +333,8 @@ class PartedFile:
         fitting = [each for each in part.generations if each.round == kept.round]
         if part.mark != kept.mark or not fitting:
             other = "another run" if part.mark != kept.mark else "other rounds"
-            raise CheckpointError(
-                f"{self.clients.name} is of {other} than {self.server.name}: restore both files"
-                f" from one copy, {BEGIN}"
-            )
+            why = f"{self.clients.name} is of {other} than {self.server.name}: restore both files"
+            raise CheckpointError(f"{why} from one copy, {BEGIN}")
         self.mark, self.last = kept.mark, fitting[0]
         return replace(kept, memories=fitting[0].memories)
 
@@ -371,10 +365,9 @@ def refusing(path: Path | None) -> Iterator[None]:
         fault = str(error).rstrip(".")
         if type(error) is not ValueError:  # one that Python raised
             fault = f"its parts do not fit together ({type(error).__name__}: {fault})"
-        raise CheckpointError(
-            f"the checkpoint {path} holds what no run can have: {' '.join(fault.split())}. Restore"
-            " it from a copy, or begin a new run (resume=False)"
-        ) from error
+        text = f"the checkpoint {path} holds what no run can have: {' '.join(fault.split())}."
+        text += " Restore it from a copy, or begin a new run (resume=False)"
+        raise CheckpointError(text) from error
 
 
 Row: TypeAlias = Mapping[str, Any]

@@ -101,11 +101,9 @@ class Clients:
             raise TypeError(f"Round.to needs {needs}, got {ask.to}")
         for i in to:
             if (last := flight.since[i]) >= 0:
-                raise ValueError(
-                    f"client {self.names[i]} is asked in round {round_ + 1} and has not answered"
-                    f" the message of round {last + 1}: ask those who answered, to=tuple(ids), or"
-                    " wait for all (wait_for=None)"
-                )
+                text = f"client {self.names[i]} is asked in round {round_ + 1} and has not answered"
+                text += f" the message of round {last + 1}: ask those who answered, to=tuple(ids),"
+                raise ValueError(f"{text} or wait for all (wait_for=None)")
         most = flight.count + len(to)
         raise ValueError(f"Round.wait_for must be in 1..{most}, got {ask.wait_for}")
 
@@ -372,9 +370,8 @@ class Store:
 
     def empty(self) -> None:
         """Forget all messages."""
-        self.arrays: dict[int, NDArray[Any]] = {
-            k: np.empty(shape, kind) for k, shape, kind in self.shapes
-        }  # (slots or N, ...)
+        shapes = self.shapes  # (slots or N, ...)
+        self.arrays: dict[int, Any] = {k: np.empty(shape, kind) for k, shape, kind in shapes}
         # whether the rows of Each fields are no arrays of the server's, and may be written to
         self.writable = True
 
@@ -457,9 +454,9 @@ class Flight:
                 parts.append(None)
             elif how == "version" and type(value) is np.ndarray:
                 parts.append((value.dtype, value.shape))
-            elif (how == "each" and type(value) is np.ndarray) and (
-                not whole or value.shape[:1] == (self.n,)
-            ):
+            elif how == "each" and type(value) is np.ndarray:
+                if whole and value.shape[:1] != (self.n,):
+                    return None
                 parts.append((value.dtype, value.shape[1:]))
             elif how == "all" and isinstance(value, int | float | str):
                 parts.append(form(value))
@@ -480,9 +477,8 @@ class Flight:
         fields, shape = list[Any](), list[Any]([type(message)])
         for name, how in marks(type(message)):
             value, rows_ = getattr(message, name), how in ("version", "each")
-            fields.append(
-                None if rows_ else rounds.copied(value) if self.donated else rounds.settled(value)
-            )
+            keep = rounds.copied if self.donated else rounds.settled
+            fields.append(None if rows_ else keep(value))
             known = rows_ and value is not None
             laid: Any = known and (value.dtype, value.shape[how == "each" :])  # pyright: ignore
             shape.append(laid)

@@ -219,9 +219,8 @@ def _delays(client: str | int, values: Sequence[Any]) -> Array:
     except (TypeError, ValueError):
         delays = np.empty(0)
     if delays.ndim != 1 or not delays.size or not np.isfinite(delays).all() or delays.min() < 0:
-        raise ValueError(
-            f"the trace of client {client} needs one or more finite delays >= 0, got {values!r:.60}"
-        )
+        text = f"the trace of client {client} needs one or more finite delays >= 0, got"
+        raise ValueError(f"{text} {values!r:.60}")
     return delays
 
 

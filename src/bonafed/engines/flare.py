@@ -162,10 +162,8 @@ def export_job(
     place = folder / name
     there = {path.relative_to(place) for path in place.rglob("*") if not path.is_dir()}
     if more := sorted(path.as_posix() for path in there - set(files)):
-        raise FileExistsError(
-            f"{place} holds {listed(more, len(more))}, which is not part of a job: remove the "
-            f"folder or give another name"
-        )
+        text = f"{place} holds {listed(more, len(more))}, which is not part of a job: remove the"
+        raise FileExistsError(f"{text} folder or give another name")
     make_folder(folder / name / CONFIG)
     for path, data in files.items():
         write_whole(folder / name / path, data)
@@ -492,11 +490,10 @@ class Supervisor:
 
     def _submit(self, session: Session, begun: float) -> None:
         if len(self.ids) >= self.most:
-            raise NotFinishedError(
-                f"the job was submitted {len(self.ids)} times, its last status is {self._status}, "
-                f"and the server's record of the end is not there: read the log of the job "
-                f"{self.ids[-1]} at the server, then start again to go on"
-            )
+            text = f"the job was submitted {len(self.ids)} times, its last status is"
+            text += f" {self._status}, and the server's record of the end is not there: read the"
+            text += f" log of the job {self.ids[-1]} at the server, then start again to go on"
+            raise NotFinishedError(text)
         self._token = self._token or uuid.uuid4().hex
         with TemporaryDirectory() as place:  # FLARE writes signatures into what it submits
             copy = shutil.copytree(self.job, Path(place) / self.job.name)
@@ -519,10 +516,8 @@ class Supervisor:
             self._lost = time.monotonic()
             self.progress(f"the FLARE server does not answer ({text})")
         elif (away := time.monotonic() - self._lost) > self.patience:
-            raise NotFinishedError(
-                f"the FLARE server has not answered for {away:.0f} s ({text}): start it, then "
-                f"start again to go on"
-            ) from error
+            why = f"the FLARE server has not answered for {away:.0f} s ({text}): start it, then"
+            raise NotFinishedError(f"{why} start again to go on") from error
 
     def _close(self) -> None:
         session, self._session = self._session, None

@@ -253,11 +253,9 @@ class FlowerTransport:
             if not missing:
                 return
             if self._clock() >= end:
-                raise FlowerError(
-                    f"of {len(self._sites)} sites {listed(missing, len(missing), 8)} did not"
-                    f" connect within {self._limits.gather:.0f} s; each has to start its"
-                    f" SuperNode with --node-config '{CLIENT_ID}=\"NAME\"'"
-                )
+                why = f"of {len(self._sites)} sites {listed(missing, len(missing), 8)} did not"
+                why += f" connect within {self._limits.gather:.0f} s; each has to start its"
+                raise FlowerError(f"{why} SuperNode with --node-config '{CLIENT_ID}=\"NAME\"'")
             self._look()
             self._collect()
             self._sleep(self._limits.pause)
@@ -550,10 +548,9 @@ def export_app(
             inside = [name for name in archive.namelist() if name.startswith(top) and name != top]
             given = digest_of((name.removeprefix(top), archive.read(name)) for name in inside)
         if given != needed:
-            raise FlowerError(
-                f"{wheel} holds another bonafed (digest {given[:16]}) than the one that runs here"
-                f" ({needed[:16]}): install that wheel first, or give the wheel that is installed"
-            )
+            text = f"{wheel} holds another bonafed (digest {given[:16]}) than the one that runs"
+            text += f" here ({needed[:16]}): install that wheel first, or give the wheel that is"
+            raise FlowerError(f"{text} installed")
         pins["wheel_sha256"] = hashlib.sha256(wheel.read_bytes()).hexdigest()
     files = _files(dict(job), [*sites], limits or Limits(), pins, apps)
     # the bundle that Flower makes of these files, bit by bit
@@ -615,9 +612,8 @@ def _write(folder: Path, files: Mapping[str, bytes], others: bool = False) -> No
     there = {path.name for path in folder.iterdir()}
     changed = [n for n in there & set(files) if (folder / n).read_bytes() != files[n]]
     if wrong := sorted(changed if others else {*changed, *(there - set(files))}):
-        raise FlowerError(
-            f"{folder} holds other files ({listed(wrong, len(wrong))}): give an empty folder"
-        )
+        text = f"{folder} holds other files ({listed(wrong, len(wrong))}): give an empty folder"
+        raise FlowerError(text)
     for name, data in files.items():
         if name not in there:
             write_whole(folder / name, data)
@@ -712,11 +708,8 @@ def guarded(folder: Path, approved: Path, environment: Mapping[str, str]) -> dic
     environment : the one to change, such as ``os.environ``
     """
     make_folder(folder)
-    program = (
-        f"#!{sys.executable}\n"
-        f"from bonafed.engines.flower.guard import main\n\n"
-        f"main({str(approved.absolute())!r})\n"
-    )
+    program = f"#!{sys.executable}\nfrom bonafed.engines.flower.guard import"
+    program += f" main\n\nmain({str(approved.absolute())!r})\n"
     write_whole(folder / PROGRAM, program.encode(), 0o755)
     path = os.pathsep.join([str(folder.absolute()), environment.get("PATH", "")])
     return {**environment, "PATH": path}

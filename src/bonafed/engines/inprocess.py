@@ -240,10 +240,9 @@ def _check_spans(name: ClientName, spans: object) -> None:
     for span in listed:
         pair = isinstance(span, Sequence) and len(span) == 2 and all(map(is_number, span))
         if not pair or not last <= span[0] < span[1] < math.inf:
-            raise ValueError(
-                f"outages[{name!r}] must be pairs (from, to) of finite times with from < to, in"
-                f" order and apart, got {span!r}. Who never comes back belongs in crashes."
-            )
+            text = f"outages[{name!r}] must be pairs (from, to) of finite times with from < to, in"
+            text += f" order and apart, got {span!r}. Who never comes back belongs in crashes."
+            raise ValueError(text)
         last = span[1]
 
 
@@ -273,9 +272,8 @@ class _Clock(Source):
             for what in ("stragglers", "outages", "crashes")
         )
         self.crash = {client: float(time) for client, time in crash.items()}
-        self.trips = Trips(
-            engine.delays, seed, self.clients, {self.clients[i]: by for i, by in slow.items()}
-        )
+        factors = {self.clients[i]: by for i, by in slow.items()}
+        self.trips = Trips(engine.delays, seed, self.clients, factors)
         self.time, self.sent = 0.0, 0
         self.due, self.begun, self.trip = np.zeros(n), np.zeros(n), np.full(n, np.nan)
         self.number, self.heap = np.zeros((2, n), np.int64)
@@ -353,9 +351,8 @@ class _Clock(Source):
 
     def crashed(self) -> tuple[tuple[str, float], ...]:
         """The clients that have crashed by now, and the times."""
-        return tuple(
-            (self.clients[i], time) for i, time in sorted(self.crash.items()) if time <= self.time
-        )
+        known = sorted(self.crash.items())
+        return tuple((self.clients[i], when) for i, when in known if when <= self.time)
 
     def stored(self) -> ClockState:
         """The state of the clock for a checkpoint."""
@@ -429,10 +426,8 @@ class Replay(EventEngine):
 
     def __post_init__(self) -> None:
         if not isinstance(self.log, Log):
-            raise TypeError(
-                "Replay needs a Log, such as Run.log or Log.load(path), got a"
-                f" {type(self.log).__name__}."
-            )
+            text = "Replay needs a Log, such as Run.log or Log.load(path), got a"
+            raise TypeError(f"{text} {type(self.log).__name__}.")
         self.check_settings(self.block_size)
 
     @property
@@ -443,10 +438,8 @@ class Replay(EventEngine):
     def seed_of(self, seed: int | None) -> int:
         """The seed of the recorded run; raises for another one."""
         if seed is not None and seed != self.log.seed:
-            raise ValueError(
-                f"the log is of seed {self.log.seed}, got seed {seed}: leave the seed out, and the"
-                " run is repeated with that of the log."
-            )
+            text = f"the log is of seed {self.log.seed}, got seed {seed}: leave the seed out, and"
+            raise ValueError(f"{text} the run is repeated with that of the log.")
         return self.log.seed
 
     def loop(self, algorithm: Algorithm, federation: Known, seed: int) -> Loop:
@@ -484,11 +477,9 @@ class _Recorded(Source):
         enough = len(np.unique(ids)) >= max(least, len(ids), 1)
         if not enough or not known.all() or (since[ids] < 0).any():
             asked = np.flatnonzero(since >= 0).tolist()
-            raise ValueError(
-                f"the log does not fit: in round {t + 1} it has {len(ids)} answers, of"
-                f" {ids[:5].tolist()}, and the algorithm waits for {least} of the {in_flight}"
-                f" asked, {asked[:5]}. Replay needs the run's algorithm."
-            )
+            why = f"the log does not fit: in round {t + 1} it has {len(ids)} answers, of"
+            why += f" {ids[:5].tolist()}, and the algorithm waits for {least} of the {in_flight}"
+            raise ValueError(f"{why} asked, {asked[:5]}. Replay needs the run's algorithm.")
         self.latest = float(times[-1])
         return Batch(ids, times)
 

@@ -248,9 +248,8 @@ class Log:
         except CodecError as error:
             raise ValueError(f"the log {path} cannot be read: {error}") from error
         if type(log) is not Log:
-            raise ValueError(
-                f"{path} holds a {type(log).__name__}, no log: give a file that Log.save wrote."
-            )
+            text = f"{path} holds a {type(log).__name__}, no log: give a file that Log.save wrote."
+            raise ValueError(text)
         try:
             Fields(len(log.clients), len(log.ends)).check(log, Log, "the log")
             check_answers(log.answered, log.times, log.ends, len(log.clients))

@@ -281,11 +281,10 @@ class SecureSummed(Algorithm):
     def _enrol(self, memory: SumMemory, ask: Enrol, data: Block, rng: Streams) -> Step:
         terms, needed = ask.terms, self._terms(ask.terms.clients)
         if terms.least < needed.least or terms.threshold < needed.threshold:
-            raise secure.SecureSumError(
-                f"the server would open sums over {terms.least} of {terms.clients} clients with the"
-                f" help of {terms.threshold}, and {needed.least} and {needed.threshold} are agreed"
-                " on: nothing was sent. Give the server the secure sum that its run states."
-            )
+            text = f"the server would open sums over {terms.least} of {terms.clients} clients with"
+            text += f" the help of {terms.threshold}, and {needed.least} and {needed.threshold} are"
+            text += " agreed on: nothing was sent. Give the server the secure sum that its run"
+            raise secure.SecureSumError(f"{text} states.")
         client, answer = at_client.advertise(terms, int(data.index[0]), draw=self._draw(rng))
         return self._kept(memory, client), answer
 
@@ -293,9 +292,8 @@ class SecureSummed(Algorithm):
         client = _client(memory)
         if client.stage == "keys":
             client = at_client.agree(client, ask.roster)
-        client, answer = at_client.share(
-            client, secure.BeginRound(ask.number), draw=self._draw(rng)
-        )
+        begin = secure.BeginRound(ask.number)
+        client, answer = at_client.share(client, begin, draw=self._draw(rng))
         return self._kept(memory, client), answer
 
     def _work(self, memory: SumMemory, ask: Work, data: Block, rng: Streams) -> Step:
@@ -306,9 +304,8 @@ class SecureSummed(Algorithm):
         if (last := _bytes_of(memory.last[0])) and (known := decode(last))[0] == ask.turn:
             _, asked, vector, wide, fields, rest = known  # too few others answered: once more
             if asked != fingerprint(ask.message):
-                raise secure.SecureSumError(
-                    "a sum begun anew is of the same message: nothing was sent."
-                )
+                text = "a sum begun anew is of the same message: nothing was sent."
+                raise secure.SecureSumError(text)
         else:
             memory, answer = self._stepped(memory, ask, data, client.terms.clients)
             vector, wide, fields, rest = answer
@@ -328,9 +325,8 @@ class SecureSummed(Algorithm):
     def _open(self, memory: SumMemory, ask: Open, data: Block, rng: Streams) -> Step:
         client, revealed = _client(memory), None
         if client.stage == "masked" and client.number == ask.number:
-            client, revealed = at_client.reveal(
-                client, secure.Unmask(ask.number, ask.stayed, ask.dropped)
-            )
+            unmask = secure.Unmask(ask.number, ask.stayed, ask.dropped)
+            client, revealed = at_client.reveal(client, unmask)
         client, shares = at_client.share(client, secure.BeginRound(ask.next), draw=self._draw(rng))
         return self._kept(memory, client), Opened(revealed, shares)
 
@@ -515,10 +511,9 @@ class SecureSummed(Algorithm):
         n, terms, wanted = len(state.busy), state.protocol.terms, {*state.wanted}
         check_request(self.inner, ask, n)
         if len(wanted) < terms.least:
-            raise secure.SecureSumError(
-                f"{type(self.inner).__name__} asks {len(wanted)} of {n} clients, and a sum is over"
-                f" {terms.least} at least: SecureSum(fewest={max(2, len(wanted))}) allows fewer."
-            )
+            text = f"{type(self.inner).__name__} asks {len(wanted)} of {n} clients, and a sum is"
+            text += f" over {terms.least} at least: SecureSum(fewest={max(2, len(wanted))}) allows"
+            raise secure.SecureSumError(f"{text} fewer.")
         senders = wanted & {*shares}
         least = max(self.inner.quorum(len(wanted)), terms.least)
         if len(senders) < least or len(shares) < terms.threshold:
@@ -687,9 +682,8 @@ def _one_by_one(step: Callable[..., Step]) -> Callable[..., Step]:
             after.append(kept)
             number = getattr(message, "number", -1)
             answers.append(encode((STAGES[type(message)], number, answer)))
-        parts = [
-            [getattr(each, name) for each in after] for name in ("secret", "simulated", "last")
-        ]
+        names = "secret", "simulated", "last"
+        parts = [[getattr(each, name) for each in after] for name in names]
         secret, simulated, last = (np.concatenate(records.equally_wide(each)) for each in parts)
         taken, own = (
             np.concatenate([each.taken for each in after]),

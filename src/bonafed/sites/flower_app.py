@@ -104,10 +104,9 @@ def place(config: Values, environment: Mapping[str, str] = os.environ) -> tuple[
         return Path(folder), name
     name, folder = config.get(flower.CLIENT_ID), config.get(SITE) or environment.get(SITE_VARIABLE)
     if not isinstance(name, str) or not name:
-        raise flower.RefusedError(
-            f"the SuperNode has no name of a site (its {flower.CLIENT_ID} is {shown(name)}): start"
-            f" it with --node-config '{flower.CLIENT_ID}=\"NAME\"'"
-        )
+        text = f"the SuperNode has no name of a site (its {flower.CLIENT_ID} is {shown(name)}):"
+        text += f" start it with --node-config '{flower.CLIENT_ID}=\"NAME\"'"
+        raise flower.RefusedError(text)
     if not isinstance(folder, str) or not Path(folder).is_dir():
         raise flower.RefusedError(
             f"the SuperNode of {shown(name)} has no folder of a site: start it with --node-config"
@@ -134,10 +133,8 @@ def _refusals() -> Iterator[list[flower.Envelope]]:
 
 def _check_software(needed: str) -> None:
     if needed and needed != (given := package_digest()):
-        raise flower.RefusedError(
-            f"the bonafed that is installed has the digest {given[:16]}, the run was made with"
-            f" {needed[:16]}: install the wheel of the approval sheet"
-        )
+        text = f"the bonafed that is installed has the digest {given[:16]}, the run was made with"
+        raise flower.RefusedError(f"{text} {needed[:16]}: install the wheel of the approval sheet")
 
 
 def _party(folder: Path, name: str) -> Any:
@@ -183,18 +180,15 @@ def run_job(
     _check_software(software)
     base = environment.get(SERVER_VARIABLE)
     if not base:
-        raise flower.FlowerError(
-            f"the SuperLink has no folder for runs of bonafed: set {SERVER_VARIABLE} in its"
-            " environment and start it again"
-        )
+        text = f"the SuperLink has no folder for runs of bonafed: set {SERVER_VARIABLE} in its"
+        raise flower.FlowerError(f"{text} environment and start it again")
     content = json.loads(job.read_text(encoding="utf-8"))
     folder = flower.job_folder(Path(base), content["job"])
     make_folder(folder)
     with _alone(folder, "the server of this job"), _noted(folder / ERROR):
         limits = flower.Limits(**content["limits"])
-        with closing(
-            flower.FlowerTransport(grid, content["sites"], limits, message=message)
-        ) as transport:
+        carrier = flower.FlowerTransport(grid, content["sites"], limits, message=message)
+        with closing(carrier) as transport:
             transport.gather()
             serve(transport, folder, content["job"])
 

@@ -372,9 +372,8 @@ class Alike:
         """Take an answer with what is known of its differences to the first of these."""
         K, many = len(self.told), len(known.largest)
         if len(self.top) == K:
-            self.some, self.top, self.spare = (
-                roomier(each, K) for each in (self.some, self.top, self.spare)
-            )
+            room = (roomier(each, K) for each in (self.some, self.top, self.spare))
+            self.some, self.top, self.spare = room
             self.sizes = roomier(roomier(self.sizes, K).swapaxes(0, 1), K).swapaxes(0, 1)
             self.largest = roomier(roomier(self.largest, K).T, K).T
         self.top[K], self.spare[K] = self._sums(one)
