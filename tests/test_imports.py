@@ -28,6 +28,7 @@ from structure import (
 
 import bonafed
 
+ROOT = Path(__file__).parent.parent
 SOURCE = Path(bonafed.__file__).parent
 OPEN: dict[str, str] = {  # "file -> file" that no layer permits, and what opens it
 }
@@ -121,7 +122,7 @@ def test_papers_use_public_names_alone():
 
 
 def test_the_page_on_extending_names_the_whole_contract():
-    page = (SOURCE.parent.parent / "docs" / "extending.md").read_text()
+    page = (ROOT / "docs" / "extending.md").read_text()
     assert {name for name in contract_names() if f"`{name}`" not in page} == set()
 
 

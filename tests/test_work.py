@@ -21,7 +21,7 @@ from killed_runs import process, same
 
 from bonafed import storage
 from bonafed.engines.checkpoint import ClientsCheckpoint, load
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book
 from bonafed.runs.folder import read_run
 from bonafed.runs.work import unfinished
 

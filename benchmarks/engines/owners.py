@@ -27,7 +27,7 @@ from bonafed.sites.party import Party, open_party
 from bonafed.sites.rows import Roles
 from bonafed.sites.server import job_of
 from bonafed.sites.session import agree
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 FEATURES, ROWS = 6250, 16
 TARGET, CLASSES = "state", ("ill", "well")

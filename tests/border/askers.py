@@ -22,7 +22,7 @@ from scipy.linalg import eigvals
 from scipy.special import ndtri
 
 import bonafed as bf
-from bonafed.algorithms.comparators.local_steps import Descend
+from bonafed.algorithms.comparators.fed_avg import Descend
 from bonafed.algorithms.federated.bundle.bundle import Evaluate
 from bonafed.arrays import Array, stream
 from bonafed.certificates.duality import Certification, Certify

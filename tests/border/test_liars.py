@@ -21,7 +21,7 @@ from sites.helpers import parties
 from toy import federation
 
 import bonafed as bf
-from bonafed.algorithms.comparators.local_steps import LocalStepsMethod
+from bonafed.algorithms.comparators.fed_avg import LocalStepsMethod
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from bonafed.codec import changed
 from bonafed.data.federation import Federation

@@ -35,7 +35,7 @@ from bonafed.problem.secure_sums import SurveySums, largest_share, share_allowed
 from bonafed.rounds import Algorithm, decode, marks, unannounced
 from bonafed.sites.audit import AuditLog
 from bonafed.sites.guard import Guard
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 from examples import ALGORITHMS
 
 ROWS = federation((20, 35, 12, 28, 9), 4)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from charged import Killed, T, at
 
+from bonafed.algorithms.federated import private_admm as private_client
 from bonafed.algorithms.federated.private import noisy_gradient
-from bonafed.algorithms.federated.private_admm import client as private_client
 from bonafed.engines import checkpoint
 from bonafed.engines.checkpoint import (
     Checkpoint,

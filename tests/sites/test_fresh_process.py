@@ -11,7 +11,7 @@ from bonafed.engines.network import Network
 from bonafed.engines.wire import LocalTransport
 from bonafed.sites.party import open_party
 from bonafed.sites.session import agree
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 ANSWER = """
 import os, sys

@@ -41,7 +41,7 @@ from bonafed.sites.party import KEPT, Party, open_party, parameters_of
 from bonafed.sites.rows import Roles, parted
 from bonafed.sites.session import Agree, Agreed, Agreement, Introduce, agree, method_bytes
 from bonafed.sites.site_file import read_site
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 from bonafed.statements import statement_bytes
 
 

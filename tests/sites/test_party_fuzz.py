@@ -40,7 +40,7 @@ from bonafed.sites.policy import Policy
 from bonafed.sites.rows import Source, of_site
 from bonafed.sites.session import Agree, Agreed, Introduce, agree
 from bonafed.sites.site_file import read_site, secret_of
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 PREFIX = struct.Struct("<4sHxxIQ")  # of the codec: magic, version, bytes of the header, of all
 ANSWERS = (Introduced, Agreed, RunStarted, Stepped, Unknown, Lost, Refused, Failed)

@@ -18,7 +18,7 @@ from bonafed.sites.introductions import RULE, SENTENCE
 from bonafed.sites.party import open_party
 from bonafed.sites.policy import RULES
 from bonafed.sites.session import Introduce, agree
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 from bonafed.statements import digest, statement_bytes
 
 FAIR = replace(PROBLEM, over_clients=bf.Mean(), local_constraint=bf.DemographicParity("sex", 0.3))

@@ -43,7 +43,7 @@ from bonafed.engines.delays import (
 )
 from bonafed.engines.loop import Batch, EventEngine, Loop, Source
 from bonafed.engines.run_record import Log
-from bonafed.privacy.secure_sum.option import SecureSum
+from bonafed.privacy.secure_sum.messages import SecureSum
 from bonafed.rounds import Algorithm, Outcome, Stop, record
 
 MODES = ("blocks", "each", "bytes")

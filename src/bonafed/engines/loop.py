@@ -29,7 +29,7 @@ from bonafed.engines.clients import Answers, Clients, Ids
 from bonafed.engines.engine import Run, Watch, check_algorithm, check_answer, handler, reported
 from bonafed.engines.run_record import Answered, Counts, Events, Log, RunRecord, Sets, recording
 from bonafed.engines.secure_run import secure_run
-from bonafed.privacy.secure_sum.option import SecureSum, option_of
+from bonafed.privacy.secure_sum.messages import SecureSum, option_of
 from bonafed.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, copied, settled
 from bonafed.signals import ENDING, Last, interrupts
 

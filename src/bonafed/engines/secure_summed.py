@@ -43,14 +43,21 @@ from bonafed.engines.engine import (
     handler,
     reported,
 )
-from bonafed.privacy.secure_sum import client as at_client
+from bonafed.privacy.secure_sum import masking
 from bonafed.privacy.secure_sum import messages as secure
-from bonafed.privacy.secure_sum import server as at_server
-from bonafed.privacy.secure_sum import wide as pairs
-from bonafed.privacy.secure_sum.client import Client
-from bonafed.privacy.secure_sum.option import SecureSum
-from bonafed.privacy.secure_sum.server import Server
-from bonafed.rounds import Algorithm, Conclude, Done, Parcel, Round
+from bonafed.privacy.secure_sum import protocol as at_client
+from bonafed.privacy.secure_sum import protocol as at_server
+from bonafed.privacy.secure_sum.messages import (
+    SecureSum,
+)
+from bonafed.privacy.secure_sum.protocol import Client, Server
+from bonafed.rounds import (
+    Algorithm,
+    Conclude,
+    Done,
+    Parcel,
+    Round,
+)
 
 POLLS = 2  # answers of others before those that are waited for count as lost
 OwnRows = Annotated[secure.Array, "each"]  # of any dtype
@@ -361,9 +368,9 @@ class SecureSummed(Algorithm):
 
     def _words(self, value: secure.Array, n: int, step: float | None, wide: bool) -> Any:
         if step is None:
-            return pairs.of_numbers(value, n)
+            return masking.of_numbers(value, n)
         whole = self.option.form(n, step).whole(value).ravel()
-        return pairs.of_whole(whole) if wide else whole.view(np.uint64)
+        return masking.of_whole(whole) if wide else whole.view(np.uint64)
 
     def _combined(self, hidden: Sequence[tuple[int, Hidden]], total: NDArray[np.int64]) -> Any:
         """What the algorithm's server receives: the answers' other fields, combined, and sums."""
@@ -384,7 +391,7 @@ class SecureSummed(Algorithm):
     def _sum(self, words: NDArray[np.uint64], step: float | None, dtype: np.dtype[Any]) -> Any:
         """The numbers that the words of a sum stand for, of the kind that a plain sum has."""
         if step is None:
-            return pairs.numbers(words.ravel()).astype(dtype)
+            return masking.numbers(words.ravel()).astype(dtype)
         whole = words[:, 0].astype(np.int64)
         if dtype.kind in "biu":
             return whole.astype(np.zeros(1, dtype).sum().dtype)

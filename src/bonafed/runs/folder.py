@@ -57,8 +57,7 @@ from bonafed.runs.model_file import Described, save_model, stored_model
 from bonafed.runs.result_form import history_in, result_in
 from bonafed.runs.run import Points, Run
 from bonafed.runs.sections.all import SECTIONS
-from bonafed.solution.public_part import public_history
-from bonafed.solution.solution import Solution
+from bonafed.solution.solution import Solution, public_history
 from bonafed.storage import OWN_FOLDER
 
 EVENTS = "events.bft"

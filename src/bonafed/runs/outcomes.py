@@ -23,8 +23,6 @@ from bonafed.rounds import Outcome, Stop
 from bonafed.runs.checks import Check, not_checked
 from bonafed.runs.files import Record, Row
 from bonafed.runs.run import Run
-from bonafed.solution.configure import configure
-from bonafed.solution.default import default_algorithm
 from bonafed.solution.outcome import (
     UNPROVED,
     Ended,
@@ -35,6 +33,7 @@ from bonafed.solution.outcome import (
     refuted,
     stated,
 )
+from bonafed.solution.plan import configure, default_algorithm
 from bonafed.solution.solution import Solution
 
 

@@ -38,7 +38,7 @@ from bonafed.runs.constraint_metrics import asked
 from bonafed.runs.evaluation import Judged, judged, worst_of
 from bonafed.runs.files import Record, Row
 from bonafed.runs.splits import HELD_OUT
-from bonafed.solution.figures import decisions, figures, positive, task_of
+from bonafed.solution.predictions import decisions, figures, positive, task_of
 
 ANOTHER = "a model that was judged earlier"
 OTHER = (

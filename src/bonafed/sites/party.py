@@ -61,7 +61,7 @@ from bonafed.sites.session import Agree, Agreed, Introduce, method_of
 from bonafed.sites.signatures import Sign, signed, signer
 from bonafed.sites.signatures import asked as digest_of_question
 from bonafed.sites.site_file import WatchedSite, secret_of
-from bonafed.solution.configure import needs_secure_sum, setting_of
+from bonafed.solution.plan import needs_secure_sum, setting_of
 from bonafed.statements import digest, stated
 from bonafed.storage import OWN, Lock, make_folder, read_in_turns, write_in_turns, write_whole
 

@@ -21,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.algorithms.comparators.afl import Mix
-from bonafed.algorithms.federated.async_dro.client import Meet, Visit
+from bonafed.algorithms.federated.async_dro.stored_gradients import Meet, Visit
 from bonafed.algorithms.federated.bundle.async_bundle import EvaluateAt, EvaluateFirst
 from bonafed.algorithms.federated.bundle.bundle import Evaluate
 from bonafed.algorithms.federated.bundle.masked_bundle import Blend, Compare
 from bonafed.algorithms.federated.interior_point.interior_point import Expand
 from bonafed.algorithms.federated.linearisation import Linearise, units_of
-from bonafed.algorithms.federated.proximal_al.messages import Settle
-from bonafed.algorithms.told import SLOPES, SQUARES, Answered, Told, at, at_model, model_of
+from bonafed.algorithms.federated.proximal_al.client import Settle
+from bonafed.algorithms.method import SLOPES, SQUARES, Answered, Told, at, at_model, model_of
 from bonafed.arrays import Array, Block
 from bonafed.certificates.constrained import Weigh, WeighAlong
 from bonafed.certificates.duality import Certify, CertifySums

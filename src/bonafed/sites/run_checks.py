@@ -39,10 +39,9 @@ from bonafed.sites.judging import added_up, in_place_of_others, no_better_than_a
 from bonafed.sites.run import roles_of, signed_beside
 from bonafed.sites.server import NOT_JUDGED, UNJUDGED
 from bonafed.sites.signatures import read_keys
-from bonafed.solution.client_table import client_table
-from bonafed.solution.constraint_table import constraint_table
 from bonafed.solution.outcome import UNPROVED, failed_in
 from bonafed.solution.solve import LOST
+from bonafed.solution.tables import client_table, constraint_table
 from bonafed.solution.warnings import notes
 
 # keys of result.json that follow from the configuration, or that the form of the folder fixes

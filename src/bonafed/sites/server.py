@@ -41,8 +41,7 @@ from bonafed.sites.judging import judge_at_sites
 from bonafed.sites.rows import Roles
 from bonafed.sites.session import Agreement, agree
 from bonafed.sites.signed_answers import HELD_OUT, MAIN, SignedAnswers, apart, together
-from bonafed.solution.load import load
-from bonafed.solution.solution import Solution
+from bonafed.solution.solution import Solution, load
 from bonafed.solution.solve import solve
 from bonafed.statements import stated, statement_bytes
 from bonafed.storage import OWN, make_folder, write_whole

@@ -20,7 +20,7 @@ from bonafed.engines.network import UNREADABLE, ImpossibleAnswerError, RefusedEr
 from bonafed.engines.secure_summed import SecureSummed
 from bonafed.engines.wire import Envelope, Failed, Link, Refused, Transport
 from bonafed.names import NAMED, of_place
-from bonafed.privacy.secure_sum.option import SecureSum
+from bonafed.privacy.secure_sum.messages import SecureSum
 from bonafed.problem.metadata import Introduced, Metadata, impossible
 from bonafed.problem.plausible import introduced_as
 from bonafed.problem.problem import Problem

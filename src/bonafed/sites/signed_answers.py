@@ -53,7 +53,7 @@ from bonafed.runs.files import UNREADABLE, Record, plain
 from bonafed.sites.judging import Judging, judge_at_sites
 from bonafed.sites.session import Agree, Agreed, Introduce, method_bytes, method_of
 from bonafed.sites.signatures import SignatureError, asked, opened
-from bonafed.solution.constraint_table import Limits
+from bonafed.solution.tables import Limits
 from bonafed.statements import stated, statement_bytes
 from bonafed.text import listed, printable, short, shown
 

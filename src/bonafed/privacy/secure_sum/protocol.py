@@ -1,4 +1,6 @@
-"""A client's half of the secure sum: pure functions (state, message) -> (state, answer).
+"""The secure sum: a client's half and the server's half, as pure functions.
+
+A client's functions are (state, message) -> (state, answer):
 
     advertise -> agree                      once
     share -> mask -> reveal                 in every round; without a vector share -> hold -> reveal
@@ -38,21 +40,29 @@ but its friends and t - 1 others.
 
 A client that is restored from an old copy repeats k_pq^r, and not b_p^r, which is drawn anew: its
 two vectors of a round stay masked. ``draw`` must therefore be a source of fresh bytes.
+
+The server's functions are (state, answers) -> (state, question):
+
+    enrol                                   once
+    begin -> deliver -> unmask -> total     in every round
+
+Whose answers are missing has dropped out; the caller decides how long it waits. At every step t
+clients must be left, else the round is over and has told nothing about anybody.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
+from typing import Annotated, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.codec import fingerprint, record
+from bonafed.codec import Form, fingerprint, record
 from bonafed.privacy import keystream
-from bonafed.privacy.secure_sum import masks, shamir
-from bonafed.privacy.secure_sum import wide as pairs
+from bonafed.privacy.secure_sum import masking
 from bonafed.privacy.secure_sum.messages import (
     KEY,
     NONCE,
@@ -167,7 +177,7 @@ def agree(
         private=np.zeros(KEY, np.uint8),
         clients=clients,
         roster=digest,
-        roots=masks.key_rows(b"".join(roots)),
+        roots=masking.key_rows(b"".join(roots)),
         ciphers=octets(b"".join(ciphers)).reshape(-1, KEY),
         stage="agreed",
     )
@@ -188,19 +198,19 @@ def share(
         )
     assert state.ciphers is not None
     n, seed, nonce = len(state.clients), draw(KEY), draw(NONCE)
-    coefficients = shamir.elements(seed, 0, state.terms.threshold * 2 * shamir.LIMBS).reshape(
-        state.terms.threshold, 2 * shamir.LIMBS
+    coefficients = masking.elements(seed, 0, state.terms.threshold * 2 * masking.LIMBS).reshape(
+        state.terms.threshold, 2 * masking.LIMBS
     )
-    parts = shamir.shares(coefficients, state.terms.clients).astype("<u4")
+    parts = masking.shares(coefficients, state.terms.clients).astype("<u4")
     sealed = [
         ChaCha20Poly1305(key.tobytes()).encrypt(
             nonce, parts[other].tobytes(), _about(state.roster, begin.number, state.client, other)
         )
         for other, key in zip(state.clients, state.ciphers, strict=True)
     ]
-    own = shamir.as_key(coefficients[0, : shamir.LIMBS])
-    wrap = shamir.as_key(coefficients[0, shamir.LIMBS :])
-    keys = masks.of_round(state.roots, np.uint64(begin.number)).astype("<u4")
+    own = masking.as_key(coefficients[0, : masking.LIMBS])
+    wrap = masking.as_key(coefficients[0, masking.LIMBS :])
+    keys = masking.of_round(state.roots, np.uint64(begin.number)).astype("<u4")
     keys[state.clients.index(state.client)] = 0
     pairs = ChaCha20Poly1305(wrap).encrypt(
         nonce, keys.tobytes(), about_pairs(state.roster, begin.number, state.client)
@@ -252,12 +262,11 @@ def mask(
     assert state.roots is not None
     assert state.own is not None
     places = [state.clients.index(q) for q in after.senders]
-    keys = masks.bound(masks.of_round(state.roots[places], np.uint64(state.number)), about)
+    keys = masking.bound(masking.of_round(state.roots[places], np.uint64(state.number)), about)
     signs = np.sign(np.array(after.senders) - state.client).astype(np.int8)
     total = vector.astype(np.uint64)
-    add = pairs.add if wide else masks.add
-    add(total, keys, signs)
-    add(total, state.own[None], np.ones(1, np.int8))
+    masking.add(total, keys, signs, wide)
+    masking.add(total, state.own[None], np.ones(1, np.int8), wide)
     return after, Masked(state.client, state.number, total, wide)
 
 
@@ -385,3 +394,199 @@ def _check_signatures(
                 f"client {client}'s key is not signed by client {client} as it is known here:"
                 " compare its identity by another way than through the server."
             ) from error
+
+
+@record
+class Server:
+    """What the server keeps: who takes part, and the round as far as it has come."""
+
+    terms: Terms
+    clients: tuple[int, ...]
+    roster: str
+    number: Annotated[int, Form(least=-1)] = -1
+    stage: str = "enrolled"
+    shared: tuple[Shares, ...] = field(default=(), repr=False)  # of those that hand in a vector
+    holders: tuple[int, ...] = ()  # who has shares of them
+    stayed: tuple[int, ...] = ()
+    sum: Array | None = field(default=None, repr=False)  # (D,) uint64, still masked
+    wide: bool = False
+    about: Array | None = field(default=None, repr=False)  # the bytes that the vectors answer
+
+
+class _Answer(Protocol):
+    @property
+    def client(self) -> int: ...
+
+
+Answer = TypeVar("Answer", bound=_Answer)
+
+
+def enrol(terms: Terms, answers: Sequence[Advertised]) -> tuple[Server, Roster]:
+    """Those whose keys arrived take part."""
+    require_cryptography()
+    found = _by_client(answers, tuple(range(terms.clients)), "keys")
+    enough(len(found), terms.threshold, "sent keys")
+    keys = [array_of(a.key, (KEY,), np.uint8, f"client {a.client}'s key") for a in found.values()]
+    roster = Roster(np.array([*found]), np.stack(keys), tuple(a.signature for a in found.values()))
+    digest = fingerprint((terms, roster.clients, roster.keys))
+    return Server(terms, tuple(found), digest), roster
+
+
+def begin(state: Server, number: int) -> tuple[Server, BeginRound]:
+    """Open a round, whatever became of the one before; its number must exceed all before."""
+    if not state.number < number < 2**63:
+        raise SecureSumError(
+            f"round {number} cannot follow round {state.number}: number rounds upwards, and never"
+            " repeat one."
+        )
+    return Server(state.terms, state.clients, state.roster, number, "begun"), BeginRound(number)
+
+
+def deliver(
+    state: Server,
+    answers: Sequence[Shares],
+    senders: Collection[int] | None = None,
+    about: bytes = b"",
+) -> tuple[Server, Mapping[int, Delivered]]:
+    """To each client that shared, what was sealed for it by those that hand in a vector:
+    ``senders``, or all that shared. ``about`` is what all are asked.
+    """
+    found = _round(state, "begun", answers, state.clients, "shares")
+    n = len(state.clients)
+    for client, a in found.items():
+        for value, shape, what in (
+            (a.nonce, (NONCE,), "nonce"),
+            (a.sealed, (n, 2 * SHARE + TAG), "sealed shares"),
+            (a.pairs, (n * KEY + TAG,), "list of pairwise keys"),
+            (a.check, (KEY,), "check"),
+        ):
+            array_of(value, shape, np.uint8, f"client {client}'s {what}")
+    shared = tuple(a for q, a in found.items() if senders is None or q in senders)
+    enough(len(shared), state.terms.least, "are in the sum")
+    listed = np.array([a.client for a in shared])
+    nonces = np.stack([a.nonce for a in shared])
+    sealed = np.stack([a.sealed for a in shared], axis=1)  # by the place of the receiver
+    known = {"shared": shared, "holders": tuple(found), "about": octets(about)}
+    return replace(state, stage="delivered", **known), {
+        q: Delivered(state.number, listed, nonces, sealed[state.clients.index(q)]) for q in found
+    }
+
+
+def unmask(state: Server, answers: Sequence[Masked]) -> tuple[Server, Unmask]:
+    """Add up the masked vectors; those that are missing have dropped out, and stay out of the sum
+    even if they come later.
+    """
+    senders = tuple(a.client for a in state.shared)
+    found = _round(state, "delivered", answers, senders, "vectors", state.terms.least)
+    first = next(iter(found.values()))
+    total = np.zeros(np.shape(first.vector)[:1], np.uint64)
+    for client, a in found.items():
+        vector = array_of(a.vector, total.shape, np.uint64, f"client {client}'s vector")
+        if a.wide is not first.wide or (first.wide and len(vector) % 2):
+            raise SecureSumError(
+                f"client {client}'s words are of other numbers than client {first.client}'s: begin"
+                " a new round."
+            )
+        total = masking.added(total, vector) if first.wide else total + vector
+    stayed = tuple(found)
+    dropped = np.array([q for q in senders if q not in found], int)
+    after = replace(state, stage="unmasking", stayed=stayed, sum=total, wide=first.wide)
+    return after, Unmask(state.number, np.array(stayed), dropped)
+
+
+def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[np.int64]]:
+    """The sum (D,) over those that stayed (``state.stayed``), modulo 2^64 in two's complement, or
+    of pairs of words modulo 2^128.
+
+    Raises
+    ------
+    SecureSumError : fewer than t answers, or shares that do not give the secrets that they are of;
+        never a wrong sum
+    """
+    left = {a.client for a in state.shared} - {*state.stayed}
+    holders = tuple(q for q in state.holders if q not in left)
+    found = _round(state, "unmasking", answers, holders, "answers to the unmasking")
+    assert state.sum is not None
+    m, t = len(state.shared), state.terms.threshold
+    holders = sorted(found)[:t]
+    held = [
+        array_of(found[q].shares, (m, masking.LIMBS), np.uint32, f"client {q}'s shares")
+        for q in holders
+    ]
+    points = np.array(holders, np.uint64) + np.uint64(1)
+    secrets = masking.secrets_of(points, np.stack(held).astype(np.uint64))
+    result, own = state.sum.copy(), []
+    stayed, places = {*state.stayed}, [state.clients.index(q) for q in state.stayed]
+    for message, secret in zip(state.shared, secrets, strict=True):
+        key = masking.as_key(secret)
+        if message.client in stayed:
+            if not np.array_equal(check_of(key), message.check):
+                raise _not_recovered(state, message.client)
+            own.append(keystream.key_words(key))
+        else:  # what those that stayed added for the pairs with it
+            signs = np.sign(np.array(state.stayed) - message.client).astype(np.int8)
+            known = np.zeros(0, np.uint8) if state.about is None else state.about
+            keys = masking.bound(_pairs(state, message, key)[places], known.tobytes())
+            masking.add(result, keys, signs, state.wide)
+    masking.add(result, np.stack(own), np.full(len(own), -1, np.int8), state.wide)
+    after = Server(state.terms, state.clients, state.roster, state.number)
+    return replace(after, stayed=state.stayed), result.view(np.int64)
+
+
+def _pairs(state: Server, message: Shares, key: bytes) -> NDArray[np.uint32]:
+    """The keys (n, 8) of the pairwise masks that a client left behind."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+    about = about_pairs(state.roster, state.number, message.client)
+    try:
+        text = ChaCha20Poly1305(key).decrypt(
+            message.nonce.tobytes(), message.pairs.tobytes(), about
+        )
+    except InvalidTag as error:
+        raise _not_recovered(state, message.client) from error
+    return masking.key_rows(text)
+
+
+def _not_recovered(state: Server, client: int) -> SecureSumError:
+    return SecureSumError(
+        f"the shares that were revealed in round {state.number} do not give the secret of client"
+        f" {client}: one of them, or what that client left, was changed; begin a new round."
+    )
+
+
+def _by_client(answers: Sequence[Answer], known: tuple[int, ...], what: str) -> dict[int, Answer]:
+    """Answers by client, ascending; one of each, of known clients only."""
+    given = [a.client for a in answers]
+    if strange := sorted({*given} - {*known}):
+        raise SecureSumError(
+            f"{what} came from the clients {strange}, which do not take part: leave them out."
+        )
+    if len({*given}) < len(given):
+        raise SecureSumError(f"{what} came twice from one client, of {sorted(given)}: take one.")
+    return {a.client: a for a in sorted(answers, key=lambda a: a.client)}
+
+
+def _round(
+    state: Server,
+    stage: str,
+    answers: Sequence[Answer],
+    known: tuple[int, ...],
+    what: str,
+    needed: int | None = None,
+) -> dict[int, Answer]:
+    """The answers of this step by client; so many are needed, t where nothing is said."""
+    if state.stage != stage:
+        raise SecureSumError(
+            f"{what} are taken once, after {stage!r}, and the server stands at {state.stage!r} of"
+            f" round {state.number}: begin a new round."
+        )
+    found = _by_client(answers, known, what)
+    if other := [q for q, a in found.items() if getattr(a, "number", None) != state.number]:
+        raise SecureSumError(
+            f"{what} of the clients {other} are of another round than {state.number}: leave them"
+            " out."
+        )
+    needed = state.terms.threshold if needed is None else needed
+    enough(len(found), needed, f"sent {what}")
+    return found
