@@ -17,7 +17,7 @@ from bonafed.algorithms.federated.linearisation import Linearised
 from bonafed.engines.virtual_clock import VirtualClock
 from bonafed.engines.waiting import First
 from bonafed.papers.aspire import sets
-from bonafed.problem.risks import Simplex
+from bonafed.problem.risks.weight_sets import Simplex
 from bonafed.rounds import Round, Stop, rows
 from bonafed.solution.configure import configure
 

@@ -20,12 +20,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.arrays import Array, Block, Streams, by_row
-from bonafed.certificates.certificate import Certificate, gaps, outside
+from bonafed.arrays import Array, Block, by_row
+from bonafed.certificates.certificate import Certificate, certificate, outside
 from bonafed.certificates.kkt import (
     Differentiate,
     Differentiated,
@@ -42,7 +43,6 @@ from bonafed.privacy.secure_sum.option import option_of
 from bonafed.problem.claims import Claim, Number
 from bonafed.problem.conic_form import member, sample_radii
 from bonafed.problem.constraints.constraint import Point, Stack, excess
-from bonafed.problem.constraints.cuts import separated
 from bonafed.problem.losses import value_and_gradient
 from bonafed.problem.lower_bounds import (
     NOTHING,
@@ -51,13 +51,14 @@ from bonafed.problem.lower_bounds import (
     Region,
     Survey,
     Surveyed,
+    answer_survey,
     feasible_duals,
     lower_bound,
     region,
-    survey,
     without_dual,
 )
 from bonafed.problem.metadata import Metadata
+from bonafed.problem.multipliers import separated
 from bonafed.problem.parts import (
     WHOLE,
     Minorants,
@@ -87,6 +88,7 @@ from bonafed.problem.plausible import (
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem, checked_model
 from bonafed.problem.rank_coordinates import is_provable, row_minorant
+from bonafed.problem.rank_levels import lifted
 from bonafed.problem.regularisers import Ball, Bounds, Zero
 from bonafed.problem.secure_sums import (
     SurveyedSums,
@@ -98,7 +100,6 @@ from bonafed.problem.secure_sums import (
     survey_sums,
 )
 from bonafed.problem.sum_claims import of_combined_sums, of_each_risk, of_survey_sums
-from bonafed.problem.thresholds import lifted
 from bonafed.problem.wasserstein.ball import Near
 from bonafed.problem.wasserstein.worst_case import worst_case
 from bonafed.rounds import Algorithm, Done, Each, Round, Stop, Sum, record
@@ -269,6 +270,9 @@ class CertificateState:
         return self.certified
 
 
+Next = tuple[CertificateState, Round | Done]
+
+
 @dataclass(frozen=True)
 class Certification(AboutRows):
     """Two rounds with every client: sizes that bound the region of optima, then risks and cuts.
@@ -309,8 +313,10 @@ class Certification(AboutRows):
     @property
     def on_client(self) -> dict:
         if self.sums:
-            return {SurveySums: self.survey_sums, CertifySums: self.certify_sums}
-        return {Survey: self.take_part, Certify: self.certify, Differentiate: self.differentiate}
+            sums = self._answering(survey_sums, self.clients)
+            return {SurveySums: sums, CertifySums: self._answering(self.certify_sums)}
+        mine = self._answering(answer_survey), self._answering(self.certify)
+        return {Survey: mine[0], Certify: mine[1], Differentiate: self._answering(differentiate)}
 
     @property
     def on_server(self) -> dict:
@@ -333,9 +339,7 @@ class Certification(AboutRows):
             weights = ask.multipliers.sum(0)
             yield from of_combined_sums(problem, ask.w, weights, up.risk, up, slack)
 
-        def surveyed(ask: SurveySums, up: SurveyedSums, slack: float) -> Iterator[Claim]:
-            return of_survey_sums(problem, ask, up, slack)
-
+        surveyed = partial(of_survey_sums, problem)
         return {SurveyedSums: surveyed, CertifiedSums: combined}
 
     def _said(self, who: int, ask: Certify, up: Certified) -> Iterator[Claim]:
@@ -359,19 +363,11 @@ class Certification(AboutRows):
         if self.sums:
             return state, Round(SurveySums(member(self._problem, n_clients)))
         if not is_affine(self._problem.predictor):
-            return state, Round(
-                Certify(self.w, np.zeros((0, len(self.w))), np.zeros((n_clients, 0)))
-            )
+            none = np.zeros((0, len(self.w))), np.zeros((n_clients, 0))
+            return state, Round(Certify(self.w, *none))
         return state, Round(Survey(member(self._problem, n_clients)))
 
-    def take_part(
-        self, memory: None, ask: Survey, data: Block, rng: Streams
-    ) -> tuple[None, Surveyed]:
-        return memory, survey(data, ask.prior)
-
-    def ask(
-        self, state: CertificateState, ids: Sequence[int], seen: Surveyed
-    ) -> tuple[CertificateState, Round]:
+    def ask(self, state: CertificateState, ids: Sequence[int], seen: Surveyed) -> Next:
         none = Duals(np.zeros(len(ids)), np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
         duals = self.duals or none
         row_duals = [None if part is None else part[None] for part in (duals.rows, duals.split)]
@@ -394,10 +390,8 @@ class Certification(AboutRows):
             )
         )
 
-    def certify(
-        self, memory: None, ask: Certify, data: Block, rng: Streams
-    ) -> tuple[None, Certified]:
-        problem, n = self._problem, len(data.index)
+    def certify(self, problem: Problem, ask: Certify, data: Block) -> Certified:
+        n = len(data.index)
         here = problem.cut(ask.w, data)
         prediction = problem.predictor.forward(ask.w, data)
         combined = _Combined.nothing(n, len(ask.w))
@@ -414,72 +408,40 @@ class Certification(AboutRows):
         constant, gradient = combined.constant, combined.gradient
         residuals = None
         if ask.rows is not None and is_provable(problem):
-            constant, gradient = (
-                np.asarray(part)[None] for part in row_minorant(problem, ask.rows[0], data)
-            )
+            proven = row_minorant(problem, ask.rows[0], data)
+            constant, gradient = (np.asarray(part)[None] for part in proven)
         elif ask.rows is not None and ask.split is not None:
             residuals = kkt_residuals(problem, ask.w, ask.rows[0], ask.split[0], data)[None]
         risk = here.risks(problem.radii(data))
         loss = data.mean(problem.loss.value(prediction, data.y))
         level, labels, features = self._spent(ask.w, data)
-        limits: dict[str, Array] = {}
+        limits: list[Array] = []
         if problem.constrained:
-            at, local, coupled = (
-                Point(problem, ask.w, data),
-                problem.local_constraint,
-                problem.constraint.coupled,
-            )
-            limits = {
-                "local": local.values(at),
-                "limits": local.limits(data),
-                "shared": coupled.values(at),
-                "shared_limits": coupled.limits(data),
-            }
-        return memory, Certified(
-            risk,
-            loss,
-            level,
-            labels,
-            features,
-            constant,
-            gradient,
-            combined.gradient_level,
-            combined.spread,
-            combined.size,
-            residuals,
-            **limits,
-        )
+            at = Point(problem, ask.w, data)
+            for stack in (problem.local_constraint, problem.constraint.coupled):
+                limits += [stack.values(at), stack.limits(data)]
+        worst, sums = (risk, loss, level, labels, features), (combined.spread, combined.size)
+        own = constant, gradient, combined.gradient_level
+        return Certified(*worst, *own, *sums, residuals, *limits)
 
-    def survey_sums(
-        self, memory: None, ask: SurveySums, data: Block, rng: Streams
-    ) -> tuple[None, SurveyedSums]:
-        return memory, survey_sums(self._problem, ask, data, self.clients)
-
-    def ask_sums(
-        self, state: CertificateState, ids: Sequence[int], up: SurveyedSums
-    ) -> tuple[CertificateState, Round]:
+    def ask_sums(self, state: CertificateState, ids: Sequence[int], up: SurveyedSums) -> Next:
         ask = CertifySums(self.w, np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
         if self.duals is not None:
             ask = CertifySums(self.w, self.duals.points, self.duals.multipliers)
         return replace(state, seen=up.seen), Round(ask)
 
-    def certify_sums(
-        self, memory: None, ask: CertifySums, data: Block, rng: Streams
-    ) -> tuple[None, CertifiedSums]:
-        problem, combined = self._problem, _Combined.nothing(len(data.index), len(ask.w))
-        total = float(ask.multipliers.sum())
+    def certify_sums(self, problem: Problem, ask: CertifySums, data: Block) -> CertifiedSums:
+        combined, total = _Combined.nothing(len(data.index), len(ask.w)), ask.multipliers.sum()
         for point, weights in zip(ask.points, ask.multipliers, strict=True):
             if not weights.any():
                 continue
-            whole = weights * total / float(weights.sum())
+            whole = weights * float(total) / float(weights.sum())
             check_weights(problem, whole, self.clients)
             combined.add(problem, point, weights[data.index], data, WHOLE, None)
         risk, c = problem.client_risks(ask.w, data), combined
-        return memory, CertifiedSums(risk, c.constant, c.gradient, c.spread, c.size)
+        return CertifiedSums(risk, c.constant, c.gradient, c.spread, c.size)
 
-    def finish_sums(
-        self, state: CertificateState, ids: Sequence[int], up: CertifiedSums
-    ) -> tuple[CertificateState, Done]:
+    def finish_sums(self, state: CertificateState, ids: Sequence[int], up: CertifiedSums) -> Next:
         return replace(state, certified=self._whole(up)), Done(Stop.OPTIMAL)
 
     def _whole(self, up: CertifiedSums) -> Certified:
@@ -508,31 +470,14 @@ class Certification(AboutRows):
         worst = worst_case(Near(w, data, problem.loss, problem.predictor, ball, radius))
         return worst.level, worst.label_cost, worst.feature_cost
 
-    def finish(
-        self, state: CertificateState, ids: Sequence[int], up: Certified
-    ) -> tuple[CertificateState, Round | Done]:
+    def finish(self, state: CertificateState, ids: Sequence[int], up: Certified) -> Next:
         state = replace(state, certified=up)
         if is_affine(self._problem.predictor):
             return state, Done(Stop.OPTIMAL)
         return state, Round(Differentiate(self.w, chosen(self._problem, self.weights, up.risk)))
 
-    def differentiate(
-        self, memory: None, ask: Differentiate, data: Block, rng: Streams
-    ) -> tuple[None, Differentiated]:
-        return memory, differentiate(self._problem, ask, data)
-
-    def conclude(
-        self, state: CertificateState, ids: Sequence[int], up: Differentiated
-    ) -> tuple[CertificateState, Done]:
+    def conclude(self, state: CertificateState, ids: Sequence[int], up: Differentiated) -> Next:
         return replace(state, differentiated=up), Done(Stop.UNPROVEN)
-
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError(
-                "Certification needs problem=: use certify(problem, federation, w, duals)."
-            )
-        return self.problem
 
 
 def certify_run(
@@ -591,8 +536,8 @@ def certify_concrete(
     ended = run.state.seen, run.state.certified, copies
     if duals is None or not infeasible:
         return conclude(concrete, w, duals, *ended), run
-    certificate, proof = conclude(concrete, w, None, *ended), _broken(concrete, w, duals, ended[1])
-    return replace(certificate, infeasible=proof if proof > 0 else None), run
+    plain, proof = conclude(concrete, w, None, *ended), _broken(concrete, w, duals, ended[1])
+    return replace(plain, infeasible=proof if proof > 0 else None), run
 
 
 def with_sums(problem: Problem, duals: Duals | None, engine: Engine | None) -> bool:
@@ -701,15 +646,12 @@ def conclude(
     values = {name: array for name, (_, array) in limits.items()}
     if residuals is not None:
         stationarity, feasibility = float(residuals[:2].max()), feasibility + float(residuals[2])
-    gap, relative_gap = gaps(value, bound)
-    return Certificate(
-        value=value,
-        bound=bound,
-        gap=gap,
-        relative_gap=relative_gap,
-        weights=weights,
-        client_risks=up.risk,
-        client_losses=up.loss,
+    return certificate(
+        value,
+        bound,
+        weights,
+        up.risk,
+        up.loss,
         client_levels=up.level,
         client_labels=up.labels,
         client_features=up.features,
@@ -718,9 +660,7 @@ def conclude(
         complementarity=complementarity,
         consensus=None if copies is None else float(np.abs(copies - w).max()),
         residuals=residuals,
-        constraint_values=values.get("constraint_values"),
-        server_values=values.get("server_values"),
-        shared_values=values.get("shared_values"),
+        **values,
     )
 
 

@@ -51,7 +51,7 @@ from bonafed.problem.regularisers import (
     Zero,
 )
 from bonafed.rounds import Each, Sum, record
-from bonafed.solvers.rank.scalar_losses import PLUS, Kernel, gradients_of
+from bonafed.solvers.rank.proxes import PLUS, Kernel, gradients_of
 
 
 def kkt_residuals(problem: Problem, w: Array, alpha: Array, z: Array, data: Block) -> Array:

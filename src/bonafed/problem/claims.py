@@ -45,15 +45,12 @@ class Touched:
 
     def and_at(self, other: Touched) -> Touched:
         """With further points; of many the oldest but the first is forgotten."""
-        both = [np.concatenate(pair) for pair in zip(_arrays(self), _arrays(other), strict=True)]
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        both = [np.concatenate(pair) for pair in pairs]
         keep = max(4, NUMBERS // max(self.slope[0].size, 1))
         if len(both[0]) > keep:
             both = [np.concatenate([part[:1], part[2:]]) for part in both]
         return Touched(*both)
-
-
-def _arrays(touched: Touched) -> tuple[Array, ...]:
-    return touched.at, touched.value, touched.slope, touched.rounding
 
 
 @record
@@ -66,7 +63,7 @@ class Told:
     alike : whether all rows have the same weight
     seen : their sizes, where the client's own weight is 1
     touched : of functions of its rows, the values and slopes
-    ranked : tables of its rows' losses and cuts by rank (`bonafed.problem.rank_claims`)
+    ranked : tables of its rows' losses and cuts by rank (`bonafed.problem.sum_claims`)
     """
 
     rows: float | None = None
@@ -89,9 +86,8 @@ class Told:
 class Claim(Protocol):
     """Something that an upload says of the client's rows."""
 
-    def held(self, told: Told) -> tuple[Told, str]:
-        """What is known with it, and what of it is impossible, in words; "" for nothing."""
-        ...
+    # What is known with it, and what of it is impossible, in words; "" for nothing.
+    def held(self, told: Told) -> tuple[Told, str]: ...
 
 
 @dataclass(frozen=True)

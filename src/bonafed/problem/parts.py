@@ -27,8 +27,8 @@ from bonafed.problem.losses import value_and_gradient
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_coordinates import clipped_gradients, has_rank_coordinate, loss_conjugate
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.thresholds import WithThresholds, levels_of
+from bonafed.problem.rank_levels import WithThresholds, levels_of
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import Cut, Near, RowTerms, WassersteinBall, free_space_terms
 from bonafed.rounds import Each, record
 

@@ -23,40 +23,38 @@ from numpy.typing import ArrayLike
 from bonafed.arrays import Array, Block, by_row, dense
 from bonafed.data.row_errors import RowError, without_values
 from bonafed.privacy.budget import Budget
-from bonafed.problem.class_weights import Balance, checked, class_factors, weighted
-from bonafed.problem.client_means import client_gradients, client_values, row_shares
-from bonafed.problem.compiled_means import in_one_pass
+from bonafed.problem.client_means import client_gradients, client_values, in_one_pass, row_shares
 from bonafed.problem.constraints.constraint import Point, Stack, excess, several, stack
-from bonafed.problem.constraints.coupled import Coupled
+from bonafed.problem.constraints.coupled import Coupled, Global, shared
 from bonafed.problem.constraints.group_means import label_code
-from bonafed.problem.constraints.server import Global, shared
 from bonafed.problem.losses import Loss, Quadratic, has_log_link, others, value_and_gradient
 from bonafed.problem.metadata import Asked, Metadata, introduced
-from bonafed.problem.prediction import federation_with_ones
 from bonafed.problem.predictors.affine import (
     Linear,
     Predictor,
     Softmax,
     check_outputs,
+    federation_with_ones,
     is_affine,
     pullback,
 )
 from bonafed.problem.regularisers import Zero
-from bonafed.problem.risks.mean import Mean, among
-from bonafed.problem.risks.ranks import RankRisk, TwoSided, by_rank
+from bonafed.problem.risks.ranks import Maximum, RankRisk, TopK, TwoSided, by_rank
 from bonafed.problem.risks.risk import check_prior, per_client
-from bonafed.problem.risks.spectral import Maximum, TopK
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.risks.weight_sets import Mean, Superquantile, among
 from bonafed.problem.targets import (
+    Balance,
     check_counts,
     check_labels,
     check_quadratic,
+    checked,
+    class_factors,
     class_numbers,
     classes_of,
     coded,
+    weighted,
 )
-from bonafed.problem.wasserstein import classes
-from bonafed.problem.wasserstein.ball import Cut, Near, WassersteinBall, free_space
+from bonafed.problem.wasserstein.ball import Cut, Near, WassersteinBall, class_cut, free_space
 from bonafed.text import card, shown
 
 if TYPE_CHECKING:
@@ -426,10 +424,10 @@ class Problem:
             several = len(labels) if self.loss.targets == "class" else None
             predictor = predictor.sized(data.n_features, several)
         if self.class_weight is not None:
-            data = data.weighted(self._factors(data))
+            data = replace(data, factors=np.asarray(self._factors(data), float))
         if isinstance(predictor, Softmax) and predictor.intercepts:
             predictor = replace(predictor, intercepts=False, ones=True)
-            data = data.with_feature("1")
+            data = replace(data, feature_names=(*data.feature_names, "1"))
         sized = replace(self, predictor=predictor)
         local = stack(self.local_constraint, sized, data, "local_constraint")
         glob = shared(self.constraint, sized, data, server)
@@ -531,7 +529,7 @@ class Problem:
                 do="Check its target column.",
             )
         facts = Metadata.of([introduced(asked, server)])
-        facts = facts if data.classes is None else facts.with_classes(data.classes)
+        facts = facts if data.classes is None else replace(facts, classes=data.classes)
         return facts, server.with_targets(self._targets(server, data)).block(0)
 
     def model_start(self, n_features: int) -> Array:
@@ -611,7 +609,7 @@ class Problem:
             return Cut((weights * losses).sum(1), zero, back(by_row(weights, gradients)), zero)
         at = Near(w, block, self.loss, self.predictor, ball, radius)
         if self.loss.targets == "class":
-            return classes.cut(at)
+            return class_cut(at)
         if ball.support is None:
             return free_space(at)
         return ball.support.cut(at)

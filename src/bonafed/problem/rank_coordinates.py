@@ -30,16 +30,16 @@ from bonafed.names import NAMED, load
 from bonafed.problem.losses import Loss, has_log_link
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
-from bonafed.solvers.rank.pava import (
+from bonafed.problem.risks.weight_sets import Mean
+from bonafed.solvers.rank.proxes import (
     EXPONENTIAL,
     LOGISTIC,
     PLUS,
     Kernel,
+    conjugates_of,
     losses_of,
     rank_conjugate,
 )
-from bonafed.solvers.rank.scalar_losses import conjugates_of
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -222,11 +222,9 @@ def rank_value(problem: Problem, t: Array) -> float:
     risk = problem.over_samples
     if isinstance(risk, Mean):
         return float(losses.mean())
-    return (
-        float(np.sort(losses) @ risk.rank_weights(len(t)))
-        if hasattr(risk, "rank_weights")
-        else risk.value(losses)
-    )
+    if hasattr(risk, "rank_weights"):
+        return float(np.sort(losses) @ risk.rank_weights(len(t)))
+    return risk.value(losses)
 
 
 def has_conjugate(loss: Loss) -> bool:

@@ -26,15 +26,14 @@ from bonafed.arrays import Array, Block
 from bonafed.codec import Form
 from bonafed.problem.conic_form import member, multiplier_floor
 from bonafed.problem.constraints.constraint import several
-from bonafed.problem.constraints.coupled import Coupled
-from bonafed.problem.constraints.server import Global
+from bonafed.problem.constraints.coupled import Coupled, Global
 from bonafed.problem.losses import SmoothHinge
 from bonafed.problem.lower_bounds import Surveyed, survey
 from bonafed.problem.parts import has_smooth_part
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
 from bonafed.problem.requirements import takes_multipliers
-from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Sum, record
 

@@ -16,9 +16,8 @@ import numpy as np
 
 from bonafed.config.constraints import ConstraintSection
 from bonafed.problem.constraints.constraint import Slot, Stack, Stated, several
-from bonafed.problem.constraints.coupled import Coupled
+from bonafed.problem.constraints.coupled import Coupled, Global
 from bonafed.problem.constraints.group_means import Score
-from bonafed.problem.constraints.server import Global
 
 LIMITS = ("level", "limit")  # what bounds the measured number: the smaller, the stricter
 

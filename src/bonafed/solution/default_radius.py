@@ -19,11 +19,11 @@ from scipy.special import ndtri
 from bonafed.arrays import Array, Block, stream
 from bonafed.arrays import norm as norm_of
 from bonafed.data.federation import Federation
-from bonafed.problem.class_weights import masses
 from bonafed.problem.losses import Logistic, Loss, Squared
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
+from bonafed.problem.targets import masses
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.thresholds import largest_radius
 from bonafed.solvers.smooth.newton import lbfgs

@@ -18,7 +18,7 @@ from bonafed.data.schema import Schema
 from bonafed.data.tables import matrix, table_of
 from bonafed.problem.losses import Loss
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.prediction import Rows
+from bonafed.problem.predictors.affine import Rows
 from bonafed.problem.targets import classes_of
 from bonafed.text import listed
 

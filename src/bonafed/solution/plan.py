@@ -20,7 +20,7 @@ from bonafed.engines.inprocess import InProcess
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.own_functions import check_own
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean, Sum
+from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.rounds import visibility
 from bonafed.solution.configure import configure
 from bonafed.solution.default import default_algorithm

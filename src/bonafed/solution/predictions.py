@@ -15,7 +15,7 @@ from bonafed.data.federation import Federation
 from bonafed.data.tables import has_column, table_of
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import Logistic, Loss
-from bonafed.problem.prediction import Rows
+from bonafed.problem.predictors.affine import Rows
 from bonafed.solution.constraint_table import TOGETHER
 from bonafed.solution.figures import figures
 from bonafed.solution.frames import Table

@@ -23,7 +23,7 @@ from bonafed.problem.multipliers import Multipliers, no_multipliers, signed, wei
 from bonafed.problem.own_functions import declared
 from bonafed.problem.problem import Problem
 from bonafed.problem.requirements import only_constrained
-from bonafed.problem.risks.mean import Mean, Sum
+from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.rounds import Stop
 from bonafed.solution.configure import configure
 from bonafed.solution.constraint_table import Limits

@@ -37,11 +37,8 @@ from bonafed.problem.conic_form import sample_radii, weighting
 from bonafed.problem.losses import Hinge
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero, has_parts, regulariser_parts
-from bonafed.problem.risks.divergences import ChiSquareBall, KLBall
-from bonafed.problem.risks.ellipsoid import Ellipsoid
-from bonafed.problem.risks.lp_ball import LpBall
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.risks.stated_sets import Ellipsoid
+from bonafed.problem.risks.weight_sets import ChiSquareBall, KLBall, LpBall, Mean, Superquantile
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.constant_model import Constant, best_constant, has_constant
 from bonafed.solvers.conic.builder import P_OF, Index, Model, Status

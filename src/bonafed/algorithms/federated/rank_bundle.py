@@ -29,7 +29,6 @@ from bonafed.arrays import Array
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.plausible import Claims
 from bonafed.problem.problem import Problem
-from bonafed.problem.rank_claims import ranks
 from bonafed.problem.rank_cuts import (
     CLIENT,
     SHARPER,
@@ -48,6 +47,7 @@ from bonafed.problem.rank_cuts import (
     table,
     with_cut,
 )
+from bonafed.problem.sum_claims import ranks
 from bonafed.rounds import Done, Round, Stop, record
 
 GOOD = 0.1  # of what the model predicts, that a step has to reach

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bonafed.drawing import BLUE, GREEN, INK, ORANGE, PURPLE, legend, named_rows
-from bonafed.problem.risks import resolve_prior
+from bonafed.problem.risks.risk import resolve_prior
 from bonafed.report import words
 from bonafed.report.figures import MOST, Plot
 from bonafed.report.sections.section import (

@@ -10,8 +10,7 @@ import numpy as np
 
 from bonafed.data.schema import Numeric
 from bonafed.drawing import BLUE, GREY, ORANGE, named_rows
-from bonafed.problem.prediction import predictor, scores, with_ones
-from bonafed.problem.predictors.affine import is_affine
+from bonafed.problem.predictors.affine import is_affine, predictor, scores, with_ones
 from bonafed.report import words
 from bonafed.report.figures import Plot
 from bonafed.report.sections.section import (

@@ -24,8 +24,15 @@ import numpy as np
 
 from bonafed.arrays import Array
 from bonafed.solvers.conic.builder import FINEST, P_OF, Index, Model, Status
-from bonafed.solvers.conic.curved_weight_sets import Elliptic, Entropy, NearEntropy, Nearing
-from bonafed.solvers.conic.weight_sets import Ball, Members, Weighting
+from bonafed.solvers.conic.weight_sets import (
+    Ball,
+    Elliptic,
+    Entropy,
+    Members,
+    NearEntropy,
+    Nearing,
+    Weighting,
+)
 
 MOST_MEMBERS = 200  # programs solved at most, each with one weighting more
 POLISHED = 10  # programs solved at most to polish a solution

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from bonafed.arrays import Array
-from bonafed.solvers.rank.pava import Kernel, RankProx, losses_of, prox_gradients, rank_prox
+from bonafed.solvers.rank.proxes import Kernel, RankProx, losses_of, prox_gradients, rank_prox
 
 Rows = NDArray[np.intp]  # positions
 

@@ -25,8 +25,15 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.solvers.conic.builder import Index, Model
-from bonafed.solvers.sets.ellipsoids import NONE, in_units, off_ball
-from bonafed.solvers.sets.kl_ball import CLOSE, FAR, TINY, newton_root
+from bonafed.solvers.sets.divergence_balls import (
+    CLOSE,
+    FAR,
+    NONE,
+    TINY,
+    in_units,
+    newton_root,
+    off_ball,
+)
 from bonafed.solvers.sets.projections import EPS, at_prior, project_simplex, top_and_spread
 
 Flags = NDArray[np.bool_]

@@ -36,12 +36,9 @@ from bonafed.problem.client_means import hessians
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import regulariser_parts
-from bonafed.problem.risks.lp_ball import LpBall
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.risks.mean import Sum as Added
 from bonafed.problem.risks.risk import Risk
-from bonafed.problem.risks.simplex import Simplex
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.risks.weight_sets import LpBall, Mean, Simplex, Superquantile
+from bonafed.problem.risks.weight_sets import Sum as Added
 from bonafed.rounds import Each, Sum, record
 from bonafed.solvers.smooth.primal_dual import Iterate, Program, residuals
 

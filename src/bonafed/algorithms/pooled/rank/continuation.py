@@ -22,8 +22,7 @@ from bonafed.algorithms.pooled.rank.penalties import Balanced, ByResidual, Growi
 from bonafed.algorithms.pooled.rank.subproblems import RankTask
 from bonafed.arrays import Array
 from bonafed.problem.rank_coordinates import plus_minus
-from bonafed.solvers.rank.pava import ascending
-from bonafed.solvers.rank.scalar_losses import gradients_of
+from bonafed.solvers.rank.proxes import ascending, gradients_of
 from bonafed.solvers.rank.semismooth_newton import NEWTON_STEPS as STEPS
 from bonafed.solvers.rank.semismooth_newton import Point, outer_step
 

@@ -55,7 +55,7 @@ from bonafed.algorithms.pooled.single_client import (
 from bonafed.algorithms.settings import check_least
 from bonafed.arrays import Array, Block, Streams
 from bonafed.problem.problem import Problem
-from bonafed.solvers.rank.scalar_losses import PLUS
+from bonafed.solvers.rank.proxes import PLUS
 from bonafed.solvers.rank.semismooth_newton import NEWTON_STEPS as STEPS
 from bonafed.solvers.rank.semismooth_newton import Point, outer_step
 
