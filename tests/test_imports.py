@@ -53,7 +53,7 @@ ALONE = {  # heavy or optional package -> the only files that may import it
         "sites/flare_tasks.py",
         "sites/trial/flare.py",
     },
-    "torch": {"problem/constraints/custom.py", "problem/predictors/torch_module.py"},
+    "torch": {"problem/predictors/torch_module.py"},
 }
 LAZY = (
     "numpy",

@@ -98,9 +98,11 @@ class Certificate:
         """The certificate with these ``numbers``, as JSON has them: None for what is not a number
         in a list, and "inf".
         """
-        arrays = {k: np.array(v, float) for k, v in numbers.items() if isinstance(v, list)}
-        floats = {k: None if v is None else float(v) for k, v in numbers.items() if k not in arrays}
-        return cls(**(floats | arrays))
+        entries: dict[str, Any] = dict(numbers)
+        for name, value in numbers.items():
+            if value is not None:
+                entries[name] = np.array(value, float) if isinstance(value, list) else float(value)
+        return cls(**entries)
 
     def in_words(self) -> str:
         """The value, and what is proved of the optimum."""

@@ -47,7 +47,7 @@ from bonafed.certificates.minorants import (
     pseudosolve,
     ridge,
 )
-from bonafed.certificates.row_ranks import RankCertification, RankProof
+from bonafed.certificates.row_ranks import RankCertification
 from bonafed.codec import Form
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
@@ -411,11 +411,9 @@ def _normed(mu: Multipliers, least: float) -> Multipliers:
     ``least`` of the largest are left out: where the large ones have no curvature nothing balances
     them.
     """
-    largest = max(float(np.abs(part).max(initial=0.0)) for part in (mu.server, mu.shared, mu.local))
-    parts = [
-        np.where(np.abs(part) > least * largest, part, 0.0)
-        for part in (mu.server, mu.shared, mu.local)
-    ]
+    parts = [mu.server, mu.shared, mu.local]
+    largest = max(float(np.abs(part).max(initial=0.0)) for part in parts)
+    parts = [np.where(np.abs(part) > least * largest, part, 0.0) for part in parts]
     total = sum(float(np.abs(part).sum()) for part in parts)
     return mu if total == 0 else Multipliers(*(part / total for part in parts))
 
@@ -470,7 +468,15 @@ def certify_constrained(
     _check(concrete, data, w, mu, none)
     mu = signed(concrete, mu)
     if concrete.over_rows is not None:
-        return _of_ranked_rows(concrete, data, w, mu, engine, infeasible, bounded)
+        # by cuts in model and thresholds: at the best of these a mean is the risk over all rows
+        rounds = RankCertification(w, np.asarray(data.sizes, float), concrete, bounded=False)
+        ranks = run_all(rounds, data, engine)
+        there, duals = np.append(w, ranks.state.high), as_duals(mu) if bounded else None
+        whole = lifted(concrete)
+        proof, run = certify_concrete(whole, data, there, duals, engine, None, infeasible)
+        weights, loss = ranks.state.weights, ranks.state.looked.loss
+        weights = proof.weights if weights is None else weights
+        return replace(proof, weights=weights, client_risks=loss, client_losses=loss), [run, ranks]
     # cuts say nothing of the curvature of Quadratic, and only that bounds it from below
     by_cuts = mu.points is not None and not isinstance(concrete.loss, Quadratic)
     by_cuts |= with_sums(concrete, None, engine)
@@ -489,28 +495,6 @@ def certify_constrained(
             if proof > 0:
                 break
     return conclude_constrained(concrete, w, none if infeasible else mu, runs[0].state, proof), runs
-
-
-def _of_ranked_rows(
-    problem: Problem,
-    data: Federation | Metadata,
-    w: Array,
-    mu: Multipliers,
-    engine: Engine | None,
-    infeasible: bool,
-    bounded: bool,
-) -> tuple[Certificate, list[Any]]:
-    """By cuts in model and thresholds: at the best thresholds a mean is the risk over all rows."""
-    rounds = RankCertification(w, np.asarray(data.sizes, float), problem, bounded=False)
-    ranks = run_all(rounds, data, engine)
-    state: RankProof = ranks.state
-    assert state.high is not None
-    assert state.looked is not None
-    there, duals = np.append(w, state.high), as_duals(mu) if bounded else None
-    proof, run = certify_concrete(lifted(problem), data, there, duals, engine, None, infeasible)
-    weights = proof.weights if state.weights is None else state.weights
-    loss = state.looked.loss
-    return replace(proof, weights=weights, client_risks=loss, client_losses=loss), [run, ranks]
 
 
 def conclude_constrained(
@@ -536,14 +520,11 @@ def conclude_constrained(
     short = np.atleast_1d(problem.over_clients.value(risk) - weights @ risk)
     products = [short, mu.local * np.nan_to_num(local), mu.shared * shared, mu.server * held]
     parts = ((problem.local_constraint, values), (glob.coupled, shared), (glob.held, held))
+    far = max(excess(stack, part) for stack, part in parts)
+    numbers = value, bound, weights, risk, loss
     return certificate(
-        value,
-        bound,
-        weights,
-        risk,
-        loss,
-        feasibility=max(excess(stack, part) for stack, part in parts)
-        + outside(problem, problem.predictor.split(w)[0]),
+        *numbers,
+        feasibility=far + outside(problem, problem.predictor.split(w)[0]),
         stationarity=float(np.abs(off_regulariser(problem, w, -gradient)).max(initial=0.0)),
         complementarity=max(float(np.abs(part).max(initial=0.0)) for part in products),
         constraint_values=local,

@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -370,25 +370,19 @@ class Certification(AboutRows):
     def ask(self, state: CertificateState, ids: Sequence[int], seen: Surveyed) -> Next:
         none = Duals(np.zeros(len(ids)), np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
         duals = self.duals or none
-        row_duals = [None if part is None else part[None] for part in (duals.rows, duals.split)]
-        limits: dict[str, Array] = {}
+        own = [None if part is None else part[None] for part in (duals.rows, duals.split)]
+        more: dict[str, Array] = {}
         if duals.limits is not None:
             owned = duals.limits.swapaxes(0, 1)
             local, shared, _ = separated(self._problem, len(ids), owned)
-            limits = {"local": local.swapaxes(1, 2).copy(), "shared": shared.swapaxes(0, 1).copy()}
-        return replace(state, seen=seen), Round(
-            Certify(
-                self.w,
-                duals.points,
-                duals.multipliers.swapaxes(0, 1).copy(),
-                *row_duals,
-                parts=duals.parts,
-                pair=duals.pair,
-                weights=None if duals.pair is None else duals.weights,
-                radii=None if duals.radii is None else duals.radii.T.copy(),
-                **limits,
-            )
-        )
+            more = {"local": local.swapaxes(1, 2).copy(), "shared": shared.swapaxes(0, 1).copy()}
+        if duals.pair is not None:
+            more |= {"pair": duals.pair, "weights": duals.weights}
+        if duals.radii is not None:
+            more["radii"] = duals.radii.T.copy()
+        mine = duals.multipliers.swapaxes(0, 1).copy()
+        ask = Certify(self.w, duals.points, mine, *own, parts=duals.parts, **more)
+        return replace(state, seen=seen), Round(ask)
 
     def certify(self, problem: Problem, ask: Certify, data: Block) -> Certified:
         n = len(data.index)
@@ -481,8 +475,15 @@ class Certification(AboutRows):
 
 
 def certify_run(
-    problem: Problem,
-    fed: Federation | Metadata,
+    problem: Problem, fed: Federation | Metadata, *given: Any, **more: Any
+) -> tuple[Certificate, Run]:
+    """``certify_concrete`` of the user's problem and federation."""
+    return certify_concrete(*problem.at(fed), *given, **more)
+
+
+def certify_concrete(
+    concrete: Problem,
+    data: Federation | Metadata,
     w: Array,
     duals: Duals | None,
     engine: Engine | None = None,
@@ -493,7 +494,8 @@ def certify_run(
 
     Parameters
     ----------
-    problem, fed : the user's
+    concrete, data : as ``Problem.at`` returns them: targets of several classes must not be coded
+        twice
     w : (D,) the model
     duals : models and multipliers that prove a bound; only the value is recomputed with None, and
         for a custom regulariser without `conjugate` or a custom set of weights without `project`
@@ -506,29 +508,28 @@ def certify_run(
     ValueError
         w, points or multipliers that are not finite or do not fit the problem
     """
-    return certify_concrete(*problem.at(fed), w, duals, engine, copies, infeasible)
-
-
-def certify_concrete(
-    concrete: Problem,
-    data: Federation | Metadata,
-    w: Array,
-    duals: Duals | None,
-    engine: Engine | None = None,
-    copies: Array | None = None,
-    infeasible: bool = False,
-) -> tuple[Certificate, Run]:
-    """``certify_run`` of a concrete problem and its data, as ``Problem.at`` returns them: targets
-    of several classes must not be coded twice.
-    """
     w = np.asarray(w, float)
     _check(concrete, data, w, duals)
     if not is_affine(concrete.predictor):
-        weights = None if duals is None else np.asarray(duals.weights, float)
-        run = run_all(Certification(w, None, concrete, weights), data, engine)
-        return measured(concrete, w, weights, run.state, copies), run
+        # the algorithm's client weights, and no bound
+        named = None if duals is None else np.asarray(duals.weights, float)
+        run = run_all(Certification(w, None, concrete, named), data, engine)
+        plain = conclude(concrete, w, None, None, run.state.certified, copies)
+        risks, none = plain.client_risks, dict.fromkeys(("bound", "gap", "relative_gap"))
+        weights = chosen(concrete, named, risks)
+        left, scale = stationarity(concrete, w, run.state.differentiated)
+        more = {"weights": weights, "stationarity": left, "gradient_scale": scale}
+        far = _distance(concrete, weights) + outside(concrete, concrete.predictor.split(w)[0])
+        short = concrete.over_clients.worst(risks).value - float(weights @ risks)
+        return replace(plain, **none, **more, feasibility=far, complementarity=short), run
     if duals is not None and infeasible:
-        duals = _of_limits_alone(concrete, duals)
+        # the multipliers of constraints only, whose sizes sum to one: then their combination of
+        # the constraints is at most the largest violation
+        limits: Any = feasible_duals(concrete, duals).limits
+        parts = separated(concrete, len(duals.weights), limits.sum(0).mean(1))
+        total = sum(float(np.abs(part).sum()) for part in parts)
+        limits = limits / total if total > 0 else limits
+        duals = replace(duals, multipliers=np.zeros_like(duals.multipliers), limits=limits)
     elif duals is not None and duals.rows is None:
         duals = None if without_dual(concrete) else feasible_duals(concrete, duals)
     sums = with_sums(concrete, duals, engine)
@@ -547,18 +548,6 @@ def with_sums(problem: Problem, duals: Duals | None, engine: Engine | None) -> b
     secure = option_of(getattr(engine, "secure_sum", None)) is not None
     whole = duals is None or (duals.parts is None and duals.radii is None and duals.rows is None)
     return secure and whole and problem.privacy is None and has_sums(problem)
-
-
-def _of_limits_alone(problem: Problem, duals: Duals) -> Duals:
-    """The multipliers of constraints only, whose sizes sum to one: then their combination of the
-    constraints is at most the largest violation.
-    """
-    limits = feasible_duals(problem, duals).limits
-    assert limits is not None
-    sums = separated(problem, len(duals.weights), limits.sum(0).mean(1))
-    total = sum(float(np.abs(part).sum()) for part in sums)
-    limits = limits / total if total > 0 else limits
-    return replace(duals, multipliers=np.zeros_like(duals.multipliers), limits=limits)
 
 
 def _broken(problem: Problem, w: Array, duals: Duals, up: Certified) -> float:
@@ -582,36 +571,6 @@ def run_all(rounds: Algorithm, data: Federation | Metadata, engine: Engine | Non
     if run.outcome.stop is Stop.STALLED:
         raise TimeoutError(f"the certificate: {run.outcome.text}")
     return run
-
-
-def measured(
-    problem: Problem,
-    w: Array,
-    named: Array | None,
-    state: CertificateState,
-    copies: Array | None = None,
-) -> Certificate:
-    """The certificate of a model for which no bound can be proved.
-
-    ``named`` (N,) are the algorithm's client weights, or None.
-    """
-    assert state.certified is not None
-    assert state.differentiated is not None
-    plain = conclude(problem, w, None, None, state.certified, copies)
-    weights = chosen(problem, named, plain.client_risks)
-    left, scale = stationarity(problem, w, state.differentiated)
-    return replace(
-        plain,
-        bound=None,
-        gap=None,
-        relative_gap=None,
-        weights=weights,
-        stationarity=left,
-        gradient_scale=scale,
-        feasibility=_distance(problem, weights) + outside(problem, problem.predictor.split(w)[0]),
-        complementarity=problem.over_clients.worst(plain.client_risks).value
-        - float(weights @ plain.client_risks),
-    )
 
 
 def conclude(
@@ -646,22 +605,13 @@ def conclude(
     values = {name: array for name, (_, array) in limits.items()}
     if residuals is not None:
         stationarity, feasibility = float(residuals[:2].max()), feasibility + float(residuals[2])
-    return certificate(
-        value,
-        bound,
-        weights,
-        up.risk,
-        up.loss,
-        client_levels=up.level,
-        client_labels=up.labels,
-        client_features=up.features,
-        feasibility=feasibility,
-        stationarity=stationarity,
-        complementarity=complementarity,
-        consensus=None if copies is None else float(np.abs(copies - w).max()),
-        residuals=residuals,
-        **values,
-    )
+    numbers = {
+        **{"client_levels": up.level, "client_labels": up.labels, "client_features": up.features},
+        **{"feasibility": feasibility, "stationarity": stationarity, "residuals": residuals},
+        "complementarity": complementarity,
+        "consensus": None if copies is None else float(np.abs(copies - w).max()),
+    }
+    return certificate(value, bound, weights, up.risk, up.loss, **numbers, **values)
 
 
 def _limits(
@@ -693,14 +643,10 @@ def _minorant(problem: Problem, duals: Duals, up: Certified, weights: Array) -> 
         for point, multiplier in zip(duals.points, held.swapaxes(0, 1), strict=True):
             here = glob.point(problem, point)
             own.limit(glob.held, here, multiplier[None], parts_of(duals.parts))
-    return Minorant(
-        float(up.constant) + float(own.constant[0]),
-        up.gradient + own.gradient[0],
-        up.gradient_level,
-        weights,
-        float(up.spread) + float(own.spread[0]),
-        up.size + own.size[0],
-    )
+    constant, spread = float(up.constant) + float(own.constant[0]), float(up.spread)
+    gradient, rounding = up.gradient + own.gradient[0], spread + float(own.spread[0])
+    size = up.size + own.size[0]
+    return Minorant(constant, gradient, up.gradient_level, weights, rounding, size)
 
 
 def _distance(problem: Problem, weights: Array) -> float:
@@ -715,9 +661,8 @@ def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals 
     if duals is None:
         return
     shapes, affine = duals.shapes(fed.n_clients, D), is_affine(problem.predictor)
-    if duals.pair is not None and not (
-        has_shifted_slopes(problem) and parts_of(duals.parts).smooth
-    ):
+    shifted = has_shifted_slopes(problem) and parts_of(duals.parts).smooth
+    if duals.pair is not None and not shifted:
         raise ValueError(
             "duals.pair is for risks whose mean losses are a separate part, got"
             f" parts={duals.parts!r} and {problem.in_words()}."

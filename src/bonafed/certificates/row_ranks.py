@@ -228,23 +228,14 @@ class RankCertification(RowRounds):
 
     @property
     def on_client(self) -> dict:
-        return {
-            Survey: self._answering(answer_survey),
-            Look: self._answering(looked),
-            Count: self._answering(counted),
-            WeighRows: self._answering(weighed),
-            StepRows: self._answering(stepped),
-        }
+        mine = {Survey: answer_survey, Look: looked, Count: counted, WeighRows: weighed}
+        mine[StepRows] = stepped
+        return {ask: self._answering(answer) for ask, answer in mine.items()}
 
     @property
     def on_server(self) -> dict:
-        return {
-            Surveyed: self.seen,
-            Looked: self.looked,
-            Counted: self.narrow,
-            WeighedRows: self.shift,
-            SteppedRows: self.bound,
-        }
+        began = {Surveyed: self.seen, Looked: self.looked, Counted: self.narrow}
+        return {**began, WeighedRows: self.shift, SteppedRows: self.bound}
 
     @property
     def claims(self) -> Claims:
@@ -323,10 +314,10 @@ class RankCertification(RowRounds):
 
     def bound(self, state: RankProof, ids: Sequence[int], up: SteppedRows) -> Next:
         """The bound of one step, and the next one."""
-        at, of, n = state.at, self._levels, self._n
+        at, step, of, n = state.at, state.step, self._levels, self._n
         assert at is not None
-        assert state.step is not None
-        there = at.w + state.step[len(at.caps) :]
+        assert step is not None
+        there = at.w + step[len(at.caps) :]
         less = np.minimum(of.shares / np.maximum(up.weight, 1e-300), 1.0)
         room = np.maximum(n * at.caps - up.weight, 1e-300)
         more = np.maximum(of.shares - up.weight, 0.0) / room
@@ -343,7 +334,7 @@ class RankCertification(RowRounds):
         falls = (gap < 0.9 * state.last or gap >= 1.0) and math.isfinite(gap)
         smooth = self._problem.loss.smooth  # else cuts prove the bound, see ``certify_ranks``
         if self.bounded and gap > EXACT and falls and smooth and state.steps < STEPS:
-            thresholds = at.thresholds + state.step[: len(at.caps)]
+            thresholds = at.thresholds + step[: len(at.caps)]
             at = replace(at, w=there, thresholds=thresholds)
             return replace(state, at=at, steps=state.steps + 1, last=gap), Round(at)
         met = min(gap, state.last) <= MET * WIDTHS[state.width]

@@ -133,28 +133,18 @@ class SpectrumCertification(RowRounds):
 
     @property
     def on_client(self) -> dict:
-        cuts = {ask: self._at_client(answer) for ask, answer in CLIENT.items()}
-        mine = {Survey: answer_survey, Look: looked, MixTables: mixture}
-        return {**{ask: self._answering(answer) for ask, answer in mine.items()}, **cuts}
+        mine = {Survey: answer_survey, Look: looked, **CLIENT, MixTables: mixture}
+        return {ask: self._answering(answer) for ask, answer in mine.items()}
 
     @property
     def on_server(self) -> dict:
-        return {
-            Surveyed: self.seen,
-            Looked: self.looked,
-            Tallied: self.cut,
-            Sliced: self.improve,
-            Mixture: self.bound,
-        }
+        began = {Surveyed: self.seen, Looked: self.looked, Tallied: self.cut}
+        return {**began, Sliced: self.improve, Mixture: self.bound}
 
     @property
     def claims(self) -> Claims:
-        return {
-            **surveys(self._problem),
-            **ranks(self._problem),
-            Looked: self.said,
-            Mixture: self._mixed,
-        }
+        known = {**surveys(self._problem), **ranks(self._problem)}
+        return {**known, Looked: self.said, Mixture: self._mixed}
 
     def _mixed(self, who: int, ask: MixTables, up: Mixture) -> Iterator[Claim]:
         """What weighted sums claim."""
@@ -173,7 +163,7 @@ class SpectrumCertification(RowRounds):
         """Count again while bins hold rows of different weights, then cut."""
         trial = state.trial
         assert trial is not None
-        counted = table(self._sigma, trial.edges, up)
+        counted = table(self._problem.over_rows.rank_weights(self._n), trial.edges, up)
         excess, counts = float(counted.excess.sum()), state.counts + 1
         blur, most = (SHARP, AGAIN) if state.tables else (BLUR, COUNTS)
         if excess > blur * counted.size and counts < most:
@@ -203,13 +193,8 @@ class SpectrumCertification(RowRounds):
         if best is None or objective < best.objective:
             best = as_best(asked, members, up, objective)
         cuts = with_cut(state.cuts, asked, up)
-        state = replace(
-            state,
-            best=best,
-            cuts=cuts,
-            tables=(*state.tables, asked),
-            share=state.share if good else SHARPER * state.share,
-        )
+        share, tables = state.share if good else SHARPER * state.share, (*state.tables, asked)
+        state = replace(state, best=best, cuts=cuts, tables=tables, share=share)
         ridge, penalty = self._ridge, problem.penalty(best.w)
         now = mixed(best, cuts, ridge, penalty, 0.0)
         gap = (best.objective - now.bound) / max(abs(best.objective), 1e-300)
@@ -221,7 +206,17 @@ class SpectrumCertification(RowRounds):
             trial = Tally(best.w + step.step, last)
             state = replace(state, trial=trial, predicted=best.objective - step.bound)
             return state, Round(trial)
-        ask = _mix(best.w + now.step, state.tables, now.mixture)
+        # ask for a mixture of tables, thresholds filled up with the largest number
+        w = best.w + now.step
+        used = [(one, x) for one, x in zip(state.tables, now.mixture, strict=True) if x > LEAST]
+        total, longest = sum(x for _, x in used), max(len(one.edges) for one, _ in used)
+        edges = np.full((len(used), longest), np.finfo(float).max)
+        weights = np.zeros((len(used), longest + 1))
+        for j, (one, x) in enumerate(used):
+            edges[j, : len(one.edges)] = one.edges
+            weights[j, : len(one.weights)] = one.weights * (x / total)
+            weights[j, len(one.weights) :] = one.weights[-1] * (x / total)
+        ask = MixTables(w, np.array([one.w for one, _ in used]), edges, weights)
         return replace(state, mix=ask), Round(ask)
 
     def bound(self, state: SpectrumProof, ids: Sequence[int], up: Mixture) -> Next:
@@ -245,10 +240,6 @@ class SpectrumCertification(RowRounds):
         return replace(state, mix=ask), Round(ask)
 
     @property
-    def _sigma(self) -> Array:
-        return self._problem.over_rows.rank_weights(self._n)
-
-    @property
     def _ridge(self) -> Array:
         return ridge_of(self._problem, self.w)
 
@@ -261,19 +252,6 @@ def mixture(problem: Problem, ask: MixTables, data: Block) -> Mixture:
         f += weights[np.searchsorted(edges, Rows(problem, point, data).loss)]
     hessian, slopes = rows.hessian(np.zeros(len(f)), f), (np.abs(rows.slope) @ f)[None]
     return Mixture((rows.loss @ f)[None], rows.gradient(f), hessian, slopes, rows.by_client(f))
-
-
-def _mix(w: Array, tables: Sequence[Slice], mixture: Array) -> MixTables:
-    """The question for a mixture of tables, thresholds filled up with the largest number."""
-    used = [(one, x) for one, x in zip(tables, mixture, strict=True) if x > LEAST]
-    total, longest = sum(x for _, x in used), max(len(one.edges) for one, _ in used)
-    edges = np.full((len(used), longest), np.finfo(float).max)
-    weights = np.zeros((len(used), longest + 1))
-    for j, (one, x) in enumerate(used):
-        edges[j, : len(one.edges)] = one.edges
-        weights[j, : len(one.weights)] = one.weights * (x / total)
-        weights[j, len(one.weights) :] = one.weights[-1] * (x / total)
-    return MixTables(w, np.array([one.w for one, _ in used]), edges, weights)
 
 
 def certify_ranks(

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -90,8 +90,7 @@ class Claim(Protocol):
     def held(self, told: Told) -> tuple[Told, str]: ...
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(NamedTuple):
     """Numbers between two others; NaN, which overflows lead to, says nothing."""
 
     what: str
@@ -114,8 +113,7 @@ class Number:
         return told, ""
 
 
-@dataclass(frozen=True)
-class Whole:
+class Whole(NamedTuple):
     """Numbers of rows."""
 
     what: str
@@ -129,8 +127,7 @@ class Whole:
         return told, f"{self.what} of {float(value[~fits].flat[0]):.6g}, which counts no rows"
 
 
-@dataclass(frozen=True)
-class AllRows:
+class AllRows(NamedTuple):
     """The number of all rows."""
 
     rows: float
@@ -157,8 +154,7 @@ class Features:
         return told, f"{count[-1]:.6g} features, where it has {told.features or 'a whole number'}"
 
 
-@dataclass(frozen=True)
-class Either:
+class Either(NamedTuple):
     """A number that is one of two."""
 
     what: str
@@ -173,8 +169,7 @@ class Either:
         return told, ""
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     """The value of a function at the model 0, which is the same for all rows."""
 
     of: Key
@@ -187,8 +182,7 @@ class Known:
         return Tangent(self.of, "risk", np.zeros(self.size), np.array([self.value])).held(told)
 
 
-@dataclass(frozen=True)
-class Tangent:
+class Tangent(NamedTuple):
     """The values of P convex functions of the rows at a point, and where they are told their
     slopes there.
     """
@@ -267,8 +261,7 @@ class Tangent:
         return ""
 
 
-@dataclass(frozen=True)
-class Height:
+class Height(NamedTuple):
     """A number that a convex function does not exceed at a point."""
 
     of: Key
@@ -293,8 +286,7 @@ class Height:
         )
 
 
-@dataclass(frozen=True)
-class Below:
+class Below(NamedTuple):
     """constant + <slope, x> <= sum of the weighted functions at x, for every x."""
 
     of: Mapping[Key, Array | float]  # weights (P,) of functions; the first may not be left out

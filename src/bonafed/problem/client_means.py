@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -49,11 +49,8 @@ def client_gradients(point: Point) -> Array:
     problem, block = point.problem, point.block
     if isinstance(problem.loss, Quadratic):
         return point.prediction + block.y
-    return problem.predictor.backward(
-        point.w,
-        row_shares(problem, block) * problem.loss.gradient(point.prediction, block.y),
-        block,
-    )
+    slopes = row_shares(problem, block) * problem.loss.gradient(point.prediction, block.y)
+    return problem.predictor.backward(point.w, slopes, block)
 
 
 def row_curvatures(point: Point, evenly: bool = False) -> Array:
@@ -105,12 +102,10 @@ def hessians(
     rows, matrices = curvatures(point, weights, terms, evenly)
     n, D = point.models.shape
     total = np.zeros((1 if together else n, D, D))
-    if rows is not None:
-        total += (
-            problem.predictor.gram(rows, block)[None]
-            if together
-            else problem.predictor.grams(rows, block)
-        )
+    if rows is not None and together:
+        total += problem.predictor.gram(rows, block)[None]
+    elif rows is not None:
+        total += problem.predictor.grams(rows, block)
     if matrices is not None:
         total += matrices.sum(0, keepdims=True) if together else matrices
     return total
@@ -159,33 +154,23 @@ def in_one_pass(problem: Objective, w: Array, block: Block) -> Cut | None:
     return Cut(risks, zero, gradients, zero)
 
 
-def _plain(X: Array | csr_array) -> TypeGuard[Array]:
-    return (
-        isinstance(X, np.ndarray)
-        and X.dtype == np.float64
-        and X.flags.c_contiguous
-        and X.flags.aligned
-    )
-
-
 def _suits(w: Array, X: Array | csr_array) -> bool:
-    return _plain(X) and w.dtype == np.float64 and (w.ndim == 1 or w.shape[:-1] == X.shape[:1])
-
-
-def _too_many(classes: int, block: Block) -> bool:
-    return block.n_features * -(-classes // 8) * 8 > MOST
+    if not isinstance(X, np.ndarray) or X.dtype != np.float64 or w.dtype != np.float64:
+        return False
+    fits = w.ndim == 1 or w.shape[:-1] == X.shape[:1]
+    return X.flags.c_contiguous and X.flags.aligned and fits
 
 
 def _softmax(problem: Objective, w: Array, block: Block) -> tuple[Array, Array] | None:
     classes = problem.predictor.classes or w.shape[1] // block.n_features
-    if classes * block.n_features != w.shape[1] or _too_many(classes, block):
+    too_many = block.n_features * -(-classes // 8) * 8 > MOST
+    if classes * block.n_features != w.shape[1] or too_many:
         return None
     from bonafed.solvers.kernels.multinomial import risks_and_gradients
 
     check_numbers_of_classes(block.y, classes)
-    return risks_and_gradients(
-        block.X, compact(block.y), compact(row_shares(problem, block)), compact(w), classes
-    )
+    rows = block.X, compact(block.y), compact(row_shares(problem, block))
+    return risks_and_gradients(*rows, compact(w), classes)
 
 
 def _linear(problem: Objective, w: Array, block: Block) -> tuple[Array, Array] | None:
@@ -193,9 +178,8 @@ def _linear(problem: Objective, w: Array, block: Block) -> tuple[Array, Array] |
         return None
     from bonafed.solvers.kernels.logistic import risks_and_gradients
 
-    return risks_and_gradients(
-        block.X, compact(block.y), compact(row_shares(problem, block)), compact(w)
-    )
+    rows = block.X, compact(block.y), compact(row_shares(problem, block))
+    return risks_and_gradients(*rows, compact(w))
 
 
 _PASSES = {(Multinomial, Softmax): _softmax, (Logistic, Linear): _linear}

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -62,13 +62,9 @@ class Surveyed:
 
     def and_of(self, others: Surveyed) -> Surveyed:
         """The sums and maxima over these clients and others."""
-        return Surveyed(
-            self.plus + others.plus,
-            self.minus + others.minus,
-            np.maximum(self.reach, others.reach),
-            np.maximum(self.target, others.target),
-            self.square + others.square,
-        )
+        far = np.maximum(self.reach, others.reach), np.maximum(self.target, others.target)
+        plus, minus = self.plus + others.plus, self.minus + others.minus
+        return Surveyed(plus, minus, *far, self.square + others.square)
 
 
 @record
@@ -200,8 +196,7 @@ def rounded_up(numbers: Array) -> Array:
     return np.where(numbers > 0, np.maximum(powers, numbers), 0.0)
 
 
-@dataclass(frozen=True)
-class Region:
+class Region(NamedTuple):
     """Bounds that every model with objective <= ``value`` obeys; inf where nothing is known."""
 
     size: float  # ||coefficients||_*
@@ -268,8 +263,7 @@ def _level_of_class(problem: Problem, code: float) -> float:
     return level
 
 
-@dataclass(frozen=True)
-class Minorant:
+class Minorant(NamedTuple):
     """constant + <gradient, w> + sum_s (weights_s radius_s + gradient_level_s) l_s <= objective -
     h, everywhere.
     """
@@ -323,8 +317,7 @@ def _farthest(g: Array, kind: str, where: Region) -> float:
     return min(float(size) * far if math.isfinite(far) else math.inf for size, far in ways)
 
 
-@dataclass(frozen=True)
-class Pull:
+class Pull(NamedTuple):
     """What balances a gradient beside the regulariser: a vector of the ball of the transport
     multipliers. ``room`` (d,) says how much each entry can change, where the sum of the changes
     times ``normal`` (d,) has to be 0.

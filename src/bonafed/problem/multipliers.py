@@ -80,27 +80,10 @@ def as_duals(mu: Multipliers) -> Duals | None:
     return Duals(mu.weights, mu.points, mu.risk_cuts, **of)
 
 
-def with_cuts(mu: Multipliers, cuts: Duals) -> Multipliers:
-    """Multipliers with the cuts of which they are the sums; the inverse of ``as_duals``."""
-    return replace(
-        mu,
-        weights=cuts.weights,
-        points=cuts.points,
-        risk_cuts=cuts.multipliers,
-        limit_cuts=cuts.limits,
-        parts=cuts.parts,
-        radii=cuts.radii,
-    )
-
-
 def no_multipliers(problem: Problem, n_clients: int) -> Multipliers:
     """Zeros of the right shapes, for a concrete problem."""
-    glob = problem.constraint
-    return Multipliers(
-        np.zeros(glob.held.size),
-        np.zeros(glob.coupled.size),
-        np.zeros((n_clients, problem.local_constraint.size)),
-    )
+    glob, local = problem.constraint, np.zeros((n_clients, problem.local_constraint.size))
+    return Multipliers(np.zeros(glob.held.size), np.zeros(glob.coupled.size), local)
 
 
 def signed(problem: Problem, mu: Multipliers) -> Multipliers:
@@ -130,10 +113,8 @@ def owners(problem: Problem, mu: Multipliers, names: tuple[ClientName, ...]) -> 
     }
     size["all clients together"] = float(np.abs(mu.shared).max(initial=0.0))
     size["the server"] = float(np.abs(mu.server).max(initial=0.0))
-    largest = max(size.values())
-    return [
-        name for name, v in sorted(size.items(), key=lambda item: -item[1]) if v > 1e-6 * largest
-    ]
+    least = 1e-6 * max(size.values())
+    return [name for name, v in sorted(size.items(), key=lambda item: -item[1]) if v > least]
 
 
 # Cuts of convex constraints: affine functions that lie below them.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,8 +128,7 @@ def held(
     return told, words
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """The sizes of the rows, of a client that has this weight."""
 
     seen: Surveyed
@@ -175,8 +174,7 @@ def differs(one: Surveyed, other: Surveyed) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Reached:
+class Reached(NamedTuple):
     """A mean loss at a model, and the slopes of its parts, where all rows are as long as was
     told.
     """
@@ -196,20 +194,15 @@ class Reached:
         lengths = np.linalg.norm(self.slopes, axis=-1)
         room = 1e-9 + self.rounding
         if self.value > most.loss * (1 + room):
-            return told, (
-                f"a mean loss of {self.value:.6g}, and rows as long as it told have at most"
-                f" {most.loss:.6g}"
-            )
+            words = f"a mean loss of {self.value:.6g}, and rows as long as it told have at most"
+            return told, f"{words} {most.loss:.6g}"
         if lengths.sum() > most.slope * most.length * (1 + room):
-            return told, (
-                f"slopes of the length {lengths.sum():.6g}, and rows as long as it told have at"
-                f" most {most.slope * most.length:.6g}"
-            )
+            words = f"slopes of the length {lengths.sum():.6g}, and rows as long as it told have"
+            return told, f"{words} at most {most.slope * most.length:.6g}"
         return told, ""
 
 
-@dataclass(frozen=True)
-class Bent:
+class Bent(NamedTuple):
     """A second derivative of a mean loss, times a weight."""
 
     problem: Problem

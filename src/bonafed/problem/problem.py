@@ -31,7 +31,6 @@ from bonafed.problem.losses import Loss, Quadratic, has_log_link, others, value_
 from bonafed.problem.metadata import Asked, Metadata, introduced
 from bonafed.problem.predictors.affine import (
     Linear,
-    Predictor,
     Softmax,
     check_outputs,
     federation_with_ones,
@@ -39,7 +38,7 @@ from bonafed.problem.predictors.affine import (
     pullback,
 )
 from bonafed.problem.regularisers import Zero
-from bonafed.problem.risks.ranks import Maximum, RankRisk, TopK, TwoSided, by_rank
+from bonafed.problem.risks.ranks import Maximum, TopK, by_rank, two_sides
 from bonafed.problem.risks.risk import check_prior, per_client
 from bonafed.problem.risks.weight_sets import Mean, Superquantile, among
 from bonafed.problem.targets import (
@@ -155,11 +154,20 @@ class Problem:
     over_rows: Any = None
 
     def __post_init__(self) -> None:
-        if self.predictor is None:
-            object.__setattr__(self, "predictor", _default_predictor(self.loss))
+        if self.predictor is None:  # what a loss needs: a score for every class, or one number
+            several = getattr(self.loss, "targets", None) == "class"
+            one = Linear(intercept=not isinstance(self.loss, Quadratic))
+            object.__setattr__(self, "predictor", Softmax() if several else one)
         self._check_slots()
         self._check_weights()
-        self._check_outputs()
+        one_class = getattr(self.over_samples, "label", None) is not None
+        if (one_class or isinstance(self.loss, Quadratic)) and not is_affine(self.predictor):
+            raise ValueError(
+                "Quadratic() and Mean(label=...) are for methods with constraints, which need"
+                f" Linear(), got {self.predictor!r}: use a loss of rows over all of them."
+            )
+        check_outputs(self.predictor, type(self.loss).__name__, self.loss.targets == "class")
+
         self._check_constraints()
         if isinstance(self.over_samples, WassersteinBall):
             self._check_ball(self.over_samples)
@@ -227,18 +235,6 @@ class Problem:
         if why:
             raise ValueError(f"class_weight is not for this problem: {why}. Leave it out.")
 
-    def _check_outputs(self) -> None:
-        only_affine = (
-            isinstance(self.loss, Quadratic)
-            or getattr(self.over_samples, "label", None) is not None
-        )
-        if only_affine and not is_affine(self.predictor):
-            raise ValueError(
-                "Quadratic() and Mean(label=...) are for methods with constraints, which need"
-                f" Linear(), got {self.predictor!r}: use a loss of rows over all of them."
-            )
-        check_outputs(self.predictor, type(self.loss).__name__, self.loss.targets == "class")
-
     def _check_constraints(self) -> None:
         for slot in ("constraint", "local_constraint"):
             if not isinstance(getattr(self, slot), Stack | Global):
@@ -286,12 +282,8 @@ class Problem:
         constraints aside.
         """
         regular = getattr(self.regulariser, "weak_convexity", 0.0) == 0
-        return (
-            is_affine(self.predictor)
-            and bool(getattr(self.over_samples, "convex", True))
-            and bool(getattr(self.over_rows, "convex", True))
-            and regular
-        )
+        risks = (getattr(risk, "convex", True) for risk in (self.over_samples, self.over_rows))
+        return is_affine(self.predictor) and all(risks) and regular
 
     @property
     def joint_cuts(self) -> bool:
@@ -394,12 +386,9 @@ class Problem:
 
     def asked(self) -> Asked:
         """The facts that the problem needs of the data, beside sizes and features."""
-        stated = [
-            part
-            for slot in (self.constraint, self.local_constraint)
-            if not isinstance(slot, Stack | Global)
-            for part in several(slot, "a constraint")
-        ]
+        slots = (self.constraint, self.local_constraint)
+        slots = (slot for slot in slots if not isinstance(slot, Stack | Global))
+        stated = [part for slot in slots for part in several(slot, "a constraint")]
         columns = [_column(part) for part in stated]
         together = [_column(part) or "" for part in stated if isinstance(part, Coupled)]
         weighted = [""] * (self.class_weight is not None)
@@ -496,7 +485,14 @@ class Problem:
             if ball.support is not None and self._admits:
                 fed = ball.support.admit(fed, self.loss, clip=ball.clip)
         elif by_rank(ball):
-            _check_rows(ball, fed)
+            # every client needs rows enough for the risk, all of equal weight
+            _check_alike(ball, fed)
+            first: dict[int, Any] = {}
+            for size, name in zip(fed.sizes.tolist(), fed.clients, strict=True):
+                first.setdefault(size, name)
+            for size, name in first.items():
+                _check_ranked(ball, size, f"client {name!r}")
+
         if self.over_rows is not None:
             _check_alike(self.over_rows, fed)
             _check_ranked(self.over_rows, int(data.sizes.sum()), "all clients together")
@@ -651,11 +647,9 @@ class Problem:
         points = [Point(problem, w, fed.block(i)) for i in range(fed.n_clients)]
         local, glob = problem.local_constraint, problem.constraint
         together = np.sum([glob.coupled.values(point) for point in points], 0)
-        return max(
-            *[excess(local, local.values(point)) for point in points],
-            excess(glob.held, glob.held.values(glob.point(problem, w))),
-            excess(glob.coupled, together),
-        )
+        own = [excess(local, local.values(point)) for point in points]
+        held = excess(glob.held, glob.held.values(glob.point(problem, w)))
+        return max(*own, held, excess(glob.coupled, together))
 
     def penalty(self, w: Array) -> float:
         """h(w); an intercept is free."""
@@ -682,10 +676,11 @@ def checked_model(w: ArrayLike, size: int) -> Array:
 
 def with_columns(fed: Federation, named: Sequence[str]) -> Federation:
     """The federation with a column for every feature that a constraint names as one."""
-    missing = [n for n in named if n in fed.feature_names and n not in (fed.columns or {})]
-    more = {
-        n: tuple(dense(x[:, [fed.feature_names.index(n)]])[:, 0] for x in fed.X) for n in missing
-    }
+    more = {}
+    for name in named:
+        if name in fed.feature_names and name not in (fed.columns or {}):
+            j = fed.feature_names.index(name)
+            more[name] = tuple(dense(x[:, [j]])[:, 0] for x in fed.X)
     return fed._with(columns=dict(fed.columns or {}) | more) if more else fed
 
 
@@ -693,13 +688,6 @@ def _column(constraint: object) -> str | None:
     """The column that a constraint names, whose values make groups of rows."""
     column = getattr(getattr(constraint, "constraint", constraint), "column", None)
     return column if isinstance(column, str) else None
-
-
-def _default_predictor(loss: object) -> Predictor:
-    """What a loss needs: a score for every class, or one number a row."""
-    if getattr(loss, "targets", None) == "class":
-        return Softmax()
-    return Linear(intercept=not isinstance(loss, Quadratic))
 
 
 def _of_rows(risk: Any, n: int) -> Any:
@@ -735,16 +723,6 @@ def _check_ranks(risk: object, slot: str) -> None:
         )
 
 
-def _check_rows(risk: RankRisk | TwoSided, fed: Federation) -> None:
-    """Raise unless every client has rows enough for the risk, all of equal weight."""
-    _check_alike(risk, fed)
-    first: dict[int, Any] = {}
-    for size, name in zip(fed.sizes.tolist(), fed.clients, strict=True):
-        first.setdefault(size, name)
-    for size, name in first.items():
-        _check_ranked(risk, size, f"client {name!r}")
-
-
 def _check_alike(risk: object, fed: Federation) -> None:
     """Raise unless all rows of every client have one weight."""
     for i, name in enumerate(fed.clients):
@@ -755,9 +733,9 @@ def _check_alike(risk: object, fed: Federation) -> None:
             )
 
 
-def _check_ranked(risk: RankRisk | TwoSided, n: int, whose: str) -> None:
+def _check_ranked(risk: Any, n: int, whose: str) -> None:
     """Raise unless the risk has weights for n rows; ``whose`` they are, in words."""
-    ranks = risk.rank_weights_below if isinstance(risk, TwoSided) else risk.rank_weights
+    ranks = risk.rank_weights_below if two_sides(risk) else risk.rank_weights
     try:
         sigma = np.asarray(ranks(n), float)
     except ValueError as error:
@@ -765,16 +743,15 @@ def _check_ranked(risk: RankRisk | TwoSided, n: int, whose: str) -> None:
     _check_weights(risk, sigma, n)
 
 
-def _check_weights(risk: RankRisk | TwoSided, sigma: Array, n: int) -> None:
+def _check_weights(risk: Any, sigma: Array, n: int) -> None:
     """Raise unless sigma (n,) are weights as the risk claims; proofs rely on what a custom risk
     claims.
     """
     bad = f"have shape {sigma.shape}" if sigma.shape != (n,) else ""
-    bad = bad or (
-        "are not all finite and >= 0" if not (np.isfinite(sigma) & (sigma >= 0)).all() else ""
-    )
+    if not bad and not (np.isfinite(sigma) & (sigma >= 0)).all():
+        bad = "are not all finite and >= 0"
     # each side of a reference sums to one only where all rows are there
-    if not bad and not isinstance(risk, TwoSided) and abs(sigma.sum() - 1) > 1e-9:
+    if not bad and not two_sides(risk) and abs(sigma.sum() - 1) > 1e-9:
         bad = f"sum to {sigma.sum():.12g}"
     if not bad and risk.convex and (np.diff(sigma) < -1e-12).any():
         bad = "fall somewhere, and the risk has convex = True"

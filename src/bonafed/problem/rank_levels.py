@@ -74,10 +74,8 @@ class Rows:
         self._predictor = problem.predictor
         self._block, self._real = block, block.share > 0
         prediction, self._back = pullback(problem.predictor, w, block)
-        values = [
-            f(prediction, block.y)
-            for f in (problem.loss.value, problem.loss.gradient, problem.loss.curvature)
-        ]
+        loss = problem.loss
+        values = [f(prediction, block.y) for f in (loss.value, loss.gradient, loss.curvature)]
         self.loss, self.slope, self.curvature = (value[self._real] for value in values)
         self._w = w
 
@@ -104,9 +102,8 @@ class Rows:
 
     def gradients(self, weights: Array) -> Array:
         """(1, K, D) the same for weights (R, K), level by level."""
-        return np.array([self.gradient(one)[0] for one in weights.T]).reshape(
-            1, weights.shape[1], len(self._w)
-        )
+        each = np.array([self.gradient(one)[0] for one in weights.T])
+        return each.reshape(1, weights.shape[1], len(self._w))
 
     def hessian(self, first: Array, second: Array) -> Array:
         """(1, D, D) the sum of first_i times the outer product of row i's gradient with itself, and
@@ -270,18 +267,11 @@ def lifted(problem: Problem) -> Problem:
     if not len(of.shares):  # the mean of all rows
         return replace(problem, over_rows=None)
     count, stack = len(of.shares), problem.constraint
-    local, coupled, held = (
-        OfModel(each.parts, problem, count)
-        for each in (problem.local_constraint, stack.coupled, stack.held)
-    )
-    return replace(
-        problem,
-        loss=AboveThresholds(problem.loss, of),
-        predictor=WithThresholds(problem.predictor, count),
-        local_constraint=local,
-        constraint=replace(stack, coupled=coupled, held=held),
-        over_rows=None,
-    )
+    stacks = problem.local_constraint, stack.coupled, stack.held
+    local, coupled, held = (OfModel(each.parts, problem, count) for each in stacks)
+    loss, predictor = AboveThresholds(problem.loss, of), WithThresholds(problem.predictor, count)
+    limits = {"local_constraint": local, "constraint": replace(stack, coupled=coupled, held=held)}
+    return replace(problem, loss=loss, predictor=predictor, over_rows=None, **limits)
 
 
 def levels_of(problem: Problem) -> Levels:

@@ -67,12 +67,9 @@ def limits_no_rows(problem: Problem) -> bool:
         none = not (local.size or held.coupled.size)
     else:
         parts = several(held, "constraint")
-        none = not (several(local, "local_constraint") or any(map(_is_coupled, parts)))
+        together = any(isinstance(part, Coupled) for part in parts)
+        none = not (several(local, "local_constraint") or together)
     return none and not takes_multipliers(problem)
-
-
-def _is_coupled(part: object) -> bool:
-    return isinstance(part, Coupled)
 
 
 def has_sums(problem: Problem) -> bool:
@@ -104,11 +101,8 @@ def check_weights(problem: Problem, weights: Array, clients: int | None) -> None
             f"weights must be those of the {clients} clients, got {n}: nothing was answered. Ask"
             " with the weights of all that have agreed."
         )
-    if (
-        n < 2
-        or not np.isfinite(weights).all()
-        or not problem.over_clients.contains(weights, INSIDE)
-    ):
+    known = n >= 2 and np.isfinite(weights).all()
+    if not known or not problem.over_clients.contains(weights, INSIDE):
         raise ValueError(
             "a sum over clients needs weights of the problem's set, got others: nothing was"
             " answered. Ask with the worst weights of the risks."

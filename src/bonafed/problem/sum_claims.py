@@ -16,8 +16,8 @@ not far larger are held to their signs only.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,8 +55,7 @@ WEIGHTINGS = 12  # of which values and slopes are remembered
 SUM = "weighted mean loss of all clients"
 
 
-@dataclass(frozen=True)
-class SizesOfAll:
+class SizesOfAll(NamedTuple):
     """The largest lengths of rows, each as the root of a sum of squares."""
 
     seen: Surveyed
@@ -66,8 +65,7 @@ class SizesOfAll:
         return replace(told, seen=self.seen), words
 
 
-@dataclass(frozen=True)
-class EachLoss:
+class EachLoss(NamedTuple):
     """The mean losses (N,) of the clients at a model."""
 
     at: Array  # (D,)
@@ -84,8 +82,7 @@ class EachLoss:
         return told, words
 
 
-@dataclass(frozen=True)
-class WeightedLoss:
+class WeightedLoss(NamedTuple):
     """The weighted mean loss of all clients and its slope at a model."""
 
     weights: Array  # (N,)
@@ -190,8 +187,7 @@ def of_combined_sums(
 TABLES = 24  # tables and cuts that are remembered
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(NamedTuple):
     """How many rows have a loss above each threshold."""
 
     edges: Array  # (..., M)
@@ -199,10 +195,8 @@ class Counts:
 
     def held(self, told: Told) -> tuple[Told, str]:
         if self.counts.shape != self.edges.shape:
-            return (
-                told,
-                f"{self.counts.size} numbers of rows, where {self.edges.size} were asked for",
-            )
+            words = f"{self.counts.size} numbers of rows, where {self.edges.size} were asked for"
+            return told, words
         order = np.argsort(self.edges, axis=-1, kind="stable")
         falls = np.diff(np.take_along_axis(self.counts, order, -1), axis=-1) <= 0
         if not falls.all():

@@ -38,17 +38,13 @@ def check_quadratic(fed: Federation, predictor: Predictor) -> None:
     """Raise unless every client holds a symmetric matrix, or the table is the server's."""
     of_server = fed.clients == ("server",)
     intercept = getattr(predictor, "intercept", False)
-    if intercept or not (
-        of_server or all(isinstance(x, np.ndarray) and _symmetric(x) for x in fed.X)
-    ):
+    square = all(isinstance(x, np.ndarray) and x.shape[0] == x.shape[1] for x in fed.X)
+    alike = square and all(np.abs(A - A.T).max() <= 1e-12 * np.abs(A).max() for A in fed.X)
+    if intercept or not (of_server or alike):
         raise ValueError(
             "Quadratic() needs the predictor Linear(intercept=False) and clients with symmetric A:"
             " make them by Federation.from_quadratics(A, b, C, d)."
         )
-
-
-def _symmetric(A: Array) -> bool:
-    return A.shape[0] == A.shape[1] and bool(np.abs(A - A.T).max() <= 1e-12 * np.abs(A).max())
 
 
 def check_counts(ys: list[Array], clients: Sequence[ClientName], loss: str) -> None:
@@ -86,10 +82,8 @@ def check_labels(classes: list[Any], named: bool) -> None:
 def class_numbers(ys: list[Any], classes: list[Any]) -> list[Array]:
     """The classes' numbers, in the order of the classes."""
     labels = np.asarray(classes)
-    if any(
-        (y.dtype.kind == "U") != (labels.dtype.kind == "U") or not np.isin(y, labels).all()
-        for y in ys
-    ):
+    alike = all((y.dtype.kind == "U") == (labels.dtype.kind == "U") for y in ys)
+    if not alike or not all(np.isin(y, labels).all() for y in ys):
         raise RowError(
             "y",
             "there are targets outside the classes",

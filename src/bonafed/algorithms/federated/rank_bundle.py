@@ -133,7 +133,7 @@ class RankBundle(Method):
 
     @property
     def on_client(self) -> dict:
-        return {ask: self._at_client(answer) for ask, answer in CLIENT.items()}
+        return {ask: self._answering(answer) for ask, answer in CLIENT.items()}
 
     @property
     def on_server(self) -> dict:

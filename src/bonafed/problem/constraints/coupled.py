@@ -5,7 +5,6 @@ by slack variables, (4).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -72,7 +71,23 @@ class Coupled:
             )
         one = inner[0].at(problem, data)
         if isinstance(self.prior, str) and self.prior == "rows":
-            return Shared(_over_all_rows(one, data), np.ones((data.n_clients, len(one.equality))))
+            if not isinstance(one, OnRows):
+                raise ValueError(
+                    "Coupled(..., prior='rows') is for constraints on rows: for others give"
+                    " prior='uniform'."
+                )
+            if np.ptp(one.level, 0).any():
+                raise ValueError(
+                    "Coupled(..., prior='rows') has one level for all clients: give one number."
+                )
+            total = one.masses(data).sum(0)
+            if (total <= 0).any():
+                raise ValueError(
+                    "Coupled: a group has no rows at any client, so its mean is undefined. Check"
+                    " label and column."
+                )
+            whole = replace(one, total=total, sizes=data.masses)
+            return Shared(whole, np.ones((data.n_clients, len(one.equality))))
         prior = resolve_prior(self.prior, data.sizes.astype(float), data.clients)
         weight = one.held_by(data) * prior[:, None]
         if not weight.any(0).all():
@@ -137,25 +152,6 @@ class Shared:
         return np.nan_to_num(self.one.limits(block)) * self._scale(block)
 
 
-def _over_all_rows(one: Concrete, data: Metadata) -> OnRows:
-    if not isinstance(one, OnRows):
-        raise ValueError(
-            "Coupled(..., prior='rows') is for constraints on rows: for others give"
-            " prior='uniform'."
-        )
-    if np.ptp(one.level, 0).any():
-        raise ValueError(
-            "Coupled(..., prior='rows') has one level for all clients: give one number."
-        )
-    total = one.masses(data).sum(0)
-    if (total <= 0).any():
-        raise ValueError(
-            "Coupled: a group has no rows at any client, so its mean is undefined. Check label and"
-            " column."
-        )
-    return replace(one, total=total, sizes=data.masses)
-
-
 # What the slot ``constraint`` becomes: constraints on the server's own data, and sums over the
 # clients.
 
@@ -196,7 +192,18 @@ def shared(
     together = tuple(one.at(problem, data) for one in parts if isinstance(one, Coupled))
     held = tuple(one for one in parts if not isinstance(one, Coupled))
     if server is None:
-        _check_without_rows(held)
+        if not all(getattr(one, "of_model", False) for one in held):
+            raise ValueError(
+                "constraint is for the server's own data, and the federation has none: give"
+                " Federation(..., server=(X0, y0)), put the constraint into local_constraint (every"
+                " client's own rows), or into Coupled (all clients' rows)."
+            )
+        if any(getattr(one, "C", 0) is None for one in held):
+            raise ValueError(
+                "constraint=LinearEquality() or LinearInequality() reads the server's own C and d,"
+                " and there are none: give Federation.from_quadratics(A, b, C, d) or (C, d) here,"
+                " or put it into local_constraint for the clients'."
+            )
         concrete, one = stack(held, problem, data, "constraint"), np.zeros((1, 1))
         rows = np.zeros((1, 1, data.n_features)), one, one + 1.0
         block = Block(*rows, np.zeros(1, np.intp), ("server",))
@@ -209,19 +216,3 @@ def shared(
                 " rows."
             )
     return Global(concrete, block, Stack(together))
-
-
-def _check_without_rows(constraints: Sequence[Stated]) -> None:
-    """Raise ``ValueError`` for a constraint that needs data of the server, where it has none."""
-    if not all(getattr(one, "of_model", False) for one in constraints):
-        raise ValueError(
-            "constraint is for the server's own data, and the federation has none: give"
-            " Federation(..., server=(X0, y0)), put the constraint into local_constraint (every"
-            " client's own rows), or into Coupled (all clients' rows)."
-        )
-    if any(getattr(one, "C", 0) is None for one in constraints):
-        raise ValueError(
-            "constraint=LinearEquality() or LinearInequality() reads the server's own C and d, and"
-            " there are none: give Federation.from_quadratics(A, b, C, d) or (C, d) here, or put it"
-            " into local_constraint for the clients'."
-        )

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed.arrays import Array, Block
 from bonafed.problem.constraints.constraint import Objective, Point, magnitudes
-from bonafed.text import install
+from bonafed.problem.predictors.torch_module import imported_torch
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -280,11 +280,4 @@ class TorchConstraint:
 
 
 def _torch() -> Any:
-    try:
-        import torch  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise ImportError(
-            f"TorchConstraint needs PyTorch: {install('torch')}. Without it give"
-            " Constraint(value_and_jacobian)."
-        ) from error
-    return torch
+    return imported_torch("TorchConstraint", "give Constraint(value_and_jacobian)")

@@ -98,11 +98,8 @@ def check_count(classes: int | None) -> None:
     """Raise ``ValueError`` unless it is None or a number of classes."""
     if classes is None:
         return
-    if (
-        not isinstance(classes, int | np.integer)
-        or isinstance(classes, bool | np.bool_)
-        or classes < 2
-    ):
+    whole = isinstance(classes, int | np.integer) and not isinstance(classes, bool | np.bool_)
+    if not whole or classes < 2:
         raise ValueError(
             f"classes must be >= 2, got {classes!r}. For one number a row use Linear() or MLP()."
         )
@@ -143,9 +140,9 @@ class Linear:
 
     def backward(self, w: Array, s: Array, block: Block) -> Array:
         gradient = block.backward(s)
-        return (
-            np.concatenate([gradient, s.sum(1, keepdims=True)], 1) if self.intercept else gradient
-        )
+        if not self.intercept:
+            return gradient
+        return np.concatenate([gradient, s.sum(1, keepdims=True)], 1)
 
     def units(self, sizes: Array) -> Array:
         """The size (..., D) of what each entry of w multiplies, for features of sizes (..., d)."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, Self, runtime_checkable
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,28 +30,13 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed.arrays import Array
 from bonafed.parameters import Parameters
 from bonafed.problem.risks.risk import Names, Sizes, Worst, nonnegative, prox_by_moreau, vector
+from bonafed.solvers.rank.proxes import LINEAR, Kernel, prospect_prox, rank_prox
 from bonafed.solvers.sets.projections import EPS
 
 
-class RankRisk(Protocol):
-    """A risk that weighs single losses by their rank."""
-
-    @property
-    def convex(self) -> bool: ...
-
-    def rank_weights(self, n: int) -> Array: ...
-
-
-@runtime_checkable
-class TwoSided(Protocol):
-    """A risk with a reference: losses below it and above it have separate rank weights."""
-
-    @property
-    def convex(self) -> bool: ...
-
-    def rank_weights_below(self, n: int) -> Array: ...
-
-    def rank_weights_above(self, n: int) -> Array: ...
+def two_sides(risk: object) -> bool:
+    """Whether a risk has a reference, below and above which ranks have separate weights."""
+    return hasattr(risk, "rank_weights_below")
 
 
 def order_of(losses: Array) -> NDArray[np.intp]:
@@ -67,11 +52,9 @@ def weights_by_rank(sigma: Array, losses: Array) -> Array:
     ascending = losses[order]
     starts = np.flatnonzero(np.append(True, ascending[1:] > ascending[:-1]))
     counts = np.diff(np.append(starts, len(losses)))
-    shared = (
-        sigma
-        if len(starts) == len(losses)
-        else np.repeat(np.add.reduceat(sigma, starts) / counts, counts)
-    )
+    shared = sigma
+    if len(starts) < len(losses):
+        shared = np.repeat(np.add.reduceat(sigma, starts) / counts, counts)
     weights = np.empty_like(sigma)
     weights[order] = shared
     return weights
@@ -84,8 +67,6 @@ def project_permutahedron(v: Array, sigma: Array) -> Array:
     what v has above its mean there. Neighbours further apart than sigma_n - sigma_1 are never
     pooled, so larger gaps can be cut to that: the result is as exact at v of 1e9 as at v of 1.
     """
-    from bonafed.solvers.rank.proxes import LINEAR, Kernel, rank_prox
-
     order = order_of(v)
     with np.errstate(over="ignore"):
         gaps = np.minimum(np.diff(v[order]), sigma[-1] - sigma[0])
@@ -104,8 +85,6 @@ def prox_by_rank(sigma: Array, v: Array, step: float) -> Array:
     """argmin_z step R(z) + ||z - v||^2 / 2 for any sigma (n,); exact, and unique where the v are
     distinct.
     """
-    from bonafed.solvers.rank.proxes import LINEAR, Kernel, rank_prox
-
     return rank_prox(v, nonnegative(step) * sigma, 1.0, Kernel(LINEAR)).z
 
 
@@ -113,8 +92,6 @@ def prox_two_sided(below: Array, above: Array, reference: float, v: Array, step:
     """The same for a risk with the weights below (n,) up to the reference and those above (n,)
     beyond it.
     """
-    from bonafed.solvers.rank.proxes import LINEAR, Kernel, prospect_prox
-
     step = nonnegative(step)
     return prospect_prox(v, step * below, step * above, reference, 1.0, Kernel(LINEAR))
 
@@ -131,7 +108,7 @@ def by_rank(risk: object) -> bool:
     """Whether a risk weighs single losses by rank: one sequence of weights, or one on either side
     of a reference.
     """
-    return hasattr(risk, "rank_weights") or hasattr(risk, "rank_weights_below")
+    return hasattr(risk, "rank_weights") or two_sides(risk)
 
 
 def enough(n: int, needed: int, what: str) -> None:

@@ -270,11 +270,8 @@ class Ellipsoid(WeightSet):
     prior: Prior = "uniform"
 
     def __post_init__(self) -> None:
-        number(
-            self.radius,
-            "radius",
-            "It bounds a square: for the mean use 0, for all client weights Simplex().",
-        )
+        remedy = "It bounds a square: for the mean use 0, for all client weights Simplex()."
+        number(self.radius, "radius", remedy)
         shape = checked(entries(self.shape))
         if not isinstance(self.shape, Mapping):
             object.__setattr__(self, "shape", shape)
@@ -529,11 +526,8 @@ class WassersteinOverClients(WeightSet):
     prior: Prior = "uniform"
 
     def __post_init__(self) -> None:
-        number(
-            self.radius,
-            "radius",
-            "It is a cost: for the mean use 0, for all client weights Simplex().",
-        )
+        remedy = "It is a cost: for the mean use 0, for all client weights Simplex()."
+        number(self.radius, "radius", remedy)
         _costs(entries(self.cost), None, None)
 
     def at(self, sizes: Sizes, names: Names = None) -> WassersteinOverClients:
@@ -558,11 +552,10 @@ class WassersteinOverClients(WeightSet):
         prior, radius, cost = self._set(len(weights))
         if not on_simplex(weights, tol):
             return False
-        paid = (
-            line_cost(weights, prior, cost)
-            if cost.ndim == 1
-            else matrix_cost(weights, prior, cost, tol)
-        )
+        if cost.ndim == 1:
+            paid = line_cost(weights, prior, cost)
+        else:
+            paid = matrix_cost(weights, prior, cost, tol)
         return bool(paid <= radius + tol * float(np.ptp(cost)))
 
     def _set(self, n: int) -> tuple[Array, float, Array]:

@@ -115,11 +115,8 @@ class PriorBall(Centred):
     RADIUS: ClassVar[str]  # what a radius is
 
     def __post_init__(self) -> None:
-        number(
-            self.radius,
-            "radius",
-            f"It is {self.RADIUS}: for the mean use 0, for all client weights Simplex().",
-        )
+        remedy = f"It is {self.RADIUS}: for the mean use 0, for all client weights Simplex()."
+        number(self.radius, "radius", remedy)
 
 
 def on_simplex(weights: Array, tol: float) -> bool:
@@ -226,10 +223,10 @@ def among(risk: R, names: Sequence[ClientName], declared: object) -> R:
     """
     if not (isinstance(risk, Mean) and isinstance(declared, Mapping)):
         return risk
-    prior = risk.prior
-    if not isinstance(prior, Mapping) or not (
-        {*map(str, names)} < {*map(str, prior)} == {*map(str, declared)}
-    ):
+    prior, present = risk.prior, {*map(str, names)}
+    if not isinstance(prior, Mapping):
+        return risk
+    if not (present < {*map(str, prior)} == {*map(str, declared)}):
         return risk
     weights = [float(q) for q in by_position(prior, names, "prior", others=True).values()]
     total = sum(weights)
@@ -473,9 +470,8 @@ class KLBall(PriorBall):
         q = np.where(prior > 0, np.maximum(weights, 0.0), 0.0)
         # convex: the share radius / size of the way from the prior is in the set
         size = divergence(q, prior)
-        off = (
-            (1 - self.radius / size) * float(np.abs(q - prior).max()) if size > self.radius else 0.0
-        )
+        far = float(np.abs(q - prior).max())
+        off = (1 - self.radius / size) * far if size > self.radius else 0.0
         return bool(np.abs(weights - q).max() <= tol and off <= tol)
 
 
@@ -512,15 +508,13 @@ class ChiSquareBall(PriorBall):
     def _largest(self, losses: Array) -> tuple[Array, float]:
         """Equal losses share in proportion to their priors."""
         prior, q = self._centre(losses), np.zeros(len(losses))
-        inside = prior > 0
-        p = prior[inside]
+        inside, p = prior > 0, prior[prior > 0]
         q[inside], bound = largest_in_ellipsoid(losses[inside], p, p, float(self.radius))
         return q, bound
 
     def _nearest(self, v: Array) -> Array:
         prior, q = self._centre(v), np.zeros(len(v))
-        inside = prior > 0
-        p = prior[inside]
+        inside, p = prior > 0, prior[prior > 0]
         q[inside] = project_ellipsoid(v[inside], p, p, float(self.radius))
         return q
 

@@ -120,12 +120,10 @@ def free_space(at: Near) -> Cut:
     """The cut on all of R^n in closed form, at the model w, (d,) or (n, d)."""
     w, block, _, predictor, ball, _ = at
     terms = free_space_terms(at)
-    return Cut(
-        block.mean(terms.loss + terms.flip),
-        terms.level,
-        predictor.backward(w, block.share * (terms.gradient + terms.flip_gradient), block),
-        -terms.spent(block.share, ball.label_cost).sum(1),
-    )
+    slopes = block.share * (terms.gradient + terms.flip_gradient)
+    spent = -terms.spent(block.share, ball.label_cost).sum(1)
+    gradient = predictor.backward(w, slopes, block)
+    return Cut(block.mean(terms.loss + terms.flip), terms.level, gradient, spent)
 
 
 def flip_multiplier(

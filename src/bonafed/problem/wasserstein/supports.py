@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 # (model, lambda_), ties included.
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """``const`` + pull * (change of the prediction): one linear piece of the loss, for every row of
     a block.
     """
@@ -55,20 +54,16 @@ def linear_pieces(prediction: Array, block: Block, loss: Loss, label_cost: float
     with labels flipped.
     """
     assert loss.pieces is not None  # as ``Support.check`` asks
+    pieces = sorted(loss.pieces, key=lambda p: abs(p[0]))
     if loss.targets == "real":
         t, ones = prediction - block.y, np.ones_like(prediction)
-        return [
-            Piece(a * t + b, a * ones, abs(a), 0.0)
-            for a, b in sorted(loss.pieces, key=lambda p: abs(p[0]))
-        ]
-    margin, pieces = block.y * prediction, sorted(loss.pieces, key=lambda p: abs(p[0]))
+        return [Piece(a * t + b, a * ones, abs(a), 0.0) for a, b in pieces]
+    margin = block.y * prediction
     stay = [Piece(a * margin + b, a * block.y, abs(a), 0.0) for a, b in pieces]
-    flip = [
-        Piece(b - a * margin, -a * block.y, abs(a), label_cost)
-        for a, b in pieces
-        if a and label_cost < math.inf
-    ]
-    return stay + flip
+    if math.isinf(label_cost):
+        return stay
+    turned = [(b - a * margin, -a * block.y, abs(a)) for a, b in pieces if a]
+    return stay + [Piece(*piece, label_cost) for piece in turned]
 
 
 @dataclass(frozen=True)
@@ -100,11 +95,8 @@ def bracket(
         cross, bound = _crossing(low, high, radius)
         best = np.minimum(low.value + radius * low.lambda_, high.value + radius * high.lambda_)
         width = high.lambda_ - low.lambda_
-        done = (
-            done
-            | (best - bound <= 1e-14 * np.abs(best))
-            | (width <= 4 * np.finfo(float).eps * high.lambda_)
-        )
+        done = done | (best - bound <= 1e-14 * np.abs(best))
+        done |= width <= 4 * np.finfo(float).eps * high.lambda_
         if done.all():
             break
         middle = at(np.where(done, low.lambda_, cross if turn % 3 < 2 else low.lambda_ + width / 2))
@@ -126,11 +118,8 @@ def _crossing(low: Plan, high: Plan, radius: Array) -> tuple[Array, Array]:
 
 
 def _where(choose: Mask, a: Plan, b: Plan) -> Plan:
-    pick = {
-        k: np.where(choose if np.ndim(v) == 1 else choose[:, None], v, getattr(b, k))
-        for k, v in vars(a).items()
-    }
-    return Plan(**pick)
+    pairs = zip(vars(a).values(), vars(b).values(), strict=True)
+    return Plan(*(np.where(choose if v.ndim == 1 else choose[:, None], v, o) for v, o in pairs))
 
 
 @dataclass(frozen=True)
@@ -417,8 +406,7 @@ TOL = 1e-10  # of the conic programs
 WANTED, ACCEPTED = 1e-8, 1e-6  # relative gaps between a worst case and its dual bound
 
 
-@dataclass(frozen=True)
-class Adversary:
+class Adversary(NamedTuple):
     """One client's worst case at a model: what every row does, by piece of the loss."""
 
     level: float  # the best lambda_
@@ -592,8 +580,7 @@ class Walls(NamedTuple):
     radius: float
 
 
-@dataclass(frozen=True)
-class Client:
+class Client(NamedTuple):
     """One client's pieces (K, m), their fees, its rows' slack (m, q) and share (m,), and the model
     (d,).
     """

@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -46,8 +46,7 @@ class Weighting(Protocol):
     def add(self, model: Model, z: Index) -> Reader: ...
 
 
-@dataclass(frozen=True)
-class Ball:
+class Ball(NamedTuple):
     """The weightings within ``radius`` of ``prior`` in the p-norm.
 
     Radius 0 is the prior only, inf the whole simplex.
@@ -90,8 +89,7 @@ class Ball:
         model.norm_at_most(rows, [(size, 1.0)], dual_exponent(self.p))
 
 
-@dataclass(frozen=True)
-class Tails:
+class Tails(NamedTuple):
     """A mixture of means of the largest numbers, with weights ``share`` (K,) >= 0.
 
     The weights within tail k are at most ``caps`` k.
@@ -118,8 +116,7 @@ class Tails:
         return lambda solution: fixed + sum(solution.z[handle] for handle in handles)
 
 
-@dataclass(frozen=True)
-class Sorted:
+class Sorted(NamedTuple):
     """The convex hull of all orders of ``sigma`` (N,), which is ascending: a permutahedron."""
 
     sigma: Array
@@ -190,9 +187,8 @@ def comparators(n: int) -> list[tuple[Index, Index]]:
     while p < n:
         k = p
         while k >= 1:
-            wire = np.concatenate(
-                [np.arange(j, min(j + k, n - k)) for j in range(k % p, n - k, 2 * k)]
-            )
+            starts = range(k % p, n - k, 2 * k)
+            wire = np.concatenate([np.arange(j, min(j + k, n - k)) for j in starts])
             wire = wire[wire // (2 * p) == (wire + k) // (2 * p)]
             layers.append((wire, wire + k))
             k //= 2
@@ -223,8 +219,7 @@ def comparators(n: int) -> list[tuple[Index, Index]]:
 LEAST = 1e-15  # a weight near which there is a second order
 
 
-@dataclass(frozen=True)
-class Entropy:
+class Entropy(NamedTuple):
     """The weights q whose Kullback-Leibler divergence from ``prior`` is at most ``radius`` > 0."""
 
     prior: Array  # (N,)
@@ -246,9 +241,8 @@ class Entropy:
         model.linear(g, 1.0)
         model.linear(s, self.radius - 1)
         model.linear(part, self.prior[inside])
-        handle = model.exponential(
-            [(z[inside], 1.0), (g, -np.ones(len(inside)))], [(s, 1.0)], [(part, 1.0)]
-        )
+        over: list = [(z[inside], 1.0), (g, -np.ones(len(inside)))]
+        handle = model.exponential(over, [(s, 1.0)], [(part, 1.0)])
 
         def read(solution: ConicSolution) -> Array:
             q = np.zeros(len(z))
@@ -258,8 +252,7 @@ class Entropy:
         return read, s
 
 
-@dataclass(frozen=True)
-class NearEntropy:
+class NearEntropy(NamedTuple):
     """The weights of ``Entropy`` to second order near some of them."""
 
     of: Entropy
@@ -301,8 +294,7 @@ class NearEntropy:
 Nearing = Callable[[ConicSolution], NearEntropy]
 
 
-@dataclass(frozen=True)
-class Elliptic:
+class Elliptic(NamedTuple):
     """The weights q with (q - prior)' (factor factor')^-1 (q - prior) <= size^2, size > 0."""
 
     prior: Array  # (N,)
@@ -363,8 +355,7 @@ class Elliptic:
 #     Cut          Q = {D q <= d}:  min over g, y >= 0 with g + D'y >= z   g + <d, y>
 
 
-@dataclass(frozen=True)
-class Bounded:
+class Bounded(NamedTuple):
     """The weights with lower <= q <= upper, where sum lower <= 1 <= sum upper."""
 
     lower: Array  # (N,) >= 0
@@ -390,8 +381,7 @@ class Bounded:
         return read
 
 
-@dataclass(frozen=True)
-class Deviations:
+class Deviations(NamedTuple):
     """The weights with |q - prior| <= bounds and relative deviations of sum at most ``budget``."""
 
     prior: Array  # (N,)
@@ -407,9 +397,8 @@ class Deviations:
         g, k = model.variable(), model.positive(self.budget)
         give = free[self.prior[free] > 0]
         up = self._side(model, z, free, (g, k), 1.0, np.ones(len(free)))
-        down = self._side(
-            model, z, give, (g, k), -1.0, np.minimum(1.0, self.prior[give] / self.bounds[give])
-        )
+        room = np.minimum(1.0, self.prior[give] / self.bounds[give])
+        down = self._side(model, z, give, (g, k), -1.0, room)
 
         def read(solution: ConicSolution) -> Array:
             q = np.array(self.prior)
@@ -420,23 +409,14 @@ class Deviations:
         return read
 
     def _side(
-        self,
-        model: Model,
-        z: Index,
-        who: Index,
-        shared: tuple[Index, Index],
-        sign: float,
-        room: Array,
+        self, model: Model, z: Index, who: Index, shared: Any, sign: float, room: Array
     ) -> slice:
         """Add <room, max(sign b (z - g) - k, 0)> to the objective; returns the duals' rows."""
-        (g, k), bound, over = shared, self.bounds[who], model.positive(room)
-        return model.nonneg(
-            [(over, 1.0), (z[who], -sign * bound), (g, sign * bound), (k, np.ones(len(who)))]
-        )
+        (g, k), bound, over = shared, sign * self.bounds[who], model.positive(room)
+        return model.nonneg([(over, 1.0), (z[who], -bound), (g, bound), (k, np.ones(len(who)))])
 
 
-@dataclass(frozen=True)
-class Moved:
+class Moved(NamedTuple):
     """The weights within a transport cost of at most ``radius`` > 0 from ``prior``."""
 
     prior: Array  # (N,)
@@ -470,8 +450,7 @@ class Moved:
         return lambda solution: solution.z[handle]
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """The weights with D q <= limit."""
 
     D: Array  # (m, N)

@@ -402,13 +402,8 @@ def _costs(m, sigma, rho, kind, knot, width, at, sign):
     of blocks: otherwise far entries would drown the differences between splits.
     """
     n = len(m)
-    start, weight, mean, value, cost = (
-        np.empty(n, np.intp),
-        np.empty(n),
-        np.empty(n),
-        np.empty(n),  # of a block: sign * z
-        np.empty(n + 1),
-    )
+    start, cost = np.empty(n, np.intp), np.empty(n + 1)
+    weight, mean, value = np.empty(n), np.empty(n), np.empty(n)  # of a block: sign * z
     scatter = np.empty(n)  # of a block: its sum of squares about its mean
     cost[0], top = 0.0, -1
     for i in range(n):

@@ -117,11 +117,8 @@ def _inner(system: RankSystem, at: Point, alpha: Array, s: Array, t: float) -> _
     w = system.h.prox(at.w - s * (alpha @ system.D), s)
     omega = float(np.sort(losses_of(rank.z, system.kernel)) @ system.sigma)
     split = omega - float(alpha @ rank.z) + float(((rank.z - at.z) ** 2).sum()) / (2 * t)
-    model = (
-        system.h.value(w)
-        + float(alpha @ (system.D @ w - system.shift))
-        + float(((w - at.w) ** 2 / s).sum()) / 2
-    )
+    model = system.h.value(w) + float(alpha @ (system.D @ w - system.shift))
+    model += float(((w - at.w) ** 2 / s).sum()) / 2
     return _Inner(-(split + model), w, rank.z, rank)
 
 

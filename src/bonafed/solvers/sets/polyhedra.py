@@ -112,10 +112,8 @@ def _vertex(free: NDArray[np.intp], met: NDArray[np.intp], D: Array, c: Array) -
     if len(free) != len(met) + 1 or len(met) > LARGE:
         return None
     rows, both = D[met], np.array([c, widened(c)])
-    K, b = (
-        np.vstack([rows[:, free], np.ones(len(free))]),
-        np.append(both[:, met], np.ones((2, 1)), 1).T,
-    )
+    K = np.vstack([rows[:, free], np.ones(len(free))])
+    b = np.append(both[:, met], np.ones((2, 1)), 1).T
     try:
         inverse = np.asarray(np.linalg.inv(K), float)
     except np.linalg.LinAlgError:
@@ -142,10 +140,9 @@ def _climbed(z: Array, at: Vertex | None, D: Array, c: Array, side: int) -> Vert
     ``side`` 0 is the set itself, 1 the wider one. None where no vertex is clearly the best.
     """
     for _ in range(STEPS):
-        if (
-            at is None
-            or min(at.q[side].min(), at.slack[side].min(initial=np.inf)) < (ROOM, WIDER)[side]
-        ):
+        if at is None:
+            return None
+        if min(at.q[side].min(), at.slack[side].min(initial=np.inf)) < (ROOM, WIDER)[side]:
             return None
         y, left, g = _multipliers(z, at)
         gain = left - g
@@ -198,11 +195,8 @@ def _neighbour(at: Vertex, gain: Array, y: Array, D: Array, c: Array, side: int)
 # Where vertices of earlier calls are kept they are tried before HiGHS; the answer is the same
 # either way.
 
-OPTIONS = {
-    "presolve": False,
-    "primal_feasibility_tolerance": 1e-10,
-    "dual_feasibility_tolerance": 1e-10,
-}
+NEARLY = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+OPTIONS = {"presolve": False, **NEARLY}
 CLOSE = 1e-14  # of bound - value, relative to the numbers added up
 FINER = 3  # further programs at most
 UNIT = 1e-6  # of their costs
@@ -217,30 +211,21 @@ class _Proved(NamedTuple):
     size: float  # of the numbers that the bound is the sum of
 
 
+def _program(*given: Array, **equalities: Array) -> Any:
+    from scipy.optimize import linprog
+
+    return linprog(*given, **equalities, options=OPTIONS)
+
+
 def _solve(z: Array, D: Array, c: Array) -> Any:
-    from scipy.optimize import linprog
-
-    return linprog(-z, D, c, np.ones((1, len(z))), np.ones(1), options=OPTIONS)
-
-
-def _solve_finer(z: Array, D: Array, c: Array, y: Array) -> Any:
-    """The same program, written with its slack and the reduced costs that y leaves."""
-    from scipy.optimize import linprog
-
-    m, n = D.shape
-    left = z - D.T @ y
-    cost = np.append(left.max() - left, y) / UNIT
-    rows = np.vstack([np.hstack([D, np.eye(m)]), np.append(np.ones(n), np.zeros(m))])
-    return linprog(cost, A_eq=rows, b_eq=np.append(c, 1.0), options=OPTIONS)
+    return _program(-z, D, c, np.ones((1, len(z))), np.ones(1))
 
 
 def excess(D: Array, c: Array) -> float:
     """The least s >= 0 with D q <= c + s for some weights q."""
-    from scipy.optimize import linprog
-
     cost = np.append(np.zeros(D.shape[1]), 1.0)
     rows, sums = np.column_stack([D, -np.ones(len(c))]), np.append(np.ones(D.shape[1]), 0.0)[None]
-    return float(linprog(cost, rows, c, sums, np.ones(1), options=OPTIONS).fun)
+    return float(_program(cost, rows, c, sums, np.ones(1)).fun)
 
 
 def largest_in_polyhedron(
@@ -272,9 +257,8 @@ def largest_in_polyhedron(
             )
         proof = _only(scale.z, program.x, D, c, met)
     if proof is None:
-        first = _with_bound(
-            scale.z, _inside(program.x, D, c), np.maximum(-program.ineqlin.marginals, 0.0), D, c
-        )
+        y = np.maximum(-program.ineqlin.marginals, 0.0)
+        first = _with_bound(scale.z, _inside(program.x, D, c), y, D, c)
         best = _refined(scale.z, first, D, c)
         proof = (_only(scale.z, best.q, D, c, met) if best is not first else None) or best
     return proof.q, unscaled(scale, proof.bound, proof.size)
@@ -293,25 +277,26 @@ def _refined(z: Array, best: _Proved, D: Array, c: Array) -> _Proved:
     for _ in range(FINER):
         if best.bound - float(z @ best.q) <= CLOSE * best.size:
             break
-        program = _solve_finer(z, D, c, best.y)
+        # the same program, written with its slack and the reduced costs that y leaves
+        m, n = D.shape
+        left = z - D.T @ best.y
+        cost = np.append(left.max() - left, best.y) / UNIT
+        rows = np.vstack([np.hstack([D, np.eye(m)]), np.append(np.ones(n), np.zeros(m))])
+        program = _program(cost, A_eq=rows, b_eq=np.append(c, 1.0))
         if program.status != 0:
             break
         y = np.maximum(best.y - UNIT * program.eqlin.marginals[:-1], 0.0)
-        best = _better(z, best, _with_bound(z, _inside(program.x[: len(z)], D, c), y, D, c))
+        two = _with_bound(z, _inside(program.x[: len(z)], D, c), y, D, c)
+        # the larger value and the smaller bound of two solutions
+        q = best.q if z @ best.q >= z @ two.q else two.q
+        best = (best if best.bound <= two.bound else two)._replace(q=q)
     return best
 
 
 def _with_bound(z: Array, q: Array, y: Array, D: Array, c: Array) -> _Proved:
     over, paid = z - D.T @ y, float(c @ y)
-    return _Proved(
-        q, y, paid + float(over.max()), 1.0 + float(np.abs(c) @ y) + float(np.abs(D).max(1) @ y)
-    )
-
-
-def _better(z: Array, one: _Proved, two: _Proved) -> _Proved:
-    """The larger value and the smaller bound of two solutions."""
-    q = one.q if z @ one.q >= z @ two.q else two.q
-    return (one if one.bound <= two.bound else two)._replace(q=q)
+    size = 1.0 + float(np.abs(c) @ y) + float(np.abs(D).max(1) @ y)
+    return _Proved(q, y, paid + float(over.max()), size)
 
 
 def _inside(q: Array, D: Array, c: Array) -> Array:
@@ -392,18 +377,15 @@ def _farthest(z: Array, D: Array, c: Array, met: Met) -> Array:
 def _polished(v: Array, D: Array, c: Array, before: Met) -> Array | None:
     """The nearest point, exact to rounding, or None where no guess of the sides settles."""
     settled = None
-    for start in (lambda: before.sides, lambda: _simple(v, D, c), lambda: _guess(v, D, c)):
+    # (F, rows that are exceeded) at the nearest point of the simplex
+    simple = lambda q: (q > 0, c - D @ q < 0)  # noqa: E731
+    starts = lambda: before.sides, lambda: simple(project_simplex(v)), lambda: _guess(v, D, c)
+    for start in starts:
         settled = _settled(v, D, c, start())
         if settled is not None and settled.sure:
             before.sides = settled.sides
             break
     return None if settled is None else settled.q
-
-
-def _simple(v: Array, D: Array, c: Array) -> tuple[Mask, Mask]:
-    """(F, rows that are exceeded) at the nearest point of the simplex."""
-    q = project_simplex(v)
-    return q > 0, c - D @ q < 0
 
 
 def _settled(v: Array, D: Array, c: Array, start: tuple[Mask, Mask] | None) -> _Settled | None:
@@ -418,18 +400,14 @@ def _settled(v: Array, D: Array, c: Array, start: tuple[Mask, Mask] | None) -> _
         wrong_free, wrong_out = free & (q < -ROUNDING), ~free & (left > ROUNDING * size)
         wrong_met, wrong_slack = met & (y < -ROUNDING * size), ~met & (short < -ROUNDING)
         if not (wrong_free.any() or wrong_out.any() or wrong_met.any() or wrong_slack.any()):
-            q, room = _clean(q, D, c), CLEARLY * size
+            q = np.maximum(q, 0.0)
+            q = q / q.sum()
             numbers = np.concatenate([at.q[free], -left[~free], y[met], short[~met]])
-            sure = at.steep <= UNSURE and float(numbers.min()) >= room
-            return None if q is None else _Settled(q, (free, met), sure)
+            sure = at.steep <= UNSURE and float(numbers.min()) >= CLEARLY * size
+            kept = float((D @ q - c).max(initial=0.0)) <= 10 * ROUNDING
+            return _Settled(q, (free, met), sure) if kept else None
         free, met = free ^ (wrong_free | wrong_out), met ^ (wrong_met | wrong_slack)
     return None
-
-
-def _clean(q: Array, D: Array, c: Array) -> Array | None:
-    q = np.maximum(q, 0.0)
-    q = q / q.sum()
-    return q if float((D @ q - c).max(initial=0.0)) <= 10 * ROUNDING else None
 
 
 def _guess(v: Array, D: Array, c: Array) -> tuple[Mask, Mask] | None:
@@ -466,9 +444,8 @@ class _On(NamedTuple):
 def _on(v: Array, D: Array, c: Array, free: Mask, met: Mask) -> _On:
     A = np.vstack([D[met], np.ones(len(v))])
     of_free, b = A[:, free], np.append(c[met], 1.0)
-    multiplier, _, _, values = np.linalg.lstsq(
-        of_free @ of_free.T, of_free @ v[free] - b, rcond=None
-    )
+    right = of_free @ v[free] - b
+    multiplier, _, _, values = np.linalg.lstsq(of_free @ of_free.T, right, rcond=None)
     left = v - A.T @ multiplier
     q = np.where(free, left, 0.0)
     # correct the equalities for rounding

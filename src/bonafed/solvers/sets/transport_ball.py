@@ -58,7 +58,7 @@ class _Costs(NamedTuple):
         """The target of each weight, and over how many sums the largest value was carried."""
         if self.x.ndim == 1:
             return _along(z, np.diff(self.x), multiplier)
-        return (_anywhere(z, self.x, multiplier), 1)
+        return _anywhere(z, self.x, multiplier), 1
 
     def paid(self, to: NDArray[np.intp]) -> Array:
         """The cost of each weight's way to its target."""

@@ -60,9 +60,8 @@ class QuasiNewton:
 def begin(w: Array) -> QuasiNewton:
     """The state before the first evaluation, which is at w."""
     zero, none = np.zeros_like(w), np.zeros((0, len(w)))
-    return QuasiNewton(
-        w, math.inf, zero, zero, 1.0, (0.0, math.inf, 0.0), math.inf, 0, none, none, False, False
-    )
+    line = 1.0, (0.0, math.inf, 0.0), math.inf, 0
+    return QuasiNewton(w, math.inf, zero, zero, *line, none, none, False, False)
 
 
 def restart(state: QuasiNewton, value: float, gradient: Array, *, keep: bool = True) -> QuasiNewton:
@@ -85,39 +84,21 @@ def observe(state: QuasiNewton, value: float, gradient: Array) -> QuasiNewton:
         return _line(replace(state, value=value, gradient=gradient, accepted=True))
     step, start = state.step, float(state.direction @ state.gradient)
     along = float(state.direction @ gradient) if math.isfinite(value) else math.nan
-    if not _decreased(state, value, along, start):
+    falls = value <= state.value + DECREASE * step * start
+    level = value <= state.value + ROUNDING * abs(state.value)
+    decreased = falls or (level and along <= (2 * DECREASE - 1) * start)
+    if not (math.isfinite(value) and decreased):
         return _search(state, value, along, replace(state, high=step, accepted=False))
     if along < FLATTER * start:
         low = step, value, along
         return _search(state, value, along, replace(state, low=low, accepted=False))
-    return _accept(state, value, gradient)
-
-
-def _decreased(state: QuasiNewton, value: float, along: float, start: float) -> bool:
-    if not math.isfinite(value):
-        return False
-    plain = value <= state.value + DECREASE * state.step * start
-    return plain or (
-        value <= state.value + ROUNDING * abs(state.value) and along <= (2 * DECREASE - 1) * start
-    )
-
-
-def _accept(state: QuasiNewton, value: float, gradient: Array) -> QuasiNewton:
     move, change = state.step * state.direction, gradient - state.gradient
     moves, changes = state.moves, state.changes
     if move @ change > 1e-14 * np.linalg.norm(move) * np.linalg.norm(change):
         moves = np.concatenate([moves[1 - MEMORY :], move[None]])
         changes = np.concatenate([changes[1 - MEMORY :], change[None]])
-    new = replace(
-        state,
-        w=state.trial,
-        value=value,
-        gradient=gradient,
-        moves=moves,
-        changes=changes,
-        accepted=True,
-    )
-    return _line(new)
+    pairs, there = {"moves": moves, "changes": changes}, state.trial
+    return _line(replace(state, w=there, value=value, gradient=gradient, accepted=True, **pairs))
 
 
 def _line(state: QuasiNewton) -> QuasiNewton:
@@ -148,9 +129,8 @@ def _search(old: QuasiNewton, value: float, along: float, state: QuasiNewton) ->
     other = (step, value, along) if state.high == step else (high, math.nan, math.nan)
     guess, width = _cubic(state.low, other), high - low
     guess = guess if math.isfinite(guess) else low + width / 2
-    return replace(
-        state, step=min(max(guess, low + 0.1 * width), high - 0.1 * width), tried=state.tried + 1
-    )
+    inside = min(max(guess, low + 0.1 * width), high - 0.1 * width)
+    return replace(state, step=inside, tried=state.tried + 1)
 
 
 def _cubic(one: tuple[float, float, float], other: tuple[float, float, float]) -> float:
@@ -206,9 +186,8 @@ def started(right: Array, diagonal: Array) -> ConjugateGradients:
     direction = _preconditioned(right, diagonal)
     energy = float(right @ direction)
     ended = not (np.isfinite(energy) and energy > 0)
-    return ConjugateGradients(
-        np.zeros_like(right), right, direction, diagonal, energy, energy, ended
-    )
+    zero = np.zeros_like(right)
+    return ConjugateGradients(zero, right, direction, diagonal, energy, energy, ended)
 
 
 def stepped(state: ConjugateGradients, product: Array) -> ConjugateGradients:
@@ -221,14 +200,9 @@ def stepped(state: ConjugateGradients, product: Array) -> ConjugateGradients:
     residual = state.residual - step * product
     scaled = _preconditioned(residual, state.diagonal)
     energy = float(residual @ scaled)
-    return replace(
-        state,
-        x=state.x + step * p,
-        residual=residual,
-        direction=scaled + energy / state.energy * p,
-        energy=energy,
-        ended=not energy > TOL**2 * state.first,
-    )
+    x, direction = state.x + step * p, scaled + energy / state.energy * p
+    ended = not energy > TOL**2 * state.first
+    return ConjugateGradients(x, residual, direction, state.diagonal, energy, state.first, ended)
 
 
 def _preconditioned(v: Array, diagonal: Array) -> Array:
