@@ -36,9 +36,8 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2
 from bonafed.problem.risks.weight_sets import ChiSquareBall, LpBall, Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.solution.default_radius import residual_scale
 from bonafed.solution.solve import solve
-from bonafed.solution.thresholds import largest_radius
+from bonafed.solution.thresholds import largest_radius, residual_scale
 
 
 def clinics(seed=3):

@@ -34,8 +34,8 @@ from bonafed.problem.regularisers import Regulariser
 from bonafed.problem.risks.risk import PerClient, Prior, Risk
 from bonafed.problem.risks.weight_sets import ChiSquareBall, LpBall
 from bonafed.problem.wasserstein.ball import Support, WassersteinBall
-from bonafed.solution.default_radius import default_radius, residual_scale
 from bonafed.solution.solution import Solution
+from bonafed.solution.thresholds import default_radius, residual_scale
 
 
 @dataclass(eq=False, repr=False)

@@ -16,16 +16,8 @@ from rich.text import Text as Plain
 
 from bonafed.report.output import Output, Screen
 from bonafed.report.sections import SECTIONS
-from bonafed.report.sections.clients import exposed
-from bonafed.report.sections.ranks import heaviest
-from bonafed.report.sections.section import (
-    Block,
-    Heading,
-    Items,
-    Questions,
-    Text,
-    plain,
-)
+from bonafed.report.sections.model import exposed, heaviest
+from bonafed.report.sections.section import Block, Heading, Items, Questions, Text, plain
 from bonafed.report.tables import Table, lines, printable, sentence
 from bonafed.runs.run import Run
 
@@ -144,7 +136,7 @@ def show_exposed(run: Run, client: str) -> None:
     from bonafed.runs.evaluation import losses_of
     from bonafed.runs.sections.ranks import heaviest as heaviest_rows
     from bonafed.runs.splits import prepare
-    from bonafed.solution.client_table import exposed_rows
+    from bonafed.solution.tables import exposed_rows
 
     config, parts = run.config, prepare(run.config)
     parts.owners.position(client)  # raises where there is none

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bonafed.config.config import parse_config
 from bonafed.runs.splits import prepare
-from bonafed.solution.default_radius import residual_scale
+from bonafed.solution.thresholds import residual_scale
 from bonafed.starters.agnostic import agnostic_starter
 from bonafed.starters.inspection import inspect_dataset, inspect_tables
 from bonafed.starters.look import Asked
