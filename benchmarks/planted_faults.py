@@ -130,14 +130,14 @@ FAULTS = (
     ),
     Fault(
         "the largest weights of a superquantile are those of the least losses",
-        "problem/risks/superquantile.py",
+        "problem/risks/weight_sets.py",
         "return np.clip(mass - np.arange(n, dtype=float)[::-1], 0.0, 1.0) / mass",
         "return np.clip(mass - np.arange(n, dtype=float), 0.0, 1.0) / mass",
         "laws/test_risk_laws.py problem/test_rank_risks.py",
     ),
     Fault(
         "weights by rank that do not sum to one are taken",
-        "problem/risks/spectral.py",
+        "problem/risks/ranks.py",
         "if abs(sigma.sum() - 1) > 1e-9:",
         "if abs(sigma.sum() - 1) > 1e9:",
         "problem/test_rank_risks.py laws/test_risk_laws.py",
@@ -179,14 +179,14 @@ FAULTS = (
     ),
     Fault(
         "pooled ranks take the value of the last block",
-        "solvers/rank/pava.py",
+        "solvers/rank/proxes.py",
         "v = prox_at(kind, knot, width, c / (end - at), t / (end - at))",
         "v = prox_at(kind, knot, width, c, t / (end - at))",
         "solvers/test_pava.py",
     ),
     Fault(
         "-0.0 sorts before 0.0",
-        "solvers/rank/pava.py",
+        "solvers/rank/proxes.py",
         "b = bits[i] if bits[i] != sign else np.uint64(0)  # -0.0 and 0.0 are equal",
         "b = bits[i]",
         "solvers/test_pava.py",

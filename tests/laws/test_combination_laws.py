@@ -33,7 +33,7 @@ from bonafed.config.methods import broken_rule
 from bonafed.config.tables import Tables
 from bonafed.engines.inprocess import InProcess
 from bonafed.names import NAMED, load
-from bonafed.problem.risks import Worst
+from bonafed.problem.risks.risk import Worst
 from bonafed.solution.combinations import REASONS, page
 from bonafed.solution.plan import choose, configure, default_algorithm, setting_of
 

@@ -36,7 +36,7 @@ from bonafed.measures import (
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import Logistic, Loss, expected
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.prediction import Rows
+from bonafed.problem.predictors.affine import Rows
 from bonafed.problem.targets import classes_of
 from bonafed.solution.tables import TOGETHER, Table
 from bonafed.text import listed

@@ -38,7 +38,7 @@ from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import expected
 from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.multipliers import Multipliers
-from bonafed.problem.prediction import Rows, scores
+from bonafed.problem.predictors.affine import Rows, scores
 from bonafed.problem.predictors.torch_module import TorchPredictor
 from bonafed.problem.problem import Problem, checked_model
 from bonafed.problem.wasserstein.ball import WassersteinBall

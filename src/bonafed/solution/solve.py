@@ -35,7 +35,7 @@ from bonafed.problem.multipliers import Multipliers, no_multipliers, signed, wei
 from bonafed.problem.own_functions import declared
 from bonafed.problem.problem import Problem, remembering
 from bonafed.problem.requirements import only_constrained
-from bonafed.problem.risks.mean import Mean, Sum
+from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.rounds import Stop, decode, encode
 from bonafed.solution.blame import triviality
 from bonafed.solution.outcome import Ended, budget_used, diverged, reached, stated

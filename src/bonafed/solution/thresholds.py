@@ -42,7 +42,6 @@ from scipy.special import ndtri
 from bonafed.arrays import DUAL, Array, Block, dense, norm, stream
 from bonafed.arrays import norm as norm_of
 from bonafed.data.federation import Federation
-from bonafed.problem.class_weights import masses
 from bonafed.problem.client_means import row_shares
 from bonafed.problem.conic_form import sample_radii, weighting
 from bonafed.problem.losses import Hinge, Logistic, Loss, Squared
@@ -50,11 +49,9 @@ from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero, has_parts, regulariser_parts
-from bonafed.problem.risks.divergences import ChiSquareBall, KLBall
-from bonafed.problem.risks.ellipsoid import Ellipsoid
-from bonafed.problem.risks.lp_ball import LpBall
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.risks.stated_sets import Ellipsoid
+from bonafed.problem.risks.weight_sets import ChiSquareBall, KLBall, LpBall, Mean, Superquantile
+from bonafed.problem.targets import masses
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.trivial import Constant, best_constant, has_constant
 from bonafed.solvers.conic.builder import P_OF, Index, Model, Status

@@ -39,8 +39,8 @@ from bonafed.data.federation import Federation
 from bonafed.problem.losses import Quadratic, has_log_link
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.ranks import by_rank
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import Near, WassersteinBall, free_space
 
 Kind = Literal[

@@ -23,13 +23,13 @@ from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
 from bonafed.problem.calibration import calibrated
-from bonafed.problem.class_weights import masses
 from bonafed.problem.constraints.group_means import OnRows, Probability
 from bonafed.problem.lower_bounds import region
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.weight_sets import Mean
+from bonafed.problem.targets import masses
 from bonafed.problem.wasserstein.ball import WassersteinBall
 
 # a client of fewer rows, so much of the weight and so many times its share of the rows is named
