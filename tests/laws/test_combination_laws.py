@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from bonafed.solution.combinations import REASONS, page
 from problems import PLAIN, SOFTMAX
 
 import bonafed as bf
