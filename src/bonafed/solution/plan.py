@@ -1,4 +1,4 @@
-"""What a solve is going to do, settled before it begins: the problem, the method, the messages.
+"""What a solve is going to do, settled before it begins: the problem, the method, the engine.
 
     plan(problem, data) -> Plan     run(plan, engine) -> Finished     conclude(finished) -> Solution
 
@@ -44,19 +44,11 @@ from bonafed.problem.own_functions import check_own
 from bonafed.problem.problem import Problem
 from bonafed.problem.requirements import only_constrained
 from bonafed.problem.risks.mean import Mean, Sum
-from bonafed.rounds import visibility
 from bonafed.solution.thresholds import settled
 
 READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton steps are the default
 SMALL = 500  # coefficients up to which second-order steps are the default
 FEW = 100  # clients up to which the server solves a program for every answer by default
-SEES = {
-    "sum": "the sum over the clients",
-    "max": "the largest over the clients",
-    "each": "every client's own",
-    "all": "the same for all",
-    "version": "the same for all",
-}
 
 
 @dataclass(frozen=True)
@@ -78,18 +70,6 @@ class Plan:
     coded: Federation | Metadata
     method: Method
     engine: Engine
-
-    def messages(self) -> list[dict[str, str]]:
-        """One row for every field that passes between server and clients: message, direction,
-        field, and who sees it.
-        """
-        ways = (("down", [*self.method.on_client]), ("up", [*self.method.on_server]))
-        return [
-            {"message": kind.__name__, "direction": way, "field": name, "sees": SEES[how]}
-            for way, kinds in ways
-            for kind in kinds
-            for name, how in visibility(kind).items()
-        ]
 
 
 def read_with_sums(problem: Problem) -> str:

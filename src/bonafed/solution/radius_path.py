@@ -90,6 +90,7 @@ def radius_path(
     train, test = fed.split(held_out, seed) if test is None else (fed, test)
     algorithm = algorithm or Bundle()
     settings: Any = {"engine": engine, "tol": tol, "max_rounds": max_rounds, "seed": seed}
+    settings["start"] = None
     several = [clients]
     if client_radii is not None:
         several = [replace(clients, radius=radius) for radius in client_radii]

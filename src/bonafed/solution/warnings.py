@@ -31,6 +31,7 @@ from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.solution.tables import named
 
 # a client of fewer rows, so much of the weight and so many times its share of the rows is named
 FEW, MUCH, TIMES = 10, 0.05, 5.0
@@ -58,7 +59,7 @@ def notes(
     single = [name for name, y in zip(fed.clients, targets, strict=True) if np.ptp(y) == 0]
     if problem.loss.targets == "sign" and single:
         first = (
-            f"Client{'s' * (len(single) > 1)} {_some(single)}: all rows have one label; its loss"
+            f"Client{'s' * (len(single) > 1)} {named(single)}: all rows have one label; its loss"
             " rewards only that class.",
         )
     rest = (*faint_levels(problem, fed, w), *_cuts(problem, stated, fed, w))
@@ -76,7 +77,7 @@ def _of_certificate(
         useless = np.asarray(ball.radius) >= ball.label_cost / 2
         if useless.any() and not useless.all():
             yield (
-                f"Client(s) {_some(_where(fed, useless))}: radius >= label_cost / 2, the adversary"
+                f"Client(s) {named(_where(fed, useless))}: radius >= label_cost / 2, the adversary"
                 " can make their labels useless."
             )
     if isinstance(ball, WassersteinBall) and ball.support is None and any(ball.radii()):
@@ -87,13 +88,13 @@ def _of_certificate(
             what = "moves targets only, and adds the same constant for every model"
         if idle.any():
             yield (
-                f"Feature robustness is inactive for {_some(_where(fed, idle))}: the adversary"
+                f"Feature robustness is inactive for {named(_where(fed, idle))}: the adversary"
                 f" {what}. Raise label_cost to make it move features."
             )
     if q is not None:
         for word, column in zip(problem.local_constraint.words, np.isnan(q).T, strict=True):
             if column.any():
-                names = _some(_where(fed, column))
+                names = named(_where(fed, column))
                 yield f"No rows for the constraint on {word} at {names}: it asks nothing there."
     if certificate.bound is not None or q is not None or problem.privacy is not None:
         return
@@ -134,18 +135,13 @@ def _of_rows(problem: Problem, stated: Federation, fed: Federation) -> Iterator[
     if isinstance(over, Mean) and over.code is not None:
         empty = np.array([not (fed.rows(i)[1] == over.code).any() for i in range(fed.n_clients)])
         if empty.any():
-            names = _some(_where(fed, empty))
+            names = named(_where(fed, empty))
             yield f"No rows of class {over.label} at {names}: 0 in the objective."
 
 
 def _where(fed: Federation | Metadata, chosen: NDArray[np.bool_]) -> list[ClientName]:
     """The clients at which a mask holds."""
     return [fed.clients[i] for i in np.flatnonzero(chosen)]
-
-
-def _some(names: Sequence[ClientName]) -> str:
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(map(str, names[:5])) + more
 
 
 def _overweighted(
@@ -201,7 +197,6 @@ def _cuts(problem: Problem, stated: Federation, fed: Federation, w: Array) -> It
 
 
 ERRORS = 1.6  # standard errors of a difference: chance alone exceeds them in one sample of nine
-NAMED = 5  # clients that a note names
 
 
 def faint_levels(problem: Problem, fed: Federation, w: Array) -> Iterator[str]:
@@ -224,10 +219,9 @@ def faint_levels(problem: Problem, fed: Federation, w: Array) -> Iterator[str]:
             short = [i for i, name in enumerate(fed.clients) if part.level[i, k] < shown[name]]
             if short:
                 order = sorted(short, key=lambda i: -shown[fed.clients[i]])
-                at = [f"{shown[fed.clients[i]]:.2g} at {fed.clients[i]}" for i in order[:NAMED]]
-                more = f" and {len(order) - NAMED} more" * (len(order) > NAMED)
+                at = [f"{shown[fed.clients[i]]:.2g} at {fed.clients[i]}" for i in order]
                 yield (
-                    f"{_head(part, k, part.level[short, k])} {', '.join(at)}{more}. Raise it there,"
+                    f"{_head(part, k, part.level[short, k])} {named(at)}. Raise it there,"
                     " or state it for all clients together (Coupled)."
                 )
     for shared in problem.constraint.coupled.parts:
