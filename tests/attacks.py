@@ -20,10 +20,9 @@ from private_cases import planned
 from problems import PLAIN, SOFTMAX
 from scipy import sparse, stats
 
-from bonafed.algorithms.federated.private_admm.client import Perturb
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import Perturb, PrivateADMM
 from bonafed.data.federation import Federation
-from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM
+from bonafed.papers.dp_iadmm.published import OutputPerturbedADMM
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.secure_sum import masking
 from bonafed.privacy.secure_sum import protocol as at_client

@@ -32,12 +32,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, ndtri
 
-from bonafed.algorithms.federated.private.mechanism import Mechanism
-from bonafed.algorithms.federated.private.method import PrivateMethod
-from bonafed.algorithms.federated.private.settings import everybody
-from bonafed.algorithms.federated.private_admm.client import Perturb, Perturbed
-from bonafed.algorithms.federated.private_admm.penalty import number
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private.mechanism import Mechanism, everybody
+from bonafed.algorithms.federated.private.method import PrivateMethod, number
+from bonafed.algorithms.federated.private_admm import Perturb, Perturbed, PrivateADMM
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, Block
 from bonafed.client_names import ClientName

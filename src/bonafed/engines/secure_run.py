@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from bonafed.engines.batching import Known
 from bonafed.engines.engine import Engine, Run, Watch
-from bonafed.engines.federated_data import Known
 from bonafed.engines.secure_summed import Earlier, SecureSummed, SumState
 from bonafed.privacy.secure_sum.messages import SecureSum
 from bonafed.rounds import Algorithm, Outcome, Stop, decode

@@ -30,15 +30,17 @@ from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
 from bonafed.estimators.base import Classifier, ClassWeight, Plan, Seed
 from bonafed.estimators.rows import (
+    Columns,
     Groups,
     Rows,
     arrays,
     centred,
     check_rows,
+    columns_of,
     merged,
+    named,
     present,
 )
-from bonafed.estimators.sensitive_features import Columns, columns_of, named
 from bonafed.problem.constraints.constraint import Concrete, Slot, Stack, Stated, several
 from bonafed.problem.constraints.coupled import Coupled, Shared
 from bonafed.problem.constraints.custom import FunctionConstraint

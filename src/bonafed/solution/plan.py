@@ -23,7 +23,7 @@ from bonafed.algorithms.federated.bundle.bundle import Bundle, over_sites
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle, masked
 from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
-from bonafed.algorithms.federated.private_newton.private_newton import PrivateNewton, matrix_error
+from bonafed.algorithms.federated.private_newton import PrivateNewton, matrix_error
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from bonafed.algorithms.federated.rank_bundle import RankBundle

@@ -30,7 +30,7 @@ from bonafed.certificates.certificate import Certificate
 from bonafed.codec import FIELDS, CodecError, decode, encode
 from bonafed.data.federation import Federation
 from bonafed.data.schema import Schema
-from bonafed.engines.event_log import Log
+from bonafed.engines.run_record import Log
 from bonafed.names import listed_places, of_place
 from bonafed.privacy.accounting import Release
 from bonafed.privacy.ledger import Ledger

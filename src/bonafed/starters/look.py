@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from bonafed.config.config import ConfigError
-from bonafed.data.column_kinds import KINDS, ORDERS
-from bonafed.data.files import opened
+from bonafed.data.files import LINES, MARKED, delimiter_and_header, encoding_of, opened
 from bonafed.data.profile import (
     SURE,
     Summary,
@@ -31,9 +30,8 @@ from bonafed.data.profile import (
     variants,
 )
 from bonafed.data.readers import paths, read
-from bonafed.data.reading import ENCODINGS, Reading
+from bonafed.data.reading import ENCODINGS, KINDS, ORDERS, Reading
 from bonafed.data.roles import OUTCOMES, Kind, kind_of, odd_class, sentinel, words
-from bonafed.data.sniffing import LINES, MARKED, delimiter_and_header, encoding_of
 from bonafed.data.tables import Table, has_column, same_columns
 
 CLIENTS = (

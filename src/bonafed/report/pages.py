@@ -1,20 +1,24 @@
-"""The report of a run as one self-contained HTML file: no network, no script, readable on a phone,
-in light and in dark.
+"""The report of a run as one self-contained HTML file (no network, no script, readable on a phone,
+in light and in dark), as Markdown, and as JSON.
 
 Every text of a run passes through the template's escaping: names of clients are other people's
-input.
+input. In JSON they are whole and exact in every encoding: what no terminal prints, or an encoding
+lacks, is escaped.
 """
 
 from __future__ import annotations
 
+import codecs
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from bonafed.report.figures import draw
 from bonafed.report.sections import SECTIONS
-from bonafed.report.tables import lines
+from bonafed.report.sections.section import Chapter, Heading, Items, Questions, Text, draw, plain
+from bonafed.report.tables import Table, escaped, lines
+from bonafed.runs.files import to_json
 from bonafed.runs.run import Run
 
 if TYPE_CHECKING:
@@ -83,3 +87,62 @@ def _unbroken(cell: str) -> Markup:
 
     text = re.sub(r"(?<=\d)–(?=\d)", "&#8288;–&#8288;", str(escape(lines(cell))))
     return Markup(text.replace(" %", "&nbsp;%"))
+
+
+# ------------------------------------------------------------------------------ Markdown and JSON
+
+
+def markdown(run: Run) -> str:
+    """The whole report; of a private run that of one part."""
+    parts = [f"# {escaped(run.result['title'])}"]
+    for section in SECTIONS:
+        if section.applies(run):
+            parts += [escaped(section.lead(run))] * bool(section.lead(run))
+            for chapter in section.chapters(run):
+                if text := [*_texts(chapter)]:
+                    parts += [f"## {escaped(chapter.title)}", *text]
+    return "\n\n".join(parts) + "\n"
+
+
+def _texts(chapter: Chapter) -> Iterator[str]:
+    """The blocks of a chapter that Markdown can hold."""
+    for block in plain(chapter.blocks, chapter.title):
+        match block:
+            case Table():
+                yield from [f"### {escaped(block.title)}"] * bool(block.title)
+                yield block.markdown()
+            case Text():
+                yield f"**{escaped(block.text)}**" if block.strong else escaped(block.text)
+            case Heading():
+                yield f"### {escaped(block.text)}"
+            case Items():
+                yield "\n".join(f"- {escaped(item)}" for item in block.items)
+            case Questions():
+                pairs = ((escaped(q), escaped(answer)) for q, answer in block.answers)
+                yield "\n".join(f"- **{question}** {answer}" for question, answer in pairs)
+
+
+def as_json(run: Run) -> str:
+    """The whole record of the run."""
+    record = {**run.result}
+    for section in SECTIONS:
+        record |= section.record(run)
+    return exact(to_json(record, indent=1)) + "\n"
+
+
+def exact(text: str) -> str:
+    """The same JSON, in which signs that a terminal does not print are numbers."""
+    return "".join(c if c.isprintable() or c == "\n" else in_numbers(c) for c in text)
+
+
+def in_numbers(sign: str) -> str:
+    """One sign of a JSON string by its numbers."""
+    return json.dumps(sign)[1:-1]
+
+
+def _encoded(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(map(in_numbers, error.object[error.start : error.end])), error.end
+
+
+codecs.register_error("bonafed.json", _encoded)

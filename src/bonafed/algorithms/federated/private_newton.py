@@ -16,38 +16,24 @@ ledger charges one Gaussian release a round. The matrix is the sufficient statis
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import numpy as np
+from numba import njit
+from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.private.integer_gradient import IntegerRows
-from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, Mechanism
+from bonafed.algorithms.federated.private import noisy_gradient as noises
+from bonafed.algorithms.federated.private.integer_gradient import (
+    MANY,
+    STEEP,
+    WHOLE,
+    IntegerRows,
+    product,
+)
+from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, ClientSizes, Grid, Mechanism
 from bonafed.algorithms.federated.private.method import PrivateMethod
-from bonafed.algorithms.federated.private.noisy_gradient import (
-    GROUPS,
-    NoiseKeys,
-    Question,
-    Told,
-    answered,
-    check_question,
-    each_of,
-    new_keys,
-    noisy_gradients,
-    with_noise,
-)
-from bonafed.algorithms.federated.private.settings import ClientSizes
-from bonafed.algorithms.federated.private_newton.second_moments import (
-    Caps,
-    entries,
-    float_matrix,
-    integer_counts,
-    integer_matrix,
-    packed,
-    shortened_rows,
-    unpacked,
-)
 from bonafed.algorithms.federated.private_sgd import Blur, row_length
 from bonafed.algorithms.method import Answer, Concluded, free_prox
 from bonafed.algorithms.requirements import (
@@ -61,6 +47,7 @@ from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
 from bonafed.privacy.accounting import Release
 from bonafed.privacy.moments import Moments
+from bonafed.problem.constraints.constraint import once
 from bonafed.problem.losses import Logistic, Poisson, Squared
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero
@@ -70,6 +57,7 @@ from bonafed.solvers.smooth.proximal_newton import model_minimum
 if TYPE_CHECKING:
     from bonafed.data.federation import Federation
     from bonafed.problem.metadata import Metadata
+
 
 # of a run for inference: the parts of an answer's budget for gradient, matrix and counts
 INFERENCE = 0.6, 0.3, 0.1
@@ -298,29 +286,30 @@ class PrivateNewton(PrivateMethod):
     def on_client(self) -> dict:
         return {Blur: self.bend, Conclude: lambda memory, ask, data, rng: (memory, Concluded())}
 
-    def client_start(self, data: Block) -> NoiseKeys:
-        return NoiseKeys(*new_keys(self._plan, len(data.names)))
+    def client_start(self, data: Block) -> noises.NoiseKeys:
+        return noises.NoiseKeys(*noises.new_keys(self._plan, len(data.names)))
 
     def bend(
-        self, memory: NoiseKeys, ask: Blur, data: Block, rng: Streams
-    ) -> tuple[NoiseKeys, Bent]:
+        self, memory: noises.NoiseKeys, ask: Blur, data: Block, rng: Streams
+    ) -> tuple[noises.NoiseKeys, Bent]:
         """Carry out a round at the clients of a block."""
         problem, plan, n = self._problem, self._plan, len(data.names)
-        told = Told.of(ask.w, ask.w.dtype)
-        check_question(plan, memory, told.finite)
+        told = noises.Told.of(ask.w, ask.w.dtype)
+        noises.check_question(plan, memory, told.finite)
         w, D = ask.w, len(ask.w)
         parts = [self._part(k) for k in range(2 + self.inference)]
         models = np.broadcast_to(w, (n, D))
         asked = [
-            Question.of(part, memory, models, told, (ask.round, k)) for k, part in enumerate(parts)
+            noises.Question.of(part, memory, models, told, (ask.round, k))
+            for k, part in enumerate(parts)
         ]
-        noisy = noisy_gradients(problem, parts[0], memory, asked[0], data, rng)
-        groups, caps = min(n, GROUPS), self._caps
+        noisy = noises.noisy_gradients(problem, parts[0], memory, asked[0], data, rng)
+        groups, caps = min(n, noises.GROUPS), self._caps
         counted = (1 + (caps.square is not None)) * self.inference
         sums = [np.zeros((groups, size)) for size in (D, entries(D), counted)]
 
         def serve(group: int) -> None:
-            for i in range(group, n, GROUPS):
+            for i in range(group, n, noises.GROUPS):
                 sums[0][group] += noisy(i)[0]
                 if plan.kind is None:
                     matrix = packed(float_matrix(problem, plan, data, i, w))
@@ -333,11 +322,13 @@ class PrivateNewton(PrivateMethod):
                     short = shortened_rows(plan, data, i)
                     totals.append(integer_counts(problem, grids[2], caps, rows, short, w))
                 for k, total in enumerate(totals, 1):
-                    noised = with_noise(parts[k], memory, asked[k], rng, i, total)
+                    noised = noises.with_noise(parts[k], memory, asked[k], rng, i, total)
                     sums[k][group] += grids[k].unit * noised
 
-        each_of(serve, groups, data.y.size * entries(D))
-        return answered(memory, asked[0]), Bent(*(part.sum(0, keepdims=True) for part in sums))
+        noises.each_of(serve, groups, data.y.size * entries(D))
+        return noises.answered(memory, asked[0]), Bent(
+            *(part.sum(0, keepdims=True) for part in sums)
+        )
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -487,3 +478,167 @@ def matrix_error(nu: float, dimension: int) -> float:
     on a row's matrix.
     """
     return 2 * dimension * (dimension * nu) ** 2
+
+
+# A client's curvature matrix in integers, and what private intervals need beside it.
+#
+# A row's matrix is c x x', c the second derivative of its loss. Its numbers
+#
+#     v = (S x_j^2 c,  sqrt(2) S x_j x_k c, j < k),     ||v||_2 = S c ||x||^2,
+#
+# are rounded to integers, whose norm is then checked in integers to be at most ``steps``: rounding
+# is inside the sensitivity, as that of gradients is (`integer_gradient`). The root of two makes the
+# l2 norm of the upper triangle that of the whole matrix. Rows whose matrix is longer are shortened.
+# A row's numbers depend on that row and the model only.
+
+ROOT = math.sqrt(2.0)
+LONG = 1 + 1e-9  # rows of the bound's length, but for rounding, are not shortened
+
+
+def entries(dimension: int) -> int:
+    """How many numbers a symmetric matrix has."""
+    return dimension * (dimension + 1) // 2
+
+
+def unpacked(numbers: Array, dimension: int) -> Array:
+    """The symmetric matrix (D, D) of its upper triangle, whose entries off the diagonal stand times
+    the root of two.
+    """
+    upper = np.zeros((dimension, dimension))
+    upper[np.triu_indices(dimension)] = numbers
+    diagonal = np.diag(np.diag(upper))
+    return diagonal + (upper - diagonal + (upper - diagonal).T) / ROOT
+
+
+def packed(matrix: Array) -> Array:
+    """The inverse of `unpacked`."""
+    scaled = ROOT * matrix
+    np.fill_diagonal(scaled, np.diag(matrix))
+    return scaled[np.triu_indices(len(matrix))]
+
+
+@dataclass(frozen=True)
+class Caps:
+    """The public bounds on what one row counts for.
+
+    Attributes
+    ----------
+    gradient : its norm
+    matrix : c ||x||^2
+    square : of its squared residual; None where none are counted
+    """
+
+    gradient: float
+    matrix: float
+    square: float | None
+
+
+def integer_matrix(
+    problem: Problem, cap: float, grid: Grid, rows: IntegerRows, v: Array
+) -> NDArray[np.int64]:
+    """The sum of the rows' curvature matrices at the model v, (D (D + 1) / 2,) in steps of a grid
+    where the cap on a row's matrix is ``grid.steps``.
+    """
+    total = np.zeros(entries(rows.U.shape[1]), np.int64)
+    for here, U, S in _tiles(rows, v):
+        with np.errstate(all="ignore"):  # whatever rows and model are, no row counts for more
+            c = np.asarray(problem.loss.curvature(S, rows.y[here]), float)
+            c = np.clip(np.nan_to_num(c, nan=0.0, posinf=STEEP, neginf=0.0), 0.0, STEEP)
+            most = np.minimum(c * rows.length[here] ** 2 / cap, 1.0)
+            factor = np.where(rows.length[here] > 0, most * grid.steps / rows.size[here], 0.0)
+        _add_matrices(U, factor, grid.steps, total)
+    return grid.held(total)
+
+
+def integer_counts(
+    problem: Problem,
+    grid: Grid,
+    caps: Caps,
+    rows: IntegerRows,
+    shortened: NDArray[np.bool_],
+    v: Array,
+) -> NDArray[np.int64]:
+    """The rows that some bound shortens, and before it, where squares are counted, the sum of the
+    squared residuals, in steps of the grid.
+    """
+    squares = caps.square is not None
+    whole = math.isqrt(grid.steps**2 // (1 + squares))
+    total = np.zeros(1 + squares, np.int64)
+    for here, _, S in _tiles(rows, v):
+        length, y = rows.length[here], rows.y[here]
+        with np.errstate(all="ignore"):
+            r = np.abs(np.asarray(problem.loss.gradient(S, y), float))
+            r = np.clip(np.nan_to_num(r, nan=STEEP, posinf=STEEP), 0.0, STEEP)
+            c = np.nan_to_num(problem.loss.curvature(S, y), nan=0.0, posinf=STEEP)
+            over = shortened[here] | (r * length > caps.gradient * LONG)
+            over |= c * length**2 > caps.matrix * LONG
+            if caps.square is not None:
+                over |= r * r > caps.square
+                square = np.rint(np.minimum(r * r / caps.square, 1.0) * whole)
+                total[0] += np.where(length > 0, square, 0.0).astype(np.int64).sum()
+        total[-1] += whole * int((over & (length > 0)).sum())
+    return grid.held(total)
+
+
+def shortened_rows(mechanism: Mechanism, data: Block, i: int) -> NDArray[np.bool_]:
+    """Which rows of client i are longer than the bound, as long as those of `IntegerRows`."""
+
+    def made() -> NDArray[np.bool_]:
+        m = int((data.share[i] > 0).sum())
+        X = np.asarray(data.X)[i, :m] if isinstance(data.X, np.ndarray) else data.X[:m].toarray()
+        with np.errstate(all="ignore"):
+            long = ~(np.linalg.norm(np.asarray(X, float), axis=1) <= mechanism.bound * LONG)
+        return np.append(long, np.zeros(-m % WHOLE, bool))
+
+    return once(data, ("shortened rows", i, mechanism.bound), made)
+
+
+def float_matrix(problem: Problem, mechanism: Mechanism, data: Block, i: int, v: Array) -> Array:
+    """The sum of client i's curvature matrices (D, D), without noise and grid."""
+    rows = noises.Rows.of(problem, mechanism, data)
+    m = int(rows.count[i])
+    X = np.asarray(data.X)[i, :m] if isinstance(data.X, np.ndarray) else data.X[:m].toarray()
+    X = np.asarray(X, float) * rows.factor[i, :m, None]
+    X = np.column_stack([X, np.ones(m)]) if problem.predictor.intercept else X
+    c = np.asarray(problem.loss.curvature(X @ v, data.y[i, :m]), float)
+    return (X * c[:, None]).T @ X
+
+
+def _tiles(rows: IntegerRows, v: Array) -> Iterator[tuple[slice, Array, Array]]:
+    """(which rows, their directions, their predictions) of all rows, a part at a time."""
+    m, D = rows.U.shape
+    count = max(1, MANY // (D * WHOLE)) * WHOLE
+    Z = np.asarray(v, float).reshape(D, 1)
+    for first in range(0, m, count):
+        here = slice(first, min(first + count, m))
+        U = rows.U[here] if isinstance(rows.U, np.ndarray) else rows.U[here].toarray()
+        U = np.ascontiguousarray(U, float)
+        with np.errstate(all="ignore"):
+            S = product(U, Z)[:, 0] * (rows.length[here] / rows.grid.direction)
+        yield here, U, S
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_matrices(U, factor, steps, total):
+    """Add to total the integer upper triangles of factor[i] U[i]' U[i]."""
+    m, D = U.shape
+    row, limit = np.empty(len(total)), np.int64(steps) * np.int64(steps)
+    for i in range(m):
+        f, at, square = factor[i], 0, np.int64(0)
+        if not f > 0:
+            continue
+        for j in range(D):
+            for k in range(j, D):
+                entry = f * U[i, j] * U[i, k]
+                entry = np.rint(entry if j == k else entry * ROOT)
+                row[at] = entry
+                square += np.int64(entry) * np.int64(entry)
+                at += 1
+        while square > limit:
+            shrink = 0.999999 * math.sqrt(limit / np.float64(square))
+            square = np.int64(0)
+            for at in range(len(row)):
+                row[at] = np.trunc(row[at] * shrink)
+                square += np.int64(row[at]) * np.int64(row[at])
+        for at in range(len(row)):
+            total[at] += np.int64(row[at])
