@@ -37,14 +37,7 @@ from bonafed.rounds import Stop
 from bonafed.solution import thresholds
 from bonafed.solution.solution import Solution
 from bonafed.solution.thresholds import Threshold
-from bonafed.solution.trivial import (
-    CLOSE,
-    LOOSEST,
-    Finding,
-    Triviality,
-    balanced_accuracy,
-    finding,
-)
+from bonafed.solution.trivial import CLOSE, LOOSEST, Finding, Triviality, balanced_accuracy, finding
 
 SMALL, LEAST = 100_000, 60  # features times rows of a table whose solves have so many rounds
 FAINT = 1e-4  # strength of a regulariser that does no harm

@@ -40,7 +40,7 @@ class Table(list[Record]):
 
     Examples
     --------
-    >>> from bonafed.solution.frames import Table
+    >>> from bonafed.solution.tables import Table
     >>> Table([{"client": "a", "loss": 0.25}, {"client": 3, "loss": None}])
     client  loss
          a  0.25
@@ -59,20 +59,16 @@ class Table(list[Record]):
     def __repr__(self) -> str:
         lines = self._cells(ROWS, COLUMNS, CELL)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = [
-            "  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        ]
+        padded = [[c.rjust(w) for c, w in zip(line, widths, strict=True)] for line in lines]
         more = [f"... {len(self):,} rows; .frame() has all"] if len(self) > ROWS else []
-        return "\n".join([*text, *more])
+        return "\n".join([*("  ".join(line).rstrip() for line in padded), *more])
 
     def _repr_html_(self) -> str:
-        tags = ["th", *["td"] * SHOWN]
-        rows = [
-            "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in line)
-            for tag, line in zip(tags, self._cells(SHOWN, 10**6, 60), strict=False)
-        ]
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+        html, tag = "", "th"
+        for line in self._cells(SHOWN, 10**6, 60):
+            html += f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in line)}</tr>"
+            tag = "td"
+        return f"<table>{html}</table>"
 
 
 def _cell(value: object, most: int) -> str:
@@ -346,9 +342,9 @@ def exposed_rows(
     ball = concrete.over_samples
     w = np.asarray(w, float)
     worst = worst_case(Near(w, block, concrete.loss, concrete.predictor, ball, radius))
-    moved = sum(
-        (a.weight[0] * a.feature_cost[0] for a in worst.atoms), start=np.zeros(block.y.shape[1])
-    )
+    moved = np.zeros(block.y.shape[1])
+    for a in worst.atoms:
+        moved = moved + a.weight[0] * a.feature_cost[0]
     return [
         {
             "row": int(r),

@@ -216,7 +216,7 @@ class FixedPoint:
 
     Examples
     --------
-    >>> from bonafed.privacy.secure_sum.fixed_point import FixedPoint
+    >>> from bonafed.privacy.secure_sum.messages import FixedPoint
     >>> form = FixedPoint(step=2.0**-20, bound=100.0, clients=10)
     >>> form.numbers(form.whole([0.5, -3.0]) + form.whole([0.25, 1.0]))
     array([ 0.75, -2.  ])
