@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from bonafed.solution.combinations import REASONS
 from problems import PLAIN, SOFTMAX
 
 import bonafed as bf
@@ -36,7 +35,6 @@ from bonafed.config.tables import Tables
 from bonafed.engines.inprocess import InProcess
 from bonafed.names import NAMED, load
 from bonafed.problem.risks.risk import Worst
-from bonafed.report.pages import page
 from bonafed.solution.plan import choose, configure, default_algorithm, setting_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
