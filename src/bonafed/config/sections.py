@@ -24,8 +24,7 @@ from bonafed.engines.inprocess import InProcess, VirtualClock
 from bonafed.names import load
 from bonafed.privacy.budget import Budget
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.problem.wasserstein.box_support import BoxSupport
-from bonafed.problem.wasserstein.polytope_support import PolytopeSupport
+from bonafed.problem.wasserstein.supports import BoxSupport, PolytopeSupport
 
 # options of the private methods that are functions, or give steps that nobody can compute again
 # from public numbers before the run

@@ -39,10 +39,16 @@ from bonafed.problem.constraints.constraint import Concrete, Point, Stack, State
 from bonafed.problem.constraints.coupled import Coupled, Shared
 from bonafed.problem.constraints.group_means import OfLoss, OnRows
 from bonafed.problem.losses import Loss, expected
-from bonafed.problem.prediction import scores
+from bonafed.problem.predictors.affine import scores
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks import ProspectTheory, RankedRange, Spectral, TopK
-from bonafed.problem.risks.ranks import by_rank, two_sided
+from bonafed.problem.risks.ranks import (
+    ProspectTheory,
+    RankedRange,
+    Spectral,
+    TopK,
+    by_rank,
+    two_sided,
+)
 from bonafed.problem.risks.risk import Risk
 from bonafed.runs.files import (
     FAR,

@@ -40,7 +40,7 @@ from bonafed.data.tables import Table
 from bonafed.names import NAMED, load
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import expected
-from bonafed.problem.prediction import predictor, scores, with_ones
+from bonafed.problem.predictors.affine import predictor, scores, with_ones
 from bonafed.rounds import Stop
 from bonafed.runs.files import (
     Form,

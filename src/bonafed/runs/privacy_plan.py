@@ -35,7 +35,7 @@ from bonafed.privacy.accounting import Release, accounts, total_epsilon
 from bonafed.privacy.bounds import best_accuracy, information
 from bonafed.privacy.budget import Budget, BudgetSpentError
 from bonafed.privacy.ledger import WORDS, Book, views
-from bonafed.problem.prediction import scores
+from bonafed.problem.predictors.affine import scores
 from bonafed.problem.problem import Problem
 from bonafed.rounds import encoded_size, rows
 from bonafed.runs.splits import HELD_OUT, Parts, prepare, read_tables, trained_clients

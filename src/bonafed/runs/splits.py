@@ -42,7 +42,7 @@ from bonafed.data.tables import (
     targets_of,
 )
 from bonafed.data.validation import missing, ordered
-from bonafed.problem.prediction import federation_with_ones
+from bonafed.problem.predictors.affine import federation_with_ones
 
 HELD_OUT, SHIFTED, DRIFTED = "held-out rows", "shifted clients", "shifted clients, drifted"
 

@@ -25,7 +25,7 @@ from bonafed.config.config import Config
 from bonafed.data.federation import Federation
 from bonafed.data.schema import Categorical
 from bonafed.measures import auc
-from bonafed.problem.prediction import scores
+from bonafed.problem.predictors.affine import scores
 from bonafed.runs.files import Form, Number, Record, Whole, form, needs, one_of
 from bonafed.runs.sections.section import Inputs, Section
 from bonafed.runs.splits import Parts

@@ -17,7 +17,7 @@ from bonafed.fairness import group_rates
 from bonafed.problem.constraints.constraint import several
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.multipliers import Multipliers
-from bonafed.problem.prediction import scores
+from bonafed.problem.predictors.affine import scores
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.risk import Risk
