@@ -36,7 +36,7 @@ before `--save` existed and copied from the page of that time. `cases.py` and `r
 data; data sets that are not made need the folder `BONAFED_DATA`.
 
 `golden.py` compares the results of two revisions bit by bit, and `structure.py` how the source is
-built. `combinations.py` writes the page of combinations.
+built.
 """
 
 
