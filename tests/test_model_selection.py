@@ -335,7 +335,7 @@ def test_the_path_starts_warm(monkeypatch):
         starts.append(start)
         return solve(*args, start=start, **options)
 
-    monkeypatch.setattr("bonafed.solution.radius_path.fit", recorded)
+    monkeypatch.setattr("bonafed.solution.solve.fit", recorded)
     table = radius_path(problem(), FED, radii=np.array([0.02, 0.05, 0.1]), client_radii=[0.1, 0.2])
     assert starts[0] is None
     for k, neighbour in enumerate(
