@@ -24,8 +24,8 @@ from bonafed.problem.constraints.group_means import Group, OnRows
 from bonafed.problem.parts import least_rows, parts_of
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import STEPS, levels
-from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.ranks import by_rank
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import CodecError
 from bonafed.sites.audit import AuditError, AuditLog, Content, contents
 from bonafed.sites.policy import Policy, Proposal, Refusal, When, refused

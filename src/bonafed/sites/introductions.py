@@ -19,7 +19,7 @@ from pathlib import Path
 from bonafed.problem.metadata import Introduced
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero
-from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import decode, encode, record
 from bonafed.sites.audit import AuditError
 from bonafed.sites.guard import Guard, RefusedByPolicyError, refuses

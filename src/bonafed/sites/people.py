@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.algorithms.comparators.afl import Mix
-from bonafed.algorithms.federated.async_dro.stored_gradients import Meet, Visit
+from bonafed.algorithms.federated.async_dro import Meet, Visit
 from bonafed.algorithms.federated.bundle.async_bundle import EvaluateAt, EvaluateFirst
 from bonafed.algorithms.federated.bundle.bundle import Evaluate
 from bonafed.algorithms.federated.bundle.masked_bundle import Blend, Compare
-from bonafed.algorithms.federated.interior_point.interior_point import Expand
+from bonafed.algorithms.federated.interior_point import Expand
 from bonafed.algorithms.federated.linearisation import Linearise, units_of
 from bonafed.algorithms.federated.proximal_al.client import Settle
 from bonafed.algorithms.method import SLOPES, SQUARES, Answered, Told, at, at_model, model_of

@@ -33,9 +33,8 @@ from bonafed.config.schema import Count, Positive, Probability, Section
 from bonafed.data.profile import fold
 from bonafed.names import NAMED
 from bonafed.problem.constraints.constraint import Slot, Stack, Stated, several
-from bonafed.problem.constraints.coupled import Coupled
+from bonafed.problem.constraints.coupled import Coupled, Global
 from bonafed.problem.constraints.group_means import MOST_GROUPS, Score
-from bonafed.problem.constraints.server import Global
 from bonafed.text import shown
 
 if TYPE_CHECKING:
