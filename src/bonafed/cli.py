@@ -62,8 +62,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def common(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Say the version."),
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
     ] = False,
 ) -> None:
     """Robust models over data that stays with its owners, with a certificate for every result."""
@@ -270,12 +269,7 @@ def run(
 
 
 def _work(
-    config: Path | None,
-    out: Path,
-    quick: bool,
-    resume: Path | None,
-    seed: int | None,
-    engine: bool,
+    config: Path | None, out: Path, quick: bool, resume: Path | None, seed: int | None, engine: bool
 ) -> Work:
     """The folder that the run works in, with its configuration."""
     from bonafed.config.config import ConfigError

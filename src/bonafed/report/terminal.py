@@ -18,14 +18,7 @@ from bonafed.report.output import Output, Screen
 from bonafed.report.sections import SECTIONS
 from bonafed.report.sections.clients import exposed
 from bonafed.report.sections.ranks import heaviest
-from bonafed.report.sections.section import (
-    Block,
-    Heading,
-    Items,
-    Questions,
-    Text,
-    plain,
-)
+from bonafed.report.sections.section import Block, Heading, Items, Questions, Text, plain
 from bonafed.report.tables import Table, lines, printable, sentence
 from bonafed.runs.run import Run
 

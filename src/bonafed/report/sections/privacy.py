@@ -44,10 +44,7 @@ if TYPE_CHECKING:
 
 MOST_SPENT = 3  # clients that a terminal shows
 TOTALS = {  # key -> (accountant, what its total is)
-    "epsilon": (
-        "Privacy loss distributions (PLD)",
-        "rounded up: the number that counts",
-    ),
+    "epsilon": ("Privacy loss distributions (PLD)", "rounded up: the number that counts"),
     "gaussian": ("Closed form", "exact for Gaussian noise: an independent check"),
     "rdp": ("Rényi divergences (RDP)", "never below the truth"),
     "basic": ("Basic composition", "the sum over all answers"),

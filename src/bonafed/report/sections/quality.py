@@ -10,26 +10,9 @@ from bonafed.drawing import GREY, INK, label, shades
 from bonafed.measures import Figure, figures_of
 from bonafed.report.figures import Plot
 from bonafed.report.sections.evaluation import by_client
-from bonafed.report.sections.section import (
-    Block,
-    Chapter,
-    Fold,
-    ReportSection,
-    Row,
-    Text,
-    chapter,
-)
+from bonafed.report.sections.section import Block, Chapter, Fold, ReportSection, Row, Text, chapter
 from bonafed.report.sections.section import Figure as Place
-from bonafed.report.tables import (
-    Record,
-    Table,
-    Way,
-    number,
-    of_rows,
-    own_measures,
-    percent,
-    table,
-)
+from bonafed.report.tables import Record, Table, Way, number, of_rows, own_measures, percent, table
 from bonafed.runs.run import Run
 
 if TYPE_CHECKING:

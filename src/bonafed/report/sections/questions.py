@@ -5,13 +5,7 @@ from __future__ import annotations
 from bonafed.report import words
 from bonafed.report.sections.checks import verdict
 from bonafed.report.sections.quality import badness, goodness
-from bonafed.report.sections.section import (
-    Block,
-    Chapter,
-    Questions,
-    ReportSection,
-    chapter,
-)
+from bonafed.report.sections.section import Block, Chapter, Questions, ReportSection, chapter
 from bonafed.report.tables import Result, own_measures
 from bonafed.runs.run import Run
 

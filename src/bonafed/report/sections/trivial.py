@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from bonafed.report.sections.section import (
-    Block,
-    Chapter,
-    Fact,
-    ReportSection,
-    Text,
-    chapter,
-)
+from bonafed.report.sections.section import Block, Chapter, Fact, ReportSection, Text, chapter
 from bonafed.runs.run import Run
 
 
