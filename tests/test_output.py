@@ -27,12 +27,9 @@ import numpy as np
 import pytest
 import small_run
 
-import bonafed.report.progress as bonafed_progress
+import bonafed.report.terminal as bonafed_terminal
 from bonafed import NoPrivacyWarning
-from bonafed.report.as_json import as_json
-from bonafed.report.figures import draw
-from bonafed.report.html import render
-from bonafed.report.markdown import markdown
+from bonafed.report.documents import as_json, draw, markdown, render
 from bonafed.report.output import deliver, guarded
 from bonafed.report.tables import NAME, escaped, printable, sentence, short
 from bonafed.runs.folder import read_run
@@ -272,7 +269,7 @@ def test_progress_that_fails_is_switched_off_with_one_line(
     def fail(*arguments: object) -> tuple[str, ...]:
         raise ZeroDivisionError("no\nscreen")
 
-    monkeypatch.setattr(bonafed_progress, "cells", fail)
+    monkeypatch.setattr(bonafed_terminal, "cells", fail)
     assert bonafed("run", "clinics.toml", "--quick") == 0
     told = capsys.readouterr().err
     assert told == (
@@ -487,7 +484,7 @@ def test_a_disk_that_is_full_at_the_report_is_named_and_what_is_finished_is_kept
     """``run`` has compiled what a run calls: no compiled code is written to this disk."""
     small_run.write_config(tmp_path, TEXT.replace("html = false", ""))
     monkeypatch.setattr("bonafed.runs.work.ROOM", 1_000)
-    monkeypatch.setattr("bonafed.report.html.draw", draw)  # figures make the report long
+    monkeypatch.setattr("bonafed.report.documents.draw", draw)  # figures make the report long
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, hard))
     try:
@@ -582,7 +579,7 @@ def test_a_second_signal_does_not_interrupt_the_answer_to_the_first(
     [
         (signal.SIGTERM, "bonafed.runs.pipeline.prepare", "nothing was kept"),
         (signal.SIGINT, "bonafed.runs.pipeline.evaluate", "go on with: bonafed run --resume"),
-        (signal.SIGHUP, "bonafed.report.html.figures", "go on with: bonafed run --resume"),
+        (signal.SIGHUP, "bonafed.report.documents.figures", "go on with: bonafed run --resume"),
         (signal.SIGTERM, "bonafed.report.terminal._print", "the run is finished: runs/"),
     ],
 )

@@ -23,7 +23,7 @@ from bonafed.engines import InProcess, Replay, VirtualClock
 from bonafed.engines.delays import Trace
 from bonafed.engines.event_log import Log
 from bonafed.privacy.ledger_file import Book
-from bonafed.report.html import render
+from bonafed.report.documents import render
 from bonafed.rounds import decode, encode
 from bonafed.runs.files import sealed, to_json
 from bonafed.runs.pipeline import dry_run

@@ -14,10 +14,10 @@ import small_run
 
 from bonafed.engines.event_log import Log
 from bonafed.report import tables
-from bonafed.report.html import render
-from bonafed.report.markdown import markdown
-from bonafed.report.sections import clock, evaluation
-from bonafed.report.sections.clock import Clock, windows
+from bonafed.report.blocks import placed
+from bonafed.report.documents import markdown, render
+from bonafed.report.sections import certificate, evaluation
+from bonafed.report.sections.certificate import about_clock, windows
 from bonafed.runs.folder import Run
 
 HOSTILE = ('<script>alert("x")</script>', "a]]>&amp;'$x$ | b", "South")
@@ -68,7 +68,7 @@ def test_the_page_says_what_time_passed_and_who_answered(run: Run) -> None:
 
 def test_when_the_worst_client_was_near_its_last_loss(run: Run) -> None:
     """By hand from the curve: from then on every look is within 1 %."""
-    rows = {row[0]: row for row in clock.pace(run.result)[0].rows}
+    rows = {row[0]: row for row in certificate.pace(run.result)[0].rows}
     for name, curve in run.result["reached"].items():
         losses = np.array(curve["largest_risk"])
         bad = np.flatnonzero(losses > 1.01 * losses[-1])
@@ -90,7 +90,7 @@ def test_the_spread_over_clients_is_that_of_their_numbers(run: Run) -> None:
         ]
     assert found.title in html(run)
     assert found.markdown() in markdown(run)
-    assert clock.pace(run.result)[0].markdown() in markdown(run)
+    assert certificate.pace(run.result)[0].markdown() in markdown(run)
 
 
 def test_windows_count_who_answered() -> None:
@@ -123,7 +123,9 @@ def test_who_crashed_is_said(tmp_path: Path) -> None:
     )
     run = small_run.small_run(tmp_path, text=text)
     assert run.result["clock"]["crashed"] == {"North": 12.0}
-    assert "North at 12 virtual seconds" in " ".join(clock.words(run.result, run.config.engine))
+    assert "North at 12 virtual seconds" in " ".join(
+        certificate.time_in_words(run.result, run.config.engine)
+    )
 
 
 def test_runs_side_by_side_with_and_without_a_clock(run: Run, tmp_path: Path) -> None:
@@ -154,6 +156,14 @@ def test_a_method_that_does_not_know_its_objective_is_drawn_where_it_was_looked_
 
 
 def test_figures_without_data_are_left_out(run: Run) -> None:
-    nothing = replace(run, result={"certificate": {"bound": None}}, history=[], events=None)
-    assert Clock().plots(nothing) == {}
-    assert set(Clock().plots(replace(run, events=None))) == {"reached"}
+    result = {key: value for key, value in run.result.items() if key != "reached"}
+    assert drawn(replace(run, result=result, history=[], events=None)) == set()
+    assert drawn(replace(run, events=None)) == {"reached"}
+
+
+def drawn(run: Run) -> set[str]:
+    """The names of the figures about the clock."""
+    section = about_clock(run)
+    assert section is not None
+    places = placed(section.chapters[0].blocks)
+    return {figure.name for figure in places if figure.plot is not None}

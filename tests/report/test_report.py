@@ -17,8 +17,7 @@ from report.browser import browse, cut, needs_browser
 
 from bonafed.drawing import column, label
 from bonafed.report import tables, words
-from bonafed.report.html import figures, page, render
-from bonafed.report.markdown import markdown
+from bonafed.report.documents import figures, markdown, page, render
 from bonafed.report.sections import clients, sweep
 from bonafed.report.terminal import show_exposed
 from bonafed.runs.folder import Run
@@ -438,7 +437,7 @@ def test_only_one_file_imports_matplotlib() -> None:
     assert [p.name for p in source.rglob("*.py") if imports.search(p.read_text("utf-8"))] == [
         "drawing.py"
     ]
-    code = "import sys, bonafed.report.html; assert 'matplotlib' not in sys.modules"
+    code = "import sys, bonafed.report.documents; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

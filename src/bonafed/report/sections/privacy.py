@@ -5,35 +5,23 @@ of the owner.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bonafed.drawing import (
-    BLUE,
-    GREY,
-    INK,
-    ORANGE,
-    column,
-    legend,
-    named_rows,
-    plain_decades,
-    whole_numbers,
-)
-from bonafed.report import words
-from bonafed.report.figures import MOST, Plot
-from bonafed.report.sections.section import (
+from bonafed import drawing
+from bonafed.drawing import BLUE, GREY, INK, ORANGE, column, legend, named_rows
+from bonafed.report import blocks, words
+from bonafed.report.blocks import (
+    MOST,
     Block,
     Chapter,
     Fact,
     Figure,
-    Heading,
-    Items,
-    ReportSection,
+    Plot,
     Row,
+    Section,
     Text,
-    chapter,
     texts,
 )
 from bonafed.report.tables import Record, Result, Rows, Table, number, of_rows, table
@@ -64,13 +52,10 @@ ABOUT_LEDGER = (
     " noise in a client's answer. Clients have different rows, so that the total of all is that of"
     " the client which has spent most."
 )
-BARS = Figure(
-    "budget", "Totals do not add up: a bar is what all runs on a client's rows cost together."
-)
-ROUNDS = Figure(
-    "rounds",
+BARS = "Totals do not add up: a bar is what all runs on a client's rows cost together."
+ROUNDS = (
     "Above, the expected size of the noise in an answer; below, the sum of the distances of the"
-    " clients' noisy copies from the model, or the step of a method whose clients keep none.",
+    " clients' noisy copies from the model, or the step of a method whose clients keep none."
 )
 ABOUT_ROUNDS = (
     "Both follow from public numbers and from answers that are paid for. How near the model is to"
@@ -83,87 +68,84 @@ OWNER = (
 )
 
 
-class Guarantee(ReportSection):
+def about_guarantee(run: Run) -> Section | None:
     """The public part of a private run: the guarantee, the ledger, and what is withheld."""
-
-    def applies(self, run: Run) -> bool:
-        return words.public_part(run.result)
-
-    def lead(self, run: Run) -> str:
-        clients = words.clients(len(run.result["clients"]))
-        exact = "exact numbers stay with the owner of the data"
-        if words.at_sites(run.result):
-            exact = "no exact number about a row has left a site"
-        return (
-            f"A model trained within a privacy budget, from data that stayed with {clients}. This"
-            f" report is public and may travel with the model; {exact}."
-        )
-
-    def facts(self, run: Run) -> list[Fact]:
-        result, privacy = run.result, run.result["privacy"]
-        rows, n = sum(row["n"] for row in result["clients"]), len(result["clients"])
-        spent = f"total epsilon, of {privacy['allowed']:g} allowed"
-        spent += ", in a rehearsal" * bool(privacy["rehearsal"])
-        mood = "warn" if privacy["rehearsal"] else "good"
-        return [
-            Fact(f"{privacy['epsilon']:.4g}", spent, mood),
-            Fact(f"{privacy['delta']:g}", "delta"),
-            Fact(str(result["rounds"]), "rounds, one answer of each client in each"),
-            Fact(f"{rows:,}", f"training rows as public, at {words.clients(n)}"),
-        ]
-
-    def plots(self, run: Run) -> Mapping[str, Plot]:
-        privacy, history = run.result["privacy"], run.history
-        rows = sorted(privacy["ledger"], key=lambda row: -row["epsilon"])[:MOST]
-        title, height = "What every client has spent of its budget, and what is left", len(rows)
-        drawn = {"budget": Plot(title, 1.3 + 0.26 * height, _budget, (rows, privacy))}
-        if len(history) > 1:
-            copies = "gap" in history[0]
-            below = "distance of the clients' copies from the model" if copies else "step"
-            title = f"Noise in every answer, and {below}"
-            drawn["rounds"] = Plot(f"{title}, by round", 4.0, _rounds, (history,))
-        return drawn
-
-    def chapters(self, run: Run) -> list[Chapter]:
-        result, privacy = run.result, run.result["privacy"]
-        chapters, title = [], "The guarantee"
-        if rehearsal := privacy["rehearsal"]:
-            chapters.append(chapter("rehearsal", "A rehearsal", Text(rehearsal), warning=True))
-            title = "What would be guaranteed"
-        sentences = [*guaranteed(result), f"{result['problem']} {words.ended(result)}"]
-        public = Heading("Taken to be public, and not protected"), Items(tuple(privacy["public"]))
-        chapters.append(chapter("guarantee", title, *texts(sentences), *public))
-        blocks = [Text(ABOUT_LEDGER), Row((BARS, accounts(result))), ledger(result)]
-        if len(result["clients"]) > MOST:
-            shown = f"The figure shows the {MOST} clients that have spent most."
-            blocks.append(Text(shown, soft=True))
-        chapters.append(chapter("budget", "Budget by client", *blocks))
-        if len(run.history) > 1:
-            chapters.append(chapter("rounds", "Rounds", Row((ROUNDS, Text(ABOUT_ROUNDS)))))
-        where = [Text("It is in the folder owner/, which stays where the data are.")]
-        where = [] if words.at_sites(result) else where
-        chapters.append(chapter("withheld", "What is withheld", *where, withheld(result)))
-        return chapters
-
-    def brief(self, run: Run) -> list[Block]:
-        result = run.result
-        rehearsal = filter(None, [result["privacy"]["rehearsal"]])
-        said = [*rehearsal, f"{result['problem']} {words.ended(result)}", guaranteed(result)[0]]
-        return [ledger(result, MOST_SPENT), *texts(said)]
+    result = run.result
+    if not words.public_part(result):
+        return None
+    privacy, at_sites = result["privacy"], words.at_sites(result)
+    rows, n = sum(row["n"] for row in result["clients"]), words.clients(len(result["clients"]))
+    exact = "exact numbers stay with the owner of the data"
+    if at_sites:
+        exact = "no exact number about a row has left a site"
+    lead = (
+        f"A model trained within a privacy budget, from data that stayed with {n}. This report is"
+        f" public and may travel with the model; {exact}."
+    )
+    spent, mood = f"total epsilon, of {privacy['allowed']:g} allowed", "good"
+    chapters, title, rehearsal = [], "The guarantee", privacy["rehearsal"]
+    if rehearsal:
+        chapters.append(Chapter("rehearsal", "A rehearsal", [Text(rehearsal)], warning=True))
+        title, spent, mood = "What would be guaranteed", f"{spent}, in a rehearsal", "warn"
+    facts = [
+        Fact(f"{privacy['epsilon']:.4g}", spent, mood),
+        Fact(f"{privacy['delta']:g}", "delta"),
+        Fact(str(result["rounds"]), "rounds, one answer of each client in each"),
+        Fact(f"{rows:,}", f"training rows as public, at {n}"),
+    ]
+    promises, ended = guaranteed(result), f"{result['problem']} {words.ended(result)}"
+    public = (
+        blocks.Heading("Taken to be public, and not protected"),
+        blocks.Items(privacy["public"]),
+    )
+    chapters.append(Chapter("guarantee", title, [*texts([*promises, ended]), *public]))
+    chapters.append(Chapter("budget", "Budget by client", _spent(result)))
+    if len(run.history) > 1:
+        below = "step"
+        if "gap" in run.history[0]:
+            below = "distance of the clients' copies from the model"
+        plot = Plot(f"Noise in every answer, and {below}, by round", 4.0, _rounds, (run.history,))
+        body = [Row([Figure("rounds", ROUNDS, plot), Text(ABOUT_ROUNDS)])]
+        chapters.append(Chapter("rounds", "Rounds", body))
+    where = "It is in the folder owner/, which stays where the data are."
+    cells = [(row["what"], row["why"]) for row in result["withheld"]]
+    title = "What is withheld"
+    withheld = table(title, ("What", "Why"), cells, (0, 1), long=(0, 1))
+    chapters.append(Chapter("withheld", title, [*texts([where] * (not at_sites)), withheld]))
+    said = [*filter(None, [rehearsal]), ended, promises[0]]
+    return Section(chapters, facts, lead, [ledger(result, MOST_SPENT), *texts(said)])
 
 
-class OwnersPart(ReportSection):
+def _spent(result: Result) -> list[Block]:
+    """What every client has spent of its budget, and the total by every accountant."""
+    spent = result["privacy"]["ledger"]
+    rows = sorted(spent, key=lambda row: -row["epsilon"])[:MOST]
+    title, arguments = (
+        "What every client has spent of its budget, and what is left",
+        (rows, result["privacy"]),
+    )
+    figure = Figure("budget", BARS, Plot(title, 1.3 + 0.26 * len(rows), _budget, arguments))
+    cells = []
+    for key, (name, meaning) in TOTALS.items():
+        totals = [row[key] for row in spent if row[key] is not None]
+        if totals:  # the largest of all clients
+            cells.append((name, number(max(totals)), meaning))
+    heads = ("Accountant", "Epsilon", "Meaning")
+    accounts = table("Total by accountant", heads, cells, (0, 2), long=(0, 2))
+    body: list[Block] = [Text(ABOUT_LEDGER), Row([figure, accounts]), ledger(result)]
+    if len(result["clients"]) > MOST:
+        shown = f"The figure shows the {MOST} clients that have spent most."
+        body.append(Text(shown, soft=True))
+    return body
+
+
+def about_owners_part(run: Run) -> Section | None:
     """What opens the part that stays with the owner: that it stays there."""
-
-    def applies(self, run: Run) -> bool:
-        return words.private(run.result) and not words.public_part(run.result)
-
-    def lead(self, run: Run) -> str:
-        return "The part of a private run that stays with the owner of the data."
-
-    def chapters(self, run: Run) -> list[Chapter]:
-        title = "This page stays with the owner of the data"
-        return [chapter("owner", title, Text(OWNER), warning=True)]
+    if words.public_part(run.result) or not words.private(run.result):
+        return None
+    title = "This page stays with the owner of the data"
+    lead = "The part of a private run that stays with the owner of the data."
+    return Section([Chapter("owner", title, [Text(OWNER)], warning=True)], lead=lead)
 
 
 # ------------------------------------------------------------------------------------------ words
@@ -171,45 +153,51 @@ class OwnersPart(ReportSection):
 
 def guaranteed(result: Result) -> list[str]:
     """What is guaranteed to whom."""
-    privacy = result["privacy"]
-    epsilon, delta = privacy["epsilon"], privacy["delta"]
+    privacy, at_sites = result["privacy"], words.at_sites(result)
+    epsilon, delta, views = privacy["epsilon"], privacy["delta"], privacy["views"]
     odds = math.exp(epsilon) if epsilon < 700 else math.inf
     paid = ", those of earlier runs on the same rows included," if privacy["before"] else ""
-    alone = (
+    others = (
         " No privacy ledger is kept: other runs on the same rows, if there are any, would add to"
         " this."
     )
-    sites = (
-        " This is what this run spends. Each client has charged it in its own privacy ledger,"
-        " together with all other runs on its rows, whose total only the client knows."
-    )
-    where, others = " outside owner/", "" if privacy["book"] else alone
-    if words.at_sites(result):
-        where, others = "", sites
-    views = privacy["views"]
-    sent = f"every message that the {words.clients(len(privacy['ledger']))} sent"
+    if at_sites:
+        others = (
+            " This is what this run spends. Each client has charged it in its own privacy ledger,"
+            " together with all other runs on its rows, whose total only the client knows."
+        )
+    elif privacy["book"]:
+        others = ""
+    where, n = "" if at_sites else " outside owner/", words.clients(len(privacy["ledger"]))
+    sent = f"every message that the {n} sent"
     if views["view"] == "sum":
-        sent = f"every sum of what the {words.clients(len(privacy['ledger']))} sent"
+        sent = f"every sum of what the {n} sent"
+    sampled, (_, _, _, *sampling) = "", next(iter(privacy["releases"].values()))[0]
+    if sampling:  # a round is of a share of the rows
+        sampled = (
+            f" Each row took part in a round with probability {sampling[0]:g}, by a secret coin of"
+            " its client's."
+        )
+    source = (
+        "The noise was made from the seed of the configuration: anyone who has that can subtract"
+        " it."
+    )
+    if privacy["source"] == "secure":
+        source = (
+            "Each client drew its noise with a key of its own operating system, which nobody else"
+            " has."
+        )
     return [
-        (
-            f"Everything in this folder{where} and {sent}{paid} is ({number(epsilon)},"
-            f" {delta:g})-differentially private; ({privacy['allowed']:g}, {delta:g}) was allowed."
-            " Whatever somebody believed about one row before, seeing all of it multiplies the odds"
-            f" by at most {number(odds)}, except with probability {delta:g}."
-            f"{others}"
-        ),
+        f"Everything in this folder{where} and {sent}{paid} is ({number(epsilon)},"
+        f" {delta:g})-differentially private; ({privacy['allowed']:g}, {delta:g}) was allowed."
+        " Whatever somebody believed about one row before, seeing all of it multiplies the odds"
+        f" by at most {number(odds)}, except with probability {delta:g}.{others}",
         *filter(None, [views["text"]]),
         privacy["protects"],
-        (
-            f"In each of {result['rounds']} rounds every client answered with one sum of gradients,"
-            f" {_clipped(privacy)}, and {privacy['mechanism'].capitalize()} noise."
-            f"{_sampled(privacy)}"
-            f" {_source(privacy)}"
-        ),
-        (
-            "The model, this report and all predictions are made from these noisy answers and"
-            " public numbers only, so that nothing done with them later spends more."
-        ),
+        f"In each of {result['rounds']} rounds every client answered with one sum of gradients,"
+        f" {_clipped(privacy)}, and {privacy['mechanism'].capitalize()} noise.{sampled} {source}",
+        "The model, this report and all predictions are made from these noisy answers and public"
+        " numbers only, so that nothing done with them later spends more.",
     ]
 
 
@@ -221,32 +209,6 @@ def _clipped(privacy: Record) -> str:
     if privacy["bound"] == "inf":
         return rows
     return f"{rows}, of rows clipped to an {norm} norm of {number(privacy['bound'])}"
-
-
-def _sampled(privacy: Record) -> str:
-    """What share of the rows a round is of; nothing where it is of all."""
-    _, _, _, *sampling = next(iter(privacy["releases"].values()))[0]
-    if not sampling:
-        return ""
-    return (
-        f" Each row took part in a round with probability {sampling[0]:g}, by a secret coin of its"
-        " client's."
-    )
-
-
-def _source(privacy: Record) -> str:
-    if privacy["source"] == "secure":
-        return (
-            "Each client drew its noise with a key of its own operating system, which nobody else"
-            " has."
-        )
-    return (
-        "The noise was made from the seed of the configuration: anyone who has that can subtract"
-        " it."
-    )
-
-
-# ----------------------------------------------------------------------------------------- tables
 
 
 def ledger(result: Result, most: int | None = None) -> Table:
@@ -269,23 +231,6 @@ def ledger(result: Result, most: int | None = None) -> Table:
 def _thousandths(value: float) -> str:
     """A number, 0 where it is less than a thousandth."""
     return number(0.0 if value < 1e-3 else value)
-
-
-def accounts(result: Result) -> Table:
-    """The total by every accountant, the largest of all clients."""
-    cells = []
-    for key, (name, meaning) in TOTALS.items():
-        totals = [row[key] for row in result["privacy"]["ledger"] if row[key] is not None]
-        if totals:
-            cells.append((name, number(max(totals)), meaning))
-    heads = ("Accountant", "Epsilon", "Meaning")
-    return table("Total by accountant", heads, cells, (0, 2), long=(0, 2))
-
-
-def withheld(result: Result) -> Table:
-    """What stays with the owner, and why."""
-    cells = [(row["what"], row["why"]) for row in result["withheld"]]
-    return table("What is withheld", ("What", "Why"), cells, (0, 1), long=(0, 1))
 
 
 # ---------------------------------------------------------------------------------------- figures
@@ -317,8 +262,8 @@ def _rounds(canvas: Canvas, history: Rows) -> None:
         axes.set_ylabel(name)
         if np.isfinite(y).any() and np.nanmax(y) > 5 * np.nanmin(y):
             axes.set_yscale("log")
-            plain_decades(axes.yaxis)
+            drawing.plain_decades(axes.yaxis)
         else:
             axes.set_ylim(bottom=0)
     panels[1].set_xlabel("round")
-    whole_numbers(panels[1].xaxis)
+    drawing.whole_numbers(panels[1].xaxis)
