@@ -19,7 +19,7 @@ import numpy as np
 from cases import federation, robust
 
 import bonafed as bf
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 LEVELS = (1e-2, 1e-3, 1e-4, 1e-6)
 LOSSES = (bf.Hinge(), bf.Huber(0.5), bf.Logistic())

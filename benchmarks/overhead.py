@@ -13,7 +13,7 @@ from cases import federation, robust
 import bonafed as bf
 from bonafed.algorithms.federated.bundle import bundle
 from bonafed.problem.problem import Problem
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 CLIENTS, ROWS, FEATURES, TARGET = 1000, 30, 10, 0.2
 

@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 
 from bonafed import Budget
 from bonafed.privacy.accounting import Release, noise_for, noise_of_search, total_epsilon
-from bonafed.privacy.best_of import NUMBERS
+from bonafed.privacy.bounds import NUMBERS
 
 DELTA = 1e-6
 

@@ -30,7 +30,7 @@ import rank_data as data
 
 import bonafed as bf
 from bonafed.papers.rank.stochastic import tuned
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 RISKS = {
     "mean": bf.Mean(),

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 import bonafed as bf
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.engines.inprocess import InProcess
 from bonafed.privacy.budget import Budget
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book
 
 DELTA, T = 1e-5, 5
 

@@ -210,7 +210,7 @@ def sketches(request: pytest.FixtureRequest) -> Iterator[None]:
     file = request.path.relative_to(Path(__file__).parent).as_posix()
     with pytest.MonkeyPatch.context() as patch:
         if not file.startswith(DRAWN):
-            patch.setattr("bonafed.report.documents.draw", sketch)
+            patch.setattr("bonafed.report.pages.draw", sketch)
         yield
 
 

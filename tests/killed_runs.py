@@ -28,7 +28,7 @@ from typing import Any
 import forked
 from safetensors.numpy import load_file
 
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book
 
 HOME = Path(__file__).resolve().parents[1]
 EXAMPLES = HOME / "examples"

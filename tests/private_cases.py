@@ -16,7 +16,7 @@ from bonafed.privacy.budget import Budget
 from bonafed.problem.losses import Exponential, Huber, Logistic, Multinomial, SmoothHinge, Squared
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 SIZES = (7, 4)
 BUDGET = Budget(2.0, 1e-4, sizes=6)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import bonafed as bf
-from bonafed.algorithms.progress import Progress
+from bonafed.algorithms.method import Progress
 from bonafed.data.declared_schema import declared_schema
-from bonafed.engines.event_log import Log
+from bonafed.engines.run_record import Log
 from bonafed.rounds import Stop
-from bonafed.solution.default import default_algorithm
+from bonafed.solution.plan import default_algorithm
 
 CLOCK = bf.VirtualClock(bf.Constant(1.0))
 REPLAY = bf.Replay(Log((), 0, 64, np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.int64)))

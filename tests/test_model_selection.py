@@ -38,9 +38,8 @@ from bonafed.problem.risks.divergences import ChiSquareBall
 from bonafed.problem.risks.lp_ball import LpBall
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.solution.default_radius import residual_scale
 from bonafed.solution.solve import solve
-from bonafed.solution.thresholds import largest_radius
+from bonafed.solution.thresholds import largest_radius, residual_scale
 
 
 def clinics(seed=3):

@@ -14,8 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from bonafed.config.schema import DataSection, TablesSection, kind_of
-from bonafed.data.column_kinds import KINDS, ColumnKind
-from bonafed.data.reading import Reading
+from bonafed.data.reading import KINDS, ColumnKind, Reading
 from bonafed.runs import model_file
 from bonafed.runs.folder import read_run
 from bonafed.sites.site_file import RowsSection, first_site

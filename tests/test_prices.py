@@ -13,7 +13,7 @@ from problems import PLAIN
 
 import bonafed as bf
 from bonafed.problem.multipliers import Multipliers, owners
-from bonafed.solution.constraint_table import (
+from bonafed.solution.tables import (
     broken,
     constraint_rows,
     constraint_table,

@@ -16,7 +16,7 @@ import small_run
 
 import bonafed as bf
 from bonafed.algorithms.federated.private import noisy_gradient
-from bonafed.algorithms.federated.private_admm.client import Perturbed
+from bonafed.algorithms.federated.private_admm import Perturbed
 from bonafed.config.config import read_config
 from bonafed.privacy.accounting import Release, gaussian_epsilon
 from bonafed.report.sections.privacy import guaranteed
@@ -28,7 +28,7 @@ from bonafed.runs.result import data_digests
 from bonafed.runs.run import Run
 from bonafed.runs.splits import prepare
 from bonafed.runs.verification import passed, verify_run
-from bonafed.solution.public_part import HISTORY
+from bonafed.solution.solution import HISTORY
 
 CURVED = small_run.PRIVATE_ADMM.replace(
     "[privacy]", small_run.sweep("privacy.epsilon", 1.0, 1.5) + "[privacy]"

@@ -14,7 +14,7 @@ from bonafed.config.config import read_config
 from bonafed.engines import checkpoint
 from bonafed.privacy.accounting import Release, gaussian_epsilon
 from bonafed.privacy.budget import Budget, BudgetSpentError
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book
 from bonafed.runs.folder import read_run
 from bonafed.runs.pipeline import begin, run_study, trained
 from bonafed.runs.sections.section import Silent, Study

@@ -11,7 +11,7 @@ import pytest
 import small_run
 
 from bonafed.config.config import read_config
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book
 from bonafed.runs.disclosure import OWNER
 from bonafed.runs.folder import read_run
 from bonafed.runs.splits import prepare

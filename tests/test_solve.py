@@ -15,7 +15,7 @@ import bonafed as bf
 from bonafed.algorithms.method import Answer, Method
 from bonafed.problem.risks import Worst
 from bonafed.rounds import Algorithm, Done, Each, Outcome, Round, Stop, record
-from bonafed.solution.default import default_algorithm
+from bonafed.solution.plan import default_algorithm
 
 PROBLEM = bf.Problem(
     bf.Hinge(),

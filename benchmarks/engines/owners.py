@@ -21,13 +21,13 @@ import bonafed as bf
 from bonafed.algorithms.method import Method
 from bonafed.data.declared_schema import declared_schema
 from bonafed.engines.network import Network
-from bonafed.engines.transport import LocalTransport
+from bonafed.engines.wire import LocalTransport
 from bonafed.sites.guard import Guard
 from bonafed.sites.party import Party, open_party
 from bonafed.sites.rows import Roles
 from bonafed.sites.server import job_of
 from bonafed.sites.session import agree
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 FEATURES, ROWS = 6250, 16
 TARGET, CLASSES = "state", ("ill", "well")

@@ -290,7 +290,7 @@ def _checked(config: Path | None, quick: bool, seed: int | None) -> Config:
 
 def _trained(work: Work, console: Console, verbose: bool) -> Run:
     """The finished run; Ctrl-C raises KeyboardInterrupt."""
-    from bonafed.report.documents import render
+    from bonafed.report.pages import render
     from bonafed.report.terminal import Display, say
     from bonafed.runs.declared_ranges import told
     from bonafed.runs.folder import read_run
@@ -348,7 +348,7 @@ def report(
     ] = None,
 ) -> None:
     """Write the report of a finished run again, as HTML, Markdown or JSON."""
-    from bonafed.report.documents import as_json, markdown, render
+    from bonafed.report.pages import as_json, markdown, render
     from bonafed.runs.files import used
     from bonafed.runs.folder import read_run, replace_report
 
@@ -411,7 +411,7 @@ def verify(
 def _checks(run: Path, data: str | None, keys: Path | None, signed: Path | None) -> list[Check]:
     """The checks of a run, whose rows are in one place or at sites."""
     from bonafed.config.config import read_config
-    from bonafed.report.documents import render
+    from bonafed.report.pages import render
     from bonafed.runs.splits import prepare
     from bonafed.runs.verification import verify_run
 

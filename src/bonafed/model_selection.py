@@ -23,8 +23,8 @@ from bonafed.data.persons import draw, shared
 from bonafed.data.validation import grouped
 from bonafed.estimators.private_search import PrivateSearch
 from bonafed.estimators.rows import Groups
-from bonafed.solution.default_radius import default_radius
 from bonafed.solution.radius_path import radius_path
+from bonafed.solution.thresholds import default_radius
 
 Scorer = Callable[..., float]
 

@@ -13,7 +13,7 @@ from toy import federation
 import bonafed as bf
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundleState
 from bonafed.rounds import Stop
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 FED = federation((20, 35, 12, 28, 9), 4)
 RIDGE = bf.L2(1e-2)

@@ -14,7 +14,7 @@ from problems import PLAIN
 
 import bonafed as bf
 from bonafed.engines.inprocess import InProcess
-from bonafed.solution.default import default_algorithm
+from bonafed.solution.plan import default_algorithm
 
 
 def solve(problem, fed, **options):

@@ -12,7 +12,7 @@ from problems import PLAIN, SOFTMAX, federation
 
 import bonafed as bf
 from bonafed.problem.risks.risk import Worst
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 from bonafed.solution.solve import fit
 
 SETS = [

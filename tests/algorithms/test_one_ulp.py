@@ -15,7 +15,7 @@ from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.codec import mapped
 from bonafed.problem.secure_sums import largest_share, share_allowed
 from bonafed.rounds import Algorithm
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 from examples import RISKS
 
 RUNS = {"logistic": (bf.Logistic(), bf.Bundle()), "hinge": (bf.Hinge(), bf.Bundle())}

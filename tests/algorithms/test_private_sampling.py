@@ -22,7 +22,7 @@ from bonafed.engines.inprocess import InProcess
 from bonafed.privacy.accounting import Release, noise_for, total_epsilon
 from bonafed.privacy.budget import Budget, BudgetSpentError
 from bonafed.privacy.discrete_noise import discrete_noise
-from bonafed.privacy.sampling import taken
+from bonafed.privacy.keystream import taken
 from bonafed.problem.losses import Logistic, Multinomial
 from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.problem import Problem

@@ -11,8 +11,7 @@ from scipy.sparse import csr_array
 
 import bonafed as bf
 from bonafed.rounds import encode
-from bonafed.solution.configure import configure
-from bonafed.solution.default import default_algorithm
+from bonafed.solution.plan import configure, default_algorithm
 
 # ---- what it takes
 

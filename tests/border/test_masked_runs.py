@@ -35,7 +35,7 @@ from bonafed.problem.secure_sums import SurveySums, largest_share, share_allowed
 from bonafed.rounds import Algorithm, decode, marks, unannounced
 from bonafed.sites.audit import AuditLog
 from bonafed.sites.guard import Guard
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 from examples import ALGORITHMS
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
@@ -465,7 +465,7 @@ def test_the_log_of_a_site_says_what_the_server_reads(tmp_path: Path):
     members = parties(THREE, tmp_path)
     log = AuditLog.open(tmp_path / "audit.jsonl", name)
     members[name].guard = Guard(None, log)
-    from bonafed.engines.transport import LocalTransport
+    from bonafed.engines.wire import LocalTransport
     from bonafed.sites.session import agree
 
     sites = {

@@ -19,8 +19,7 @@ from bonafed.config.config import read_config
 from bonafed.data import readers
 from bonafed.report.terminal import Display
 from bonafed.runs.splits import prepare
-from bonafed.solution.client_table import client_table
-from bonafed.solution.constraint_table import tightest
+from bonafed.solution.tables import client_table, tightest
 
 FEW, MANY = 200, 3200  # sixteen times as many
 CONFIG = """

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bonafed.data.files import delimiter_and_header, encoding_of
 from bonafed.data.profile import link, stacked, summarise, variants
 from bonafed.data.roles import kind_of, names_a_person, names_an_identifier, sentinel
-from bonafed.data.sniffing import delimiter_and_header, encoding_of
 
 
 def column(*cells: object) -> np.ndarray:

@@ -10,13 +10,11 @@ import pandas as pd
 import pytest
 
 import bonafed as bf
-from bonafed.data.column_kinds import Dates
 from bonafed.data.readers import read, read_clients
-from bonafed.data.reading import Reading
-from bonafed.data.refine import refined
+from bonafed.data.reading import Dates, Reading
 from bonafed.data.row_errors import RowError, RowErrors
 from bonafed.data.schema import Recipe, Schema
-from bonafed.data.tables import table_of
+from bonafed.data.tables import refined, table_of
 
 
 def write(folder: Path, text: str | bytes, name: str = "t.csv") -> Path:

@@ -34,7 +34,7 @@ from bonafed.estimators import (
 )
 from bonafed.model_selection import WithinClients, cross_validate
 from bonafed.privacy.accounting import Release, gaussian_epsilon, total_epsilon
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book
 
 
 @pytest.fixture

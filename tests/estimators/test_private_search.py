@@ -19,7 +19,7 @@ from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.estimators import private_search
 from bonafed.model_selection import WithinClients
 from bonafed.privacy.accounting import total_epsilon
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book
 
 SETTINGS = {"clip": [0.5, 1.0], "rounds": [3, 5]}
 

@@ -16,7 +16,7 @@ from bonafed.config.config import read_config
 from bonafed.engines import InProcess, VirtualClock
 from bonafed.privacy.accounting import Release
 from bonafed.privacy.budget import Budget
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book
 from bonafed.runs.pipeline import begin, run_study
 from bonafed.runs.sections.section import Silent
 from bonafed.runs.work import Work

@@ -11,7 +11,7 @@ from fuzz.corpus import ledger_file
 from fuzz.laws import judged
 
 from bonafed.data.readers import read
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book
 from bonafed.runs.files import sealed, to_json
 from bonafed.runs.observers import ObjectiveForm, Trace, ViolationForm
 from bonafed.runs.sections.charged_sweep import _finished

@@ -35,8 +35,7 @@ from bonafed.engines.inprocess import InProcess
 from bonafed.names import NAMED, load
 from bonafed.problem.risks import Worst
 from bonafed.solution.combinations import REASONS, page
-from bonafed.solution.configure import configure, setting_of
-from bonafed.solution.default import choose, default_algorithm
+from bonafed.solution.plan import choose, configure, default_algorithm, setting_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FEW = {"SGD": {"trial_epochs": 1}, "LSVRG": {"trial_epochs": 1}}  # settings of short runs

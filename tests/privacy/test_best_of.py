@@ -26,8 +26,8 @@ from bonafed.privacy.accounting import (
     renyi_epsilon,
     total_epsilon,
 )
-from bonafed.privacy.best_of import NUMBERS, drawn_number, renyi_of_best
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.bounds import NUMBERS, drawn_number, renyi_of_best
+from bonafed.privacy.ledger import Book
 
 DELTA = 1e-5
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from charged import Killed, Place, T, at
 
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import PrivateADMM
 from bonafed.engines import checkpoint
 from bonafed.engines.checkpoint import CheckpointError
 from bonafed.engines.inprocess import InProcess
 from bonafed.privacy.budget import BudgetSpentError
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book
 from bonafed.solution import privacy_account as charge
 
 FIRST = 7  # writings until clients may answer: note, book, note, keys, checkpoint, book, note

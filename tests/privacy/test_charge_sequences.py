@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bonafed.privacy.accounting import Release, total_epsilon
 from bonafed.privacy.budget import BudgetSpentError
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book
 
 # -- any sequence
 # --------------------------------------------------------------------------------------------------

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bonafed.privacy import ledger_file as module
+from bonafed.privacy import ledger as module
 from bonafed.privacy.accounting import Release, total_epsilon
 from bonafed.privacy.budget import Budget, BudgetSpentError
-from bonafed.privacy.ledger import Ledger
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book, Ledger
 
 BUDGET = Budget(1.0, 1e-5)
 FEW, MANY = Release("gaussian", 20.0, 5), Release("gaussian", 20.0, 10)
@@ -313,7 +312,7 @@ WRITER = """
 import sys
 from bonafed.privacy.accounting import Release
 from bonafed.privacy.budget import Budget, BudgetSpentError
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book
 book, own = Book(sys.argv[1]), (Release("gaussian", 20.0, 1),)
 opened = 0
 for _ in range(12):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from bonafed.privacy import keystream, sampling
+from bonafed.privacy import keystream
 from bonafed.privacy.accounting import (
     KINDS,
     Release,
@@ -25,8 +25,8 @@ from bonafed.privacy.accounting import (
     total_epsilon,
 )
 from bonafed.privacy.budget import Budget, BudgetSpentError
-from bonafed.privacy.ledger_file import Book
-from bonafed.privacy.sampling import taken
+from bonafed.privacy.keystream import taken
+from bonafed.privacy.ledger import Book
 
 KEYS = [bytes([k]) * 32 for k in range(200)]
 
@@ -39,9 +39,9 @@ def test_a_row_is_taken_where_its_word_is_below_the_probability(monkeypatch):
     least = math.floor(q * 2**64)
     word = np.array([0, least - 1, least, 2**64 - 1], np.uint64)
     monkeypatch.setattr(keystream, "words", lambda key, first, count: word[:count])
-    assert sampling.taken(b"", 4, q).tolist() == [0, 1]
-    assert sampling.taken(b"", 4, 1.0).tolist() == [0, 1, 2, 3]
-    assert sampling.taken(b"", 4, 2.0**-64).tolist() == [0]
+    assert keystream.taken(b"", 4, q).tolist() == [0, 1]
+    assert keystream.taken(b"", 4, 1.0).tolist() == [0, 1, 2, 3]
+    assert keystream.taken(b"", 4, 2.0**-64).tolist() == [0]
 
 
 @pytest.mark.parametrize("q", [0.02, 0.5, 0.9])

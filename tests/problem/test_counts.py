@@ -15,7 +15,7 @@ from sklearn.linear_model import PoissonRegressor
 import bonafed as bf
 from bonafed.runs.prediction import predict_table
 from bonafed.runs.verification import passed, verify_run
-from bonafed.solution.constant_model import best_constant
+from bonafed.solution.trivial import best_constant
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-1, 1, (600, 2))

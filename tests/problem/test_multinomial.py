@@ -19,7 +19,7 @@ from bonafed.arrays import Block
 from bonafed.problem.losses import Loss
 from bonafed.problem.rank_coordinates import kernel_of
 from bonafed.runs.evaluation import measure
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 from bonafed.solution.radius_path import judged
 
 NAMES = np.array(["apple", "pear", "plum"])

@@ -22,7 +22,7 @@ from scipy.optimize import linprog
 import bonafed as bf
 from bonafed.engines.checkpoint import describe
 from bonafed.rounds import encode
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 from bonafed.solvers.sets import linear_programs, polyhedron_projection
 from bonafed.solvers.sets.vertices import KEPT
 

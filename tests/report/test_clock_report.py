@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import small_run
 
-from bonafed.engines.event_log import Log
+from bonafed.engines.run_record import Log
 from bonafed.report import tables
 from bonafed.report.blocks import placed
-from bonafed.report.documents import markdown, render
+from bonafed.report.pages import markdown, render
 from bonafed.report.sections import certificate, evaluation
 from bonafed.report.sections.certificate import about_clock, windows
 from bonafed.runs.folder import Run

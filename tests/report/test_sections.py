@@ -16,7 +16,7 @@ from rich.console import Console
 
 from bonafed.config.config import read_config
 from bonafed.report.blocks import Block, Figure, Fold, Row, Text
-from bonafed.report.documents import as_json, figures, markdown, page
+from bonafed.report.pages import as_json, figures, markdown, page
 from bonafed.report.sections import SECTIONS, told
 from bonafed.report.sections.clients import coefficients
 from bonafed.report.sections.opening import checks

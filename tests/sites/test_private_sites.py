@@ -15,16 +15,14 @@ import bonafed as bf
 from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.data.declared_schema import declared_schema
 from bonafed.engines.network import Network, RefusedError, StateLostError
-from bonafed.engines.transport import LocalTransport
-from bonafed.engines.wire import Envelope, Refused, StartRun, Step, Stepped, Unknown
+from bonafed.engines.wire import Envelope, LocalTransport, Refused, StartRun, Step, Stepped, Unknown
 from bonafed.privacy.accounting import Release, noise_for, total_epsilon
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book
 from bonafed.rounds import Stop, decode, encode
 from bonafed.sites.audit import read_log
 from bonafed.sites.party import RunState, open_party
 from bonafed.sites.privacy_ledger import LEDGER
 from bonafed.sites.session import agree
-from bonafed.solution import configure
 from bonafed.storage import read_in_turns, write_in_turns
 
 DELTA, T = 1e-5, 6
@@ -441,7 +439,7 @@ def test_answers_are_not_given_for_sums_that_are_no_secret(sites, monkeypatch):
     stated, method = problem(view="sum"), bf.PrivateSGD(max_rounds=T)
     with pytest.raises(ValueError, match="the server of Network sees each"):
         sites.solve(stated, method)
-    monkeypatch.setattr(configure, "_check_secret", lambda engine: None)
+    monkeypatch.setattr("bonafed.solution.plan._check_secret", lambda engine: None)
     with pytest.raises(RefusedError, match="this site answers without a secure sum"):
         sites.solve(stated, method)
     assert not steps(sites.answered)

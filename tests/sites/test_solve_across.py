@@ -8,7 +8,7 @@ from toy import federation
 import bonafed as bf
 from bonafed.algorithms.federated.bundle.bundle import over_sites
 from bonafed.engines.network import Network
-from bonafed.solution.default import default_algorithm
+from bonafed.solution.plan import default_algorithm
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
 PROBLEMS = {

@@ -11,16 +11,14 @@ import bonafed as bf
 from bonafed.algorithms.federated.bundle.bundle import over_sites
 from bonafed.data.declared_schema import declared_schema
 from bonafed.engines.network import Network, RefusedError
-from bonafed.engines.transport import LocalTransport
-from bonafed.engines.wire import Envelope, Lost, Refused, Step
+from bonafed.engines.wire import Envelope, LocalTransport, Lost, Refused, Step
 from bonafed.rounds import decode, encode
 from bonafed.sites.audit import read_log
 from bonafed.sites.introductions import RULE, SENTENCE
-from bonafed.sites.messages import Introduce
 from bonafed.sites.party import open_party
 from bonafed.sites.policy import RULES
-from bonafed.sites.session import agree
-from bonafed.solution.configure import configure
+from bonafed.sites.session import Introduce, agree
+from bonafed.solution.plan import configure
 from bonafed.statements import digest, statement_bytes
 
 FAIR = replace(PROBLEM, over_clients=bf.Mean(), local_constraint=bf.DemographicParity("sex", 0.3))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bonafed as bf
-from bonafed.solution.resolution import ERRORS, faint_levels
+from bonafed.solution.warnings import ERRORS, faint_levels
 
 SIZES = {"north": 40, "east": 400}
 PROBABILITY = bf.Probability()

@@ -21,7 +21,7 @@ from bonafed.config.statement import sentence
 from bonafed.config.tables import Tables
 from bonafed.config.toml_file import checked, text_of, validated
 from bonafed.data.federation import Federation
-from bonafed.solution.default_radius import default_radius
+from bonafed.solution.thresholds import default_radius
 
 __all__ = ["Config", "ConfigError", "Drift", "parse_config", "read_config"]
 

@@ -19,7 +19,7 @@ from bonafed.config.errors import ConfigError, Refusal, one_of
 from bonafed.config.tables import Tables
 from bonafed.names import NAMED, load, short_name
 from bonafed.problem.problem import Problem
-from bonafed.solution.default import choose
+from bonafed.solution.plan import choose
 
 MOST = 4  # methods that an error names
 KEYS = {  # of a slot of the problem or of its setting

@@ -20,8 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from bonafed.data.column_kinds import KINDS, ColumnKind
-from bonafed.data.reading import Reading, is_delimiter
+from bonafed.data.reading import KINDS, ColumnKind, Reading, is_delimiter
 
 BLANK = "?"  # what a person has still to declare of a column
 
@@ -108,14 +107,12 @@ if TYPE_CHECKING:
 
     class TablesSection(_Tables):
         """How tables are written that are not as a program would write them; the kinds of columns
-        are those of `bonafed.data.column_kinds`.
+        are those of `bonafed.data.reading`.
         """
 
 else:
     TablesSection = create_model(
-        "TablesSection",
-        __base__=_Tables,
-        **{kind.key: kind_of(kind) for kind in KINDS.values()},
+        "TablesSection", __base__=_Tables, **{kind.key: kind_of(kind) for kind in KINDS.values()}
     )
 
 

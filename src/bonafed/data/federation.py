@@ -204,7 +204,7 @@ class Federation:
         (3, 1)
         """
         if isinstance(X, Mapping) and y is None and groups is None:
-            from bonafed.data.arguments import by_client
+            from bonafed.data.assembly import by_client
 
             parts_of = by_client(X, feature_names, sample_weight, columns, persons)
             declared = None if classes is None else np.asarray(classes)
@@ -320,8 +320,7 @@ class Federation:
                 " groups)."
             )
         from bonafed.data.assembly import codes_of
-        from bonafed.data.refine import check_named, refined
-        from bonafed.data.tables import by_client_name, present, table_of
+        from bonafed.data.tables import by_client_name, check_named, present, refined, table_of
 
         reading = options.get("reading", PLAIN)
         codes = codes_of(options.get("schema"), options.get("person"))
@@ -661,11 +660,11 @@ class Federation:
 def _without_named(X: object, groups: object, y: object) -> tuple[Any, Any, Any]:
     """(X, groups, y), where a name of a column stands for the column, which leaves X."""
     if isinstance(groups, str):
-        from bonafed.data.arguments import without_column
+        from bonafed.data.assembly import without_column
 
         X, groups = without_column(X, groups, "groups")
     if isinstance(y, str):
-        from bonafed.data.arguments import without_column
+        from bonafed.data.assembly import without_column
 
         X, y = without_column(X, y, "y")
     return X, groups, y

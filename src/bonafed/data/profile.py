@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array
-from bonafed.data.column_kinds import KINDS, NUMBER
-from bonafed.data.refine import COMMA
-from bonafed.data.tables import is_number, parsed
+from bonafed.data.reading import KINDS, NUMBER
+from bonafed.data.tables import COMMA, is_number, parsed
 
 KEPT = 1000  # values of a column that are counted one by one
 

@@ -22,15 +22,17 @@ from numpy.typing import NDArray
 
 from bonafed.data.files import opened, read_parquet, unchanged
 from bonafed.data.reading import PLAIN, Reading
-from bonafed.data.refine import NAMELESS, check_named, refined
 from bonafed.data.row_errors import Faults, RowError
 from bonafed.data.tables import (
     MISSING,
+    NAMELESS,
     Table,
     by_client,
+    check_named,
     once,
     parsed,
     present,
+    refined,
     same_columns,
     table_of,
 )

@@ -8,7 +8,7 @@ The rules, the first that holds:
     index        1, 2, 3, ... under no name, or under one that software gives to row numbers
     person       named as a person or as an identifier, and its values repeat
     identifier   so named and nearly unique; or whole numbers that rise from row to row
-    date, ...    every cell is of a kind of `bonafed.data.column_kinds`, and can be read in one way
+    date, ...    every cell is of a kind of `bonafed.data.reading`, and can be read in one way
     asked        the same, and two ways fit, or none: two orders of day, month and year
     code         named as a postcode or a code, written with zeros in front, or a code of ICD-10
     comma        every cell is a number, and one has a decimal comma; or may be that of thousands
@@ -25,8 +25,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from bonafed.data.column_kinds import KINDS
 from bonafed.data.profile import Summary, merged, spellings
+from bonafed.data.reading import KINDS
 
 MOST = 100  # categories that a column may have
 RARE = 10  # rows below which a category is pooled with others

@@ -24,16 +24,17 @@ from numpy.typing import ArrayLike
 from bonafed.arrays import Array
 from bonafed.client_names import ByClient, ClientName
 from bonafed.data import validation as check
-from bonafed.data.column_kinds import KINDS
-from bonafed.data.reading import PLAIN, Reading
-from bonafed.data.refine import COMMA, OTHERWISE, refined
+from bonafed.data.reading import KINDS, PLAIN, Reading
 from bonafed.data.row_errors import Faults, RowError
 from bonafed.data.tables import (
+    COMMA,
+    OTHERWISE,
     Table,
     check_numbers,
     has_column,
     numbers,
     odd_rows,
+    refined,
     same_columns,
     table_of,
     targets_of,

@@ -30,7 +30,7 @@ from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, Features, Label
 from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
-from bonafed.data.arguments import column_names, without_column
+from bonafed.data.assembly import column_names, without_column
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
 from bonafed.estimators.rows import Matrix, Rows, in_words, merged, names_of

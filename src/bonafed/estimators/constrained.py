@@ -30,15 +30,17 @@ from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
 from bonafed.estimators.base import Classifier, ClassWeight, Plan, Seed
 from bonafed.estimators.rows import (
+    Columns,
     Groups,
     Rows,
     arrays,
     centred,
     check_rows,
+    columns_of,
     merged,
+    named,
     present,
 )
-from bonafed.estimators.sensitive_features import Columns, columns_of, named
 from bonafed.problem.constraints.constraint import Concrete, Slot, Stack, Stated, several
 from bonafed.problem.constraints.coupled import Coupled, Shared
 from bonafed.problem.constraints.custom import FunctionConstraint
@@ -56,9 +58,9 @@ from bonafed.problem.regularisers import Regulariser
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.risk import Prior, Risk
 from bonafed.rounds import Outcome, Stop
-from bonafed.solution.constraint_table import gains
-from bonafed.solution.default import SMALL, second_order
+from bonafed.solution.plan import SMALL, second_order
 from bonafed.solution.solution import Solution
+from bonafed.solution.tables import gains
 
 Parity = DemographicParity | EqualisedOdds
 # (X0, y0), or (X0, y0, columns)

@@ -41,16 +41,11 @@ from bonafed.estimators.base import Seed, chosen
 from bonafed.estimators.private import PrivateClassifier
 from bonafed.estimators.rows import Groups, Matrix, Rows, check_rows, rows_of_groups, tables
 from bonafed.privacy import odometer
-from bonafed.privacy.accounting import (
-    Release,
-    gaussian_epsilon,
-    noise_of_search,
-)
-from bonafed.privacy.best_of import Below, check_number, drawn_number
+from bonafed.privacy.accounting import Release, gaussian_epsilon, noise_of_search
+from bonafed.privacy.bounds import Below, check_number, drawn_number
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.discrete_noise import discrete_noise
-from bonafed.privacy.ledger import Ledger
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book, Ledger
 
 # settings of the search or of public facts, the same for all candidates
 FIXED = (

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, Features, Label
-from bonafed.data.arguments import without_column
+from bonafed.data.assembly import without_column
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
 from bonafed.estimators.base import (

@@ -35,8 +35,8 @@ from bonafed.problem.risks.divergences import ChiSquareBall
 from bonafed.problem.risks.lp_ball import LpBall
 from bonafed.problem.risks.risk import PerClient, Prior, Risk
 from bonafed.problem.wasserstein.ball import Support, WassersteinBall
-from bonafed.solution.default_radius import default_radius, residual_scale
 from bonafed.solution.solution import Solution
+from bonafed.solution.thresholds import default_radius, residual_scale
 
 
 @dataclass(eq=False, repr=False)

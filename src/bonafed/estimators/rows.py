@@ -6,24 +6,28 @@ a row of weight 0 equals an absent row.
 
 from __future__ import annotations
 
+import datetime
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bonafed.arrays import Array, Features, shape_of
 from bonafed.client_names import ClientName, by_position, repeated
-from bonafed.data.arguments import without_column
+from bonafed.data.assembly import column_names, without_column
 from bonafed.data.federation import Federation
-from bonafed.data.validation import grouped
-from bonafed.estimators.cells import check_labels, faulty_cells
+from bonafed.data.row_errors import RowError, RowErrors, listed
+from bonafed.data.tables import is_number, table_of
+from bonafed.data.validation import grouped, missing
+from bonafed.problem.constraints.constraint import Stated
+from bonafed.problem.constraints.coupled import Coupled
 from bonafed.problem.risks.risk import PerClient, Prior, resolve_prior
 
 R = TypeVar("R")
@@ -266,3 +270,170 @@ def rows_of_groups(groups: Groups, n: int) -> dict[str, Any]:
             " type."
         )
     return dict(zip(map(str, names), picks, strict=True))
+
+
+# What is wrong with a table or its labels where scikit-learn refuses them: which cells, in which
+# columns and rows, and what to do.
+
+Cell = Callable[[Any], bool]
+DATES = datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64
+
+
+def faulty_cells(X: Any, error: Exception) -> RowError | None:
+    """Text, dates and missing values where numbers are needed; None where there are none of them.
+    ``error`` is what was raised.
+    """
+    if issparse(X):
+        return None
+    names, cells = column_names(X), _cells(X)
+    if cells.ndim != 2:
+        return None
+    shown = f" ({str(error).splitlines()[0]})" if str(error) else ""
+    kinds = (
+        ("there is text where numbers are needed", shown, _is_text, ENCODE),
+        ("there are dates where numbers are needed", "", _is_date, DATE),
+        ("values are missing (NaN)", "", missing, FILL),
+    )
+    errors = []
+    for what, more, test, do in kinds:
+        odd = np.array([[test(cell) for cell in row] for row in cells], bool).reshape(cells.shape)
+        if odd.any():
+            columns = np.flatnonzero(odd.any(0)).tolist()
+            named = [repr(str(names[j])) for j in columns] if names else columns
+            what = f"{what} in {listed(named, 'column')}"
+            rows = np.flatnonzero(odd.any(1)).tolist()
+            errors.append(RowError("X", what, shown=more, rows=rows, do=do))
+    if len(errors) < 2:
+        return errors[0] if errors else None
+    return RowErrors(errors)
+
+
+ENCODE = "Correct these cells, or encode the column as numbers, such as by OneHotEncoder()."
+DATE = "Make numbers of them, such as days since a date."
+FILL = "Fill them in, such as by SimpleImputer() in a pipeline, or leave these rows out."
+
+
+def _cells(X: Any) -> NDArray[Any]:
+    """(n, d) of objects."""
+    if hasattr(X, "to_numpy"):  # frames: numbers stay apart from dates
+        columns = [X[name] for name in column_names(X) or ()]
+        lists = [each.to_list() if hasattr(each, "to_list") else [*each] for each in columns]
+        return np.array([*zip(*lists, strict=True)], dtype=object).reshape(-1, len(lists))
+    return np.asarray(X, dtype=object)
+
+
+def _is_text(cell: object) -> bool:
+    return isinstance(cell, str | bytes) and not is_number(cell)
+
+
+def _is_date(cell: object) -> bool:
+    return isinstance(cell, DATES) and not missing(cell)
+
+
+def check_labels(y: Any, numbers: bool) -> None:
+    """Raise ``RowError`` where entries of y are missing, of several types, or no numbers where
+    these are needed.
+    """
+    if issparse(y):
+        return
+    array = np.asarray(y)
+    if array.dtype.kind in "fOUT" and array.ndim in (1, 2):
+        for error in _faulty_labels(array.ravel(), numbers):
+            raise error
+
+
+def _faulty_labels(y: NDArray[Any], numbers: bool) -> Iterator[RowError]:
+    number = y.dtype.kind == "f"
+    absent: list[int] = (
+        np.flatnonzero(np.isnan(y)).tolist()
+        if number
+        else [r for r, v in enumerate(y) if missing(v)]
+    )
+    cells = [] if number else y.tolist()
+    if absent:
+        what = "entries are missing (NaN or None)"
+        yield RowError("y", what, rows=absent, do="Leave these rows out.")
+    odd = [r for r, cell in enumerate(cells) if _is_text(cell)]
+    if numbers and odd:
+        do = "Correct these entries; for classes use a classifier."
+        yield RowError("y", "there is text where numbers are needed", rows=odd, do=do)
+    texts = [r for r, cell in enumerate(cells) if isinstance(cell, str)]
+    if not numbers and 0 < len(texts) < len(cells):
+        what = "text stands among labels of other types"
+        yield RowError("y", what, rows=texts, do="Give all of them one type, such as text.")
+
+
+# Sensitive features as estimators take them: columns by the names that constraints have for
+# them.
+
+# a table, a mapping of columns by name, or one column
+Columns = ArrayLike | Mapping[str, ArrayLike]
+
+
+def named(stated: list[Stated]) -> list[str]:
+    """The columns that constraints name."""
+    inner = [part.constraint if isinstance(part, Coupled) else part for part in stated]
+    return list(
+        dict.fromkeys(
+            name for part in inner if isinstance(name := getattr(part, "column", None), str)
+        )
+    )
+
+
+def columns_of(
+    stated: Columns | None, names: list[str], n: int, features: list[str]
+) -> dict[str, NDArray[Any]]:
+    """(n,) columns by name from what ``fit`` takes as sensitive features.
+
+    ``names`` are those that constraints name, which must be there or among the ``features``. Of the
+    others those with missing values are left out.
+    """
+    columns = {} if stated is None else _by_name(stated, names)
+    for name, column in columns.items():
+        if column.shape != (n,):
+            raise ValueError(
+                f"sensitive_features[{name!r}] must have one entry for each of {n} rows, got shape"
+                f" {column.shape}. In cross-validation give a table: a mapping of arrays is not"
+                " split."
+            )
+    if lacking := [name for name in names if name not in columns and name not in features]:
+        raise ValueError(
+            f"the constraints name the column {lacking[0]!r}, which is neither a feature nor among"
+            f" the sensitive features, {list(columns) or 'of which there are none'}: give fit(...,"
+            " sensitive_features=...)."
+        )
+    return {
+        name: np.asarray(column.tolist()) if column.dtype.kind == "O" else column
+        for name, column in columns.items()
+        if _is_whole(name, column, needed=name in names)
+    }
+
+
+def _is_whole(name: str, column: NDArray[Any], needed: bool) -> bool:
+    """Whether no value is missing; raises ``ValueError`` where the column is needed."""
+    if column.dtype.kind not in "fO":
+        return True
+    absent = [row for row, value in enumerate(column.tolist()) if missing(value)]
+    if absent and needed:
+        raise ValueError(
+            f"sensitive_features[{name!r}] is missing in {listed(absent, 'row')} (from 0): give"
+            " these rows a separate value."
+        )
+    return not absent
+
+
+def _by_name(stated: Columns, names: list[str]) -> dict[str, NDArray[Any]]:
+    if isinstance(stated, Mapping) or hasattr(stated, "columns"):
+        return dict(table_of(stated))
+    if np.ndim(stated) != 1:
+        raise ValueError(
+            f"sensitive_features of shape {np.shape(stated)} have no names: give a table, or a"
+            " mapping of arrays by name."
+        )
+    name = getattr(stated, "name", None) or None
+    if name is None and len(names) > 1:
+        raise ValueError(
+            "sensitive_features is one column without a name, and the constraints name"
+            f" {', '.join(names)}: give a table, or a mapping of arrays by name."
+        )
+    return dict(table_of({str(name or next(iter(names), "sensitive_features")): stated}))

@@ -36,7 +36,7 @@ import numpy as np
 from scipy.special import gammaln, log_ndtr
 
 from bonafed.arrays import Array
-from bonafed.privacy.best_of import check_number, renyi_of_best
+from bonafed.privacy.bounds import check_number, renyi_of_best
 from bonafed.privacy.budget import ADJACENCY, Budget, BudgetSpentError
 
 MECHANISMS = ("gaussian", "laplace")

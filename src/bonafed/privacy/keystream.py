@@ -7,9 +7,16 @@ every key has 2^64 streams, no two of which share a block, and any word of any s
 without those before it.
 
 The function reads no table and has no branch, so its time does not depend on the key.
+
+Poisson sampling takes each row independently, with one probability, by a secret coin. Whether a row
+is taken must not be known, and must not depend on which other rows there are: then a row that takes
+part seldom is protected by less noise (docs/private.md, "Sampling").
 """
 
 from __future__ import annotations
+
+import math
+from fractions import Fraction
 
 import numpy as np
 from numba import njit
@@ -158,3 +165,22 @@ def _turn(x, out):
         for j in range(LANES):
             high = np.uint64(x[(2 * i + 1) * LANES + j]) << _HALF
             out[BLOCK * j + i] = np.uint64(x[2 * i * LANES + j]) | high
+
+
+def taken(key: bytes, rows: int, probability: float) -> NDArray[np.intp]:
+    """The positions of the rows that are taken, in their order.
+
+    Row i is taken where the i-th word of the key stream, of 64 bits, is below probability 2^64, cut
+    to a whole number. So its probability is exactly a multiple of 2^-64, and no more than the one
+    that is accounted for.
+
+    Examples
+    --------
+    >>> from bonafed.privacy.sampling import taken
+    >>> len(taken(bytes(32), 10_000, 0.1))
+    974
+    """
+    if probability >= 1:
+        return np.arange(rows)
+    below = math.floor(Fraction(probability) * 2**64)
+    return np.flatnonzero(words(key, 0, rows) < np.uint64(below))

@@ -296,7 +296,7 @@ def show_exposed(run: Run, client: str) -> None:
     from bonafed.runs.evaluation import losses_of
     from bonafed.runs.sections.ranks import heaviest as heaviest_rows
     from bonafed.runs.splits import prepare
-    from bonafed.solution.client_table import exposed_rows
+    from bonafed.solution.tables import exposed_rows
 
     config, parts = run.config, prepare(run.config)
     parts.owners.position(client)  # raises where there is none

@@ -24,7 +24,7 @@ from bonafed.problem.constraints.coupled import Coupled, Shared
 from bonafed.problem.constraints.group_means import OfLoss, OnRows
 from bonafed.problem.problem import Problem
 from bonafed.runs.files import Record
-from bonafed.solution.constraint_table import SERVER, TOGETHER, constraint_rows
+from bonafed.solution.tables import SERVER, TOGETHER, constraint_rows
 
 TRAINING = "training rows"
 

@@ -18,10 +18,9 @@ from bonafed.data import load, partition
 from bonafed.data.assembly import with_targets
 from bonafed.data.federation import Federation
 from bonafed.data.readers import read_clients
-from bonafed.data.refine import refined
 from bonafed.data.row_errors import Faults, RowError, without_values
 from bonafed.data.schema import Recipe, Schema
-from bonafed.data.tables import Table, by_client, has_column, table_of, targets_of
+from bonafed.data.tables import Table, by_client, has_column, refined, table_of, targets_of
 from bonafed.data.validation import ordered
 
 MOST = 1000  # classes

@@ -24,7 +24,7 @@ from bonafed.runs.run import Run
 from bonafed.runs.sections.all import SECTIONS
 from bonafed.runs.sections.privacy import client_weights
 from bonafed.runs.sections.section import bytes_sent
-from bonafed.solution.public_part import HISTORY, public_messages
+from bonafed.solution.solution import HISTORY, public_messages
 
 OWNER = "owner/"  # where the rows are at sites, a run has no such part
 FILES = ("config.toml", "model.safetensors", "history.jsonl", "result.json", "report.html")

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from bonafed.arrays import Array
 from bonafed.config.config import Config, read_config
-from bonafed.engines.event_log import Log
+from bonafed.engines.run_record import Log
 from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.rank_levels import few_levels, levels
@@ -57,8 +57,7 @@ from bonafed.runs.model_file import Described, save_model, stored_model
 from bonafed.runs.result_form import history_in, result_in
 from bonafed.runs.run import Points, Run
 from bonafed.runs.sections.all import SECTIONS
-from bonafed.solution.public_part import public_history
-from bonafed.solution.solution import Solution
+from bonafed.solution.solution import Solution, public_history
 from bonafed.storage import OWN_FOLDER
 
 EVENTS = "events.bft"

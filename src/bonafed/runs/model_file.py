@@ -26,8 +26,7 @@ from pydantic import (
 
 from bonafed.arrays import Array
 from bonafed.config.config import Config
-from bonafed.data.column_kinds import KINDS, ColumnKind
-from bonafed.data.reading import ENCODINGS, is_delimiter
+from bonafed.data.reading import ENCODINGS, KINDS, ColumnKind, is_delimiter
 from bonafed.data.schema import OTHER, Schema
 from bonafed.names import NAMED, load
 from bonafed.problem.calibration import Sigmoid

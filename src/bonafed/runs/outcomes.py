@@ -13,10 +13,9 @@ from bonafed.algorithms.method import Method
 from bonafed.certificates.certificate import Certificate
 from bonafed.config.config import Config
 from bonafed.data.federation import Federation
-from bonafed.engines.event_log import Log
-from bonafed.engines.impossible import UNUSED, lies_in
-from bonafed.engines.inprocess import InProcess
-from bonafed.engines.virtual_clock import VirtualClock
+from bonafed.engines.engine import UNUSED, lies_in
+from bonafed.engines.inprocess import InProcess, VirtualClock
+from bonafed.engines.run_record import Log
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.problem import Problem
@@ -24,8 +23,6 @@ from bonafed.rounds import Outcome, Stop
 from bonafed.runs.checks import Check, not_checked
 from bonafed.runs.files import Record, Row
 from bonafed.runs.run import Run
-from bonafed.solution.configure import configure
-from bonafed.solution.default import default_algorithm
 from bonafed.solution.outcome import (
     UNPROVED,
     Ended,
@@ -36,6 +33,7 @@ from bonafed.solution.outcome import (
     refuted,
     stated,
 )
+from bonafed.solution.plan import configure, default_algorithm
 from bonafed.solution.solution import Solution
 
 

@@ -28,12 +28,12 @@ from bonafed.config.config import Config
 from bonafed.config.privacy import PrivacySection
 from bonafed.privacy.accounting import Release, accounts, total_epsilon
 from bonafed.privacy.budget import Budget, BudgetSpentError
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book
 from bonafed.problem.problem import Problem
 from bonafed.rounds import encoded_size, rows
 from bonafed.runs.datasets import read_tables
 from bonafed.runs.splits import trained_clients
-from bonafed.solution.default import default_algorithm
+from bonafed.solution.plan import default_algorithm
 
 Releases: TypeAlias = tuple[Release, ...]
 

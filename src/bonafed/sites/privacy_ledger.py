@@ -1,7 +1,7 @@
 """The privacy ledger of a site: what all experiments together have spent of its records.
 
 A file in the folder of the site's state, of the same form as the ledger file of a run in one
-process (`bonafed.privacy.ledger_file.Book`). A private run is charged for all of its answers before
+process (`bonafed.privacy.ledger.Book`). A private run is charged for all of its answers before
 its keys of noise are kept, and begins only where the total over everything that the site ever
 answered stays within ``maximum_epsilon`` at ``maximum_delta`` of its policy. So it is charged once:
 an answer that is sent again costs nothing, and a run whose keys are lost is refused, since other
@@ -23,11 +23,11 @@ from typing import Any, NamedTuple, TypeGuard
 
 from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.federated.private.noisy_gradient import NoiseKeys
-from bonafed.engines.client_part import without_key
+from bonafed.engines.checkpoint import without_key
 from bonafed.engines.secure_summed import SecureSummed, opens_no_more
 from bonafed.privacy.accounting import MECHANISMS, Release, noise_for, total_epsilon
 from bonafed.privacy.budget import LARGEST, Budget, BudgetSpentError
-from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.ledger import Book
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Algorithm
 from bonafed.sites.guard import Guard, RefusedByPolicyError, refuses

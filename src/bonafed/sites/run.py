@@ -43,9 +43,8 @@ from bonafed.sites.judging import in_place_of_others, no_better_than_a_constant
 from bonafed.sites.rows import Roles
 from bonafed.sites.server import SOLUTION, SiteRun, job_of
 from bonafed.sites.site_file import NAME, read_site
-from bonafed.solution.load import stated_in
 from bonafed.solution.plan import read_with_sums
-from bonafed.solution.solution import Solution
+from bonafed.solution.solution import Solution, stated_in
 from bonafed.storage import OWN, write_whole
 from bonafed.text import listed, short
 

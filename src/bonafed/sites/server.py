@@ -31,7 +31,7 @@ from bonafed.engines.checkpoint import CheckpointError
 from bonafed.engines.engine import ClientError, Watch
 from bonafed.engines.job import DONE, ERROR, EXPERIMENT, PROGRESS, RESULT, SIGNED
 from bonafed.engines.network import ImpossibleAnswerError, Network, RefusedError, StateLostError
-from bonafed.engines.transport import Transport
+from bonafed.engines.wire import Transport
 from bonafed.problem.metadata import Introduced
 from bonafed.problem.problem import Problem
 from bonafed.rounds import encode, record
@@ -41,8 +41,7 @@ from bonafed.sites.judging import judge_at_sites
 from bonafed.sites.rows import Roles
 from bonafed.sites.session import Agreement, agree
 from bonafed.sites.signed_answers import HELD_OUT, MAIN, SignedAnswers, apart, together
-from bonafed.solution.load import load
-from bonafed.solution.solution import Solution
+from bonafed.solution.solution import Solution, load
 from bonafed.solution.solve import solve
 from bonafed.statements import stated, statement_bytes
 from bonafed.storage import OWN, make_folder, write_whole

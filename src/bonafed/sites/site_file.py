@@ -20,7 +20,7 @@ from bonafed.config.errors import ConfigError
 from bonafed.config.schema import Section, TablesSection, Texts
 from bonafed.config.toml import toml_line, toml_value
 from bonafed.config.toml_file import text_of, validated
-from bonafed.data.column_kinds import KINDS
+from bonafed.data.reading import KINDS
 from bonafed.sites.policy import RULES, Policy
 from bonafed.storage import OWN, write_whole
 from bonafed.text import printable

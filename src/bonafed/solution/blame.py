@@ -35,9 +35,8 @@ from bonafed.problem.risks.superquantile import Superquantile
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Stop
 from bonafed.solution import thresholds
-from bonafed.solution.default_radius import default_radius
 from bonafed.solution.solution import Solution
-from bonafed.solution.thresholds import Threshold
+from bonafed.solution.thresholds import Threshold, default_radius
 from bonafed.solution.trivial import (
     CLOSE,
     LOOSEST,

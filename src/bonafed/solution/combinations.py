@@ -28,7 +28,7 @@ INTRODUCTION = """# Combinations
 This page says which algorithm takes which problem. Every algorithm declares what it requires of
 each slot of a problem (`requirements` on its class); `solve`, the configuration file and this table
 read the same declarations. Where no algorithm is named, `solve` takes the first that is suitable
-(`bonafed.solution.default`).
+(`bonafed.solution.plan`).
 
 This page is written by `python -m bonafed.solution.combinations > docs/combinations.md`.
 """

@@ -33,8 +33,8 @@ from bonafed.arrays import Array
 from bonafed.privacy.moments import Moments
 from bonafed.problem.losses import Squared
 from bonafed.problem.problem import Problem
-from bonafed.solution.frames import Table
 from bonafed.solution.solution import Solution
+from bonafed.solution.tables import Table
 
 DRAWS = 1000  # of the bootstrap
 HIDDEN = 2.0  # the least eigenvalue of the matrix, over the operator norm of its noise

@@ -19,14 +19,14 @@ from bonafed.algorithms.alternatives import instead
 from bonafed.algorithms.method import Method, settings_of
 from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
-from bonafed.engines.impossible import UNUSED, lies_in
+from bonafed.engines.engine import UNUSED, lies_in
 from bonafed.problem.lower_bounds import without_dual
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.own_functions import declared
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Outcome, Stop
-from bonafed.solution.constraint_table import broken, in_conflict, out_of_bounds
+from bonafed.solution.tables import broken, in_conflict, out_of_bounds
 
 UNPROVED = "That nothing is feasible could not be proved."  # in an outcome of a run that tried to
 FAILED = "The proof failed ({}): the model is kept, with no bound from a proof."

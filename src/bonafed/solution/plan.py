@@ -3,28 +3,50 @@
     plan(problem, data) -> Plan     run(plan, engine) -> Finished     conclude(finished) -> Solution
 
 The data are a `Federation` whose rows are here, or the `Metadata` of one whose rows are with their
-owners; the three steps are the same.
+owners; the three steps are the same. Where no method is named, it is the first in the order of
+`preferred` that takes the problem.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any
 
-from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
-from bonafed.algorithms.method import Method
-from bonafed.arrays import Array
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bonafed.algorithms.alternatives import check_requirements, taking
+from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
+from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
+from bonafed.algorithms.federated.bundle.bundle import Bundle, over_sites
+from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle, masked
+from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
+from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
+from bonafed.algorithms.federated.private_newton import PrivateNewton, matrix_error
+from bonafed.algorithms.federated.private_sgd import PrivateSGD
+from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
+from bonafed.algorithms.federated.rank_bundle import RankBundle
+from bonafed.algorithms.federated.rank_interior_point import RankInteriorPoint
+from bonafed.algorithms.method import Method, settings_of
+from bonafed.algorithms.pooled.rank.rank_admm import RankADMM
+from bonafed.algorithms.requirements import Setting
+from bonafed.arrays import Array, is_number
 from bonafed.certificates.duality import Certification
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
 from bonafed.engines.inprocess import InProcess
+from bonafed.engines.network import Network
+from bonafed.privacy.accounting import noise_for
+from bonafed.privacy.secure_sum.messages import option_of
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.own_functions import check_own
 from bonafed.problem.problem import Problem
+from bonafed.problem.requirements import only_constrained
 from bonafed.problem.risks.mean import Mean, Sum
 from bonafed.rounds import visibility
-from bonafed.solution.configure import configure
-from bonafed.solution.default import default_algorithm
-from bonafed.solution.default_radius import settled
+from bonafed.solution.thresholds import settled
 
 SEES = {
     "sum": "the sum over the clients",
@@ -110,3 +132,228 @@ def plan(
     chosen = algorithm or default_algorithm(concrete, coded, engine)
     method = configure(chosen, concrete, coded, tol, atol, max_rounds, start, engine)
     return Plan(problem, data, concrete, coded, method, engine)
+
+
+def setting_of(fed: Federation | Metadata, engine: Engine | None = None) -> Setting:
+    """What algorithms may know of the data and the engine before they run."""
+    asynchronous = bool(getattr(engine, "asynchronous", False))
+    return Setting(fed.n_clients, fed.alike, asynchronous, has_secure_sum(engine))
+
+
+def has_secure_sum(engine: object) -> bool:
+    """Whether the server of an engine reads sums over the clients only."""
+    return option_of(getattr(engine, "secure_sum", None)) is not None
+
+
+def needs_secure_sum(problem: Problem) -> bool:
+    """Whether the guarantee of a problem is for anyone who sees the clients' sums only, so that
+    their single answers must be secret.
+    """
+    return problem.privacy is not None and problem.privacy.view == "sum"
+
+
+def configure(
+    algorithm: Method,
+    problem: Problem,
+    fed: Federation | Metadata,
+    tol: float | None = None,
+    atol: float | None = None,
+    max_rounds: int | None = None,
+    start: Array | None = None,
+    engine: Engine | None = None,
+) -> Any:
+    """The algorithm with the concrete problem and the caller's overrides; in its place what it is
+    where the engine has a secure sum (``MaskedBundle`` for ``Bundle``), or where clients are sites
+    (``Bundle(metric="secant")``).
+
+    Raises
+    ------
+    RefusedError
+        where the algorithm does not take the problem, with what would do
+    ValueError, TypeError
+        for settings out of range, and settings that the algorithm does not have
+    """
+    _check_method(algorithm)
+    overrides = {"tol": tol, "atol": atol, "max_rounds": max_rounds, "start": start}
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    known = settings_of(algorithm)
+    if unknown := [name for name in overrides if name not in known]:
+        raise TypeError(f"{type(algorithm).__name__} takes no {', '.join(unknown)}: leave it out.")
+    settings = known | overrides
+    _check_numbers(settings)
+    if settings.get("start") is not None:
+        checked = _checked_start(settings["start"], problem.predictor.dimension(fed.n_features))
+        overrides |= {"start": checked} if start is not None else {}
+    check_requirements(algorithm, problem, setting_of(fed, engine))
+    if needs_secure_sum(problem):
+        _check_secret(engine)
+    if has_secure_sum(engine):
+        algorithm = masked(algorithm)
+    elif isinstance(engine, Network):
+        algorithm = over_sites(algorithm)
+    algorithm.check_problem(problem, fed)
+    return replace(algorithm, problem=problem, **overrides)  # type: ignore[type-var]
+
+
+def _check_secret(engine: Engine | None) -> None:
+    """Raise where the server of this engine sees single answers. In one process there is none."""
+    if isinstance(engine, Network) and not has_secure_sum(engine):
+        raise ValueError(
+            f'Budget(view="sum") needs sums in which single answers are secret, and the server of'
+            f" {type(engine).__name__} sees each: give the engine a secure sum, or take"
+            ' view="answers".'
+        )
+
+
+def _check_method(algorithm: object) -> None:
+    """Raise ``TypeError`` unless ``solve`` can run the algorithm."""
+    name = type(algorithm).__name__
+    if isinstance(algorithm, Method):
+        if not is_dataclass(algorithm) or "problem" not in settings_of(algorithm):
+            raise TypeError(
+                f"{name} must be a dataclass with a field for the problem: decorate the class with"
+                " @dataclass(frozen=True) and write problem: Problem | None = None in it."
+            )
+        if type(algorithm).answer is Method.answer:
+            raise TypeError(
+                f"{name} must define answer(state, concluded), which returns Answer(w)."
+            )
+        return
+    text = f"algorithm must be a federated one, such as Bundle() or AsyncDRO(), got {algorithm!r}."
+    if isinstance(algorithm, type):
+        text += f" Give a value: {algorithm.__name__}()."
+    elif callable(getattr(type(algorithm), "solve", None)):
+        text += f" For a reference on pooled rows call {name}().solve(problem, fed)."
+    else:
+        text += " A class of your own derives from bonafed.extending.Method."
+    raise TypeError(text)
+
+
+def _check_numbers(settings: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for tolerances and caps out of range."""
+    for name, least in (("tol", 0), ("atol", 0), ("max_rounds", 1)):
+        value = settings.get(name)
+        if value is not None and not (is_number(value) and value >= least):
+            raise ValueError(f"{name} must be >= {least}, got {value!r}.")
+        if name == "max_rounds" and value is not None and value != math.inf and value != int(value):
+            raise ValueError(f"max_rounds must be a whole number, got {value}.")
+
+
+def _checked_start(start: ArrayLike, D: int) -> Array:
+    """The first model as an array (D,), or ``ValueError``."""
+    array = np.asarray(start)
+    array = array.astype(float) if array.dtype.kind in "fiu" else array
+    if array.shape != (D,) or array.dtype != float or not np.isfinite(array).all():
+        raise ValueError(f"start must be {D} finite numbers, got shape {array.shape}.")
+    return array
+
+
+READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton steps are the default
+SMALL = 500  # coefficients up to which second-order steps are the default
+FEW = 100  # clients up to which the server solves a program for every answer by default
+
+
+def default_algorithm(
+    problem: Problem, fed: Federation | Metadata, engine: Engine | None = None
+) -> Method:
+    """The first algorithm, in the order of ``preferred``, whose requirements the problem meets.
+
+    Raises
+    ------
+    RefusedError
+        where no algorithm of bonafed takes the problem
+    """
+    setting, D = setting_of(fed, engine), problem.predictor.dimension(fed.n_features)
+    if problem.privacy is not None:
+        return choose(problem, setting, methods=private_methods(problem, fed, setting, D))
+    return choose(problem, setting, D)
+
+
+def choose(
+    problem: Problem,
+    setting: Setting,
+    dimension: int = 1,
+    methods: Iterable[Method] | None = None,
+) -> Method:
+    """The same for a problem of D = ``dimension`` coefficients in a setting, among ``methods`` if
+    they are given.
+    """
+    first = None
+    for algorithm in methods or preferred(problem, setting, dimension):
+        if first is None or (setting.secure_sum and first.requirements.with_sums is None):
+            first = algorithm  # what is refused in words: with secure sums a method that has them
+        name = type(algorithm).__name__
+        if algorithm.requirements.refusal(name, problem, setting) is None:
+            return algorithm
+    if others := taking(problem, setting):
+        return others[0]()
+    assert first is not None
+    check_requirements(first, problem, setting)
+    raise AssertionError("an algorithm that takes the problem was passed over")
+
+
+def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Method]:
+    """The algorithms that prove most, or come to the end soonest, on problems of a kind.
+
+    ``PrivateSGD`` keeps a privacy budget. With constraints it is ``InteriorPoint`` up to 500
+    coefficients, ``Bundle`` for what else is convex, and first ``ProximalAL`` beyond.
+    ``RankInteriorPoint`` ranks the rows of all clients, ``Bundle`` where there are constraints,
+    ``RankADMM`` those of one client. ``Bundle`` proves a gap for convex problems, and so does
+    ``AsyncBundle`` where answers come at different times, for up to 500 coefficients and 100
+    clients. ``AsyncDRO`` is for more, and where nothing can be proved; ``MultiplierMethod`` takes
+    smooth problems with any convex regulariser.
+    """
+    if problem.privacy is not None:
+        yield PrivateSGD()
+        return
+    if only_constrained(problem):
+        if problem.over_rows is not None:
+            yield Bundle()
+        if dimension > SMALL:
+            yield ProximalAL()
+        yield from (InteriorPoint(), Bundle(), ProximalAL())
+        return
+    if problem.over_rows is not None:
+        yield from (RankInteriorPoint(), RankBundle())
+    if setting.n_clients == 1 and _is_identity(problem):
+        yield RankADMM()
+    few = dimension <= SMALL and setting.n_clients <= FEW
+    if setting.asynchronous and problem.convex and few:
+        yield AsyncBundle()
+    if setting.asynchronous or not problem.convex:
+        yield AsyncDRO()
+    yield from (Bundle(), MultiplierMethod(), AsyncDRO())
+
+
+def private_methods(
+    problem: Problem, fed: Federation | Metadata, setting: Setting, dimension: int
+) -> Iterator[Method]:
+    """The methods for a problem with a budget, from public numbers only (docs/private.md,
+    "Gradient descent").
+
+    Where the schema makes rows of length 1, ``PrivateSGD`` knows it. Where noise also leaves the
+    matrix of curvature readable, eight rounds of ``PrivateNewton`` are as accurate as its hundred.
+    """
+    budget, schema, newton = problem.privacy, getattr(fed, "schema", None), PrivateNewton(bound=1.0)
+    unit_rows = schema is not None and schema.unit
+    takes = newton.requirements.refusal("PrivateNewton", problem, setting) is None
+    if takes and unit_rows and budget is not None and budget.view == "answers":
+        # of all who are declared: else somebody's only row would tell by which method it is fitted
+        declared = budget.sizes if isinstance(budget.sizes, Mapping) else None
+        sizes = [*declared.values()] if declared else budget.sizes_of(fed.clients, fed.sizes)
+        noise = noise_for(budget, 1) * budget.spread * len(sizes) ** 0.5 / sum(sizes)
+        if matrix_error(noise, dimension) <= READABLE:
+            yield newton
+    yield PrivateSGD(bound=1.0 if unit_rows else None)
+
+
+def _is_identity(problem: Problem) -> bool:
+    """Whether the risk over clients of one client is that client's own."""
+    risk = problem.over_clients
+    return all(risk.value(np.array([value])) == value for value in (1.0, 2.0))
+
+
+def second_order(problem: Problem, fed: Federation) -> bool:
+    """Whether ``InteriorPoint`` takes a concrete problem."""
+    requirements = InteriorPoint.requirements
+    return requirements.refusal("InteriorPoint", problem, setting_of(fed)) is None

@@ -23,7 +23,7 @@ from bonafed.drawing import (
     styled,
     whole_numbers,
 )
-from bonafed.solution.frames import Record
+from bonafed.solution.tables import Record
 
 if TYPE_CHECKING:
     from bonafed.drawing import Axes

@@ -41,8 +41,8 @@ from typing import Any
 
 import numpy as np
 
+from bonafed.algorithms.federated.private.mechanism import everybody
 from bonafed.algorithms.federated.private.method import PrivateMethod
-from bonafed.algorithms.federated.private.settings import everybody
 from bonafed.algorithms.method import Method
 from bonafed.data.federation import Federation
 from bonafed.engines.checkpoint import CheckpointError
@@ -50,8 +50,7 @@ from bonafed.engines.engine import Engine, Run, Watch
 from bonafed.privacy import odometer
 from bonafed.privacy.accounting import Release
 from bonafed.privacy.budget import Budget
-from bonafed.privacy.ledger import Ledger
-from bonafed.privacy.ledger_file import Book, new_name
+from bonafed.privacy.ledger import Book, Ledger, new_name
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Stop, members

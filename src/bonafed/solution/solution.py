@@ -1,22 +1,37 @@
 """What ``solve`` returns: a model that predicts, why its run ended, and what is guaranteed of it.
 
 It keeps no row of a client, so that it may be saved and handed on as far as its text may.
+
+Of a private run only the public part may leave the owners of the data: numbers that are public, and
+answers with noise, which the budget pays for.
+
+In a file values are bytes of the codec of the wire, so that no code is stored or run. A value of a
+class that `names.py` lists, or of one in ``MORE``, is stored as the place of its class and its
+fields, and made again by calling the class, whose checks then apply. What holds Python code (a
+function, a torch module, an object of a class of the user's) is stored as a description only.
 """
 
 from __future__ import annotations
 
+import enum
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
+from bonafed.codec import FIELDS, CodecError, decode, encode
 from bonafed.data.federation import Federation
-from bonafed.engines.event_log import Log
+from bonafed.data.schema import Schema
+from bonafed.engines.run_record import Log
+from bonafed.names import listed_places, of_place
+from bonafed.privacy.accounting import Release
 from bonafed.privacy.ledger import Ledger
 from bonafed.privacy.moments import Moments
 from bonafed.problem.calibration import Sigmoid
@@ -25,29 +40,86 @@ from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.prediction import Rows, scores
 from bonafed.problem.predictors.torch_module import TorchPredictor
-from bonafed.problem.problem import Problem
+from bonafed.problem.problem import Problem, checked_model
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Outcome
 from bonafed.solution import predictions
-from bonafed.solution.figures import decisions
-from bonafed.solution.frames import Table, frame
-from bonafed.solution.inputs import Inputs, Rated
 from bonafed.solution.outcome import public_outcome
 from bonafed.solution.plots import Kind, plotted
-from bonafed.solution.public_part import (
-    WITHHELD,
-    Withheld,
-    public_clients,
-    public_history,
-    public_messages,
-)
-from bonafed.solution.stored import described, store
+from bonafed.solution.predictions import Inputs, Rated, decisions
+from bonafed.solution.tables import Table, frame
 from bonafed.solution.trivial import Triviality
+from bonafed.storage import write_whole
 from bonafed.text import card, listed, shown
 from bonafed.text import described as as_text
 
 if TYPE_CHECKING:
     from bonafed.drawing import Axes
+
+
+# columns of the history that follow from public numbers and noisy answers
+HISTORY = ("round", "rho", "step", "clip", "gap", "noise", "bytes_up", "bytes_down")
+# of private rounds, and their directions
+MESSAGES = {
+    "Bent": "up",
+    "Perturb": "down",
+    "Perturbed": "up",
+    "Blur": "down",
+    "Blurred": "up",
+    "Trim": "down",
+    "Trimmed": "up",
+}
+# what a solution has and its public part has not, and where it comes from
+WITHHELD = {
+    "duals": "they are computed from the rows without noise",
+    "certificate": "it is computed from the rows without noise",
+    "notes": "they tell of the rows",
+    "seconds": "times follow the rows",
+    "copies": "they are the clients' own",
+    "state": "it is kept where the run was",
+    "tries": "they tell of the rows",
+    "constraints": "they are measured on the rows without noise",
+    "log": "who answered when follows the rows",
+    "trivial": "it is judged on the rows without noise",
+}
+
+
+class Withheld:
+    """Stands for an attribute that a public part lacks: the error says why."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, part: object, kind: type | None = None) -> Any:
+        if part is None:
+            return self
+        raise AttributeError(
+            f"the public part of a private solution has no {self.name}: {WITHHELD[self.name]}, and"
+            " the privacy budget does not pay for that. The rows' owners have it, in the process in"
+            f" which solve(...) ran: solution.{self.name}. Files and pickles have the public part"
+            " only."
+        )
+
+    def __set__(self, part: object, value: object) -> None:
+        """Nothing is kept."""
+
+
+def public_history(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The columns of every round that may leave the owner."""
+    return [{key: row[key] for key in HISTORY if key in row} for row in rows]
+
+
+def public_messages(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages of the rounds, without those of the certificate."""
+    return [{**row} for row in rows if row["message"] in MESSAGES]
+
+
+def public_clients(ledger: Ledger) -> list[dict[str, Any]]:
+    """The clients, sorted by name, and their public numbers of rows: all that take part, with rows
+    or without.
+    """
+    return [{"client": client, "n": n} for client, n in ledger.sizes.items()]
+
 
 LEFT_OUT = ("state",)  # fields that a file has not: the server's state is what a checkpoint keeps
 # what stands where a public part has nothing
@@ -375,3 +447,240 @@ for _name in WITHHELD:
 def _itself(part: PublicSolution) -> PublicSolution:
     """A pickle of a private solution is this function and its public part."""
     return part
+
+
+FORMAT = "bonafed solution 1"
+MORE = {f"{cls.__module__}:{cls.__name__}": cls for cls in (Inputs, Release)}
+
+
+class HoldsCodeError(Exception):
+    """A value holds Python code, which no file holds."""
+
+
+@dataclass(frozen=True)
+class Absent:
+    """In the place of a value that a file does not hold, and what it is."""
+
+    description: str
+
+
+def packed(value: Any) -> Any:
+    """The value as the codec takes it.
+
+    Raises
+    ------
+    HoldsCodeError : where it, or a part of it, is code
+    """
+    if value is None or type(value) in (bool, int, str, float) or type(value) in FIELDS:
+        return value
+    if isinstance(value, enum.Enum | np.generic):
+        return value
+    if isinstance(value, np.ndarray):
+        return value if value.dtype.kind in "biufc" else ("texts", *map(packed, value.tolist()))
+    if type(value) in (list, tuple):
+        return (type(value).__name__, *map(packed, value))
+    if isinstance(value, list):
+        return ("list", *map(packed, value))
+    if isinstance(value, Mapping):
+        return ("map", *((packed(key), packed(part)) for key, part in value.items()))
+    if isinstance(value, Absent):
+        return ("absent", value.description)
+    if isinstance(value, os.PathLike):
+        return ("path", os.fspath(value))
+    if isinstance(value, Schema):
+        return ("schema", packed(value.to_dict()))
+    place = f"{type(value).__module__}:{type(value).__qualname__}"
+    if not is_dataclass(value) or not (place in MORE or place in listed_places()):
+        raise HoldsCodeError
+    kept = {f.name: packed(getattr(value, f.name)) for f in fields(value) if f.init}
+    return ("object", place, kept)
+
+
+def described(value: Any) -> Any:
+    """The value packed, or what it is where it is code."""
+    try:
+        return packed(value)
+    except HoldsCodeError:
+        return packed(Absent(shown(value)))
+
+
+def unpacked(value: Any) -> Any:
+    """The inverse of `packed`; raises ``ValueError`` or ``TypeError`` for what it never makes."""
+    if not isinstance(value, tuple):
+        if isinstance(value, dict):
+            raise ValueError("a mapping outside an object")
+        return value
+    tag, *parts = value
+    if tag == "object":
+        place, kept = parts
+        cls = MORE.get(place) or of_place(place)
+        known = [f for f in fields(cls) if f.init]
+        wanted = {f.name for f in known}
+        if {*kept} != wanted:
+            raise ValueError(f"{cls.__name__} has the fields {sorted(wanted)}")
+        # by place: one class calls its parameter otherwise than its field
+        return cls(*(unpacked(kept[f.name]) for f in known))
+    if tag == "map":
+        return {unpacked(key): unpacked(part) for key, part in parts}
+    return MAKERS[tag](map(unpacked, parts))
+
+
+MAKERS: dict[str, Callable[[Any], Any]] = {
+    "list": list,
+    "tuple": tuple,
+    "texts": lambda parts: np.array([*parts]),
+    "absent": lambda parts: Absent(*parts),
+    "schema": lambda parts: Schema.from_dict(*parts),
+    "path": lambda parts: Path(*parts),
+}
+
+
+def store(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
+    """Write packed values to a file, in one step."""
+    write_whole(Path(path), encode({"what": FORMAT, **values}))
+
+
+def stored(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The packed values in a file.
+
+    Raises
+    ------
+    ValueError : a damaged file, or one that holds something else
+    OSError : a file that cannot be read
+    """
+    if Path(path).is_dir():
+        raise ValueError(
+            f"{path} is a folder: a solution is a file that solution.save(path) wrote. The model of"
+            " a run's folder predicts by `bonafed predict`."
+        )
+    try:
+        values = decode(Path(path).read_bytes())
+    except CodecError as error:
+        raise ValueError(
+            f"{path} is not a solution that solution.save(path) wrote, or it was changed since:"
+            f" {error}"
+        ) from error
+    if not isinstance(values, dict) or values.get("what") != FORMAT:
+        held = shown(values.get("what")) if isinstance(values, dict) else type(values).__name__
+        raise ValueError(
+            f"{path} holds no {FORMAT!r}, but {held}: give a file that solution.save(path) wrote."
+        )
+    return values
+
+
+# what a field of a file may hold, where an object's own checks do not say it
+TABLES = ("history", "clients", "messages", "tries", "constraints")
+KINDS: dict[str, tuple[type, ...]] = {
+    "outcome": (Outcome,),
+    "rounds": (int,),
+    "seconds": (float,),
+    "notes": (tuple,),
+    "certificate": (Certificate,),
+    "ledger": (Ledger, type(None)),
+    "calibration": (Sigmoid, type(None)),
+    "inputs": (Inputs,),
+    "trivial": (Triviality, type(None)),
+    "moments": (Moments, type(None)),
+    "duals": (Duals, Multipliers, type(None)),
+    "log": (Log, type(None)),
+    "copies": (np.ndarray, type(None)),
+    **dict.fromkeys(TABLES, (list,)),
+}
+REFUSED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+
+
+def load(path: str | os.PathLike[str], *, problem: Problem | None = None) -> Solution:
+    """The solution that ``solution.save(path)`` wrote. No code in the file is run.
+
+    Parameters
+    ----------
+    problem : as it was solved; needed where it holds Python code, such as a torch module or a
+        function, of which the file has a description only
+
+    Raises
+    ------
+    ValueError
+        for a file that was damaged or changed, that holds something else or comes from a newer
+        bonafed, and where ``problem`` is needed or is another one
+    OSError
+        for a file that cannot be read
+
+    Examples
+    --------
+    >>> import numpy as np, bonafed as bf
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> fed = bf.Federation.from_arrays(X, np.sign(X[:, 0]), np.repeat(["a", "b"], 30))
+    >>> solution = bf.solve(bf.Problem(bf.Logistic(), regulariser=bf.L2(0.01)), fed)
+    >>> solution.save("model.solution")
+    >>> bool((bf.load("model.solution").predict(X) == solution.predict(X)).all())
+    True
+    """
+    return stated_in(path, problem).public()
+
+
+def stated_in(path: str | os.PathLike[str], problem: Problem | None = None) -> Solution:
+    """What the file of ``load`` states, with None and nothing for what a public part has not."""
+    values = stored(path)
+    try:
+        slots = {name: unpacked(part) for name, part in values["problem"].items()}
+        kept = {name: unpacked(part) for name, part in values["solution"].items()}
+    except REFUSED as error:
+        raise _odd(path, error) from error
+    stated = _problem(path, slots, values["problem"], problem)
+    try:
+        blank = BLANK if kept.get("ledger") is not None else {}  # a public part has not all
+        solution = Solution(problem=stated, **dict.fromkeys(LEFT_OUT), **{**blank, **kept})
+        _check(solution)
+        repr(solution)
+    except REFUSED as error:
+        raise _odd(path, error) from error
+    return solution
+
+
+def _odd(path: str | os.PathLike[str], error: Exception) -> ValueError:
+    return ValueError(
+        f"{path} holds what no solution of this bonafed has ({error}): restore it from a copy, or"
+        " update bonafed."
+    )
+
+
+def _problem(
+    path: str | os.PathLike[str], slots: dict[str, Any], raw: Any, given: Problem | None
+) -> Problem:
+    """The problem in the file, or the one that is given, which has to be the same."""
+    code = {name: value.description for name, value in slots.items() if isinstance(value, Absent)}
+    if given is None:
+        for name, description in code.items():
+            raise ValueError(
+                f"the {name} of the problem is {description}: Python code, which {path} does not"
+                " hold. Give it again: bonafed.load(path, problem=problem)."
+            )
+        try:
+            return Problem(**slots)
+        except REFUSED as error:
+            raise _odd(path, error) from error
+    for name in (slot.name for slot in fields(Problem) if slot.name not in code):
+        if encode((described(getattr(given, name)),)) != encode((raw.get(name),)):
+            raise ValueError(
+                f"the problem that is given has another {name} than the one in {path}, which is"
+                f" {shown(slots.get(name))}: give the problem that was solved."
+            )
+    return given
+
+
+def _check(solution: Solution) -> None:
+    """Raise ``ValueError`` or ``TypeError`` unless the parts are what they should be and fit."""
+    for name, kinds in KINDS.items():
+        value = getattr(solution, name)
+        withheld = name == "certificate" and solution.private
+        if not isinstance(value, kinds) and not (withheld and value is None):
+            raise TypeError(f"{name} is a {type(value).__name__}")
+    for name in TABLES:
+        if not all(isinstance(row, dict) for row in getattr(solution, name)):
+            raise TypeError(f"{name} has a row that is not a table's")
+    if not isinstance(solution.w, np.ndarray) or solution.w.dtype != np.float64:
+        raise TypeError("w is not an array of float64")
+    checked_model(solution.w, len(solution.w))
+    if solution.problem.loss.targets != "quadratic":
+        blank = np.zeros((1, len(solution.inputs.feature_names)))
+        solution.predict(blank)

@@ -17,13 +17,11 @@ import numpy as np
 
 from bonafed.config.config import ConfigError
 from bonafed.data import profile
-from bonafed.data.column_kinds import KINDS, ORDERS
-from bonafed.data.files import opened
+from bonafed.data.files import LINES, MARKED, delimiter_and_header, encoding_of, opened
 from bonafed.data.profile import SURE, Summary, fold, merged, spellings, stacked, summarise
 from bonafed.data.readers import paths, read
-from bonafed.data.reading import ENCODINGS, Reading
+from bonafed.data.reading import ENCODINGS, KINDS, ORDERS, Reading
 from bonafed.data.roles import OUTCOMES, Kind, kind_of, odd_class, sentinel, words
-from bonafed.data.sniffing import LINES, MARKED, delimiter_and_header, encoding_of
 from bonafed.data.tables import Table, has_column, same_columns
 
 CLIENTS = (

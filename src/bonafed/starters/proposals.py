@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bonafed.config.toml import toml_key, toml_line, toml_value
-from bonafed.data.column_kinds import KINDS, kind_named
 from bonafed.data.profile import ANSWERS, SURE, Summary, fold, merged, spellings
+from bonafed.data.reading import KINDS, kind_named
 from bonafed.data.roles import LARGE, MOST, RARE, Kind, sentinel, words
 from bonafed.data.tables import MISSING
 from bonafed.starters.look import Look

@@ -18,7 +18,7 @@ import numpy as np
 from bonafed.config.config import ConfigError, parse_config
 from bonafed.config.toml import toml_key, toml_line, toml_value
 from bonafed.runs.splits import prepare
-from bonafed.solution.default_radius import residual_scale
+from bonafed.solution.thresholds import residual_scale
 from bonafed.starters import proposals
 from bonafed.starters.look import Asked, look
 

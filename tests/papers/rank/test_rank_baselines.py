@@ -26,7 +26,7 @@ from bonafed.papers.rank.stochastic import (
     tuned,
 )
 from bonafed.problem.rank_coordinates import plus_minus
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 SEED = 3
 BOTH = [bf.SGD, bf.LSVRG]

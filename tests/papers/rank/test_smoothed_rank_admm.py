@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 import bonafed as bf
 from bonafed.algorithms.pooled.rank.subproblems import RankTask
 from bonafed.algorithms.pooled.single_client import Advance
-from bonafed.solution.configure import configure
+from bonafed.solution.plan import configure
 
 TAIL = bf.Superquantile(0.3)
 SHRINKING = bf.Smoothing()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bonafed.drawing import Axes, Canvas
-    from bonafed.engines.event_log import Log
+    from bonafed.engines.run_record import Log
 
 MEANING = {
     "value": "objective of the model",

@@ -20,7 +20,7 @@ from bonafed.runs.constraint_metrics import TRAINING, asked, kept
 from bonafed.runs.files import Record
 from bonafed.runs.form import Form, Number, Share, Whole, optional
 from bonafed.runs.sections.section import Inputs, Section
-from bonafed.solution.constraint_table import Limits, constraint_table, gains
+from bonafed.solution.tables import Limits, constraint_table, gains
 
 ROUNDING = 1e-8  # a multiplier below it is none
 NEAR = 1e-3  # of an optimum, relative: what multipliers are stated for
@@ -114,11 +114,7 @@ class Constraints(Section):
 
 
 def without_rows(
-    problem: Problem,
-    data: Metadata,
-    proof: Certificate,
-    multipliers: object,
-    table: list[Record],
+    problem: Problem, data: Metadata, proof: Certificate, multipliers: object, table: list[Record]
 ) -> Record:
     """What a run over sites states of its constraints, which follows from its certificate only."""
     if not asked(problem):

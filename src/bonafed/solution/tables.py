@@ -1,0 +1,367 @@
+"""Tables of dictionaries, as they print and as data frames; the tables of constraints and of
+clients.
+
+The table of constraints has limit, measured value, slack and multiplier of each, owner by owner.
+The column ``price`` is the multiplier, a shadow price: where everything is convex, raising the
+limit by t lowers the optimal objective by at most price * t, and by that to first order. The table
+of clients has losses, weights and worst cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from importlib.util import find_spec
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from bonafed.arrays import Array
+from bonafed.certificates.certificate import Certificate
+from bonafed.client_names import ClientName
+from bonafed.data.federation import Federation
+from bonafed.problem.conic_form import sample_radii
+from bonafed.problem.constraints.constraint import Stack
+from bonafed.problem.metadata import Metadata
+from bonafed.problem.multipliers import Multipliers, owners
+from bonafed.problem.problem import Problem
+from bonafed.problem.wasserstein.ball import Near
+from bonafed.problem.wasserstein.worst_case import worst_case
+from bonafed.text import install, printable, short
+
+Record: TypeAlias = dict[str, Any]
+LIBRARIES = ("pandas", "polars", "pyarrow")
+ROWS, COLUMNS, CELL = 10, 11, 12  # that are printed, and characters of a cell
+SHOWN = 50  # rows in a notebook
+
+
+class Table(list[Record]):
+    """Rows as dictionaries, which print as a table.
+
+    Examples
+    --------
+    >>> from bonafed.solution.frames import Table
+    >>> Table([{"client": "a", "loss": 0.25}, {"client": 3, "loss": None}])
+    client  loss
+         a  0.25
+         3     –
+    """
+
+    def frame(self, backend: str | None = None) -> Any:
+        """The rows as a data frame, see `frame`."""
+        return frame(self, backend)
+
+    def _cells(self, rows: int, columns: int, most: int) -> list[list[str]]:
+        """Heads and rows as text."""
+        heads = list(dict.fromkeys(key for row in self for key in row))[:columns]
+        return [heads, *([_cell(row.get(key), most) for key in heads] for row in self[:rows])]
+
+    def __repr__(self) -> str:
+        lines = self._cells(ROWS, COLUMNS, CELL)
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = [
+            "  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        ]
+        more = [f"... {len(self):,} rows; .frame() has all"] if len(self) > ROWS else []
+        return "\n".join([*text, *more])
+
+    def _repr_html_(self) -> str:
+        tags = ["th", *["td"] * SHOWN]
+        rows = [
+            "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in line)
+            for tag, line in zip(tags, self._cells(SHOWN, 10**6, 60), strict=False)
+        ]
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def _cell(value: object, most: int) -> str:
+    if value is None:
+        return "–"
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return short(printable(text), most)
+
+
+def frame(rows: Sequence[Record], backend: str | None = None) -> Any:
+    """The rows as a data frame, one column for each key.
+
+    Parameters
+    ----------
+    backend : "pandas", "polars" or "pyarrow"; None: the first of them that is installed
+
+    Raises
+    ------
+    ImportError
+        where none is installed, or not the one asked for
+    """
+    import narwhals as nw
+
+    if backend is not None and backend not in LIBRARIES:
+        raise ValueError(f"backend must be one of {', '.join(LIBRARIES)}, got {backend!r}.")
+    there = [name for name in ([backend] if backend else LIBRARIES) if find_spec(name)]
+    if not there:
+        raise ImportError(
+            f"a data frame needs {backend or 'pandas, polars or pyarrow'}: {install('frames')}."
+            " The same rows are a list of dictionaries in solution.clients and"
+            " solution.history."
+        )
+    library: Any = there[0]
+    return nw.from_dict(columns(rows, mixed=library == "pandas"), backend=library).to_native()
+
+
+def columns(rows: Sequence[Record], mixed: bool) -> dict[str, list[Any]]:
+    """The columns by name; None where a row has no value. ``mixed``: whether a column may hold both
+    texts and numbers, as the names of clients and "all clients".
+    """
+    names = dict.fromkeys(key for row in rows for key in row)
+    return {name: _column([row.get(name) for row in rows], mixed) for name in names}
+
+
+def _column(values: list[Any], mixed: bool) -> list[Any]:
+    """A column of one type, unless it may be mixed: of texts, where there are texts and others; an
+    empty text is a missing value beside numbers.
+    """
+    texts = [value for value in values if isinstance(value, str)]
+    if len(texts) + values.count(None) == len(values):
+        return values
+    if any(texts):
+        return values if mixed else [None if v is None else str(v) for v in values]
+    return [None if isinstance(value, str) else value for value in values]
+
+
+TIGHTEST = ("limit", "measured", "slack", "price")  # of a row, beside its client
+
+SERVER, TOGETHER = "server", "all clients"
+MET = 1e-6  # what a constraint may be exceeded by, relative to limits above 1
+
+
+class Limits(NamedTuple):
+    """The limits that constraints ask, as their owners know them.
+
+    Attributes
+    ----------
+    local : (N, p) of the clients' own constraints, NaN where a client has none
+    shared : (p_c,) of the sums over the clients
+    """
+
+    local: Array
+    shared: Array
+
+
+def limits_of(problem: Problem, fed: Federation) -> Limits:
+    """The limits of a concrete problem, read off the rows."""
+    local, coupled = problem.local_constraint, problem.constraint.coupled
+    blocks = [fed.block(i) for i in range(fed.n_clients)]
+    each = [local.limits(block) for block in blocks]
+    return Limits(np.concatenate(each), np.sum([coupled.limits(b)[0] for b in blocks], 0))
+
+
+def constraint_table(
+    problem: Problem,
+    clients: Sequence[ClientName],
+    limits: Limits,
+    certificate: Certificate,
+    mu: Multipliers,
+    tol: float = MET,
+) -> list[dict[str, Any]]:
+    """One row for every constraint and owner: owner, constraint, limit, measured, slack, price,
+    met.
+
+    ``problem`` is concrete. ``slack`` is limit - measured, for equalities - |measured
+    - limit|; a constraint is ``met`` where its slack is at least - tol max(1, |limit|). Constraints
+    that a client does not have are left out.
+    """
+    shared, local = problem.constraint, problem.local_constraint
+    assert certificate.constraint_values is not None
+    assert certificate.server_values is not None
+    assert certificate.shared_values is not None
+    table: list[dict[str, Any]] = []
+    held, coupled = shared.held, shared.coupled
+    if held.size:
+        asked = held.limits(shared.block)[0]
+        table += constraint_rows(SERVER, held, asked, certificate.server_values, mu.server, tol)
+    if coupled.size:
+        values = certificate.shared_values
+        table += constraint_rows(TOGETHER, coupled, limits.shared, values, mu.shared, tol)
+    for i, name in enumerate(clients if local.size else ()):
+        values = certificate.constraint_values[i]
+        table += constraint_rows(name, local, limits.local[i], values, mu.local[i], tol)
+    return table
+
+
+def constraint_rows(
+    owner: ClientName,
+    stack: Stack,
+    limits: Array,
+    values: Array,
+    multipliers: Array,
+    tol: float = MET,
+) -> list[dict[str, Any]]:
+    """The rows of one owner, for the constraints that it has; all arrays are (p,)."""
+    return [
+        {
+            "owner": owner,
+            "constraint": word,
+            "limit": float(limit),
+            "measured": float(limit + value),
+            "slack": -abs(float(value)) if equal else -float(value),
+            "price": float(multiplier),
+            "met": bool((abs(value) if equal else value) <= tol * max(1.0, abs(limit))),
+        }
+        for word, equal, limit, value, multiplier in zip(
+            stack.words, stack.equality, limits, values, multipliers, strict=True
+        )
+        if np.isfinite(limit) and np.isfinite(value)
+    ]
+
+
+def tightest(table: list[dict[str, Any]]) -> dict[ClientName, dict[str, Any]]:
+    """By owner limit, measured value, slack and multiplier of its constraint with the smallest
+    slack.
+    """
+    least: dict[ClientName, dict[str, Any]] = {}
+    for row in table:
+        if row["owner"] not in least or row["slack"] < least[row["owner"]]["slack"]:
+            least[row["owner"]] = row
+    return {owner: {key: row.get(key) for key in TIGHTEST} for owner, row in least.items()}
+
+
+def out_of_bounds(table: list[dict[str, Any]], certificate: Certificate) -> bool:
+    """Whether the model is outside the bounds of the regulariser, which have no row."""
+    worst = max([-row["slack"] for row in table], default=0.0)
+    return certificate.feasibility - max(worst, 0.0) > MET
+
+
+def broken(table: list[dict[str, Any]], most: int = 5) -> str:
+    """The constraints that are not met, the worst first, in words."""
+    worst = sorted((row for row in table if not row["met"]), key=lambda row: row["slack"])
+    return _listed(
+        [
+            f"{row['owner']} ({row['constraint']}: {row['measured']:.4g}, limit {row['limit']:.4g})"
+            for row in worst
+        ],
+        most,
+    )
+
+
+def gains(
+    table: list[dict[str, Any]], change: float = 0.01, most: int = 5, convex: bool = True
+) -> list[str]:
+    """What relaxing the limits with the largest multipliers would gain, in words; without
+    convexity to first order only.
+    """
+    gain = "by at most" if convex else "by about"
+    rows = sorted(table, key=lambda row: -abs(row["price"]))
+    return [
+        f"Relaxing the limit of {row['owner']} on {row['constraint']} by {change:g} lowers the"
+        f" objective {gain} {abs(row['price']) * change:.3g}."
+        for row in rows[:most]
+        if abs(row["price"]) * change > 1e-12
+    ]
+
+
+def in_conflict(
+    problem: Problem, mu: Multipliers, clients: tuple[ClientName, ...], most: int = 8
+) -> str:
+    """The owners whose constraints the proof of infeasibility combines."""
+    return _listed(list(map(str, owners(problem, mu, clients))), most)
+
+
+def _listed(texts: list[str], most: int) -> str:
+    """The first of several texts, and how many more there are."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
+
+
+def client_table(
+    problem: Problem,
+    fed: Federation | Metadata,
+    certificate: Certificate,
+    constraints: list[dict[str, Any]] | None = None,
+) -> list[dict[str, Any]]:
+    """One row for each client: rows, mean loss, worst-case loss, weight q*, and what the adversary
+    spends its radius on; with ``constraints`` (of `constraint_table`) also its tightest one.
+    """
+    radius = sample_radii(problem, fed.n_clients)
+    least = tightest(constraints or [])
+    spent = certificate.client_labels + certificate.client_features
+    return [
+        {
+            "client": name,
+            "n": n,
+            "loss": float(certificate.client_losses[i]),
+            "worst_loss": float(certificate.client_risks[i]),
+            "weight": float(certificate.weights[i]),
+            "radius": float(radius[i]),
+            "flips": float(certificate.client_labels[i] / spent[i]) if spent[i] > 0 else None,
+            "shift": float(certificate.client_features[i] / spent[i]) if spent[i] > 0 else None,
+            "active": _active(certificate.client_labels[i], certificate.client_features[i]),
+        }
+        | (least.get(name, dict.fromkeys(TIGHTEST)) if constraints else {})
+        for i, (name, n) in enumerate(zip(fed.clients, fed.sizes.tolist(), strict=True))
+    ]
+
+
+def _active(labels: float, features: float) -> str:
+    """What the adversary uses: a part below 1e-6 of its spending counts as none."""
+    if labels + features <= 0:
+        return "none"
+    part = labels / (labels + features)
+    return "labels" if part > 1 - 1e-6 else "features" if part < 1e-6 else "both"
+
+
+def exposed_rows(
+    problem: Problem, fed: Federation, w: Array, client: str, top: int = 10
+) -> list[dict[str, Any]]:
+    """The rows whose loss the worst distribution at w raises most. They are about single rows, and
+    for their owner's eyes.
+
+    Parameters
+    ----------
+    problem, fed : as stated; only the named client's rows are read
+    w : (D,) the model
+    client : its name
+    top : how many rows
+
+    Returns
+    -------
+    list of dict
+        row (position within the client), loss, worst_loss, added (to the client's risk), flip
+        (probability that its label is flipped) and moved (norm of its mean displacement); empty
+        without a Wasserstein ball round this client
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> ball = bf.WassersteinBall(radius=0.1)
+    >>> problem = bf.Problem(bf.Hinge(), over_samples=ball, regulariser=bf.L2(0.1))
+    >>> w = bf.solve(problem, fed).w
+    >>> rows = bf.exposed_rows(problem, fed, w, "Old Mill", top=3)
+    >>> len(rows), sorted(rows[0])
+    (3, ['added', 'flip', 'loss', 'moved', 'row', 'worst_loss'])
+    """
+    i = fed.position(client)
+    concrete, data = problem.at(fed)
+    block = data.block(i)
+    radius = concrete.radii(block)
+    if not radius.any():
+        return []
+    ball = concrete.over_samples
+    w = np.asarray(w, float)
+    worst = worst_case(Near(w, block, concrete.loss, concrete.predictor, ball, radius))
+    moved = sum(
+        (a.weight[0] * a.feature_cost[0] for a in worst.atoms), start=np.zeros(block.y.shape[1])
+    )
+    return [
+        {
+            "row": int(r),
+            "loss": float(worst.plain[0, r]),
+            "worst_loss": float(worst.loss[0, r]),
+            "added": float(worst.added[0, r]),
+            "flip": float(worst.flips[0, r]),
+            "moved": float(moved[r]),
+        }
+        for r in worst.exposed(0, top)
+    ]
