@@ -21,7 +21,7 @@ from bonafed.codec import encoded_size
 from bonafed.privacy.secure_sum import client as at_client
 from bonafed.privacy.secure_sum import masks
 from bonafed.privacy.secure_sum import server as at_server
-from bonafed.privacy.secure_sum.messages import terms
+from bonafed.privacy.secure_sum.client import terms
 
 WORDS = 7840
 

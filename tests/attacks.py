@@ -28,7 +28,7 @@ from bonafed.privacy.budget import Budget
 from bonafed.privacy.secure_sum import client as at_client
 from bonafed.privacy.secure_sum import masks
 from bonafed.privacy.secure_sum import server as at_server
-from bonafed.privacy.secure_sum.messages import terms
+from bonafed.privacy.secure_sum.client import terms
 from bonafed.problem.losses import Logistic, Multinomial, Squared
 from bonafed.problem.problem import Problem
 

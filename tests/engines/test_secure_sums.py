@@ -15,7 +15,7 @@ import bonafed as bf
 from bonafed.data import load
 from bonafed.engines import ClientError, InProcess
 from bonafed.engines.secure_summed import Enrol, Hidden, SecureSummed, SumState, _bytes_of
-from bonafed.privacy.secure_sum.messages import SecureSumError
+from bonafed.privacy.secure_sum.client import SecureSumError
 from bonafed.rounds import (
     Done,
     Each,
@@ -352,7 +352,7 @@ def test_what_cannot_be_added_up_is_refused_with_what_to_do(monkeypatch: pytest.
         bf.SecureSum(keys="seed")
     with pytest.raises(ValueError, match="fewest"):
         InProcess(secure_sum=bf.SecureSum(fewest=1)).run(Toy(), SEVEN)
-    monkeypatch.setattr("bonafed.privacy.secure_sum.messages.find_spec", lambda name: None)
+    monkeypatch.setattr("bonafed.privacy.secure_sum.client.find_spec", lambda name: None)
     with pytest.raises(ClientError, match=r"\.\[sign\]"):
         InProcess(secure_sum=True).run(Voting(), SEVEN)
 

@@ -21,7 +21,7 @@ from bonafed.privacy import keystream
 from bonafed.privacy.secure_sum import client as at_client
 from bonafed.privacy.secure_sum import masks, shamir
 from bonafed.privacy.secure_sum import server as at_server
-from bonafed.privacy.secure_sum.messages import (
+from bonafed.privacy.secure_sum.client import (
     BeginRound,
     Masked,
     SecureSumError,
@@ -484,7 +484,7 @@ def test_keys_that_are_not_those_of_the_clients_are_refused():
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    monkeypatch.setattr("bonafed.privacy.secure_sum.messages.find_spec", lambda name: None)
+    monkeypatch.setattr("bonafed.privacy.secure_sum.client.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"\.\[sign\]"):
         at_client.advertise(terms("test", 3), 0)
 

@@ -40,12 +40,12 @@ from bonafed.engines.impossible import ImpossibleAnswerError
 from bonafed.privacy.secure_sum import client as at_client
 from bonafed.privacy.secure_sum import masks
 from bonafed.privacy.secure_sum import server as at_server
-from bonafed.privacy.secure_sum.client import Client
-from bonafed.privacy.secure_sum.messages import (
+from bonafed.privacy.secure_sum.client import (
     SHARE,
     TAG,
     Array,
     BeginRound,
+    Client,
     Delivered,
     Masked,
     Revealed,

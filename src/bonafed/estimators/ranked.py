@@ -18,23 +18,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, Features, Label
-from bonafed.data.assembly import without_column
 from bonafed.data.federation import Federation
-from bonafed.engines.engine import Engine
-from bonafed.estimators.base import (
-    Classifier,
-    FederatedModel,
-    Plan,
-    Regressor,
-    Seed,
-)
-from bonafed.estimators.rows import Groups, Rows, arrays, by_value, rows_of_groups
+from bonafed.estimators.base import Classifier, FederatedModel, Plan, Regressor
+from bonafed.estimators.rows import Groups, Rows, arrays, by_value, named_groups, rows_of_groups
 from bonafed.fairness import fairness_metrics, group_rates
 from bonafed.problem.losses import Logistic, Loss, Squared
 from bonafed.problem.problem import Problem
-from bonafed.problem.regularisers import Regulariser
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.risk import Risk
@@ -57,23 +47,13 @@ class _RankModel(FederatedModel):
     risk: Risk | None = None
     _: KW_ONLY
     loss: Loss | None = None
-    regulariser: Regulariser | None = None
-    fit_intercept: bool = True
-    algorithm: Method | None = None
-    engine: Engine | None = None
-    tol: float = 1e-6
-    max_rounds: int | None = None
-    warm_start: bool = False
-    random_state: Seed = 0
+    tol: float | None = 1e-6
 
     def _rows(
         self, X: Features, y: ArrayLike, groups: Groups | None, y_numeric: bool = False
     ) -> Rows:
         """Checked rows; without groups all rows are in the group "all"."""
-        vars(self).pop("groups_column_", None)
-        if isinstance(groups, str):  # a column of the table X, which is no feature
-            vars(self)["groups_column_"] = groups
-            X, groups = without_column(X, groups, "groups")
+        X, groups = named_groups(self, X, groups)
         rows, targets = arrays(self, X, y, y_numeric)
         names = ["all"] * len(targets) if groups is None else groups
         rows_of_groups(names, len(targets))  # raises where they do not fit
@@ -144,7 +124,7 @@ class _RankModel(FederatedModel):
 
 
 @dataclass(eq=False, repr=False)
-class RiskClassifier(Classifier, _RankModel):
+class RiskClassifier(_RankModel, Classifier):
     """Linear classifier of two classes that minimises a risk by rank: the worst tail, a ranked
     range, and so on.
 
@@ -290,7 +270,7 @@ class RiskClassifier(Classifier, _RankModel):
         return fairness_metrics(truth, chosen, names, str(privileged), positive=True)
 
 
-class RiskRegressor(Regressor, _RankModel):
+class RiskRegressor(_RankModel, Regressor):
     """Linear regression that minimises a risk by rank of the losses of the residuals.
 
     Parameters, attributes and notes are those of `RiskClassifier`, except:

@@ -82,10 +82,7 @@ def check_rows(
 
     ``alone`` says what a fit without groups is, ``y_numeric`` that targets are numbers.
     """
-    vars(estimator).pop("groups_column_", None)
-    if isinstance(groups, str):  # a column of the table X, which is no feature
-        vars(estimator)["groups_column_"] = groups
-        X, groups = without_column(X, groups, "groups")
+    X, groups = named_groups(estimator, X, groups)
     rows, targets = arrays(estimator, X, y, y_numeric)
     n = len(targets)
     if groups is None:
@@ -115,6 +112,15 @@ def check_rows(
             "sample_weight is zero for every row: give at least one row a positive weight."
         )
     return Rows(rows[kept], targets[kept], [names[i] for i in kept], weight[kept], kept)
+
+
+def named_groups(estimator: BaseEstimator, X: Any, groups: Any) -> tuple[Any, Groups | None]:
+    """The table without its column of groups, where that is named, and the groups."""
+    vars(estimator).pop("groups_column_", None)
+    if not isinstance(groups, str):
+        return X, groups
+    vars(estimator)["groups_column_"] = groups  # which is no feature
+    return without_column(X, groups, "groups")
 
 
 def arrays(
@@ -291,7 +297,12 @@ def faulty_cells(X: Any, error: Exception) -> RowError | None:
     shown = f" ({str(error).splitlines()[0]})" if str(error) else ""
     kinds = (
         ("there is text where numbers are needed", shown, _is_text, ENCODE),
-        ("there are dates where numbers are needed", "", _is_date, DATE),
+        (
+            "there are dates where numbers are needed",
+            "",
+            lambda cell: isinstance(cell, DATES) and not missing(cell),
+            DATE,
+        ),
         ("values are missing (NaN)", "", missing, FILL),
     )
     errors = []
@@ -326,41 +337,28 @@ def _is_text(cell: object) -> bool:
     return isinstance(cell, str | bytes) and not is_number(cell)
 
 
-def _is_date(cell: object) -> bool:
-    return isinstance(cell, DATES) and not missing(cell)
-
-
 def check_labels(y: Any, numbers: bool) -> None:
     """Raise ``RowError`` where entries of y are missing, of several types, or no numbers where
     these are needed.
     """
-    if issparse(y):
+    array = np.zeros(0) if issparse(y) else np.asarray(y)
+    if array.dtype.kind not in "fOUT" or array.ndim not in (1, 2):
         return
-    array = np.asarray(y)
-    if array.dtype.kind in "fOUT" and array.ndim in (1, 2):
-        for error in _faulty_labels(array.ravel(), numbers):
-            raise error
-
-
-def _faulty_labels(y: NDArray[Any], numbers: bool) -> Iterator[RowError]:
-    number = y.dtype.kind == "f"
-    absent: list[int] = (
-        np.flatnonzero(np.isnan(y)).tolist()
-        if number
-        else [r for r, v in enumerate(y) if missing(v)]
-    )
-    cells = [] if number else y.tolist()
+    array = array.ravel()
+    cells = [] if array.dtype.kind == "f" else array.tolist()
+    absent = [r for r, v in enumerate(cells) if missing(v)]
+    absent = absent if array.dtype.kind != "f" else np.flatnonzero(np.isnan(array)).tolist()
     if absent:
         what = "entries are missing (NaN or None)"
-        yield RowError("y", what, rows=absent, do="Leave these rows out.")
+        raise RowError("y", what, rows=absent, do="Leave these rows out.")
     odd = [r for r, cell in enumerate(cells) if _is_text(cell)]
     if numbers and odd:
         do = "Correct these entries; for classes use a classifier."
-        yield RowError("y", "there is text where numbers are needed", rows=odd, do=do)
+        raise RowError("y", "there is text where numbers are needed", rows=odd, do=do)
     texts = [r for r, cell in enumerate(cells) if isinstance(cell, str)]
     if not numbers and 0 < len(texts) < len(cells):
         what = "text stands among labels of other types"
-        yield RowError("y", what, rows=texts, do="Give all of them one type, such as text.")
+        raise RowError("y", what, rows=texts, do="Give all of them one type, such as text.")
 
 
 # Sensitive features as estimators take them: columns by the names that constraints have for

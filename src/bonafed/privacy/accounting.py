@@ -51,7 +51,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -220,9 +220,17 @@ def _composed(releases: tuple[Release, ...], delta: float) -> float:
         return certain
     if spread > WIDE:
         return _plain_sum(releases, delta)
-    # Losses of randomised response are multiples of one loss: where they fit on the grid nothing is
-    # rounded.
-    most, grid = max((one for one, _ in pure), default=0.0), _grid(spread, mu, sampled)
+    # On a grid of step h the loss of each release has a variance that is too large by about
+    # h^2 / 10. The grid is so fine that this is a thousandth of the variance of the total, but
+    # where it would have too many points. With sampling it is a power of two, so that losses are
+    # computed once.
+    most, grid = max((one for one, _ in pure), default=0.0), spread / GRID
+    if sampled:
+        fine = min(spread / math.sqrt(sum(r.count for r in sampled)) / FINE, spread / 100)
+        widest = max(mu * mu / 2 + FAR * mu, *map(_farthest, sampled))
+        grid = 2.0 ** math.floor(math.log2(max(fine, widest / POINTS)))
+    # losses of randomised response are multiples of one loss: where they fit on the grid nothing
+    # is rounded
     grid = most / math.ceil(most / grid) * (1 + 1e-9) if most > grid else grid
     parts = (
         [pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=grid)] if mu > 0 else []
@@ -242,20 +250,6 @@ def _composed(releases: tuple[Release, ...], delta: float) -> float:
             functools.reduce(lambda a, b: a.compose(b), parts).get_epsilon_for_delta(delta)
         )
     return epsilon + certain if math.isfinite(epsilon) else _plain_sum(releases, delta)
-
-
-def _grid(spread: float, mu: float, sampled: Sequence[Release]) -> float:
-    """The grid of the privacy losses.
-
-    On a grid of step h the loss of each release has a variance that is too large by about h^2 / 10.
-    The grid is so fine that this is a thousandth of the variance of the total, but where it would
-    have too many points. With sampling it is a power of two, so that losses are computed once.
-    """
-    if not sampled:
-        return spread / GRID
-    grid = min(spread / math.sqrt(sum(r.count for r in sampled)) / FINE, spread / 100)
-    widest = max(mu * mu / 2 + FAR * mu, *map(_farthest, sampled))
-    return 2.0 ** math.floor(math.log2(max(grid, widest / POINTS)))
 
 
 def _spread(r: Release) -> float:
@@ -294,23 +288,20 @@ def _gathered(releases: tuple[Release, ...]) -> tuple[Release, ...]:
     others = [r for r in releases if r.sampling == 1]
     few, step = sampled, 2.0**-10
     while len(few) > KINDS and step <= 1:
-        few = [*_counted(_rounded(r, step) for r in sampled)]
+        rounded = []
+        for r in sampled:  # noise and sampling are powers of 2^step
+            noise = 2.0 ** (math.floor(math.log2(r.noise) / step) * step)
+            share = 2.0 ** (math.ceil(math.log2(r.sampling) / step) * step)
+            share = min(max(share, r.sampling), 1.0)
+            rounded.append(Release(r.mechanism, min(noise, r.noise), r.count, share))
+        few = [*_counted(rounded)]
         step *= 2
     if len(few) > KINDS:
         few = [r.replacing() for r in sampled]
     return _counted((*others, *few))
 
 
-def _rounded(r: Release, step: float) -> Release:
-    """The release with noise and sampling that are powers of 2^step."""
-    noise = 2.0 ** (math.floor(math.log2(r.noise) / step) * step)
-    sampling = 2.0 ** (math.ceil(math.log2(r.sampling) / step) * step)
-    return Release(r.mechanism, min(noise, r.noise), r.count, min(max(sampling, r.sampling), 1.0))
-
-
-def _split(
-    releases: tuple[Release, ...],
-) -> tuple[float, list[tuple[float, int]], list[Release]]:
+def _split(releases: tuple[Release, ...]) -> tuple[float, list[tuple[float, int]], list[Release]]:
     """1 / noise of the one Gaussian release equal to all without sampling, (epsilon, count) of the
     pure ones, and those with sampling.
     """
@@ -682,11 +673,7 @@ def check_number(law: str, mean: float) -> None:
 
 
 def renyi_of_best(
-    law: str,
-    mean: float,
-    orders: Array,
-    one: Array,
-    failure: Callable[[Array], Array],
+    law: str, mean: float, orders: Array, one: Array, failure: Callable[[Array], Array]
 ) -> Array:
     """Bounds on the Renyi divergences of the best of so many runs, at each of ``orders``.
 
@@ -719,8 +706,8 @@ def drawn_number(law: str, mean: float, below: Below) -> int:
                 return number
     whole, rest = divmod(Fraction(mean), 1)
     while True:
-        number = sum(_poisson_of_one(below) for _ in range(whole)) + _poisson_of_less(rest, below)
-        if number:
+        ones = sum(_poisson(Fraction(1, 2), 2, below) for _ in range(whole))
+        if number := ones + _poisson(rest, 1, below):
             return number
 
 
@@ -729,19 +716,13 @@ def _failures(on: Fraction, below: Below) -> int:
     return next(k for k in count() if below(on.denominator) >= on.numerator)
 
 
-def _poisson_of_one(below: Below) -> int:
-    """A number of the Poisson law of mean 1: 2^(-k - 1), accepted with 2^k / (2 k!)."""
+def _poisson(on: Fraction, base: int, below: Below) -> int:
+    """A number of a Poisson law: of mean ``on`` below 1 (base 1) from on^k, accepted with 1 / k!;
+    of mean 1 (base 2) from 2^(-k - 1), accepted with 2^k / (2 k!).
+    """
     while True:
-        k = _failures(Fraction(1, 2), below)
-        if below(2 * math.factorial(k)) < 2**k:
-            return k
-
-
-def _poisson_of_less(mean: Fraction, below: Below) -> int:
-    """A number of the Poisson law of a mean below 1: mean^k, accepted with 1 / k!."""
-    while True:
-        k = _failures(mean, below)
-        if below(math.factorial(k)) == 0:
+        k = _failures(on, below)
+        if below(base * math.factorial(k)) < base**k:
             return k
 
 

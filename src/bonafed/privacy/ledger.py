@@ -465,10 +465,13 @@ class Book:
             runs = self.runs()
             run = self._one(runs, name)
             least = _releases(run["least"])
-            final = {
-                client: _most(least.get(client, ()), released)
-                for client, released in releases.items()
-            }
+            final: dict[str, tuple[Release, ...]] = {}
+            for client, released in releases.items():
+                most: dict[Release, Release] = {}  # the larger count contains the smaller one
+                for r in (*least.get(client, ()), *released):
+                    kind = replace(r, count=0)
+                    most[kind] = max(most.get(kind, kind), r, key=lambda r: r.count)
+                final[client] = tuple(most.values())
             ended = {"state": "ended", "releases": _plain({**least, **final})}
             self._write(_replaced(runs, run | ended))
         return final
@@ -626,15 +629,6 @@ def _spent(
             if client in spent and run["id"] != without:
                 spent[client] += under(released, stated, adjacency)
     return spent
-
-
-def _most(a: Sequence[Release], b: Sequence[Release]) -> tuple[Release, ...]:
-    """The larger count of every kind of release: it contains the smaller one."""
-    most: dict[Release, Release] = {}
-    for r in (*a, *b):
-        kind = replace(r, count=0)
-        most[kind] = max(most.get(kind, kind), r, key=lambda r: r.count)
-    return tuple(most.values())
 
 
 # What private intervals are computed from: the numbers that a run has released, and how much noise

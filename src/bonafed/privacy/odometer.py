@@ -158,11 +158,22 @@ def counted(
     if (parts := _parts.get()) is not None:
         parts.append(count)
         return count
-    digests = _digests(data, tables)
+    digests = None if data is None else _known.get(data)
+    if digests is None:  # of every client's rows, and last of all rows
+        each = [_digest(X) for X in tables]
+        digests = (*each, sum(each) % 2**64)
+        if data is not None:
+            _known[data] = digests
     if resumed and (known := _resumable.get(resumed)) is not None:
         known.releases, known.answers = count.releases, count.answers
         return known
-    earlier = _earlier(digests, budget)
+    # the releases of every earlier run on the rows of the client on which most was spent
+    whole, ways = _counts.get(digests[-1], []), set[tuple[tuple[Release, ...], ...]]()
+    for digest in digests:
+        own = [one for one in _counts.get(digest, []) if not any(one is w for w in whole)]
+        ways.add(tuple(spent for one in (*whole, *own) if (spent := one.within(budget))))
+    cost = lambda way: total_epsilon(chain(*way), budget.delta)  # noqa: E731
+    earlier = max(filter(None, ways), key=cost, default=())
     if earlier:
         _told(earlier, releases, budget, digests[-1])
     for digest in {*digests}:
@@ -170,20 +181,6 @@ def counted(
     if kept:
         _resumable[kept] = count
     return count
-
-
-def _earlier(digests: tuple[int, ...], budget: Budget) -> list[tuple[Release, ...]]:
-    """The releases of every earlier run on the rows of the client on which most was spent."""
-    whole = _counts.get(digests[-1], [])
-    ways = set()
-    for digest in digests:
-        own = [one for one in _counts.get(digest, []) if not any(one is w for w in whole)]
-        ways.add(tuple(spent for one in (*whole, *own) if (spent := one.within(budget))))
-
-    def cost(way: Sequence[tuple[Release, ...]]) -> float:
-        return total_epsilon(chain(*way), budget.delta)
-
-    return [*max(filter(None, ways), key=cost, default=())]
 
 
 def _told(
@@ -229,17 +226,6 @@ def _outside() -> int:
 
 
 # ---- known rows
-
-
-def _digests(data: Any, tables: Sequence[Any]) -> tuple[int, ...]:
-    """One of every client's rows, and that of all rows, the last."""
-    if data is not None and data in _known:
-        return _known[data]
-    each = [_digest(X) for X in tables]
-    digests = (*each, sum(each) % 2**64)
-    if data is not None:
-        _known[data] = digests
-    return digests
 
 
 def _digest(X: Any) -> int:

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.data.declared_schema import apart
-from bonafed.data.federation import Federation
+from bonafed.data.federation import Federation, apart
 from bonafed.data.schema import Numeric, Schema
 from bonafed.data.tables import Table, has_column, is_number
 from bonafed.data.validation import EXTREME

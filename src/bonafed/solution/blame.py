@@ -37,19 +37,20 @@ from bonafed.rounds import Stop
 from bonafed.solution import thresholds
 from bonafed.solution.solution import Solution
 from bonafed.solution.thresholds import Threshold, default_radius
-from bonafed.solution.trivial import (
-    CLOSE,
-    LOOSEST,
-    Finding,
-    Triviality,
-    balanced_accuracy,
-    finding,
-)
+from bonafed.solution.trivial import CLOSE, LOOSEST, Finding, Triviality, balanced_accuracy, finding
 
 SMALL, LEAST = 100_000, 60  # features times rows of a table whose solves have so many rounds
 FAINT = 1e-4  # strength of a regulariser that does no harm
 RARE = 0.25  # the share of a class up to which hardly any row may have a probability above 1/2
 ROBUST = 0.3  # of r*: a radius up to this leaves most of a model
+HEADS = {
+    "coefficients are zero": "The model is constant",
+    "one value predicted": "The model is constant",
+    "one class predicted": "The model predicts one class for all rows",
+    "balanced accuracy at chance": "The model is no better than chance",
+    "no better than a constant in its own objective": "The model is no better than a constant",
+    "worse than the constant": "The model is worse than a constant",
+}
 UNKNOWN = (ValueError, TypeError, ArithmeticError)  # of problems that no formula or method takes
 
 
@@ -151,9 +152,20 @@ class _Search:
         self.found = found
         if self.private:
             if self._is_trivial(self.problem) is False:
-                return self._by_noise()
+                text = (
+                    f"The model is trivial ({found.kind}); without privacy it would not be: the"
+                    " noise hides the rows. Raise epsilon, or take more rows or fewer features."
+                )
+                return Triviality(found.kind, "epsilon", None, None, text)
         elif (by_formula := self._by_formula(self.problem)) is False or not (near or by_formula):
-            return self._unfinished(by_formula is False)
+            ended = ". The run stopped"
+            if by_formula is False:
+                ended = ", and the optimal one is not: the run stopped"
+            text = (
+                f"The model is trivial ({found.kind}){ended} before it was done. Raise"
+                " max_rounds, or lower tol."
+            )
+            return Triviality(found.kind, "max_rounds", None, None, text)
         causes = [*_causes(self.problem, self.fed)]
         if needed := self._by_formulas(causes):
             return self._blamed(needed)
@@ -172,7 +184,12 @@ class _Search:
             return self._blamed([first])
         if enough or (without and len(rest) == 1):
             return self._blamed(enough[:1] or rest)
-        return self._several(causes)
+        words = "; ".join(cause.words.rstrip(",") for cause in causes)
+        text = (
+            f"The model is trivial: {found.kind}. The plain mean of the losses has a better"
+            f" one, so that some of these are to blame: {words}. Change them one by one."
+        )
+        return Triviality(found.kind, None, None, None, text)
 
     # -- which parameters
 
@@ -197,7 +214,14 @@ class _Search:
         """The problem in which these parameters are harmless."""
         problem = self.problem
         for cause in causes:
-            problem = _relaxed(problem, cause)
+            slot = SLOTS.get(cause.parameter, cause.parameter)
+            if cause.parameter == "label_cost":
+                ball = replace(problem.over_samples, label_cost=math.inf)
+                problem = replace(problem, over_samples=ball)
+            elif slot == "constraint":
+                problem = replace(problem, constraint=None, local_constraint=None)
+            else:
+                problem = replace(problem, **{slot: getattr(cause.harmless, slot)})
         return problem
 
     def _by_formula(self, problem: Problem) -> bool | None:
@@ -226,9 +250,27 @@ class _Search:
         problem, limit = self._without(others), None
         if not isinstance(cause.value, str):
             limit = _formula(problem, self.fed, cause)
-        sure = limit if limit is not None and limit.exact and self.found.of_coefficients else None
         advice = [self._advice(problem, cause, limit), *(self._advice(problem, o) for o in others)]
-        return _told(self.found, cause, sure, others, advice)
+        found, threshold = self.found, None
+        robust = any(name in cause.parameter for name in ("radius", "label_cost"))
+        what = "the worst-case loss" if robust else "the objective"
+        lowers = f"no coefficient lowers {what}"
+        if not found.of_coefficients:
+            lowers = f"that is best for {what}"
+        also = "".join(f" and {other.words}" for other in others)
+        text = f"{HEADS[found.kind]}: {cause.words}{also} {lowers}."
+        if others:
+            text += " All of these have to change." if len(others) > 1 else " Both have to change."
+        if limit is not None and limit.exact and found.of_coefficients:
+            end, threshold = "smallest" if cause.falls else "largest", float(limit.value)
+            star = {"radius": "r*, ", "tail": "tail*, "}.get(cause.parameter, "")
+            first = "Then the" if others else "The"
+            text += f" {first} {end} {cause.parameter} with a model is {limit.value:.3g}"
+            text += f" ({star}{limit.how})."
+        rarer = _rarer(found)
+        advice += [] if rarer is None else [_cut(rarer)]
+        text = " ".join([text, *advice])
+        return Triviality(found.kind, cause.parameter, cause.value, threshold, text)
 
     def _advice(self, problem: Problem, cause: Cause, limit: Threshold | None = None) -> str:
         """What to do about a parameter, with the number to give it."""
@@ -245,35 +287,12 @@ class _Search:
         or_one = f", or one below {below:.2g}" if auto < below < math.inf else ""
         return f"Use radius='auto' ({auto:.2g}){or_one}."
 
-    def _several(self, causes: Sequence[Cause]) -> Triviality:
-        words = "; ".join(cause.words.rstrip(",") for cause in causes)
-        text = (
-            f"The model is trivial: {self.found.kind}. The plain mean of the losses has a better"
-            f" one, so that some of these are to blame: {words}. Change them one by one."
-        )
-        return Triviality(self.found.kind, None, None, None, text)
-
     def not_found(self, causes: Sequence[Cause] = ()) -> Triviality:
         """Nothing says which parameter is to blame."""
         words = "; ".join(cause.words.rstrip(",") for cause in causes)
         text = f"The model is trivial: {self.found.kind}. Which parameter is to blame was not found"
         text += f": it may be so {words}." if words else "."
         return Triviality(self.found.kind, None, None, None, text)
-
-    def _unfinished(self, sure: bool) -> Triviality:
-        optimal = ", and the optimal one is not: the run stopped" if sure else ". The run stopped"
-        text = (
-            f"The model is trivial ({self.found.kind}){optimal} before it was done. Raise"
-            " max_rounds, or lower tol."
-        )
-        return Triviality(self.found.kind, "max_rounds", None, None, text)
-
-    def _by_noise(self) -> Triviality:
-        text = (
-            f"The model is trivial ({self.found.kind}); without privacy it would not be: the noise"
-            " hides the rows. Raise epsilon, or take more rows or fewer features."
-        )
-        return Triviality(self.found.kind, "epsilon", None, None, text)
 
     def _without_signal(self, w: Array) -> Triviality:
         kind, rarer = self.found.kind, _rarer(self.found)
@@ -379,20 +398,7 @@ def _plain(problem: Problem) -> Problem:
     )
 
 
-def _relaxed(problem: Problem, cause: Cause) -> Problem:
-    """The problem with the parameter of a cause harmless."""
-    slot = SLOTS.get(cause.parameter, cause.parameter)
-    if cause.parameter == "label_cost":
-        return replace(problem, over_samples=replace(problem.over_samples, label_cost=math.inf))
-    if slot == "constraint":
-        return replace(problem, constraint=None, local_constraint=None)
-    return replace(problem, **{slot: getattr(cause.harmless, slot)})
-
-
-SLOTS = {
-    **dict.fromkeys(("radius", "tail", "r", "rho"), "over_samples"),
-    "strength": "regulariser",
-}
+SLOTS = {**dict.fromkeys(("radius", "tail", "r", "rho"), "over_samples"), "strength": "regulariser"}
 
 
 def _causes(problem: Problem, fed: Federation) -> Iterator[Cause]:
@@ -441,8 +447,9 @@ def _of_ranks(problem: Problem) -> Cause:
             words = f"at {name} {number:g} of {type(risk).__name__} over the rows"
             do = "Let the risk count more rows: a larger tail, or Mean()."
             falls = name == "tail"
-            below = _larger_tail if falls else None
-            return Cause(name, float(number), harmless, words, do, falls, below)
+            return Cause(
+                name, float(number), harmless, words, do, falls, _larger_tail if falls else None
+            )
     words = f"under {risk!r} of the losses of rows"
     do = "Let the risk count more rows: Superquantile with a large tail, or Mean()."
     return Cause("over_samples", repr(risk), harmless, words, do)
@@ -519,40 +526,3 @@ def _cut(rarer: float) -> str:
         "Its scores may still tell the classes apart (see the AUC): predict the rarer class above a"
         f" probability of {rarer:.2g}, or use class_weight='balanced'."
     )
-
-
-def _told(
-    found: Finding,
-    cause: Cause,
-    limit: Threshold | None,
-    others: Sequence[Cause],
-    advice: Sequence[str],
-) -> Triviality:
-    """The finding with its parameter, in words."""
-    head = {
-        "coefficients are zero": "The model is constant",
-        "one value predicted": "The model is constant",
-        "one class predicted": "The model predicts one class for all rows",
-        "balanced accuracy at chance": "The model is no better than chance",
-        "no better than a constant in its own objective": "The model is no better than a constant",
-        "worse than the constant": "The model is worse than a constant",
-    }[found.kind]
-    robust = any(name in cause.parameter for name in ("radius", "label_cost"))
-    what = "the worst-case loss" if robust else "the objective"
-    lowers = (
-        f"no coefficient lowers {what}" if found.of_coefficients else f"that is best for {what}"
-    )
-    also = "".join(f" and {other.words}" for other in others)
-    text = f"{head}: {cause.words}{also} {lowers}."
-    if others:
-        text += " All of these have to change." if len(others) > 1 else " Both have to change."
-    if limit is not None:
-        end = "smallest" if cause.falls else "largest"
-        star = {"radius": "r*, ", "tail": "tail*, "}.get(cause.parameter, "")
-        first = "Then the" if others else "The"
-        text += f" {first} {end} {cause.parameter} with a model is {limit.value:.3g}"
-        text += f" ({star}{limit.how})."
-    rarer = _rarer(found)
-    text += "".join(f" {each}" for each in (*advice, *([] if rarer is None else [_cut(rarer)])))
-    threshold = None if limit is None else float(limit.value)
-    return Triviality(found.kind, cause.parameter, cause.value, threshold, text)

@@ -9,22 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from bonafed import drawing
 from bonafed.certificates.certificate import Certificate
-from bonafed.drawing import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    column,
-    legend,
-    line_above_zero,
-    named_rows,
-    new_axes,
-    objectives,
-    styled,
-    whole_numbers,
-)
 from bonafed.text import install, printable, short
 
 if TYPE_CHECKING:
@@ -157,8 +143,8 @@ def plotted(
     if kind is not None and kind not in drawings:
         raise ValueError(f"kind must be one of {', '.join(drawings)} or None, got {kind!r}.")
     kinds = [*drawings] if kind is None else [kind]
-    with styled():
-        given: Any = new_axes(len(kinds), WIDTH, HEIGHT) if axes is None else axes
+    with drawing.styled():
+        given: Any = drawing.new_axes(len(kinds), WIDTH, HEIGHT) if axes is None else axes
         panels: list[Axes] = [given] if hasattr(given, "plot") else [*np.ravel(given)]
         if len(panels) != len(kinds):
             raise ValueError(
@@ -179,36 +165,44 @@ def _convergence(axes: Axes, history: Sequence[Record], certificate: Certificate
     """The gap of every round on a logarithmic axis; where no round has one, how far the run was
     from rest, or its objective.
     """
-    rounds = column(history, "round")
-    gap = column(history, "gap")
+    rounds = drawing.column(history, "round")
+    gap = drawing.column(history, "gap")
     bound = None if certificate is None else certificate.bound
     if not (gap > 0).any() and bound is not None:
-        gap = objectives(history) - bound
-    residuals = {name: column(history, name) for name in RESIDUALS}
+        gap = drawing.objectives(history) - bound
+    residuals = {name: drawing.column(history, name) for name in RESIDUALS}
     some = [name for name, values in residuals.items() if (values > 0).any()]
-    noisy = certificate is None and bool(np.isfinite(column(history, "noise")).any())
+    noisy = certificate is None and bool(np.isfinite(drawing.column(history, "noise")).any())
     _titled(axes, "Noise" if noisy else "Convergence")
     if noisy:
-        axes.plot(rounds, column(history, "noise"), color=GREEN, marker="o", markersize=2.5)
+        axes.plot(
+            rounds,
+            drawing.column(history, "noise"),
+            color=drawing.GREEN,
+            marker="o",
+            markersize=2.5,
+        )
         axes.set_ylabel("scale of the noise")
     elif (gap > 0).any():
-        line_above_zero(axes, rounds, gap, "gap to the lower bound")
+        drawing.line_above_zero(axes, rounds, gap, "gap to the lower bound")
         proved = None if certificate is None else certificate.gap
         if proved is not None and proved > 0:
             axes.axhline(
-                proved, color=GREY, linestyle="--", label=f"proved at the end: {proved:.1e}"
+                proved, color=drawing.GREY, linestyle="--", label=f"proved at the end: {proved:.1e}"
             )
-            legend(axes)
+            drawing.legend(axes)
     elif some:
-        line_above_zero(axes, rounds, residuals[some[0]], some[0])
-    elif not np.isfinite(objectives(history)).any():
+        drawing.line_above_zero(axes, rounds, residuals[some[0]], some[0])
+    elif not np.isfinite(drawing.objectives(history)).any():
         axes.text(0.5, 0.5, UNJUDGED, transform=axes.transAxes, ha="center", va="center")
         axes.set_yticks([])
     else:
-        axes.plot(rounds, objectives(history), color=BLUE, marker="o", markersize=2.5)
+        axes.plot(
+            rounds, drawing.objectives(history), color=drawing.BLUE, marker="o", markersize=2.5
+        )
         axes.set_ylabel("objective")
     axes.set_xlabel("round")
-    whole_numbers(axes.xaxis)
+    drawing.whole_numbers(axes.xaxis)
 
 
 def _largest(clients: Sequence[Record], key: str) -> tuple[list[Record], str]:
@@ -228,30 +222,30 @@ def _clients(axes: Axes, clients: Sequence[Record], risk: str) -> None:
     """
     known = any("worst_loss" in row for row in clients)
     rows, which = _largest(clients, "worst_loss" if known else "n")
-    places = named_rows(axes, [str(row["client"]) for row in rows])
+    places = drawing.named_rows(axes, [str(row["client"]) for row in rows])
     _titled(axes, f"Clients{which}")
     if not known:
-        axes.barh(places, [row["n"] for row in rows], 0.5, color=BLUE)
+        axes.barh(places, [row["n"] for row in rows], 0.5, color=drawing.BLUE)
         axes.set_xlabel("rows as declared")
         return
-    bars = [("loss", "mean loss", BLUE)]
-    loss, worst = (column(rows, key) for key in ("loss", "worst_loss"))
+    bars = [("loss", "mean loss", drawing.BLUE)]
+    loss, worst = (drawing.column(rows, key) for key in ("loss", "worst_loss"))
     if not np.allclose(loss, worst, rtol=1e-9):
-        bars.append(("worst_loss", risk, ORANGE))
+        bars.append(("worst_loss", risk, drawing.ORANGE))
     height = 0.68 / len(bars)
     for k, (key, name, colour) in enumerate(bars):
         above = (len(bars) - 1 - 2 * k) * height / 2
         axes.barh(places + above, [row[key] for row in rows], height, color=colour, label=name)
     axes.set_xlabel("loss")
-    _titled(axes, f"Clients{which}", legend(axes))
+    _titled(axes, f"Clients{which}", drawing.legend(axes))
 
 
 def _weights(axes: Axes, clients: Sequence[Record]) -> None:
     """The weight of every client in the risk over clients at the model."""
     rows, which = _largest(clients, "weight")
-    places = named_rows(axes, [str(row["client"]) for row in rows])
+    places = drawing.named_rows(axes, [str(row["client"]) for row in rows])
     _titled(axes, f"Client weights{which}")
-    axes.barh(places, [100 * row["weight"] for row in rows], 0.5, color=PURPLE)
+    axes.barh(places, [100 * row["weight"] for row in rows], 0.5, color=drawing.PURPLE)
     axes.set_xlabel("weight in %")
     if not rows:
         axes.text(0.5, 0.5, "for the owners only", ha="center", transform=axes.transAxes)

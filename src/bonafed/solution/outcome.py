@@ -83,12 +83,18 @@ def stated(
     if multipliers is None:
         outcome = _judged(ended, problem, certificate)
     else:
-        limits = clients, multipliers, list(table)
-        outcome = _judged_with_limits(ended, problem, certificate, *limits)
+        outcome = _judged_with_limits(ended, problem, certificate, clients, multipliers, [*table])
     if certificate.failed:
         text = f"{outcome.text} {FAILED.format(certificate.failed)}"
         outcome = Outcome(UNBORNE.get(outcome.stop, outcome.stop), text)
-    return _on_condition(outcome, certificate, ended.reached)
+    if outcome.stop is not Stop.IMPOSSIBLE:
+        return outcome
+    # a site answered what no rows answer: its other answers need not be true; where nothing could
+    # be proved afterwards, what the run had reached
+    _, sites = lies_in(outcome.text)
+    before = ended.reached if certificate.failed else None
+    rest = [] if before is None else [REACHED.format(*before)]
+    return replace(outcome, text=" ".join([outcome.text, *rest, CONDITION.format(sites)]))
 
 
 # what a stop becomes where a certificate does not bear it out
@@ -105,9 +111,21 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
     if ended.stop is Stop.MAX_ROUNDS and ended.method.requirements.private:
         return _budget(ended.rounds, problem.privacy is not None)
     if ended.stop is Stop.MAX_ROUNDS:
-        cap, *raised = _cap_in_words(ended, settings)
+        raised, cap = [], settings.get("max_rounds")
+        if ended.max_time is not None:
+            time, raised = f"max_time = {ended.max_time:g} virtual seconds", ["max_time"]
+            words = f"stopped at {time}, after {ended.rounds} rounds"
+        elif cap is None:
+            words = f"stopped {after}"
+        elif "max_iterations" in settings and ended.rounds < cap:
+            raised = ["max_iterations"]
+            words = f"stopped at max_iterations = {settings['max_iterations']}"
+        else:
+            raised = ["max_rounds"]
+            beside = f" ({ended.rounds} rounds in all)" if ended.rounds != cap else ""
+            words = f"stopped at max_rounds = {cap}{beside}"
         remedy = " or ".join([*raised, *["tol"] * bool(tol)])
-        return f"{method} {cap}{left}{tol}{f': raise {remedy}' if remedy else ''}."
+        return f"{method} {words}{left}{tol}{f': raise {remedy}' if remedy else ''}."
     if ended.stop is Stop.IMPOSSIBLE:
         return f"{ended.lies} {UNUSED} {method} ended {after}."
     how = "came to rest by its own test"
@@ -125,19 +143,6 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
     else:
         cure = f": {cure}" if cure and ended.stop is Stop.UNPROVEN else ""
     return f"{method} {how} {after}{tol}{left}{cure}."
-
-
-def _cap_in_words(ended: Ended, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The cap that ended a run, and the setting to raise, where it is one."""
-    if ended.max_time is not None:
-        time = f"stopped at max_time = {ended.max_time:g} virtual seconds"
-        return f"{time}, after {ended.rounds} rounds", "max_time"
-    if (cap := settings.get("max_rounds")) is None:
-        return (f"stopped after {ended.rounds} rounds",)
-    if "max_iterations" in settings and ended.rounds < cap:
-        return f"stopped at max_iterations = {settings['max_iterations']}", "max_iterations"
-    beside = f" ({ended.rounds} rounds in all)" if ended.rounds != cap else ""
-    return f"stopped at max_rounds = {cap}{beside}", "max_rounds"
 
 
 def _budget(rounds: int, spent: bool = True) -> str:
@@ -181,11 +186,14 @@ def refuted(ended: Ended, certificate: Certificate) -> str:
     """Why a run cannot have ended as it says, judged by its rounds and its certificate; empty where
     nothing speaks against it.
     """
-    cap, constrained = _cap(ended.method), certificate.constraint_values
+    settings, constrained = settings_of(ended.method), certificate.constraint_values
+    cap = least = settings.get("max_rounds", math.inf)
+    if "max_iterations" in settings and certificate.bound is None:
+        # where nothing proves a bound, a cap of iterations can be met
+        least = min(cap, settings["max_iterations"] / settings["check"])
     stop, rounds = ended.stop, ended.rounds
     if rounds > cap + STARTING:
         return f"{rounds} rounds are more than max_rounds = {cap} allows"
-    least = _least(ended.method, certificate)
     if stop is Stop.MAX_ROUNDS and rounds < least and ended.max_time is None:
         return f"it ended after {rounds} rounds, before max_rounds = {cap}"
     if stop is Stop.INTERRUPTED:
@@ -197,20 +205,6 @@ def refuted(ended: Ended, certificate: Certificate) -> str:
     if stop is Stop.UNBOUNDED and certificate.value >= 0:
         return "the objective of its model is not below 0"
     return ""
-
-
-def _cap(method: Method) -> float:
-    return settings_of(method).get("max_rounds", math.inf)
-
-
-def _least(method: Method, certificate: Certificate) -> float:
-    """The rounds after which a method can meet a cap: that of rounds, or where nothing proves a
-    bound one of iterations.
-    """
-    settings = settings_of(method)
-    if "max_iterations" not in settings or certificate.bound is not None:
-        return _cap(method)
-    return min(_cap(method), settings["max_iterations"] / settings["check"])
 
 
 def judged_by_method(ended: Ended) -> bool:
@@ -225,19 +219,6 @@ def reached(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
     numbers = [last.get(name) for name in ("objective", "bound")]
     known = [float(x) for x in numbers if isinstance(x, int | float) and math.isfinite(x)]
     return (known[0], known[1]) if len(known) == 2 else None
-
-
-def _on_condition(
-    outcome: Outcome, certificate: Certificate, before: tuple[float, float] | None
-) -> Outcome:
-    """The outcome of a run in which a site answered what no rows answer: its other answers need not
-    be true. Where nothing could be proved afterwards, what the run had reached.
-    """
-    if outcome.stop is not Stop.IMPOSSIBLE:
-        return outcome
-    _, sites = lies_in(outcome.text)
-    rest = [REACHED.format(*before)] if certificate.failed and before is not None else []
-    return replace(outcome, text=" ".join([outcome.text, *rest, CONDITION.format(sites)]))
 
 
 def _judged(ended: Ended, problem: Problem, certificate: Certificate) -> Outcome:
@@ -272,8 +253,14 @@ def _judged(ended: Ended, problem: Problem, certificate: Certificate) -> Outcome
 
 def _more(ended: Ended, stop: Stop, problem: Problem, certificate: Certificate, lacks: str) -> str:
     """What else the certificate of a model without a proven optimum says, in sentences."""
-    if not is_affine(problem.predictor):
-        return _stationary(problem, certificate)
+    if not is_affine(problem.predictor):  # it is never proved optimal
+        return (
+            f" Recomputed: stationarity {certificate.stationarity:.1e} (lengths of the clients'"
+            f" gradients: {certificate.gradient_scale:.1e}), complementarity"
+            f" {certificate.complementarity:.1e}. {type(problem.predictor).__name__} is not convex"
+            " in its parameters, so no bound says how far the optimum may be: another start or"
+            " seed can lead elsewhere."
+        )
     text = ""
     if certificate.bound is not None:
         text += _stands_on(declared(problem))
@@ -294,27 +281,13 @@ def _more(ended: Ended, stop: Stop, problem: Problem, certificate: Certificate, 
         )
     cut_short = stop in (Stop.REFUSED, Stop.IMPOSSIBLE)
     if cut_short or (ended.said and stop is not Stop.INTERRUPTED):
-        text += f" {_proved_so_far(certificate)}"
+        so_far = " No bound is proved of the model so far."
+        if certificate.gap is not None:
+            relative = max(certificate.relative_gap or 0.0, 0.0)
+            gap = max(certificate.gap, 0.0)
+            so_far = f" The model so far has a proven gap of {gap:.2e}, relative {relative:.2e}."
+        text += so_far
     return text
-
-
-def _stationary(problem: Problem, proof: Certificate) -> str:
-    """The residuals of a model whose predictions are not affine: it is never proved optimal."""
-    return (
-        f" Recomputed: stationarity {proof.stationarity:.1e} (lengths of the clients' gradients:"
-        f" {proof.gradient_scale:.1e}), complementarity {proof.complementarity:.1e}."
-        f" {type(problem.predictor).__name__} is not convex in its parameters, so no bound says how"
-        " far the optimum may be: another start or seed can lead elsewhere."
-    )
-
-
-def _proved_so_far(certificate: Certificate) -> str:
-    """What is proved of the model of a run that did not end by itself."""
-    if certificate.gap is None:
-        return "No bound is proved of the model so far."
-    relative = max(certificate.relative_gap or 0.0, 0.0)
-    gap = max(certificate.gap, 0.0)
-    return f"The model so far has a proven gap of {gap:.2e}, relative {relative:.2e}."
 
 
 def failed_in(text: str) -> str:
@@ -361,21 +334,6 @@ def _judged_with_limits(
     met = ended.stop in (Stop.OPTIMAL, Stop.UNPROVEN)  # the method's test
     end = replace(ended, stop=Stop.OPTIMAL) if met else ended
     text = _words(end, problem, "", cure + (f", or use {other}" if other else ""))
-    text = f"{text} Recomputed: {_residuals(certificate)}."
-    if ended.no_model or ended.stop is Stop.INFEASIBLE:
-        return _infeasible(problem, clients, certificate, multipliers, table, text)
-    if unmet:
-        text += f" Not met: {unmet}."
-    if not met:
-        gap = "" if unmet else _proved_gap(problem, certificate, ended)
-        return Outcome(ended.stop, text + gap)
-    if unmet or certificate.failed:
-        return Outcome(Stop.UNPROVEN, text)
-    return _optimum(problem, certificate, ended.method, text)
-
-
-def _residuals(certificate: Certificate) -> str:
-    """How far a model and its multipliers are from the conditions of optimality, in words."""
     found = [f"violation {certificate.feasibility:.1e}"]
     if certificate.stationarity is not None:
         at_zero = ""
@@ -384,28 +342,27 @@ def _residuals(certificate: Certificate) -> str:
         found.append(f"stationarity {certificate.stationarity:.1e}{at_zero}")
     if certificate.complementarity is not None:
         found.append(f"complementarity {certificate.complementarity:.1e}")
-    return ", ".join(found)
-
-
-def _infeasible(
-    problem: Problem,
-    clients: tuple[ClientName, ...],
-    certificate: Certificate,
-    multipliers: Multipliers,
-    table: list[dict[str, Any]],
-    text: str,
-) -> Outcome:
-    """Whether it is proved that no model meets all constraints, and whose limits conflict."""
-    if certificate.infeasible is None:
+    text = f"{text} Recomputed: {', '.join(found)}."
+    no_model = ended.no_model or ended.stop is Stop.INFEASIBLE
+    if no_model and certificate.infeasible is None:
         return Outcome(Stop.STALLED, f"{text} {UNPROVED} Not met: {broken(table)}.")
-    how = "as declared" if declared(problem) else "proved"
-    return Outcome(
-        Stop.INFEASIBLE,
-        "no model meets all constraints: every one, up to a million times as large as this, breaks"
-        f" a limit by {certificate.infeasible:.3g} or more ({how}), this one by"
-        f" {certificate.feasibility:.3g}. In conflict:"
-        f" {in_conflict(problem, multipliers, clients)}. Relax one of these limits.",
-    )
+    if no_model:
+        how = "as declared" if declared(problem) else "proved"
+        return Outcome(
+            Stop.INFEASIBLE,
+            "no model meets all constraints: every one, up to a million times as large as this,"
+            f" breaks a limit by {certificate.infeasible:.3g} or more ({how}), this one by"
+            f" {certificate.feasibility:.3g}. In conflict:"
+            f" {in_conflict(problem, multipliers, clients)}. Relax one of these limits.",
+        )
+    if unmet:
+        text += f" Not met: {unmet}."
+    if not met:
+        gap = "" if unmet else _proved_gap(problem, certificate, ended)
+        return Outcome(ended.stop, text + gap)
+    if unmet or certificate.failed:
+        return Outcome(Stop.UNPROVEN, text)
+    return _optimum(problem, certificate, ended.method, text)
 
 
 def _proved_gap(problem: Problem, certificate: Certificate, ended: Ended) -> str:

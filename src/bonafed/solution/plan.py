@@ -14,7 +14,6 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from bonafed.algorithms.alternatives import check_requirements, taking
 from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
@@ -182,10 +181,18 @@ def configure(
     if unknown := [name for name in overrides if name not in known]:
         raise TypeError(f"{type(algorithm).__name__} takes no {', '.join(unknown)}: leave it out.")
     settings = known | overrides
-    _check_numbers(settings)
+    for name, least in (("tol", 0), ("atol", 0), ("max_rounds", 1)):
+        value = settings.get(name)
+        if value is not None and not (is_number(value) and value >= least):
+            raise ValueError(f"{name} must be >= {least}, got {value!r}.")
+        if name == "max_rounds" and value is not None and value != math.inf and value != int(value):
+            raise ValueError(f"max_rounds must be a whole number, got {value}.")
     if settings.get("start") is not None:
-        checked = _checked_start(settings["start"], problem.predictor.dimension(fed.n_features))
-        overrides |= {"start": checked} if start is not None else {}
+        array, D = np.asarray(settings["start"]), problem.predictor.dimension(fed.n_features)
+        array = array.astype(float) if array.dtype.kind in "fiu" else array
+        if array.shape != (D,) or array.dtype != float or not np.isfinite(array).all():
+            raise ValueError(f"start must be {D} finite numbers, got shape {array.shape}.")
+        overrides |= {"start": array} if start is not None else {}
     check_requirements(algorithm, problem, setting_of(fed, engine))
     if needs_secure_sum(problem):
         _check_secret(engine)
@@ -231,25 +238,6 @@ def _check_method(algorithm: object) -> None:
     raise TypeError(text)
 
 
-def _check_numbers(settings: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for tolerances and caps out of range."""
-    for name, least in (("tol", 0), ("atol", 0), ("max_rounds", 1)):
-        value = settings.get(name)
-        if value is not None and not (is_number(value) and value >= least):
-            raise ValueError(f"{name} must be >= {least}, got {value!r}.")
-        if name == "max_rounds" and value is not None and value != math.inf and value != int(value):
-            raise ValueError(f"max_rounds must be a whole number, got {value}.")
-
-
-def _checked_start(start: ArrayLike, D: int) -> Array:
-    """The first model as an array (D,), or ``ValueError``."""
-    array = np.asarray(start)
-    array = array.astype(float) if array.dtype.kind in "fiu" else array
-    if array.shape != (D,) or array.dtype != float or not np.isfinite(array).all():
-        raise ValueError(f"start must be {D} finite numbers, got shape {array.shape}.")
-    return array
-
-
 # The algorithm of `bonafed.solve` where none is named: the first that takes the problem.
 
 READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton steps are the default
@@ -274,10 +262,7 @@ def default_algorithm(
 
 
 def choose(
-    problem: Problem,
-    setting: Setting,
-    dimension: int = 1,
-    methods: Iterable[Method] | None = None,
+    problem: Problem, setting: Setting, dimension: int = 1, methods: Iterable[Method] | None = None
 ) -> Method:
     """The same for a problem of D = ``dimension`` coefficients in a setting, among ``methods`` if
     they are given.
@@ -319,8 +304,9 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
         return
     if problem.over_rows is not None:
         yield from (RankInteriorPoint(), RankBundle())
-    if setting.n_clients == 1 and _is_identity(problem):
-        yield RankADMM()
+    value = problem.over_clients.value
+    if setting.n_clients == 1 and all(value(np.array([one])) == one for one in (1.0, 2.0)):
+        yield RankADMM()  # the risk over clients of one client is that client's own
     few = dimension <= SMALL and setting.n_clients <= FEW
     if setting.asynchronous and problem.convex and few:
         yield AsyncBundle()
@@ -349,12 +335,6 @@ def private_methods(
         if matrix_error(noise, dimension) <= READABLE:
             yield newton
     yield PrivateSGD(bound=1.0 if unit_rows else None)
-
-
-def _is_identity(problem: Problem) -> bool:
-    """Whether the risk over clients of one client is that client's own."""
-    risk = problem.over_clients
-    return all(risk.value(np.array([value])) == value for value in (1.0, 2.0))
 
 
 def second_order(problem: Problem, fed: Federation) -> bool:

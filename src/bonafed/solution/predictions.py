@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,18 +17,6 @@ from bonafed.client_names import closest
 from bonafed.data.federation import Federation
 from bonafed.data.schema import Schema
 from bonafed.data.tables import has_column, matrix, table_of
-from bonafed.measures import (
-    NUMBERS,
-    SEVERAL,
-    TWO,
-    Curves,
-    Figures,
-    Task,
-    classification,
-    curves,
-    regression,
-    several_classes,
-)
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import Logistic, Loss, expected
 from bonafed.problem.metadata import Metadata
@@ -107,20 +95,16 @@ def evaluated(
     for name, truth, scores, weight in parts:
         judged = figures(loss, scores, truth, calibration, weight)
         small = {"small": measures.small(judged)}
-        table.append({"client": name, **small, **dict(_flat(judged, inputs))})
+        plain = {key: value for key, value in judged.items() if key not in LISTS}
+        for key, head in (("recalls", "recall of"), ("precisions", "precision of")):
+            named = zip(inputs.classes or (), judged.get(key, ()), strict=False)
+            plain |= {f"{head} {label}": value for label, value in named}
+        if isinstance(confusion := judged.get("confusion"), dict):
+            plain |= confusion
+        for rate, (low, high) in judged.get("interval", {}).items():
+            plain |= {f"{rate}_low": low, f"{rate}_high": high}
+        table.append({"client": name, **small, **plain})
     return table
-
-
-def _flat(figures: Mapping[str, Any], inputs: Inputs) -> Iterator[tuple[str, Any]]:
-    """The figures as columns of numbers: a list by class has a column for each class."""
-    yield from ((key, value) for key, value in figures.items() if key not in LISTS)
-    for key, head in (("recalls", "recall of"), ("precisions", "precision of")):
-        named = zip(inputs.classes or (), figures.get(key, ()), strict=False)
-        yield from ((f"{head} {label}", value) for label, value in named)
-    if isinstance(confusion := figures.get("confusion"), dict):
-        yield from confusion.items()
-    for rate, (low, high) in figures.get("interval", {}).items():
-        yield from ((f"{rate}_low", low), (f"{rate}_high", high))
 
 
 # The figures of `bonafed.measures` for the predictions of a model, by the targets of its loss.
@@ -132,38 +116,36 @@ def figures(
     y: Array,
     calibration: Sigmoid | None = None,
     weight: Array | None = None,
-) -> Figures:
+) -> measures.Figures:
     """The figures of predictions (n,), or (n, C) of C classes.
 
     Of two classes y is above 0 where a row is of the positive one, of several it has their numbers.
     """
     task = task_of(loss, prediction)
-    if task == NUMBERS:
-        return regression(y, expected(loss, prediction), weight)
-    if task == SEVERAL:
-        return several_classes(y, softmax(prediction, axis=1), weight)
+    if task == measures.NUMBERS:
+        return measures.regression(y, expected(loss, prediction), weight)
+    if task == measures.SEVERAL:
+        return measures.several_classes(y, softmax(prediction, axis=1), weight)
     score = decisions(prediction)
-    return classification(y, score, positive(loss, prediction, calibration), weight)
+    return measures.classification(y, score, positive(loss, prediction, calibration), weight)
 
 
-def task_of(loss: Loss, prediction: Array) -> Task:
+def task_of(loss: Loss, prediction: Array) -> measures.Task:
     """Which figures predictions (n,), or (n, C) of C classes, have."""
     if loss.targets == "real":
-        return NUMBERS
-    return SEVERAL if prediction.ndim == 2 and prediction.shape[1] > 2 else TWO
+        return measures.NUMBERS
+    return measures.SEVERAL if prediction.ndim == 2 and prediction.shape[1] > 2 else measures.TWO
 
 
 def drawn(
-    loss: Loss,
-    prediction: Array,
-    y: Array,
-    calibration: Sigmoid | None = None,
-    points: int = 101,
-) -> Curves | None:
+    loss: Loss, prediction: Array, y: Array, calibration: Sigmoid | None = None, points: int = 101
+) -> measures.Curves | None:
     """The curves of a model of two classes; None for others."""
-    if task_of(loss, prediction) != TWO:
+    if task_of(loss, prediction) != measures.TWO:
         return None
-    return curves(y, decisions(prediction), positive(loss, prediction, calibration), points)
+    return measures.curves(
+        y, decisions(prediction), positive(loss, prediction, calibration), points
+    )
 
 
 def decisions(scores: Array) -> Array:
@@ -225,7 +207,15 @@ class Inputs:
         if isinstance(X, Federation):
             raise TypeError("rows are needed, got a Federation: use solution.evaluate(federation).")
         if not (hasattr(X, "tocsr") or isinstance(X, np.ndarray | list | tuple)):
-            return self._finite(self._of_table(X, unknown))
+            table = table_of(X)  # whose columns are found by name
+            if self.schema is not None:
+                return self._finite(self.schema.transform(table, unknown))
+            if missing := [name for name in self.feature_names if name not in table]:
+                raise ValueError(
+                    f"the table has no column {missing[0]!r}, a feature of the model"
+                    f"{closest(missing[0], table)}"
+                )
+            return self._finite(matrix(table, self.feature_names))
         given: Any = X
         sparse = hasattr(given, "tocsr")
         try:
@@ -243,18 +233,6 @@ class Inputs:
                 f" {listed(self.feature_names, d)}. For one row use X.reshape(1, -1)."
             )
         return self._finite(rows)
-
-    def _of_table(self, X: Rated, unknown: str) -> Array:
-        """The features of a table, whose columns are found by name."""
-        table = table_of(X)
-        if self.schema is not None:
-            return self.schema.transform(table, unknown)
-        if missing := [name for name in self.feature_names if name not in table]:
-            raise ValueError(
-                f"the table has no column {missing[0]!r}, a feature of the model"
-                f"{closest(missing[0], table)}"
-            )
-        return matrix(table, self.feature_names)
 
     def _finite(self, rows: Rows) -> Rows:
         values = rows if isinstance(rows, np.ndarray) else rows.data

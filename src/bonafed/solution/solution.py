@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -438,24 +438,7 @@ def _itself(part: PublicSolution) -> PublicSolution:
 
 # Solutions from files.
 
-# what a field of a file may hold, where an object's own checks do not say it
 TABLES = ("history", "clients", "messages", "tries", "constraints")
-KINDS: dict[str, tuple[type, ...]] = {
-    "outcome": (Outcome,),
-    "rounds": (int,),
-    "seconds": (float,),
-    "notes": (tuple,),
-    "certificate": (Certificate,),
-    "ledger": (Ledger, type(None)),
-    "calibration": (Sigmoid, type(None)),
-    "inputs": (Inputs,),
-    "trivial": (Triviality, type(None)),
-    "moments": (Moments, type(None)),
-    "duals": (Duals, Multipliers, type(None)),
-    "log": (Log, type(None)),
-    "copies": (np.ndarray, type(None)),
-    **dict.fromkeys(TABLES, (list,)),
-}
 REFUSED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
@@ -540,11 +523,15 @@ def _problem(
 
 def _check(solution: Solution) -> None:
     """Raise ``ValueError`` or ``TypeError`` unless the parts are what they should be and fit."""
-    for name, kinds in KINDS.items():
-        value = getattr(solution, name)
-        withheld = name == "certificate" and solution.private
-        if not isinstance(value, kinds) and not (withheld and value is None):
-            raise TypeError(f"{name} is a {type(value).__name__}")
+    for name, stated in get_type_hints(Solution).items():
+        if name not in ("problem", "w", "state"):
+            kinds = tuple(get_origin(kind) or kind for kind in get_args(stated) or (stated,))
+            if get_origin(stated) in (list, tuple):
+                kinds = (get_origin(stated),)
+            value = getattr(solution, name)
+            withheld = name == "certificate" and solution.private
+            if not isinstance(value, kinds) and not (withheld and value is None):
+                raise TypeError(f"{name} is a {type(value).__name__}")
     for name in TABLES:
         if not all(isinstance(row, dict) for row in getattr(solution, name)):
             raise TypeError(f"{name} has a row that is not a table's")

@@ -148,30 +148,22 @@ def fit(
     problem: Problem,
     fed: Federation | Metadata,
     *,
-    algorithm: Method | None = None,
     engine: Engine | None = None,
-    tol: float | None = None,
-    atol: float | None = None,
-    max_rounds: int | None = None,
-    start: Array | None = None,
     seed: int = 0,
     watch: Sequence[Watch] = (),
     resume: bool = False,
+    **settings: Any,
 ) -> Solution:
-    """`solve` without the check for a trivial model, for models that are steps to others."""
-    _check_run(engine, watch)
+    """`solve` without the check for a trivial model, for models that are steps to others;
+    ``settings`` as of `bonafed.solution.plan.plan`.
+    """
+    if engine is not None and (isinstance(engine, type) or not hasattr(engine, "run")):
+        raise TypeError(f"engine must be such as InProcess() or VirtualClock(), got {engine!r}.")
+    if not isinstance(watch, Sequence) or not all(map(callable, watch)):
+        raise TypeError(f"watch must be a list of functions of (row, state), got {watch!r}.")
     began = time.perf_counter()
     with remembering():
-        settled = plan(
-            problem,
-            fed,
-            algorithm=algorithm,
-            engine=engine,
-            tol=tol,
-            atol=atol,
-            max_rounds=max_rounds,
-            start=start,
-        )
+        settled = plan(problem, fed, engine=engine, **settings)
         finished = run(settled, seed=seed, watch=watch, resume=resume)
         return replace(conclude(finished), seconds=time.perf_counter() - began)
 
@@ -202,9 +194,12 @@ def run(
     """Carry out a plan; parameters as of `solve`."""
     clients, lost = plan.data.clients, list[str]()
     named = [_with_names(see, clients) for see in watch]
-    if resume:
-        plan = _as_begun_again(plan)
-    elif (file := _start_file(plan)) is not None:
+    file = _start_file(plan)
+    if resume and file is not None and file.is_file():
+        # from the model at which it once began again
+        method = replace(plan.method, start=decode(file.read_bytes()))  # type: ignore[type-var]
+        plan = replace(plan, method=method)
+    elif not resume and file is not None:
         file.unlink(missing_ok=True)
     while True:
         try:
@@ -235,15 +230,6 @@ def _begun_again(plan: Plan, lost: StateLostError, before: int) -> Plan:
     return replace(plan, method=replace(method, start=w))  # type: ignore[type-var]
 
 
-def _as_begun_again(plan: Plan) -> Plan:
-    """The plan of a run that is resumed, from the model at which it once began again."""
-    file = _start_file(plan)
-    if file is None or not file.is_file():
-        return plan
-    start = decode(file.read_bytes())
-    return replace(plan, method=replace(plan.method, start=start))  # type: ignore[type-var]
-
-
 def _start_file(plan: Plan) -> Path | None:
     """Where the model stands at which a run has begun again, beside its checkpoint."""
     checkpoint = getattr(plan.engine, "checkpoint", None)
@@ -256,13 +242,35 @@ def conclude(finished: Finished) -> Solution:
     plan, run = finished.plan, finished.run
     problem, data, concrete, method = plan.problem, plan.data, plan.concrete, plan.method
     answer = _answer(method, run)
+    known: dict[str, Any] = {
+        "problem": problem,
+        "w": answer.w,
+        "rounds": run.rounds,
+        "ledger": finished.ledger,
+        "history": [_named_row(row, data.clients) for row in run.history],
+        "copies": answer.copies,
+        "state": run.state,
+        "log": run.log,
+        "inputs": Inputs.of(problem.loss, data),
+        "moments": answer.moments,
+    }
     if problem.privacy is not None and isinstance(data, Metadata):
-        solution = _without_certificate(finished, answer)
-        return replace(solution, seconds=time.perf_counter() - began)
+        # public numbers, and what sites answered with noise: a certificate, computed from the rows
+        # without noise, stays there
+        assert finished.ledger is not None, "a private run has a ledger"
+        sizes, withheld = finished.ledger.sizes, dict[str, Any](duals=None, certificate=None)
+        clients = [{"client": name, "n": sizes[name]} for name in data.clients]
+        return Solution(
+            **known,
+            **withheld,
+            outcome=run.outcome if run.outcome.text else budget_used(run.rounds),
+            clients=_with_bytes(clients, [run]),
+            messages=_merged(run.messages),
+            notes=(),
+            seconds=time.perf_counter() - began,
+        )
     beside = plan.engine.beside_run() if hasattr(plan.engine, "beside_run") else plan.engine
-    certificate, duals, side, limits = prove(
-        problem, data, method, run, answer, beside, finished.seed
-    )
+    certificate, duals, side, limits = prove(plan, run, answer, beside, finished.seed)
     stop = Stop.INTERRUPTED if certificate.failed == INTERRUPTED else run.outcome.stop
     infeasible = stop is Stop.INFEASIBLE  # its multipliers are no shadow prices
     end = Ended(stop, run.rounds, method, no_model=infeasible, said=run.outcome.text)
@@ -276,13 +284,9 @@ def conclude(finished: Finished) -> Solution:
         outcome = stated(end, concrete, certificate)
     runs = [run, *side]
     return Solution(
-        problem=problem,
-        w=answer.w,
+        **known,
         duals=duals,
         outcome=outcome,
-        rounds=run.rounds,
-        ledger=finished.ledger,
-        history=[_named_row(row, data.clients) for row in run.history],
         certificate=certificate,
         clients=_with_bytes(client_table(concrete, data, certificate, table), runs),
         messages=_merged(*(each.messages for each in runs)),
@@ -291,52 +295,10 @@ def conclude(finished: Finished) -> Solution:
             *notes(concrete, data, plan.coded, answer.w, certificate),
         ),
         seconds=time.perf_counter() - began,
-        copies=answer.copies,
-        state=run.state,
         tries=answer.tries or [],
         constraints=table,
-        log=run.log,
         calibration=calibrated(problem, data, answer.w) if isinstance(data, Federation) else None,
-        inputs=Inputs.of(problem.loss, data),
-        moments=answer.moments,
     )
-
-
-def _without_certificate(finished: Finished, answer: Answer) -> Solution:
-    """The solution of a private run whose rows are at their owners' sites: public numbers, and what
-    the sites answered with noise. A certificate, computed from the rows without noise, stays there.
-    """
-    plan, run, ledger = finished.plan, finished.run, finished.ledger
-    assert ledger is not None, "a private run has a ledger"
-    clients = [{"client": name, "n": ledger.sizes[name]} for name in plan.data.clients]
-    withheld: Any = None
-    return Solution(
-        problem=plan.problem,
-        w=answer.w,
-        duals=None,
-        outcome=run.outcome if run.outcome.text else budget_used(run.rounds),
-        rounds=run.rounds,
-        ledger=ledger,
-        history=[_named_row(row, plan.data.clients) for row in run.history],
-        certificate=withheld,
-        clients=_with_bytes(clients, [run]),
-        messages=_merged(run.messages),
-        notes=(),
-        seconds=0.0,
-        copies=answer.copies,
-        state=run.state,
-        log=run.log,
-        inputs=Inputs.of(plan.problem.loss, plan.data),
-        moments=answer.moments,
-    )
-
-
-def _check_run(engine: object, watch: object) -> None:
-    """Raise ``TypeError`` for what is not an engine, and what is not a list of functions."""
-    if engine is not None and (isinstance(engine, type) or not hasattr(engine, "run")):
-        raise TypeError(f"engine must be such as InProcess() or VirtualClock(), got {engine!r}.")
-    if not isinstance(watch, Sequence) or not all(map(callable, watch)):
-        raise TypeError(f"watch must be a list of functions of (row, state), got {watch!r}.")
 
 
 def _answer(method: Method, run: Run) -> Answer:
@@ -346,17 +308,13 @@ def _answer(method: Method, run: Run) -> Answer:
             raise KeyboardInterrupt
         raise run.lie or RuntimeError(run.outcome.text)
     answer = _of_state(method, run.state, run.concluded)
-    if run.lie is not None and _untrained(method, answer):
-        raise run.lie
+    if run.lie is not None:
+        start = settings_of(method).get("start")
+        if np.array_equal(answer.w, 0 * answer.w if start is None else start):
+            raise run.lie  # the model is the one that it started with
     if run.outcome.stop is Stop.STALLED and not np.isfinite(answer.w).all():
         raise ArithmeticError(diverged(method, run.rounds))
     return answer
-
-
-def _untrained(method: Method, answer: Answer) -> bool:
-    """Whether a run has not left the model that it started with, zeros or one that it was given."""
-    start = settings_of(method).get("start")
-    return not np.any(answer.w) if start is None else np.array_equal(answer.w, start)
 
 
 def _of_state(method: Method, state: object, concluded: Concluded | None) -> Answer:
@@ -416,61 +374,37 @@ class Proof(NamedTuple):
     limits: Limits | None = None
 
 
-def prove(
-    problem: Problem,
-    fed: Federation | Metadata,
-    algorithm: Method,
-    run: Run,
-    answer: Answer,
-    engine: Engine,
-    seed: int,
-) -> Proof:
+def prove(plan: Plan, run: Run, answer: Answer, engine: Engine, seed: int) -> Proof:
     """Certify the answer of a run by further rounds through ``engine``.
 
     A proof that fails, whatever is raised in it, loses no model: then the certificate has what can
     be computed without a bound, and says why there is none.
     """
     failed = INTERRUPTED
+    limited = only_constrained(plan.problem) or plan.method.requirements.constrained
     try:
-        return _prove(problem, fed, algorithm, run, answer, engine, seed)
+        if limited:  # certified by multipliers of constraints
+            return _prove_constrained(plan, run, answer, engine)
+        return _prove(plan, run, answer, engine, seed)
     except KeyboardInterrupt:
         pass
     except Exception as error:
         failed = short(printable(f"{type(error).__name__}: {error}"), 300)
-    # only now, when the frames of the error no longer hold its arrays
+    # only now, when the frames of the error no longer hold its arrays: without a bound
     try:
-        proof = _evaluate(problem, fed, algorithm, run, answer, engine)
+        if limited:
+            proof = _prove_constrained(plan, run, answer, engine, bounded=False)
+        else:
+            given = plan.problem, plan.data, answer.w, None, engine, answer.copies
+            certificate, rounds = certify_run(*given)
+            proof = Proof(certificate, None, [rounds])
     except (Exception, KeyboardInterrupt):
-        proof = Proof(without_numbers(fed.n_clients), None, [])
+        proof = Proof(without_numbers(plan.data.n_clients), None, [])
     return proof._replace(certificate=replace(proof.certificate, failed=failed))
 
 
-def _evaluate(
-    problem: Problem,
-    fed: Federation | Metadata,
-    algorithm: Method,
-    run: Run,
-    answer: Answer,
-    engine: Engine,
-) -> Proof:
-    """The certificate of an answer without a bound."""
-    if _limited(problem, algorithm):
-        return _prove_constrained(problem, fed, run, answer, engine, bounded=False)
-    certificate, rounds = certify_run(problem, fed, answer.w, None, engine, answer.copies)
-    return Proof(certificate, None, [rounds])
-
-
-def _prove(
-    problem: Problem,
-    fed: Federation | Metadata,
-    algorithm: Method,
-    run: Run,
-    answer: Answer,
-    engine: Engine,
-    seed: int,
-) -> Proof:
-    if _limited(problem, algorithm):
-        return _prove_constrained(problem, fed, run, answer, engine)
+def _prove(plan: Plan, run: Run, answer: Answer, engine: Engine, seed: int) -> Proof:
+    problem, fed = plan.problem, plan.data
     concrete, data = problem.at(fed)
     if problem.over_rows is not None:
         certificate, runs = certify_ranks(problem, fed, answer.w, answer.duals, engine)
@@ -479,7 +413,7 @@ def _prove(
     finished = run.outcome.stop is not Stop.INTERRUPTED
     if answer.row_duals is not None:
         duals = row_duals(*answer.row_duals, len(answer.w))
-    elif duals is None and finished and _provable(algorithm, concrete, fed.n_clients):
+    elif duals is None and finished and _provable(plan.method, concrete, fed.n_clients):
         cuts = Bundle(max_rounds=PROVING_ROUNDS)
         cuts = configure(cuts, concrete, data, start=answer.w, engine=engine)
         runs.append(engine.run(cuts, data, seed=seed))
@@ -491,22 +425,12 @@ def _prove(
     return Proof(certificate, duals, [*runs, rounds])
 
 
-def _limited(problem: Problem, algorithm: Method) -> bool:
-    """Whether a run is certified by multipliers of constraints."""
-    return only_constrained(problem) or algorithm.requirements.constrained
-
-
 def _prove_constrained(
-    problem: Problem,
-    fed: Federation | Metadata,
-    run: Run,
-    answer: Answer,
-    engine: Engine,
-    bounded: bool = True,
+    plan: Plan, run: Run, answer: Answer, engine: Engine, bounded: bool = True
 ) -> Proof:
     """Certify a model under constraints by its multipliers; ``bounded``: with a bound."""
-    concrete, _ = problem.at(fed)
-    n, copies, multipliers = fed.n_clients, answer.copies, no_multipliers(concrete, fed.n_clients)
+    concrete, n = plan.problem.at(plan.data)[0], plan.data.n_clients
+    multipliers, consensus = no_multipliers(concrete, n), None
     if answer.multipliers is not None:
         multipliers = signed(concrete, answer.multipliers)
     if not isinstance(concrete.over_clients, Mean | Sum):
@@ -514,14 +438,13 @@ def _prove_constrained(
     infeasible = run.outcome.stop is Stop.INFEASIBLE
     # an objective that falls without end has no bound, however far one is charged
     bounded = bounded and run.outcome.stop is not Stop.UNBOUNDED
-    certificate, runs = certify_constrained(
-        problem, fed, answer.w, multipliers, engine, infeasible, bounded
-    )
-    consensus = None if copies is None else float(np.abs(copies - answer.w).max())
+    given = plan.problem, plan.data, answer.w, multipliers, engine
+    certificate, runs = certify_constrained(*given, infeasible, bounded)
+    if answer.copies is not None:
+        consensus = float(np.abs(answer.copies - answer.w).max())
     first = runs[0].state.first
-    limits = Limits(first.limits, first.shared_limits)
     certificate = replace(certificate, consensus=consensus, declared=declared(concrete))
-    return Proof(certificate, multipliers, runs, limits)
+    return Proof(certificate, multipliers, runs, Limits(first.limits, first.shared_limits))
 
 
 def _provable(algorithm: Method, problem: Problem, n_clients: int) -> bool:

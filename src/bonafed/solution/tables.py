@@ -193,19 +193,18 @@ def client_table(
             "radius": float(radius[i]),
             "flips": float(certificate.client_labels[i] / spent[i]) if spent[i] > 0 else None,
             "shift": float(certificate.client_features[i] / spent[i]) if spent[i] > 0 else None,
-            "active": _active(certificate.client_labels[i], certificate.client_features[i]),
+            "active": _active(certificate.client_labels[i], spent[i]),
         }
         | (least.get(name, dict.fromkeys(TIGHTEST)) if constraints else {})
         for i, (name, n) in enumerate(zip(fed.clients, fed.sizes.tolist(), strict=True))
     ]
 
 
-def _active(labels: float, features: float) -> str:
+def _active(labels: float, spent: float) -> str:
     """What the adversary uses: a part below 1e-6 of its spending counts as none."""
-    if labels + features <= 0:
-        return "none"
-    part = labels / (labels + features)
-    return "labels" if part > 1 - 1e-6 else "features" if part < 1e-6 else "both"
+    part = labels / spent if spent > 0 else 0.5
+    used = "labels" if part > 1 - 1e-6 else "features" if part < 1e-6 else "both"
+    return used if spent > 0 else "none"
 
 
 def exposed_rows(

@@ -332,13 +332,14 @@ class _Stationary:
         if not rho.any():
             return Threshold(math.inf, True, "there is no radius")
         q, smooth = self.constant.weights, bool((self.low == 1).all())
-        l1 = _l1(self.problem)
+        known, l1 = has_parts(self.problem.regulariser), 0.0  # of a custom one nothing is known
+        if known:
+            l1 = regulariser_parts(self.problem.regulariser)[0]
         total = q[self.owner] @ self.gradient[:, :-1]
         near = norm(np.sign(total) * np.maximum(np.abs(total) - l1, 0.0), kind)
         price = float(q @ rho)
         ratio = float(near) / price if price > 0 and smooth else math.inf
         bound = Threshold(ratio, False, "an upper bound")
-        known = has_parts(self.problem.regulariser)
         if smooth and (self.n == 1 or isinstance(self.problem.over_clients, Mean)):
             return replace(bound, exact=known, how="a closed form")
         found = self._program(kind, rho, l1)
@@ -470,11 +471,6 @@ def _ball(problem: Problem) -> WassersteinBall:
 def _without_ball(problem: Problem) -> Mean:
     ball = problem.over_samples
     return Mean() if isinstance(ball, WassersteinBall) else ball
-
-
-def _l1(problem: Problem) -> float:
-    """The strength of an L1 norm in the regulariser; of a custom one nothing is known."""
-    return regulariser_parts(problem.regulariser)[0] if has_parts(problem.regulariser) else 0.0
 
 
 # A Wasserstein radius from the data: as large as the noise in the gradients, far below triviality.

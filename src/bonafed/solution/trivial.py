@@ -158,12 +158,20 @@ def finding(
     blocks = [fed.block(i) for i in range(fed.n_clients)]
     predictions = [problem.predictor.forward(w, block)[0] for block in blocks]
     counts = None if targets == "real" else _counts(fed, blocks, predictions, targets == "class")
-    shares = () if counts is None or len(counts) != 2 else _shares(counts)
+    shares: tuple[float, ...] = ()
+    if counts is not None and len(counts) == 2:  # of the second class, predicted and among rows
+        shares = float(counts[:, 1].sum() / counts.sum()), float(counts[1].sum() / counts.sum())
     if targets != "class" and _constant(blocks, predictions, targets == "real"):
         if isinstance(problem.predictor, Linear):
             return Finding("coefficients are zero", *shares)
         return Finding("one value predicted" if counts is None else "one class predicted", *shares)
-    kind = _of_objective(problem, fed, w, value, gap or 0.0)
+    kind: Kind | None = None
+    if (level := constant_objective(problem, fed)) is not None:
+        near = max(min(gap or 0.0, LOOSEST * abs(level)), CLOSE * abs(level))
+        if level - value <= near:  # against the best constant in the problem's own objective
+            kind = "no better than a constant in its own objective"
+        if value > level + near:
+            kind = "worse than the constant"
     if kind is None and counts is not None:
         kind = _of_classes(counts, plain)
     return None if kind is None else Finding(kind, *shares)
@@ -194,11 +202,6 @@ def _counts(
         pair = truth.astype(int), p.argmax(-1) if several else (p > 0).astype(int)
         np.add.at(counts, pair, block.share[0] * fed.sizes[i])
     return counts
-
-
-def _shares(counts: Array) -> tuple[float, float]:
-    """The share of the second of two classes among predictions, and among rows."""
-    return float(counts[:, 1].sum() / counts.sum()), float(counts[1].sum() / counts.sum())
 
 
 def _balanced(counts: Array) -> float:
@@ -241,21 +244,6 @@ def constant_objective(problem: Problem, fed: Federation) -> float | None:
     return level if math.isfinite(level) else None
 
 
-def _of_objective(
-    problem: Problem, fed: Federation, w: Array, value: float, gap: float
-) -> Kind | None:
-    """The model against the best constant in the problem's own objective."""
-    level = constant_objective(problem, fed)
-    if level is None:
-        return None
-    near = max(min(gap, LOOSEST * abs(level)), CLOSE * abs(level))
-    if level - value > near:
-        return None
-    if value > level + near:
-        return "worse than the constant"
-    return "no better than a constant in its own objective"
-
-
 # The best constant model: zero coefficients, and the intercept that is best under the stated risk.
 
 STEPS = 80  # at most
@@ -296,7 +284,12 @@ def best_constant(problem: Problem, fed: Federation) -> Constant:
     if not problem.predictor.intercept:
         _, q, risks, _ = at(0.0)
         return Constant(0.0, float(problem.over_clients.value(risks)), risks, q)
-    low, high = _interval(problem, table)
+    low, high = -FARTHEST, FARTHEST  # where the best intercept lies
+    if problem.loss.targets != "sign":
+        rows = np.concatenate([block.y[block.share > 0] for block in table])
+        low, high = float(rows.min()) - 1e-9, float(rows.max()) + 1e-9
+        if has_log_link(problem.loss):
+            low, high = -FARTHEST, float(np.log1p(rows.max()))
     left, right = at(low), at(high)
     for k in range(STEPS):
         middle = (low + high) / 2
@@ -311,7 +304,12 @@ def best_constant(problem: Problem, fed: Federation) -> Constant:
         low, high, left, right = (
             (low, middle, left, here) if here[0] >= 0 else (middle, high, here, right)
         )
-    return _between(problem, low, high, left, right)
+    # the better end, and weights mixed so that their slope is 0
+    values = [float(problem.over_clients.value(end[2])) for end in (left, right)]
+    b, end = (low, left) if values[0] <= values[1] else (high, right)
+    down, up = max(-left[0], 0.0), max(right[0], 0.0)
+    share = up / (up + down) if up + down > 0 else 0.5
+    return Constant(b, min(values), end[2], share * left[1] + (1 - share) * right[1])
 
 
 def _meeting(low: float, high: float, left: tuple, right: tuple) -> float:
@@ -326,16 +324,6 @@ def _meeting(low: float, high: float, left: tuple, right: tuple) -> float:
     return met
 
 
-def _between(problem: Problem, low: float, high: float, left: tuple, right: tuple) -> Constant:
-    """The better end, and weights mixed so that their slope is 0."""
-    values = [float(problem.over_clients.value(end[2])) for end in (left, right)]
-    b, end = (low, left) if values[0] <= values[1] else (high, right)
-    down, up = max(-left[0], 0.0), max(right[0], 0.0)
-    share = up / (up + down) if up + down > 0 else 0.5
-    q = share * left[1] + (1 - share) * right[1]
-    return Constant(b, min(values), end[2], q)
-
-
 def targets_alone(problem: Problem, fed: Federation) -> list[Block]:
     """The clients without features; of two classes one row a class, with its share."""
     n = fed.n_clients
@@ -346,16 +334,6 @@ def targets_alone(problem: Problem, fed: Federation) -> list[Block]:
         return [Block(np.zeros((n, 2, 1)), y, share, np.arange(n), fed.clients)]
     X = tuple(np.zeros((len(y), 1)) for y in fed.y)
     return fed._with(X=X, columns=None, linear=None, feature_names=("",)).blocks()
-
-
-def _interval(problem: Problem, table: Sequence[Block]) -> tuple[float, float]:
-    """Where the best intercept lies."""
-    if problem.loss.targets == "sign":
-        return -FARTHEST, FARTHEST
-    rows = np.concatenate([block.y[block.share > 0] for block in table])
-    if has_log_link(problem.loss):
-        return -FARTHEST, float(np.log1p(rows.max()))
-    return float(rows.min()) - 1e-9, float(rows.max()) + 1e-9
 
 
 def _risks(problem: Problem, b: float, block: Block) -> tuple[Array, Array]:

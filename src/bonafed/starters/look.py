@@ -17,21 +17,26 @@ import numpy as np
 from bonafed.config.config import ConfigError
 from bonafed.data.files import LINES, MARKED, delimiter_and_header, encoding_of, opened
 from bonafed.data.profile import (
+    OUTCOMES,
     SURE,
+    Kind,
     Summary,
     digest,
     fold,
+    kind_of,
     link,
     merged,
     number_of,
+    odd_class,
+    sentinel,
     spellings,
     stacked,
     summarise,
     variants,
+    words,
 )
 from bonafed.data.readers import paths, read
 from bonafed.data.reading import ENCODINGS, KINDS, ORDERS, Reading
-from bonafed.data.roles import OUTCOMES, Kind, kind_of, odd_class, sentinel, words
 from bonafed.data.tables import Table, has_column, same_columns
 
 CLIENTS = (

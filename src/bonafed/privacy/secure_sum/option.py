@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bonafed.privacy.secure_sum.messages import Terms, terms
+from bonafed.privacy.secure_sum.client import Terms, terms
 
 KEYS = ("secure", "simulation")
 

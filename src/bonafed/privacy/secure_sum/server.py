@@ -18,46 +18,27 @@ from numpy.typing import NDArray
 
 from bonafed.codec import Form, fingerprint, record
 from bonafed.privacy import keystream
+from bonafed.privacy.secure_sum import client as told
 from bonafed.privacy.secure_sum import masks, shamir
-from bonafed.privacy.secure_sum.client import about_pairs, check_of
-from bonafed.privacy.secure_sum.messages import (
-    KEY,
-    NONCE,
-    SHARE,
-    TAG,
-    Advertised,
-    Array,
-    BeginRound,
-    Delivered,
-    Masked,
-    Revealed,
-    Roster,
-    SecureSumError,
-    Shares,
-    Terms,
-    Unmask,
-    array_of,
-    enough,
-    octets,
-    require_cryptography,
-)
 
 
 @record
 class Server:
     """What the server keeps: who takes part, and the round as far as it has come."""
 
-    terms: Terms
+    terms: told.Terms
     clients: tuple[int, ...]
     roster: str
     number: Annotated[int, Form(least=-1)] = -1
     stage: str = "enrolled"
-    shared: tuple[Shares, ...] = field(default=(), repr=False)  # of those that hand in a vector
+    shared: tuple[told.Shares, ...] = field(
+        default=(), repr=False
+    )  # of those that hand in a vector
     holders: tuple[int, ...] = ()  # who has shares of them
     stayed: tuple[int, ...] = ()
-    sum: Array | None = field(default=None, repr=False)  # (D,) uint64, still masked
+    sum: told.Array | None = field(default=None, repr=False)  # (D,) uint64, still masked
     wide: bool = False
-    about: Array | None = field(default=None, repr=False)  # the bytes that the vectors answer
+    about: told.Array | None = field(default=None, repr=False)  # the bytes that the vectors answer
 
 
 class _Answer(Protocol):
@@ -68,33 +49,40 @@ class _Answer(Protocol):
 Answer = TypeVar("Answer", bound=_Answer)
 
 
-def enrol(terms: Terms, answers: Sequence[Advertised]) -> tuple[Server, Roster]:
+def enrol(terms: told.Terms, answers: Sequence[told.Advertised]) -> tuple[Server, told.Roster]:
     """Those whose keys arrived take part."""
-    require_cryptography()
+    told.require_cryptography()
     found = _by_client(answers, tuple(range(terms.clients)), "keys")
-    enough(len(found), terms.threshold, "sent keys")
-    keys = [array_of(a.key, (KEY,), np.uint8, f"client {a.client}'s key") for a in found.values()]
-    roster = Roster(np.array([*found]), np.stack(keys), tuple(a.signature for a in found.values()))
+    told.enough(len(found), terms.threshold, "sent keys")
+    keys = [
+        told.array_of(a.key, (told.KEY,), np.uint8, f"client {a.client}'s key")
+        for a in found.values()
+    ]
+    roster = told.Roster(
+        np.array([*found]), np.stack(keys), tuple(a.signature for a in found.values())
+    )
     digest = fingerprint((terms, roster.clients, roster.keys))
     return Server(terms, tuple(found), digest), roster
 
 
-def begin(state: Server, number: int) -> tuple[Server, BeginRound]:
+def begin(state: Server, number: int) -> tuple[Server, told.BeginRound]:
     """Open a round, whatever became of the one before; its number must exceed all before."""
     if not state.number < number < 2**63:
-        raise SecureSumError(
+        raise told.SecureSumError(
             f"round {number} cannot follow round {state.number}: number rounds upwards, and never"
             " repeat one."
         )
-    return Server(state.terms, state.clients, state.roster, number, "begun"), BeginRound(number)
+    return Server(state.terms, state.clients, state.roster, number, "begun"), told.BeginRound(
+        number
+    )
 
 
 def deliver(
     state: Server,
-    answers: Sequence[Shares],
+    answers: Sequence[told.Shares],
     senders: Collection[int] | None = None,
     about: bytes = b"",
-) -> tuple[Server, Mapping[int, Delivered]]:
+) -> tuple[Server, Mapping[int, told.Delivered]]:
     """To each client that shared, what was sealed for it by those that hand in a vector:
     ``senders``, or all that shared. ``about`` is what all are asked.
     """
@@ -102,24 +90,25 @@ def deliver(
     n = len(state.clients)
     for client, a in found.items():
         for value, shape, what in (
-            (a.nonce, (NONCE,), "nonce"),
-            (a.sealed, (n, 2 * SHARE + TAG), "sealed shares"),
-            (a.pairs, (n * KEY + TAG,), "list of pairwise keys"),
-            (a.check, (KEY,), "check"),
+            (a.nonce, (told.NONCE,), "nonce"),
+            (a.sealed, (n, 2 * told.SHARE + told.TAG), "sealed shares"),
+            (a.pairs, (n * told.KEY + told.TAG,), "list of pairwise keys"),
+            (a.check, (told.KEY,), "check"),
         ):
-            array_of(value, shape, np.uint8, f"client {client}'s {what}")
+            told.array_of(value, shape, np.uint8, f"client {client}'s {what}")
     shared = tuple(a for q, a in found.items() if senders is None or q in senders)
-    enough(len(shared), state.terms.least, "are in the sum")
+    told.enough(len(shared), state.terms.least, "are in the sum")
     listed = np.array([a.client for a in shared])
     nonces = np.stack([a.nonce for a in shared])
     sealed = np.stack([a.sealed for a in shared], axis=1)  # by the place of the receiver
-    known = {"shared": shared, "holders": tuple(found), "about": octets(about)}
+    known = {"shared": shared, "holders": tuple(found), "about": told.octets(about)}
     return replace(state, stage="delivered", **known), {
-        q: Delivered(state.number, listed, nonces, sealed[state.clients.index(q)]) for q in found
+        q: told.Delivered(state.number, listed, nonces, sealed[state.clients.index(q)])
+        for q in found
     }
 
 
-def unmask(state: Server, answers: Sequence[Masked]) -> tuple[Server, Unmask]:
+def unmask(state: Server, answers: Sequence[told.Masked]) -> tuple[Server, told.Unmask]:
     """Add up the masked vectors; those that are missing have dropped out, and stay out of the sum
     even if they come later.
     """
@@ -128,9 +117,9 @@ def unmask(state: Server, answers: Sequence[Masked]) -> tuple[Server, Unmask]:
     first = next(iter(found.values()))
     total = np.zeros(np.shape(first.vector)[:1], np.uint64)
     for client, a in found.items():
-        vector = array_of(a.vector, total.shape, np.uint64, f"client {client}'s vector")
+        vector = told.array_of(a.vector, total.shape, np.uint64, f"client {client}'s vector")
         if a.wide is not first.wide or (first.wide and len(vector) % 2):
-            raise SecureSumError(
+            raise told.SecureSumError(
                 f"client {client}'s words are of other numbers than client {first.client}'s: begin"
                 " a new round."
             )
@@ -138,10 +127,10 @@ def unmask(state: Server, answers: Sequence[Masked]) -> tuple[Server, Unmask]:
     stayed = tuple(found)
     dropped = np.array([q for q in senders if q not in found], int)
     after = replace(state, stage="unmasking", stayed=stayed, sum=total, wide=first.wide)
-    return after, Unmask(state.number, np.array(stayed), dropped)
+    return after, told.Unmask(state.number, np.array(stayed), dropped)
 
 
-def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[np.int64]]:
+def total(state: Server, answers: Sequence[told.Revealed]) -> tuple[Server, NDArray[np.int64]]:
     """The sum (D,) over those that stayed (``state.stayed``), modulo 2^64 in two's complement, or
     of pairs of words modulo 2^128.
 
@@ -157,7 +146,7 @@ def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[n
     m, t = len(state.shared), state.terms.threshold
     holders = sorted(found)[:t]
     held = [
-        array_of(found[q].shares, (m, shamir.LIMBS), np.uint32, f"client {q}'s shares")
+        told.array_of(found[q].shares, (m, shamir.LIMBS), np.uint32, f"client {q}'s shares")
         for q in holders
     ]
     points = np.array(holders, np.uint64) + np.uint64(1)
@@ -167,7 +156,7 @@ def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[n
     for message, secret in zip(state.shared, secrets, strict=True):
         key = shamir.as_key(secret)
         if message.client in stayed:
-            if not np.array_equal(check_of(key), message.check):
+            if not np.array_equal(told.check_of(key), message.check):
                 raise _not_recovered(state, message.client)
             own.append(keystream.key_words(key))
         else:  # what those that stayed added for the pairs with it
@@ -180,12 +169,12 @@ def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[n
     return replace(after, stayed=state.stayed), result.view(np.int64)
 
 
-def _pairs(state: Server, message: Shares, key: bytes) -> NDArray[np.uint32]:
+def _pairs(state: Server, message: told.Shares, key: bytes) -> NDArray[np.uint32]:
     """The keys (n, 8) of the pairwise masks that a client left behind."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-    about = about_pairs(state.roster, state.number, message.client)
+    about = told.about_pairs(state.roster, state.number, message.client)
     try:
         text = ChaCha20Poly1305(key).decrypt(
             message.nonce.tobytes(), message.pairs.tobytes(), about
@@ -195,8 +184,8 @@ def _pairs(state: Server, message: Shares, key: bytes) -> NDArray[np.uint32]:
     return masks.key_rows(text)
 
 
-def _not_recovered(state: Server, client: int) -> SecureSumError:
-    return SecureSumError(
+def _not_recovered(state: Server, client: int) -> told.SecureSumError:
+    return told.SecureSumError(
         f"the shares that were revealed in round {state.number} do not give the secret of client"
         f" {client}: one of them, or what that client left, was changed; begin a new round."
     )
@@ -206,11 +195,13 @@ def _by_client(answers: Sequence[Answer], known: tuple[int, ...], what: str) -> 
     """Answers by client, ascending; one of each, of known clients only."""
     given = [a.client for a in answers]
     if strange := sorted({*given} - {*known}):
-        raise SecureSumError(
+        raise told.SecureSumError(
             f"{what} came from the clients {strange}, which do not take part: leave them out."
         )
     if len({*given}) < len(given):
-        raise SecureSumError(f"{what} came twice from one client, of {sorted(given)}: take one.")
+        raise told.SecureSumError(
+            f"{what} came twice from one client, of {sorted(given)}: take one."
+        )
     return {a.client: a for a in sorted(answers, key=lambda a: a.client)}
 
 
@@ -224,16 +215,16 @@ def _round(
 ) -> dict[int, Answer]:
     """The answers of this step by client; so many are needed, t where nothing is said."""
     if state.stage != stage:
-        raise SecureSumError(
+        raise told.SecureSumError(
             f"{what} are taken once, after {stage!r}, and the server stands at {state.stage!r} of"
             f" round {state.number}: begin a new round."
         )
     found = _by_client(answers, known, what)
     if other := [q for q, a in found.items() if getattr(a, "number", None) != state.number]:
-        raise SecureSumError(
+        raise told.SecureSumError(
             f"{what} of the clients {other} are of another round than {state.number}: leave them"
             " out."
         )
     needed = state.terms.threshold if needed is None else needed
-    enough(len(found), needed, f"sent {what}")
+    told.enough(len(found), needed, f"sent {what}")
     return found
