@@ -308,7 +308,18 @@ def _in_one_run(
             p: np.random.default_rng((seed, run, p + 1, 0)).integers(0, 2, k) == 1
             for p, k in here.items()
         }
-        blocks = _sides(problem, fed, rows, label, fell)
+        # of every client the rows without any of its canaries, with all, and with those whose coin
+        # fell so; as the budget's adjacency has them
+        sides = []
+        none, all_ = ({p: np.full(k, side) for p, k in here.items()} for side in (False, True))
+        for taking in (none, all_, fell):
+            if problem.privacy is not None and problem.privacy.adjacency == "replace":
+                chosen = {p: np.where(taking[p][:, None], x, -x) for p, x in rows.items()}
+            else:
+                chosen = {p: x[taking[p]] for p, x in rows.items()}
+            data = problem.at(_with_records(fed, {p: (x, label) for p, x in chosen.items()}))[1]
+            sides.append({p: data.block(p) for p in rows})
+        blocks = {p: [side[p] for side in sides] for p in rows}
         coins += fell.values()
         found = _surprise(attacked, silent, blocks, (seed, run))
         scores += [found[p][: here[p]] for p in here]
@@ -317,28 +328,6 @@ def _in_one_run(
     took, score = np.concatenate(coins), np.concatenate(scores)
     result = _guessed(took, score, mu, claim)
     return replace(result, gaussian=result.gaussian if plan.kind == "gaussian" else None, runs=runs)
-
-
-def _sides(
-    problem: Problem,
-    fed: Federation,
-    rows: Mapping[int, Array],
-    label: Any,
-    fell: Mapping[int, NDArray[np.bool_]],
-) -> dict[int, list[Block]]:
-    """Of every client the rows without any of its canaries, with all, and with those whose coin
-    fell so; as the budget's adjacency has them.
-    """
-    budget, sides = problem.privacy, []
-    none, all_ = ({p: np.full(len(x), side) for p, x in rows.items()} for side in (False, True))
-    for taking in (none, all_, fell):
-        if budget is not None and budget.adjacency == "replace":
-            chosen = {p: np.where(taking[p][:, None], x, -x) for p, x in rows.items()}
-        else:
-            chosen = {p: x[taking[p]] for p, x in rows.items()}
-        data = problem.at(_with_records(fed, {p: (x, label) for p, x in chosen.items()}))[1]
-        sides.append({p: data.block(p) for p in rows})
-    return {p: [side[p] for side in sides] for p in rows}
 
 
 def _surprise(

@@ -135,7 +135,10 @@ class FederatedModel(BaseEstimator):
         return Plan(self.algorithm, self.engine, merged(fed))
 
     def _solution(self, problem: Problem, fed: Federation) -> Solution:
-        plan = self._plan(problem, fed)
+        plan, start = self._plan(problem, fed), None
+        if self.warm_start and (last := self._last_model()) is not None:
+            right = last.shape == (problem.predictor.dimension(fed.n_features),)
+            start = last if right else None
         return solve(
             problem,
             plan.fed,
@@ -144,7 +147,7 @@ class FederatedModel(BaseEstimator):
             tol=self.tol,
             max_rounds=self.max_rounds,
             seed=self._seed(),
-            start=self._start(problem, fed) if self.warm_start else None,
+            start=start,
         )
 
     def _seed(self) -> int:
@@ -205,12 +208,6 @@ class FederatedModel(BaseEstimator):
     def _features(self) -> list[str]:
         names = getattr(self, "feature_names_in_", None)
         return [f"x{j}" for j in range(self.n_features_in_)] if names is None else names.tolist()
-
-    def _start(self, problem: Problem, fed: Federation) -> Array | None:
-        """The model of the last fit, where it has the right size."""
-        last = self._last_model()
-        size = problem.predictor.dimension(fed.n_features)
-        return last if last is not None and last.shape == (size,) else None
 
     def _last_model(self) -> Array | None:
         if not hasattr(self, "coef_"):

@@ -41,7 +41,7 @@ from bonafed.algorithms.federated.private.settings import ClientSizes
 from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.arrays import Array, Features, Label, shape_of
-from bonafed.client_names import ByClient, ClientName, by_position
+from bonafed.client_names import ByClient, by_position
 from bonafed.data.federation import Federation
 from bonafed.data.row_errors import RowError, without_values
 from bonafed.data.schema import middles, unit_rows
@@ -406,9 +406,26 @@ class PrivateClassifier(Classifier):
         )
 
     def _over_clients(self, fed: Federation) -> Mean:
-        if isinstance(self.prior, Mapping):
-            return Mean(_declared_prior(self.prior, fed, self._budget()))
-        return Mean(self.prior)
+        """The mean with the weights of all who take part: with sizes by name those who are
+        declared, rows or none.
+        """
+        prior, sizes = self.prior, self._budget().sizes
+        if not isinstance(prior, Mapping):
+            return Mean(prior)
+        if not isinstance(sizes, Mapping):
+            return Mean(prior_of(prior, fed))
+        declared = [*sizes]
+        weights = by_position(prior, declared, "prior", all_clients=False, others=True)
+        if odd := [str(name) for at, name in enumerate(declared) if at not in weights]:
+            raise ValueError(
+                f"prior has no weight for {', '.join(odd[:5])}, declared in sizes: give one for"
+                " each."
+            )
+        resolve_prior([_plain(weight) for weight in prior.values()], np.ones(len(prior)))
+        total = sum(weights.values())
+        if not total > 0:
+            raise ValueError("prior has no positive weight for the clients declared in sizes.")
+        return Mean({declared[at]: _plain(weight) / total for at, weight in weights.items()})
 
     def _plan(self, problem: Problem, fed: Federation) -> Plan:
         algorithm = self._algorithm(self._budget())
@@ -472,25 +489,6 @@ class PrivateClassifier(Classifier):
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.noise == "secure"
         return tags
-
-
-def _declared_prior(
-    prior: Mapping[ClientName, float], fed: Federation, budget: Budget
-) -> Array | dict[ClientName, float]:
-    """Weights of all who take part: with sizes by name those who are declared, rows or none."""
-    if not isinstance(budget.sizes, Mapping):
-        return prior_of(prior, fed)
-    declared = [*budget.sizes]
-    weights = by_position(prior, declared, "prior", all_clients=False, others=True)
-    if odd := [str(name) for at, name in enumerate(declared) if at not in weights]:
-        raise ValueError(
-            f"prior has no weight for {', '.join(odd[:5])}, declared in sizes: give one for each."
-        )
-    resolve_prior([_plain(weight) for weight in prior.values()], np.ones(len(prior)))
-    total = sum(weights.values())
-    if not total > 0:
-        raise ValueError("prior has no positive weight for the clients declared in sizes.")
-    return {declared[at]: _plain(weight) / total for at, weight in weights.items()}
 
 
 @dataclass(frozen=True)
@@ -598,21 +596,15 @@ def _with(X: Matrix, centre: Array, half: Array, more: float) -> Matrix:
 
 
 @dataclass(frozen=True)
-class Centring(PrivateSGD):
+class Centring(_SharedSGD):
     """The one answer that tells the mean: its noise takes `SHARE` of what the fit may spend.
 
     ``share`` is the budget of the fit where that is a part of a ledger's; the fit is refused before
     this answer where the ledger does not pay for all of it.
     """
 
-    share: Budget | None = None
-
     def planned(self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()) -> Self:
-        if self.share is None:
-            method = super().planned(problem, fed, spent)
-        else:
-            method = super().planned(replace(problem, privacy=self.share), fed)
-            method = replace(method, problem=problem)
+        method = super().planned(problem, fed, spent)
         plan, budget = method._plan, problem.privacy
         if self.share is not None and budget is not None:
             whole = (*spent, Release(self.mechanism, plan.multiplier))

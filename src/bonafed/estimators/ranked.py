@@ -10,12 +10,11 @@ part in the model, only in its report.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bonafed.arrays import Array, Features, Label
@@ -100,7 +99,12 @@ class _RankModel(FederatedModel):
         self.risk_weights_ = np.empty(len(rows.y))
         ordered = self.losses_[order][None]
         self.risk_weights_[order] = problem.row_weights(ordered, fed.block(0))[0]
-        self.solution_ = _in_order(self.solution_, order)
+        if (duals := self.solution_.duals) is not None:  # by row, in the caller's order
+            moved, back = {}, np.argsort(order)
+            for name in ("rows", "split"):
+                if (part := getattr(duals, name)) is not None:
+                    moved[name] = part[back]
+            self.solution_ = replace(self.solution_, duals=replace(duals, **moved))
         self.group_scores_ = {
             name: {
                 "n": len(self.losses_[picked]),
@@ -263,10 +267,15 @@ class RiskClassifier(_RankModel, Classifier):
                 f"fairness compares two groups or more, and fit got {list(self.group_scores_)}"
                 " only: pass groups=<the group of each row> to fit."
             )
-        columns = zip(
-            *[_counted(name, scores) for name, scores in self.group_scores_.items()], strict=True
-        )
-        truth, chosen, names = (np.concatenate(parts) for parts in columns)
+        columns = []  # as many rows as a group has, with its rates: all that metrics look at
+        for name, scores in self.group_scores_.items():
+            n, positives = scores["n"], scores["positives"]
+            hits = round(scores["tpr"] * positives) if positives else 0
+            false = round(scores["fpr"] * (n - positives)) if n > positives else 0
+            row = np.arange(n)
+            real = row < positives
+            columns.append((real, np.where(real, row < hits, row - positives < false), [name] * n))
+        truth, chosen, names = (np.concatenate(parts) for parts in zip(*columns, strict=True))
         return fairness_metrics(truth, chosen, names, str(privileged), positive=True)
 
 
@@ -310,30 +319,3 @@ class RiskRegressor(_RankModel, Regressor):
         off = np.abs(self._scores(rows.X) - rows.y)
         for name, picked in rows_of_groups(rows.groups, len(rows.y)).items():
             self.group_scores_[name]["mae"] = float(off[picked].mean())
-
-
-def _in_order(solution: Solution, order: NDArray[np.intp]) -> Solution:
-    """The solution of the rows in the caller's order, from that of the rows in this order: duals by
-    row move.
-    """
-    back, duals = np.argsort(order), solution.duals
-    if duals is None:
-        return solution
-    moved = {
-        name: part[back] for name in ("rows", "split") if (part := getattr(duals, name)) is not None
-    }
-    return replace(solution, duals=replace(duals, **moved))
-
-
-def _counted(
-    name: str, scores: Mapping[str, Any]
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """(truth, predicted, name) of as many rows as the group has, with its rates: all that fairness
-    metrics look at.
-    """
-    n, positives = scores["n"], scores["positives"]
-    hits = round(scores["tpr"] * positives) if positives else 0
-    false = round(scores["fpr"] * (n - positives)) if n > positives else 0
-    row = np.arange(n)
-    truth = row < positives
-    return truth, np.where(truth, row < hits, row - positives < false), np.full(n, name)

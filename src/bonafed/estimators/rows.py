@@ -162,7 +162,21 @@ def merged(fed: Federation) -> Federation:
     So a row of weight 2 and a row given twice lead to the same numbers bit for bit, and so do rows
     in another order. Equal are rows with the same features, target and further columns.
     """
-    picks = [_distinct(fed, i) for i in range(fed.n_clients)]
+    picks = []
+    for i in range(fed.n_clients):  # one row for all that equal it, and their total weight
+        X, y = fed.rows(i)
+        weight = np.ones(len(y)) if fed.sample_weight is None else fed.sample_weight[i]
+        kind = np.zeros(len(y), np.intp)  # equal where rows agree in all parts but X
+        for part in (y, *(parts[i] for parts in (fed.columns or {}).values())):
+            values, number = np.unique(part, return_inverse=True)
+            kind = np.unique(kind * len(values) + number, return_inverse=True)[1]
+        order, key = by_value(X, kind)
+        # neighbours that may be equal rows
+        near = np.flatnonzero((np.diff(key[order]) == 0) & (np.diff(kind[order]) == 0))
+        gap = X[order[near]] - X[order[near + 1]]
+        equal = near[np.asarray(abs(gap).sum(1)).ravel() == 0]
+        first = np.setdiff1d(np.arange(len(y)), equal + 1)
+        picks.append((order[first], np.add.reduceat(weight[order], first)))
     return Federation(
         fed.clients,
         tuple(x[rows] for x, (rows, _) in zip(fed.X, picks, strict=True)),
@@ -176,29 +190,6 @@ def merged(fed: Federation) -> Federation:
         },
         server=fed.server,
     )
-
-
-def _distinct(fed: Federation, i: int) -> tuple[NDArray[np.intp], Array]:
-    """One row of client i for all that equal it, and their total weight."""
-    X, y = fed.rows(i)
-    weight = np.ones(len(y)) if fed.sample_weight is None else fed.sample_weight[i]
-    kind = _kinds([y, *[parts[i] for parts in (fed.columns or {}).values()]])
-    order, key = by_value(X, kind)
-    # neighbours that may be equal rows
-    near = np.flatnonzero((np.diff(key[order]) == 0) & (np.diff(kind[order]) == 0))
-    gap = X[order[near]] - X[order[near + 1]]
-    equal = near[np.asarray(abs(gap).sum(1)).ravel() == 0]
-    first = np.setdiff1d(np.arange(len(y)), equal + 1)
-    return order[first], np.add.reduceat(weight[order], first)
-
-
-def _kinds(parts: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
-    """(n,) numbers that are equal where rows agree in all parts, ascending with the values."""
-    code = np.zeros(len(parts[0]), np.intp)
-    for part in parts:
-        values, number = np.unique(part, return_inverse=True)
-        code = np.unique(code * len(values) + number, return_inverse=True)[1]
-    return code
 
 
 def by_value(X: Matrix, y: NDArray[Any]) -> tuple[NDArray[np.intp], Array]:
@@ -291,7 +282,13 @@ def faulty_cells(X: Any, error: Exception) -> RowError | None:
     """
     if issparse(X):
         return None
-    names, cells = column_names(X), _cells(X)
+    names = column_names(X)
+    if hasattr(X, "to_numpy"):  # frames: numbers stay apart from dates
+        columns = [X[name] for name in names or ()]
+        lists = [each.to_list() if hasattr(each, "to_list") else [*each] for each in columns]
+        cells = np.array([*zip(*lists, strict=True)], dtype=object).reshape(-1, len(lists))
+    else:
+        cells = np.asarray(X, dtype=object)
     if cells.ndim != 2:
         return None
     shown = f" ({str(error).splitlines()[0]})" if str(error) else ""
@@ -322,15 +319,6 @@ def faulty_cells(X: Any, error: Exception) -> RowError | None:
 ENCODE = "Correct these cells, or encode the column as numbers, such as by OneHotEncoder()."
 DATE = "Make numbers of them, such as days since a date."
 FILL = "Fill them in, such as by SimpleImputer() in a pipeline, or leave these rows out."
-
-
-def _cells(X: Any) -> NDArray[Any]:
-    """(n, d) of objects."""
-    if hasattr(X, "to_numpy"):  # frames: numbers stay apart from dates
-        columns = [X[name] for name in column_names(X) or ()]
-        lists = [each.to_list() if hasattr(each, "to_list") else [*each] for each in columns]
-        return np.array([*zip(*lists, strict=True)], dtype=object).reshape(-1, len(lists))
-    return np.asarray(X, dtype=object)
 
 
 def _is_text(cell: object) -> bool:
@@ -400,24 +388,18 @@ def columns_of(
             f" the sensitive features, {list(columns) or 'of which there are none'}: give fit(...,"
             " sensitive_features=...)."
         )
-    return {
-        name: np.asarray(column.tolist()) if column.dtype.kind == "O" else column
-        for name, column in columns.items()
-        if _is_whole(name, column, needed=name in names)
-    }
-
-
-def _is_whole(name: str, column: NDArray[Any], needed: bool) -> bool:
-    """Whether no value is missing; raises ``ValueError`` where the column is needed."""
-    if column.dtype.kind not in "fO":
-        return True
-    absent = [row for row, value in enumerate(column.tolist()) if missing(value)]
-    if absent and needed:
-        raise ValueError(
-            f"sensitive_features[{name!r}] is missing in {listed(absent, 'row')} (from 0): give"
-            " these rows a separate value."
-        )
-    return not absent
+    whole = {}
+    for name, column in columns.items():
+        cells = column.tolist() if column.dtype.kind in "fO" else []
+        absent = [row for row, value in enumerate(cells) if missing(value)]
+        if absent and name in names:
+            raise ValueError(
+                f"sensitive_features[{name!r}] is missing in {listed(absent, 'row')} (from 0): give"
+                " these rows a separate value."
+            )
+        if not absent:
+            whole[name] = np.asarray(cells) if column.dtype.kind == "O" else column
+    return whole
 
 
 def _by_name(stated: Columns, names: list[str]) -> dict[str, NDArray[Any]]:

@@ -303,7 +303,12 @@ class Book:
 
     def _read(self) -> tuple[list[dict[str, Any]], list[str]]:
         """The runs and the chain of digests."""
-        least, last = self._written()  # read first, since runs are only ever added
+        # the number of runs and the digest in the lock file, read first, since runs are only added
+        number, _, last = self._lock.text().partition(" ")
+        try:
+            least, last = int(number or 0), last.strip()
+        except ValueError:
+            least, last = 0, ""
         try:
             text = self.path.read_text(encoding="utf-8") if self.path.exists() else '{"runs": []}'
             content = json.loads(text)
@@ -549,14 +554,6 @@ class Book:
     def _lock(self) -> Lock:
         """The lock of all who write; its file holds the number of runs and the digest."""
         return Lock(self.path.with_name(self.path.name + ".lock"))
-
-    def _written(self) -> tuple[int, str]:
-        """The number of runs and the digest in the lock file."""
-        number, _, digest = self._lock.text().partition(" ")
-        try:
-            return int(number or 0), digest.strip()
-        except ValueError:
-            return 0, ""
 
     def _alone(self, patience: float = 30.0) -> contextlib.AbstractContextManager[None]:
         """Wait until no other process writes, and keep the others waiting meanwhile."""

@@ -49,7 +49,6 @@ from bonafed.engines.checkpoint import CheckpointError
 from bonafed.engines.engine import Engine, Run, Watch
 from bonafed.privacy import odometer
 from bonafed.privacy.accounting import Release
-from bonafed.privacy.budget import Budget
 from bonafed.privacy.ledger import Book, Ledger, new_name
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
@@ -311,9 +310,22 @@ def charged(plan: Plan, resume: bool) -> Free | Charge:
         needed = algorithm.noise_for
         most = max(ways, key=lambda way: needed(budget, way))
         algorithm = _bound(algorithm.planned(problem, fed, most), engine)
-        charge.number, charge.begun = _opened(algorithm, fed, file, budget, note), note is None
+        charge.number, charge.begun = new_name(), note is None
+        if note is not None:  # written first beside the checkpoint and then into the ledger file
+            note.old = note.read() if note.path.exists() else None
+            note.write(charge.number)
+        try:
+            rounds, state = algorithm.max_rounds, "open" if note is None else "charged"
+            releases = {c: algorithm.releases(rounds, p) for p, c in enumerate(fed.names)}
+            file.open_run(releases, budget, charge.number, state)
+        except Exception:
+            if note is not None:
+                note.put_back()
+            raise
     charge.before = file.spent(fed.names, charge.number, budget.adjacency)
-    charge.algorithm = _placed(algorithm, file.place(charge.number))
+    assert algorithm.plan is not None
+    placed = replace(algorithm.plan, place=file.place(charge.number))  # of its run in the file
+    charge.algorithm = replace(algorithm, plan=placed)
     charge.write_note()
     return charge
 
@@ -330,28 +342,6 @@ def _counted(
     kept = "" if checkpoint is None else os.path.realpath(checkpoint)
     releases, answers = (algorithm.releases(rounds, view=view) for view in (None, "answers"))
     return odometer.counted(data, data.X, releases, budget, answers, kept if resume else "", kept)
-
-
-def _opened(
-    algorithm: PrivateMethod,
-    fed: Federation | Metadata,
-    file: Book,
-    budget: Budget,
-    note: Note | None,
-) -> str:
-    """The number of the run, written first beside the checkpoint and then into the ledger file."""
-    number = new_name()
-    if note is not None:
-        note.old = note.read() if note.path.exists() else None
-        note.write(number)
-    try:
-        rounds = algorithm.max_rounds
-        releases = {c: algorithm.releases(rounds, p) for p, c in enumerate(fed.names)}
-        return file.open_run(releases, budget, number, "open" if note is None else "charged")
-    except Exception:
-        if note is not None:
-            note.put_back()
-        raise
 
 
 def _checkpoint(engine: Engine) -> Path | None:
@@ -448,9 +438,3 @@ def _bound(algorithm: PrivateMethod, engine: Engine) -> PrivateMethod:
         digest = hashlib.blake2b(np.array(schedules).tobytes(), digest_size=16).hexdigest()
         words += f", schedules {digest}"
     return replace(algorithm, plan=replace(plan, engine=words))
-
-
-def _placed(algorithm: PrivateMethod, place: int) -> PrivateMethod:
-    """The plan with the place of its run in the ledger file."""
-    assert algorithm.plan is not None
-    return replace(algorithm, plan=replace(algorithm.plan, place=place))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -79,14 +79,27 @@ def radius_path(
     >>> [point["radius"] for point in path]
     [0.0, 0.1]
     """
-    _check(problem, radii, client_radii)
+    ball, clients = problem.over_samples, problem.over_clients
+    if not isinstance(ball, WassersteinBall):
+        raise TypeError(f"radius_path needs over_samples=WassersteinBall(...), got {ball!r}.")
+    if client_radii is not None and not hasattr(clients, "radius"):
+        raise TypeError(
+            f"client_radii need over_clients with a radius, such as LpBall(0.1), got {clients!r}."
+        )
+    if len(radii) == 0 or (client_radii is not None and len(client_radii) == 0):
+        raise ValueError("radii and client_radii must hold at least one radius each.")
     train, test = fed.split(held_out, seed) if test is None else (fed, test)
     algorithm = algorithm or Bundle()
     table: list[dict[str, Any]] = []
     corner = None  # the solution at the first radius of the last client radius
-    for points in _points(problem, radii, client_radii):
+    several = [clients]
+    if client_radii is not None:
+        several = [replace(clients, radius=radius) for radius in client_radii]
+    for risk in several:
         last = corner
-        for k, point in enumerate(points):
+        for k, radius in enumerate(radii):
+            point = replace(problem, over_samples=replace(ball, radius=radius), over_clients=risk)
+            starts = last is not None and "start" in settings_of(algorithm)
             last = fit(
                 point,
                 train,
@@ -94,7 +107,7 @@ def radius_path(
                 engine=engine,
                 tol=tol,
                 max_rounds=max_rounds,
-                start=_start(algorithm, last),
+                start=last.w if last is not None and starts else None,
                 seed=seed,
             )
             corner = last if k == 0 else corner
@@ -105,36 +118,6 @@ def radius_path(
             if watch is not None:
                 watch(table[-1])
     return table
-
-
-def _check(problem: Problem, radii: Sequence[Radius], client_radii: Sequence[float] | None) -> None:
-    """Raise where there is no radius to change, or none to try."""
-    ball, clients = problem.over_samples, problem.over_clients
-    if not isinstance(ball, WassersteinBall):
-        raise TypeError(f"radius_path needs over_samples=WassersteinBall(...), got {ball!r}.")
-    if client_radii is not None and not hasattr(clients, "radius"):
-        raise TypeError(
-            f"client_radii need over_clients with a radius, such as LpBall(0.1), got {clients!r}."
-        )
-    if len(radii) == 0 or (client_radii is not None and len(client_radii) == 0):
-        raise ValueError("radii and client_radii must hold at least one radius each.")
-
-
-def _points(
-    problem: Problem, radii: Sequence[Radius], client_radii: Sequence[float] | None
-) -> Iterator[list[Problem]]:
-    """The problems of the path: for every client radius those of all Wasserstein radii."""
-    clients = problem.over_clients
-    several = [clients]
-    if client_radii is not None:
-        several = [replace(clients, radius=radius) for radius in client_radii]
-    for risk in several:
-        balls = (replace(problem.over_samples, radius=radius) for radius in radii)
-        yield [replace(problem, over_samples=ball, over_clients=risk) for ball in balls]
-
-
-def _start(algorithm: Method, last: Solution | None) -> Array | None:
-    return last.w if last is not None and "start" in settings_of(algorithm) else None
 
 
 def _warm(algorithm: Method, last: Solution | None) -> Method:

@@ -53,8 +53,7 @@ def notes(
     elsewhere there are those warnings that need none.
     """
     known = (
-        *_useless_labels(problem, fed),
-        *_inactive(problem, fed, certificate),
+        *_of_ball(problem, fed, certificate),
         *_without_constrained_rows(problem, fed, certificate),
         *_without_bound(problem, fed, certificate),
         *_overweighted(problem, fed, certificate),
@@ -82,29 +81,24 @@ def _one_class(problem: Problem, fed: Federation) -> Iterator[str]:
         )
 
 
-def _useless_labels(problem: Problem, fed: Federation | Metadata) -> Iterator[str]:
+def _of_ball(
+    problem: Problem, fed: Federation | Metadata, certificate: Certificate
+) -> Iterator[str]:
     """Clients whose radius pays for flipping every label with probability 1/2, which costs
-    label_cost / 2. Where all clients do, the model is trivial (`bonafed.solution.trivial`).
+    label_cost / 2 (where all clients do, the model is trivial, `bonafed.solution.trivial`); and
+    feature robustness without effect: all of the radius goes to labels, where a unit of it buys
+    more (drfl notes, fact 9).
     """
     ball = problem.over_samples
-    if not isinstance(ball, WassersteinBall) or problem.loss.targets != "sign":
+    if not isinstance(ball, WassersteinBall):
         return
     useless = np.asarray(ball.radius) >= ball.label_cost / 2
-    if useless.any() and not useless.all():
+    if problem.loss.targets == "sign" and useless.any() and not useless.all():
         yield (
             f"Client(s) {_some(_where(fed, useless))}: radius >= label_cost / 2, the adversary can"
             " make their labels useless."
         )
-
-
-def _inactive(
-    problem: Problem, fed: Federation | Metadata, certificate: Certificate
-) -> Iterator[str]:
-    """Feature robustness without effect: all of the radius goes to labels, where a unit of it buys
-    more (drfl notes, fact 9).
-    """
-    ball = problem.over_samples
-    if not isinstance(ball, WassersteinBall) or ball.support is not None or not any(ball.radii()):
+    if ball.support is not None or not any(ball.radii()):
         return
     idle = (certificate.client_labels > 0) & (certificate.client_features <= 0)
     what = "only flips labels"

@@ -111,6 +111,8 @@ def agree(
     """The state with a key for each other client. ``identities`` are the public keys of Ed25519 by
     which the clients are known; with them every key of the roster must be signed.
     """
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -129,7 +131,20 @@ def agree(
             " must pass keys on as they are."
         )
     if identities is not None:
-        _check_signatures(state.terms, clients, keys, roster.signatures, identities)
+        if len(roster.signatures) != len(clients):
+            raise SecureSumError(
+                f"the roster has {len(roster.signatures)} signatures of {len(clients)} keys: pass"
+                " on all."
+            )
+        for client, key, signature in zip(clients, keys, roster.signatures, strict=True):
+            try:
+                known = Ed25519PublicKey.from_public_bytes(identities[client])
+                known.verify(signature.tobytes(), _signed(state.terms, client, key.tobytes()))
+            except (InvalidSignature, KeyError) as error:
+                raise SecureSumError(
+                    f"client {client}'s key is not signed by client {client} as it is known here:"
+                    " compare its identity by another way than through the server."
+                ) from error
     digest = fingerprint((state.terms, roster.clients, roster.keys))
     roots, ciphers = [], []
     for other, key in zip(clients, keys, strict=True):
@@ -340,31 +355,6 @@ def _stage(state: Client, needed: str, what: str, number: int | None = None) -> 
             + f" and stands at {state.stage!r} of round {state.number}: it takes that once, after"
             f" {needed!r}; begin a new round."
         )
-
-
-def _check_signatures(
-    terms: Terms,
-    clients: tuple[int, ...],
-    keys: Array,
-    signatures: tuple[Array, ...],
-    identities: Mapping[int, bytes],
-) -> None:
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    if len(signatures) != len(clients):
-        raise SecureSumError(
-            f"the roster has {len(signatures)} signatures of {len(clients)} keys: pass on all."
-        )
-    for client, key, signature in zip(clients, keys, signatures, strict=True):
-        try:
-            known = Ed25519PublicKey.from_public_bytes(identities[client])
-            known.verify(signature.tobytes(), _signed(terms, client, key.tobytes()))
-        except (InvalidSignature, KeyError) as error:
-            raise SecureSumError(
-                f"client {client}'s key is not signed by client {client} as it is known here:"
-                " compare its identity by another way than through the server."
-            ) from error
 
 
 # What clients and server of a secure sum tell each other.
