@@ -44,7 +44,7 @@ import numpy as np
 
 import bonafed as bf
 from bonafed.papers.aspire import backdoor as attacks
-from bonafed.papers.aspire import entrants, race, sets, setups, spread
+from bonafed.papers.aspire import race
 from bonafed.solution.plan import configure
 
 Targets = measure.Targets
@@ -62,7 +62,7 @@ PROGRAMS = ("polyhedron", "Wasserstein, costs")
 
 
 def raced(
-    setup: setups.SetUp,
+    setup: race.SetUp,
     field: Mapping[str, race.Entrant],
     best: race.Optimum,
     scale: float,
@@ -77,7 +77,7 @@ def raced(
 
 
 def grids(
-    setup: setups.SetUp,
+    setup: race.SetUp,
     best: race.Optimum,
     runs: Mapping[str, race.Run],
     scale: float,
@@ -87,29 +87,29 @@ def grids(
     """AFL and ASPIRE over their grids: the best one's name, its run, all runs."""
     found = {}
     fields = {
-        "AFL": entrants.afl_grid(),
-        "ASPIRE": entrants.aspire_grid(runs["ASPIRE"].state.steps, first),
+        "AFL": race.afl_grid(),
+        "ASPIRE": race.aspire_grid(runs["ASPIRE"].state.steps, first),
     }
     for method, field in fields.items():
         chosen = dict(list(field.items())[::5]) if quick else field
         tried = raced(setup, chosen, best, scale)
-        name = entrants.tuned(tried, LEVEL)
+        name = race.tuned(tried, LEVEL)
         found[method] = (name, tried[name], tried)
     return found
 
 
 def races(targets: Targets, quick: bool) -> None:
     for make, scale, first, tune in (
-        (setups.a, 1.0, 1, True),
-        (setups.b, 3.0, 1, False),
-        (setups.c, 0.5, 1, False),
-        (setups.c, 0.5, 10, False),
+        (race.a, 1.0, 1, True),
+        (race.b, 3.0, 1, False),
+        (race.c, 0.5, 1, False),
+        (race.c, 0.5, 10, False),
     )[: 1 if quick else 4]:
         setup = make()
         best = race.optimum(setup)
-        field = entrants.as_they_come(first)
+        field = race.as_they_come(first)
         if setup.fed.n_clients <= 10:  # a program at the server for every answer
-            field |= entrants.bundles(first)
+            field |= race.bundles(first)
         runs = raced(setup, field, best, scale)
         rows = [race.row(name, run) for name, run in runs.items()]
         print(
@@ -142,18 +142,16 @@ def races(targets: Targets, quick: bool) -> None:
 def entrants_of(grid: Any, method: str, runs: Mapping[str, race.Run], first: int) -> race.Entrant:
     """The tuned entrant of a method."""
     field = (
-        entrants.afl_grid()
-        if method == "AFL"
-        else entrants.aspire_grid(runs["ASPIRE"].state.steps, first)
+        race.afl_grid() if method == "AFL" else race.aspire_grid(runs["ASPIRE"].state.steps, first)
     )
     return field[grid[method][0]]
 
 
 def other_delays(
-    setup: setups.SetUp, best: race.Optimum, tuned: Mapping[str, race.Entrant], quick: bool
+    setup: race.SetUp, best: race.Optimum, tuned: Mapping[str, race.Entrant], quick: bool
 ) -> None:
     """The same with other delays: tuned on seed 0, raced on others."""
-    come, rows = entrants.as_they_come(), []
+    come, rows = race.as_they_come(), []
     field = {"AsyncDRO": come["AsyncDRO"], "ASPIRE": come["ASPIRE"], "AFL": come["AFL"]}
     field |= {f"{method} tuned": each for method, each in tuned.items()}
     for seed in range(1, 2 if quick else 5):
@@ -190,11 +188,11 @@ def first_in(targets: Targets, runs: Mapping[str, race.Run], tuned: Mapping[str,
 
 def engine(targets: Targets, quick: bool) -> None:
     """Events, which are answers of clients, a CPU second: with the simplex, then with every set."""
-    others = [name for name, _ in sets.every_set(MANY) if name != "simplex"]  # it comes first
+    others = [name for name, _ in race.every_set(MANY) if name != "simplex"]  # it comes first
     rows = []
     for name in ("simplex", *others):
         n = FEW if name in PROGRAMS else MANY
-        method, data = started(dict(sets.every_set(n))[name], small_clients(n))
+        method, data = started(dict(race.every_set(n))[name], small_clients(n))
         rates = [round(events_a_second(method, data, first, quick)) for first in (1, 10, 100)]
         rows.append((name, n, *rates))
         print(*rows[-1], sep=" | ", flush=True)
@@ -216,7 +214,7 @@ def small_clients(n: int) -> bf.Federation:
 
 def started(over_clients: Any, fed: bf.Federation) -> tuple[Any, bf.Federation]:
     """AsyncDRO for a set of weights, as ``solve`` would run it, and the data."""
-    stated, data = setups.stated(over_clients).at(fed)
+    stated, data = race.stated(over_clients).at(fed)
     return configure(bf.AsyncDRO(tol=0.0), stated, data, None, None, None, None), data
 
 
@@ -266,9 +264,9 @@ def mnist(targets: Targets, quick: bool) -> None:
 
 def workers(quick: bool) -> None:
     began = time.process_time()
-    setup = setups.workers()
+    setup = race.workers()
     loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    zero, come, runs = race.Optimum(0.0, 0.0, np.zeros(0)), entrants.as_they_come(), {}
+    zero, come, runs = race.Optimum(0.0, 0.0, np.zeros(0)), race.as_they_come(), {}
     lengths = (22.0, 40.0) if quick else (40.0, 200.0)
     for name, each, seconds, every in (
         (
@@ -295,11 +293,11 @@ def workers(quick: bool) -> None:
 
 def every_set(targets: Targets, quick: bool) -> None:
     for n in (10,) if quick else (10, 100):
-        fed, rows, worst, far = sets.federation(n), [], 0.0, 0.0
-        for name, over_clients in sets.every_set(n):
-            exact = sets.reference(sets.setup(name, over_clients, fed, 10))
+        fed, rows, worst, far = race.federation(n), [], 0.0, 0.0
+        for name, over_clients in race.every_set(n):
+            exact = race.reference(race.setup(name, over_clients, fed, 10))
             late = [
-                sets.asynchronous(sets.setup(name, over_clients, fed, factor))
+                race.asynchronous(race.setup(name, over_clients, fed, factor))
                 for factor in (10, 50)
             ]
             worst, far = max(worst, exact.gap), max(far, *(run.relative for run in late))
@@ -411,21 +409,21 @@ def mlp(targets: Targets, quick: bool) -> None:
     for label, make in models.items():
         runs = []
         for seed in range(1 if quick else 3):
-            given = setups.a(seed)
-            stated = setups.stated(bf.Simplex(), make(seed))
-            setup, test = setups.halves(setups.SetUp("A", stated, given.fed, given.slow), seed=seed)
+            given = race.a(seed)
+            stated = race.stated(bf.Simplex(), make(seed))
+            setup, test = race.halves(race.SetUp("A", stated, given.fed, given.slow), seed=seed)
             runs.append(
-                spread.compared(setup, test, entrants.as_they_come(), 400.0, seed, max_rounds=300)
+                race.compared(setup, test, race.as_they_come(), 400.0, seed, max_rounds=300)
             )
         rows = [
             (name, *(f"{mean:.3f} ({sd:.3f})" for mean, sd in numbers.values()))
-            for name, numbers in spread.over_seeds(runs).items()
+            for name, numbers in race.over_seeds(runs).items()
         ]
         print(
             f"\n{label}, set-up A, 400 virtual seconds: means of {len(runs)} seeds (standard"
             " deviations)\n"
         )
-        measure.show(f"mlp: {label}", ("method", *spread.NUMBERS), rows)
+        measure.show(f"mlp: {label}", ("method", *race.NUMBERS), rows)
 
 
 def torch_model(torch: Any, seed: int) -> bf.TorchPredictor:

@@ -43,11 +43,11 @@ import bonafed as bf
 from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
 from bonafed.algorithms.federated.proximal_al import client as proximal_client
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
-from bonafed.papers.constrained import data, fairness, proximal_al, reference
+from bonafed.papers.constrained import data, fairness, proximal_al, tables
 from bonafed.papers.constrained import neyman_pearson as neyman_study
 from bonafed.papers.constrained.centralised import CentralisedAL
 from bonafed.papers.constrained.lcqp import LCQP, aggregate, lcqp
-from bonafed.papers.constrained.trace import evaluate, follow, rounds_to
+from bonafed.papers.constrained.tables import evaluate, follow, rounds_to
 
 GAPS = (1e-1, 1e-2, 1e-3)
 CAP = {"breast-cancer-wisc": 3000, "monks-1": 3000, "adult-a": 1000}  # rounds of ProximalAL
@@ -60,15 +60,13 @@ def encoded(name: str) -> data.Encoded:
 
 
 @cache
-def case(
-    name: str, n_clients: int, alike: bool = True
-) -> tuple[bf.Federation, reference.Reference]:
+def case(name: str, n_clients: int, alike: bool = True) -> tuple[bf.Federation, tables.Reference]:
     found = encoded(name)
     owner = (
         data.stratified(found.y, n_clients) if alike else data.unlike(found.X, found.y, n_clients)
     )
     fed = data.federation(found, owner)
-    best = reference.solve(reference.neyman_pearson(fed, neyman_study.LEVEL))
+    best = tables.solve(tables.neyman_pearson(fed, neyman_study.LEVEL))
     if best.residual > 1e-9:
         raise RuntimeError(
             f"{name}, {n_clients} clients: the reference ended at a residual of"
@@ -167,13 +165,13 @@ def neyman(targets: Targets, quick: bool) -> None:
     measure.show("neyman: pooled solvers", columns, others)
 
 
-def _central(problem: bf.Problem, fed: bf.Federation, best: reference.Reference) -> tuple:
+def _central(problem: bf.Problem, fed: bf.Federation, best: tables.Reference) -> tuple:
     """CPU seconds and gap of solvers that have all rows: |objective / optimum - 1|, or the
     violation over the level.
     """
-    program, row = reference.neyman_pearson(fed, neyman_study.LEVEL), []
+    program, row = tables.neyman_pearson(fed, neyman_study.LEVEL), []
     for method in ("SLSQP", "trust-constr"):
-        end = reference.solve(program, method=method, polish=False)
+        end = tables.solve(program, method=method, polish=False)
         row += [
             end.seconds,
             max(abs(end.value / best.value - 1), end.violation / neyman_study.LEVEL),
@@ -272,8 +270,8 @@ def units(targets: Targets, quick: bool) -> None:
     for n in (5,) if quick else (5, 10, 20):
         for seed in (0,) if quick else range(3):
             owner, first = data.stratified(encoding.y, n, seed), None
-            program = reference.neyman_pearson(data.federation(encoding, owner), neyman_study.LEVEL)
-            best = reference.solve(program)
+            program = tables.neyman_pearson(data.federation(encoding, owner), neyman_study.LEVEL)
+            best = tables.solve(program)
             for name, (column, factor) in UNITS.items():
                 X = encoding.X * np.where(features, column, 1.0)
                 fed, problem = (
@@ -472,7 +470,7 @@ def fair(targets: Targets, quick: bool) -> None:
     for n in (5,) if quick else fairness.CLIENTS:
         fed = data.with_server(encoded("adult-a"), n, part=part)
         for level in (0.1,) if quick else (0.1, 0.05, 0.02):
-            program, d = reference.loss_gaps(fed, level), fed.n_features
+            program, d = tables.loss_gaps(fed, level), fed.n_features
             starts = [
                 None,
                 *(
@@ -480,7 +478,7 @@ def fair(targets: Targets, quick: bool) -> None:
                     for k in range(1, 2 if quick else 5)
                 ),
             ]
-            ends = [reference.solve(program, start) for start in starts]
+            ends = [tables.solve(program, start) for start in starts]
             best = min((end for end in ends if end.violation <= 1e-9), key=lambda end: end.value)
             seconds, found = timed(
                 lambda fed=fed, level=level: bf.solve(fairness.problem(level), fed), 2

@@ -272,28 +272,28 @@ FAULTS = (
     # -- secure sums
     Fault(
         "a round of a secure sum can be asked twice",
-        "privacy/secure_sum/client.py",
+        "privacy/secure_sum/protocol.py",
         "if not state.number < begin.number < 2**63:",
         "if not state.number <= begin.number < 2**63:",
         "privacy/test_secure_sum.py",
     ),
     Fault(
         "a roster with another key for the client is taken",
-        "privacy/secure_sum/client.py",
+        "privacy/secure_sum/protocol.py",
         "or keys[clients.index(state.client)].tobytes() != private.public_key().public_bytes_raw()",
         "or False",
         "privacy/test_secure_sum.py",
     ),
     Fault(
         "the order of p is an element of the field",
-        "privacy/secure_sum/shamir.py",
+        "privacy/secure_sum/masking.py",
         "return x - _P if x >= _P else x",
         "return x - _P if x > _P else x",
         "privacy/test_secure_sum.py",
     ),
     Fault(
         "numbers beyond the bound of a secure sum are taken",
-        "privacy/secure_sum/option.py",
+        "privacy/secure_sum/messages.py",
         "if not (inside := np.abs(given) <= self.bound).all():  # not of NaN",
         "if (inside := np.abs(given) <= self.bound).all() and False:",
         "privacy/test_secure_sum.py",

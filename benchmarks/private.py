@@ -31,13 +31,13 @@ import measure
 import numpy as np
 
 import bonafed as bf
-from bonafed.algorithms.federated.private_admm import client as private_client
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
-from bonafed.papers.dp_iadmm import composition as published_totals
-from bonafed.papers.dp_iadmm import curves, data
+from bonafed.algorithms.federated import private_admm as private_client
+from bonafed.algorithms.federated.private_admm import PrivateADMM
+from bonafed.papers.dp_iadmm import curves
+from bonafed.papers.dp_iadmm import published as published_totals
 
 Targets = measure.Targets
-SHAPES = {"MNIST": (np.full(10, 6000), 10, 5.0), "FEMNIST": (data.ragged(), 62, 5.0)}
+SHAPES = {"MNIST": (np.full(10, 6000), 10, 5.0), "FEMNIST": (curves.ragged(), 62, 5.0)}
 # with Gaussian noise; Laplace's finer grid needs doubles and has none
 TARGETS = {("MNIST", "single"): 0.05, ("FEMNIST", "single"): 0.14}
 TOTALS = ((1.0, 100, 0.130), (1.0, 300, 0.110), (0.5, 100, 0.135))
@@ -48,7 +48,7 @@ TOTALS = ((1.0, 100, 0.130), (1.0, 300, 0.110), (0.5, 100, 0.135))
 
 def federation(shape: str, precision: str) -> bf.Federation:
     sizes, classes, _ = SHAPES[shape]
-    fed = data.shaped(sizes, classes=classes)
+    fed = curves.shaped(sizes, classes=classes)
     return fed.single() if precision == "single" else fed
 
 
@@ -180,7 +180,7 @@ def peak(shape: str, precision: str) -> None:
 
 
 def mnist(targets: Targets, quick: bool) -> None:
-    exact, rows = data.mnist(single=False), []
+    exact, rows = curves.mnist(single=False), []
     points = curves.noise_free(exact).points
     for k, (accuracy, violation) in curves.DIGITS.items():
         # of w^k, and of the round that starts there
@@ -196,7 +196,7 @@ def mnist(targets: Targets, quick: bool) -> None:
         )
     columns = ("model", "accuracy", "published code", "violation", "published code")
     measure.show("digits", columns, rows)
-    split, rows = data.mnist(600) if quick else data.mnist(), []
+    split, rows = curves.mnist(600) if quick else curves.mnist(), []
     for name, settings in (("defaults", {}), ("rho 0.5, clip 5", {"rho": 0.5, "clip": 5.0})):
         for epsilon, rounds, limit in TOTALS[:1] if quick else TOTALS:
             runs = curves.total(split, epsilon, rounds, range(1 if quick else 3), **settings)
@@ -233,7 +233,7 @@ def mnist(targets: Targets, quick: bool) -> None:
 
 
 def femnist(targets: Targets, quick: bool) -> None:
-    split, rows, rounds = data.femnist(), [], 10 if quick else 100
+    split, rows, rounds = curves.femnist(), [], 10 if quick else 100
     for epsilon in (1.0, 4.0, 8.0):
         runs = curves.total(split, epsilon, rounds, range(1 if quick else 3))
         errors, said = curves.errors(runs), max(run.epsilon or 0.0 for run in runs)
@@ -265,7 +265,7 @@ def femnist(targets: Targets, quick: bool) -> None:
 
 
 def paper(targets: Targets, quick: bool) -> None:
-    split, rounds = data.mnist(600 if quick else 6000), 10 if quick else 100
+    split, rounds = curves.mnist(600 if quick else 6000), 10 if quick else 100
     marks, rows = (5, 10) if quick else (10, 25, 50, 100), []
     for epsilon in curves.EPSILONS[:1] if quick else curves.EPSILONS:
         for name in curves.METHODS:

@@ -36,10 +36,10 @@ from sklearn import datasets
 from sklearn.linear_model import LogisticRegression
 
 import bonafed as bf
-from bonafed.algorithms.federated.private_newton.private_newton import matrix_error
+from bonafed.algorithms.federated.private_newton import matrix_error
 from bonafed.data import load
 from bonafed.data.schema import middles, unit_rows
-from bonafed.papers.dp_iadmm import data
+from bonafed.papers.dp_iadmm import curves
 from bonafed.privacy.accounting import noise_for
 from bonafed.solution.plan import READABLE
 from bonafed.solution.solve import fit
@@ -262,8 +262,8 @@ def histograms(X: np.ndarray) -> np.ndarray:
 
 
 def show_images(name: str, quick: bool, targets: measure.Targets) -> None:
-    rows_each = 600 if quick else data.ROWS
-    split = data.femnist() if name == "femnist" else data.mnist(rows_each)
+    rows_each = 600 if quick else curves.ROWS
+    split = curves.femnist() if name == "femnist" else curves.mnist(rows_each)
     X, y = np.concatenate(split.fed.X), np.concatenate(split.fed.y)
     if name == "hog":
         X, split = histograms(X), split._replace(X=histograms(split.X))

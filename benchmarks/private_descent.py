@@ -19,7 +19,7 @@ import numpy as np
 
 import bonafed as bf
 from bonafed.data.schema import unit_rows
-from bonafed.papers.dp_iadmm import curves, data
+from bonafed.papers.dp_iadmm import curves
 from bonafed.solution.plan import plan
 from bonafed.solution.solve import run
 
@@ -33,7 +33,7 @@ TARGETS = {  # (view, missing) -> {rounds: error}
 
 
 def errors(
-    split: data.Split, rounds: int, view: str = "answers", missing: int = 1, sampling: float = 1.0
+    split: curves.Split, rounds: int, view: str = "answers", missing: int = 1, sampling: float = 1.0
 ) -> tuple[list[float], float]:
     """The test errors of three runs, and the total epsilon of the other view."""
     budget = bf.Budget(1.0, curves.DELTA, view=view, missing=missing)
@@ -47,7 +47,7 @@ def errors(
     return [split.error(w) for w in models], ledger.epsilon_of(budget.other_view) or 0.0
 
 
-def sampled(split: data.Split, rounds: int, targets: measure.Targets) -> None:
+def sampled(split: curves.Split, rounds: int, targets: measure.Targets) -> None:
     """All rows in every round, and a sample of them: errors, and CPU seconds a run."""
     rows = []
     for q in SHARES:
@@ -71,7 +71,7 @@ def sampled(split: data.Split, rounds: int, targets: measure.Targets) -> None:
 
 def main() -> None:
     targets, quick = measure.Targets(), "--quick" in sys.argv
-    split = data.mnist(600 if quick else data.ROWS)
+    split = curves.mnist(600 if quick else curves.ROWS)
     X = tuple(unit_rows(x, CENTRE).astype(np.float32) for x in split.fed.X)
     split = split._replace(fed=replace(split.fed, X=X), X=unit_rows(split.X, CENTRE))
     if "sampling" in sys.argv:

@@ -14,7 +14,8 @@ from scipy import stats
 from scipy.optimize import brentq
 
 from bonafed import Budget
-from bonafed.privacy.accounting import NUMBERS, Release, noise_for, noise_of_search, total_epsilon
+from bonafed.privacy.accounting import Release, noise_for, noise_of_search, total_epsilon
+from bonafed.privacy.bounds import NUMBERS
 
 DELTA = 1e-6
 

@@ -36,9 +36,8 @@ import bonafed as bf
 from bonafed.algorithms.federated.bundle.bundle import Evaluate
 from bonafed.engines.network import RefusedError
 from bonafed.problem.parts import Parts, stored
-from bonafed.sites.people import Answers
+from bonafed.sites.people import Answered, Answers
 from bonafed.sites.policy import Policy
-from bonafed.sites.told import Answered
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

@@ -18,10 +18,10 @@ import measure
 import numpy as np
 
 from bonafed.codec import encoded_size
-from bonafed.privacy.secure_sum import client as at_client
-from bonafed.privacy.secure_sum import masks
-from bonafed.privacy.secure_sum import server as at_server
-from bonafed.privacy.secure_sum.client import terms
+from bonafed.privacy.secure_sum import masking
+from bonafed.privacy.secure_sum import protocol as at_client
+from bonafed.privacy.secure_sum import protocol as at_server
+from bonafed.privacy.secure_sum.messages import terms
 
 WORDS = 7840
 
@@ -67,7 +67,7 @@ class Clients:
 
         self.number += 1
         x = np.random.default_rng(self.number).integers(-(2**40), 2**40, (self.n, WORDS))
-        words = [masks.of_whole(row) if wide else row for row in x]
+        words = [masking.of_whole(row) if wide else row for row in x]
         every, stay = range(self.n), range(dropped, self.n)
         server, begin = at_server.begin(self.server, self.number)
         shares = ask("share", at_client.share, every, begin)

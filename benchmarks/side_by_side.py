@@ -100,10 +100,10 @@ def rank() -> dict[str, Case]:
 
 
 def race() -> dict[str, Case]:
-    from bonafed.papers.aspire import entrants, race, setups
+    from bonafed.papers.aspire import race
 
-    setup = setups.a()
-    best, field = race.optimum(setup), entrants.as_they_come(1)
+    setup = race.a()
+    best, field = race.optimum(setup), race.as_they_come(1)
 
     def follow(*names: str) -> None:
         for name in names:

@@ -20,15 +20,14 @@ from private_cases import planned
 from problems import PLAIN, SOFTMAX
 from scipy import sparse, stats
 
-from bonafed.algorithms.federated.private_admm.client import Perturb
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import Perturb, PrivateADMM
 from bonafed.data.federation import Federation
-from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM
+from bonafed.papers.dp_iadmm.published import OutputPerturbedADMM
 from bonafed.privacy.budget import Budget
-from bonafed.privacy.secure_sum import client as at_client
-from bonafed.privacy.secure_sum import masks
-from bonafed.privacy.secure_sum import server as at_server
-from bonafed.privacy.secure_sum.client import terms
+from bonafed.privacy.secure_sum import masking
+from bonafed.privacy.secure_sum import protocol as at_client
+from bonafed.privacy.secure_sum import protocol as at_server
+from bonafed.privacy.secure_sum.messages import terms
 from bonafed.problem.losses import Logistic, Multinomial, Squared
 from bonafed.problem.problem import Problem
 
@@ -413,7 +412,7 @@ class SecurelySummed:
         revealed = self._all(at_client.reveal, [unmask] * n, of=stayed)
         self.server, total = at_server.total(server, revealed)
         one = masked[0].vector.copy()
-        masks.add(one, own[None], np.full(1, -1, np.int8))
+        masking.add(one, own[None], np.full(1, -1, np.int8))
         return np.stack([total, one.view(np.int64)]).astype(float)
 
 

@@ -16,10 +16,10 @@ from toy import federation
 from wrapped import arrays
 
 from bonafed.data.federation import Federation
+from bonafed.engines.delays import First
+from bonafed.engines.inprocess import Replay
 from bonafed.engines.network import Network
-from bonafed.engines.replay import Replay
-from bonafed.engines.transport import LocalTransport, Transport
-from bonafed.engines.waiting import First
+from bonafed.engines.wire import LocalTransport, Transport
 from bonafed.rounds import decode, encode
 from bonafed.sites.guard import Guard
 from bonafed.sites.party import Party

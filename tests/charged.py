@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import bonafed as bf
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.engines.inprocess import InProcess
 from bonafed.privacy.budget import Budget

@@ -20,7 +20,7 @@ from hypothesis import settings
 from bonafed.cli import main
 from bonafed.data.row_errors import without_values
 from bonafed.privacy import odometer
-from bonafed.report import figures
+from bonafed.report.sections import section
 from bonafed.text import printable
 
 # the same cases in every run; with --full new ones
@@ -210,10 +210,10 @@ def sketches(request: pytest.FixtureRequest) -> Iterator[None]:
     file = request.path.relative_to(Path(__file__).parent).as_posix()
     with pytest.MonkeyPatch.context() as patch:
         if not file.startswith(DRAWN):
-            patch.setattr("bonafed.report.html.draw", sketch)
+            patch.setattr("bonafed.report.pages.draw", sketch)
         yield
 
 
-def sketch(name: str, plot: figures.Plot) -> str:
+def sketch(name: str, plot: section.Plot) -> str:
     title = f'<title id="{name}-title">{html.escape(printable(plot.title))}</title>'
     return f'<svg role="img" aria-labelledby="{name}-title">{title}</svg>'

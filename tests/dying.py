@@ -91,7 +91,7 @@ def main() -> None:
     """Run the command under the hooks."""
     from bonafed import cli
     from bonafed.algorithms.federated.private import noisy_gradient
-    from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+    from bonafed.algorithms.federated.private_admm import PrivateADMM
 
     def perturb(algorithm: Any, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
         memory, up = real_perturb(algorithm, memory, ask, data, rng)

@@ -14,38 +14,34 @@ from problems import PLAIN, SOFTMAX
 from toy import AsyncToy, SeparateToy, SummedToy, Toy, federation
 
 from bonafed.algorithms.comparators.afl import AFL
-from bonafed.algorithms.comparators.aggregation import Krum
-from bonafed.algorithms.comparators.fed_avg import FedAvg, FedProx
+from bonafed.algorithms.comparators.fed_avg import FedAvg, FedProx, Krum
 from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
-from bonafed.algorithms.federated.private_newton.private_newton import PrivateNewton
+from bonafed.algorithms.federated.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_newton import PrivateNewton
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from bonafed.algorithms.federated.rank_bundle import RankBundle
 from bonafed.algorithms.federated.rank_interior_point import RankInteriorPoint
-from bonafed.algorithms.pooled.rank.continuation import Start
-from bonafed.algorithms.pooled.rank.penalties import Growing
+from bonafed.algorithms.pooled.rank.iteration import Start
 from bonafed.algorithms.pooled.rank.rank_admm import RankADMM
+from bonafed.algorithms.pooled.rank.subproblems import Growing
 from bonafed.data.federation import Federation
 from bonafed.engines.secure_summed import SecureSummed
 from bonafed.papers.aspire import aspire_ease
 from bonafed.papers.aspire.aspire import ASPIRE
 from bonafed.papers.aspire.drfa import DRFA
 from bonafed.papers.constrained import proximal_al
-from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM
-from bonafed.papers.drfl.epigraph_admm import EpigraphADMM
-from bonafed.papers.drfl.lpmm import ADLPMM
-from bonafed.papers.drfl.min_max import DoubleLoop
-from bonafed.papers.rank.difference_of_convex import DCA
-from bonafed.papers.rank.smoothed import SmoothedRankADMM
+from bonafed.papers.dp_iadmm.published import OutputPerturbedADMM
+from bonafed.papers.drfl.epigraph_admm import ADLPMM, DoubleLoop, EpigraphADMM
+from bonafed.papers.rank.smoothed import DCA, SmoothedRankADMM
 from bonafed.papers.rank.stochastic import LSVRG, SGD
 from bonafed.privacy.budget import Budget
-from bonafed.privacy.secure_sum.option import SecureSum
+from bonafed.privacy.secure_sum.messages import SecureSum
 from bonafed.problem.constraints.coupled import Coupled
 from bonafed.problem.constraints.custom import Constraint
 from bonafed.problem.constraints.group_means import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from carried_examples import open_party, serve
 
-from bonafed.engines.flare.transport import Answers
+from bonafed.engines.flare import Answers
 from bonafed.sites.flare_app import Server, Site
 from bonafed.sites.party import Party
 

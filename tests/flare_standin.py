@@ -21,9 +21,8 @@ from nvflare.apis.dxo_filter import DXOFilter
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
-from bonafed.engines.flare.transport import Answers
-from bonafed.sites.flare_app import Server, Site
-from bonafed.sites.flare_tasks import TaskServer, TaskSite
+from bonafed.engines.flare import Answers
+from bonafed.sites.flare_app import Server, Site, TaskServer, TaskSite
 from bonafed.storage import Lock, write_whole
 
 LOCK_WAIT = 60.0  # seconds for the process of an earlier job to let go of the folder

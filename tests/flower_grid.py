@@ -10,8 +10,7 @@ from typing import Any
 
 from flower_stand_in import open_party
 
-from bonafed.engines.flower.envelope import Envelope, sealed
-from bonafed.engines.flower.transport import CLIENT_ID, HELLO, FlowerTransport, Limits
+from bonafed.engines.flower import CLIENT_ID, HELLO, Envelope, FlowerTransport, Limits, sealed
 from bonafed.sites.flower_app import OpenParty, greet, take_step
 
 UNAVAILABLE = 5  # Flower's code for a node that is not connected

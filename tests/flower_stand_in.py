@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.engines.flower.transport import FlowerError, FlowerTransport
+from bonafed.engines.flower import FlowerError, FlowerTransport
 from bonafed.sites import flower_app
 from bonafed.storage import make_folder, write_whole
 

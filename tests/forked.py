@@ -18,7 +18,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         "bonafed.cli",
-        "bonafed.report.html",
+        "bonafed.report.pages",
         "bonafed.runs.noise_estimate",
         "bonafed.runs.pipeline",
         "bonafed.runs.verification",

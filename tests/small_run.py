@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bonafed.config.config import Config, read_config
-from bonafed.report.html import render
+from bonafed.report.pages import render
 from bonafed.runs.folder import read_run
 from bonafed.runs.pipeline import begin, run_study
 from bonafed.runs.run import Run

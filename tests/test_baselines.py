@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from problems import PLAIN, SOFTMAX, federation
 
 import bonafed as bf
-from bonafed.papers.aspire.reference_models import client_risks, clients_alone, mixture
+from bonafed.papers.aspire.race import client_risks, clients_alone, mixture
 
 
 def test_every_client_has_its_own_optimum_and_all_are_judged_by_all():

@@ -332,7 +332,7 @@ def test_clients_names_are_no_markup_on_a_terminal(tmp_path: Path) -> None:
 
     from rich.console import Console
 
-    from bonafed.report.sections.clients import BRIEF, clients
+    from bonafed.report.sections.model import BRIEF, clients
     from bonafed.report.terminal import drawn
 
     run = small_run.small_run(

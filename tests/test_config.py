@@ -15,7 +15,7 @@ from bonafed.config.config import Config, ConfigError, parse_config, read_config
 from bonafed.config.errors import line_of
 from bonafed.config.tables import names_with
 from bonafed.names import NAMED, load
-from bonafed.report.markdown import markdown
+from bonafed.report.pages import markdown
 from bonafed.runs.pipeline import begin
 from bonafed.runs.splits import DRIFTED, HELD_OUT, SHIFTED, prepare
 from bonafed.runs.verification import passed, verify_run

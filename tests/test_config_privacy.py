@@ -19,7 +19,7 @@ from bonafed.data.federation import apart
 from bonafed.data.row_errors import RowError
 from bonafed.data.schema import declared_schema
 from bonafed.privacy.accounting import Release, gaussian_epsilon, noise_for
-from bonafed.privacy.best_accuracy import best_accuracy, information
+from bonafed.privacy.bounds import best_accuracy, information
 from bonafed.privacy.budget import Budget, BudgetSpentError
 from bonafed.runs.pipeline import dry_run
 from bonafed.runs.privacy_plan import plan, with_public_numbers

@@ -12,7 +12,7 @@ import small_run
 
 from bonafed import Federation
 from bonafed.data.schema import Recipe
-from bonafed.report.sections.checks import checks, verdict
+from bonafed.report.sections.opening import checks, verdict
 from bonafed.runs.sections import checks as made
 from bonafed.runs.splits import Parts
 from bonafed.solution.trivial import Triviality

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import bonafed as bf
-from bonafed.algorithms.progress import Progress
+from bonafed.algorithms.method import Progress
 from bonafed.data.schema import declared_schema
-from bonafed.engines.event_log import Log
+from bonafed.engines.run_record import Log
 from bonafed.rounds import Stop
 from bonafed.solution.plan import default_algorithm
 

@@ -16,7 +16,7 @@ from bonafed import measures
 from bonafed.engines.network import Network
 from bonafed.measures import Figure
 from bonafed.report import tables
-from bonafed.report.markdown import markdown
+from bonafed.report.pages import markdown
 from bonafed.report.sections.evaluation import not_of_all
 from bonafed.report.terminal import show
 from bonafed.runs.comparison import evaluate

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from bonafed import cli
 from bonafed.config.config import ConfigError, read_config
-from bonafed.report.html import render
+from bonafed.report.pages import render
 from bonafed.runs.disclosure import OWNER
 from bonafed.runs.files import FormError, RunError, files_in, save_arrays, sealed
 from bonafed.runs.folder import Render, read_run, replace_report

@@ -29,11 +29,9 @@ import small_run
 
 import bonafed.report.progress as bonafed_progress
 from bonafed import NoPrivacyWarning
-from bonafed.report.as_json import as_json
-from bonafed.report.figures import draw
-from bonafed.report.html import render
-from bonafed.report.markdown import markdown
 from bonafed.report.output import deliver, guarded
+from bonafed.report.pages import as_json, markdown, render
+from bonafed.report.sections.section import draw
 from bonafed.report.tables import NAME, escaped, printable, sentence, short
 from bonafed.runs.folder import read_run
 from bonafed.runs.prediction import harmless
@@ -459,19 +457,30 @@ def test_predictions_in_a_file_are_utf_8_and_harmless(
     assert any(float(row["score"]) < 0 for row in rows)
 
 
+@contextlib.contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """No file of this process gets longer than ``size`` bytes, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    # Python 3.11 keeps the compiled code of a module that it could write in part only, and every
+    # later process fails on it
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        sys.dont_write_bytecode = kept
+
+
 def test_an_old_file_is_never_half_replaced(tmp_path: Path) -> None:
     old = tmp_path / "old.csv"
     old.write_text("old")
     old.chmod(0o640)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    try:
+    with files_up_to(1000):
         with pytest.raises(OSError, match=r"old\.csv' could not be written .*; the old file st"):
             deliver("x" * 100_000, old)
         with pytest.raises(OSError, match=r"new\.csv' could not be written \(File too large\)$"):
             deliver("x" * 100_000, tmp_path / "new.csv")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     with pytest.raises(OSError, match=r"/dev/full' could not be written \(No space left on dev"):
         deliver("x", Path("/dev/full"))
     assert [path.name for path in folders(tmp_path)] == ["old.csv"]
@@ -487,13 +496,9 @@ def test_a_disk_that_is_full_at_the_report_is_named_and_what_is_finished_is_kept
     """``run`` has compiled what a run calls: no compiled code is written to this disk."""
     small_run.write_config(tmp_path, TEXT.replace("html = false", ""))
     monkeypatch.setattr("bonafed.runs.work.ROOM", 1_000)
-    monkeypatch.setattr("bonafed.report.html.draw", draw)  # figures make the report long
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, hard))
-    try:
+    monkeypatch.setattr("bonafed.report.pages.draw", draw)  # figures make the report long
+    with files_up_to(60_000):
         assert bonafed("run", "clinics.toml") == 2
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     first, second = capsys.readouterr().err.splitlines()
     assert "what is finished is kept; go on with: bonafed run --resume" in first
     assert "File too large" in second
@@ -582,7 +587,7 @@ def test_a_second_signal_does_not_interrupt_the_answer_to_the_first(
     [
         (signal.SIGTERM, "bonafed.runs.pipeline.prepare", "nothing was kept"),
         (signal.SIGINT, "bonafed.runs.pipeline.evaluate", "go on with: bonafed run --resume"),
-        (signal.SIGHUP, "bonafed.report.html.figures", "go on with: bonafed run --resume"),
+        (signal.SIGHUP, "bonafed.report.pages.figures", "go on with: bonafed run --resume"),
         (signal.SIGTERM, "bonafed.report.terminal._print", "the run is finished: runs/"),
     ],
 )

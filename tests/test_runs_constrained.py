@@ -14,7 +14,7 @@ import small_run
 
 import bonafed as bf
 from bonafed.config.config import read_config
-from bonafed.report.markdown import markdown
+from bonafed.report.pages import markdown
 from bonafed.runs.constraint_metrics import kept
 from bonafed.runs.files import digest, save_arrays, seal
 from bonafed.runs.folder import read_run

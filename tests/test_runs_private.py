@@ -16,7 +16,7 @@ import small_run
 
 import bonafed as bf
 from bonafed.algorithms.federated.private import noisy_gradient
-from bonafed.algorithms.federated.private_admm.client import Perturbed
+from bonafed.algorithms.federated.private_admm import Perturbed
 from bonafed.config.config import read_config
 from bonafed.privacy.accounting import Release, gaussian_epsilon
 from bonafed.report.sections.privacy import guaranteed

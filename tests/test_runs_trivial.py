@@ -8,9 +8,7 @@ import pytest
 import small_run
 from rich.console import Console
 
-from bonafed.report.as_json import as_json
-from bonafed.report.html import figures, page
-from bonafed.report.markdown import markdown
+from bonafed.report.pages import as_json, figures, markdown, page
 from bonafed.report.terminal import show
 from bonafed.runs.verification import passed, verify_run
 

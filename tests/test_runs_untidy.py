@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from bonafed.config.config import ConfigError, parse_config, read_config
 from bonafed.data.row_errors import RowErrors
-from bonafed.report.html import render
+from bonafed.report.pages import render
 from bonafed.runs.files import RunError, save_arrays
 from bonafed.runs.model_file import read_model
 from bonafed.runs.pipeline import begin, run_study

@@ -18,7 +18,7 @@ from rich.console import Console
 from bonafed import default_radius, solve
 from bonafed.config.config import Config, parse_config, read_config
 from bonafed.config.sweep import several
-from bonafed.report.markdown import markdown
+from bonafed.report.pages import markdown
 from bonafed.report.sections import sweep
 from bonafed.report.terminal import show
 from bonafed.runs.evaluation import measure

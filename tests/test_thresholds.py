@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bonafed as bf
-from bonafed.solution import trivial as module
+from bonafed.solution import trivial as trivial_model
 from bonafed.solution.solve import fit
 from bonafed.solution.thresholds import (
     flip_threshold,
@@ -197,16 +197,16 @@ def test_the_weights_of_the_best_constant_prove_it(loss, most, over, monkeypatch
     if loss.targets == "real":
         fed = bf.Federation(fed.clients, fed.X, tuple(x @ np.ones(4) for x in fed.X))
     problem, fed = logistic(bf.WassersteinBall(0.02), over, loss=loss).at(fed)
-    risks = module._risks
+    risks = trivial_model._risks
 
     def counted(*arguments):
         asked.append(arguments)
         return risks(*arguments)
 
-    monkeypatch.setattr(module, "_risks", counted)
+    monkeypatch.setattr(trivial_model, "_risks", counted)
     best = best_constant(problem, fed)
     assert len(asked) <= most
-    (block,) = module.targets_alone(problem, fed)
+    (block,) = trivial_model.targets_alone(problem, fed)
     assert best.weights.sum() == pytest.approx(1.0)
     for b in best.intercept + np.linspace(-2, 2, 41):
         mean = best.weights[block.index] @ risks(problem, b, block)[0]

@@ -20,8 +20,7 @@ import small_run
 from killed_runs import process, same
 
 from bonafed import storage
-from bonafed.engines.checkpoint import load
-from bonafed.engines.client_part import ClientsCheckpoint
+from bonafed.engines.checkpoint import ClientsCheckpoint, load
 from bonafed.privacy.ledger import Book
 from bonafed.runs.folder import read_run
 from bonafed.runs.work import unfinished

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from bonafed.engines.flare.transport import Answers
+from bonafed.engines.flare import Answers
 from bonafed.engines.job import DONE
 from bonafed.sites.flare_app import Server, Site
 from bonafed.storage import write_whole

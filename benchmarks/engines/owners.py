@@ -21,7 +21,7 @@ import bonafed as bf
 from bonafed.algorithms.method import Method
 from bonafed.data.schema import declared_schema
 from bonafed.engines.network import Network
-from bonafed.engines.transport import LocalTransport
+from bonafed.engines.wire import LocalTransport
 from bonafed.sites.guard import Guard
 from bonafed.sites.party import Party, open_party
 from bonafed.sites.rows import Roles

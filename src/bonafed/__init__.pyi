@@ -1,14 +1,14 @@
 """Types of the public names. Made by ``python tests/typing_stub.py``."""
 
 from bonafed.algorithms.comparators.afl import AFL as AFL
-from bonafed.algorithms.comparators.aggregation import Average as Average
-from bonafed.algorithms.comparators.aggregation import Bulyan as Bulyan
-from bonafed.algorithms.comparators.aggregation import CoordinateMedian as CoordinateMedian
-from bonafed.algorithms.comparators.aggregation import Krum as Krum
-from bonafed.algorithms.comparators.aggregation import TrimmedMean as TrimmedMean
 from bonafed.algorithms.comparators.central_conic import CentralConic as CentralConic
+from bonafed.algorithms.comparators.fed_avg import Average as Average
+from bonafed.algorithms.comparators.fed_avg import Bulyan as Bulyan
+from bonafed.algorithms.comparators.fed_avg import CoordinateMedian as CoordinateMedian
 from bonafed.algorithms.comparators.fed_avg import FedAvg as FedAvg
 from bonafed.algorithms.comparators.fed_avg import FedProx as FedProx
+from bonafed.algorithms.comparators.fed_avg import Krum as Krum
+from bonafed.algorithms.comparators.fed_avg import TrimmedMean as TrimmedMean
 from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO as AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle as AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle as Bundle
@@ -16,35 +16,33 @@ from bonafed.algorithms.federated.interior_point.interior_point import (
     InteriorPoint as InteriorPoint,
 )
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod as MultiplierMethod
-from bonafed.algorithms.federated.private_admm.penalty import Penalty as Penalty
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM as PrivateADMM
-from bonafed.algorithms.federated.private_newton.private_newton import (
-    PrivateNewton as PrivateNewton,
-)
+from bonafed.algorithms.federated.private_admm import Penalty as Penalty
+from bonafed.algorithms.federated.private_admm import PrivateADMM as PrivateADMM
+from bonafed.algorithms.federated.private_newton import PrivateNewton as PrivateNewton
 from bonafed.algorithms.federated.private_sgd import PrivateSGD as PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL as ProximalAL
 from bonafed.algorithms.federated.rank_bundle import RankBundle as RankBundle
 from bonafed.algorithms.federated.rank_interior_point import RankInteriorPoint as RankInteriorPoint
-from bonafed.algorithms.pooled.rank.continuation import Start as Start
-from bonafed.algorithms.pooled.rank.penalties import Balanced as Balanced
-from bonafed.algorithms.pooled.rank.penalties import ByResidual as ByResidual
-from bonafed.algorithms.pooled.rank.penalties import Growing as Growing
+from bonafed.algorithms.pooled.rank.iteration import Start as Start
 from bonafed.algorithms.pooled.rank.rank_admm import RankADMM as RankADMM
+from bonafed.algorithms.pooled.rank.subproblems import Balanced as Balanced
+from bonafed.algorithms.pooled.rank.subproblems import ByResidual as ByResidual
+from bonafed.algorithms.pooled.rank.subproblems import Growing as Growing
 from bonafed.auditing import Audit as Audit
 from bonafed.auditing import audit as audit
 from bonafed.certificates.certificate import Certificate as Certificate
 from bonafed.certificates.certify import certify as certify
 from bonafed.data.federation import Federation as Federation
+from bonafed.engines.delays import Adaptive as Adaptive
 from bonafed.engines.delays import Constant as Constant
+from bonafed.engines.delays import First as First
 from bonafed.engines.delays import LogNormal as LogNormal
+from bonafed.engines.delays import Stale as Stale
 from bonafed.engines.delays import Trace as Trace
-from bonafed.engines.event_log import Log as Log
 from bonafed.engines.inprocess import InProcess as InProcess
-from bonafed.engines.replay import Replay as Replay
-from bonafed.engines.virtual_clock import VirtualClock as VirtualClock
-from bonafed.engines.waiting import Adaptive as Adaptive
-from bonafed.engines.waiting import First as First
-from bonafed.engines.waiting import Stale as Stale
+from bonafed.engines.inprocess import Replay as Replay
+from bonafed.engines.inprocess import VirtualClock as VirtualClock
+from bonafed.engines.run_record import Log as Log
 from bonafed.estimators.agnostic import AgnosticClassifier as AgnosticClassifier
 from bonafed.estimators.constrained import ConstrainedClassifier as ConstrainedClassifier
 from bonafed.estimators.constrained import InfeasibleProblemError as InfeasibleProblemError
@@ -70,13 +68,13 @@ from bonafed.fairness import theil_index as theil_index
 from bonafed.papers.aspire.aspire import ASPIRE as ASPIRE
 from bonafed.papers.aspire.drfa import DRFA as DRFA
 from bonafed.papers.constrained.centralised import CentralisedAL as CentralisedAL
-from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM as OutputPerturbedADMM
 from bonafed.papers.dp_iadmm.published import NoPrivacyWarning as NoPrivacyWarning
+from bonafed.papers.dp_iadmm.published import OutputPerturbedADMM as OutputPerturbedADMM
+from bonafed.papers.drfl.epigraph_admm import ADLPMM as ADLPMM
+from bonafed.papers.drfl.epigraph_admm import DoubleLoop as DoubleLoop
 from bonafed.papers.drfl.epigraph_admm import EpigraphADMM as EpigraphADMM
 from bonafed.papers.drfl.epigraph_admm import RiskADMM as RiskADMM
-from bonafed.papers.drfl.lpmm import ADLPMM as ADLPMM
-from bonafed.papers.drfl.min_max import DoubleLoop as DoubleLoop
-from bonafed.papers.rank.difference_of_convex import DCA as DCA
+from bonafed.papers.rank.smoothed import DCA as DCA
 from bonafed.papers.rank.smoothed import SmoothedRankADMM as SmoothedRankADMM
 from bonafed.papers.rank.smoothed import Smoothing as Smoothing
 from bonafed.papers.rank.stochastic import LSVRG as LSVRG
@@ -86,7 +84,7 @@ from bonafed.privacy.budget import BudgetSpentError as BudgetSpentError
 from bonafed.privacy.ledger import Book as Book
 from bonafed.privacy.ledger import Ledger as Ledger
 from bonafed.privacy.odometer import RepeatedRunWarning as RepeatedRunWarning
-from bonafed.privacy.secure_sum.option import SecureSum as SecureSum
+from bonafed.privacy.secure_sum.messages import SecureSum as SecureSum
 from bonafed.problem.calibration import Sigmoid as Sigmoid
 from bonafed.problem.constraints.coupled import Coupled as Coupled
 from bonafed.problem.constraints.custom import Constraint as Constraint

@@ -13,7 +13,7 @@ Pearson do.
 
 **Many records, one run.** Each of thousands of canaries takes part as a fair coin falls, and the
 coins are guessed from the answers of one run (Steinke, Nasr, Jagielski, *Privacy auditing with one
-(1) training run*, 2023; ``privacy/guesses.py``). Every canary has a feature of its client for
+(1) training run*, 2023; ``privacy/bounds.py``). Every canary has a feature of its client for
 itself, so that their gradients are orthogonal, and what one adds to an answer is seen beside the
 noise of its own entries only. Where a run has fewer features than there are canaries, further runs
 take the rest: several runs with their own coins are one run with all coins.
@@ -33,18 +33,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, vstack
 from scipy.special import betaincinv, ndtri
 
-from bonafed.algorithms.federated.private.mechanism import Mechanism
-from bonafed.algorithms.federated.private.method import PrivateMethod
-from bonafed.algorithms.federated.private.settings import everybody
-from bonafed.algorithms.federated.private_admm.client import Perturb, Perturbed
-from bonafed.algorithms.federated.private_admm.penalty import number
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private.mechanism import Mechanism, everybody
+from bonafed.algorithms.federated.private.method import PrivateMethod, number
+from bonafed.algorithms.federated.private_admm import Perturb, Perturbed, PrivateADMM
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, Block
 from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import Release, gaussian_epsilon
-from bonafed.privacy.guesses import how_many, least_epsilon, least_mu
+from bonafed.privacy.bounds import how_many, least_epsilon, least_mu
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Round
 from bonafed.solution.plan import configure

@@ -62,8 +62,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def common(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Say the version."),
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
     ] = False,
 ) -> None:
     """Robust models over data that stays with its owners, with a certificate for every result."""
@@ -270,12 +269,7 @@ def run(
 
 
 def _work(
-    config: Path | None,
-    out: Path,
-    quick: bool,
-    resume: Path | None,
-    seed: int | None,
-    engine: bool,
+    config: Path | None, out: Path, quick: bool, resume: Path | None, seed: int | None, engine: bool
 ) -> Work:
     """The folder that the run works in, with its configuration."""
     from bonafed.config.config import ConfigError
@@ -324,7 +318,7 @@ def _checked(config: Path | None, quick: bool, seed: int | None) -> Config:
 
 def _trained(work: Work, console: Console, verbose: bool) -> Run:
     """The finished run; Ctrl-C raises KeyboardInterrupt."""
-    from bonafed.report.html import render
+    from bonafed.report.pages import render
     from bonafed.report.progress import progress
     from bonafed.report.terminal import say
     from bonafed.runs.declared_ranges import told
@@ -389,9 +383,7 @@ def report(
 ) -> None:
     """Write the report of a finished run again, as HTML, Markdown or JSON."""
     from bonafed.config.config import ConfigError
-    from bonafed.report.as_json import as_json
-    from bonafed.report.html import render
-    from bonafed.report.markdown import markdown
+    from bonafed.report.pages import as_json, markdown, render
     from bonafed.runs.files import used
     from bonafed.runs.folder import read_run, replace_report
 
@@ -461,7 +453,7 @@ def verify(
 def _checks(run: Path, data: str | None, keys: Path | None, signed: Path | None) -> list[Check]:
     """The checks of a run, whose rows are in one place or at sites."""
     from bonafed.config.config import ConfigError, read_config
-    from bonafed.report.html import render
+    from bonafed.report.pages import render
     from bonafed.runs.splits import prepare
     from bonafed.runs.verification import verify_run
 

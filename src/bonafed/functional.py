@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bonafed.algorithms.comparators.aggregation import (
+from bonafed.algorithms.comparators.fed_avg import (
     average,
     bulyan,
     coordinate_median,

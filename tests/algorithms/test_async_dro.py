@@ -12,11 +12,11 @@ from toy import federation
 
 import bonafed as bf
 from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
-from bonafed.algorithms.federated.async_dro.client import Meet, Met, Visit
+from bonafed.algorithms.federated.async_dro.stored_gradients import Meet, Met, Visit
 from bonafed.algorithms.federated.linearisation import Linearised
-from bonafed.engines.virtual_clock import VirtualClock
-from bonafed.engines.waiting import First
-from bonafed.papers.aspire import sets
+from bonafed.engines.delays import First
+from bonafed.engines.inprocess import VirtualClock
+from bonafed.papers.aspire import race
 from bonafed.problem.risks import Simplex
 from bonafed.rounds import Round, Stop, rows
 from bonafed.solution.plan import configure
@@ -176,10 +176,10 @@ def test_the_slowest_of_few_clients_may_weigh_the_most(factor, seed):
     """Then weights and model swing with every answer of that client if its line is believed far
     from its model. How often depends on the drawn delays, by a factor of four.
     """
-    fed = sets.federation(4, seed)
+    fed = race.federation(4, seed)
     for name, over_clients in (("simplex", Simplex()), ("superquantile", bf.Superquantile(0.3))):
-        setup = sets.setup(name, over_clients, fed, factor)
-        runs = [sets.asynchronous(setup, seed=seed + 10 * k) for k in range(3)]
+        setup = race.setup(name, over_clients, fed, factor)
+        runs = [race.asynchronous(setup, seed=seed + 10 * k) for k in range(3)]
         assert max(found.relative for found in runs) <= 1e-3, name
         assert np.median([found.rounds for found in runs]) < 8000, name
 

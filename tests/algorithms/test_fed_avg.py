@@ -11,8 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from problems import PLAIN, federation
 
 import bonafed as bf
-from bonafed.algorithms.comparators import local_steps
-from bonafed.algorithms.comparators.local_steps import Descended, Walk
+from bonafed.algorithms.comparators import fed_avg
+from bonafed.algorithms.comparators.fed_avg import Descended, Walk
 from bonafed.arrays import stream
 from bonafed.rounds import Algorithm, visibility
 from bonafed.solution.plan import configure
@@ -119,7 +119,7 @@ def test_one_step_reaches_the_optimum_and_more_drift_off_it():
 def test_slices_of_random_orders_use_every_row_once_a_pass():
     rng = np.random.default_rng(0)
     rows = np.array([3, 5, 7, 8, 11, 20])
-    orders = local_steps._orders(rng, rows, 2, 7)
+    orders = fed_avg._orders(rng, rows, 2, 7)
     assert orders.shape == (7, 2)
     assert_array_equal(np.sort(orders[:3].ravel()), rows)
     assert_array_equal(np.sort(orders[3:6].ravel()), rows)
@@ -199,8 +199,8 @@ def test_what_the_server_sees():
     up = {}
     for name, rule in (("sum", bf.Average()), ("each", bf.CoordinateMedian())):
         algorithm, _ = run(bf.FedAvg(1, 0.1, aggregate=rule), problem, fed, 1)
-        ask = local_steps.Descend(np.zeros(8), np.full(5, 0.2), 0.1, 1.0, 0)
-        up[name] = algorithm.on_client[local_steps.Descend](
+        ask = fed_avg.Descend(np.zeros(8), np.full(5, 0.2), 0.1, 1.0, 0)
+        up[name] = algorithm.on_client[fed_avg.Descend](
             None, ask, problem.at(fed)[1].blocks(5)[0], lambda i: None
         )[1]
     assert up["sum"].single is None
@@ -217,7 +217,7 @@ class Attacked(Algorithm):
 
     @property
     def on_client(self):
-        return dict(self.inner.on_client) | {local_steps.Descend: self.descend}
+        return dict(self.inner.on_client) | {fed_avg.Descend: self.descend}
 
     @property
     def on_server(self):
@@ -227,7 +227,7 @@ class Attacked(Algorithm):
         return self.inner.server_start(n_clients)
 
     def descend(self, memory, ask, data, rng):
-        memory, up = self.inner.on_client[local_steps.Descend](memory, ask, data, rng)
+        memory, up = self.inner.on_client[fed_avg.Descend](memory, ask, data, rng)
         own = data.index == self.client
         if up.single is not None:
             return memory, replace(up, single=np.where(own[:, None], self.false, up.single))

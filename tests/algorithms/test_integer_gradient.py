@@ -14,7 +14,7 @@ from scipy import sparse
 from bonafed.algorithms.federated.private import integer_gradient
 from bonafed.algorithms.federated.private.integer_gradient import IntegerRows
 from bonafed.algorithms.federated.private.mechanism import Mechanism
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import PrivateADMM
 from bonafed.arrays import Block
 from bonafed.data.federation import Federation
 from bonafed.privacy.budget import Budget

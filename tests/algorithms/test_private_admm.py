@@ -17,14 +17,13 @@ from problems import PLAIN, SOFTMAX
 from scipy import optimize, sparse
 from scipy.special import expit
 
+from bonafed.algorithms.federated import private_admm as private_client
 from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.algorithms.federated.private.noisy_gradient import Told
-from bonafed.algorithms.federated.private_admm import client as private_client
-from bonafed.algorithms.federated.private_admm.penalty import Penalty
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import Penalty, PrivateADMM
 from bonafed.data.federation import Federation
 from bonafed.engines.inprocess import InProcess
-from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM
+from bonafed.papers.dp_iadmm.published import OutputPerturbedADMM
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.discrete_noise import discrete_noise
 from bonafed.problem.losses import Huber, Logistic, Multinomial, Squared

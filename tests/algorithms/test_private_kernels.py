@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from bonafed.algorithms.federated.private import kernels
-from bonafed.algorithms.federated.private_admm import steps
+from bonafed.algorithms.federated import private_admm
+from bonafed.algorithms.federated.private import mechanism
 from bonafed.arrays import unwritable
 
 NEAR = {
-    "prox": (steps.PROX, 0.7),
-    "none": (steps.PROX, 0.0),
-    "ball": (steps.BALL, 0.3),
-    "box": (steps.LINF, 0.1),
+    "prox": (private_admm.PROX, 0.7),
+    "none": (private_admm.PROX, 0.0),
+    "ball": (private_admm.BALL, 0.3),
+    "box": (private_admm.LINF, 0.1),
 }
 SHAPES = {
     "few": (5, 3),
@@ -50,17 +50,17 @@ def by_hand(
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("norm", [kernels.L1, kernels.L2])
+@pytest.mark.parametrize("norm", [mechanism.L1, mechanism.L2])
 def test_clipped_gradients_row_by_row(shape, kind, norm):
     d, K = SHAPES[shape]
     for m in (0, 1, 7, 95, 97, 193):
         X, y, Z, factor, length = rows(kind, d, K, m)
-        if norm == kernels.L1:
+        if norm == mechanism.L1:
             length = (factor * np.abs(X).sum(1)).astype(kind)
         for clip in (0.8 * np.sqrt(d), np.inf):
             expected, largest = by_hand(X, y, Z, factor, clip, norm)
             G = np.full((d, K), np.nan, kind)
-            found = kernels.softmax_gradient(X, y, Z, factor, length, clip, norm, G)
+            found = mechanism.softmax_gradient(X, y, Z, factor, length, clip, norm, G)
             close = 2e-5 if kind == np.float32 else 1e-12
             np.testing.assert_allclose(G, expected, rtol=close, atol=close * np.sqrt(d * (m + 1)))
             assert found == pytest.approx(largest, rel=close)
@@ -75,9 +75,11 @@ def test_rows_beyond_all_numbers_count_for_nothing(shape):
             wild, norms = X.copy(), length.copy()
             wild[3], norms[3] = 0.0, far
         G, expected = np.empty((d, K)), np.empty((d, K))
-        kernels.softmax_gradient(unwritable(wild), y, Z, factor, norms, 1.0, kernels.L2, G)
+        mechanism.softmax_gradient(unwritable(wild), y, Z, factor, norms, 1.0, mechanism.L2, G)
         norms[3] = 0.0
-        kernels.softmax_gradient(unwritable(wild), y, Z, factor, norms, 1.0, kernels.L2, expected)
+        mechanism.softmax_gradient(
+            unwritable(wild), y, Z, factor, norms, 1.0, mechanism.L2, expected
+        )
         assert np.isfinite(G).all()
         np.testing.assert_allclose(G, expected, atol=1e-12)
 
@@ -90,13 +92,13 @@ def test_a_step_and_its_multipliers(near, kind):
     lower, upper = np.full(D, -1.5, kind), np.full(D, 2.0, kind)
     rho, after = 1.3, 1.7
     new, multipliers, shifted = np.full(D, np.nan, kind), np.full(D, np.nan, kind), np.ones(D)
-    steps.towards(w, z, dual, g.astype(float), rho, which, reach, lower, upper, new)
-    gap = steps.update_multipliers(w, new, dual, rho, after, multipliers, shifted)
-    pull = reach if which == steps.PROX else 0.0
+    private_admm.towards(w, z, dual, g.astype(float), rho, which, reach, lower, upper, new)
+    gap = private_admm.update_multipliers(w, new, dual, rho, after, multipliers, shifted)
+    pull = reach if which == private_admm.PROX else 0.0
     v = (rho * w + dual - g + pull * z) / (rho + pull)
-    if which == steps.LINF:
+    if which == private_admm.LINF:
         v = np.clip(v, z - reach, z + reach)
-    if which == steps.BALL:
+    if which == private_admm.BALL:
         v = z + (v - z) * min(1.0, reach / np.linalg.norm(v - z))
     v = np.clip(v, lower, upper)
     close: Any = (

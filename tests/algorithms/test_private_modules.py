@@ -14,7 +14,7 @@ import pytest
 
 import bonafed as bf
 from bonafed.algorithms.federated.private.mechanism import Mechanism
-from bonafed.algorithms.federated.private.row_gradients import rounded, whole_sum
+from bonafed.algorithms.federated.private.noisy_gradient import rounded, whole_sum
 
 BUDGET = bf.Budget(epsilon=2.0, delta=1e-5)
 

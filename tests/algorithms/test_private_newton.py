@@ -21,15 +21,13 @@ from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.algorithms.federated.private.integer_gradient import IntegerRows
 from bonafed.algorithms.federated.private.noisy_gradient import Question, Told
-from bonafed.algorithms.federated.private_newton.private_newton import (
+from bonafed.algorithms.federated.private_newton import (
     PrivateNewton,
-    raised,
-    shares,
-)
-from bonafed.algorithms.federated.private_newton.second_moments import (
     integer_counts,
     integer_matrix,
     packed,
+    raised,
+    shares,
     shortened_rows,
     unpacked,
 )

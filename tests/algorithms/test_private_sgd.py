@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.algorithms.federated.private.noisy_gradient import Question, Told
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_sgd import Blur, PrivateSGD
 from bonafed.privacy.accounting import Release, noise_for, total_epsilon
 from bonafed.privacy.budget import Budget, BudgetSpentError

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 import bonafed as bf
 from bonafed.algorithms.federated.proximal_al import client as proximal_client
 from bonafed.algorithms.federated.proximal_al import proximal_al
-from bonafed.algorithms.federated.proximal_al.messages import Refine, Settle
+from bonafed.algorithms.federated.proximal_al.client import Refine, Settle
 from bonafed.engines.inprocess import InProcess
 from bonafed.papers.constrained import proximal_al as printed
 from bonafed.problem.client_means import hessian_diagonals, hessians

@@ -24,8 +24,13 @@ from rank_programs import (
 
 import bonafed as bf
 from bonafed.algorithms.pooled.rank.iteration import first, iterate
-from bonafed.algorithms.pooled.rank.penalties import Balanced, ByResidual, Growing, Progress
-from bonafed.algorithms.pooled.rank.subproblems import RankTask
+from bonafed.algorithms.pooled.rank.subproblems import (
+    Balanced,
+    ByResidual,
+    Growing,
+    Progress,
+    RankTask,
+)
 
 SIZES = {"tall": (30, 5), "wide": (12, 20)}
 

@@ -13,9 +13,8 @@ from rank_programs import central, data, objective, pooled
 from scipy.optimize import minimize
 
 import bonafed as bf
-from bonafed.algorithms.pooled.rank.continuation import Start, polish
-from bonafed.algorithms.pooled.rank.penalties import Balanced, ByResidual, Growing
-from bonafed.algorithms.pooled.rank.subproblems import RankTask
+from bonafed.algorithms.pooled.rank.iteration import Start, polish
+from bonafed.algorithms.pooled.rank.subproblems import Balanced, ByResidual, Growing, RankTask
 
 # so much objective, relative, the end may give for multipliers that are the model's own
 SLACK = 3e-6

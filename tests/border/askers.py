@@ -22,7 +22,7 @@ from scipy.linalg import eigvals
 from scipy.special import ndtri
 
 import bonafed as bf
-from bonafed.algorithms.comparators.local_steps import Descend
+from bonafed.algorithms.comparators.fed_avg import Descend
 from bonafed.algorithms.federated.bundle.bundle import Evaluate
 from bonafed.arrays import Array, stream
 from bonafed.certificates.duality import Certification, Certify
@@ -34,8 +34,7 @@ from bonafed.problem.parts import Parts, stored
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_cuts import Slice, Tally
 from bonafed.rounds import FIELDS, Algorithm, Conclude
-from bonafed.sites.messages import Agree, Agreed, Introduce
-from bonafed.sites.methods import method_bytes, method_of
+from bonafed.sites.session import Agree, Agreed, Introduce, method_bytes, method_of
 from bonafed.statements import statement_bytes
 
 MOST = 1_000  # questions

@@ -17,10 +17,10 @@ import flower_grid
 import pytest
 from sites.folders import NAMES
 
-from bonafed.engines.flare.transport import FlareTransport
-from bonafed.engines.flower.envelope import RefusedError, answer_in, sealed
-from bonafed.engines.transport import LocalTransport, Transport
-from bonafed.sites.flower_app import CLIENT_ID, SITE, take_step
+from bonafed.engines.flare import FlareTransport
+from bonafed.engines.flower import CLIENT_ID, RefusedError, answer_in, sealed
+from bonafed.engines.wire import LocalTransport, Transport
+from bonafed.sites.flower_app import SITE, take_step
 from bonafed.sites.party import open_party
 
 Call = Callable[[str, bytes], bytes]  # of sender and message
@@ -37,7 +37,7 @@ def in_process(folder: Path, name: str, opener: Open = open_party) -> Iterator[C
 @contextmanager
 def as_over_flare(folder: Path, name: str, opener: Open = open_party) -> Iterator[Call]:
     """The object that FLARE builds at a site, with the site's configuration."""
-    from bonafed.engines.flare.place import write_setting
+    from bonafed.engines.flare import write_setting
     from bonafed.sites.flare_app import Owner
 
     class Opening(Owner):

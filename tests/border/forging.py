@@ -21,7 +21,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from bonafed.config.config import read_config
-from bonafed.engines.event_log import Log
+from bonafed.engines.run_record import Log
 from bonafed.runs.disclosure import OWNER
 from bonafed.runs.files import files_in, save_arrays, sealed
 

@@ -27,8 +27,7 @@ import bonafed as bf
 from bonafed.arrays import Array
 from bonafed.data.schema import declared_schema
 from bonafed.engines.network import Network
-from bonafed.engines.transport import LocalTransport
-from bonafed.engines.wire import Envelope
+from bonafed.engines.wire import Envelope, LocalTransport
 from bonafed.problem.problem import Problem
 from bonafed.rounds import FIELDS, decode, encode
 from bonafed.sites.guard import Guard

@@ -24,19 +24,16 @@ from sites.test_party import introduce
 import bonafed as bf
 from bonafed.algorithms.federated.bundle.bundle import Evaluate
 from bonafed.codec import changed
-from bonafed.engines.flower.envelope import RefusedError as FlowerRefusedError
-from bonafed.engines.link import Link, SilentError
+from bonafed.engines.flower import RefusedError as FlowerRefusedError
 from bonafed.engines.network import RefusedError
-from bonafed.engines.wire import Refused, RunStarted, StartRun, Step, Stepped
+from bonafed.engines.wire import Link, Refused, RunStarted, SilentError, StartRun, Step, Stepped
 from bonafed.problem.metadata import Introduced
 from bonafed.problem.parts import Parts, stored
 from bonafed.rounds import encode
 from bonafed.sites import party
 from bonafed.sites.audit import AuditLog
-from bonafed.sites.messages import Agree, Agreed
-from bonafed.sites.methods import method_bytes
 from bonafed.sites.people import Answers
-from bonafed.sites.session import agree
+from bonafed.sites.session import Agree, Agreed, agree, method_bytes
 
 HINGE = bf.Problem(bf.Hinge(), over_clients=bf.LpBall(0.2), regulariser=bf.L2(1e-2))
 JUMPS = "smooth_losses_only = false"
@@ -128,7 +125,7 @@ def test_no_text_of_an_error_leaves_a_site(
     place: str, carrier: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     passed = list[str]()
-    monkeypatch.setattr("bonafed.engines.link.time", Clock())
+    monkeypatch.setattr("bonafed.engines.wire.time", Clock())
 
     def fail(*given: Any, **named: Any) -> Any:
         raise ValueError(SECRET)

@@ -22,15 +22,14 @@ from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.certificates.duality import Certification
 from bonafed.codec import changed
 from bonafed.engines import ClientError
-from bonafed.engines.impossible import ONE_OF, ImpossibleAnswerError
+from bonafed.engines.engine import ONE_OF, ImpossibleAnswerError
 from bonafed.engines.network import Network, RefusedError
 from bonafed.engines.secure_summed import hidden_in
 from bonafed.engines.wire import Failed, Lost, Refused, RunStarted, Stepped, Unknown
 from bonafed.problem.metadata import Introduced
 from bonafed.rounds import FIELDS, Stop, decode, encode
-from bonafed.sites.messages import Agreed
 from bonafed.sites.party import open_party
-from bonafed.sites.session import Agreement, agree
+from bonafed.sites.session import Agreed, Agreement, agree
 
 CARRIER = pytest.mark.parametrize("carrier", CARRIERS)
 Opened = Callable[..., dict[str, Call]]

@@ -16,17 +16,16 @@ from bonafed.algorithms.method import Method
 from bonafed.algorithms.pooled.single_client import Advance
 from bonafed.certificates.constrained import Weigh, Weighing
 from bonafed.engines.network import Network, RefusedError
-from bonafed.engines.transport import LocalTransport
+from bonafed.engines.wire import LocalTransport
 from bonafed.problem.lower_bounds import rounded_up
 from bonafed.problem.multipliers import no_multipliers
 from bonafed.problem.slopes import Sums
 from bonafed.rounds import Stop
 from bonafed.sites.party import Party, open_party
-from bonafed.sites.people import Answers, unjudged
+from bonafed.sites.people import SLOPES, Answered, Answers, telling, told_by, unjudged
 from bonafed.sites.policy import Policy
 from bonafed.sites.session import Agreement, agree
 from bonafed.sites.spans import Slopes, Span, fewest
-from bonafed.sites.told import SLOPES, Answered, telling, told_by
 from examples import ALGORITHMS
 
 TRAILS = {  # the methods whose local steps nothing describes, and those of ranked rows

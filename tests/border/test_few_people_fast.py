@@ -11,10 +11,9 @@ import pytest
 
 from bonafed.arrays import Array
 from bonafed.problem.slopes import Sums
-from bonafed.sites import differences, people, spans
-from bonafed.sites.people import MOST, Answers
+from bonafed.sites import people, spans
+from bonafed.sites.people import MOST, SLOPES, SQUARES, Answers, Told
 from bonafed.sites.policy import Policy
-from bonafed.sites.told import SLOPES, SQUARES, Told
 
 ROUNDING, NEW = spans.ROUNDING, spans.NEW
 NONE = np.zeros((0, 1))  # models
@@ -159,7 +158,7 @@ def test_bounds_decide_as_the_definition(
     it has kept.
     """
     rng, m = np.random.default_rng(seed), 90
-    monkeypatch.setattr(differences, "SOME", 7)
+    monkeypatch.setattr(spans, "SOME", 7)
     monkeypatch.setattr(people, "WHOLE", 200 if seed % 2 else 40)
     whose = np.arange(m, dtype=np.uint64) // each
     site, plain = Answers(tmp_path / "kept"), Plain(whose, 3.0)

@@ -29,10 +29,9 @@ from bonafed.problem.problem import Problem
 from bonafed.rounds import decode, encode
 from bonafed.sites.audit import read_log
 from bonafed.sites.introductions import RULE, SENTENCE
-from bonafed.sites.messages import Agree, Introduce
 from bonafed.sites.policy import Policy
 from bonafed.sites.rows import Roles
-from bonafed.sites.session import agree
+from bonafed.sites.session import Agree, Introduce, agree
 
 PLAIN = bf.Problem(bf.Logistic(), regulariser=bf.L2(1e-2))
 BUDGET = bf.Budget(0.7, 1e-5, sizes=dict.fromkeys(NAMES, 100))

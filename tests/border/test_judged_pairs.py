@@ -24,7 +24,7 @@ from bonafed.arrays import Array
 from bonafed.data.schema import declared_schema
 from bonafed.engines.engine import ClientError
 from bonafed.engines.network import Network, RefusedError
-from bonafed.engines.transport import LocalTransport
+from bonafed.engines.wire import LocalTransport
 from bonafed.problem.problem import Problem
 from bonafed.runs.files import Record
 from bonafed.sites.guard import Guard

@@ -21,16 +21,15 @@ from sites.helpers import parties
 from toy import federation
 
 import bonafed as bf
-from bonafed.algorithms.comparators.local_steps import LocalStepsMethod
+from bonafed.algorithms.comparators.fed_avg import LocalStepsMethod
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from bonafed.codec import changed
 from bonafed.data.federation import Federation
 from bonafed.engines import ClientError, Run
-from bonafed.engines.impossible import lies_in
+from bonafed.engines.engine import lies_in
 from bonafed.engines.job import DONE, ERROR
 from bonafed.engines.network import ImpossibleAnswerError, Network
-from bonafed.engines.transport import LocalTransport
-from bonafed.engines.wire import Stepped
+from bonafed.engines.wire import LocalTransport, Stepped
 from bonafed.papers.aspire.aspire import ASPIRE
 from bonafed.papers.drfl.epigraph_projection import EpigraphMethod
 from bonafed.problem.constraints.coupled import Coupled

@@ -465,7 +465,7 @@ def test_the_log_of_a_site_says_what_the_server_reads(tmp_path: Path):
     members = parties(THREE, tmp_path)
     log = AuditLog.open(tmp_path / "audit.jsonl", name)
     members[name].guard = Guard(None, log)
-    from bonafed.engines.transport import LocalTransport
+    from bonafed.engines.wire import LocalTransport
     from bonafed.sites.session import agree
 
     sites = {

@@ -1,5 +1,5 @@
 """Messages of other shapes, and of the least numbers there are, tell no row: answers are sums over
-rows with the slopes that `bonafed.sites.told` says.
+rows with the slopes that `bonafed.sites.people` says.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from bonafed.certificates.duality import Certification, Certify
 from bonafed.codec import FIELDS, Form, changed
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.parts import Parts, stored
-from bonafed.sites.people import Answers
+from bonafed.sites.people import SLOPES, SQUARES, TOLD, Answered, Answers, telling, told_by
 from bonafed.sites.policy import RULES
-from bonafed.sites.told import SLOPES, SQUARES, TOLD, Answered, telling, told_by
 from examples import ALGORITHMS
 
 LEAST = 5e-324  # the least number there is

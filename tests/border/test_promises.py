@@ -11,7 +11,7 @@ from sites.folders import folder_of
 from typer.testing import CliRunner
 
 from bonafed.config.config import parse_config
-from bonafed.report.sections.border import Border
+from bonafed.report.sections.privacy import Border
 from bonafed.report.sections.section import Text
 from bonafed.runs.border import CURIOUS, LAWLESS, MASKED, PRIVATE, READER, TABLE, markdown, of_run
 from bonafed.sites.commands import site

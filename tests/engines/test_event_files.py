@@ -19,9 +19,8 @@ from toy import AsyncToy, Toy, ToyMemory, federation
 import bonafed
 from bonafed.engines import CheckpointError, InProcess, Replay, VirtualClock
 from bonafed.engines.checkpoint import Checkpoint, load
-from bonafed.engines.delays import LogNormal
-from bonafed.engines.event_log import Log
-from bonafed.engines.waiting import First
+from bonafed.engines.delays import First, LogNormal
+from bonafed.engines.run_record import Log
 from bonafed.rounds import Stop, encode
 
 SLOW = {"site c2": 10.0}

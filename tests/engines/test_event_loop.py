@@ -17,8 +17,7 @@ import bonafed as bf
 from bonafed.arrays import Array, stream
 from bonafed.engines import CheckpointError, VirtualClock
 from bonafed.engines.batching import Memories, Rows
-from bonafed.engines.delays import Constant
-from bonafed.engines.waiting import First
+from bonafed.engines.delays import Constant, First
 from bonafed.rounds import (
     Algorithm,
     Done,

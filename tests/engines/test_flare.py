@@ -25,8 +25,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bonafed
+from bonafed.engines import flare as place_module
 from bonafed.engines.flare import (
     ALLOWED,
+    CONTROLLER,
+    EXECUTOR,
+    SERVER,
+    SITE,
     FlareTransport,
     JobAbortedError,
     NotFinishedError,
@@ -35,13 +40,13 @@ from bonafed.engines.flare import (
     allow,
     export_job,
     filters,
+    read_job,
+    require_flare,
     warning_about,
     working_folder,
     write_setting,
+    written,
 )
-from bonafed.engines.flare import place as place_module
-from bonafed.engines.flare.job import CONTROLLER, EXECUTOR, SERVER, SITE, written
-from bonafed.engines.flare.place import read_job, require_flare
 from bonafed.sites.trial.flare import Poc, simulate, works_in
 
 NAMES = ("carl", "anna", "berta", "dora")
@@ -614,7 +619,7 @@ def test_every_task_has_one_answer_or_failure() -> None:
     from nvflare.apis.dxo import DXO, DataKind
     from nvflare.apis.shareable import make_reply
 
-    from bonafed.engines.flare.tasks import TaskTransport, packed, unpacked
+    from bonafed.engines.flare import TaskTransport, packed, unpacked
 
     def site(task: Any) -> str:
         message = unpacked(task.data)

@@ -25,23 +25,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bonafed.engines.flower import (
+    FAILED,
+    LOST,
+    PROGRAM,
+    STEP,
     FlowerError,
     FlowerTransport,
+    MalformedError,
+    NotApprovedError,
+    RefusedError,
     SiteError,
+    answer_in,
+    check_approved,
     export_app,
     guarded,
     job_folder,
-)
-from bonafed.engines.flower.envelope import MalformedError, RefusedError, answer_in, opened, sealed
-from bonafed.engines.flower.guard import (
-    PROGRAM,
-    NotApprovedError,
-    check_approved,
+    opened,
+    sealed,
     stand_before,
 )
-from bonafed.engines.flower.transport import FAILED, LOST, STEP
-from bonafed.engines.job import ERROR
-from bonafed.engines.software import PACKAGE, package_digest
+from bonafed.engines.job import ERROR, PACKAGE, package_digest
 from bonafed.sites import flower_app
 from bonafed.sites.trial.flower import Deployment, _quoted, simulate
 from bonafed.sites.trial.processes import TAG

@@ -18,11 +18,10 @@ from typing_extensions import TypeAliasType
 
 from bonafed.codec import FIELDS, Form
 from bonafed.engines import CheckpointError, InProcess, VirtualClock
+from bonafed.engines.checkpoint import ClientsCheckpoint, Generation, PartedFile
 from bonafed.engines.checkpoint_schema import Fields
-from bonafed.engines.client_part import ClientsCheckpoint, Generation, PartedFile
-from bonafed.engines.event_log import Log
-from bonafed.engines.run_record import Sets
-from bonafed.engines.waiting import First
+from bonafed.engines.delays import First
+from bonafed.engines.run_record import Log, Sets
 from bonafed.rounds import decode, encode
 from examples import ALGORITHMS
 

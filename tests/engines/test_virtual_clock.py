@@ -15,8 +15,7 @@ import pytest
 from toy import AsyncToy, Toy, federation
 
 from bonafed.engines import InProcess, VirtualClock
-from bonafed.engines.delays import CHUNK, Constant, LogNormal, Trace, Trips
-from bonafed.engines.waiting import Adaptive, First, Stale
+from bonafed.engines.delays import CHUNK, Adaptive, Constant, First, LogNormal, Stale, Trace, Trips
 from bonafed.rounds import Stop, encode
 
 NAMES = ("site a0", "site b1", "site c2")

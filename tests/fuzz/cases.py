@@ -21,9 +21,9 @@ from bonafed import cli
 from bonafed.config.config import read_config
 from bonafed.engines import InProcess, Replay, VirtualClock
 from bonafed.engines.delays import Trace
-from bonafed.engines.event_log import Log
+from bonafed.engines.run_record import Log
 from bonafed.privacy.ledger import Book
-from bonafed.report.html import render
+from bonafed.report.pages import render
 from bonafed.rounds import decode, encode
 from bonafed.runs.files import sealed, to_json
 from bonafed.runs.pipeline import dry_run

@@ -14,10 +14,9 @@ from wrapped import Disturbed, Guarded, Watched, arrays, everything
 from bonafed.arrays import Array
 from bonafed.engines import ClientError, InProcess, Replay, Run, VirtualClock
 from bonafed.engines.batching import Memories
-from bonafed.engines.delays import Constant, LogNormal, Trips
-from bonafed.engines.event_log import Log
+from bonafed.engines.delays import Adaptive, Constant, First, LogNormal, Stale, Trips
 from bonafed.engines.inprocess import MODES
-from bonafed.engines.waiting import Adaptive, First, Stale
+from bonafed.engines.run_record import Log
 from bonafed.rounds import Each, Round, Stop, Version, combine, copied, encode, join, record, rows
 from examples import ALGORITHMS, Example
 

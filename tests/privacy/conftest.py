@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from charged import Place
 
-from bonafed.algorithms.federated.private_admm import client as private_client
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated import private_admm as private_client
+from bonafed.algorithms.federated.private_admm import PrivateADMM
 
 
 @pytest.fixture

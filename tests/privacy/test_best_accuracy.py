@@ -9,7 +9,7 @@ import pytest
 
 import bonafed as bf
 from bonafed.privacy.accounting import noise_for
-from bonafed.privacy.best_accuracy import best_accuracy, information
+from bonafed.privacy.bounds import best_accuracy, information
 
 SIZES = (120, 80, 60)
 

@@ -18,17 +18,15 @@ from scipy.optimize import brentq
 import bonafed as bf
 from bonafed.privacy.accounting import (
     FINE_ORDERS,
-    NUMBERS,
     Release,
     accounts,
-    drawn_number,
     gaussian_epsilon,
     noise_for,
     noise_of_search,
     renyi_epsilon,
-    renyi_of_best,
     total_epsilon,
 )
+from bonafed.privacy.bounds import NUMBERS, drawn_number, renyi_of_best
 from bonafed.privacy.ledger import Book
 
 DELTA = 1e-5

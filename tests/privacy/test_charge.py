@@ -10,7 +10,7 @@ from problems import PLAIN
 
 import bonafed as bf
 from bonafed.algorithms.federated.private import noisy_gradient
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import PrivateADMM
 from bonafed.engines.engine import ClientError
 from bonafed.engines.inprocess import InProcess
 from bonafed.privacy.accounting import Release, total_epsilon

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from charged import Killed, Place, T, at
 
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import PrivateADMM
 from bonafed.engines import checkpoint
 from bonafed.engines.checkpoint import CheckpointError
 from bonafed.engines.inprocess import InProcess

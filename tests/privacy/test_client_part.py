@@ -13,11 +13,17 @@ import numpy as np
 import pytest
 from charged import Killed, T, at
 
+from bonafed.algorithms.federated import private_admm as private_client
 from bonafed.algorithms.federated.private import noisy_gradient
-from bonafed.algorithms.federated.private_admm import client as private_client
 from bonafed.engines import checkpoint
-from bonafed.engines.checkpoint import Checkpoint, CheckpointError, load, save
-from bonafed.engines.client_part import ClientsCheckpoint, PartedFile
+from bonafed.engines.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    ClientsCheckpoint,
+    PartedFile,
+    load,
+    save,
+)
 from bonafed.engines.engine import ClientError
 from bonafed.engines.inprocess import InProcess
 

@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from scipy.special import expit, ndtr
 from scipy.stats import binom
 
-from bonafed.privacy import guesses
+from bonafed.privacy import bounds
 
 
 def worst(m: int, right: int, epsilon: float, delta: float) -> float:
@@ -51,7 +51,7 @@ def worst(m: int, right: int, epsilon: float, delta: float) -> float:
 @pytest.mark.parametrize("m", [1, 2, 3])
 def test_no_private_mechanism_guesses_more_often_than_the_bound(m, epsilon, delta):
     for right in range(m + 1):
-        most, bound = worst(m, right, epsilon, delta), guesses.chance(right, m, m, epsilon, delta)
+        most, bound = worst(m, right, epsilon, delta), bounds.chance(right, m, m, epsilon, delta)
         assert most <= bound + 1e-9
         if not delta or m == 1:  # randomised response, and one coin, reach it
             assert most == pytest.approx(bound, abs=1e-7)
@@ -70,9 +70,9 @@ def test_where_it_decides_the_bound_is_below_the_published_one(m, r):
     compared = 0
     for right in np.unique(np.linspace(r // 2 + 1, r, 60).astype(int)):
         for epsilon in (0.01, 0.1, 0.3, 1.0, 3.0):
-            beta = guesses.chance(int(right), r, m, epsilon, 0.0)
+            beta = bounds.chance(int(right), r, m, epsilon, 0.0)
             if 1e-4 < beta < 0.3:
-                ours = guesses.chance(int(right), r, m, epsilon, 1e-5) - beta
+                ours = bounds.chance(int(right), r, m, epsilon, 1e-5) - beta
                 theirs = published(int(right), r, m, epsilon, 1e-5) - beta
                 assert 0 < ours < 0.8 * theirs
                 compared += 1
@@ -86,7 +86,7 @@ def test_epsilon_is_overstated_as_rarely_as_promised(m, r, epsilon, delta):
     probability delta, or all of them, or neither.
     """
     right = np.arange(r + 1)
-    bounds = np.array([guesses.least_epsilon(int(v), r, m, delta, 0.95) for v in right])
+    bounds = np.array([bounds.least_epsilon(int(v), r, m, delta, 0.95) for v in right])
     assert (np.diff(bounds) >= -1e-7).all()
     over, share = bounds > epsilon, expit(epsilon)
     each = float(binom.pmf(right, r, share + (1 - share) * delta) @ over)
@@ -102,7 +102,7 @@ def test_epsilon_is_overstated_as_rarely_as_promised(m, r, epsilon, delta):
 def test_mu_is_overstated_as_rarely_as_promised(m, mu):
     """Exactly, for guesses by the sign of Gaussian numbers; and hardly more rarely."""
     right = np.arange(m + 1)
-    over = np.array([guesses.least_mu(int(v), m, 0.95) for v in right]) > mu
+    over = np.array([bounds.least_mu(int(v), m, 0.95) for v in right]) > mu
     wrong = float(binom.pmf(right, m, ndtr(mu / 2)) @ over)
     assert wrong <= 0.05
     assert wrong > 0.025 or m == 20
@@ -111,16 +111,16 @@ def test_mu_is_overstated_as_rarely_as_promised(m, mu):
 def test_how_many_guesses_pay():
     """Few of many canaries where delta is small, and the expected bound is larger than with all."""
     for m, mu, delta in ((10_000, 0.24, 1e-6), (2000, 0.24, 1e-6), (2000, 0.39, 1e-3)):
-        r = guesses.how_many(m, mu, delta, 0.95)
+        r = bounds.how_many(m, mu, delta, 0.95)
         assert 20 < r < m / 3
         cut = float(
             np.interp(
-                -r / m, -(ndtr(mu / 2 - guesses.CUTS) + ndtr(-mu / 2 - guesses.CUTS)), guesses.CUTS
+                -r / m, -(ndtr(mu / 2 - bounds.CUTS) + ndtr(-mu / 2 - bounds.CUTS)), bounds.CUTS
             )
         )
         few = round(m * float(ndtr(mu / 2 - cut)))
         everything = round(m * float(ndtr(mu / 2)))
-        assert guesses.least_epsilon(few, r, m, delta, 0.95) > guesses.least_epsilon(
+        assert bounds.least_epsilon(few, r, m, delta, 0.95) > bounds.least_epsilon(
             everything, m, m, delta, 0.95
         )
-    assert guesses.how_many(50, 50.0, 1e-6, 0.95) == 50  # nothing is uncertain
+    assert bounds.how_many(50, 50.0, 1e-6, 0.95) == 50  # nothing is uncertain

@@ -16,16 +16,15 @@ from private_cases import BUDGET, LOSSES, ROWS, SIZES, case, planned
 from problems import SOFTMAX
 
 from bonafed import NoPrivacyWarning
+from bonafed.algorithms.federated import private_admm as private_client
 from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, Mechanism
 from bonafed.algorithms.federated.private.noisy_gradient import Told
-from bonafed.algorithms.federated.private_admm import client as private_client
-from bonafed.algorithms.federated.private_admm.client import Perturb
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import Perturb, PrivateADMM
 from bonafed.data.federation import Federation
 from bonafed.engines.inprocess import InProcess
 from bonafed.papers import dp_iadmm
-from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM
+from bonafed.papers.dp_iadmm.published import OutputPerturbedADMM
 from bonafed.privacy.budget import Budget, BudgetSpentError
 from bonafed.problem.losses import Multinomial
 from bonafed.problem.problem import Problem

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 import bonafed as bf
 from bonafed import Budget, BudgetSpentError, InProcess, PrivateClassifier, RepeatedRunWarning
-from bonafed.algorithms.federated.private_admm import client as private_client
+from bonafed.algorithms.federated import private_admm as private_client
 from bonafed.model_selection import WithinClients, cross_validate
 from bonafed.privacy import odometer
 from bonafed.privacy.accounting import Release, noise_for, total_epsilon

@@ -13,8 +13,7 @@ from private_cases import BUDGET, case, planned
 from problems import PLAIN, SOFTMAX
 
 from bonafed.algorithms.federated.bundle.bundle import Bundle
-from bonafed.algorithms.federated.private_admm.penalty import Penalty
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import Penalty, PrivateADMM
 from bonafed.data.federation import Federation
 from bonafed.data.schema import Recipe, Schema, declared_schema
 from bonafed.estimators.private import PrivateClassifier

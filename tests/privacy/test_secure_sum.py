@@ -18,18 +18,18 @@ from scipy.stats import chi2
 
 from bonafed.codec import decode, encode
 from bonafed.privacy import keystream
-from bonafed.privacy.secure_sum import client as at_client
-from bonafed.privacy.secure_sum import masks, shamir
-from bonafed.privacy.secure_sum import server as at_server
-from bonafed.privacy.secure_sum.client import (
+from bonafed.privacy.secure_sum import masking
+from bonafed.privacy.secure_sum import protocol as at_client
+from bonafed.privacy.secure_sum import protocol as at_server
+from bonafed.privacy.secure_sum.messages import (
     BeginRound,
+    FixedPoint,
     Masked,
     SecureSumError,
     Terms,
     Unmask,
     terms,
 )
-from bonafed.privacy.secure_sum.option import FixedPoint
 
 REFUSED = pytest.raises(SecureSumError)
 
@@ -185,18 +185,18 @@ def test_pairs_of_words_are_numbers_and_add_up_with_carries():
     x = np.concatenate(
         [rng.normal(size=200) * 10.0 ** rng.integers(-25, 17, 200), [0.5, -0.5, -0.0]]
     )
-    words = masks.of_numbers(x, 10)
+    words = masking.of_numbers(x, 10)
     exact = [round(Fraction(float(v)) * 2**63) for v in x]
     assert whole_of(words) == exact
-    np.testing.assert_allclose(masks.numbers_of(words), x, rtol=2**-52, atol=2.0**-64)
-    assert whole_of(masks.added(words, words[::-1].copy())) == [
+    np.testing.assert_allclose(masking.numbers(words), x, rtol=2**-52, atol=2.0**-64)
+    assert whole_of(masking.added(words, words[::-1].copy())) == [
         (a + b + 2**127) % 2**128 - 2**127
         for a, b in zip(exact, whole_of(words[::-1].copy()), strict=True)
     ]
-    assert whole_of(masks.of_whole(np.array([-1, 0, 5, -(2**63)]))) == [-1, 0, 5, -(2**63)]
+    assert whole_of(masking.of_whole(np.array([-1, 0, 5, -(2**63)]))) == [-1, 0, 5, -(2**63)]
     for bad in (np.nan, np.inf, -(2.0**60)):
         with pytest.raises(ValueError, match="within the bound"):
-            masks.of_numbers([bad], 10)
+            masking.of_numbers([bad], 10)
 
 
 @pytest.mark.parametrize("gone", [(), (1, 4)])
@@ -282,7 +282,7 @@ def test_opened_self_masks_leave_pairwise_ones_that_are_uniform_and_cancel():
         own = [group.clients[i].own for i in range(3)]
         rows = np.stack([a.vector for a in group.step(at_client.mask, range(3), delivered, vector)])
         for row, key in zip(rows, own, strict=True):
-            masks.add(row, key[None], np.array([-1], np.int8))
+            masking.add(row, key[None], np.array([-1], np.int8))
         opened.append(rows)
     assert not opened[0].sum(0).any()
     assert np.array_equal((opened[1] - opened[0]).view(np.int64), moved)
@@ -302,8 +302,8 @@ def test_fewer_than_t_shares_do_not_unmask():
     points = np.arange(2, n + 1, dtype=np.uint64)
 
     def found(count: int) -> np.ndarray:
-        secret = shamir.secrets_of(points[:count], held[:count, None])[0]
-        return keystream.key_words(shamir.as_key(secret))
+        secret = masking.secrets_of(points[:count], held[:count, None])[0]
+        return keystream.key_words(masking.as_key(secret))
 
     assert np.array_equal(found(t), own)
     for count in range(1, t):
@@ -318,12 +318,12 @@ def test_fewer_than_t_shares_do_not_unmask():
             * pow(
                 int(np.prod([int(at[i]) - int(at[j]) for j in range(t) if j != i], dtype=object)),
                 -1,
-                shamir.PRIME,
+                masking.PRIME,
             )
             for i in range(t)
         )
-        more = np.append(known[: t - 1, 0], np.uint64(value % shamir.PRIME)).reshape(t, 1, 1)
-        again = shamir.secrets_of(np.append(points[: t - 1], np.uint64(7)), more)
+        more = np.append(known[: t - 1, 0], np.uint64(value % masking.PRIME)).reshape(t, 1, 1)
+        again = masking.secrets_of(np.append(points[: t - 1], np.uint64(7)), more)
         assert again.ravel().tolist() == [guess]
 
 
@@ -334,7 +334,7 @@ def test_what_is_opened_in_a_round_is_not_that_of_another(monkeypatch: pytest.Mo
     group.masked(1, x, range(4), range(4))
     own = group.clients[0]
     assert own.own is None  # forgotten as soon as it has masked
-    keys = [masks.of_round(root, np.uint64(r)) for r in (1, 2)]
+    keys = [masking.of_round(root, np.uint64(r)) for r in (1, 2)]
     _, unmask = group.masked(2, x, range(4), (1, 2, 3))
     opened = []
     taken = at_server._pairs
@@ -484,13 +484,13 @@ def test_keys_that_are_not_those_of_the_clients_are_refused():
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    monkeypatch.setattr("bonafed.privacy.secure_sum.client.find_spec", lambda name: None)
+    monkeypatch.setattr("bonafed.privacy.secure_sum.messages.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"\.\[sign\]"):
         at_client.advertise(terms("test", 3), 0)
 
 
 def test_numbers_of_the_field_are_below_its_prime():
-    p = shamir.PRIME
+    p = masking.PRIME
     numbers = {0: 0, 1: 1, p - 1: p - 1, p: 0, p + 1: 1, 2 * p: 0, p * p: 0, 2**62: 2**62 % p}
     for x, reduced in numbers.items():
-        assert int(shamir._reduced(np.uint64(x))) == reduced
+        assert int(masking._reduced(np.uint64(x))) == reduced

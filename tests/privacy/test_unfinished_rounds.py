@@ -17,17 +17,15 @@ from charged import FED, Place, T, at, federation
 from sites.helpers import parties
 
 import bonafed as bf
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_sgd import Blur
 from bonafed.engines import loop
 from bonafed.engines.engine import ClientError
-from bonafed.engines.link import SilentError
+from bonafed.engines.inprocess import VirtualClock
 from bonafed.engines.loop import Interrupts
 from bonafed.engines.network import Network
 from bonafed.engines.secure_summed import Open, SecureSummed, Work
-from bonafed.engines.transport import LocalTransport
-from bonafed.engines.virtual_clock import VirtualClock
-from bonafed.engines.wire import Step, Stepped
+from bonafed.engines.wire import LocalTransport, SilentError, Step, Stepped
 from bonafed.privacy import odometer
 from bonafed.privacy.ledger import Book
 from bonafed.rounds import Conclude, Stop, decode

@@ -35,7 +35,7 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.risks import Mean
 from bonafed.solution import plan as plans
 from bonafed.solution.plan import configure, needs_secure_sum
-from bonafed.solution.stored import packed, unpacked
+from bonafed.solution.solution import packed, unpacked
 
 SUMS = Budget(1.0, 1e-6, view="sum")
 

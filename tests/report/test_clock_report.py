@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 import small_run
 
-from bonafed.engines.event_log import Log
+from bonafed.engines.run_record import Log
 from bonafed.report import tables
-from bonafed.report.html import render
-from bonafed.report.markdown import markdown
-from bonafed.report.sections import clock, evaluation
-from bonafed.report.sections.clock import Clock, windows
+from bonafed.report.pages import markdown, render
+from bonafed.report.sections import certificate, evaluation
+from bonafed.report.sections.certificate import Clock, windows
 from bonafed.runs.folder import Run
 
 HOSTILE = ('<script>alert("x")</script>', "a]]>&amp;'$x$ | b", "South")
@@ -68,7 +67,7 @@ def test_the_page_says_what_time_passed_and_who_answered(run: Run) -> None:
 
 def test_when_the_worst_client_was_near_its_last_loss(run: Run) -> None:
     """By hand from the curve: from then on every look is within 1 %."""
-    rows = {row[0]: row for row in clock.pace(run.result)[0].rows}
+    rows = {row[0]: row for row in certificate.pace(run.result)[0].rows}
     for name, curve in run.result["reached"].items():
         losses = np.array(curve["largest_risk"])
         bad = np.flatnonzero(losses > 1.01 * losses[-1])
@@ -90,7 +89,7 @@ def test_the_spread_over_clients_is_that_of_their_numbers(run: Run) -> None:
         ]
     assert found.title in html(run)
     assert found.markdown() in markdown(run)
-    assert clock.pace(run.result)[0].markdown() in markdown(run)
+    assert certificate.pace(run.result)[0].markdown() in markdown(run)
 
 
 def test_windows_count_who_answered() -> None:
@@ -123,7 +122,9 @@ def test_who_crashed_is_said(tmp_path: Path) -> None:
     )
     run = small_run.small_run(tmp_path, text=text)
     assert run.result["clock"]["crashed"] == {"North": 12.0}
-    assert "North at 12 virtual seconds" in " ".join(clock.words(run.result, run.config.engine))
+    assert "North at 12 virtual seconds" in " ".join(
+        certificate.time_in_words(run.result, run.config.engine)
+    )
 
 
 def test_runs_side_by_side_with_and_without_a_clock(run: Run, tmp_path: Path) -> None:

@@ -20,8 +20,7 @@ from bonafed.problem.calibration import calibrated
 from bonafed.problem.losses import Loss
 from bonafed.problem.prediction import scores
 from bonafed.report import tables
-from bonafed.report.sections.evaluation import Evaluation, by_client, measures
-from bonafed.report.sections.quality import Quality
+from bonafed.report.sections.evaluation import Evaluation, Quality, by_client, measures
 from bonafed.report.tables import Table, own_measures
 from bonafed.report.terminal import drawn
 from bonafed.runs.comparison import evaluate

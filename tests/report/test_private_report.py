@@ -15,8 +15,7 @@ from report.test_report import FETCHING, HOSTILE, SVG, Page, read
 
 from bonafed.drawing import label
 from bonafed.report import tables, words
-from bonafed.report.html import render
-from bonafed.report.markdown import markdown
+from bonafed.report.pages import markdown, render
 from bonafed.report.sections import privacy, sweep
 from bonafed.runs.folder import Run
 from bonafed.runs.verification import passed, verify_run

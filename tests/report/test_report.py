@@ -17,9 +17,8 @@ from report.browser import browse, cut, needs_browser
 
 from bonafed.drawing import column, label
 from bonafed.report import tables, words
-from bonafed.report.html import figures, page, render
-from bonafed.report.markdown import markdown
-from bonafed.report.sections import clients, sweep
+from bonafed.report.pages import figures, markdown, page, render
+from bonafed.report.sections import model, sweep
 from bonafed.report.terminal import show_exposed
 from bonafed.runs.folder import Run
 
@@ -286,7 +285,7 @@ def test_ranks_of_all_rows_say_whose_rows_have_the_weight(
     assert "weights of the rows, which are counted again from the model" in text
     heads = ("Client", "Rows", "Share of rows", "Mean loss", "Superquantile", "Share of the weight")
     assert f"| {' | '.join(heads)} |" in text
-    assert [*clients.prior_of(run).values()] == [row["share"] for row in run.result["owners"]]
+    assert [*model.prior_of(run).values()] == [row["share"] for row in run.result["owners"]]
     show_exposed(run, "North")
     assert "Rows of North that weigh most" in capsys.readouterr().out
 
@@ -438,7 +437,7 @@ def test_only_one_file_imports_matplotlib() -> None:
     assert [p.name for p in source.rglob("*.py") if imports.search(p.read_text("utf-8"))] == [
         "drawing.py"
     ]
-    code = "import sys, bonafed.report.html; assert 'matplotlib' not in sys.modules"
+    code = "import sys, bonafed.report.pages; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -15,12 +15,10 @@ import small_run
 from rich.console import Console
 
 from bonafed.config.config import read_config
-from bonafed.report.as_json import as_json
-from bonafed.report.html import figures, page
-from bonafed.report.markdown import markdown
+from bonafed.report.pages import as_json, figures, markdown, page
 from bonafed.report.sections import SECTIONS
-from bonafed.report.sections.checks import checks
-from bonafed.report.sections.coefficients import coefficients
+from bonafed.report.sections.model import coefficients
+from bonafed.report.sections.opening import checks
 from bonafed.report.sections.section import Block, Figure, Fold, Row, Text
 from bonafed.report.tables import Table, escaped
 from bonafed.report.terminal import show

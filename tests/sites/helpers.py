@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bonafed.data.federation import Federation
-from bonafed.engines.transport import LocalTransport, Transport
+from bonafed.engines.wire import LocalTransport, Transport
 from bonafed.problem.problem import Problem
 from bonafed.sites.guard import Guard
 from bonafed.sites.party import Party
@@ -16,7 +16,7 @@ from bonafed.sites.session import Agreement, agree
 
 @dataclass
 class Clock:
-    """A clock that moves only while somebody sleeps, for `bonafed.engines.link.time`."""
+    """A clock that moves only while somebody sleeps, for `bonafed.engines.wire.time`."""
 
     now: float = 0.0
 

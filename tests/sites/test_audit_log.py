@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bonafed.algorithms.federated.bundle.bundle import Evaluate, Evaluated
+from bonafed.algorithms.federated.bundle.bundle import Evaluate
+from bonafed.algorithms.federated.bundle.server import Evaluated
 from bonafed.rounds import Outcome, Stop
 from bonafed.sites.audit import (
     AuditError,

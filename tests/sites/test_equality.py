@@ -6,11 +6,9 @@ import pytest
 from sites.helpers import agreed
 from toy import federation
 
-from bonafed.engines.delays import Constant
+from bonafed.engines.delays import Constant, First
+from bonafed.engines.inprocess import Replay, VirtualClock
 from bonafed.engines.network import Network
-from bonafed.engines.replay import Replay
-from bonafed.engines.virtual_clock import VirtualClock
-from bonafed.engines.waiting import First
 from bonafed.rounds import encode
 from examples import ALGORITHMS
 

@@ -12,14 +12,14 @@ from sites.helpers import Clock, Patient, parties
 from toy import federation
 
 import bonafed as bf
-from bonafed.engines.link import SilentError
 from bonafed.engines.network import ForgetfulError, Network, RefusedError
-from bonafed.engines.transport import LocalTransport
 from bonafed.engines.wire import (
     Envelope,
     Failed,
+    LocalTransport,
     Lost,
     Refused,
+    SilentError,
     StartRun,
     Step,
     Stepped,
@@ -27,11 +27,10 @@ from bonafed.engines.wire import (
 )
 from bonafed.rounds import Conclude, Stop, decode, encode
 from bonafed.sites.guard import Guard
-from bonafed.sites.methods import method_bytes
 from bonafed.sites.party import Party
 from bonafed.sites.rows import of_federation
 from bonafed.sites.server import job_of, serve
-from bonafed.sites.session import agree
+from bonafed.sites.session import agree, method_bytes
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
 BALL = bf.Problem(
@@ -81,15 +80,15 @@ def solved(problem, sites, **options):
 @pytest.fixture
 def quick(monkeypatch):
     """Messages are sent again at once."""
-    monkeypatch.setattr("bonafed.engines.link.SHORTEST", 0.001)
-    monkeypatch.setattr("bonafed.engines.link.LONGEST", 0.01)
+    monkeypatch.setattr("bonafed.engines.wire.SHORTEST", 0.001)
+    monkeypatch.setattr("bonafed.engines.wire.LONGEST", 0.01)
 
 
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     """Of the server's link, which waits on it in no time."""
     clock = Clock()
-    monkeypatch.setattr("bonafed.engines.link.time", clock)
+    monkeypatch.setattr("bonafed.engines.wire.time", clock)
     return clock
 
 

@@ -8,7 +8,7 @@ from sites.folders import NAMES, WIDE, folder_of, roles
 
 import bonafed as bf
 from bonafed.engines.network import Network
-from bonafed.engines.transport import LocalTransport
+from bonafed.engines.wire import LocalTransport
 from bonafed.sites.party import open_party
 from bonafed.sites.session import agree
 from bonafed.solution.plan import configure

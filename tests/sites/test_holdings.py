@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bonafed.data.tables import table_of
-from bonafed.sites.holdings import MISSING, broken, holdings, largest_model, level_counts, read_rows
 from bonafed.sites.policy import Proposal
+from bonafed.sites.rows import MISSING, broken, holdings, largest_model, level_counts, read_rows
 from bonafed.sites.site_file import SiteFile, read_site
 
 cells = st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=40)

@@ -11,7 +11,7 @@ import pytest
 
 import bonafed as bf
 from bonafed.engines.network import Network, RefusedError
-from bonafed.engines.transport import LocalTransport
+from bonafed.engines.wire import LocalTransport
 from bonafed.measures import figures_of
 from bonafed.runs.comparison import evaluate
 from bonafed.runs.splits import HELD_OUT

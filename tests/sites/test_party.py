@@ -20,10 +20,10 @@ import bonafed as bf
 from bonafed.data.schema import declared_schema
 from bonafed.data.tables import Table
 from bonafed.engines.network import Network, RefusedError
-from bonafed.engines.transport import LocalTransport
 from bonafed.engines.wire import (
     UNREAD,
     Envelope,
+    LocalTransport,
     Lost,
     Refused,
     RunStarted,
@@ -37,11 +37,9 @@ from bonafed.rounds import Conclude, decode, encode
 from bonafed.sites.audit import AuditError, read_log
 from bonafed.sites.introductions import RULE, SENTENCE
 from bonafed.sites.judging import judge_at_sites
-from bonafed.sites.messages import Agree, Agreed, Introduce
-from bonafed.sites.methods import method_bytes
 from bonafed.sites.party import KEPT, Party, open_party, parameters_of
 from bonafed.sites.rows import Roles, parted
-from bonafed.sites.session import Agreement, agree
+from bonafed.sites.session import Agree, Agreed, Agreement, Introduce, agree, method_bytes
 from bonafed.sites.site_file import read_site
 from bonafed.solution.plan import configure
 from bonafed.statements import statement_bytes

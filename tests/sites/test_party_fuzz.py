@@ -19,10 +19,10 @@ from sites.folders import NAMES, PROBLEM, folder_of, roles
 
 import bonafed as bf
 from bonafed.engines.network import Network
-from bonafed.engines.transport import LocalTransport
 from bonafed.engines.wire import (
     Envelope,
     Failed,
+    LocalTransport,
     Lost,
     Refused,
     RunStarted,
@@ -35,11 +35,10 @@ from bonafed.problem.metadata import Introduced
 from bonafed.rounds import CodecError, decode, encode
 from bonafed.sites.audit import MESSAGE, AuditLog, read_log
 from bonafed.sites.guard import Guard
-from bonafed.sites.messages import Agree, Agreed, Introduce
 from bonafed.sites.party import Party, open_party
 from bonafed.sites.policy import Policy
 from bonafed.sites.rows import Source, of_site
-from bonafed.sites.session import agree
+from bonafed.sites.session import Agree, Agreed, Introduce, agree
 from bonafed.sites.site_file import read_site, secret_of
 from bonafed.solution.plan import configure
 

@@ -14,9 +14,8 @@ import bonafed as bf
 from bonafed.config.errors import ConfigError
 from bonafed.config.toml_file import validated
 from bonafed.problem.metadata import Introduced
-from bonafed.sites.demands import Held, held_constraints
 from bonafed.sites.guard import Guard, RefusedByPolicyError
-from bonafed.sites.policy import RULES, LevelCount, Policy, Proposal, When
+from bonafed.sites.policy import RULES, Held, LevelCount, Policy, Proposal, When, held_constraints
 
 DIGEST, OTHER = "0a" * 32, "0b" * 32
 PARITY = bf.DemographicParity("sex", level=0.1)

@@ -15,8 +15,7 @@ import bonafed as bf
 from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.data.schema import declared_schema
 from bonafed.engines.network import Network, RefusedError, StateLostError
-from bonafed.engines.transport import LocalTransport
-from bonafed.engines.wire import Envelope, Refused, StartRun, Step, Stepped, Unknown
+from bonafed.engines.wire import Envelope, LocalTransport, Refused, StartRun, Step, Stepped, Unknown
 from bonafed.privacy.accounting import Release, noise_for, total_epsilon
 from bonafed.privacy.ledger import Book
 from bonafed.rounds import Stop, decode, encode

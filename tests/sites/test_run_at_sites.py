@@ -20,15 +20,14 @@ from sites.folders import CLASSES, NAMES, OPEN, folder_of, roles, rows_of
 import bonafed as bf
 from bonafed.__main__ import main
 from bonafed.config.config import parse_config
-from bonafed.engines.transport import LocalTransport
-from bonafed.engines.wire import Envelope
+from bonafed.engines.wire import Envelope, LocalTransport
 from bonafed.rounds import decode, encode
 from bonafed.runs.files import RunError, digest, seal
 from bonafed.runs.folder import read_run
 from bonafed.sites import run as runs
-from bonafed.sites.messages import Introduce
 from bonafed.sites.party import Party, open_party
 from bonafed.sites.server import serve
+from bonafed.sites.session import Introduce
 from bonafed.statements import statement_bytes
 
 CONFIG = """

@@ -16,7 +16,7 @@ from bonafed.engines.network import Network
 from bonafed.engines.secure_summed import SecureSummed
 from bonafed.sites.audit import Content
 from bonafed.sites.guard import _shown
-from bonafed.sites.methods import method_bytes, method_of
+from bonafed.sites.session import method_bytes, method_of
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
 PROBLEM = bf.Problem(bf.Logistic(), over_clients=bf.Mean("size"), regulariser=bf.L2(1e-2))

@@ -24,23 +24,29 @@ from bonafed.certificates.constrained import Weigh, WeighAlong, Weighing
 from bonafed.certificates.duality import Certified, Certify
 from bonafed.codec import CodecError
 from bonafed.data.federation import Federation
-from bonafed.engines.link import Link
 from bonafed.engines.network import Network, Sites
-from bonafed.engines.transport import LocalTransport
-from bonafed.engines.wire import Envelope, Failed, Refused, StartRun, Step, Stepped, Unknown
+from bonafed.engines.wire import (
+    Envelope,
+    Failed,
+    Link,
+    LocalTransport,
+    Refused,
+    StartRun,
+    Step,
+    Stepped,
+    Unknown,
+)
 from bonafed.problem.lower_bounds import Survey
 from bonafed.rounds import Round, decode, encode, rows
 from bonafed.runs.checks import passed
 from bonafed.runs.files import plain
 from bonafed.sites import signatures
 from bonafed.sites.guard import Guard
-from bonafed.sites.messages import Agree, Introduce
-from bonafed.sites.methods import method_bytes, method_of
 from bonafed.sites.party import Party, open_party
 from bonafed.sites.policy import Policy
 from bonafed.sites.rows import of_federation
 from bonafed.sites.server import SIGNED, SOLUTION, job_of, serve
-from bonafed.sites.session import Agreement, agree
+from bonafed.sites.session import Agree, Agreement, Introduce, agree, method_bytes, method_of
 from bonafed.sites.signatures import (
     Sign,
     SignatureError,

@@ -65,7 +65,7 @@ def test_paths_start_at_the_folder_of_the_site(
 
 
 def test_the_table_is_read_as_the_site_says(tmp_path: Path) -> None:
-    from bonafed.sites.holdings import read_rows
+    from bonafed.sites.rows import read_rows
 
     more = 'encoding = "latin-1"\ndelimiter = ";"\ndecimal = ","\nmissing = ["k.A."]\n'
     (tmp_path / "site.toml").write_text(LEAST + more + 'exclude = ["note"]\ncategorical = ["k"]\n')

@@ -11,15 +11,13 @@ import bonafed as bf
 from bonafed.algorithms.federated.bundle.bundle import over_sites
 from bonafed.data.schema import declared_schema
 from bonafed.engines.network import Network, RefusedError
-from bonafed.engines.transport import LocalTransport
-from bonafed.engines.wire import Envelope, Lost, Refused, Step
+from bonafed.engines.wire import Envelope, LocalTransport, Lost, Refused, Step
 from bonafed.rounds import decode, encode
 from bonafed.sites.audit import read_log
 from bonafed.sites.introductions import RULE, SENTENCE
-from bonafed.sites.messages import Introduce
 from bonafed.sites.party import open_party
 from bonafed.sites.policy import RULES
-from bonafed.sites.session import agree
+from bonafed.sites.session import Introduce, agree
 from bonafed.solution.plan import configure
 from bonafed.statements import digest, statement_bytes
 

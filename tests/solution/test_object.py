@@ -21,10 +21,9 @@ import bonafed as bf
 import examples
 from bonafed.codec import encode
 from bonafed.data.schema import Recipe
-from bonafed.solution import frames
-from bonafed.solution.frames import plotted
-from bonafed.solution.solution import HISTORY
-from bonafed.solution.stored import described, packed, unpacked
+from bonafed.solution import tables
+from bonafed.solution.plots import plotted
+from bonafed.solution.solution import HISTORY, described, packed, unpacked
 
 LINES, MOST = 7, 2000
 EVIL = '<script>alert("x")</script>'
@@ -320,7 +319,7 @@ def test_a_federation_is_no_table_of_rows(solved):
 # ------------------------------------------------------------------------------------------ tables
 
 
-@pytest.mark.parametrize("library", frames.LIBRARIES)
+@pytest.mark.parametrize("library", tables.LIBRARIES)
 def test_tables_become_frames_that_keep_names_and_numbers(solved, library):
     pytest.importorskip(library)
     frame = solved.clients_frame(library)
@@ -335,7 +334,7 @@ def test_tables_become_frames_that_keep_names_and_numbers(solved, library):
 
 
 def test_without_a_library_of_frames_the_error_names_the_extra(solved, monkeypatch):
-    monkeypatch.setattr(frames, "find_spec", lambda name: None)
+    monkeypatch.setattr(tables, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install '\.\[frames\]'.*solution.clients"):
         solved.clients_frame()
 

@@ -13,8 +13,7 @@ from private_cases import answer_alike
 
 import bonafed as bf
 from bonafed.codec import encode
-from bonafed.solution.solution import HISTORY, WITHHELD, Solution
-from bonafed.solution.stored import described
+from bonafed.solution.solution import HISTORY, WITHHELD, Solution, described
 
 SIZES = {"south": 60, "north": 60, "east": 60}  # east may be without rows
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields, replace
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from bonafed.algorithms.requirements import Requirements
-from bonafed.arrays import Array
+from bonafed.arrays import Array, Block, is_number
 from bonafed.codec import Form
-from bonafed.privacy.ledger import Moments
+from bonafed.privacy.moments import Moments
 from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.parts import WHOLE, Parts
 from bonafed.problem.plausible import AboutRows
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Ball, GroupL2, regulariser_parts
-from bonafed.rounds import Each, record
+from bonafed.problem.slopes import Sums, curvature_sums, gradient_sums, limit_sums
+from bonafed.rounds import Done, Each, Round, Stop, record
 
 if TYPE_CHECKING:
     from bonafed.data.federation import Federation
@@ -189,3 +192,224 @@ def settings_of(method: Method) -> dict[str, Any]:
     """The fields of an algorithm, by name."""
     names = [field.name for field in fields(method)]  # type: ignore[arg-type]
     return {name: getattr(method, name) for name in names}
+
+
+# Checks that the algorithms share: each raises an error that says what a setting must be.
+
+
+def check_positive(
+    method: object, *names: str, remedy: str = "Leave it out for the default."
+) -> None:
+    """Raise ``ValueError`` unless these settings are finite numbers > 0, or None by default."""
+    for name in names:
+        value = getattr(method, name)
+        if not (is_number(value) and 0 < value < math.inf) and not _left_out(method, name):
+            raise ValueError(f"{name} must be a positive number, got {value!r}. {remedy}".rstrip())
+
+
+def check_finite(method: object, *names: str, least: float = 0.0) -> None:
+    """Raise ``ValueError`` unless these settings are finite numbers >= ``least``."""
+    for name in names:
+        value = getattr(method, name)
+        if not (is_number(value) and math.isfinite(value) and value >= least):
+            bound = f" >= {least:g}" if math.isfinite(least) else ""
+            raise ValueError(f"{name} must be a number{bound}, got {value!r}.")
+
+
+def check_whole(method: object, *names: str, least: int = 1, meaning: str = "") -> None:
+    """Raise ``ValueError`` unless these settings are whole numbers >= ``least``, or None by
+    default.
+    """
+    for name in names:
+        value = getattr(method, name)
+        whole = is_number(value) and math.isfinite(value) and value == int(value)
+        if not (whole and value >= least) and not _left_out(method, name):
+            raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}{meaning}.")
+
+
+def _left_out(method: object, name: str) -> bool:
+    """Whether a setting is None, as it is by default."""
+    return getattr(method, name) is None and getattr(type(method), name) is None
+
+
+def check_least(method: object, *names: str, least: float = 1, meaning: str = "") -> None:
+    """Raise ``ValueError`` unless these settings are numbers >= ``least``."""
+    for name in names:
+        if not (value := getattr(method, name)) >= least:
+            raise ValueError(f"{name} must be >= {least}, got {value!r}{meaning}.")
+
+
+def check_count(name: str, value: int, least: int = 1) -> None:
+    """Raise ``ValueError`` unless a value is an integer >= ``least``."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}.")
+
+
+def check_share(method: object, name: str, remedy: str) -> None:
+    """Raise ``ValueError`` unless a setting is a number in (0, 1], or None by default."""
+    value = getattr(method, name)
+    if not (is_number(value) and 0 < value <= 1) and not _left_out(method, name):
+        raise ValueError(f"{name} must be a share in (0, 1], got {value!r}. {remedy}")
+
+
+def check_flags(method: object, *names: str) -> None:
+    """Raise ``TypeError`` unless these settings are True or False."""
+    for name in names:
+        if not isinstance(value := getattr(method, name), bool):
+            raise TypeError(f"{name} must be True or False, got {value!r}.")
+
+
+def check_choice(method: object, **allowed: tuple[object, ...]) -> None:
+    """Raise ``ValueError`` unless every setting is one of the values that it may have."""
+    for name, values in allowed.items():
+        if not isinstance(value := getattr(method, name), str | None) or value not in values:
+            listed = ", ".join(map(str, values))
+            raise ValueError(f"{name} must be one of {listed}, got {value!r}.")
+
+
+def check_end(method: object, *tolerances: str) -> None:
+    """Raise ``ValueError`` unless these tolerances are numbers >= 0 and ``max_rounds`` is >= 1."""
+    numbers = [getattr(method, name) for name in (*tolerances, "max_rounds")]
+    fine = all(is_number(number) and number >= 0 for number in numbers)
+    if not fine or numbers[-1] < 1:
+        raise ValueError(
+            f"{', '.join(tolerances)} must be >= 0 and max_rounds >= 1, got"
+            f" {', '.join(map(repr, numbers))}."
+        )
+
+
+# When a run ends:  value - bound <= max(atol, tol max(|value|, |bound|)),  at its cap, or where
+# nothing has got better for long.
+
+S = TypeVar("S")
+TINY = 1e-12  # size of an objective that counts as 0, where none can be expected to be smaller
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Attributes
+    ----------
+    value, bound : of the best model, and the best that is proved; inf and -inf before there is any
+    tol, atol : of the method
+    rounds, cap : as the method counts them
+    still, patience : steps in a row without progress, and how many of them are enough
+    margin : of ``tol``, with which a run ends before that: certificates are charged for rounding
+    met : whether the model meets all limits
+    least : size of the objective, below which ``tol`` is relative to this
+    unknown : the size of the objective before a value or a bound is known
+    """
+
+    value: float
+    bound: float
+    tol: float
+    atol: float = 0.0
+    rounds: int = 0
+    cap: float = math.inf
+    still: int = 0
+    patience: float = math.inf
+    margin: float = 1.0
+    met: bool = True
+    least: float = 0.0
+    unknown: float = 0.0
+
+    def allowed(self, margin: float = 1.0) -> float:
+        """The gap that the tolerance allows."""
+        sizes = [abs(x) for x in (self.value, self.bound) if math.isfinite(x)]
+        return max(
+            self.atol, margin * self.tol * max(*sizes, self.least, self.unknown * (not sizes))
+        )
+
+    def within(self, margin: float = 1.0) -> bool:
+        """Whether the gap is proved to be as small as the tolerance asks."""
+        gap = self.value - self.bound
+        return self.met and math.isfinite(gap) and gap <= self.allowed(margin)
+
+    @property
+    def stop(self) -> Stop | None:
+        """Why the run ends now; None where it goes on."""
+        capped, rests = self.rounds >= self.cap, self.still >= self.patience
+        if self.within(1.0 if capped or rests else self.margin):
+            return Stop.OPTIMAL
+        if capped:
+            return Stop.MAX_ROUNDS
+        return Stop.STALLED if rests else None
+
+
+def unless_capped(state: S, ask: Round, rounds: int, cap: int) -> tuple[S, Round | Done]:
+    """The next request, or the end of a run at its cap."""
+    return state, ask if rounds < cap else Done(Stop.MAX_ROUNDS)
+
+
+# What an answer tells of a site's rows: the slopes of the rows in every sum that leaves, and the
+# models at which these were asked for.
+#
+# A message class may say it of its answers in ``tells``, a function of `Answered`.
+
+SLOPES, SQUARES = "slopes", "squares"  # of x_j, and of x_j x_j'
+
+
+class Told(NamedTuple):
+    """A part of an answer.
+
+    Attributes
+    ----------
+    kind : `SLOPES` or `SQUARES`
+    sums : over rows
+    models : (K, D) at which they were asked for
+    """
+
+    kind: str
+    sums: list[Sums]
+    models: Array
+
+
+class Answered(NamedTuple):
+    """A message with the site's answer to it, and what the site keeps of the run.
+
+    Attributes
+    ----------
+    problem : concrete
+    block : the rows that the answer is about
+    ask, upload : the message and the answer, which is None where it is masked
+    before, memory : before and after the message
+    """
+
+    problem: Problem
+    block: Block
+    ask: Any
+    upload: Any
+    before: Any
+    memory: Any
+
+
+def at(
+    one: Answered, w: Array, parts: Parts = WHOLE, curved: bool = False, limits: bool = True
+) -> Iterator[Told]:
+    """Value and gradient at a model, in parts, and the curvature there."""
+    problem, block, w = one.problem, one.block, model_of(one, w)
+    sums = gradient_sums(problem, w, block, parts)
+    if limits:
+        sums += [each for stack in limit_sums(problem, w, block, parts) for each in stack]
+    yield Told(SLOPES, sums, w[None])
+    if curved:
+        yield Told(SQUARES, curvature_sums(problem, w, block), w[None])
+
+
+def model_of(one: Answered, w: Array) -> Array:
+    """A model, or the one where the problem's methods begin."""
+    D = one.problem.predictor.dimension(one.block.n_features)
+    return w if len(w) else within_bounds(one.problem, np.zeros(D))
+
+
+def at_model(curved: bool = False, each: bool = False) -> Callable[[Answered], Iterator[Told]]:
+    """Of a message about its model ``w``; ``each``: every client has a row of it."""
+    return lambda one: at(one, one.ask.w[0] if each else one.ask.w, curved=curved)
+
+
+def at_models(
+    models: Callable[[Answered], Iterable[Array]],
+) -> Callable[[Answered], Iterator[Told]]:
+    """Of a message whose answer tells what the rows say at some models."""
+    return lambda one: (told for w in models(one) for told in at(one, w))

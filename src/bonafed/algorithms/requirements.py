@@ -101,9 +101,7 @@ CONSTRAINTS_OF_SERVER = Need(
     lambda p, s: limits_no_rows(p) and is_convex(constraints_of(p)),
 )
 CONVEX_CONSTRAINTS = Need(
-    "convex",
-    "needs constraints that are convex",
-    lambda p, s: is_convex(constraints_of(p)),
+    "convex", "needs constraints that are convex", lambda p, s: is_convex(constraints_of(p))
 )
 TWICE_DIFFERENTIABLE = Need(
     "with second derivatives",
@@ -146,9 +144,7 @@ EVEN_SLOPES = Need(
 
 # -- the risk over samples
 MEAN_OF_ROWS = Need(
-    "mean",
-    "needs over_samples = Mean()",
-    lambda p, s: isinstance(p.over_samples, Mean),
+    "mean", "needs over_samples = Mean()", lambda p, s: isinstance(p.over_samples, Mean)
 )
 MEAN_OR_BALL = Need(
     "mean, Wasserstein ball",

@@ -38,7 +38,7 @@ from bonafed.codec import Form
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run
 from bonafed.engines.inprocess import InProcess
-from bonafed.privacy.secure_sum.option import option_of
+from bonafed.privacy.secure_sum.messages import option_of
 from bonafed.problem.claims import Claim, Number
 from bonafed.problem.conic_form import member, sample_radii
 from bonafed.problem.constraints.constraint import Point, Stack, excess

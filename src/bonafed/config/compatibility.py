@@ -153,12 +153,4 @@ def _sums(config: Tables) -> Iterator[Refusal]:
         yield Refusal(text, "problem", "pooled")
 
 
-RULES = (
-    _sites,
-    _sums,
-    private_rules,
-    _positive,
-    _one_place,
-    _one_ranking,
-    _tables_of_constraints,
-)
+RULES = (_sites, _sums, private_rules, _positive, _one_place, _one_ranking, _tables_of_constraints)

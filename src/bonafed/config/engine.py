@@ -13,8 +13,7 @@ from pydantic import Field
 
 from bonafed.config.errors import ConfigError
 from bonafed.config.objects import Objects, known
-from bonafed.engines.inprocess import InProcess
-from bonafed.engines.virtual_clock import VirtualClock
+from bonafed.engines.inprocess import InProcess, VirtualClock
 
 PLAIN = "mode", "block_size", "every", "secure_sum"  # keys of the engine in this process
 

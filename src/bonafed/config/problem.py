@@ -9,18 +9,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bonafed.algorithms.federated.private_admm.penalty import Penalty
+from bonafed.algorithms.federated.private_admm import Penalty
 from bonafed.algorithms.method import Method
 from bonafed.config.errors import Refusal, near
 from bonafed.config.objects import Objects, as_object, as_table, in_file, known, parameters, read
-from bonafed.config.schema import (
-    Count,
-    Label,
-    NonNegative,
-    Positive,
-    Probability,
-    Section,
-)
+from bonafed.config.schema import Count, Label, NonNegative, Positive, Probability, Section
 from bonafed.names import load
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.problem.wasserstein.box_support import BoxSupport

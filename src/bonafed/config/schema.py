@@ -112,9 +112,7 @@ if TYPE_CHECKING:
 
 else:
     TablesSection = create_model(
-        "TablesSection",
-        __base__=_Tables,
-        **{kind.key: kind_of(kind) for kind in KINDS.values()},
+        "TablesSection", __base__=_Tables, **{kind.key: kind_of(kind) for kind in KINDS.values()}
     )
 
 

@@ -26,8 +26,7 @@ from bonafed.config.problem import (
 )
 from bonafed.config.schema import DataSection, ReportSection, Section
 from bonafed.config.sweep import SweepSection
-from bonafed.engines.inprocess import InProcess
-from bonafed.engines.virtual_clock import VirtualClock
+from bonafed.engines.inprocess import InProcess, VirtualClock
 from bonafed.names import NAMED, load
 from bonafed.problem.losses import Loss
 from bonafed.problem.problem import Problem

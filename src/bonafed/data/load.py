@@ -2,7 +2,8 @@
 
 Loaders return ``Arrays(X, y, feature_names)``, or ``Tabular(table, target, recipe)`` where columns
 are categorical, or a federation where the rows have owners. Two classes are coded 0 and 1.
-`bonafed.data.downloads` says where the data come from.
+A data set comes from files in a data directory with pinned checksums, else from OpenML by its
+pinned id.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ class Reading:
         a whole number
     missing : further texts and numbers that mean a missing cell, in every column
     exclude : columns that are left out
-    kinds : columns of the kinds in `bonafed.data.column_kinds`, by kind: "dates", columns of dates,
+    kinds : columns of the kinds in `KINDS`, by kind: "dates", columns of dates,
         ``{column: Dates(order, parts)}``; "censored", a list of columns of numbers in which "<0.5"
         is half of the limit and ">100" the limit; a feature "... is censored" says in which rows
     merge : ``{column: {text as it stands: text}}``, such as ``{"sex": {"M": "male"}}``

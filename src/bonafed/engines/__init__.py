@@ -4,8 +4,6 @@ engine.
 
 from bonafed.engines.checkpoint import CheckpointError
 from bonafed.engines.engine import ClientError, Engine, Run
-from bonafed.engines.inprocess import InProcess
-from bonafed.engines.replay import Replay
-from bonafed.engines.virtual_clock import VirtualClock
+from bonafed.engines.inprocess import InProcess, Replay, VirtualClock
 
 __all__ = ["CheckpointError", "ClientError", "Engine", "InProcess", "Replay", "Run", "VirtualClock"]

@@ -8,22 +8,28 @@ writing leaves the old one intact.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
+import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.codec import Form
-from bonafed.engines.federated_data import Known
+from bonafed.arrays import Block
+from bonafed.codec import FIELDS, Form, mapped
+from bonafed.engines.batching import Known
+from bonafed.engines.checkpoint_schema import Fields, hints_of
+from bonafed.engines.engine import check_request, reported
 from bonafed.engines.run_record import Events, Sets
-from bonafed.rounds import CodecError, Done, Round, decode, encode, record
+from bonafed.rounds import Algorithm, CodecError, Done, Round, Stop, decode, encode, record
 from bonafed.storage import OWN, read_in_turns, write_in_turns, write_whole
 
 T = TypeVar("T")
@@ -271,3 +277,272 @@ def unpacked(history: tuple[dict[str, Any], ...] | dict[str, Any]) -> list[dict[
     if len(lengths := {len(column) for column in columns}) > 1:
         raise ValueError(f"the columns of the history have {sorted(lengths)} rows")
     return [dict(zip(history, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+# The checkpoint of a private run, in two files: the server's part and the clients'.
+#
+#     PATH            what the server knows: its state, its next question, the history
+#     PATH.clients    the memories of the clients, with the keys of their noise
+#
+# Anyone who has the keys can subtract the noise, so they never stand in the server's file. Nobody
+# but the owner may read the clients' file, and what it held before is overwritten. It is written
+# before the server's file, and holds two generations of memories: after the round that the server's
+# file is about to have, and after the one that it still has. So a process may die between the two:
+# either way the memories of the server's round are there. A mark tells that both files are of one
+# run.
+#
+# Once all answers are given nobody needs the keys: zeros are written over them, and the memories
+# stay, so that a run that is finished can be read again.
+
+ENDING = ".clients"
+BEGIN = "or begin a new run (resume=False)"
+
+
+@record
+class Generation:
+    """The memories of all clients after a round."""
+
+    round: int
+    memories: Stored
+
+
+@record
+class ClientsCheckpoint:
+    """The clients' part of a private run's checkpoint."""
+
+    mark: str
+    generations: tuple[Generation, ...]  # the newest first
+
+
+class PartedFile:
+    """Writes and reads both files of a private run's checkpoint.
+
+    Attributes
+    ----------
+    server, clients : the two files
+    mark : of the run
+    last : the generation that the server's file belongs to, once it is written
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.server, self.clients = path, path.with_name(path.name + ENDING)
+        self.mark = secrets.token_hex(16)
+        self.last: Generation | None = None
+
+    def save(self, kept: Checkpoint) -> None:
+        """Write a checkpoint: first the clients' part, then the server's."""
+        now = Generation(kept.round, kept.memories)
+        before = () if self.last is None or self.last.round == now.round else (self.last,)
+        save(self.clients, ClientsCheckpoint(self.mark, (now, *before)), secret=True)
+        save(self.server, replace(kept, memories=(), mark=self.mark), secret=True)
+        self.last = now
+
+    def destroy_keys(self) -> None:
+        """Overwrite the keys of a run whose answers are all given."""
+        if self.last is None:
+            return
+        memories = tuple((index, without_key(memory)) for index, memory in self.last.memories)
+        self.last = replace(self.last, memories=memories)
+        save(self.clients, ClientsCheckpoint(self.mark, (self.last,)), secret=True)
+
+    def joined(self, kept: Checkpoint) -> Checkpoint:
+        """The checkpoint whose server's part is ``kept``, with the memories of that round.
+
+        Raises
+        ------
+        CheckpointError : no clients' file, or one that does not belong to the server's
+        """
+        if not self.clients.is_file():
+            raise CheckpointError(
+                f"{self.clients.name} is missing beside the checkpoint: it has the memories of the"
+                f" clients and the keys of their noise. Restore it, {BEGIN}"
+            )
+        part = load(self.clients, ClientsCheckpoint)
+        fitting = [each for each in part.generations if each.round == kept.round]
+        if part.mark != kept.mark or not fitting:
+            other = "another run" if part.mark != kept.mark else "other rounds"
+            raise CheckpointError(
+                f"{self.clients.name} is of {other} than {self.server.name}: restore both files"
+                f" from one copy, {BEGIN}"
+            )
+        self.mark, self.last = kept.mark, fitting[0]
+        return replace(kept, memories=fitting[0].memories)
+
+
+def without_key(memory: Any) -> Any:
+    """A client's memory with zeros in the place of the keys of its noise and of its masks, where it
+    has some.
+    """
+    if hasattr(memory, "own"):
+        memory = replace(memory, own=without_key(memory.own))
+    if not hasattr(memory, "secret"):
+        return memory
+    return replace(memory, secret=np.zeros_like(memory.secret))
+
+
+# Whether the parts of a checkpoint fit each other: rounds the history, answers turns and traffic,
+# memories the clients, and the state its algorithm.
+
+
+@contextlib.contextmanager
+def refusing(path: Path | None) -> Iterator[None]:
+    """Whatever is wrong with the checkpoint in the file ends as a ``CheckpointError``."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        fault = str(error).rstrip(".")
+        if type(error) is not ValueError:  # one that Python raised
+            fault = f"its parts do not fit together ({type(error).__name__}: {fault})"
+        raise CheckpointError(
+            f"the checkpoint {path} holds what no run can have: {' '.join(fault.split())}. Restore"
+            " it from a copy, or begin a new run (resume=False)"
+        ) from error
+
+
+Row: TypeAlias = Mapping[str, Any]
+Bytes: TypeAlias = tuple[int, int]  # from and to the clients
+
+
+def check_run(
+    kept: Checkpoint, algorithm: Algorithm, block: Block | None, n: int, everybody: bool, asked: int
+) -> None:
+    """Raise where the parts of a checkpoint contradict each other or the algorithm.
+
+    ``block`` holds the rows of some clients, None where every client keeps its memory itself.
+    ``everybody``: whether the clients have memories
+    before they are asked. ``asked``: how many are still to answer.
+    """
+    first, _ = algorithm.server_start(n)
+    if type(kept.state) is not type(first):
+        raise ValueError(
+            f"state is a {type(kept.state).__name__}, and must be a {type(first).__name__}"
+        )
+    if block is not None:
+        _check_memories(kept, n, everybody)
+        _check_kinds(kept, algorithm, block)
+    elif kept.memories:
+        raise ValueError("it has memories of clients, who keep theirs themselves")
+    names = [(message, way) for message, way, *_ in kept.traffic]
+    known = {"down": algorithm.on_client, "up": algorithm.on_server}
+    for message, way in names:
+        if message not in {each.__name__ for each in known.get(way, ())}:
+            raise ValueError(f"traffic has {message!r} {way!r}, which the algorithm does not send")
+    if len(set(names)) < len(names):
+        raise ValueError("traffic lists one kind of message twice")
+    for way, count in (("up", 0), ("down", asked)):
+        total, answers = traffic(kept, way)[0], int(kept.turns.sum()) + count
+        if total != answers:
+            raise ValueError(
+                f"traffic has {total} messages {way}, and the clients' turns make {answers}"
+            )
+    if isinstance(kept.ask, Round):
+        check_request(algorithm, kept.ask, n, asked)
+
+
+def check_fields(kept: Checkpoint, fields: Fields) -> None:
+    """Raise where a field of a checkpoint holds what its type and its form do not allow."""
+    if isinstance(kept.ask, Done) and kept.ask.outcome.stop is Stop.STALLED:
+        fields.finite = False  # the run has diverged, and does not go on
+    for name, hint in hints_of(Checkpoint).items():
+        if name not in ("memories", "messages"):
+            fields.check(getattr(kept, name), hint, name)
+    for number, (ids, memory) in enumerate(kept.memories):
+        where, fields.axes["n"] = f"memories[{number}]", len(ids)
+        fields.check(ids, Annotated[NDArray[np.intp], Form("n", below="N")], where)
+        fields.check(memory, Any, where)
+        mapped(memory, functools.partial(_leading, len(ids), where))
+
+
+def _leading(n: int, where: str, array: NDArray[Any]) -> NDArray[Any]:
+    """Raise where an array in the memory of n clients has no row for each of them."""
+    if array.shape[:1] != (n,):
+        raise ValueError(f"{where} has an array of shape {array.shape} for {n} clients")
+    return array
+
+
+def _check_kinds(kept: Checkpoint, algorithm: Algorithm, block: Block) -> None:
+    """Raise where memories are not of the kind with which the clients of the block start."""
+    # a private client draws the key of its noise when it starts
+    start = None if algorithm.private else algorithm.client_start(block)
+    for _, memory in kept.memories:
+        other = type(memory) not in FIELDS if start is None else type(memory) is not type(start)
+        if memory is not start and other:
+            raise ValueError(f"a client's memory is a {type(memory).__name__}")
+
+
+def _check_memories(kept: Checkpoint, n: int, everybody: bool) -> None:
+    ids = [i for index, _ in kept.memories for i in index.tolist()]
+    if len(set(ids)) < len(ids) or not set(ids) <= set(range(n)):
+        raise ValueError(f"memories are of clients {sorted(ids)[:9]}: each of 0..{n - 1} has one")
+    must = set(range(n)) if everybody else set(np.flatnonzero(kept.turns).tolist())
+    if set(ids) != must:
+        odd = sorted(set(ids) ^ must)
+        raise ValueError(f"memories and turns do not fit each other: clients {odd[:9]}")
+
+
+def traffic(kept: Checkpoint, way: str) -> tuple[int, int]:
+    """Messages in one direction and their bytes."""
+    listed = [(count, size) for _, known, count, size in kept.traffic if known == way]
+    return sum(count for count, _ in listed), sum(size for _, size in listed)
+
+
+COUNTED = ("round", "bytes_up", "bytes_down", "answered", "staleness")  # of a row, by the engine
+TIMED = ("seconds", "time")
+
+
+def check_rows(
+    rows: Sequence[Row], kept: Checkpoint, algorithm: Algorithm, more: Bytes = (0, 0)
+) -> None:
+    """Raise where the history contradicts the traffic or the state; ``more``: bytes up and down
+    since its last row.
+    """
+    numbers = reported(algorithm, kept.state) if rows else {}
+    last, when = 0, 0.0
+    for row in rows:
+        if type(row["round"]) is not int or not last < row["round"] <= kept.round:
+            raise ValueError(f"the history goes on from round {last} to round {row['round']}")
+        last, when = row["round"], _check_row(row, numbers, when)
+    for way, later in zip(("up", "down"), more, strict=True):
+        total = sum(row[f"bytes_{way}"] for row in rows) + later
+        if total != traffic(kept, way)[1]:
+            raise ValueError(f"the history has {total} bytes {way}, and traffic another number")
+    if rows and last == kept.round:
+        _check_report(rows[-1], numbers)
+
+
+def _check_row(row: Row, numbers: Row, when: float) -> float:
+    """The time of a row; raises where the row has other columns or other kinds of numbers than the
+    engine and the algorithm report, or comes before ``when``.
+    """
+    for key, value in row.items():
+        counted, timed = key in COUNTED, key in TIMED
+        if counted or timed:
+            possible = type(value) is (int if counted else float) and 0 <= value < math.inf
+            possible &= key != "staleness" or value <= row["round"]
+        else:
+            possible = key in numbers and (
+                type(value) is type(numbers[key]) or value is None or numbers[key] is None
+            )
+        if not possible:
+            raise ValueError(f"the history has {key} = {value!r:.40} in round {row['round']}")
+    if not numbers.keys() <= row.keys():
+        raise ValueError(f"the history lacks numbers that are reported in round {row['round']}")
+    if row.get("time", when) < when:
+        raise ValueError(f"the history goes back in time in round {row['round']}")
+    return row.get("time", when)
+
+
+def _check_report(row: Row, numbers: Row) -> None:
+    """Raise where a row of the last round is not what the algorithm reports of its state."""
+    for name, value in numbers.items():
+        old = row[name]
+        same = old == value or (
+            isinstance(value, float)
+            and isinstance(old, float)
+            # another processor may round otherwise
+            and np.isclose(old, value, rtol=1e-6, atol=1e-12, equal_nan=True)
+        )
+        if not same:
+            raise ValueError(f"the history ends with {name} = {old}, and the state has {value}")

@@ -7,38 +7,17 @@ What is finite, of the right shape and consistent (``consistency``) cannot be to
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import functools
 import math
 import types
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.codec import FIELDS, Form, mapped
-from bonafed.engines.checkpoint import Checkpoint, CheckpointError
-from bonafed.rounds import Done, Stop
-
-
-@contextlib.contextmanager
-def refusing(path: Path | None) -> Iterator[None]:
-    """Whatever is wrong with the checkpoint in the file ends as a ``CheckpointError``."""
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-        fault = str(error).rstrip(".")
-        if type(error) is not ValueError:  # one that Python raised
-            fault = f"its parts do not fit together ({type(error).__name__}: {fault})"
-        raise CheckpointError(
-            f"the checkpoint {path} holds what no run can have: {' '.join(fault.split())}. Restore"
-            " it from a copy, or begin a new run (resume=False)"
-        ) from error
+from bonafed.codec import FIELDS, Form
 
 
 class Fields:
@@ -68,19 +47,6 @@ class Fields:
                 )
         self.positions.clear()
 
-    def checkpoint(self, kept: Checkpoint) -> None:
-        """The same for all fields of a checkpoint."""
-        if isinstance(kept.ask, Done) and kept.ask.outcome.stop is Stop.STALLED:
-            self.finite = False  # the run has diverged, and does not go on
-        for name, hint in _hints(Checkpoint).items():
-            if name not in ("memories", "messages"):
-                self.check(getattr(kept, name), hint, name)
-        for number, (ids, memory) in enumerate(kept.memories):
-            where, self.axes["n"] = f"memories[{number}]", len(ids)
-            self.check(ids, Annotated[NDArray[np.intp], Form("n", below="N")], where)
-            self.check(memory, Any, where)
-            mapped(memory, functools.partial(_leading, len(ids), where))
-
     def _value(self, value: object, hint: object, form: Form, where: str) -> None:
         hint, form = _opened(hint, form)
         value = np.asarray(value) if isinstance(value, np.generic) else value
@@ -109,7 +75,7 @@ class Fields:
     def _record(self, value: object, needed: type | None, where: str) -> None:
         if needed is not None and not isinstance(value, needed):
             raise _other(where, needed, value)
-        hints = _hints(type(value))
+        hints = hints_of(type(value))
         for name in FIELDS[type(value)]:
             self._value(getattr(value, name), hints[name], Form(), f"{where}.{name}")
 
@@ -203,15 +169,9 @@ class Fields:
         return len(unknown) > 1 or size == known
 
 
-def _leading(n: int, where: str, array: NDArray[Any]) -> NDArray[Any]:
-    """Raise where an array in the memory of n clients has no row for each of them."""
-    if array.shape[:1] != (n,):
-        raise ValueError(f"{where} has an array of shape {array.shape} for {n} clients")
-    return array
-
-
 @functools.cache
-def _hints(cls: type) -> dict[str, Any]:
+def hints_of(cls: type) -> dict[str, Any]:
+    """The types of the fields of a record, with their annotations."""
     return get_type_hints(cls, include_extras=True)
 
 

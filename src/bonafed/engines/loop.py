@@ -22,24 +22,16 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.engines import checkpoint as files
+from bonafed.engines.batching import Known
 from bonafed.engines.checkpoint import Checkpoint
-from bonafed.engines.checkpoint_schema import Fields, refusing
-from bonafed.engines.client_part import PartedFile
+from bonafed.engines.checkpoint_schema import Fields
 from bonafed.engines.clients import Answers, Clients
-from bonafed.engines.consistency import check_rows, check_run, traffic
-from bonafed.engines.engine import (
-    Run,
-    Watch,
-    check_algorithm,
-    check_answer,
-    handler,
-    reported,
-)
-from bonafed.engines.event_log import Answered, Log
-from bonafed.engines.federated_data import Known
+from bonafed.engines.engine import Run, Watch, check_algorithm, check_answer, handler, reported
 from bonafed.engines.run_record import (
+    Answered,
     Counts,
     Events,
+    Log,
     Recorder,
     RunRecord,
     SetRecorder,
@@ -47,7 +39,7 @@ from bonafed.engines.run_record import (
     traffic_table,
 )
 from bonafed.engines.secure_run import secure_run
-from bonafed.privacy.secure_sum.option import SecureSum, option_of
+from bonafed.privacy.secure_sum.messages import SecureSum, option_of
 from bonafed.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, copied, settled
 from bonafed.signals import ENDING, Last, interrupts
 
@@ -293,7 +285,7 @@ class Loop:
         run = (algorithm,) if rule is None else (algorithm, rule)
         self.file = files.RunFile.of(engine.checkpoint, run, federation, seed)
         kept = self.file.path is not None and algorithm.private and clients.example is not None
-        self.parted = PartedFile(Path(self.file.path)) if kept and self.file.path else None
+        self.parted = files.PartedFile(Path(self.file.path)) if kept and self.file.path else None
         self.record = RunRecord(SetRecorder() if engine.at_once else Recorder())
         # a round can be dropped at any moment where the server's state is copied before it
         self.donated = algorithm.mutates_state and not engine.at_once
@@ -508,7 +500,7 @@ class Loop:
 
     def _restore(self) -> None:
         kept = self.file.load()
-        with refusing(self.file.path):
+        with files.refusing(self.file.path):
             self.file.check(kept)
             if self.parted is not None:
                 kept = self.parted.joined(kept)
@@ -525,11 +517,11 @@ class Loop:
         """Raise where a checkpoint cannot be one of this run."""
         n, algorithm, here = len(self.clients.names), self.algorithm, self.clients.example
         fields = Fields(n, kept.round, self.clients.n_features)
-        fields.checkpoint(kept)
+        files.check_fields(kept, fields)
         in_flight = int((kept.asked >= 0).sum())
-        check_run(kept, algorithm, here, n, algorithm.private, in_flight)
+        files.check_run(kept, algorithm, here, n, algorithm.private, in_flight)
         history, late = files.unpacked(kept.history), Counts(*kept.late)
-        check_rows(history, kept, algorithm, (late.bytes_up, late.bytes_down))
+        files.check_rows(history, kept, algorithm, (late.bytes_up, late.bytes_down))
         if self.engine.keep_rows == 1 and len(history) != kept.round:
             raise ValueError(f"the history has {len(history)} rows after {kept.round} rounds")
         events = kept.events
@@ -539,7 +531,9 @@ class Loop:
             raise ValueError("the answers of every round are not those of turns")
         if isinstance(events, Events):
             self._check_times(events, history, late, kept.round)
-        if kept.exchanged.sum(1).tolist() != [traffic(kept, way)[1] for way in ("up", "down")]:
+        if kept.exchanged.sum(1).tolist() != [
+            files.traffic(kept, way)[1] for way in ("up", "down")
+        ]:
             raise ValueError("the clients' bytes are not those of traffic")
         self._check_messages(kept, fields)
 

@@ -20,18 +20,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.codec import mapped
-from bonafed.engines.clients import Answers, Clients, Ids
-from bonafed.engines.engine import ClientError, Run, Watch
-from bonafed.engines.federated_data import Known
-from bonafed.engines.impossible import ImpossibleAnswerError, ended_by, gone_on
-from bonafed.engines.in_flight import Kind
-from bonafed.engines.link import Link, SilentError
+from bonafed.codec import decode, encode, encoded_size, mapped, record
+from bonafed.engines import wire
+from bonafed.engines.batching import Known
+from bonafed.engines.clients import Answers, Clients, Ids, Kind
+from bonafed.engines.delays import View, Waiting
+from bonafed.engines.engine import ClientError, ImpossibleAnswerError, Run, Watch, ended_by, gone_on
 from bonafed.engines.loop import Batch, EventEngine, Interrupts, Loop
 from bonafed.engines.secure_summed import asked_in
-from bonafed.engines.waiting import View, Waiting
-from bonafed.engines.wire import ENDING, Failed, Lost, Refused, StartRun, Step, Stepped, Unknown
-from bonafed.privacy.secure_sum.option import SecureSum, option_of
+from bonafed.privacy.secure_sum.messages import SecureSum, option_of
 from bonafed.rounds import (
     Algorithm,
     Conclude,
@@ -40,10 +37,6 @@ from bonafed.rounds import (
     Stop,
     arrays_of,
     combine,
-    decode,
-    encode,
-    encoded_size,
-    record,
     settled,
 )
 
@@ -100,7 +93,7 @@ class Session:
     told : by site, what its answers in all runs of the experiment say of its rows
     """
 
-    link: Link
+    link: wire.Link
     opening: Callable[[int], Sequence[Any]]
     method: Callable[[Algorithm], bytes]
     told: dict[int, Any] = field(default_factory=dict, compare=False)
@@ -226,25 +219,25 @@ class Sites(Clients):
         self.link.send(i, [*begin, self._step(i)])
         self.begun[i] = True
 
-    def _begin(self, i: int) -> StartRun:
+    def _begin(self, i: int) -> wire.StartRun:
         method = np.frombuffer(self.method, np.uint8)
-        return StartRun(self.run, method, self.seed, int(self.flight.turns[i]))
+        return wire.StartRun(self.run, method, self.seed, int(self.flight.turns[i]))
 
-    def _step(self, i: int) -> Step:
+    def _step(self, i: int) -> wire.Step:
         message = self.flight.message(np.array([i]))
-        return Step(self.run, int(self.flight.turns[i]), settled(message))
+        return wire.Step(self.run, int(self.flight.turns[i]), settled(message))
 
-    def _retold(self, i: int, step: Step) -> list[Any]:
+    def _retold(self, i: int, step: wire.Step) -> list[Any]:
         """The bodies for a site that has forgotten the run, which is told about it once more."""
         return [*self.session.opening(i), self._begin(i), step]
 
     def receive(self, i: int, body: object) -> None:
         """Keep what a site has answered; raises where it is not an answer to its message."""
         turn = int(self.flight.turns[i])
-        if isinstance(body, Stepped) and (body.run, body.turn) == (self.run, turn):
+        if isinstance(body, wire.Stepped) and (body.run, body.turn) == (self.run, turn):
             self.hold(i, self._step(i).message, body.upload)
             self.uploads[i], self.retold[i] = body.upload, 0
-        elif isinstance(body, Unknown) and self.retold[i] < RETELLINGS:
+        elif isinstance(body, wire.Unknown) and self.retold[i] < RETELLINGS:
             self.retold[i] += 1
             self.link.send(i, self._retold(i, self._step(i)))
         else:
@@ -268,13 +261,13 @@ class Sites(Clients):
     def _error(self, i: int, body: object, kind: type, round_: int) -> Exception:
         """The error for an answer that is none."""
         name = self.names[i]
-        if isinstance(body, Refused):
+        if isinstance(body, wire.Refused):
             return RefusedError(name, body.rule, body.text)
-        if isinstance(body, Lost):
+        if isinstance(body, wire.Lost):
             return StateLostError(name, body.turn, int(self.flight.turns[i]))
-        if isinstance(body, Unknown):
+        if isinstance(body, wire.Unknown):
             return ForgetfulError(name, int(self.retold[i]))
-        if isinstance(body, Failed):
+        if isinstance(body, wire.Failed):
             error = RuntimeError(body.text)
             return ClientError.of((name,), kind, round_ + 1, error, "the site has the details.")
         return TypeError(f"the site {name} answered with a {type(body).__name__}")
@@ -314,13 +307,13 @@ class Sites(Clients):
 
     def _conclusions(self) -> list[tuple[list[int], Any]]:
         turns = self.flight.turns.tolist()
-        steps = {i: Step(self.run, turn, Conclude()) for i, turn in enumerate(turns)}
+        steps = {i: wire.Step(self.run, turn, Conclude()) for i, turn in enumerate(turns)}
         replies = self.link.ask({i: [self._begin(i), step] for i, step in steps.items()})
-        forgot = [i for i, body in replies.items() if isinstance(body, Unknown)]
+        forgot = [i for i, body in replies.items() if isinstance(body, wire.Unknown)]
         self.retold[forgot] = 1
         replies |= self.link.ask({i: self._retold(i, steps[i]) for i in forgot})
         for i, body in replies.items():
-            if not isinstance(body, Stepped):
+            if not isinstance(body, wire.Stepped):
                 raise self._error(i, body, Conclude, 0)
             self.hold(i, Conclude(), body.upload)
         return [([i], replies[i].upload) for i in sorted(replies)]
@@ -353,7 +346,7 @@ class _Arrivals:
         self.asked, self.trip = np.zeros(n), np.full(n, np.nan)
         self.arrived: dict[int, float] = {}  # when each answer that is not yet taken came
         # those that answer no more, and those whose answers are used no more
-        self.silent: dict[int, SilentError | ImpossibleAnswerError] = {}
+        self.silent: dict[int, wire.SilentError | ImpossibleAnswerError] = {}
 
     def _now(self) -> float:
         return time.monotonic() - self.began
@@ -374,10 +367,10 @@ class _Arrivals:
             if self.interrupts.pending:
                 self.interrupts.check()
             for i, body in self.sites.link.take(BREATH):
-                if isinstance(body, SilentError):
+                if isinstance(body, wire.SilentError):
                     self.silent[i] = body
                     continue
-                if isinstance(body, Refused) and body.rule in ENDING and round_:
+                if isinstance(body, wire.Refused) and body.rule in wire.ENDING and round_:
                     return Outcome(Stop.REFUSED, REFUSED.format(self.sites.names[i], body.text))
                 try:
                     self.sites.receive(i, body)

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from bonafed.engines.batching import Known
 from bonafed.engines.engine import Engine, Run, Watch
-from bonafed.engines.federated_data import Known
 from bonafed.engines.secure_summed import Earlier, SecureSummed, SumState
-from bonafed.privacy.secure_sum.option import SecureSum
+from bonafed.privacy.secure_sum.messages import SecureSum
 from bonafed.rounds import Algorithm, Outcome, Stop, decode
 
 BEFORE = 2  # rounds of the engine for keys and the first shares, before a round takes two

@@ -33,54 +33,34 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bonafed import rounds as records
 from bonafed.arrays import Block, Streams, stream
-from bonafed.codec import Form, changed
-from bonafed.engines.engine import check_answer, check_request, handler, reported
-from bonafed.engines.impossible import ImpossibleAnswerError
-from bonafed.privacy.secure_sum import client as at_client
-from bonafed.privacy.secure_sum import masks
-from bonafed.privacy.secure_sum import server as at_server
-from bonafed.privacy.secure_sum.client import (
-    SHARE,
-    TAG,
-    Array,
-    BeginRound,
-    Client,
-    Delivered,
-    Masked,
-    Revealed,
-    Roster,
-    SecureSumError,
-    Shares,
-    Terms,
-    Unmask,
-    octets,
+from bonafed.codec import Form, changed, decode, encode, fingerprint, record
+from bonafed.engines.engine import (
+    ImpossibleAnswerError,
+    check_answer,
+    check_request,
+    handler,
+    reported,
 )
-from bonafed.privacy.secure_sum.option import SecureSum
-from bonafed.privacy.secure_sum.server import Server
+from bonafed.privacy.secure_sum import masking
+from bonafed.privacy.secure_sum import messages as secure
+from bonafed.privacy.secure_sum import protocol as at_client
+from bonafed.privacy.secure_sum import protocol as at_server
+from bonafed.privacy.secure_sum.messages import (
+    SecureSum,
+)
+from bonafed.privacy.secure_sum.protocol import Client, Server
 from bonafed.rounds import (
     Algorithm,
     Conclude,
     Done,
     Parcel,
     Round,
-    combine,
-    copied,
-    decode,
-    encode,
-    equally_wide,
-    fingerprint,
-    join,
-    marks,
-    members,
-    record,
-    settled,
-    unreal,
-    without_tiny,
 )
 
 POLLS = 2  # answers of others before those that are waited for count as lost
-OwnRows = Annotated[Array, "each"]  # of any dtype
+OwnRows = Annotated[secure.Array, "each"]  # of any dtype
 Fields = tuple[tuple[str, str, tuple[int, ...]], ...]  # of Sum fields: name, kind, shape
 
 
@@ -88,14 +68,14 @@ Fields = tuple[tuple[str, str, tuple[int, ...]], ...]  # of Sum fields: name, ki
 class Enrol:
     """Down, once: what all agree on, and that a key is wanted."""
 
-    terms: Terms
+    terms: secure.Terms
 
 
 @record
 class Enter:
     """Down: the keys of all that take part, and the number of the round to share secrets for."""
 
-    roster: Roster
+    roster: secure.Roster
     number: int
 
 
@@ -105,10 +85,10 @@ class Work:
 
     number: int
     turn: int  # the number of the algorithm's round: its step is taken once
-    message: Array  # its bytes, without its Each fields
+    message: secure.Array  # its bytes, without its Each fields
     rows: OwnRows | None  # (N, W) the bytes of each client's own row of these
-    senders: Array  # (m,)
-    nonces: Array  # (m, 12)
+    senders: secure.Array  # (m,)
+    nonces: secure.Array  # (m, 12)
     sealed: OwnRows  # (N, m, 80)
 
 
@@ -117,8 +97,8 @@ class Open:
     """Down: whose answers arrived and whose did not, and the number of the next round."""
 
     number: int
-    stayed: Array
-    dropped: Array
+    stayed: secure.Array
+    dropped: secure.Array
     next: int
 
 
@@ -133,9 +113,9 @@ class Sealed:
 class Hidden:
     """In a parcel: an answer of the algorithm whose sums are masked."""
 
-    masked: Masked
+    masked: secure.Masked
     fields: Fields
-    rest: Array  # the bytes of the answer without its Sum fields
+    rest: secure.Array  # the bytes of the answer without its Sum fields
 
     @property
     def clear(self) -> Any:
@@ -147,29 +127,29 @@ class Hidden:
 class Opened:
     """In a parcel: shares of this round's masks, and the secrets of the next, shared."""
 
-    revealed: Revealed | None  # None of a client that was not in the round
-    shares: Shares
+    revealed: secure.Revealed | None  # None of a client that was not in the round
+    shares: secure.Shares
 
 
 @record
 class SumMemory:
     """What a client keeps: its part of the protocol, and what it keeps for the algorithm."""
 
-    secret: Array  # (n, W) uint8; empty where keys are simulated
-    simulated: Array  # (n, W) uint8, the same with simulated keys
+    secret: secure.Array  # (n, W) uint8; empty where keys are simulated
+    simulated: secure.Array  # (n, W) uint8, the same with simulated keys
     taken: NDArray[np.int64]  # (n,) steps of the algorithm
     own: Any
-    last: Array  # (n, W) uint8: the last answer, and the round that it is of
+    last: secure.Array  # (n, W) uint8: the last answer, and the round that it is of
 
 
 @record
 class SumState:
     """What the server keeps: the algorithm's state and request, and the protocol's."""
 
-    inner: Array  # the bytes of both, whose rounds are not those of the engine
+    inner: secure.Array  # the bytes of both, whose rounds are not those of the engine
     wanted: tuple[int, ...]  # whom the algorithm asks
     protocol: Server | None
-    roster: Roster | None
+    roster: secure.Roster | None
     stage: str  # what is waited for
     number: Annotated[int, Form(least=-1)]  # of the round of sums, by which late answers are known
     anew: int  # how often a sum was begun anew in this round of the algorithm
@@ -179,7 +159,7 @@ class SumState:
     busy: NDArray[np.bool_]  # (N,) who has not answered yet, this stage or an earlier one
     hidden: tuple[tuple[int, Any], ...]  # the answers that are about to be opened
     present: NDArray[np.uint8]  # (rounds, bytes) the bits of who was in each sum
-    told: Array  # the bytes of what the sums so far say of all clients' rows
+    told: secure.Array  # the bytes of what the sums so far say of all clients' rows
 
     @property
     def rounds(self) -> int:
@@ -255,7 +235,7 @@ class SecureSummed(Algorithm):
         """Those of the algorithm about what one client's answer has in the clear."""
         hidden = hidden_in(upload) if isinstance(message, Work) else None
         if hidden is None:
-            return told, unreal(upload, {})
+            return told, records.unreal(upload, {})
         return self.inner.doubts(told, who, asked_of(message), hidden.clear)
 
     def gradients(self, message: Any) -> float:
@@ -270,7 +250,7 @@ class SecureSummed(Algorithm):
         summed = int(np.unpackbits(state.present[-1]).sum())
         return {"sums": state.rounds, "summed": summed, "report": json.dumps(numbers)}
 
-    def _held(self, state: SumState, message: Any, sums: Any) -> Array:
+    def _held(self, state: SumState, message: Any, sums: Any) -> secure.Array:
         """What the sums say of all clients' rows; raises where no rows have such sums."""
         step = 2.0**-63 if self.option.step is None else self.option.step
         told, words = self.inner.doubts_of_sum(
@@ -278,7 +258,7 @@ class SecureSummed(Algorithm):
         )
         if words:
             raise ImpossibleAnswerError("", type(message), words)
-        return octets(encode(told))
+        return secure.octets(encode(told))
 
     # ---- clients
 
@@ -303,7 +283,7 @@ class SecureSummed(Algorithm):
             return replace(memory, secret=part)
         return replace(memory, simulated=part)
 
-    def _terms(self, clients: int) -> Terms:
+    def _terms(self, clients: int) -> secure.Terms:
         """What all agree on. Of a private algorithm no sum is opened over fewer clients than its
         noise is planned for, whatever the server asks.
         """
@@ -320,7 +300,7 @@ class SecureSummed(Algorithm):
     ) -> tuple[SumMemory, Any]:
         terms, needed = ask.terms, self._terms(ask.terms.clients)
         if terms.least < needed.least or terms.threshold < needed.threshold:
-            raise SecureSumError(
+            raise secure.SecureSumError(
                 f"the server would open sums over {terms.least} of {terms.clients} clients with the"
                 f" help of {terms.threshold}, and {needed.least} and {needed.threshold} are agreed"
                 " on: nothing was sent. Give the server the secure sum that its run states."
@@ -334,20 +314,24 @@ class SecureSummed(Algorithm):
         client = _client(memory)
         if client.stage == "keys":
             client = at_client.agree(client, ask.roster)
-        client, answer = at_client.share(client, BeginRound(ask.number), draw=self._draw(rng))
+        client, answer = at_client.share(
+            client, secure.BeginRound(ask.number), draw=self._draw(rng)
+        )
         return self._kept(memory, client), answer
 
     def _work(
         self, memory: SumMemory, ask: Work, data: Block, rng: Streams
     ) -> tuple[SumMemory, Any]:
         client, p = _client(memory), int(data.index[0])
-        delivered = Delivered(ask.number, ask.senders, ask.nonces, ask.sealed[0])
+        delivered = secure.Delivered(ask.number, ask.senders, ask.nonces, ask.sealed[0])
         if p not in ask.senders:
             return self._kept(memory, at_client.hold(client, delivered)), None
         if (last := _bytes_of(memory.last[0])) and (known := decode(last))[0] == ask.turn:
             _, asked, vector, wide, fields, rest = known  # too few others answered: once more
             if asked != fingerprint(ask.message):
-                raise SecureSumError("a sum begun anew is of the same message: nothing was sent.")
+                raise secure.SecureSumError(
+                    "a sum begun anew is of the same message: nothing was sent."
+                )
         else:
             memory, answer = self._stepped(memory, ask, data, client.terms.clients)
             vector, wide, fields, rest = answer
@@ -356,7 +340,7 @@ class SecureSummed(Algorithm):
 
     def _stepped(
         self, memory: SumMemory, ask: Work, data: Block, n: int
-    ) -> tuple[SumMemory, tuple[NDArray[np.uint64], bool, Fields, Array]]:
+    ) -> tuple[SumMemory, tuple[NDArray[np.uint64], bool, Fields, secure.Array]]:
         """Take the algorithm's step."""
         message, taken = asked_of(ask), int(memory.taken[0])
         step = handler(self.inner.on_client, type(message), self.inner)
@@ -365,15 +349,17 @@ class SecureSummed(Algorithm):
         )
         answer = self._whole(upload, n)
         last = _packed([encode((ask.turn, fingerprint(ask.message), *answer))])
-        return replace(memory, taken=memory.taken + 1, own=settled(own), last=last), answer
+        return replace(memory, taken=memory.taken + 1, own=records.settled(own), last=last), answer
 
     def _open(
         self, memory: SumMemory, ask: Open, data: Block, rng: Streams
     ) -> tuple[SumMemory, Any]:
         client, revealed = _client(memory), None
         if client.stage == "masked" and client.number == ask.number:
-            client, revealed = at_client.reveal(client, Unmask(ask.number, ask.stayed, ask.dropped))
-        client, shares = at_client.share(client, BeginRound(ask.next), draw=self._draw(rng))
+            client, revealed = at_client.reveal(
+                client, secure.Unmask(ask.number, ask.stayed, ask.dropped)
+            )
+        client, shares = at_client.share(client, secure.BeginRound(ask.next), draw=self._draw(rng))
         return self._kept(memory, client), Opened(revealed, shares)
 
     def _conclude(
@@ -387,12 +373,12 @@ class SecureSummed(Algorithm):
             return 1.0
         return self.inner.grid(kind).get(name, self.option.step)
 
-    def _whole(self, upload: Any, n: int) -> tuple[NDArray[np.uint64], bool, Fields, Array]:
+    def _whole(self, upload: Any, n: int) -> tuple[NDArray[np.uint64], bool, Fields, secure.Array]:
         """The Sum fields of one client's upload as one vector of words, whether these are pairs,
         the fields' forms, and the bytes of the upload without them.
         """
-        kind, given = type(upload), list[tuple[str, Array]]()
-        for name, how in marks(kind):
+        kind, given = type(upload), list[tuple[str, secure.Array]]()
+        for name, how in records.marks(kind):
             if how == "sum" and (value := getattr(upload, name)) is not None:
                 given.append((name, value))
         steps = {name: self._step(kind, name, value.dtype) for name, value in given}
@@ -406,14 +392,16 @@ class SecureSummed(Algorithm):
                     + " SecureSum(step=...) with a larger step allows larger numbers."
                 ) from error
         fields = tuple((name, value.dtype.str, value.shape[1:]) for name, value in given)
-        rest = octets(encode(settled(changed(upload, **dict.fromkeys(steps)))))
+        rest = secure.octets(encode(records.settled(changed(upload, **dict.fromkeys(steps)))))
         return np.concatenate(parts), wide, fields, rest
 
-    def _words(self, value: Array, n: int, step: float | None, wide: bool) -> NDArray[np.uint64]:
+    def _words(
+        self, value: secure.Array, n: int, step: float | None, wide: bool
+    ) -> NDArray[np.uint64]:
         if step is None:
-            return masks.of_numbers(value, n)
+            return masking.of_numbers(value, n)
         whole = self.option.form(n, step).whole(value).ravel()
-        return masks.of_whole(whole) if wide else whole.view(np.uint64)
+        return masking.of_whole(whole) if wide else whole.view(np.uint64)
 
     def _combined(self, hidden: Sequence[tuple[int, Hidden]], total: NDArray[np.int64]) -> Any:
         """What the algorithm's server receives: the answers' other fields, combined, and sums."""
@@ -431,14 +419,14 @@ class SecureSummed(Algorithm):
             step = self._step(kind, name, dtype)
             sums[name] = self._sum(words[at : at + size], step, dtype).reshape(shape)[()]
             at += size
-        return changed(combine(kind, clear), **sums)
+        return changed(records.combine(kind, clear), **sums)
 
     def _sum(
         self, words: NDArray[np.uint64], step: float | None, dtype: np.dtype[Any]
     ) -> NDArray[Any]:
         """The numbers that the words of a sum stand for, of the kind that a plain sum has."""
         if step is None:
-            return masks.numbers_of(words.ravel()).astype(dtype)
+            return masking.numbers(words.ravel()).astype(dtype)
         whole = words[:, 0].astype(np.int64)
         if dtype.kind in "biu":
             return whole.astype(np.zeros(1, dtype).sum().dtype)
@@ -449,7 +437,7 @@ class SecureSummed(Algorithm):
     def server_start(self, n_clients: int) -> tuple[SumState, Round]:
         terms, (inner, ask) = self._terms(n_clients), self.inner.server_start(n_clients)
         state = SumState(
-            inner=octets(encode((settled(inner), ask))),
+            inner=secure.octets(encode((records.settled(inner), ask))),
             wanted=_wanted(ask, n_clients),
             protocol=None,
             roster=None,
@@ -462,7 +450,7 @@ class SecureSummed(Algorithm):
             busy=np.zeros(n_clients, bool),
             hidden=(),
             present=np.zeros((0, -(-n_clients // 8)), np.uint8),
-            told=octets(encode(self.earlier.told)),
+            told=secure.octets(encode(self.earlier.told)),
         )
         return self._asking(state, "keys", -1, Enrol(terms), range(n_clients))
 
@@ -567,7 +555,7 @@ class SecureSummed(Algorithm):
         return self._working(state, ask, dict(state.got))
 
     def _working(
-        self, state: SumState, ask: Round, shares: Mapping[int, Shares]
+        self, state: SumState, ask: Round, shares: Mapping[int, secure.Shares]
     ) -> tuple[SumState, Round]:
         """Send the algorithm's message to those whose answers are added up, and to all who hold
         shares of these what was sealed for them.
@@ -576,7 +564,7 @@ class SecureSummed(Algorithm):
         n, terms, wanted = len(state.busy), state.protocol.terms, {*state.wanted}
         check_request(self.inner, ask, n)
         if len(wanted) < terms.least:
-            raise SecureSumError(
+            raise secure.SecureSumError(
                 f"{type(self.inner).__name__} asks {len(wanted)} of {n} clients, and a sum is over"
                 f" {terms.least} at least: SecureSum(fewest={max(2, len(wanted))}) allows fewer."
             )
@@ -590,7 +578,7 @@ class SecureSummed(Algorithm):
             state.protocol, [*shares.values()], senders, message.tobytes()
         )
         one = next(iter(delivered.values()))
-        sealed = np.zeros((n, len(one.senders), 2 * SHARE + TAG), np.uint8)
+        sealed = np.zeros((n, len(one.senders), 2 * secure.SHARE + secure.TAG), np.uint8)
         for q, each in delivered.items():
             sealed[q] = each.sealed
         work = Work(protocol.number, state.rounds, message, own, one.senders, one.nonces, sealed)
@@ -617,7 +605,7 @@ class SecureSummed(Algorithm):
         inner, asked = state.of_algorithm()
         assert isinstance(asked, Round)
         told = self._held(state, asked.message, combined)
-        inner = copied(inner) if self.inner.mutates_state else inner
+        inner = records.copied(inner) if self.inner.mutates_state else inner
         step = handler(self.inner.on_server, type(combined), self.inner)
         inner, ask = step(inner, protocol.stayed, combined)
         bits = np.zeros(len(state.busy), bool)
@@ -625,7 +613,7 @@ class SecureSummed(Algorithm):
         shares = {i: one.shares for i, one in state.got}
         state = replace(
             state,
-            inner=octets(encode((settled(inner), check_answer(ask)))),
+            inner=secure.octets(encode((records.settled(inner), check_answer(ask)))),
             present=np.concatenate([state.present, np.packbits(bits)[None]]),
             protocol=protocol,
             anew=0,
@@ -675,24 +663,24 @@ def asked_of(work: Work, position: int = 0) -> Any:
     own = {} if work.rows is None else decode(_bytes_of(work.rows[position]))
     shown = {
         name: value[None]
-        for name, how in marks(type(message))
+        for name, how in records.marks(type(message))
         if how == "version" and (value := getattr(message, name)) is not None
     }
-    return without_tiny(changed(message, **own, **shown))
+    return records.without_tiny(changed(message, **own, **shown))
 
 
-def _parted(message: Any, n: int) -> tuple[Array, Array | None]:
+def _parted(message: Any, n: int) -> tuple[secure.Array, secure.Array | None]:
     """A message without its Each fields, as bytes, and the bytes of each client's own row."""
     each = [
         name
-        for name, how in marks(type(message))
+        for name, how in records.marks(type(message))
         if how == "each" and getattr(message, name) is not None
     ]
-    common = octets(encode(settled(changed(message, **dict.fromkeys(each)))))
+    common = secure.octets(encode(records.settled(changed(message, **dict.fromkeys(each)))))
     if not each:
         return common, None
     parts = [{name: getattr(message, name)[i : i + 1] for name in each} for i in range(n)]
-    return common, _packed([encode(settled(part)) for part in parts])
+    return common, _packed([encode(records.settled(part)) for part in parts])
 
 
 def _wanted(ask: Round, n: int) -> tuple[int, ...]:
@@ -706,7 +694,9 @@ def _wanted(ask: Round, n: int) -> tuple[int, ...]:
 def _packed(texts: Sequence[bytes]) -> NDArray[np.uint8]:
     """Bytes as the rows of an array, each preceded by their number."""
     return np.concatenate(
-        equally_wide([octets(len(text).to_bytes(8, "little") + text)[None] for text in texts])
+        records.equally_wide(
+            [secure.octets(len(text).to_bytes(8, "little") + text)[None] for text in texts]
+        )
     )
 
 
@@ -744,20 +734,26 @@ def _one_by_one(step: Callable[..., tuple[SumMemory, Any]]) -> Callable[..., tup
             at = np.array([p])
             own = {
                 name: value[at]
-                for name, how in marks(type(message))
+                for name, how in records.marks(type(message))
                 if how == "each" and (value := getattr(message, name)) is not None
             }
             kept, answer = step(
-                members(memory, at), changed(message, **own), data.part(at), lambda _, p=p: rng(p)
+                records.members(memory, at),
+                changed(message, **own),
+                data.part(at),
+                lambda _, p=p: rng(p),
             )
             after.append(kept)
             number = getattr(message, "number", -1)
             answers.append(encode((STAGES[type(message)], number, answer)))
         secret, simulated, last = (
-            np.concatenate(equally_wide([getattr(each, name) for each in after]))
+            np.concatenate(records.equally_wide([getattr(each, name) for each in after]))
             for name in ("secret", "simulated", "last")
         )
-        taken, own = np.concatenate([each.taken for each in after]), join([e.own for e in after])
+        taken, own = (
+            np.concatenate([each.taken for each in after]),
+            records.join([e.own for e in after]),
+        )
         return SumMemory(secret, simulated, taken, own, last), Sealed(_packed(answers))
 
     return stepped

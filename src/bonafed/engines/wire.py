@@ -1,4 +1,5 @@
-"""The messages between the server and a site, beside those of the algorithms.
+"""The messages between the server and a site, beside those of the algorithms; what carries them;
+the server's end of them.
 
 Each is the body of an `Envelope`, by which the two ends know what a reply belongs to. A run of an
 algorithm at a site begins with ``StartRun``. Then every ``Step`` has the number of its turn, so
@@ -8,13 +9,20 @@ bytes, carries out the next one, and answers ``Lost`` where its own count is ano
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import math
+import queue
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.codec import Form
-from bonafed.rounds import record
+from bonafed.rounds import CodecError, decode, encode, record
+from bonafed.text import printable, short
 
 UNREAD = 0  # the number of an answer to a question that the site did not read
 # rules by which a site ends a run that it took part in: what is proved so far stands
@@ -105,3 +113,255 @@ class Failed:
     """The site's step raised an error."""
 
     text: str
+
+
+# What carries bytes between the server and the sites.
+#
+# A transport is an existing engine's, such as NVIDIA FLARE's or Flower's. It knows no algorithm and
+# keeps nothing. That a message is answered exactly once is seen to by the two ends, `Link` at the
+# server and the site that it talks to.
+
+
+class Transport(Protocol):
+    """Carries bytes between the server and the sites."""
+
+    def ids(self) -> tuple[str, ...]:
+        """The stable names of the sites, in a fixed order."""
+        ...
+
+    def push(self, client: str, seq: int, message: bytes) -> None:
+        """Send a message on its way, and return at once."""
+        ...
+
+    def poll(self, timeout: float | None = None) -> list[tuple[str, int, bytes | Exception]]:
+        """Wait until an answer or a failure is there, and return all that are; an empty list once
+        ``timeout`` seconds are over.
+
+        Every push yields one entry, in any order. What comes after a failure was reported is
+        dropped.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what the transport holds."""
+        ...
+
+
+class LocalTransport:
+    """Sites in this process, each a function from bytes to bytes, for tests and trials.
+
+    Every site answers in a separate thread, one message after the other.
+    """
+
+    def __init__(self, sites: Mapping[str, Callable[[bytes], bytes]]) -> None:
+        self.sites = dict(sites)
+        self.workers = {name: ThreadPoolExecutor(1) for name in self.sites}
+        self.arrived: queue.SimpleQueue[tuple[str, int, bytes | Exception]] = queue.SimpleQueue()
+
+    def ids(self) -> tuple[str, ...]:
+        """The names of the sites."""
+        return tuple(self.sites)
+
+    def push(self, client: str, seq: int, message: bytes) -> None:
+        """Hand a message to a site's thread."""
+        self.workers[client].submit(self._carry, client, seq, message)
+
+    def _carry(self, client: str, seq: int, message: bytes) -> None:
+        try:
+            answer: bytes | Exception = self.sites[client](message)
+        except Exception as error:
+            answer = error
+        self.arrived.put((client, seq, answer))
+
+    def poll(self, timeout: float | None = None) -> list[tuple[str, int, bytes | Exception]]:
+        """The answers that are there, after the first has come."""
+        entries = []
+        try:
+            entries.append(self.arrived.get(timeout=timeout))
+            while True:
+                entries.append(self.arrived.get_nowait())
+        except queue.Empty:
+            return entries
+
+    def close(self) -> None:
+        """Let the threads end."""
+        for worker in self.workers.values():
+            worker.shutdown(wait=False, cancel_futures=True)
+
+
+# The server's end of the messages to the sites: one at a time to each, sent again where nothing
+# came back.
+#
+# A site may be sent several bodies in a row (`Link.send`): the next one goes out when the one
+# before is answered, and only the last answer is handed on. So a site that has forgotten a run is
+# told about it again before it is asked.
+
+SHORTEST, LONGEST = 0.2, 10.0  # seconds until a message is sent again
+NAME, WORDS = 80, 1_000  # characters of a rule and of a reason that a site states
+STOPPING = Refused, Failed, Unknown, Lost  # answers after which a site is sent nothing more
+
+
+class SilentError(TimeoutError):
+    """A site has not answered for as long as the server is willing to wait."""
+
+    def __init__(self, site: str, seconds: float, reason: str) -> None:
+        self.site, self.seconds, self.reason = site, seconds, reason
+        super().__init__(
+            f"the site {site} has not answered for {seconds:.0f} seconds"
+            f"{f' ({reason})' if reason else ''}. Start it again, and go on with resume=True; the"
+            " server waits for as long as `patience` says."
+        )
+
+
+@dataclass
+class _Waiting:
+    """What a site is to be asked, the first of it being on its way."""
+
+    bodies: list[Any]
+    number: int
+    message: bytes
+    since: float  # when the first try was made
+    pause: float = SHORTEST
+    again: float = math.inf  # when it is sent once more
+    reason: str = ""
+
+
+@dataclass
+class Link:
+    """The messages to the sites of one experiment.
+
+    Parameters
+    ----------
+    transport : carries the bytes
+    experiment : the name by which all sides know it
+    sites : the names of the sites, whose order numbers them
+    patience : seconds without an answer after which a site counts as silent
+    keep : is handed every question that a site does not refuse, and the bytes of the answer
+    """
+
+    transport: Transport
+    experiment: str
+    sites: tuple[str, ...]
+    patience: float = 600.0
+    keep: Callable[[Envelope, bytes], None] | None = None
+    waiting: dict[int, _Waiting] = field(default_factory=dict, init=False)
+    sent: int = field(default=0, init=False)
+
+    def send(self, site: int, bodies: Sequence[Any]) -> None:
+        """Ask a site; what it was asked before, and has not answered, is forgotten."""
+        self._push(site, list(bodies), time.monotonic())
+
+    def _push(self, site: int, bodies: list[Any], now: float) -> None:
+        # a number is used once, so that a late answer to another question is known as one
+        self.sent += 1
+        message = encode(self._envelope(site, self.sent, bodies[0]))
+        self.waiting[site] = _Waiting(bodies, self.sent, message, now)
+        self.transport.push(self.sites[site], self.sent, message)
+
+    def _envelope(self, site: int, number: int, body: Any) -> Envelope:
+        return Envelope(self.experiment, self.sites[site], number, body)
+
+    def take(self, timeout: float) -> list[tuple[int, Any]]:
+        """The answers that have come, and a `SilentError` for every site that has not answered for
+        too long; empty where there are none within ``timeout`` seconds.
+        """
+        now = time.monotonic()
+        due = [w.again for w in self.waiting.values()]
+        due += [w.since + self.patience for w in self.waiting.values()]
+        end = min([now + timeout, *due])
+        taken, arrived = [], self.transport.poll(max(end - now, 0.0))
+        if not arrived:  # some transports return at once where nothing is on its way
+            time.sleep(max(end - time.monotonic(), 0.0))
+        for name, number, result in arrived:
+            site = self.sites.index(name) if name in self.sites else -1
+            known = self.waiting.get(site)
+            if known is not None and known.number == number:
+                taken += [(site, body) for body in self._answered(site, known, result)]
+        self._again(time.monotonic())
+        return taken + self._silent(time.monotonic())
+
+    def _answered(self, site: int, known: _Waiting, result: bytes | Exception) -> list[Any]:
+        """The answer to hand on, where there is one."""
+        body = self._body(site, known, result)
+        now = time.monotonic()
+        if isinstance(body, Exception):
+            known.reason, known.again = _first_line(body), now + known.pause
+            known.pause = min(2 * known.pause, LONGEST)
+            return []
+        stops = isinstance(body, STOPPING)
+        if self.keep is not None and isinstance(result, bytes) and not stops:
+            self.keep(self._envelope(site, known.number, known.bodies[0]), result)
+        if len(known.bodies) > 1 and not stops:
+            self._push(site, known.bodies[1:], now)
+            return []
+        del self.waiting[site]
+        return [body]
+
+    def _body(self, site: int, known: _Waiting, result: bytes | Exception) -> Any:
+        """The body of an answer, or the error for which the question is sent again."""
+        if isinstance(result, Exception):
+            return result
+        try:
+            reply = decode(result)
+        except CodecError as error:
+            return error
+        name, expected = self.sites[site], (self.experiment, self.sites[site], known.number)
+        if not isinstance(reply, Envelope):
+            return CodecError(f"a {type(reply).__name__} is not an answer")
+        body = _in_words(reply.body)
+        if (reply.experiment, reply.site, reply.number) == expected:
+            return body
+        if (reply.experiment, reply.site, reply.number) != ("", name, UNREAD):
+            return CodecError("the answer belongs to another question")
+        if isinstance(body, Refused) and body.rule != DAMAGED:
+            return body  # without reading what it was asked
+        return CodecError(getattr(body, "text", "the site could not read the question"))
+
+    def _again(self, now: float) -> None:
+        """Send again what failed a while ago."""
+        for site, known in self.waiting.items():
+            if known.again <= now:
+                known.again = math.inf
+                self.transport.push(self.sites[site], known.number, known.message)
+
+    def _silent(self, now: float) -> list[tuple[int, Any]]:
+        """The sites that have been silent for too long, which are asked no more."""
+        late = [i for i, known in self.waiting.items() if now >= known.since + self.patience]
+        return [(i, self._given_up(i, self.waiting.pop(i), now)) for i in late]
+
+    def _given_up(self, site: int, known: _Waiting, now: float) -> SilentError:
+        return SilentError(self.sites[site], now - known.since, known.reason)
+
+    def ask(self, bodies: Mapping[int, Sequence[Any]]) -> dict[int, Any]:
+        """The answers of several sites, each to the last of its bodies, once all are there.
+
+        Raises
+        ------
+        SilentError : a site does not answer
+        """
+        for site, each in bodies.items():
+            self.send(site, each)
+        answers: dict[int, Any] = {}
+        while len(answers) < len(bodies):
+            answers.update(self.take(1.0))
+            for answer in answers.values():
+                if isinstance(answer, SilentError):
+                    raise answer
+        return answers
+
+
+def _in_words(body: Any) -> Any:
+    """The same with a site's words on one line of limited length: they may hold anything, and end
+    in terminals and reports.
+    """
+    if isinstance(body, Refused):
+        return Refused(_line(body.rule, NAME), _line(body.text, WORDS))
+    return Failed(_line(body.text, WORDS)) if isinstance(body, Failed) else body
+
+
+def _line(text: object, most: int) -> str:
+    return short(printable(str(text)), most)
+
+
+def _first_line(error: Exception) -> str:
+    return _line((str(error).splitlines() or [type(error).__name__])[0], WORDS)

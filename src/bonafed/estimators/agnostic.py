@@ -21,8 +21,7 @@ from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.arrays import Array, Features, Label, shape_of
 from bonafed.data.federation import Federation
-from bonafed.engines.replay import Replay
-from bonafed.engines.virtual_clock import VirtualClock
+from bonafed.engines.inprocess import Replay, VirtualClock
 from bonafed.estimators.base import Classifier, ClassWeight, Plan, coefficients
 from bonafed.estimators.rows import Groups, Matrix, Rows, centred, check_rows, merged
 from bonafed.problem.losses import Logistic, Loss, Multinomial

@@ -35,10 +35,9 @@ from scipy.sparse import csr_array, hstack
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 
-from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE
+from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, ClientSizes
 from bonafed.algorithms.federated.private.method import PrivateMethod
-from bonafed.algorithms.federated.private.settings import ClientSizes
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.arrays import Array, Features, Label, shape_of
 from bonafed.client_names import ByClient, by_position

@@ -39,13 +39,8 @@ from bonafed.estimators.base import Seed, chosen
 from bonafed.estimators.private import PrivateClassifier
 from bonafed.estimators.rows import Groups, Matrix, Rows, check_rows, rows_of_groups, tables
 from bonafed.privacy import odometer
-from bonafed.privacy.accounting import (
-    Release,
-    check_number,
-    drawn_number,
-    gaussian_epsilon,
-    noise_of_search,
-)
+from bonafed.privacy.accounting import Release, gaussian_epsilon, noise_of_search
+from bonafed.privacy.bounds import check_number, drawn_number
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.discrete_noise import discrete_noise
 from bonafed.privacy.ledger import Book, Ledger

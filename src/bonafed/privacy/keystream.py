@@ -8,10 +8,9 @@ without those before it.
 
 The function reads no table and has no branch, so its time does not depend on the key.
 
-Poisson sampling: each row is taken independently, with one probability, by a secret coin.
-
-Whether a row is taken must not be known, and must not depend on which other rows there are: then
-a row that takes part seldom is protected by less noise (docs/private.md, "Sampling").
+Poisson sampling takes each row independently, with one probability, by a secret coin. Whether a row
+is taken must not be known, and must not depend on which other rows there are: then a row that takes
+part seldom is protected by less noise (docs/private.md, "Sampling").
 """
 
 from __future__ import annotations
@@ -166,9 +165,6 @@ def _turn(x, out):
         for j in range(LANES):
             high = np.uint64(x[(2 * i + 1) * LANES + j]) << _HALF
             out[BLOCK * j + i] = np.uint64(x[2 * i * LANES + j]) | high
-
-
-# Poisson sampling: each row is taken independently, with one probability, by a secret coin.
 
 
 def taken(key: bytes, rows: int, probability: float) -> NDArray[np.intp]:

@@ -1,12 +1,11 @@
-"""The privacy ledger of a run: what it has spent, by client.
+"""The privacy ledger of a run, and the file in which all runs on the same data write what they
+spend.
 
 Anyone who plans a run has seen the results of earlier ones. For Gaussian noise that changes
 nothing, since 1 / noise^2 adds up to a fixed total (Smith, Thakurta 2022). With Laplace noise in
 the ledger file the accounting assumes that the noise and the number of rounds of later runs did not
 depend on what earlier ones released. Likewise the amount that an interrupted run has spent is
 proved where the decision to interrupt it did not depend on its answers; the budget always holds.
-
-The privacy ledger file, in which every run on the same data writes what it spends.
 
 A run is written into the file with all the answers it may give before it touches the data, and as
 begun before it answers. When it ends, what it did not release is struck out. A run that dies leaves
@@ -26,11 +25,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from bonafed.arrays import Array
 from bonafed.client_names import ClientName, position
-from bonafed.codec import Form, record
 from bonafed.privacy.accounting import Release, accounts, total_epsilon, under
 from bonafed.privacy.budget import ADJACENCY, VIEWS, Budget, BudgetSpentError
 from bonafed.storage import OWN, Lock, write_whole
@@ -222,8 +219,6 @@ WORDS = {
     "replace": "one record of a client replaced",
 }
 
-
-# The privacy ledger file, in which every run on the same data writes what it spends.
 
 Releases = Mapping[str, Sequence[Release]]  # by client
 STATES = ("charged", "open", "ended")
@@ -626,36 +621,3 @@ def _spent(
             if client in spent and run["id"] != without:
                 spent[client] += under(released, stated, adjacency)
     return spent
-
-
-# What private intervals are computed from: the numbers that a run has released, and how much noise
-# each has, which is public.
-
-
-@record
-class Moments:
-    """Means over the last rounds of a private run, and the standard deviations of their noise.
-
-    Attributes
-    ----------
-    matrix : (D, D) the mean curvature of the rows' losses, summed over all clients
-    away : (D,) from the mean of the models at which the answers were taken to the estimate
-    spread : the mean over these models of (w_t - w)' matrix (w_t - w)
-    square : the mean squared residual; nan where none was asked for
-    rows : one over the weight of a row in all these sums: the public number of rows
-    over : the share of the rows that some bound shortens, with noise
-    gradient_noise, matrix_noise, square_noise, over_noise : the standard deviations of the noise in
-        a coordinate of the mean gradient, in an entry on the diagonal of the matrix (others have
-        the root of a half of it), in ``square`` and in ``over``
-    """
-
-    matrix: Annotated[Array, Form("D, D")]
-    away: Annotated[Array, Form("D")]
-    spread: float
-    square: Annotated[float, Form(nan=True)]
-    rows: float
-    over: float
-    gradient_noise: float
-    matrix_noise: float
-    square_noise: float
-    over_noise: float

@@ -16,16 +16,8 @@ from rich.text import Text as Plain
 
 from bonafed.report.output import Output, Screen
 from bonafed.report.sections import SECTIONS
-from bonafed.report.sections.clients import exposed
-from bonafed.report.sections.ranks import heaviest
-from bonafed.report.sections.section import (
-    Block,
-    Heading,
-    Items,
-    Questions,
-    Text,
-    plain,
-)
+from bonafed.report.sections.model import exposed, heaviest
+from bonafed.report.sections.section import Block, Heading, Items, Questions, Text, plain
 from bonafed.report.tables import Table, lines, printable, sentence
 from bonafed.runs.run import Run
 

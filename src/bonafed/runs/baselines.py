@@ -158,9 +158,7 @@ def check_proof(
         raise damaged(file, "its proof has multipliers below 0, where a bound takes 0 instead")
 
 
-def restored(
-    arrays: Mapping[str, Array],
-) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
+def restored(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
     """The models and the proofs in the arrays of a file."""
     models: dict[str, Array] = {}
     proofs: dict[str, dict[str, Array]] = {}

@@ -37,7 +37,7 @@ from bonafed.runs.rank_metrics import fairness, risk_of
 from bonafed.solution.predictions import drawn, figures
 
 Interval = Annotated[list[Share], at_least(2), Field(max_length=2)]
-Point = Annotated[list[Share], at_least(2), Field(max_length=2)]
+Corner = Annotated[list[Share], at_least(2), Field(max_length=2)]
 Bin = Annotated[list[NonNegative], at_least(3), Field(max_length=3)]
 POINTS, CLIENT_POINTS = 101, 21  # of the ROC curve of all rows, and of a client's
 
@@ -54,7 +54,7 @@ class ConfusionForm(Form):
 class CurvesForm(Form):
     """What is drawn of the main model, see `bonafed.measures.curves`."""
 
-    roc: list[Point]
+    roc: list[Corner]
     reliability: list[Bin]
 
 
@@ -259,11 +259,7 @@ def worst_of(loss: Loss, clients: Sequence[Record]) -> Record:
 
 
 def _by_rank(
-    problem: Problem,
-    rows: list[Judged],
-    fed: Federation,
-    clients: list[Record],
-    n: int | None,
+    problem: Problem, rows: list[Judged], fed: Federation, clients: list[Record], n: int | None
 ) -> Record:
     """What `measure` adds for a risk by rank; the clients get their own risks."""
     risk = problem.over_losses

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from bonafed.arrays import Array
 from bonafed.config.config import Config, read_config
-from bonafed.engines.event_log import Log
+from bonafed.engines.run_record import Log
 from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.rank_levels import few_levels, levels

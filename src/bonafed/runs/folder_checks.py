@@ -40,7 +40,7 @@ def parts_in(run: Run) -> Iterator[tuple[str, Run]]:
 def check_names(run: Run) -> Iterator[Check]:
     """Every part has the files of such a run only, and is called as the configuration says."""
     for where, part in parts_in(run):
-        found = {*_files(run, part)}
+        found = {*_files_of(run, part)}
         odd = sorted(found - {*part.result["files"]})
         odd += sorted(name for name in found - {*odd} - _known(run, part) if not is_drawn(name))
         odd += sorted(_empty(part.path))
@@ -71,7 +71,7 @@ def _check_text(run: Run, part: Run, where: str) -> Iterator[Check]:
         yield Check(f"{where}{name}", False, "has another text than a run writes into it")
 
 
-def _files(run: Run, part: Run) -> list[str]:
+def _files_of(run: Run, part: Run) -> list[str]:
     """The files of one part, but for its result.json."""
     inside = OWNER if run.private and part is run else ""
     return [name for name in files_in(part.path, inside) if name != "result.json"]
@@ -152,7 +152,7 @@ def _without_columns(model: Row) -> tuple[Record, list[Record]]:
 def check_report(run: Run, render: Render | None) -> Iterator[Check]:
     """The report of every part, drawn again from the rest of the folder by ``render``."""
     for where, part in parts_in(run):
-        stored = {name: part.path / name for name in _files(run, part) if is_drawn(name)}
+        stored = {name: part.path / name for name in _files_of(run, part) if is_drawn(name)}
         if render is None:
             drawn = [*(f"{where}{name}" for name in stored), "config.toml: report"]
             yield not_checked(f"{where}report", "nothing to draw it with was given", *drawn)

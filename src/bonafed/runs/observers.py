@@ -130,10 +130,7 @@ class ObjectiveTrace(Trace):
         risk = self.problem.over_clients.value(risks)
         if self.problem.over_rows is not None:
             risk = self.problem.over_rows.value(self.problem.row_losses(w, self.data))
-        return {
-            OBJECTIVE: float(risk + self.problem.penalty(w)),
-            LARGEST: float(risks.max()),
-        }
+        return {OBJECTIVE: float(risk + self.problem.penalty(w)), LARGEST: float(risks.max())}
 
     def beside(self, solution: Solution) -> Solution:
         """The solution with both in its history; the last row has those of the model."""

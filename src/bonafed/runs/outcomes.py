@@ -13,10 +13,9 @@ from bonafed.algorithms.method import Method
 from bonafed.certificates.certificate import Certificate
 from bonafed.config.config import Config
 from bonafed.data.federation import Federation
-from bonafed.engines.event_log import Log
-from bonafed.engines.impossible import UNUSED, lies_in
-from bonafed.engines.inprocess import InProcess
-from bonafed.engines.virtual_clock import VirtualClock
+from bonafed.engines.engine import UNUSED, lies_in
+from bonafed.engines.inprocess import InProcess, VirtualClock
+from bonafed.engines.run_record import Log
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.problem import Problem

@@ -35,10 +35,7 @@ from bonafed.solution.solution import Solution
 
 
 def begin(
-    config: Config,
-    work: Path | None = None,
-    resume: bool = False,
-    progress: Progress | None = None,
+    config: Config, work: Path | None = None, resume: bool = False, progress: Progress | None = None
 ) -> Study:
     """Read the rows, and settle what the configuration leaves to them: radii and sizes."""
     with without_values(config.privacy is not None):

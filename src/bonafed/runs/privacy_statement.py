@@ -6,7 +6,7 @@ import math
 
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.config.config import Config
-from bonafed.privacy.best_accuracy import best_accuracy, information
+from bonafed.privacy.bounds import best_accuracy, information
 from bonafed.privacy.ledger import WORDS, views
 from bonafed.runs.privacy_plan import Plan, privacy_of
 

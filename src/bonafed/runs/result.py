@@ -20,10 +20,7 @@ from bonafed.solution.solution import Solution
 
 
 def result_of(
-    study: Study,
-    models: Mapping[str, Solution],
-    points: Mapping[str, Points],
-    evaluation: Row,
+    study: Study, models: Mapping[str, Solution], points: Mapping[str, Points], evaluation: Row
 ) -> Record:
     """All keys of result.json except the digests of files; ``models`` has the main one first."""
     inputs = inputs_of(study, models, points)
@@ -38,10 +35,7 @@ def result_of(
 
 
 def of_models(
-    config: Config,
-    models: Mapping[str, Solution],
-    fed: Federation | Metadata,
-    evaluation: Row,
+    config: Config, models: Mapping[str, Solution], fed: Federation | Metadata, evaluation: Row
 ) -> Record:
     """The keys of result.json that every run has of its models, the main one first; ``fed``: the
     rows trained on, or what is known of them.
@@ -122,7 +116,4 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             return "not installed"
 
-    return {
-        "python": platform.python_version(),
-        **{name: of(name) for name in PACKAGES[1:]},
-    }
+    return {"python": platform.python_version(), **{name: of(name) for name in PACKAGES[1:]}}

@@ -9,7 +9,7 @@ from pathlib import Path
 from bonafed.arrays import Array
 from bonafed.config.config import Config
 from bonafed.data.schema import Schema
-from bonafed.engines.event_log import Log
+from bonafed.engines.run_record import Log
 from bonafed.runs.files import Record
 
 

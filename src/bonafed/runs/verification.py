@@ -32,20 +32,10 @@ from bonafed.rounds import Stop
 from bonafed.runs.baselines import BASELINES, called, label
 from bonafed.runs.checks import Check, check_files, compared, not_checked, passed
 from bonafed.runs.comparison import evaluate
-from bonafed.runs.disclosure import (
-    OWNER,
-    check_public,
-    public_evaluation,
-    public_result,
-)
+from bonafed.runs.disclosure import OWNER, check_public, public_evaluation, public_result
 from bonafed.runs.files import UNREADABLE, FormError, Record, Row, plain
 from bonafed.runs.folder import EVENTS, Render, read_run
-from bonafed.runs.folder_checks import (
-    check_declared_model,
-    check_model,
-    check_names,
-    check_report,
-)
+from bonafed.runs.folder_checks import check_declared_model, check_model, check_names, check_report
 from bonafed.runs.outcomes import check_outcome, ended, method_of, stop_of
 from bonafed.runs.result import data_digests
 from bonafed.runs.run import Run

@@ -63,8 +63,8 @@ def check(folder: Folder = Path(".")) -> None:
     """Hold the rows of the site against its own policy."""
     from bonafed.config.errors import ConfigError
     from bonafed.runs.border import for_site
-    from bonafed.sites.holdings import broken, holdings, largest_model, read_rows
     from bonafed.sites.policy import rows_in_words
+    from bonafed.sites.rows import broken, holdings, largest_model, read_rows
     from bonafed.sites.site_file import read_site
 
     known = read_site(folder)

@@ -16,18 +16,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
+from nvflare.apis.event_type import EventType  # pyright: ignore[reportMissingImports]
+from nvflare.apis.executor import Executor  # pyright: ignore[reportMissingImports]
+from nvflare.apis.fl_constant import ReturnCode  # pyright: ignore[reportMissingImports]
+from nvflare.apis.fl_context import FLContext  # pyright: ignore[reportMissingImports]
+from nvflare.apis.impl.controller import Controller  # pyright: ignore[reportMissingImports]
+from nvflare.apis.shareable import Shareable, make_reply  # pyright: ignore[reportMissingImports]
+from nvflare.apis.signal import Signal  # pyright: ignore[reportMissingImports]
 from nvflare.collab import collab  # pyright: ignore[reportMissingImports]
 from nvflare.collab.api.exceptions import RunAborted  # pyright: ignore[reportMissingImports]
 
-from bonafed.engines.flare.job import COPIES, ROUNDS
-from bonafed.engines.flare.place import filters, quiet, read_job, warning_about, working_folder
-from bonafed.engines.flare.transport import (
-    Answers,
-    FlareTransport,
-    JobAbortedError,
-    Proxy,
-    failure,
-)
+from bonafed.engines import flare
 from bonafed.engines.job import DONE, LEFT, PROGRESS, experiment_of
 from bonafed.storage import OWN, write_whole
 
@@ -78,7 +77,7 @@ class Owner:
         with self._lock:
             try:
                 if self._party is None:
-                    self._party = self.open(working_folder("site", name, local), name)
+                    self._party = self.open(flare.working_folder("site", name, local), name)
                 return self._party.answer(sender, data)
             except Exception as error:
                 # the text of an error may quote data, and FLARE sends errors and logs elsewhere
@@ -104,10 +103,10 @@ class Site(Owner):
     @collab.publish
     def facts(self) -> str:
         """What runs at the site, as JSON: versions, and a warning where filters are configured."""
-        quiet()
+        flare.quiet()
         workspace, job = collab.workspace, collab.fl_ctx.get_job_id()
         config = Path(workspace.get_app_config_dir(job))
-        warning = warning_about(filters(Path(workspace.get_site_config_dir()), config))
+        warning = flare.warning_about(flare.filters(Path(workspace.get_site_config_dir()), config))
         if warning:
             log.warning("%s", warning)
         return json.dumps({"site": collab.site_name, **versions(), "warning": warning})
@@ -130,28 +129,28 @@ class Server:
     def __init__(self, timeout: float = 60.0) -> None:
         self.timeout = timeout
 
-    def serve(self, transport: Answers, folder: Path, job: Mapping[str, str]) -> None:
+    def serve(self, transport: flare.Answers, folder: Path, job: Mapping[str, str]) -> None:
         """The server's side of the run."""
         serve_run(transport, folder, job)
 
     @collab.main
     def run(self) -> str:
         """Run the job to its end, or go on with it where an earlier job ended."""
-        quiet()
+        flare.quiet()
         context, number = collab.context, collab.fl_ctx.get_job_id()
         tell_rounds(collab.fl_ctx.get_engine(), collab.workspace, number)
         sites = list(collab.clients)
         for site in sites:
             log.info("%s", _facts(site))
-        transport = FlareTransport(sites, timeout=self.timeout, aborted=context.is_aborted)
+        transport = flare.FlareTransport(sites, timeout=self.timeout, aborted=context.is_aborted)
         try:
             finish_run(transport, self.serve, collab.workspace, number)
-        except JobAbortedError as error:
+        except flare.JobAbortedError as error:
             raise RunAborted(str(error)) from error
         return DONE
 
 
-def serve_run(transport: Answers, folder: Path, job: Mapping[str, str]) -> None:
+def serve_run(transport: flare.Answers, folder: Path, job: Mapping[str, str]) -> None:
     """The server's side of bonafed's runs."""
     from bonafed.sites.server import serve
 
@@ -159,8 +158,8 @@ def serve_run(transport: Answers, folder: Path, job: Mapping[str, str]) -> None:
 
 
 def finish_run(
-    transport: Answers,
-    serve: Callable[[Answers, Path, Mapping[str, str]], None],
+    transport: flare.Answers,
+    serve: Callable[[flare.Answers, Path, Mapping[str, str]], None],
     workspace: Workspace,
     number: str,
 ) -> None:
@@ -174,7 +173,7 @@ def finish_run(
         finally:
             result = Path(workspace.get_result_root(number))
             for name in (name for name in LEFT if (folder / name).exists()):
-                write_whole(result / (COPIES + name), (folder / name).read_bytes(), OWN)
+                write_whole(result / (flare.COPIES + name), (folder / name).read_bytes(), OWN)
     finally:
         transport.close()
 
@@ -193,14 +192,14 @@ def tell_rounds(engine: Engine, workspace: Workspace, number: str) -> None:
             whole, end, _ = lines.read(TOLD).rpartition(b"\n")
         return {"lines": (whole + end).decode()}
 
-    engine.register_app_command(ROUNDS, told)
+    engine.register_app_command(flare.ROUNDS, told)
 
 
 def _job_and_folder(workspace: Workspace, number: str) -> tuple[dict[str, str], Path]:
     """The job of a workspace, and the server's folder of its run."""
-    job = read_job(Path(workspace.get_app_config_dir(number)))
+    job = flare.read_job(Path(workspace.get_app_config_dir(number)))
     local = Path(workspace.get_site_config_dir())
-    return job, working_folder("server", "server", local) / experiment_of(job)
+    return job, flare.working_folder("server", "server", local) / experiment_of(job)
 
 
 def versions() -> dict[str, str]:
@@ -212,8 +211,84 @@ def versions() -> dict[str, str]:
     }
 
 
-def _facts(site: Proxy) -> str:
+def _facts(site: flare.Proxy) -> str:
     try:
         return str(site(timeout=PATIENCE).facts())
     except Exception as error:
-        return str(failure(site.name, error))
+        return str(flare.failure(site.name, error))
+
+
+# The site and the server where messages are FLARE's tasks, on which a site's filters act.
+#
+# A job is exported with these classes for sites that demand FLARE's filters and privacy scopes:
+# ``export_job(..., tasks=True)``. It is slower than calls.
+
+SENDER = "server"  # only the server hands out tasks
+
+
+class TaskSite(Executor, Owner):
+    """The site's object: it answers one task after the other."""
+
+    def __init__(self) -> None:
+        Executor.__init__(self)
+        Owner.__init__(self)
+
+    def execute(
+        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
+    ) -> Shareable:
+        """Answer a message of the server."""
+        flare.quiet()
+        if task_name != flare.TASK:
+            return make_reply(ReturnCode.TASK_UNKNOWN)
+        try:
+            data = flare.unpacked(shareable)
+        except flare.FilteredError as error:
+            log.warning("%s", error)
+            return make_reply(ReturnCode.BAD_TASK_DATA)
+        local = Path(fl_ctx.get_workspace().get_site_config_dir())
+        return flare.packed(self.ask(local, str(fl_ctx.get_identity_name()), SENDER, data))
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Let go of the site's folder at the end of the job."""
+        if event_type == EventType.END_RUN:
+            self.end()
+
+
+class TaskServer(Controller):
+    """The server's object, which runs the algorithm.
+
+    Parameters
+    ----------
+    timeout
+        Seconds that a site has for one answer.
+    """
+
+    def __init__(self, timeout: float = 60.0) -> None:
+        super().__init__()
+        self.timeout = timeout
+
+    def serve(self, transport: flare.Answers, folder: Path, job: Mapping[str, str]) -> None:
+        """The server's side of the run."""
+        serve_run(transport, folder, job)
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """FLARE calls this before the run."""
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Run the job to its end, or go on with it where an earlier job ended."""
+        flare.quiet()
+        engine = fl_ctx.get_engine()
+        transport = flare.TaskTransport(
+            self,
+            fl_ctx,
+            [client.name for client in engine.get_clients()] if engine is not None else [],
+            timeout=self.timeout,
+            aborted=lambda: bool(abort_signal.triggered),
+        )
+        try:
+            finish_run(transport, self.serve, fl_ctx.get_workspace(), str(fl_ctx.get_job_id()))
+        except flare.JobAbortedError as error:
+            log.info("%s", error)
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """FLARE calls this after the run."""

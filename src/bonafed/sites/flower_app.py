@@ -17,26 +17,8 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from bonafed.engines.flower.bundle import job_folder
-from bonafed.engines.flower.envelope import (
-    LARGEST,
-    Envelope,
-    MalformedError,
-    RefusedError,
-    opened,
-    sealed,
-)
-from bonafed.engines.flower.transport import (
-    CLIENT_ID,
-    FlowerError,
-    FlowerTransport,
-    Grid,
-    Limits,
-    MakeMessage,
-    flower_message,
-)
-from bonafed.engines.job import ERROR
-from bonafed.engines.software import package_digest
+from bonafed.engines import flower
+from bonafed.engines.job import ERROR, package_digest
 from bonafed.storage import Lock, make_folder, write_whole
 from bonafed.text import shown
 
@@ -64,7 +46,7 @@ class Answering(Protocol):
 
 
 OpenParty = Callable[[Path, str], Answering]
-Serve = Callable[[FlowerTransport, Path, Mapping[str, str]], None]
+Serve = Callable[[flower.FlowerTransport, Path, Mapping[str, str]], None]
 
 
 # ---------------------------------------------------------------------------------------- the site
@@ -87,7 +69,7 @@ def client_app(software: str = "", open_party: OpenParty | None = None) -> Clien
 
     app = ClientApp()
 
-    def replied(message: Message, envelope: Envelope) -> Message:
+    def replied(message: Message, envelope: flower.Envelope) -> Message:
         records = {name: ConfigRecord(dict(values)) for name, values in envelope.items()}
         return Message(RecordDict(records), reply_to=message)
 
@@ -106,25 +88,25 @@ def client_app(software: str = "", open_party: OpenParty | None = None) -> Clien
     return app
 
 
-def greet(message: object, config: Values, software: str = "") -> Envelope:
+def greet(message: object, config: Values, software: str = "") -> flower.Envelope:
     """Answer the question for the site's name; a refusal is an answer, too."""
     with _refusals() as refused:
-        opened(message, "hello", int)
+        flower.opened(message, "hello", int)
         _check_software(software)
-        return sealed("name", place(config)[1])
+        return flower.sealed("name", place(config)[1])
     return refused[0]
 
 
 def take_step(
     message: object, config: Values, sender: str, software: str, open_party: OpenParty
-) -> Envelope:
+) -> flower.Envelope:
     """Hand the bytes of a message to the site's party, one message at a time."""
     with _refusals() as refused:
-        data = opened(message, "data", bytes, LARGEST)
+        data = flower.opened(message, "data", bytes, flower.LARGEST)
         _check_software(software)
         folder, name = place(config)
         with _alone(folder, "the site"), closing(open_party(folder, name)) as party:
-            return sealed("data", party.answer(sender, data))
+            return flower.sealed("data", party.answer(sender, data))
     return refused[0]
 
 
@@ -134,39 +116,39 @@ def place(config: Values, environment: Mapping[str, str] = os.environ) -> tuple[
     if simulated and "partition-id" in config:
         name, folder = json.loads(simulated)[int(str(config["partition-id"]))]
         return Path(folder), name
-    name, folder = config.get(CLIENT_ID), config.get(SITE) or environment.get(SITE_VARIABLE)
+    name, folder = config.get(flower.CLIENT_ID), config.get(SITE) or environment.get(SITE_VARIABLE)
     if not isinstance(name, str) or not name:
-        raise RefusedError(
-            f"the SuperNode has no name of a site (its {CLIENT_ID} is {shown(name)}): start it with"
-            f" --node-config '{CLIENT_ID}=\"NAME\"'"
+        raise flower.RefusedError(
+            f"the SuperNode has no name of a site (its {flower.CLIENT_ID} is {shown(name)}): start"
+            f" it with --node-config '{flower.CLIENT_ID}=\"NAME\"'"
         )
     if not isinstance(folder, str) or not Path(folder).is_dir():
-        raise RefusedError(
+        raise flower.RefusedError(
             f"the SuperNode of {shown(name)} has no folder of a site: start it with --node-config"
-            f' \'{CLIENT_ID}="NAME" {SITE}="FOLDER"\', or set {SITE_VARIABLE}'
+            f' \'{flower.CLIENT_ID}="NAME" {SITE}="FOLDER"\', or set {SITE_VARIABLE}'
         )
     return Path(folder), name
 
 
 @contextmanager
-def _refusals() -> Iterator[list[Envelope]]:
+def _refusals() -> Iterator[list[flower.Envelope]]:
     """Turn what goes wrong into a refusal; an error that nobody expected keeps its text here."""
-    refused: list[Envelope] = []
+    refused: list[flower.Envelope] = []
     try:
         yield refused
-    except (MalformedError, RefusedError) as error:
+    except (flower.MalformedError, flower.RefusedError) as error:
         log.warning("refused a message: %s", error)
-        refused.append(sealed("refused", str(error)))
+        refused.append(flower.sealed("refused", str(error)))
     except Exception as error:
         log.exception("a message could not be answered")
         kind = type(error).__name__
         text = f"the site could not answer ({kind}); the log of its SuperNode says more"
-        refused.append(sealed("refused", text))
+        refused.append(flower.sealed("refused", text))
 
 
 def _check_software(needed: str) -> None:
     if needed and needed != (given := package_digest()):
-        raise RefusedError(
+        raise flower.RefusedError(
             f"the bonafed that is installed has the digest {given[:16]}, the run was made with"
             f" {needed[:16]}: install the wheel of the approval sheet"
         )
@@ -196,35 +178,37 @@ def server_app(job: Path, software: str = "", serve: Serve | None = None) -> Ser
     app = ServerApp()
 
     @app.main()
-    def main(grid: Grid, context: Context) -> None:
+    def main(grid: flower.Grid, context: Context) -> None:
         run_job(grid, job, software, serve or _serve)
 
     return app
 
 
 def run_job(
-    grid: Grid,
+    grid: flower.Grid,
     job: Path,
     software: str,
     serve: Serve,
     *,
-    message: MakeMessage = flower_message,
+    message: flower.MakeMessage = flower.flower_message,
     environment: Mapping[str, str] = os.environ,
 ) -> None:
     """Run a job in its folder on the server; a job that was cut short goes on there."""
     _check_software(software)
     base = environment.get(SERVER_VARIABLE)
     if not base:
-        raise FlowerError(
+        raise flower.FlowerError(
             f"the SuperLink has no folder for runs of bonafed: set {SERVER_VARIABLE} in its"
             " environment and start it again"
         )
     content = json.loads(job.read_text(encoding="utf-8"))
-    folder = job_folder(Path(base), content["job"])
+    folder = flower.job_folder(Path(base), content["job"])
     make_folder(folder)
     with _alone(folder, "the server of this job"), _noted(folder / ERROR):
-        limits = Limits(**content["limits"])
-        with closing(FlowerTransport(grid, content["sites"], limits, message=message)) as transport:
+        limits = flower.Limits(**content["limits"])
+        with closing(
+            flower.FlowerTransport(grid, content["sites"], limits, message=message)
+        ) as transport:
             transport.gather()
             serve(transport, folder, content["job"])
 
@@ -241,7 +225,7 @@ def _noted(path: Path) -> Iterator[None]:
         raise
 
 
-def _serve(transport: FlowerTransport, folder: Path, job: Mapping[str, str]) -> None:
+def _serve(transport: flower.FlowerTransport, folder: Path, job: Mapping[str, str]) -> None:
     """Call bonafed's own server."""
     from bonafed.sites.server import serve
 

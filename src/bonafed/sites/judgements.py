@@ -3,7 +3,7 @@
 A question is answered where there are not too many of them, about models that an agreed run has
 led to: for each the site has answered a question of a certificate, to the same server. A model
 whose figures would tell, beside those of a model that was judged earlier, of fewer people than the
-policy lets be told, is answered with that model's figures (`bonafed.sites.closeness`). What was
+policy lets be told, is answered with that model's figures (`bonafed.sites.judging`). What was
 answered is about the rows: it stands on the site's disk for all experiments and servers.
 """
 
@@ -24,9 +24,8 @@ from bonafed.data.holdout import drawn
 from bonafed.engines.secure_summed import SecureSummed
 from bonafed.problem.losses import Loss
 from bonafed.rounds import Algorithm, decode, encode, record
-from bonafed.sites.closeness import View, differing, few_signs, tell_of_few, too_close, view
+from bonafed.sites import judging
 from bonafed.sites.guard import refuses
-from bonafed.sites.judging import EARLIER, JudgeRows, Judging
 from bonafed.sites.policy import Policy
 from bonafed.storage import OWN, make_folder, write_whole
 
@@ -122,7 +121,7 @@ class Judgements:
             self._write(self._seen, Seen((*kept.models, model)[-MOST_SEEN:]))
 
     def check(
-        self, policy: Policy, server: str, agreement: bytes, ask: JudgeRows, held: HeldOut
+        self, policy: Policy, server: str, agreement: bytes, ask: judging.JudgeRows, held: HeldOut
     ) -> None:
         """Count a question, of which one that was answered before is none; raise
         ``RefusedByPolicyError`` for one too many, for models of no agreed run, and about rows that
@@ -158,7 +157,7 @@ class Judgements:
         """The round of judging as the site answers it; any other algorithm as it is."""
         if isinstance(algorithm, SecureSummed):
             return replace(algorithm, inner=self.judge(algorithm.inner, held, least))
-        if isinstance(algorithm, Judging):
+        if isinstance(algorithm, judging.Judging):
             return replace(algorithm, site=AtSite(self, held, least))
         return algorithm
 
@@ -183,10 +182,10 @@ class AtSite:
         """
         order, about = self.held.order, self._about()
         known, target = [_alike(one, predictions[0]) for one in about.scores], y[order]
-        earlier, views = len(known), [view(loss, one, target, self.least) for one in known]
-        told, positions, of = list[Array](), list[int](), [EARLIER] * earlier
+        earlier, views = len(known), [judging.view(loss, one, target, self.least) for one in known]
+        told, positions, of = list[Array](), list[int](), [judging.EARLIER] * earlier
         for k, prediction in enumerate(predictions):
-            mine = view(loss, prediction[order], target, self.least)
+            mine = judging.view(loss, prediction[order], target, self.least)
             stands = self._stand_in(mine, views)
             if stands is None:
                 known, views, of = [*known, prediction[order]], [*views, mine], [*of, k]
@@ -200,18 +199,18 @@ class AtSite:
         self._keep(about, replace(about, scores=(*about.scores, *new)))
         return told, positions
 
-    def _stand_in(self, mine: View, views: Sequence[View]) -> int | None:
+    def _stand_in(self, mine: judging.View, views: Sequence[judging.View]) -> int | None:
         """The position of the model whose figures are told in the place of another's; None: its
         own may be told.
         """
         who, least = self.held.who, self.least
         for k, other in enumerate(views):
-            if too_close(mine, other, who, least):
+            if judging.too_close(mine, other, who, least):
                 return k
         if not (views and mine.classes):
             return None
-        apart = [differing(mine, other, who) for other in views]
-        if min(apart) and tell_of_few([one.decided for one in (*views, mine)], who, least):
+        apart = [judging.differing(mine, other, who) for other in views]
+        if min(apart) and judging.tell_of_few([one.decided for one in (*views, mine)], who, least):
             return int(np.argmin(apart))
         return None
 
@@ -221,7 +220,7 @@ class AtSite:
         """
         about, mine = self._about(), np.sign(merit)[self.held.order].astype(np.int8)
         for other in about.signs:
-            if few_signs(mine, other, self.held.who, self.least):
+            if judging.few_signs(mine, other, self.held.who, self.least):
                 return other[np.argsort(self.held.order)]
         if not any(np.array_equal(mine, other) for other in about.signs):
             self._keep(about, replace(about, signs=(*about.signs, mine)))

@@ -24,66 +24,40 @@ from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Block, stream
-from bonafed.codec import FIELDS, changed, home
-from bonafed.data.federation import Federation
-from bonafed.data.row_errors import without_values
-from bonafed.engines.checkpoint_schema import Fields
-from bonafed.engines.secure_summed import (
-    PROTOCOL,
-    SecureSummed,
-    Work,
-    asked_in,
-    asked_of,
-    carried_by,
-)
-from bonafed.engines.software import package_digest
-from bonafed.engines.wire import (
-    DAMAGED,
-    UNREAD,
-    Envelope,
-    Failed,
-    Lost,
-    Refused,
-    RunStarted,
-    StartRun,
-    Step,
-    Stepped,
-    Unknown,
-)
-from bonafed.names import short_name
-from bonafed.problem.metadata import Introduced, Metadata, introduced
-from bonafed.problem.problem import Problem, with_columns
-from bonafed.problem.slopes import jumping
-from bonafed.rounds import (
-    Algorithm,
+from bonafed.codec import (
+    FIELDS,
     CodecError,
-    Conclude,
+    changed,
     decode,
     encode,
     encoded_size,
     fingerprint,
+    home,
     record,
-    settled,
-    unannounced,
-    visibility,
-    without_tiny,
 )
+from bonafed.data.federation import Federation
+from bonafed.data.row_errors import without_values
+from bonafed.engines import secure_summed, wire
+from bonafed.engines.checkpoint_schema import Fields
+from bonafed.engines.job import package_digest
+from bonafed.names import short_name
+from bonafed.problem.metadata import Introduced, Metadata, introduced
+from bonafed.problem.problem import Problem, with_columns
+from bonafed.problem.slopes import jumping
+from bonafed.rounds import Algorithm, Conclude, settled, unannounced, visibility, without_tiny
 from bonafed.sites.audit import AuditLog
-from bonafed.sites.demands import held_constraints
 from bonafed.sites.guard import Guard, RefusedByPolicyError, averaged, refuses
 from bonafed.sites.introductions import Introductions, check_declared, held_against
 from bonafed.sites.judgements import HeldOut, Judgements
 from bonafed.sites.judging import JudgeRows
-from bonafed.sites.messages import Agree, Agreed, Introduce
-from bonafed.sites.methods import method_of
-from bonafed.sites.people import Answers, unjudged
-from bonafed.sites.policy import Policy, Proposal, When, rows_in_words
+from bonafed.sites.people import Answered, Answers, unjudged
+from bonafed.sites.policy import Policy, Proposal, When, held_constraints, rows_in_words
 from bonafed.sites.privacy_ledger import PrivateRun, SiteLedger, without_keys
 from bonafed.sites.rows import OwnRows, Roles, Source, columns_of, of_site
 from bonafed.sites.selections import SELECTIONS, Selections, plain_name
+from bonafed.sites.session import Agree, Agreed, Introduce, method_of
 from bonafed.sites.signatures import Sign, asked, signed, signer
 from bonafed.sites.site_file import WatchedSite, secret_of
-from bonafed.sites.told import Answered
 from bonafed.solution.plan import needs_secure_sum, setting_of
 from bonafed.statements import digest, stated
 from bonafed.storage import OWN, Lock, make_folder, read_in_turns, write_in_turns, write_whole
@@ -226,21 +200,21 @@ class Party:
             except RefusedByPolicyError as refused:
                 refusals, rule = refused.refusals, refused.rule
             except Exception as error:
-                body = Failed(self.guard.told(error))
+                body = wire.Failed(self.guard.told(error))
         if refusals:
-            body = Refused(rule, refusals[0].answer)
-        asked = envelope or Envelope("", self.name, UNREAD, None)
-        reply = Envelope(asked.experiment, self.name, asked.number, body)
+            body = wire.Refused(rule, refusals[0].answer)
+        asked = envelope or wire.Envelope("", self.name, wire.UNREAD, None)
+        reply = wire.Envelope(asked.experiment, self.name, asked.number, body)
         if self.sign is not None:
             reply = signed(reply, self._question(data, asked), self.sign)
         sent = encode(reply)
         self.guard.said(sender, reply, len(sent), refusals)
         return sent
 
-    def _question(self, data: bytes, envelope: Envelope) -> str:
+    def _question(self, data: bytes, envelope: wire.Envelope) -> str:
         """The digest of a question, and of the agreement and the algorithm that it is about."""
         ask = envelope.body
-        if isinstance(ask, Step) and isinstance(ask.run, str):
+        if isinstance(ask, wire.Step) and isinstance(ask.run, str):
             known = self.known.get(envelope.experiment)
             run = self.runs.get((envelope.experiment, ask.run))
             if known is not None and run is not None:
@@ -248,7 +222,7 @@ class Party:
                 return asked(data, known.digest, method)
         return asked(data)
 
-    def _opened(self, sender: str, data: bytes) -> Envelope:
+    def _opened(self, sender: str, data: bytes) -> wire.Envelope:
         """The envelope, where the site as it is now lets the server ask; nothing of a message from
         anybody else is read.
         """
@@ -256,16 +230,19 @@ class Party:
         self.guard.judge_at(Proposal(server=sender), When.SERVER)
         if len(data) > LARGEST:
             raise refuses(
-                DAMAGED, f"it has {len(data)} bytes, and at most {LARGEST} are read: send less."
+                wire.DAMAGED,
+                f"it has {len(data)} bytes, and at most {LARGEST} are read: send less.",
             )
         try:
             envelope = decode(data, header=LARGEST_HEADER)
         except CodecError as error:
-            raise refuses(DAMAGED, f"{error}.") from error
-        if not isinstance(envelope, Envelope) or not _is_plain(envelope):
-            raise refuses(DAMAGED, f"this {type(envelope).__name__} has no question of a server.")
+            raise refuses(wire.DAMAGED, f"{error}.") from error
+        if not isinstance(envelope, wire.Envelope) or not _is_plain(envelope):
+            raise refuses(
+                wire.DAMAGED, f"this {type(envelope).__name__} has no question of a server."
+            )
         if envelope.site != self.name:
-            raise refuses(DAMAGED, f"it is for the site {envelope.site!r:.60}.")
+            raise refuses(wire.DAMAGED, f"it is for the site {envelope.site!r:.60}.")
         return envelope
 
     def _read_again(self) -> None:
@@ -288,22 +265,26 @@ class Party:
 
     def _answer(self, sender: str, experiment: str, body: object) -> object:
         """The body of the answer."""
-        if isinstance(body, Step):
-            asked = asked_in(body.message)
-            if not isinstance(asked, PROTOCOL):  # a secure sum's own ask for nothing of the rows
+        if isinstance(body, wire.Step):
+            asked = secure_summed.asked_in(body.message)
+            if not isinstance(
+                asked, secure_summed.PROTOCOL
+            ):  # a secure sum's own ask for nothing of the rows
                 self.guard.judge_at(Proposal(messages=(type(asked).__name__,)), When.MESSAGE)
         try:
             if isinstance(body, Introduce):
                 return self._introduced(sender, body)
             if isinstance(body, Agree):
                 return self._agreed(sender, experiment, body)
-            if isinstance(body, StartRun):
+            if isinstance(body, wire.StartRun):
                 return self._begun(sender, experiment, body)
-            if isinstance(body, Step):
+            if isinstance(body, wire.Step):
                 return self._stepped(sender, experiment, body)
         except NotAgreedError as unknown:
-            return Unknown(str(unknown))
-        raise refuses(DAMAGED, f"a {type(body).__name__} is not a question that a site answers.")
+            return wire.Unknown(str(unknown))
+        raise refuses(
+            wire.DAMAGED, f"a {type(body).__name__} is not a question that a site answers."
+        )
 
     # ---- what it agrees to
 
@@ -491,7 +472,7 @@ class Party:
 
     # ---- runs
 
-    def _begun(self, sender: str, experiment: str, ask: StartRun) -> RunStarted:
+    def _begun(self, sender: str, experiment: str, ask: wire.StartRun) -> wire.RunStarted:
         known = self._agreement(sender, experiment)
         run = self._run(known, experiment, ask.run)
         if run is None:
@@ -505,14 +486,16 @@ class Party:
             run = new = LocalRun(state, algorithm)
             charged = self._charged(known, experiment, run)
             self._note_readable(ask.run, method_of(ask.method.tobytes()))
-            self.ledger.begin(carried_by(algorithm), charged, lambda: self._keep(experiment, new))
+            self.ledger.begin(
+                secure_summed.carried_by(algorithm), charged, lambda: self._keep(experiment, new)
+            )
         elif (run.state.method.tobytes(), run.state.seed) != (ask.method.tobytes(), ask.seed):
             raise ValueError(f"the run {ask.run!r:.40} was begun with another algorithm or seed.")
-        return RunStarted(ask.run, run.state.turn)
+        return wire.RunStarted(ask.run, run.state.turn)
 
     def _note_readable(self, run: str, method: Algorithm) -> None:
         """Note in the log what the server reads of this site in a run with secure sums."""
-        if isinstance(method, SecureSummed):
+        if isinstance(method, secure_summed.SecureSummed):
             told = "; ".join(f"{name}: {text}" for name, text in method.inner.readable.items())
             what = f"beside sums over the sites the server reads {told or 'nothing'} of this site"
             self.guard.note(f"a run with secure sums, {run!r:.40}: {what}")
@@ -522,15 +505,17 @@ class Party:
         takes the problem.
         """
         summed = method_of(method.tobytes())
-        algorithm = carried_by(summed)
-        simulated = isinstance(summed, SecureSummed) and summed.option.keys != "secure"
+        algorithm = secure_summed.carried_by(summed)
+        simulated = (
+            isinstance(summed, secure_summed.SecureSummed) and summed.option.keys != "secure"
+        )
         if simulated and self.guard.policy is not None:
             raise refuses(
                 "secure_sum",
                 "masks from the seed can be taken away by anyone who has it: ask for"
                 ' SecureSum(keys="secure").',
             )
-        sums = isinstance(summed, SecureSummed)
+        sums = isinstance(summed, secure_summed.SecureSummed)
         if sums and known.problem.privacy is None and not algorithm.held_out:
             _check_hidden(algorithm)
         if isinstance(algorithm, Method):
@@ -562,25 +547,27 @@ class Party:
             summed = self.judgements.judge(summed, known.held, self.guard.policy.minimum_rows)
         return summed.at_client(known.problem, known.metadata)
 
-    def _stepped(self, sender: str, experiment: str, ask: Step) -> Stepped | Lost:
+    def _stepped(self, sender: str, experiment: str, ask: wire.Step) -> wire.Stepped | wire.Lost:
         known = self._agreement(sender, experiment)
         run = self._run(known, experiment, ask.run)
         if run is None:
             raise NotAgreedError("run")
         block = known.rows_for(run.algorithm)
-        _check_form(asked_in(ask.message), known.metadata.n_clients)
-        self.guard.judge_parts(asked_in(ask.message), known.problem, block)
+        _check_form(secure_summed.asked_in(ask.message), known.metadata.n_clients)
+        self.guard.judge_parts(secure_summed.asked_in(ask.message), known.problem, block)
         state, mark = run.state, fingerprint(ask.message)
         conclusion = isinstance(ask.message, Conclude)
         if ask.turn == state.turn - 1 and mark == state.asked and not conclusion:
-            return Stepped(ask.run, ask.turn, state.answer)
+            return wire.Stepped(ask.run, ask.turn, state.answer)
         if run.algorithm.stateless and ask.turn >= 0:  # it may go on from anywhere
             state = replace(state, turn=ask.turn)
         # a run may end while this site's last answer is on its way
         if ask.turn != state.turn and not (conclusion and ask.turn == state.turn - 1):
-            return Lost(ask.run, state.turn)
-        self.ledger.check_answer(carried_by(run.algorithm), self._charged(known, experiment, run))
-        asked, policy = asked_in(ask.message), self.guard.policy
+            return wire.Lost(ask.run, state.turn)
+        self.ledger.check_answer(
+            secure_summed.carried_by(run.algorithm), self._charged(known, experiment, run)
+        )
+        asked, policy = secure_summed.asked_in(ask.message), self.guard.policy
         if isinstance(asked, JudgeRows) and policy is not None and known.held is not None:
             self.judgements.check(policy, sender, known.digest, asked, known.held)
         step, message = run.algorithm.on_client[type(ask.message)], without_tiny(ask.message)
@@ -596,7 +583,7 @@ class Party:
             run,
             Answered(known.problem, block, message, upload, state.memory, memory),
         )
-        if policy is not None and not isinstance(carried_by(run.algorithm), Method):
+        if policy is not None and not isinstance(secure_summed.carried_by(run.algorithm), Method):
             self.judgements.see(sender, asked)
         if not conclusion:
             memory, before = without_keys(run.algorithm, settled(memory), state.memory)
@@ -614,7 +601,7 @@ class Party:
             else:
                 # where the keys of its noise are no longer needed, none may stay in its file
                 self._keep(experiment, run, anew=before is not state.memory)
-        return Stepped(ask.run, ask.turn, upload)
+        return wire.Stepped(ask.run, ask.turn, upload)
 
     def _for_people(self, known: Experiment, algorithm: Algorithm) -> Policy | None:
         """The policy where its rule of few people is about a run: noise makes it needless, and
@@ -631,18 +618,23 @@ class Party:
         """Raise `RefusedByPolicyError` where an answer hangs on too few people; what leaves is kept
         before.
         """
-        policy = self._for_people(known, carried_by(run.algorithm))
+        policy = self._for_people(known, secure_summed.carried_by(run.algorithm))
         if policy is None:
             return
-        if isinstance(run.algorithm, SecureSummed):
-            if not isinstance(answered.ask, Work):
+        if isinstance(run.algorithm, secure_summed.SecureSummed):
+            if not isinstance(answered.ask, secure_summed.Work):
                 return
             answered = answered._replace(
-                ask=asked_of(answered.ask), upload=None, before=None, memory=answered.memory.own
+                ask=secure_summed.asked_of(answered.ask),
+                upload=None,
+                before=None,
+                memory=answered.memory.own,
             )
         if self.answers is None:
             self.answers = Answers(self.folder / SELECTIONS)
-        unknown = unjudged(policy, carried_by(run.algorithm), answered.problem, answered.ask)
+        unknown = unjudged(
+            policy, secure_summed.carried_by(run.algorithm), answered.problem, answered.ask
+        )
         refusal = unknown or self.answers.refusal(policy, experiment, known.people, answered)
         if refusal is not None:
             raise RefusedByPolicyError([refusal])
@@ -777,7 +769,7 @@ def _check_form(message: Any, n_clients: int) -> None:
     """Raise `RefusedByPolicyError` unless all fields of a message, as a site receives it, have the
     types and shapes of its class: of every client's numbers those of one client, and of no others'
     all. An array of another shape may weigh every row by itself, while the rule of few people goes
-    by the weights of the whole site (`bonafed.sites.told`).
+    by the weights of the whole site (`bonafed.sites.people`).
     """
     marks = visibility(type(message))
     own = "each" in marks.values() or "version" in marks.values()
@@ -787,7 +779,7 @@ def _check_form(message: Any, n_clients: int) -> None:
         fields = Fields(1 if own else n_clients, 0)
         fields.check(changed(message, **shown), type(message), type(message).__name__)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise refuses(DAMAGED, f"{error}.") from error
+        raise refuses(wire.DAMAGED, f"{error}.") from error
 
 
 def _alone(name: str, value: Any) -> Any:
@@ -809,22 +801,22 @@ def _check_hidden(algorithm: Algorithm) -> None:
         )
 
 
-QUESTIONS = (Introduce, Agree, StartRun, Step)
+QUESTIONS = (Introduce, Agree, wire.StartRun, wire.Step)
 
 
-def _is_plain(envelope: Envelope) -> bool:
+def _is_plain(envelope: wire.Envelope) -> bool:
     """Whether an envelope has a question, all of whose fields are what they have to be; the message
     of a run is held to its form once the site knows the run.
     """
     body = envelope.body
     if type(body) not in QUESTIONS or not _is_shallow(body, DEEPEST):
         return False
-    if isinstance(body, Step):
+    if isinstance(body, wire.Step):
         if type(body.message) not in FIELDS:
             return False
         body = replace(body, message=None)
     try:
-        Fields(1, 0).check(replace(envelope, body=body), Envelope, "message")
+        Fields(1, 0).check(replace(envelope, body=body), wire.Envelope, "message")
     except (ValueError, TypeError, LookupError, AttributeError):
         return False
     return envelope.number < 2**53 and getattr(body, "turn", 0) < 2**63

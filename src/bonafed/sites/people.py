@@ -13,23 +13,38 @@ That nobody can tell more of a row is not proved: a privacy budget proves it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.linearisation import units_of
+from bonafed.algorithms.comparators.afl import Mix
+from bonafed.algorithms.federated.async_dro.stored_gradients import Meet, Visit
+from bonafed.algorithms.federated.bundle.async_bundle import EvaluateAt, EvaluateFirst
+from bonafed.algorithms.federated.bundle.bundle import Evaluate
+from bonafed.algorithms.federated.bundle.masked_bundle import Blend, Compare
+from bonafed.algorithms.federated.interior_point.interior_point import Expand
+from bonafed.algorithms.federated.linearisation import Linearise, units_of
+from bonafed.algorithms.federated.proximal_al.client import Settle
+from bonafed.algorithms.method import SLOPES, SQUARES, Answered, Told, at, at_model, model_of
 from bonafed.arrays import Array, Block
+from bonafed.certificates.constrained import Weigh, WeighAlong
+from bonafed.certificates.duality import Certify, CertifySums
+from bonafed.certificates.kkt import Differentiate
 from bonafed.codec import CodecError, decode, encode, record
+from bonafed.problem import slopes as row_slopes
 from bonafed.problem.losses import has_log_link
+from bonafed.problem.lower_bounds import Survey
+from bonafed.problem.parts import may_flip, parts_of
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Algorithm
-from bonafed.sites.differences import NOTHING, Alike, Bounds, hangs, same
+from bonafed.problem.secure_sums import SurveySums, sends_curvature
+from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.rounds import Algorithm, Conclude
+from bonafed.sites import spans
 from bonafed.sites.policy import FILE, Policy, Refusal, refused
-from bonafed.sites.spans import Combinations, Index, Keys, Slopes, fewest, numbered
-from bonafed.sites.told import Answered, Told, told_by, unknown
+from bonafed.sites.spans import Alike, Bounds, Combinations, Index, Keys, Slopes, same
 from bonafed.storage import OWN, append, cut, make_folder, write_whole
 
 NUMBER, NONE = np.dtype("<f8"), np.zeros(0)
@@ -151,7 +166,7 @@ class Answers:
             placed = one.placed(at, len(self.rows))
             known = any(each.has(placed) for each in self.alike)
             if not known and not any(same(placed, other) for _, other, _ in new):
-                new.append(New(one, placed, NOTHING))
+                new.append(New(one, placed, spans.NOTHING))
         return new
 
     def _length(self, answered: Answered, w: Array) -> float:
@@ -168,16 +183,16 @@ class Answers:
             return ""
         bound = least * self.each
         for k, (_, one, _) in enumerate(new):
-            if hangs(bound, one) and not fewest(one, None, self.repeats) >= least:
+            if spans.hangs(bound, one) and not spans.fewest(one, None, self.repeats) >= least:
                 return "the answer hangs on"
-            few, bounds = list[Slopes](), NOTHING
+            few, bounds = list[Slopes](), spans.NOTHING
             for each in self.alike:
                 if each.takes(one):
                     more, bounds = each.few(bound, one)
                     few += more
                 elif each.related(one):
                     few += each.few_of_others(bound, one)
-            if not all(fewest(one, other, self.repeats) >= least for other in few):
+            if not all(spans.fewest(one, other, self.repeats) >= least for other in few):
                 return "the difference to an earlier answer hangs on"
             new[k] = new[k]._replace(bounds=bounds)
         placed = [one.placed for one in new]
@@ -204,7 +219,7 @@ class Answers:
         them.
         """
         if self.last is None or self.last[0] is not people:
-            rows = numbered(people)
+            rows = spans.numbered(people)
             new = ~np.isin(rows, self.rows)
             if new.any():
                 self.rows = np.concatenate([self.rows, rows[new]])
@@ -355,3 +370,172 @@ def _digest(array: NDArray) -> str:
 
 def _refusal(rule: str, what: str, advice: str) -> Refusal:
     return refused(rule, what, f"{advice}, or change {rule} in {FILE}", ask=advice)
+
+
+# What the answers of a run tell of a site's rows, message by message (`bonafed.algorithms.told`).
+#
+# No rule can judge the answer to a message that is not listed here and that does not say in
+# ``tells`` what its answers tell: such as a model where a client's own solver stops, as of
+# `ProximalAL`.
+
+
+def telling(kind: type) -> Callable[[Answered], Iterator[Told]] | None:
+    """What the answers to messages of a class tell of the rows; None where nothing describes it."""
+    return TOLD.get(kind, getattr(kind, "tells", None))
+
+
+def told_by(answered: Answered) -> list[Told]:
+    """What an answer tells of the rows, as far as that is known: see `unknown`."""
+    how = telling(type(answered.ask))
+    ranked = answered.problem.over_rows is not None
+    return [] if how is None or ranked else [*how(answered)]
+
+
+def unknown(algorithm: Algorithm, problem: Problem, message: Any = None) -> str:
+    """What a method, or a message of it, may tell of rows that nothing here describes, in words; ""
+    where all is described.
+    """
+    name = type(algorithm).__name__
+    if odd := [kind.__name__ for kind in algorithm.on_client if not telling(kind)]:
+        return f"an answer to {odd[0]} of {name}"
+    if problem.over_rows is not None:
+        return "where the losses of rows stand among those of all"
+    ball = problem.over_samples
+    if may_flip(problem):
+        return "the multiplier of a ball that flips labels, which is one person's margin"
+    if isinstance(ball, WassersteinBall) and ball.support is not None and any(ball.radii()):
+        return "where rows move in the worst distribution on a support"
+    if getattr(algorithm, "sample", None) is not None:
+        return f"the sample of rows that {name}(sample=...) draws"
+    if getattr(algorithm, "local_steps", 1) > 1:
+        return f"the models between the local steps of {name}"
+    if isinstance(message, Certify) and not message.rows is message.split is None:
+        return "a certificate by multipliers of rows"
+    return ""
+
+
+def _sizes(one: Answered) -> Iterator[Told]:
+    yield Told(SQUARES, row_slopes.size_sums(one.block), _no_models(one))
+
+
+def _no_models(one: Answered) -> Array:
+    return np.zeros((0, one.problem.predictor.dimension(one.block.n_features)))
+
+
+def _evaluate(one: Answered) -> Iterator[Told]:
+    ask = one.ask
+    yield from at(one, ask.w, parts_of(ask.parts))
+    if ask.weights is not None and ask.bend:
+        sums = row_slopes.metric_sums(one.problem, ask.w, one.block, ask.bend == "secant")
+        yield Told(SQUARES, sums, ask.w[None])
+    if ask.weights is not None and ask.pair is not None:
+        yield _shifted(one, ask.pair[0], ask.pair[1] - ask.pair[0])
+
+
+def _shifted(one: Answered, start: Array, change: Array) -> Told:
+    models = np.stack([start, start + change])
+    return Told(SLOPES, row_slopes.shifted_sums(one.problem, start, change, one.block), models)
+
+
+def _first(one: Answered) -> Iterator[Told]:
+    start = one.ask.start
+    yield from _sizes(one)
+    yield from _async(one, np.zeros(0) if start is None else start)
+
+
+def _async(one: Answered, w: Array | None = None) -> Iterator[Told]:
+    parts = parts_of(one.ask.parts)
+    second = _no_models(one).shape[1] <= one.ask.second_order
+    model = one.ask.w[0] if w is None else w
+    yield from at(one, model, parts._replace(smooth=parts.smooth * second), bool(parts.smooth))
+
+
+def _meet(one: Answered) -> Iterator[Told]:
+    yield from _sizes(one)
+    yield from at(one, np.zeros(0) if one.ask.w is None else one.ask.w[0])
+
+
+def _certify(one: Answered) -> Iterator[Told]:
+    """The risk at the model, and one combination of the cuts at the points."""
+    ask, problem, block, parts = one.ask, one.problem, one.block, parts_of(one.ask.parts)
+    yield from at(one, ask.w)
+    terms = list[tuple[Array, row_slopes.Sums]]()
+    for k, point in enumerate(ask.points):
+        mu = np.reshape(ask.multipliers[0, k], -1)
+        if mu.any():
+            sums = row_slopes.gradient_sums(problem, point, block, parts)
+            terms += zip([mu[:1], mu[1:]] if len(sums) > 1 else [mu], sums, strict=True)
+        if ask.local is not None and ask.shared is not None:
+            each = row_slopes.limit_sums(problem, point, block, parts)
+            for mine, stack in zip((ask.local[0, k], ask.shared[k]), each, strict=True):
+                terms += zip(mine, stack, strict=True)
+    if ask.pair is not None and ask.weights is not None:
+        start, end = ask.pair
+        moved = _shifted(one, start, end - start)
+        terms.append((np.atleast_1d(ask.weights[0]), moved.sums[0]))
+        yield Told(SLOPES, [], moved.models)
+    yield Told(SLOPES, row_slopes.combined(terms), ask.points)
+
+
+def _certify_sums(one: Answered) -> Iterator[Told]:
+    """The risk at the model, and this site's part of one combination of all sites' cuts."""
+    ask, mine = one.ask, int(one.block.index[0])
+    yield from at(one, ask.w)
+    terms = list[tuple[Array, row_slopes.Sums]]()
+    for point, multipliers in zip(ask.points, ask.multipliers, strict=True):
+        [sums] = row_slopes.gradient_sums(one.problem, point, one.block)
+        terms.append((multipliers[mine : mine + 1], sums))
+    yield Told(SLOPES, row_slopes.combined(terms), ask.points)
+
+
+def _expand(one: Answered) -> Iterator[Told]:
+    """All at the model, and one combination of the curvatures of risk and constraints there."""
+    ask, problem, block = one.ask, one.problem, one.block
+    w = model_of(one, ask.w)
+    yield from at(one, w)
+    each = np.concatenate([ask.weight * ask.prior[:1], ask.local[0], ask.shared])
+    sums = row_slopes.curvature_sums(problem, w, block)
+    yield Told(SQUARES, row_slopes.combined([*zip(each[:, None], sums, strict=True)]), w[None])
+
+
+def _blend(one: Answered) -> Iterator[Told]:
+    yield from at(one, one.ask.w, curved=sends_curvature(one.problem, len(one.ask.w)))
+
+
+def _weigh(one: Answered) -> Iterator[Told]:
+    """At the model, a minorant of the Lagrangian by shifted slopes, and the curvature of the rows
+    whose slopes the shift has led to the end of their domain, and of the others.
+    """
+    ask, curved = one.ask, one.problem.loss.smooth
+    yield from at(one, ask.w, curved=curved)
+    yield from at(one, np.zeros_like(ask.w), limits=False)  # the size of the objective's gradient
+    shifted = _shifted(one, ask.w, ask.shift)
+    yield shifted
+    if not ask.shift.any():
+        return
+    yield from at(one, ask.w + ask.shift)  # of constraints
+    ended = row_slopes.locked_sums(one.problem, ask.w, ask.shift, one.block)
+    yield Told(SQUARES, ended, shifted.models)
+
+
+TOLD: dict[type, Callable[[Answered], Iterator[Told]]] = {
+    Survey: _sizes,
+    Evaluate: _evaluate,
+    EvaluateFirst: _first,
+    EvaluateAt: _async,
+    Certify: _certify,
+    SurveySums: _sizes,
+    Compare: at_model(),
+    Blend: _blend,
+    CertifySums: _certify_sums,
+    Differentiate: at_model(),
+    Weigh: _weigh,
+    WeighAlong: _weigh,
+    Expand: _expand,
+    Linearise: at_model(),
+    Visit: at_model(each=True),
+    Meet: _meet,
+    Mix: at_model(),
+    Settle: at_model(curved=True),
+    Conclude: lambda one: iter(()),  # what a site keeps of answers that it gave
+}

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.federated.private.noisy_gradient import NoiseKeys
-from bonafed.engines.client_part import without_key
+from bonafed.engines.checkpoint import without_key
 from bonafed.engines.secure_summed import SecureSummed, opens_no_more
 from bonafed.privacy.accounting import MECHANISMS, Release, noise_for, total_epsilon
 from bonafed.privacy.budget import LARGEST, Budget, BudgetSpentError

@@ -26,6 +26,7 @@ from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.multipliers import Multipliers, no_multipliers, signed
 from bonafed.problem.problem import Problem
+from bonafed.runs import verification
 from bonafed.runs.baselines import BASELINES, called, label
 from bonafed.runs.checks import Check, compared, not_checked
 from bonafed.runs.files import UNREADABLE, FormError, Record, plain
@@ -33,37 +34,11 @@ from bonafed.runs.folder import EVENTS, Render, read_run
 from bonafed.runs.outcomes import check_outcome
 from bonafed.runs.run import Run
 from bonafed.runs.sections.constraints import without_rows
-from bonafed.runs.verification import (
-    baseline_again,
-    check_rounds,
-    stated_baselines,
-    tried_infeasible,
-    unchecked_baselines,
-    unchecked_consensus,
-    unchecked_proof,
-    unchecked_settings,
-    verified,
-)
-from bonafed.sites.judging import (
-    added_up,
-    in_place_of_others,
-    no_better_than_a_constant,
-)
+from bonafed.sites import signed_answers
+from bonafed.sites.judging import added_up, in_place_of_others, no_better_than_a_constant
 from bonafed.sites.run import roles_of, signed_beside
 from bonafed.sites.server import NOT_JUDGED, UNJUDGED
 from bonafed.sites.signatures import read_keys
-from bonafed.sites.signed_answers import (
-    HELD_OUT,
-    MAIN,
-    UNUSABLE,
-    Answered,
-    Verified,
-    answered,
-    apart,
-    judged_again,
-    proof_of,
-    verify_signed,
-)
 from bonafed.solution.outcome import UNPROVED, failed_in
 from bonafed.solution.solve import LOST
 from bonafed.solution.tables import client_table, constraint_table
@@ -95,10 +70,10 @@ def verify_at_sites(
         run = read_run(path)
     except FormError as error:
         return [Check("form", False, str(error))]
-    checks = [check for check in verified(run, render=render) if check.name != "data"]
+    checks = [check for check in verification.verified(run, render=render) if check.name != "data"]
     kept = None if keys is None else (_signed_data(run, signed), read_keys(keys))
     try:
-        told = None if kept is None else _SignedRun(run, apart(kept[0]), kept[1])
+        told = None if kept is None else _SignedRun(run, signed_answers.apart(kept[0]), kept[1])
         checks += _check_of(run, told)
     except CodecError as error:
         text = f"the file of signed answers cannot be read: {error}"
@@ -111,7 +86,7 @@ def verify_at_sites(
 def _check_of(run: Run, told: _SignedRun | None) -> Iterator[Check]:
     masked = bool(run.config.engine.get("secure_sum"))
     if not run.private:
-        yield from unchecked_settings()
+        yield from verification.unchecked_settings()
         yield _check_figures(run)
     if told is not None:
         yield from told.check_agreed() if run.private or masked else told.checks()
@@ -206,12 +181,12 @@ class _SignedRun:
     def checks(self) -> Iterator[Check]:
         """All checks; where the main certificate cannot be computed again, no further ones."""
         run, outcome = self.run, self.run.result["outcome"]
-        if MAIN not in self.parts:
+        if signed_answers.MAIN not in self.parts:
             text = "the signed answers have none about the model: they are those of another run"
             yield Check("signed answers", False, text)
             return
-        again = verify_signed(
-            self.parts[MAIN],
+        again = signed_answers.verify_signed(
+            self.parts[signed_answers.MAIN],
             self.problem,
             run.w,
             self.duals,
@@ -226,7 +201,7 @@ class _SignedRun:
             return
         proof = replace(again.certificate, failed=failed_in(outcome["text"]))
         yield from self._check_tables(proof, again.metadata, again)
-        yield from check_rounds(run)
+        yield from verification.check_rounds(run)
         yield not_checked("events", "who answered when: no site signs a time", EVENTS)
         yield from self._check_baselines(again.metadata)
         yield from self._check_judged(again.metadata)
@@ -236,8 +211,10 @@ class _SignedRun:
         they sign no more that could be computed with.
         """
         problem, roles = self.run.config.problem(), roles_of(self.run.config).text()
-        told = answered(self.parts.get(MAIN, b""), problem, self.keys, roles)
-        if not isinstance(told, Answered):
+        told = signed_answers.answered(
+            self.parts.get(signed_answers.MAIN, b""), problem, self.keys, roles
+        )
+        if not isinstance(told, signed_answers.Answered):
             yield from told
             return
         yield from told.checks
@@ -255,7 +232,7 @@ class _SignedRun:
         return compared(name, stated, plain(again), abs(proof.value))
 
     def _check_tables(
-        self, proof: Certificate, metadata: Metadata, told: Verified
+        self, proof: Certificate, metadata: Metadata, told: signed_answers.Verified
     ) -> Iterator[Check]:
         """What follows from certificate and introductions."""
         run, (concrete, data), mu = self.run, self.problem.at(metadata), self.duals
@@ -263,7 +240,7 @@ class _SignedRun:
         if isinstance(mu, Multipliers) and told.limits is not None:
             mu = signed(concrete, mu)
             none = no_multipliers(concrete, data.n_clients)
-            prices = none if tried_infeasible(run) else mu
+            prices = none if verification.tried_infeasible(run) else mu
             table = constraint_table(concrete, data.clients, told.limits, proof, prices)
         rows = client_table(concrete, data, proof, table)
         stated = [{key: row.get(key) for key in rows[0]} for row in run.result["clients"]]
@@ -275,9 +252,9 @@ class _SignedRun:
         yield from check_outcome(run, self.problem, metadata)
         yield self._check_digests(metadata)
         if run.result["certificate"]["consensus"] is not None:
-            yield unchecked_consensus()
+            yield verification.unchecked_consensus()
         if isinstance(mu, Duals):
-            yield unchecked_proof()
+            yield verification.unchecked_proof()
 
     def _check_notes(self, warnings: Sequence[str]) -> Iterator[Check]:
         """The notes are the warnings, and what the server says of sites that it lost, of rows that
@@ -297,7 +274,7 @@ class _SignedRun:
 
     def _check_baselines(self, metadata: Metadata) -> Iterator[Check]:
         """Every baseline from the signed answers about its own model."""
-        stated, names = stated_baselines(self.run), self.run.config.report.compare_with
+        stated, names = verification.stated_baselines(self.run), self.run.config.report.compare_with
         for name in names:
             problem, _ = BASELINES[name](self.problem, metadata)  # type: ignore[arg-type]
             told = self._told(name, problem, metadata, f"baseline {name}", _of_baseline(name))
@@ -307,43 +284,47 @@ class _SignedRun:
             duals = self.run.proofs.get(name)
             try:
                 w, proof = self.run.baselines[name], Duals(**duals) if duals else None
-                certificate = proof_of(told, w, proof).certificate
-                again = baseline_again(self.run, name, problem, metadata, certificate)
-            except UNUSABLE as error:
+                certificate = signed_answers.proof_of(told, w, proof).certificate
+                again = verification.baseline_again(self.run, name, problem, metadata, certificate)
+            except signed_answers.UNUSABLE as error:
                 text = f"cannot be computed again: {error}"
                 yield Check(f"baseline {name}", False, text)
                 continue
             yield self._compared(f"baseline {name}", stated[name], again, certificate)
         if names:
-            yield unchecked_baselines(names)
+            yield verification.unchecked_baselines(names)
 
     def _check_judged(self, metadata: Metadata) -> Iterator[Check]:
         """The figures of held-out rows from those that every site signed."""
         run, name = self.run, "signed evaluation"
         stated = run.result["evaluation"]
-        if not stated["measures"] and HELD_OUT not in self.parts:
+        if not stated["measures"] and signed_answers.HELD_OUT not in self.parts:
             yield compared(name, stated, NOT_JUDGED)
             return
-        told = self._told(HELD_OUT, self.problem, metadata, name, _unsigned_figures(run))
+        told = self._told(
+            signed_answers.HELD_OUT, self.problem, metadata, name, _unsigned_figures(run)
+        )
         if isinstance(told, Check):
             yield told
             return
         try:
-            yield compared(name, stated, plain(judged_again(told, _models(run))))
-        except UNUSABLE as error:
+            yield compared(name, stated, plain(signed_answers.judged_again(told, _models(run))))
+        except signed_answers.UNUSABLE as error:
             yield Check(name, False, f"cannot be computed again: {error}")
 
     def _told(
         self, part: str, problem: Problem, metadata: Metadata, name: str, places: Sequence[str]
-    ) -> Answered | Check:
+    ) -> signed_answers.Answered | Check:
         """What the sites signed in one part of the file, about the rows of the main model; else a
         check called ``name``, about these ``places``.
         """
         if part not in self.parts:
             text = "the signed answers have none about it"
             return Check(name, None, text, keys=tuple(places))
-        told = answered(self.parts[part], problem, self.keys, roles_of(self.run.config).text())
-        if not isinstance(told, Answered):
+        told = signed_answers.answered(
+            self.parts[part], problem, self.keys, roles_of(self.run.config).text()
+        )
+        if not isinstance(told, signed_answers.Answered):
             return Check(name, False, next(c.text for c in told if c.ok is False))
         if told.metadata.digests() != metadata.digests():
             return Check(name, False, "the sites signed answers about other rows")

@@ -31,7 +31,7 @@ from bonafed.engines.checkpoint import CheckpointError
 from bonafed.engines.engine import ClientError, Watch
 from bonafed.engines.job import DONE, ERROR, EXPERIMENT, PROGRESS, RESULT, SIGNED
 from bonafed.engines.network import ImpossibleAnswerError, Network, RefusedError, StateLostError
-from bonafed.engines.transport import Transport
+from bonafed.engines.wire import Transport
 from bonafed.problem.metadata import Introduced
 from bonafed.problem.problem import Problem
 from bonafed.rounds import encode, record

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
+from bonafed.algorithms.federated.private.mechanism import Mechanism
+from bonafed.certificates.certify import ROUNDS
+from bonafed.codec import CodecError, Form
 from bonafed.data.federation import Federation
 from bonafed.engines.checkpoint_schema import Fields
-from bonafed.engines.link import Link
 from bonafed.engines.network import UNREADABLE, ImpossibleAnswerError, RefusedError, Session
-from bonafed.engines.transport import Transport
-from bonafed.engines.wire import Envelope, Failed, Refused
+from bonafed.engines.secure_summed import SecureSummed
+from bonafed.engines.wire import Envelope, Failed, Link, Refused, Transport
+from bonafed.names import NAMED, of_place
+from bonafed.privacy.secure_sum.messages import SecureSum
 from bonafed.problem.metadata import Introduced, Metadata, impossible
 from bonafed.problem.plausible import introduced_as
 from bonafed.problem.problem import Problem
-from bonafed.sites.messages import Agree, Agreed, Introduce
-from bonafed.sites.methods import method_bytes
+from bonafed.rounds import Algorithm, record
+from bonafed.sites.judging import Judging
 from bonafed.statements import digest, stated, statement_bytes
 from bonafed.text import shown
 
@@ -117,3 +123,63 @@ def _all(link: Link, bodies: Sequence[Any], kind: type) -> list[Any]:
         if not isinstance(answer, kind):
             raise TypeError(f"the site {name} answered with a {type(answer).__name__}")
     return [answers[i] for i in range(len(link.sites))]
+
+
+# The messages by which a server and its sites agree to an experiment, before a run begins.
+#
+#     Introduce -> Introduced     what the problem is; what the site's rows are, in numbers
+#     Agree     -> Agreed         what all sites told; that this one takes part
+#
+# The problem is a statement as bytes (`bonafed.statements`), with a digest that a site can pin.
+
+
+@record
+class Introduce:
+    """Tell a site the problem, and ask for the facts of its rows."""
+
+    problem: Annotated[NDArray[np.uint8], Form("bytes")]  # the statement
+    software: str  # the version of bonafed at the server
+    roles: str = ""  # what the columns are for, see `bonafed.sites.rows.Roles`
+
+
+@record
+class Agree:
+    """Tell a site what all sites told of their rows, from which the problem becomes concrete."""
+
+    ask: Introduce
+    introductions: tuple[Introduced, ...]
+
+
+@record
+class Agreed:
+    """The site takes part, and holds the rows that it told of."""
+
+    problem: str  # the digest of the problem
+    software: str  # the version of bonafed at the site
+    policy: str  # the digest of the site's policy
+
+
+# The algorithms as they travel between the server and its sites.
+
+# beside the public ones: the rounds of certificates and of judging, the plan of a private method
+# (which is public, and which a site computes again before it goes by it), and what carries any of
+# them with secure sums, where the bundle is another
+ALLOWED = (*ROUNDS, Judging, Mechanism, SecureSummed, SecureSum, MaskedBundle)
+
+# A process that begins in the middle of a run, as every one of Flower's does, is asked with a
+# message and finds a memory whose classes nothing else has imported.
+for _place in NAMED["algorithm"].values():
+    of_place(_place)
+
+
+def method_bytes(algorithm: Algorithm) -> bytes:
+    """The statement of an algorithm as the sites need it."""
+    return statement_bytes(algorithm.for_clients(), allowed=ALLOWED)
+
+
+def method_of(statement: bytes) -> Algorithm:
+    """The algorithm of a statement; ``CodecError`` for one of anything else."""
+    algorithm = stated(statement, object, allowed=ALLOWED)
+    if not isinstance(algorithm, Algorithm):
+        raise CodecError(f"the statement is of a {type(algorithm).__name__}, and of no algorithm")
+    return algorithm

@@ -54,11 +54,7 @@ def make_key(path: Path) -> None:
     """
     _require_cryptography()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-    )
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     if path.exists():
         raise FileExistsError(f"there is a file {str(path)!r} already: name another one.")

@@ -39,28 +39,19 @@ from bonafed.certificates.constrained import Weigh, WeighAlong, Weighing, certif
 from bonafed.certificates.duality import certify_run
 from bonafed.certificates.row_spectra import certify_ranks
 from bonafed.codec import CodecError, decode, encode, record
+from bonafed.engines.batching import Known
 from bonafed.engines.engine import Run, Watch, handler
-from bonafed.engines.federated_data import Known
 from bonafed.engines.wire import Envelope, StartRun, Step, Stepped
 from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.metadata import Introduced, Metadata
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.problem import Problem
 from bonafed.problem.requirements import only_constrained
-from bonafed.rounds import (
-    Algorithm,
-    Outcome,
-    Round,
-    Stop,
-    combine,
-    marks,
-    rows,
-)
+from bonafed.rounds import Algorithm, Outcome, Round, Stop, combine, marks, rows
 from bonafed.runs.checks import Check, compared
 from bonafed.runs.files import UNREADABLE, Record, plain
 from bonafed.sites.judging import Judging, judge_at_sites
-from bonafed.sites.messages import Agree, Agreed, Introduce
-from bonafed.sites.methods import method_bytes, method_of
+from bonafed.sites.session import Agree, Agreed, Introduce, method_bytes, method_of
 from bonafed.sites.signatures import SignatureError, asked, opened
 from bonafed.solution.tables import Limits
 from bonafed.statements import stated, statement_bytes

@@ -30,11 +30,11 @@ import numpy as np
 from scipy.stats import t as student
 
 from bonafed.arrays import Array
-from bonafed.privacy.ledger import Moments
+from bonafed.privacy.moments import Moments
 from bonafed.problem.losses import Squared
 from bonafed.problem.problem import Problem
-from bonafed.solution.frames import Table
 from bonafed.solution.solution import Solution
+from bonafed.solution.tables import Table
 
 DRAWS = 1000  # of the bootstrap
 HIDDEN = 2.0  # the least eigenvalue of the matrix, over the operator norm of its noise

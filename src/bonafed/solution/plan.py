@@ -3,7 +3,8 @@
     plan(problem, data) -> Plan     run(plan, engine) -> Finished     conclude(finished) -> Solution
 
 The data are a `Federation` whose rows are here, or the `Metadata` of one whose rows are with their
-owners; the three steps are the same.
+owners; the three steps are the same. Where no method is named, it is the first in the order of
+`preferred` that takes the problem.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bonafed.algorithms.federated.bundle.bundle import Bundle, over_sites
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle, masked
 from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
-from bonafed.algorithms.federated.private_newton.private_newton import PrivateNewton, matrix_error
+from bonafed.algorithms.federated.private_newton import PrivateNewton, matrix_error
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from bonafed.algorithms.federated.rank_bundle import RankBundle
@@ -37,7 +38,7 @@ from bonafed.engines.engine import Engine
 from bonafed.engines.inprocess import InProcess
 from bonafed.engines.network import Network
 from bonafed.privacy.accounting import noise_for
-from bonafed.privacy.secure_sum.option import option_of
+from bonafed.privacy.secure_sum.messages import option_of
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.own_functions import check_own
 from bonafed.problem.problem import Problem
@@ -130,9 +131,6 @@ def plan(
     chosen = algorithm or default_algorithm(concrete, coded, engine)
     method = configure(chosen, concrete, coded, tol, atol, max_rounds, start, engine)
     return Plan(problem, data, concrete, coded, method, engine)
-
-
-# Give an algorithm its problem and the caller's settings, or say why not and what to use.
 
 
 def setting_of(fed: Federation | Metadata, engine: Engine | None = None) -> Setting:
@@ -237,8 +235,6 @@ def _check_method(algorithm: object) -> None:
         text += " A class of your own derives from bonafed.extending.Method."
     raise TypeError(text)
 
-
-# The algorithm of `bonafed.solve` where none is named: the first that takes the problem.
 
 READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton steps are the default
 SMALL = 500  # coefficients up to which second-order steps are the default

@@ -1,4 +1,8 @@
-"""Classes, probabilities and figures from the scores of a model."""
+"""Classes, probabilities and figures from the scores of a model.
+
+`Inputs` is what a model needs to predict: how a table becomes features, and scores become classes.
+It keeps no row of a client.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,7 @@ from bonafed.problem.losses import Logistic, Loss, expected
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.prediction import Rows
 from bonafed.problem.targets import classes_of
-from bonafed.solution.frames import Table
-from bonafed.solution.tables import TOGETHER
+from bonafed.solution.tables import TOGETHER, Table
 from bonafed.text import listed
 
 LISTS = ("confusion", "interval", "recalls", "precisions", "counts")  # become columns of numbers
@@ -107,9 +110,6 @@ def evaluated(
     return table
 
 
-# The figures of `bonafed.measures` for the predictions of a model, by the targets of its loss.
-
-
 def figures(
     loss: Loss,
     prediction: Array,
@@ -163,9 +163,6 @@ def positive(loss: Loss, score: Array, calibration: Sigmoid | None = None) -> Ar
         calibration = Sigmoid()
     return None if calibration is None else calibration.probability(score)
 
-
-# What a model needs to predict: how a table becomes features, and scores become classes. No row of
-# a client is kept.
 
 Label: TypeAlias = str | int | float | bool
 Rated: TypeAlias = Any  # rows: an array, a sparse matrix, a frame or a mapping of columns

@@ -41,8 +41,8 @@ from typing import Any
 
 import numpy as np
 
+from bonafed.algorithms.federated.private.mechanism import everybody
 from bonafed.algorithms.federated.private.method import PrivateMethod
-from bonafed.algorithms.federated.private.settings import everybody
 from bonafed.algorithms.method import Method
 from bonafed.data.federation import Federation
 from bonafed.engines.checkpoint import CheckpointError

@@ -1,4 +1,7 @@
-"""Solve a problem over a federation: pick the algorithm and the engine, run, certify."""
+"""Solve a problem over a federation: pick the algorithm and the engine, run, certify.
+
+The certificate of a run's model takes rounds that prove it, through the same engine.
+"""
 
 from __future__ import annotations
 
@@ -355,8 +358,6 @@ def _merged(*tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
         known["bytes"] += row["bytes"]
     return list(total.values())
 
-
-# The certificate of a run's model, and the rounds that prove it.
 
 INTERRUPTED = "interrupted"  # why a proof failed: by Ctrl-C
 PROVING_ROUNDS = 100  # at most, for the bound of a model whose algorithm proves none

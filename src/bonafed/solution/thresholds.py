@@ -21,13 +21,12 @@ has these rows.
            0 <= u_i <= 1 on its rows and sum u_i (x_i - mean x) = 0: the share of labels that the
            adversary needs to make the features useless. It has it where radius / label_cost >= F
 
-A Wasserstein radius from the data: as large as the noise in the gradients, far below triviality.
-
-The gradient of the mean loss at a model is a mean over finitely many rows, and so has noise. The
-penalty radius ||w||_* of a Wasserstein ball stops the model from following that noise once the
-radius reaches the noise's transport norm, as the strength of a lasso is chosen. The radius is a
-fixed part of that, between two parts of r*, from which on a constant model is optimal: so it is
-never trivial, and never 0 where the rows can be separated.
+The default Wasserstein radius is as large as the noise in the gradients, far below r*. The gradient
+of the mean loss at a model is a mean over finitely many rows, and so has noise. The penalty radius
+||w||_* of a Wasserstein ball stops the model from following that noise once the radius reaches the
+noise's transport norm, as the strength of a lasso is chosen. The radius is a fixed part of that,
+between two parts of r*, from which on a constant model is optimal: so it is never trivial, and
+never 0 where the rows can be separated.
 """
 
 from __future__ import annotations
@@ -472,8 +471,6 @@ def _without_ball(problem: Problem) -> Mean:
     ball = problem.over_samples
     return Mean() if isinstance(ball, WassersteinBall) else ball
 
-
-# A Wasserstein radius from the data: as large as the noise in the gradients, far below triviality.
 
 LEVEL = 0.9  # of the quantile of the noise
 SHARE = {"linf": 0.25, "l2": 0.3, "l1": 0.3}  # of it; the closed form of linf is 1.2 times larger

@@ -14,7 +14,7 @@ That a constant is optimal is a proof that the question was wrong. So a trivial 
 parameter that is to blame, and the value up to which a model is better (`bonafed.solution.blame`).
 The check costs two passes over the rows; the search for the parameter only where it is trivial.
 
-The best constant model: zero coefficients, and the intercept that is best under the stated risk.
+The best constant model has zero coefficients, and the intercept that is best under the stated risk:
 
     minimise over b:  R( F_1(0, b), ..., F_N(0, b) )
 
@@ -243,8 +243,6 @@ def constant_objective(problem: Problem, fed: Federation) -> float | None:
         level = problem.objective(constant, fed)
     return level if math.isfinite(level) else None
 
-
-# The best constant model: zero coefficients, and the intercept that is best under the stated risk.
 
 STEPS = 80  # at most
 FARTHEST = 60.0  # of an intercept: beyond it no loss of classes or counts falls in double precision

@@ -1,8 +1,7 @@
 """Warnings about a problem and its data, beside the numbers of a solution.
 
-Limits on differences between groups that are tighter than the numbers of rows can show.
-
-A mean over few rows has an error. Where two groups' means are held closer together than 1.6
+One is about limits on differences between groups that are tighter than the numbers of rows can
+show. A mean over few rows has an error. Where two groups' means are held closer together than 1.6
 standard errors of their difference, chance decides what the limit does: the model pays for a
 difference that nobody could tell from none. The error is that of groups that are alike, from the
 variance v of phi over the rows of both: of probabilities m (1 - m), as of the rate of positives.
@@ -239,8 +238,6 @@ def _cuts(problem: Problem, stated: Federation, fed: Federation, w: Array) -> It
         " predictions like these use class_weight='balanced'."
     )
 
-
-# Limits on differences between groups that are tighter than the numbers of rows can show.
 
 ERRORS = 1.6  # standard errors of a difference: chance alone exceeds them in one sample of nine
 NAMED = 5  # clients that a note names

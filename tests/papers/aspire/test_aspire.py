@@ -15,13 +15,20 @@ from scipy.sparse import csr_array
 
 import bonafed as bf
 from bonafed.engines import InProcess
-from bonafed.engines.virtual_clock import VirtualClock
-from bonafed.engines.waiting import Adaptive, First, Stale
+from bonafed.engines.delays import Adaptive, First, Stale
+from bonafed.engines.inprocess import VirtualClock
 from bonafed.papers.aspire import aspire_ease
 from bonafed.papers.aspire.aspire import ASPIRE
-from bonafed.papers.aspire.client import POWERS, Approach, Approached, Gauge, Gauged
-from bonafed.papers.aspire.server import bounds_reached
-from bonafed.papers.aspire.step_sizes import chosen, steps_at
+from bonafed.papers.aspire.server import (
+    POWERS,
+    Approach,
+    Approached,
+    Gauge,
+    Gauged,
+    bounds_reached,
+    chosen,
+    steps_at,
+)
 from bonafed.rounds import Round, Stop, decode, encode, visibility
 from bonafed.solution.plan import configure
 from examples import RISKS

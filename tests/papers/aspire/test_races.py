@@ -12,7 +12,7 @@ import pytest
 
 import bonafed as bf
 from bonafed.papers.aspire import backdoor as attacks
-from bonafed.papers.aspire import entrants, race, sets, setups, spread
+from bonafed.papers.aspire import race
 
 REAL = pytest.mark.skipif(
     not os.environ.get("BONAFED_DATA"), reason="BONAFED_DATA names no data directory"
@@ -21,14 +21,14 @@ REAL = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def best() -> race.Optimum:
-    return race.optimum(setups.a())
+    return race.optimum(race.a())
 
 
 # ---- set-ups
 
 
 def test_set_ups_are_those_that_are_stated() -> None:
-    a, b, c = setups.a(), setups.b(), setups.c()
+    a, b, c = race.a(), race.b(), race.c()
     assert a.fed.n_clients == 10
     assert a.fed.n_features == 21
     assert a.fed.sizes.sum() == c.fed.sizes.sum() == 1797
@@ -36,13 +36,13 @@ def test_set_ups_are_those_that_are_stated() -> None:
     assert dict(a.slow) == {"digit 3": 10.0}
     assert dict(b.slow) == {"digit 3": 50.0}
     assert c.fed.n_clients == 100
-    assert c.fed.sizes.min() >= setups.LEAST
+    assert c.fed.sizes.min() >= race.LEAST
     assert len(c.slow) == 5
     assert set(c.slow) <= set(c.fed.clients)
 
 
 def test_no_weight_of_set_up_c_is_above_its_cap() -> None:
-    found = setups.c(most=0.05)
+    found = race.c(most=0.05)
     risk = found.problem.at(found.fed)[0].over_clients
     weights = risk.weights(np.arange(100.0))
     assert np.isclose(weights.max(), 0.05)
@@ -50,14 +50,14 @@ def test_no_weight_of_set_up_c_is_above_its_cap() -> None:
 
 
 def test_a_seed_is_the_same_data_and_another_one_is_not() -> None:
-    assert setups.c(3).fed.digests() == setups.c(3).fed.digests()
-    assert setups.c(3).slow == setups.c(3).slow
-    assert setups.c(3).fed.digests() != setups.c(4).fed.digests()
+    assert race.c(3).fed.digests() == race.c(3).fed.digests()
+    assert race.c(3).slow == race.c(3).slow
+    assert race.c(3).fed.digests() != race.c(4).fed.digests()
 
 
 def test_halves_are_all_rows_once() -> None:
-    whole = setups.a()
-    train, test = setups.halves(whole, 0.25)
+    whole = race.a()
+    train, test = race.halves(whole, 0.25)
     for X, own, kept in zip(whole.fed.X, train.fed.X, test.X, strict=True):
         assert len(kept) == round(0.25 * len(X))
         together = np.concatenate([own, kept])
@@ -66,7 +66,7 @@ def test_halves_are_all_rows_once() -> None:
 
 @REAL
 def test_mnist_workers() -> None:
-    found = setups.workers(clients=100, slow=5)
+    found = race.workers(clients=100, slow=5)
     assert found.fed.n_clients == 100
     assert set(found.fed.sizes.tolist()) == {600}
     # runs may straddle two classes
@@ -79,26 +79,26 @@ def test_mnist_workers() -> None:
 
 def test_the_judge_measures_the_gap_by_hand(best: race.Optimum) -> None:
     """Cross-entropy by class, the worst one, and the ridge, in plain NumPy."""
-    X, y = setups.digits_of()
+    X, y = race.digits_of()
     w = 0.1 * np.random.default_rng(0).standard_normal(210)
     scores = X @ w.reshape(21, 10)
     losses = np.log(np.exp(scores).sum(1)) - scores[np.arange(len(y)), y]
     hand = max(losses[y == c].mean() for c in range(10)) + 0.005 * w @ w
-    assert np.isclose(race.objective(*setups.a().problem.at(setups.a().fed), w), hand, rtol=1e-12)
+    assert np.isclose(race.objective(*race.a().problem.at(race.a().fed), w), hand, rtol=1e-12)
     assert 0 <= best.value - best.bound <= 2e-9
 
 
 def test_two_races_are_the_same(best: race.Optimum) -> None:
     for name in ("AsyncDRO", "ASPIRE", "AFL"):
-        entrant = entrants.as_they_come()[name]
-        first, second = (race.follow(setups.a(), entrant, best, 30.0) for _ in range(2))
+        entrant = race.as_they_come()[name]
+        first, second = (race.follow(race.a(), entrant, best, 30.0) for _ in range(2))
         assert first.points == second.points
         assert first.points
 
 
 def test_gaps_are_never_below_the_bound_and_costs_only_grow(best: race.Optimum) -> None:
-    for name, entrant in entrants.as_they_come().items():
-        run = race.follow(setups.a(), entrant, best, 60.0)
+    for name, entrant in race.as_they_come().items():
+        run = race.follow(race.a(), entrant, best, 60.0)
         gaps = [at.gap for at in run.points]
         assert min(gaps) >= -1e-12, name
         for key in ("time", "answers", "bytes"):
@@ -108,12 +108,12 @@ def test_gaps_are_never_below_the_bound_and_costs_only_grow(best: race.Optimum) 
 
 def test_asynchronous_descent_is_first_in_set_up_a(best: race.Optimum) -> None:
     """To a gap of 1e-2: by factors that are far from those measured."""
-    come, setup = entrants.as_they_come(), setups.a()
+    come, setup = race.as_they_come(), race.a()
     ours = race.follow(setup, come["AsyncDRO"], best, 200.0).time(1e-2)
     assert ours < 150
     rivals = {
         "AFL": come["AFL"],
-        **{k: v for k, v in entrants.afl_grid().items() if k == "eta 4, gamma 0.03"},
+        **{k: v for k, v in race.afl_grid().items() if k == "eta 4, gamma 0.03"},
     }
     for name, each in rivals.items():
         assert race.follow(setup, each, best, 2 * ours).time(1e-2) == np.inf, name
@@ -122,10 +122,10 @@ def test_asynchronous_descent_is_first_in_set_up_a(best: race.Optimum) -> None:
 
 def test_fed_avg_does_not_reach_the_optimum_of_the_worst(best: race.Optimum) -> None:
     """It minimises another objective: its own optimum is far away, so is it."""
-    run = race.follow(setups.a(), entrants.as_they_come()["FedAvg"], best, 400.0)
+    run = race.follow(race.a(), race.as_they_come()["FedAvg"], best, 400.0)
     assert run.best > 0.1
-    even = bf.solve(setups.stated(bf.Mean()), setups.a().fed, tol=1e-6)
-    assert race.objective(*setups.a().problem.at(setups.a().fed), even.w) - best.bound > 0.1
+    even = bf.solve(race.stated(bf.Mean()), race.a().fed, tol=1e-6)
+    assert race.objective(*race.a().problem.at(race.a().fed), even.w) - best.bound > 0.1
 
 
 def test_a_row_says_what_was_seen() -> None:
@@ -138,7 +138,7 @@ def test_a_row_says_what_was_seen() -> None:
     assert race.row("x", run) == ("x", 3.0, 3.0, 4.0, None, None, 60, 6, 0.005)
     assert len(race.columns()) == len(race.row("x", run))
     assert run.time(1e-3) == np.inf
-    assert entrants.tuned({"far": race.Run(points[:1], 1, None), "x": run, "y": run}, 1e-2) == "x"
+    assert race.tuned({"far": race.Run(points[:1], 1, None), "x": run, "y": run}, 1e-2) == "x"
 
 
 # ---- sets
@@ -146,10 +146,10 @@ def test_a_row_says_what_was_seen() -> None:
 
 def test_every_set_is_solved_at_one_setting() -> None:
     """By both methods as they come; stragglers of 10 and 50 times are the benchmark's."""
-    fed = sets.federation(4)
-    for name, over_clients in sets.every_set(4):
-        case = sets.setup(name, over_clients, fed, 10.0 if name in ("simplex", "KL ball") else 3.0)
-        exact, late = sets.reference(case), sets.asynchronous(case)
+    fed = race.federation(4)
+    for name, over_clients in race.every_set(4):
+        case = race.setup(name, over_clients, fed, 10.0 if name in ("simplex", "KL ball") else 3.0)
+        exact, late = race.reference(case), race.asynchronous(case)
         assert exact.gap <= 1e-8, name
         assert late.relative <= 1e-3, name
         assert late.stop == "optimal", name
@@ -185,7 +185,7 @@ def test_success_and_accuracy_by_hand() -> None:
     found = attacks.digits_attack(benign=2, malicious=1)
     w = np.zeros((65, 10))
     w[0, 0], w[-1, 1] = 10.0, 1.0
-    problem = setups.stated(bf.Simplex())
+    problem = race.stated(bf.Simplex())
     assert found.success(problem, w.ravel()) == 1.0
     assert np.isclose(found.accuracy(problem, w.ravel()), (found.y == 1).mean())
     assert (
@@ -231,7 +231,7 @@ def test_spread_by_hand() -> None:
     X, y = np.eye(3), np.array([0, 1, 1])
     fed = bf.Federation.from_arrays(X, y, ["a", "a", "b"], classes=[0, 1, 2])
     w = np.array([[2.0, 0, 0], [0, 2.0, 0], [2.0, 0, 0]])
-    found = spread.spread(setups.stated(bf.Simplex()), w.ravel(), fed, fed)
+    found = race.spread(race.stated(bf.Simplex()), w.ravel(), fed, fed)
     right = np.log(np.exp(2) + 2) - 2
     assert np.allclose(found.losses, [right, right + 2])
     assert np.array_equal(found.accuracies, [1.0, 0.0])
@@ -241,23 +241,23 @@ def test_spread_by_hand() -> None:
 
 
 def test_min_max_methods_serve_the_worst_client_better_than_even_ones() -> None:
-    setup, test = setups.halves(setups.a())
-    come = entrants.as_they_come()
-    found = spread.compared(
+    setup, test = race.halves(race.a())
+    come = race.as_they_come()
+    found = race.compared(
         setup, test, {"AsyncDRO": come["AsyncDRO"], "FedAvg": come["FedAvg"]}, 150.0, max_rounds=60
     )
     assert found["AsyncDRO"].worst_loss < found["mixture"].worst_loss - 0.1
     assert found["mixture"].mean_loss < found["AsyncDRO"].mean_loss
     assert found["mixture"].worst_loss < found["alone, best"].worst_loss
-    told = spread.over_seeds([found, found])["AsyncDRO"]
+    told = race.over_seeds([found, found])["AsyncDRO"]
     assert told["worst_loss"] == (found["AsyncDRO"].worst_loss, 0.0)
 
 
 def test_a_perceptron_is_compared_like_a_linear_model() -> None:
-    setup = setups.a()
-    setup, test = setups.halves(replace(setup, problem=setups.stated(bf.Simplex(), bf.MLP((6,)))))
-    w = spread.timed(setup, entrants.as_they_come()["AsyncDRO"], 120.0)
+    setup = race.a()
+    setup, test = race.halves(replace(setup, problem=race.stated(bf.Simplex(), bf.MLP((6,)))))
+    w = race.timed(setup, race.as_they_come()["AsyncDRO"], 120.0)
     first = setup.problem.at(setup.fed)[0].model_start(21)
-    before, after = (spread.spread(setup.problem, v, setup.fed, test) for v in (first, w))
+    before, after = (race.spread(setup.problem, v, setup.fed, test) for v in (first, w))
     assert after.worst_loss < before.worst_loss - 0.3
-    assert np.array_equal(w, spread.timed(setup, entrants.as_they_come()["AsyncDRO"], 120.0))
+    assert np.array_equal(w, race.timed(setup, race.as_they_come()["AsyncDRO"], 120.0))

@@ -12,9 +12,15 @@ import numpy as np
 import pytest
 
 import bonafed as bf
-from bonafed.papers.constrained import data, fairness, lcqp_table, neyman_pearson, reference
-from bonafed.papers.constrained.tables import mean_and_sd
-from bonafed.papers.constrained.trace import Evaluation, bands, evaluate, follow, rounds_to
+from bonafed.papers.constrained import data, fairness, lcqp, neyman_pearson, tables
+from bonafed.papers.constrained.tables import (
+    Evaluation,
+    bands,
+    evaluate,
+    follow,
+    mean_and_sd,
+    rounds_to,
+)
 
 REAL = pytest.mark.skipif(
     not os.environ.get("BONAFED_DATA"), reason="BONAFED_DATA names no data directory"
@@ -98,7 +104,7 @@ def test_rows_of_the_server_are_nobodys_else() -> None:
 def test_the_reference_is_the_optimum_of_a_conic_solver() -> None:
     found = generated()
     fed = data.federation(found, data.stratified(found.y, 3))
-    best = reference.solve(reference.neyman_pearson(fed, 0.4))
+    best = tables.solve(tables.neyman_pearson(fed, 0.4))
     w, objective, constraints = cp.Variable(4), [], []
     for X, y in zip(fed.X, fed.y, strict=True):
         loss = cp.logistic(cp.multiply(np.where(y == 1, -1.0, 1.0), X @ w))
@@ -108,14 +114,12 @@ def test_the_reference_is_the_optimum_of_a_conic_solver() -> None:
     assert abs(best.value / value - 1) <= 1e-6
     assert best.residual <= 1e-12
     assert best.violation <= 1e-12
-    central = reference.solve(
-        reference.neyman_pearson(fed, 0.4), method="trust-constr", polish=False
-    )
+    central = tables.solve(tables.neyman_pearson(fed, 0.4), method="trust-constr", polish=False)
     assert abs(central.value / best.value - 1) <= 1e-4
 
 
 def test_derivatives_of_the_reference() -> None:
-    program = reference.loss_gaps(data.with_server(generated(40_000), 2, part=0.01), 0.05)
+    program = tables.loss_gaps(data.with_server(generated(40_000), 2, part=0.01), 0.05)
     w, mu, h = RNG.normal(size=4), RNG.random(len(program.level)), 1e-6 * np.eye(4)
     gradient = [(program.value(w + e) - program.value(w - e)) / 2e-6 for e in h]
     jacobian = np.array([(program.slack(w + e) - program.slack(w - e)) / 2e-6 for e in h]).T
@@ -134,13 +138,13 @@ def test_the_reference_measures_what_the_problem_states() -> None:
     fed = data.federation(found, data.stratified(found.y, 3))
     w = RNG.normal(size=4)
     program, at = (
-        reference.neyman_pearson(fed, 0.4),
+        tables.neyman_pearson(fed, 0.4),
         evaluate(neyman_pearson.problem(0.4), fed, [w])[0],
     )
     assert np.isclose(program.value(w), at.objective, rtol=1e-12)
     assert np.allclose(np.sort(0.4 - program.slack(w)), np.sort(at.measured[:, 0]), rtol=1e-12)
     held = data.with_server(generated(40_000), 2, part=0.01)
-    program, at = reference.loss_gaps(held, 0.1), evaluate(fairness.problem(0.1), held, [w])[0]
+    program, at = tables.loss_gaps(held, 0.1), evaluate(fairness.problem(0.1), held, [w])[0]
     assert np.isclose(program.value(w), at.objective, rtol=1e-12)
     gaps = np.concatenate([at.measured.ravel(), at.server])
     assert np.allclose(np.sort(0.1 - program.slack(w)), np.sort(gaps), atol=1e-12)
@@ -172,12 +176,12 @@ def test_a_row_of_table_2() -> None:
 
 
 def test_a_row_of_table_4() -> None:
-    (row,) = lcqp_table.table_4(((30, 2),), (5,), trials=2)
+    (row,) = lcqp.table_4(((30, 2),), (5,), trials=2)
     assert row["relative_difference"] <= 1e-9
     assert row["model_error"] <= 1e-9
     assert row["violation"] <= 1e-9
     assert row["paper_objective"] is None  # no such size there
-    assert len(lcqp_table.PRINTED) == 9
+    assert len(lcqp.PRINTED) == 9
 
 
 @REAL

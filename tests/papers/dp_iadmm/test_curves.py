@@ -13,7 +13,7 @@ import pytest
 from bonafed.codec import CodecError
 from bonafed.data.federation import Federation
 from bonafed.papers import dp_iadmm
-from bonafed.papers.dp_iadmm import composition, curves, data
+from bonafed.papers.dp_iadmm import curves, published
 from bonafed.statements import statement_bytes
 
 REAL = pytest.mark.skipif(
@@ -21,19 +21,19 @@ REAL = pytest.mark.skipif(
 )
 
 
-def split(seed: int = 0) -> data.Split:
+def split(seed: int = 0) -> curves.Split:
     """Generated images of 3 clients and 400 test rows of the same rule."""
-    fed = data.shaped(np.array([40, 60, 50, 400]), features=12, classes=3, seed=seed)
+    fed = curves.shaped(np.array([40, 60, 50, 400]), features=12, classes=3, seed=seed)
     own = Federation(fed.clients[:3], fed.X[:3], fed.y[:3], classes=fed.classes)
-    return data.Split(own, np.asarray(fed.X[3]), np.asarray(fed.y[3], np.intp))
+    return curves.Split(own, np.asarray(fed.X[3]), np.asarray(fed.y[3], np.intp))
 
 
 # ---- data
 
 
 def test_sizes_are_those_of_femnist() -> None:
-    sizes = data.ragged()
-    clients, rows, mean, sd, most = data.FEMNIST
+    sizes = curves.ragged()
+    clients, rows, mean, sd, most = curves.FEMNIST
     assert len(sizes) == clients
     assert sizes.sum() == rows
     assert sizes.max() == most
@@ -43,7 +43,7 @@ def test_sizes_are_those_of_femnist() -> None:
 
 
 def test_error_is_the_share_of_wrong_rows() -> None:
-    found = data.Split(None, np.eye(3), np.array([0, 1, 2]))  # type: ignore[arg-type]
+    found = curves.Split(None, np.eye(3), np.array([0, 1, 2]))  # type: ignore[arg-type]
     assert found.error(np.eye(3).ravel()) == 0.0
     assert found.error(np.roll(np.eye(3), 1, axis=1).ravel()) == 1.0
     assert np.isclose(found.error(np.eye(3)[[0, 2, 1]].ravel()), 2 / 3)
@@ -121,7 +121,7 @@ def test_total_of_randomised_response_by_its_definition() -> None:
     is delta.
     """
     epsilon, rounds, delta = 0.1, 200, 1e-6
-    (row,) = composition.composition(((epsilon, rounds),), delta)
+    (row,) = published.composition(((epsilon, rounds),), delta)
     p = 1 / (1 + math.exp(-epsilon))
 
     def failing(total: float) -> float:
@@ -139,7 +139,7 @@ def test_total_of_randomised_response_by_its_definition() -> None:
 
 
 def test_the_closed_form_bounds_the_total_and_the_sum_bounds_both() -> None:
-    rows = composition.composition(((0.01, 2000), (0.05, 100), (0.1, 500)))
+    rows = published.composition(((0.01, 2000), (0.05, 100), (0.1, 500)))
     for row in rows:
         assert row["total"] <= row["closed_form"] * 1.001
         assert row["closed_form"] <= row["basic"]
@@ -151,7 +151,7 @@ def test_the_closed_form_bounds_the_total_and_the_sum_bounds_both() -> None:
 
 @REAL
 def test_digits_of_the_published_code() -> None:
-    points = curves.noise_free(data.mnist(single=False)).points
+    points = curves.noise_free(curves.mnist(single=False)).points
     for k, (accuracy, violation) in curves.DIGITS.items():
         assert round(1 - points[k - 2].error, 4) == accuracy
         assert abs(points[k - 1].violation / violation - 1) <= 1e-4

@@ -15,10 +15,8 @@ from bonafed.algorithms.comparators.central_conic import CentralConic
 from bonafed.algorithms.federated.linearisation import risk_gradients
 from bonafed.data.federation import Federation
 from bonafed.engines.inprocess import InProcess
-from bonafed.papers.drfl.epigraph_admm import EpigraphADMM
+from bonafed.papers.drfl.epigraph_admm import ADLPMM, DoubleLoop, EpigraphADMM, Probed
 from bonafed.papers.drfl.epigraph_projection import Begun, Projected, relative
-from bonafed.papers.drfl.lpmm import ADLPMM
-from bonafed.papers.drfl.min_max import DoubleLoop, Probed
 from bonafed.problem.losses import EpsilonInsensitive, Hinge, Huber, Logistic, Quantile, SmoothHinge
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem

@@ -30,6 +30,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from bonafed.algorithms import method as base
 from bonafed.algorithms.federated.linearisation import (
     bound_at,
     duals_at,
@@ -37,16 +38,7 @@ from bonafed.algorithms.federated.linearisation import (
     risk_gradients,
     take_part,
 )
-from bonafed.algorithms.method import (
-    Answer,
-    Concluded,
-    Method,
-    gap_report,
-    with_start,
-)
-from bonafed.algorithms.progress import TINY, Progress
 from bonafed.algorithms.requirements import PROJECTION, Requirements
-from bonafed.algorithms.settings import check_positive
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Extended, Form
 from bonafed.problem.claims import Claim, Number
@@ -107,7 +99,7 @@ class AFLState:
 
 
 @dataclass(frozen=True)
-class AFL(Method):
+class AFL(base.Method):
     """Gradient descent ascent, synchronous: a baseline for any problem, convex or not.
 
     Parameters
@@ -150,7 +142,9 @@ class AFL(Method):
     requirements: ClassVar[Requirements] = Requirements(over_clients=PROJECTION)
 
     def __post_init__(self) -> None:
-        check_positive(self, "step_size", "weight_step", remedy="Leave it out for a measured one.")
+        base.check_positive(
+            self, "step_size", "weight_step", remedy="Leave it out for a measured one."
+        )
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -185,7 +179,7 @@ class AFL(Method):
         return state, Round(Survey(prior))
 
     def begin(self, state: AFLState, ids: Sequence[int], seen: Surveyed) -> tuple[AFLState, Round]:
-        w = with_start(self._problem, self.start, len(seen.square))
+        w = base.with_start(self._problem, self.start, len(seen.square))
         state = replace(state, w=w, trial=w, mean=np.zeros_like(w), point=w, seen=seen)
         return state, Round(Mix(w, state.weights))
 
@@ -222,13 +216,13 @@ class AFL(Method):
 
     def report(self, state: AFLState) -> dict:
         """``objective`` is that of the last model, also where the answer is the average."""
-        numbers = gap_report(state.value, state.bound, state.risks)
+        numbers = base.gap_report(state.value, state.bound, state.risks)
         return numbers if state.rounds else numbers | {"worst_client": -1}
 
-    def answer(self, state: AFLState, concluded: Concluded | None = None) -> Answer:
+    def answer(self, state: AFLState, concluded: base.Concluded | None = None) -> base.Answer:
         """The last model or the average, and the weighted gradients that prove the best bound."""
         w = state.mean if self.average and state.rounds else state.w
-        return Answer(w, duals_at(self._problem, state.point, state.proof))
+        return base.Answer(w, duals_at(self._problem, state.point, state.proof))
 
     def _steps(self, curvature: float, steep: float, turn: int) -> tuple[float, float]:
         """The step sizes (eta, gamma) of a round."""
@@ -237,10 +231,10 @@ class AFL(Method):
         fall = 1 if is_smooth(self._problem) else turn + 1  # then gamma falls as eta does
         return eta, self.weight_step or COUPLING / (eta * max(steep, 1e-300) * fall)
 
-    def _progress(self, state: AFLState) -> Progress:
+    def _progress(self, state: AFLState) -> base.Progress:
         numbers = state.value, state.bound, self.tol, self.atol, state.rounds, self.max_rounds
-        return Progress(
-            *numbers, met=not self.average, least=TINY
+        return base.Progress(
+            *numbers, met=not self.average, least=base.TINY
         )  # no bound is compared with an average
 
 

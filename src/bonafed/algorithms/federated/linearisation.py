@@ -18,17 +18,8 @@ import numpy as np
 
 from bonafed.arrays import DUAL, Array, Block, Streams, norm_gradient
 from bonafed.codec import Form
+from bonafed.problem import lower_bounds as bounds
 from bonafed.problem.conic_form import multiplier_floor, sample_radii
-from bonafed.problem.lower_bounds import (
-    Duals,
-    Minorant,
-    Survey,
-    Surveyed,
-    lower_bound,
-    region,
-    survey,
-    without_dual,
-)
 from bonafed.problem.plausible import Claims, of_risk
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
@@ -87,9 +78,11 @@ def linear(problem: Problem) -> Claims:
     return {Linearised: lambda who, ask, up: of_risk(problem, ask.w, up.risk, up.gradient)}
 
 
-def take_part(memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[None, Surveyed]:
+def take_part(
+    memory: None, ask: bounds.Survey, data: Block, rng: Streams
+) -> tuple[None, bounds.Surveyed]:
     """The client step of methods that begin with a survey of the clients' rows."""
-    return memory, survey(data, ask.prior)
+    return memory, bounds.survey(data, ask.prior)
 
 
 def units_of(problem: Problem, square: Array) -> Array:
@@ -113,7 +106,7 @@ def is_smooth(problem: Problem) -> bool:
     return bool(problem.loss.smooth) and isinstance(problem.over_samples, Mean)
 
 
-def duals_at(problem: Problem, w: Array, weights: Array) -> Duals | None:
+def duals_at(problem: Problem, w: Array, weights: Array) -> bounds.Duals | None:
     """The proof of a bound by the weighted gradients at w; None before there is a model, and for
     risks that are not convex.
 
@@ -122,7 +115,7 @@ def duals_at(problem: Problem, w: Array, weights: Array) -> Duals | None:
     """
     if not len(w) or not (problem.convex or not is_affine(problem.predictor)):
         return None
-    return Duals(weights, w[None], weights[None])
+    return bounds.Duals(weights, w[None], weights[None])
 
 
 def bound_at(
@@ -132,7 +125,7 @@ def bound_at(
     risk: float,
     gradient: Array,
     weights: Array,
-    seen: Surveyed | None,
+    seen: bounds.Surveyed | None,
 ) -> float:
     """The lower bound that the gradients at w prove, -inf where they prove none: risk = sum_i q_i
     F_i(w), gradient = sum_i q_i F_i'(w), q in Q.
@@ -140,12 +133,12 @@ def bound_at(
     ``value`` is the objective of any known model: no better one lies outside the region that it
     bounds.
     """
-    if not problem.convex or without_dual(problem) or not math.isfinite(value):
+    if not problem.convex or bounds.without_dual(problem) or not math.isfinite(value):
         return -math.inf
-    where = region(problem, value, np.size(problem.predictor.split(w)[0]), seen)
+    where = bounds.region(problem, value, np.size(problem.predictor.split(w)[0]), seen)
     # the gradients hold at the floor of the transport multiplier: none of the radius is left
     flat = -weights * sample_radii(problem, len(weights))
-    bound, _ = lower_bound(
-        problem, Minorant(risk - float(gradient @ w), gradient, flat, weights), where
+    bound, _ = bounds.lower_bound(
+        problem, bounds.Minorant(risk - float(gradient @ w), gradient, flat, weights), where
     )
     return bound

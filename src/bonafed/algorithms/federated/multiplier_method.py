@@ -27,6 +27,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from bonafed.algorithms import method as base
 from bonafed.algorithms.federated.linearisation import (
     Linearise,
     Linearised,
@@ -36,15 +37,7 @@ from bonafed.algorithms.federated.linearisation import (
     linearise,
     take_part,
 )
-from bonafed.algorithms.method import (
-    Answer,
-    Concluded,
-    Method,
-    gap_report,
-    known,
-    with_start,
-)
-from bonafed.algorithms.progress import TINY, Progress
+from bonafed.algorithms.method import known
 from bonafed.algorithms.requirements import (
     CONVEX_PROX,
     MEAN_OF_ROWS,
@@ -52,7 +45,6 @@ from bonafed.algorithms.requirements import (
     SMOOTH,
     Requirements,
 )
-from bonafed.algorithms.settings import check_positive
 from bonafed.arrays import Array
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.conic_form import member
@@ -97,7 +89,7 @@ class MultiplierState:
 
 
 @dataclass(frozen=True)
-class MultiplierMethod(Method):
+class MultiplierMethod(base.Method):
     """The synchronous reference for smooth losses, any set of weights and any convex regulariser.
 
     The set needs a projection, the regulariser a prox.
@@ -141,7 +133,7 @@ class MultiplierMethod(Method):
     )
 
     def __post_init__(self) -> None:
-        check_positive(self, "mu")
+        base.check_positive(self, "mu")
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -188,7 +180,7 @@ class MultiplierMethod(Method):
     def begin(
         self, state: MultiplierState, ids: Sequence[int], seen: Surveyed
     ) -> tuple[MultiplierState, Round]:
-        w = with_start(self._problem, self.start, len(seen.square))
+        w = base.with_start(self._problem, self.start, len(seen.square))
         size = np.size(self._coefficients(w))
         state = replace(state, w=w, point=w, gradient=np.zeros(size), inner=begin(w), seen=seen)
         return state, Round(Linearise(w))
@@ -206,11 +198,13 @@ class MultiplierMethod(Method):
         return state, Round(Linearise(state.shown if len(state.shown) else state.inner.trial))
 
     def report(self, state: MultiplierState) -> dict:
-        return gap_report(state.value, state.bound, state.risks) | {"outer": state.outer}
+        return base.gap_report(state.value, state.bound, state.risks) | {"outer": state.outer}
 
-    def answer(self, state: MultiplierState, concluded: Concluded | None = None) -> Answer:
+    def answer(
+        self, state: MultiplierState, concluded: base.Concluded | None = None
+    ) -> base.Answer:
         """The model, and the weighted gradients that prove its bound."""
-        return Answer(state.w, duals_at(self._problem, state.point, state.weights))
+        return base.Answer(state.w, duals_at(self._problem, state.point, state.weights))
 
     # -- the server's steps ------------------------------------------------------------------------
 
@@ -333,11 +327,7 @@ class MultiplierMethod(Method):
 
     def _left(self, state: MultiplierState, w: Array, up: Linearised, p: Array) -> float:
         """The tolerance of the inner problem, from what (p, s) prove or the expected decrease."""
-        problem, risk, coefficients = (
-            self._problem,
-            float(p @ up.risk),
-            self._coefficients(w),
-        )
+        problem, risk, coefficients = (self._problem, float(p @ up.risk), self._coefficients(w))
         _, s, z = self._regular(state, coefficients)
         known = min(
             state.value, float(problem.over_clients.worst(up.risk).value) + problem.penalty(w)
@@ -367,9 +357,11 @@ class MultiplierMethod(Method):
         again = self._smoothed(state, w, up, self._weights(state, up.risk))
         return replace(state, inner=restart(state.inner, *again, keep=not slow))
 
-    def _progress(self, state: MultiplierState) -> Progress:
+    def _progress(self, state: MultiplierState) -> base.Progress:
         tols, counts = (self.tol, self.atol), (state.rounds, self.max_rounds)
-        return Progress(state.value, state.bound, *tols, *counts, state.failures, TRIES, least=TINY)
+        return base.Progress(
+            state.value, state.bound, *tols, *counts, state.failures, TRIES, least=base.TINY
+        )
 
     def _stop(self, state: MultiplierState) -> Stop | None:
         progress, known = self._progress(state), not len(state.shown)

@@ -20,25 +20,14 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.federated.private.float_gradient import precision
-from bonafed.algorithms.federated.private.mechanism import Mechanism
-from bonafed.algorithms.federated.private.method import PrivateMethod
-from bonafed.algorithms.federated.private.noisy_gradient import (
-    GROUPS,
-    NoiseKeys,
-    Question,
-    Told,
-    answered,
-    check_question,
-    each_of,
-    new_keys,
-    noisy_gradients,
-)
-from bonafed.algorithms.federated.private.settings import (
+from bonafed.algorithms.federated.private import noisy_gradient as noises
+from bonafed.algorithms.federated.private.mechanism import (
     ROW_BY_ROW,
     ClientSizes,
+    Mechanism,
     default_clip,
 )
+from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.method import Answer, Concluded
 from bonafed.algorithms.requirements import Requirements
 from bonafed.arrays import Array, Block, Streams
@@ -246,19 +235,19 @@ class PrivateSGD(PrivateMethod):
         conclude = {Conclude: lambda memory, ask, data, rng: (memory, Concluded())}
         return ({Trim: self.trim} if self.counts else {Blur: self.blur}) | conclude
 
-    def client_start(self, data: Block) -> NoiseKeys:
-        return NoiseKeys(*new_keys(self._plan, len(data.names)))
+    def client_start(self, data: Block) -> noises.NoiseKeys:
+        return noises.NoiseKeys(*noises.new_keys(self._plan, len(data.names)))
 
     def blur(
-        self, memory: NoiseKeys, ask: Blur, data: Block, rng: Streams
-    ) -> tuple[NoiseKeys, Blurred]:
+        self, memory: noises.NoiseKeys, ask: Blur, data: Block, rng: Streams
+    ) -> tuple[noises.NoiseKeys, Blurred]:
         """Carry out a round at the clients of a block."""
         memory, sums = self._answered(self._plan, memory, ask, data, rng)
         return memory, Blurred(sums)
 
     def trim(
-        self, memory: NoiseKeys, ask: Trim, data: Block, rng: Streams
-    ) -> tuple[NoiseKeys, Trimmed]:
+        self, memory: noises.NoiseKeys, ask: Trim, data: Block, rng: Streams
+    ) -> tuple[noises.NoiseKeys, Trimmed]:
         """Carry out a round with a separate clip at the clients of a block."""
         away = ask.clip / self._plan.clip
         known = math.isfinite(away) and 1 / FARTHEST <= away <= FARTHEST
@@ -269,28 +258,28 @@ class PrivateSGD(PrivateMethod):
     def _answered(
         self,
         mechanism: Mechanism,
-        memory: NoiseKeys,
+        memory: noises.NoiseKeys,
         ask: Blur | Trim,
         data: Block,
         rng: Streams,
         well_formed: bool = True,
-    ) -> tuple[NoiseKeys, Array]:
+    ) -> tuple[noises.NoiseKeys, Array]:
         """The sum (1, D) of the clients' noisy gradients, with that of their counts at the end."""
         problem, n = self._problem, len(data.names)
-        told = Told.of(ask.w, precision(data))
-        check_question(mechanism, memory, well_formed and told.finite)
+        told = noises.Told.of(ask.w, noises.precision(data))
+        noises.check_question(mechanism, memory, well_formed and told.finite)
         w = told.model
         models = np.broadcast_to(w, (n, len(w)))
-        question = Question.of(mechanism, memory, models, told, (ask.round,))
-        noisy = noisy_gradients(problem, mechanism, memory, question, data, rng)
-        sums = np.zeros((min(n, GROUPS), len(w) + self.counts))
+        question = noises.Question.of(mechanism, memory, models, told, (ask.round,))
+        noisy = noises.noisy_gradients(problem, mechanism, memory, question, data, rng)
+        sums = np.zeros((min(n, noises.GROUPS), len(w) + self.counts))
 
         def serve(group: int) -> None:
-            for i in range(group, n, GROUPS):
+            for i in range(group, n, noises.GROUPS):
                 sums[group] += noisy(i)[0]
 
-        each_of(serve, len(sums), data.y.size * len(w))
-        return answered(memory, question), sums.sum(0, keepdims=True)
+        noises.each_of(serve, len(sums), data.y.size * len(w))
+        return noises.answered(memory, question), sums.sum(0, keepdims=True)
 
     @property
     def from_sums(self) -> str:

@@ -14,40 +14,14 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.method import Answer, Concluded, Method, known, start_or_empty
-from bonafed.algorithms.progress import Progress, unless_capped
-from bonafed.algorithms.requirements import (
-    AFFINE,
-    CONVEX_RANKS,
-    EQUAL_ROWS,
-    SMOOTH_REGULARISER,
-    SMOOTH_SCALAR,
-    Requirements,
-)
-from bonafed.algorithms.settings import check_end
+from bonafed.algorithms import method as base
+from bonafed.algorithms import requirements as needs
 from bonafed.arrays import Array
 from bonafed.codec import Counter, Extended, Form
+from bonafed.problem import rank_cuts
 from bonafed.problem.plausible import Claims
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_claims import ranks
-from bonafed.problem.rank_cuts import (
-    CLIENT,
-    SHARPER,
-    Best,
-    Range,
-    Ranged,
-    RankCuts,
-    Slice,
-    Sliced,
-    Tallied,
-    Tally,
-    as_best,
-    mixed,
-    ridge_of,
-    spread_edges,
-    table,
-    with_cut,
-)
 from bonafed.rounds import Done, Round, Stop, record
 
 GOOD = 0.1  # of what the model predicts, that a step has to reach
@@ -64,13 +38,13 @@ class RankBundleState:
 
     w: Annotated[Array, Form("D")]
     rows: Annotated[float, Form()] = 0.0  # of all clients
-    counted: Slice | None = None  # the table at the trial
+    counted: rank_cuts.Slice | None = None  # the table at the trial
     members: Annotated[Array, Form("G + 1")] | None = None  # rows of every group
     excess: float = 0.0  # of the risk over its cut there, at most
-    trial: Tally | None = None
+    trial: rank_cuts.Tally | None = None
     counts: Counter = 0  # at the trial
-    best: Best | None = None
-    cuts: RankCuts | None = None
+    best: rank_cuts.Best | None = None
+    cuts: rank_cuts.RankCuts | None = None
     predicted: Extended = 0.0  # decrease
     share: float = 1.0  # of the curvature by ranks
     failures: Counter = 0  # steps since a better model
@@ -83,7 +57,7 @@ class RankBundleState:
 
 
 @dataclass(frozen=True)
-class RankBundle(Method):
+class RankBundle(base.Method):
     """A second-order bundle for convex risks by rank of the rows of all clients together, which
     stay where they are.
 
@@ -120,71 +94,77 @@ class RankBundle(Method):
     max_rounds: int = 200
     start: Array | None = None
     problem: Problem | None = None
-    requirements: ClassVar[Requirements] = Requirements(
-        over_rows=CONVEX_RANKS,
-        predictor=AFFINE,
-        loss=SMOOTH_SCALAR,
-        regulariser=SMOOTH_REGULARISER,
-        rows=EQUAL_ROWS,
+    requirements: ClassVar[needs.Requirements] = needs.Requirements(
+        over_rows=needs.CONVEX_RANKS,
+        predictor=needs.AFFINE,
+        loss=needs.SMOOTH_SCALAR,
+        regulariser=needs.SMOOTH_REGULARISER,
+        rows=needs.EQUAL_ROWS,
     )
 
     def __post_init__(self) -> None:
-        check_end(self, "tol", "atol")
+        base.check_end(self, "tol", "atol")
 
     @property
     def on_client(self) -> dict:
-        return {ask: self._at_client(answer) for ask, answer in CLIENT.items()}
+        return {ask: self._at_client(answer) for ask, answer in rank_cuts.CLIENT.items()}
 
     @property
     def on_server(self) -> dict:
-        return {Ranged: self.open, Tallied: self.cut, Sliced: self.improve}
+        return {
+            rank_cuts.Ranged: self.open,
+            rank_cuts.Tallied: self.cut,
+            rank_cuts.Sliced: self.improve,
+        }
 
     @property
     def claims(self) -> Claims:
         return ranks(self._problem)
 
     def server_start(self, n_clients: int) -> tuple[RankBundleState, Round]:
-        w = start_or_empty(self.start)
-        return RankBundleState(w), Round(Range(w))
+        w = base.start_or_empty(self.start)
+        return RankBundleState(w), Round(rank_cuts.Range(w))
 
     def open(
-        self, state: RankBundleState, ids: Sequence[int], up: Ranged
+        self, state: RankBundleState, ids: Sequence[int], up: rank_cuts.Ranged
     ) -> tuple[RankBundleState, Round | Done]:
         """Count the rows at the first model."""
         w = state.w if len(state.w) else np.zeros(int(up.width))
         low, high, n = -float(up.smallest), float(up.largest), int(up.rows)
-        trial = Tally(w, spread_edges(low, high, None, n))
+        trial = rank_cuts.Tally(w, rank_cuts.spread_edges(low, high, None, n))
         state = replace(state, w=w, rows=float(n), trial=trial, rounds=1)
-        return unless_capped(state, Round(trial), state.rounds, self.max_rounds)
+        return base.unless_capped(state, Round(trial), state.rounds, self.max_rounds)
 
     def cut(
-        self, state: RankBundleState, ids: Sequence[int], up: Tallied
+        self, state: RankBundleState, ids: Sequence[int], up: rank_cuts.Tallied
     ) -> tuple[RankBundleState, Round | Done]:
         """Ask for the cut by the ranks at the trial."""
-        trial = known(state.trial)
-        counted = table(self._sigma(state), trial.edges, up)
+        trial = base.known(state.trial)
+        counted = rank_cuts.table(self._sigma(state), trial.edges, up)
         state = replace(state, counts=state.counts + 1)
         sharp = max(BLUR * self.tol * counted.size, BLURRED * state.predicted)
         blurred = float(counted.excess.sum()) > sharp
         if blurred and state.counts < COUNTS:
-            edges = spread_edges(counted.low, counted.high, counted, int(state.rows), again=True)
+            edges = rank_cuts.spread_edges(
+                counted.low, counted.high, counted, int(state.rows), again=True
+            )
             trial = replace(trial, edges=edges)
             state = replace(state, trial=trial, rounds=state.rounds + 1)
-            return unless_capped(state, Round(trial), state.rounds, self.max_rounds)
+            return base.unless_capped(state, Round(trial), state.rounds, self.max_rounds)
         borders, rates, members = counted.groups
-        ask = Slice(trial.w, trial.edges, counted.weights, borders, rates)
+        ask = rank_cuts.Slice(trial.w, trial.edges, counted.weights, borders, rates)
         excess = float(counted.excess.sum())
         state = replace(state, counted=ask, members=members, excess=excess, rounds=state.rounds + 1)
-        edges = spread_edges(counted.low, counted.high, counted, int(state.rows))
+        edges = rank_cuts.spread_edges(counted.low, counted.high, counted, int(state.rows))
         state = replace(state, trial=replace(trial, edges=edges), counts=0)
-        return unless_capped(state, Round(ask), state.rounds, self.max_rounds)
+        return base.unless_capped(state, Round(ask), state.rounds, self.max_rounds)
 
     def improve(
-        self, state: RankBundleState, ids: Sequence[int], up: Sliced
+        self, state: RankBundleState, ids: Sequence[int], up: rank_cuts.Sliced
     ) -> tuple[RankBundleState, Round | Done]:
         """Keep the cut, and try the minimiser of the model."""
-        asked, problem = known(state.counted), self._problem
-        ridge = ridge_of(problem, state.w)
+        asked, problem = base.known(state.counted), self._problem
+        ridge = rank_cuts.ridge_of(problem, state.w)
         objective = float(up.value) + state.excess + problem.penalty(asked.w)
         state = replace(state, rounds=state.rounds + 1, steps=state.steps + 1)
         if not (math.isfinite(objective) and np.isfinite(up.hessian).all()):
@@ -192,12 +172,12 @@ class RankBundle(Method):
         good = state.best is None or state.value - objective >= GOOD * state.predicted
         better = objective < state.value
         if better:
-            best = as_best(asked, known(state.members), up, objective)
+            best = rank_cuts.as_best(asked, base.known(state.members), up, objective)
             state = replace(state, best=best, w=asked.w, value=objective)
-        best, cuts = known(state.best), with_cut(state.cuts, asked, up)
-        share = state.share if good else SHARPER * state.share
+        best, cuts = base.known(state.best), rank_cuts.with_cut(state.cuts, asked, up)
+        share = state.share if good else rank_cuts.SHARPER * state.share
         penalty = problem.penalty(best.w)
-        bound = mixed(best, cuts, ridge, penalty, 0.0).bound
+        bound = rank_cuts.mixed(best, cuts, ridge, penalty, 0.0).bound
         gap = state.value - bound
         state = replace(
             state,
@@ -210,14 +190,14 @@ class RankBundle(Method):
         )
         if (stop := self._progress(state).stop) is not None:
             return state, Done(stop)
-        step = mixed(best, cuts, ridge, penalty, share)
-        trial = replace(known(state.trial), w=best.w + step.step)
+        step = rank_cuts.mixed(best, cuts, ridge, penalty, share)
+        trial = replace(base.known(state.trial), w=best.w + step.step)
         state = replace(state, trial=trial, predicted=state.value - step.bound)
-        return unless_capped(state, Round(trial), state.rounds, self.max_rounds)
+        return base.unless_capped(state, Round(trial), state.rounds, self.max_rounds)
 
-    def _progress(self, state: RankBundleState) -> Progress:
+    def _progress(self, state: RankBundleState) -> base.Progress:
         tols, since = (self.tol, self.atol), (state.since, PATIENCE + 1)
-        return Progress(state.value, state.bound, *tols, 0, math.inf, *since, WITHIN)
+        return base.Progress(state.value, state.bound, *tols, 0, math.inf, *since, WITHIN)
 
     def _sigma(self, state: RankBundleState) -> Array:
         return self._problem.over_rows.rank_weights(int(state.rows))
@@ -228,6 +208,8 @@ class RankBundle(Method):
         """
         return {"value": state.value, "residual": state.value - state.bound}
 
-    def answer(self, state: RankBundleState, concluded: Concluded | None = None) -> Answer:
+    def answer(
+        self, state: RankBundleState, concluded: base.Concluded | None = None
+    ) -> base.Answer:
         """The best model; its certificate needs nothing else."""
-        return Answer(state.w)
+        return base.Answer(state.w)

@@ -24,17 +24,8 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.method import Answer, Concluded, Method, known, start_or_empty
-from bonafed.algorithms.progress import Progress, unless_capped
-from bonafed.algorithms.requirements import (
-    AFFINE,
-    EQUAL_ROWS,
-    FEW_LEVELS,
-    SMOOTH_REGULARISER,
-    SMOOTH_SCALAR,
-    Requirements,
-)
-from bonafed.algorithms.settings import check_end
+from bonafed.algorithms import method as base
+from bonafed.algorithms import requirements as needs
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.claims import AllRows, Claim, Number
@@ -148,7 +139,7 @@ class RankState:
 
 
 @dataclass(frozen=True)
-class RankInteriorPoint(Method):
+class RankInteriorPoint(base.Method):
     """A second-order method for a superquantile of the rows of all clients together, which stay
     where they are.
 
@@ -187,16 +178,16 @@ class RankInteriorPoint(Method):
     max_rounds: int = 200
     start: Array | None = None
     problem: Problem | None = None
-    requirements: ClassVar[Requirements] = Requirements(
-        over_rows=FEW_LEVELS,
-        predictor=AFFINE,
-        loss=SMOOTH_SCALAR,
-        regulariser=SMOOTH_REGULARISER,
-        rows=EQUAL_ROWS,
+    requirements: ClassVar[needs.Requirements] = needs.Requirements(
+        over_rows=needs.FEW_LEVELS,
+        predictor=needs.AFFINE,
+        loss=needs.SMOOTH_SCALAR,
+        regulariser=needs.SMOOTH_REGULARISER,
+        rows=needs.EQUAL_ROWS,
     )
 
     def __post_init__(self) -> None:
-        check_end(self, "tol", "atol")
+        base.check_end(self, "tol", "atol")
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -236,7 +227,7 @@ class RankInteriorPoint(Method):
         yield from of_lagrangian(self._problem, w, up.hessian)
 
     def server_start(self, n_clients: int) -> tuple[RankState, Round]:
-        w = start_or_empty(self.start)
+        w = base.start_or_empty(self.start)
         return RankState(w), Round(BeginRanks(w))
 
     def open(
@@ -252,7 +243,7 @@ class RankInteriorPoint(Method):
         at = Place(state.w, mean - spread, caps, of.mean / n)
         state = replace(state, at=at, rows=n, rounds=1)
         barrier = of.tails * (1 - of.tails) * caps * size
-        return unless_capped(
+        return base.unless_capped(
             state, Round(Open(at, barrier, int(up.longest))), state.rounds, self.max_rounds
         )
 
@@ -260,7 +251,7 @@ class RankInteriorPoint(Method):
         self, state: RankState, ids: Sequence[int], up: ExpandedRanks
     ) -> tuple[RankState, Round | Done]:
         """Bound the optimum, and take a Newton step."""
-        at = known(state.at) if state.move is None else _moved(known(state.move))
+        at = base.known(state.at) if state.move is None else _moved(base.known(state.move))
         if not len(at.w):
             at = replace(at, w=np.zeros(len(up.gradient)))
         state = replace(state, rounds=state.rounds + 1)
@@ -290,11 +281,11 @@ class RankInteriorPoint(Method):
             return state, Done(Stop.OPTIMAL if self._progress(state).within() else Stop.STALLED)
         ask = Move(at, step, barrier, state.length)
         state = replace(state, move=ask, steps=state.steps + 1)
-        return unless_capped(state, Round(ask), state.rounds, self.max_rounds)
+        return base.unless_capped(state, Round(ask), state.rounds, self.max_rounds)
 
-    def _progress(self, state: RankState) -> Progress:
+    def _progress(self, state: RankState) -> base.Progress:
         tols, since = (self.tol, self.atol), (state.since, PATIENCE + 1)
-        return Progress(state.value, state.bound, *tols, 0, math.inf, *since, WITHIN)
+        return base.Progress(state.value, state.bound, *tols, 0, math.inf, *since, WITHIN)
 
     def _levels(self, n: float) -> Levels:
         return levels(self._problem.over_rows, int(n))
@@ -318,7 +309,7 @@ class RankInteriorPoint(Method):
 
     def _direction(self, state: RankState, up: ExpandedRanks, barrier: float) -> Array:
         """The Newton step (K + D), thresholds first, that aims at this barrier parameter."""
-        at = known(state.at)
+        at = base.known(state.at)
         K, ridge = len(at.caps), ridge_of(self._problem, at.w)
         matrix = np.zeros((K + len(at.w),) * 2)
         matrix[:K, :K] = np.diag(up.rate)
@@ -336,9 +327,9 @@ class RankInteriorPoint(Method):
         """``value``: the objective of the last model, or a little above; ``bound`` of the run."""
         return {"value": state.value, "bound": state.bound, "gap": state.value - state.bound}
 
-    def answer(self, state: RankState, concluded: Concluded | None = None) -> Answer:
+    def answer(self, state: RankState, concluded: base.Concluded | None = None) -> base.Answer:
         """The model; its certificate needs nothing else."""
-        return Answer(state.w)
+        return base.Answer(state.w)
 
 
 # -- steps of the clients --------------------------------------------------------------------------

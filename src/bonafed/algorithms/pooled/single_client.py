@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 
-from bonafed.algorithms.method import Answer, Concluded, Method
-from bonafed.algorithms.progress import TINY, Progress
+from bonafed.algorithms.method import TINY, Answer, Concluded, Method, Progress
 from bonafed.arrays import Array, Block
 from bonafed.codec import Extended, Form
 from bonafed.problem.claims import Claim, Number, Whole

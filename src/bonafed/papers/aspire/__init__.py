@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import bonafed as bf
-from bonafed.papers.aspire.reference_models import clients_alone as ind
-from bonafed.papers.aspire.reference_models import mixture as mix_even
+from bonafed.papers.aspire.race import clients_alone as ind
+from bonafed.papers.aspire.race import mixture as mix_even
 
 __all__ = [
     "afl",

@@ -28,33 +28,13 @@ import numpy as np
 import bonafed as bf
 import bonafed.extending as ext
 from bonafed.extending import Array
-from bonafed.papers.aspire.client import (
-    POWERS,
-    Approach,
-    Approached,
-    Gauge,
-    Gauged,
-    approach,
-    gauge,
-)
-from bonafed.papers.aspire.server import (
-    NOTHING,
-    ASPIREState,
-    bounds_reached,
-    checked,
-    longest,
-    mixture,
-    moved,
-    received,
-    refreshed,
-)
-from bonafed.papers.aspire.step_sizes import Now, StepSettings, chosen, steps_at
+from bonafed.papers.aspire import server
 
 CUT = 1e-6  # by how much, relative, the worst vertex must exceed all planes to become one
 
 
 @dataclass(frozen=True)
-class ASPIRE(StepSettings, ext.Method):
+class ASPIRE(server.StepSettings, ext.Method):
     """The method of the paper, corrected, for smooth losses, convex or not, and any set of client
     weights.
 
@@ -144,28 +124,28 @@ class ASPIRE(StepSettings, ext.Method):
 
     @property
     def on_client(self) -> dict:
-        steps = self._at_client(approach, self.local_steps, self.reuse)
+        steps = self._at_client(server.approach, self.local_steps, self.reuse)
         return {
-            Gauge: self._at_client(gauge),
-            Approach: steps,
+            server.Gauge: self._at_client(server.gauge),
+            server.Approach: steps,
             ext.Conclude: ext.conclude_copies("u"),
         }
 
     def gradients(self, message: object) -> float:
         """The number of gradients of its rows that a worker computes to answer."""
-        return 1.0 + POWERS if isinstance(message, Gauge) else float(self.local_steps)
+        return 1.0 + server.POWERS if isinstance(message, server.Gauge) else float(self.local_steps)
 
     # -- server ------------------------------------------------------------------------------------
 
     @property
     def on_server(self) -> dict:
-        return {Gauged: self.begin, Approached: self.iterate}
+        return {server.Gauged: self.begin, server.Approached: self.iterate}
 
     @property
     def claims(self) -> ext.Claims:
-        return {Gauged: self._gauged, Approached: self._said}
+        return {server.Gauged: self._gauged, server.Approached: self._said}
 
-    def _gauged(self, who: int, ask: Gauge, up: Gauged) -> Iterator[ext.Claim]:
+    def _gauged(self, who: int, ask: server.Gauge, up: server.Gauged) -> Iterator[ext.Claim]:
         """What a first answer claims."""
         yield ext.Features(up.features)
         w = ext.or_default(ask.w, self._problem, int(up.features[0]))
@@ -173,15 +153,15 @@ class ASPIRE(StepSettings, ext.Method):
         yield ext.Number("a largest entry of a slope", up.steep, 0.0, up.length)
         yield ext.Number("a curvature", up.curvature)
 
-    def _said(self, who: int, ask: Approach, up: Approached) -> Iterator[ext.Claim]:
+    def _said(self, who: int, ask: server.Approach, up: server.Approached) -> Iterator[ext.Claim]:
         """What an answer claims."""
         yield from ext.of_risk(self._problem, up.w[0], up.loss)
         yield ext.Number("a square of a residual", up.gap)
 
-    def server_start(self, n_clients: int) -> tuple[ASPIREState, ext.Round]:
+    def server_start(self, n_clients: int) -> tuple[server.ASPIREState, ext.Round]:
         z = ext.start_or_empty(self.start)
         none, nobody, some = np.zeros(0), np.zeros(n_clients), np.zeros((n_clients, 0))
-        state = ASPIREState(
+        state = server.ASPIREState(
             z,
             0.0,
             none,
@@ -203,13 +183,13 @@ class ASPIRE(StepSettings, ext.Method):
             0,
             0,
             0,
-            NOTHING,
+            server.NOTHING,
         )
-        return state, ext.Round(Gauge(z))
+        return state, ext.Round(server.Gauge(z))
 
     def begin(
-        self, state: ASPIREState, ids: Sequence[int], up: Gauged
-    ) -> tuple[ASPIREState, ext.Round]:
+        self, state: server.ASPIREState, ids: Sequence[int], up: server.Gauged
+    ) -> tuple[server.ASPIREState, ext.Round]:
         """Begin with one plane of weight 1, a member of P, without which no loss would move w_j."""
         n, problem = len(ids), self._problem
         z = ext.or_default(state.z, problem, int(up.features))
@@ -231,35 +211,35 @@ class ASPIRE(StepSettings, ext.Method):
             gap=(plane * up.length) ** 2,  # before its first answer: where it stands
             last=np.zeros(n),
             age=np.zeros(n),
-            steps=chosen(self, up, plane, z),
+            steps=server.chosen(self, up, plane, z),
         )
         return state, self._round(state, ids, self._now(state, n), everybody=True)
 
     def iterate(
-        self, state: ASPIREState, ids: Sequence[int], up: Approached
-    ) -> tuple[ASPIREState, ext.Round | ext.Done]:
+        self, state: server.ASPIREState, ids: Sequence[int], up: server.Approached
+    ) -> tuple[server.ASPIREState, ext.Round | ext.Done]:
         """Carry out one iteration of Algorithm 1 at the master."""
         who, steps, problem = np.asarray(ids, np.intp), ext.known(state.steps), self._problem
-        state = received(state, who, up)
+        state = server.received(state, who, up)
         now = self._now(state, len(who))
-        state = moved(problem, state, who, now, steps)
+        state = server.moved(problem, state, who, now, steps)
         n, planes, size = len(state.copies), len(state.weights), len(state.z)
         state = replace(state, rounds=state.rounds + 1)
         bits = 32 * len(who) * (2 * size + 1 + planes)  # Theorem 2
         if self._due(state, n):
             within = state.rounds <= self.until
-            state = checked(
+            state = server.checked(
                 problem, state, self.drop and within, within or self.resume, self.max_planes, CUT
             )
             bits += 32 * n**2 * len(state.weights) if within else 0  # Theorem 2, for the planes
         state = replace(state, omega=state.weights @ state.planes, bits=state.bits + bits)
         if state.answers - state.measured.answers >= n or self._last(state):
-            state = refreshed(problem, state, now, steps)
+            state = server.refreshed(problem, state, now, steps)
         if (stop := self._stop(state)) is not None:
             return state, ext.Done(stop)
         return state, self._round(state, ids, now)
 
-    def report(self, state: ASPIREState) -> dict:
+    def report(self, state: server.ASPIREState) -> dict:
         """``objective`` evaluates every worker at its own copy until all agree, and is as old as
         the last measurement.
 
@@ -277,39 +257,45 @@ class ASPIRE(StepSettings, ext.Method):
             "bits": state.bits,
         }
 
-    def answer(self, state: ASPIREState, concluded: ext.Concluded | None = None) -> ext.Answer:
+    def answer(
+        self, state: server.ASPIREState, concluded: ext.Concluded | None = None
+    ) -> ext.Answer:
         """z, the duals of p* = sum_l lambda_l p_l, normalised, which prove a bound for convex
         problems and else measure how far z is from stationary, and the workers' copies (N, D).
         """
         copies = ext.copies_of(concluded)
         if not len(state.z) or state.steps is None:
             return ext.Answer(state.z, copies=copies)
-        duals = ext.duals_at(self._problem, state.z, mixture(self._problem, state))
+        duals = ext.duals_at(self._problem, state.z, server.mixture(self._problem, state))
         return ext.Answer(state.z, duals, copies=copies)
 
     # -- the server's steps ------------------------------------------------------------------------
 
-    def _now(self, state: ASPIREState, answered: int) -> Now:
+    def _now(self, state: server.ASPIREState, answered: int) -> server.Now:
         share = answered / len(state.copies)
-        return steps_at(
-            self, ext.known(state.steps), state.rounds, state.planes, share, longest(state)
+        return server.steps_at(
+            self, ext.known(state.steps), state.rounds, state.planes, share, server.longest(state)
         )
 
-    def _due(self, state: ASPIREState, n: int) -> bool:
+    def _due(self, state: server.ASPIREState, n: int) -> bool:
         """Whether the planes are to be checked after this iteration."""
         if self.every is not None:
             return state.rounds % self.every == 0
         return state.answers - state.checked >= 2 * n
 
     def _round(
-        self, state: ASPIREState, ids: Sequence[int], before: Now, everybody: bool = False
+        self,
+        state: server.ASPIREState,
+        ids: Sequence[int],
+        before: server.Now,
+        everybody: bool = False,
     ) -> ext.Round:
         """Send z and omega_j to the workers who answered; to all at first, and in synchronous
         rounds.
         """
         n, steps = len(state.copies), ext.known(state.steps)
         now = self._now(state, len(ids))
-        message = Approach(
+        message = server.Approach(
             z=state.z,
             omega=state.omega,
             step=None if now.eta_w is None else np.full(n, now.eta_w),
@@ -322,10 +308,10 @@ class ASPIRE(StepSettings, ext.Method):
         to = None if everybody or self.synchronous else tuple(ids)
         return ext.Round(message, to, None if self.synchronous else 1)
 
-    def _last(self, state: ASPIREState) -> bool:
+    def _last(self, state: server.ASPIREState) -> bool:
         return state.rounds >= self.max_rounds
 
-    def _stop(self, state: ASPIREState) -> bf.Stop | None:
+    def _stop(self, state: server.ASPIREState) -> bf.Stop | None:
         seen, fresh = state.measured, state.measured.answers == state.answers
         finite = math.isfinite(seen.value) and math.isfinite(seen.residual)
         if fresh and not finite:
@@ -335,7 +321,7 @@ class ASPIRE(StepSettings, ext.Method):
         )
         if not (fresh and small):
             return bf.Stop.MAX_ROUNDS if self._last(state) else None
-        held_back = bounds_reached(state, ext.known(state.steps))
+        held_back = server.bounds_reached(state, ext.known(state.steps))
         return bf.Stop.OPTIMAL if self._problem.convex and not held_back else bf.Stop.UNPROVEN
 
 

@@ -27,8 +27,7 @@ import bonafed as bf
 import bonafed.extending as ext
 from bonafed.data import partition
 from bonafed.extending import Array
-from bonafed.papers.aspire.reference_models import client_risks
-from bonafed.papers.aspire.setups import digits, stated
+from bonafed.papers.aspire.race import client_risks, digits, stated
 
 CORNERS = (0, 7, 56, 63)  # of an image of 8 x 8 pixels: nearly always blank
 
@@ -103,10 +102,7 @@ def digits_attack(
     order = np.random.default_rng(seed).permutation(len(y))
     held_out, train = np.split(order, [round(test * len(y))])
     owner = np.asarray(partition.iid(len(train), benign + malicious, seed))
-    names = (
-        *(f"honest {i}" for i in range(benign)),
-        *(f"malicious {i}" for i in range(malicious)),
-    )
+    names = (*(f"honest {i}" for i in range(benign)), *(f"malicious {i}" for i in range(malicious)))
     attacked = train[owner >= benign]
     X[attacked], y[attacked] = trigger.on(X[attacked]), trigger.target
     rows = [train[owner == i] for i in range(len(names))]

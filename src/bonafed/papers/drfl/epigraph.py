@@ -23,22 +23,14 @@ import numpy as np
 
 import bonafed.extending as ext
 from bonafed.extending import Array
-from bonafed.papers.drfl.newton_system import (
-    Cone,
-    Curve,
-    Edges,
-    Fold,
-    Part,
-    System,
-    Total,
-)
+from bonafed.papers.drfl import newton_system as newton
 
 ITERATIONS = 80
 LOOSE = 1e3  # times the tolerances: still solved
 PATIENCE = 10  # iterations without a better iterate
 
 
-def lines(a: Array, b: Array) -> Curve:
+def lines(a: Array, b: Array) -> newton.Curve:
     """The branches a_k t + b_k."""
     a, b = a[:, None], b[:, None]
     return lambda t: (a * t + b, a, None)
@@ -58,7 +50,7 @@ class Epigraph:
     scale: Array | None
     shift: Array | None
     share: Array
-    curve: Curve
+    curve: newton.Curve
     fee: Array
     radius: float
     lipschitz: float
@@ -117,7 +109,7 @@ class Projection:
     solved: bool
 
 
-def _parts(epi: Epigraph, v: Array, level: float, nu: float) -> tuple[list[Part], float]:
+def _parts(epi: Epigraph, v: Array, level: float, nu: float) -> tuple[list[newton.Part], float]:
     """The rows of the problem with first slacks and multipliers, and the first lambda."""
     d, D, force = epi.d, len(v), nu * epi.radius  # of the equation of lambda
     fee = epi.fee[:, None]
@@ -130,25 +122,27 @@ def _parts(epi: Epigraph, v: Array, level: float, nu: float) -> tuple[list[Part]
         if epi.dual == "linf":
             at, size = np.tile(np.arange(d), 2), np.repeat([epi.lipschitz, -epi.lipschitz], d)
             s, z = level - size * w[at], np.full(2 * d, force / (2 * d))
-            parts.append(Edges(at, size, np.zeros(2 * d), s, z))
+            parts.append(newton.Edges(at, size, np.zeros(2 * d), s, z))
         elif epi.dual == "l1":
             e = np.abs(w) + gap / (2 * d * epi.lipschitz)
             slack, z = np.stack([e - w, e + w]), np.full((2, d), epi.lipschitz * force / 2)
             parts.append(_absolute(epi, D, e, slack, z))
-            parts.append(Total(np.array([level - epi.lipschitz * e.sum()]), np.array([force])))
+            parts.append(
+                newton.Total(np.array([level - epi.lipschitz * e.sum()]), np.array([force]))
+            )
         else:
             s, z = np.concatenate([[level], epi.lipschitz * w]), np.zeros(d + 1)
             z[0] = force
-            parts.append(Cone(d, epi.lipschitz, s, z))
+            parts.append(newton.Cone(d, epi.lipschitz, s, z))
         if epi.floor > 0:
             numbers = (0.0, epi.floor, level - epi.floor, force / 2)
-            parts.append(Edges(np.zeros(1, np.intp), *(np.array([x]) for x in numbers)))
+            parts.append(newton.Edges(np.zeros(1, np.intp), *(np.array([x]) for x in numbers)))
     shift = 0.0 if epi.shift is None else epi.shift
     t = epi.forward(v) - shift
     psi = epi.curve(t)[0] + fee * level
     hidden = psi.max(0) + 0.1 * max(float(np.abs(psi.max(0)).mean()), 1e-3)
     z = np.tile(nu * epi.share / len(fee), (len(fee), 1))
-    data = Fold(
+    data = newton.Fold(
         epi.curve,
         fee,
         epi.share,
@@ -164,7 +158,7 @@ def _parts(epi: Epigraph, v: Array, level: float, nu: float) -> tuple[list[Part]
     return [data, *parts], level
 
 
-def _absolute(epi: Epigraph, D: int, e: Array, s: Array, z: Array) -> Fold:
+def _absolute(epi: Epigraph, D: int, e: Array, s: Array, z: Array) -> newton.Fold:
     """|v_j| <= e_j for the entries within the norm."""
     d = epi.d
 
@@ -175,7 +169,7 @@ def _absolute(epi: Epigraph, D: int, e: Array, s: Array, z: Array) -> Fold:
         return np.concatenate([r, np.zeros(D - d)])
 
     h, fee = np.full(d, epi.lipschitz), np.zeros((2, 1))
-    return Fold(
+    return newton.Fold(
         lines(np.array([1.0, -1.0]), np.zeros(2)),
         fee,
         h,
@@ -191,13 +185,7 @@ def _absolute(epi: Epigraph, D: int, e: Array, s: Array, z: Array) -> Fold:
 
 
 def project(
-    epi: Epigraph,
-    b: Array,
-    a: float,
-    tau: float,
-    value: float,
-    gradient: Array,
-    level: float,
+    epi: Epigraph, b: Array, a: float, tau: float, value: float, gradient: Array, level: float
 ) -> Projection:
     """The projection of a point (b, a) outside the epigraph.
 
@@ -265,21 +253,14 @@ class _State:
     outside: float  # R(b) - a
     x: Array
     beta: Array
-    parts: list[Part]
+    parts: list[newton.Part]
 
     @classmethod
     def start(
-        cls,
-        epi: Epigraph,
-        b: Array,
-        a: float,
-        tau: float,
-        level: float,
-        nu: float,
-        outside: float,
+        cls, epi: Epigraph, b: Array, a: float, tau: float, level: float, nu: float, outside: float
     ) -> _State:
         parts, level = _parts(epi, b, level, nu)
-        borders = [nu, *(part.z[0] for part in parts if isinstance(part, Total))]
+        borders = [nu, *(part.z[0] for part in parts if isinstance(part, newton.Total))]
         return cls(epi, b, a, tau, outside, np.append(b, level), np.array(borders), parts)
 
     def snapshot(self, merit: float, iteration: int) -> tuple[float, Array, Array, Array, int]:
@@ -300,7 +281,7 @@ class _State:
         self.count = sum(part.degree for part in self.parts)
         self.mu = product / self.count
         rows = max(
-            float(np.abs(part.r).max()) for part in self.parts if not isinstance(part, Total)
+            float(np.abs(part.r).max()) for part in self.parts if not isinstance(part, newton.Total)
         )
         unit = self.outside + 1e-4 * abs(self.a)
         gap = 1e-13 * nu * unit + min(
@@ -316,7 +297,7 @@ class _State:
     def advance(self) -> bool:
         """One predictor-corrector step; False when the equations are singular."""
         D = len(self.b)
-        system = System(D + 1, len(self.beta))
+        system = newton.System(D + 1, len(self.beta))
         system.H.flat[: D * (D + 1) : D + 2] = 1.0  # the diagonal
         system.H[-1, -1] = 0.0 if self.epi.radius > 0 else 1.0
         system.B[-1, 0], system.C[0] = self.epi.radius, 1 / self.tau
@@ -334,7 +315,7 @@ class _State:
             part.advance(length)
         return True
 
-    def _direction(self, system: System, target: float) -> tuple[float, Array, Array]:
+    def _direction(self, system: newton.System, target: float) -> tuple[float, Array, Array]:
         """Newton's direction towards complementarity ``target``, and its longest step <= 1.
 
         Target 0 is the predictor.

@@ -22,7 +22,8 @@ import numpy as np
 import bonafed as bf
 import bonafed.extending as ext
 from bonafed.extending import Array, Block, Each, Form, Streams, record
-from bonafed.papers.drfl.epigraph import Curve, Epigraph, lines, project
+from bonafed.papers.drfl.epigraph import Epigraph, lines, project
+from bonafed.papers.drfl.newton_system import Curve
 
 
 @record

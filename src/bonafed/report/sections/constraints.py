@@ -23,14 +23,14 @@ from bonafed.drawing import (
     whole_numbers,
 )
 from bonafed.report import words
-from bonafed.report.figures import MOST as DRAWN
-from bonafed.report.figures import Plot
+from bonafed.report.sections.section import MOST as DRAWN
 from bonafed.report.sections.section import (
     Block,
     Chapter,
     Fact,
     Figure,
     Heading,
+    Plot,
     ReportSection,
     Row,
     Text,
@@ -180,11 +180,7 @@ def new_rows(result: Result) -> list[Table]:
     """The constraints on every other set of rows, beside another model."""
     parts = [part for part in result["kept"] if part["model"] == result["model"] and part["rows"]]
     return [
-        _table(
-            f"Constraints on {part['set']}",
-            tight(part["rows"]),
-            _other(result, part["set"]),
-        )
+        _table(f"Constraints on {part['set']}", tight(part["rows"]), _other(result, part["set"]))
         for part in parts
         if part["set"] != TRAINING
     ]

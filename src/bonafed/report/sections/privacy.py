@@ -1,11 +1,12 @@
-"""A private run in a report: its guarantee and ledger in the public part, and what opens the part
-of the owner.
+"""What left the owners of the rows, and what pays for it: the guarantee and the ledger of a private
+run, what opens the part of its owner, the messages of every run, and who can learn what at sites.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,33 +22,38 @@ from bonafed.drawing import (
     plain_decades,
     whole_numbers,
 )
+from bonafed.problem.calibration import Sigmoid
+from bonafed.problem.slopes import jumping
 from bonafed.report import words
-from bonafed.report.figures import MOST, Plot
 from bonafed.report.sections.section import (
+    MOST,
     Block,
     Chapter,
+    Code,
     Fact,
     Figure,
+    Fold,
     Heading,
     Items,
+    Plot,
     ReportSection,
     Row,
     Text,
     chapter,
     texts,
 )
-from bonafed.report.tables import Record, Result, Rows, Table, number, of_rows, table
+from bonafed.report.tables import Record, Result, Rows, Table, number, of_rows, size, table
+from bonafed.runs.baselines import called
+from bonafed.runs.border import HEADS, of_run
 from bonafed.runs.run import Run
 
 if TYPE_CHECKING:
     from bonafed.drawing import Canvas
 
+
 MOST_SPENT = 3  # clients that a terminal shows
 TOTALS = {  # key -> (accountant, what its total is)
-    "epsilon": (
-        "Privacy loss distributions (PLD)",
-        "rounded up: the number that counts",
-    ),
+    "epsilon": ("Privacy loss distributions (PLD)", "rounded up: the number that counts"),
     "gaussian": ("Closed form", "exact for Gaussian noise: an independent check"),
     "rdp": ("Rényi divergences (RDP)", "never below the truth"),
     "basic": ("Basic composition", "the sum over all answers"),
@@ -325,3 +331,108 @@ def _rounds(canvas: Canvas, history: Rows) -> None:
             axes.set_ylim(bottom=0)
     panels[1].set_xlabel("round")
     whole_numbers(panels[1].xaxis)
+
+
+# ------------------------------------------------------- messages, and what the run is made from
+
+ARROWS = {"up": "clients → server", "down": "server → clients"}
+SENT = {"message": "Message", "direction": "Direction", "count": "Count", "bytes": "Size"}
+BASELINES = {
+    "model": "Model",
+    "value": "Objective of its problem",
+    "bound": "Bound",
+    "gap": "Gap",
+    "rounds": "Rounds",
+    "stop": "Ended",
+}
+
+
+class Messages(ReportSection):
+    """The messages of the algorithm, and the models it is compared with."""
+
+    def chapters(self, run: Run) -> list[Chapter]:
+        result = run.result
+        blocks: list[Block] = [Text(_about(run)), messages(result)]
+        if result["baselines"] and not words.private(result):
+            blocks.append(baselines(result))
+        return [chapter("messages", "Messages", *blocks)]
+
+
+def _about(run: Run) -> str:
+    result = run.result
+    if words.public_part(result):
+        return (
+            "These are the messages of the algorithm; an answer is a function of one clipped sum of"
+            " gradients with noise."
+        )
+    if words.private(result):
+        return "These include the messages of the certificate, which were exchanged at the owner."
+    if words.pooled(result):
+        return (
+            "These went between the method and the one place where all rows are. Multipliers of"
+            " single rows belong to the owner of the rows."
+        )
+    radius = ', radius = "auto" and its pilot model' * (run.config.robust.radius == "auto")
+    sigmoid = run.model.get("calibration")
+    fitted = ", calibrated probabilities" * (sigmoid not in (None, asdict(Sigmoid())))
+    return (
+        "These are the messages of the algorithm and of its certificate; no message holds a row."
+        f" Not counted are sums over each client's rows, for the schema{radius}{fitted}, the check"
+        " for a trivial model and figures."
+    )
+
+
+def messages(result: Result) -> Table:
+    """What was sent, by type of message."""
+    ways = {"direction": lambda way: ARROWS.get(way, str(way)), "bytes": size}
+    return of_rows("Messages", result["messages"], SENT, ways, ("direction",))
+
+
+def baselines(result: Result) -> Table:
+    """The models that the run is compared with, each with the gap of its own problem."""
+    rows = [{**row, "model": called(name)} for name, row in result["baselines"].items()]
+    return of_rows("Baselines", rows, BASELINES, {"rounds": str}, ("stop",))
+
+
+class Configuration(ReportSection):
+    """The configuration of the run, and the versions that its numbers depend on."""
+
+    def chapters(self, run: Run) -> list[Chapter]:
+        blocks = (
+            Fold("config.toml, defaults included", (Code(run.config.text()),)),
+            Fold("Versions", (versions(run.result),)),
+        )
+        return [chapter("config", "Configuration and versions", *blocks)]
+
+    def record(self, run: Run) -> Record:
+        return {"config": run.config.model_dump(by_alias=True)}
+
+
+def versions(result: Result) -> Table:
+    """What the numbers depend on."""
+    rows = [(part, str(version)) for part, version in result["versions"].items()]
+    return table("Versions", ("Part", "Version"), rows, (0, 1))
+
+
+ABOUT = (
+    "The rows stayed at their sites. This table says what passes the border all the same, of sites"
+    " with the default policy; whether a site allows more, its owner knows, and no folder."
+)
+LOOSER = "These sites allow more than the default: {}, so that answers may tell single rows."
+
+
+class Border(ReportSection):
+    """The promises of a run over sites."""
+
+    def applies(self, run: Run) -> bool:
+        return words.at_sites(run.result)
+
+    def chapters(self, run: Run) -> list[Chapter]:
+        masked = bool(run.config.engine.get("secure_sum"))
+        private = run.config.privacy is not None
+        rows = [row.cells() for row in of_run(masked, private)]
+        jumps = "" if private else jumping(run.config.problem(), masked)
+        looser = [Text(LOOSER.format(jumps))] if jumps else []
+        every = range(len(HEADS))
+        about = table("Who can learn or alter what", HEADS, rows, text=every, long=every)
+        return [chapter("border", "Who can learn or alter what", Text(ABOUT), *looser, about)]

@@ -9,12 +9,12 @@ import numpy as np
 
 from bonafed.drawing import BLUE, DASHED, GREY, INK, MODELS, ORANGE, RED, column, decades, legend
 from bonafed.privacy.accounting import total_epsilon
-from bonafed.report.figures import Plot
 from bonafed.report.sections.section import (
     Block,
     Chapter,
     Figure,
     Fold,
+    Plot,
     ReportSection,
     Row,
     chapter,

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from bonafed.config.config import Config
-from bonafed.engines.event_log import Log
+from bonafed.engines.run_record import Log
 from bonafed.runs.checks import Check, not_checked
 from bonafed.runs.files import Record, Row
 from bonafed.runs.form import Count, Form, NonNegative, Number, Whole, at_least, optional

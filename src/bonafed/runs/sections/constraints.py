@@ -114,11 +114,7 @@ class Constraints(Section):
 
 
 def without_rows(
-    problem: Problem,
-    data: Metadata,
-    proof: Certificate,
-    multipliers: object,
-    table: list[Record],
+    problem: Problem, data: Metadata, proof: Certificate, multipliers: object, table: list[Record]
 ) -> Record:
     """What a run over sites states of its constraints, which follows from its certificate only."""
     if not asked(problem):

@@ -17,26 +17,12 @@ from pydantic import Field
 from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.client_names import ClientName
 from bonafed.config.config import Config
-from bonafed.privacy.accounting import (
-    LEAST_DELTA,
-    MOST,
-    MOST_ROUNDS,
-    Release,
-    accounts,
-    total_epsilon,
-)
+from bonafed.privacy.accounting import LEAST_DELTA, MOST_ROUNDS, Release, accounts, total_epsilon
+from bonafed.privacy.bounds import MOST
 from bonafed.privacy.ledger import Book, Ledger, views
 from bonafed.runs.checks import Check, compared, not_checked
 from bonafed.runs.files import Record, Row, plain
-from bonafed.runs.form import (
-    Count,
-    Form,
-    NonNegative,
-    Number,
-    Positive,
-    Whole,
-    at_least,
-)
+from bonafed.runs.form import Count, Form, NonNegative, Number, Positive, Whole, at_least
 from bonafed.runs.privacy_plan import (
     Public,
     budget_of,

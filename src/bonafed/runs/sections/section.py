@@ -17,7 +17,7 @@ from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
 from bonafed.config.config import Config
 from bonafed.engines.engine import Watch
-from bonafed.engines.event_log import Log
+from bonafed.engines.run_record import Log
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.ledger import Ledger
 from bonafed.problem.lower_bounds import Duals

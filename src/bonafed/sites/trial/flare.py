@@ -16,20 +16,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from bonafed.engines.flare.job import ALLOWED, ALLOWED_TASKS, allow, export_job
-from bonafed.engines.flare.place import require_flare, variable, write_setting
-from bonafed.engines.flare.supervisor import NotFinishedError, Session, connect
+from bonafed.engines import flare
+from bonafed.engines.flare import connect
 from bonafed.engines.job import DONE, EXPERIMENT
-from bonafed.sites.trial.processes import (
-    ENDED,
-    Daemon,
-    Process,
-    end_all,
-    environment,
-    free_ports,
-    tagged,
-    tail,
-)
+from bonafed.sites.trial import processes
 from bonafed.text import listed
 
 log = logging.getLogger(__name__)
@@ -79,10 +69,10 @@ def simulate(
     NotFinishedError
         The server's record of the end is not there. The same call goes on with the run.
     """
-    require_flare()
+    flare.require_flare()
     workspace = _usable(workspace)
     name = "simulation"
-    folder = export_job(
+    folder = flare.export_job(
         workspace / "job",
         name,
         job,
@@ -95,12 +85,12 @@ def simulate(
     )
     local = workspace / "flare" / "local"  # the simulator gives every participant a copy
     local.mkdir(parents=True, exist_ok=True)
-    classes = [*ALLOWED, *ALLOWED_TASKS, *filter(None, (server, site))]
+    classes = [*flare.ALLOWED, *flare.ALLOWED_TASKS, *filter(None, (server, site))]
     (local / "resources.json").write_text(
         json.dumps({"format_version": 2, "class_allow_list": classes})
     )
-    write_setting(local, "site", sites)
-    write_setting(local, "server", workspace / "server")
+    flare.write_setting(local, "site", sites)
+    flare.write_setting(local, "server", workspace / "server")
     command = [sys.executable, "-m", SIMULATOR, str(folder), "-w", str(workspace / "flare")]
     command += ["-c", ",".join(sites), "-t", str(len(sites)), "-m", str(max(100, len(sites)))]
     output = workspace / "simulator.log"
@@ -119,12 +109,12 @@ def simulate(
     except subprocess.TimeoutExpired:
         log.warning("the simulator was ended after %s s", time_limit)
     finally:
-        end_all(workspace)
+        processes.end_all(workspace)
     run = workspace / "server" / job[EXPERIMENT]
     if not (run / DONE).exists():
-        raise NotFinishedError(
+        raise flare.NotFinishedError(
             f"the simulator ended without the server's record {run / DONE}: read {output}, which "
-            f"ends in\n{tail(output)}"
+            f"ends in\n{processes.tail(output)}"
         )
     return run
 
@@ -157,14 +147,14 @@ class Poc:
         workspace: Path,
         sites: Mapping[str, Path],
         *,
-        classes: tuple[str, ...] = ALLOWED,
+        classes: tuple[str, ...] = flare.ALLOWED,
     ) -> None:
-        require_flare()
+        flare.require_flare()
         self.workspace = _usable(workspace)
         self.runs = self.workspace / "server"  # where the server keeps its experiments
         self.sites = dict(sites)
         self.classes = classes
-        self._daemons: dict[str, Daemon] = {}
+        self._daemons: dict[str, processes.Daemon] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -187,12 +177,12 @@ class Poc:
             )
         for name in self.names:
             local = self.kits / name / "local"
-            allow(local, self.classes, only=True)
+            flare.allow(local, self.classes, only=True)
             if name == HOST:
                 _store_jobs_in(local / "resources.json", self.workspace)
-                write_setting(local, "server", self.runs)
+                flare.write_setting(local, "server", self.runs)
             else:
-                write_setting(local, "site", self.sites[name])
+                flare.write_setting(local, "site", self.sites[name])
 
     def start(self) -> None:
         """Start all daemons and wait until every site is connected."""
@@ -206,7 +196,7 @@ class Poc:
         kit = self.kits / name
         # without FLARE's loop, which restarts daemons
         command = ["bash", str(kit / "startup" / "sub_start.sh"), "--once"]
-        daemon = Daemon(command, _environment(self.workspace), kit / "console.log")
+        daemon = processes.Daemon(command, _environment(self.workspace), kit / "console.log")
         self._daemons[name] = daemon
         daemon.start()
 
@@ -215,25 +205,25 @@ class Poc:
         for one in [*self.jobs(name), *self.daemons(name)]:
             one.kill()
         if (daemon := self._daemons.pop(name, None)) and daemon.running:
-            daemon.running.wait(ENDED)
+            daemon.running.wait(processes.ENDED)
 
     def stop(self) -> None:
         """End every process of this workspace."""
-        end_all(self.workspace)
+        processes.end_all(self.workspace)
         for daemon in self._daemons.values():
             if daemon.running:
-                daemon.running.wait(ENDED)
+                daemon.running.wait(processes.ENDED)
         self._daemons.clear()
 
-    def daemons(self, name: str) -> list[Process]:
+    def daemons(self, name: str) -> list[processes.Process]:
         """The process of the daemon of the server or of a site."""
         return [one for one in self._of(name) if one.pid == self._pid(name)]
 
-    def jobs(self, name: str) -> list[Process]:
+    def jobs(self, name: str) -> list[processes.Process]:
         """The processes that run jobs for the server or for a site."""
         return [one for one in self._of(name) if one.pid != self._pid(name)]
 
-    def connect(self) -> Session:
+    def connect(self) -> flare.Session:
         """Log in as the user who may submit jobs."""
         return connect(self.kits / USER, USER)
 
@@ -243,7 +233,7 @@ class Poc:
         while time.monotonic() < end:
             for name, daemon in self._daemons.items():
                 if daemon.ended():
-                    raise NotFinishedError(
+                    raise flare.NotFinishedError(
                         f"the daemon of {name} ended; its log ends in\n{daemon.told()}"
                     )
             with suppress(Exception):
@@ -255,13 +245,17 @@ class Poc:
                 if {client.name for client in there} >= set(self.sites):
                     return
             time.sleep(1.0)
-        raise NotFinishedError(
+        raise flare.NotFinishedError(
             f"server and sites were not connected within {seconds:.0f} s: read console.log in the "
             f"folders of {self.kits}"
         )
 
-    def _of(self, name: str) -> list[Process]:
-        return [one for one in tagged(self.workspace) if works_in(self.kits / name, one.command)]
+    def _of(self, name: str) -> list[processes.Process]:
+        return [
+            one
+            for one in processes.tagged(self.workspace)
+            if works_in(self.kits / name, one.command)
+        ]
 
     def _pid(self, name: str) -> int:
         daemon = self._daemons.get(name)
@@ -275,8 +269,10 @@ def works_in(kit: Path, command: Sequence[str]) -> bool:
 
 def _environment(workspace: Path) -> dict[str, str]:
     """The environment of FLARE's processes, with nothing of the user's settings."""
-    made = environment(workspace, **STREAMS)
-    return {k: v for k, v in made.items() if k not in (variable("site"), variable("server"))}
+    made = processes.environment(workspace, **STREAMS)
+    return {
+        k: v for k, v in made.items() if k not in (flare.variable("site"), flare.variable("server"))
+    }
 
 
 def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
@@ -289,7 +285,7 @@ def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
     from nvflare.lighter.provision import prepare_project  # pyright: ignore[reportMissingImports]
     from nvflare.lighter.provisioner import Provisioner  # pyright: ignore[reportMissingImports]
 
-    builder, (port,) = "nvflare.lighter.impl.", free_ports(HOST, 1)
+    builder, (port,) = "nvflare.lighter.impl.", processes.free_ports(HOST, 1)
     project = {
         "api_version": 3,
         "name": PROJECT,

@@ -7,6 +7,8 @@ ports are of the loopback interface.
 
 from __future__ import annotations
 
+import datetime
+import ipaddress
 import json
 import logging
 import shutil
@@ -17,25 +19,16 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from bonafed.engines.flower.bundle import APPS, JOB, export_app, job_folder
-from bonafed.engines.flower.guard import guarded
-from bonafed.engines.flower.transport import CLIENT_ID, FlowerError, Limits
+from bonafed.engines import flower
 from bonafed.engines.job import DONE, ERROR
-from bonafed.sites.trial.keys import Certificates, make_certificates, make_node_key
-from bonafed.sites.trial.processes import (
-    ENDED,
-    Daemon,
-    end_all,
-    environment,
-    free_ports,
-    started,
-)
-from bonafed.storage import make_folder, write_whole
+from bonafed.sites.trial.processes import ENDED, Daemon, end_all, environment, free_ports, started
+from bonafed.storage import OWN, make_folder, write_whole
 from bonafed.text import install, shown
 
 log = logging.getLogger(__name__)
@@ -80,7 +73,7 @@ class Deployment:
         variables: Mapping[str, str] | None = None,
     ) -> None:
         if authenticated and (simulated or not tls):
-            raise FlowerError(
+            raise flower.FlowerError(
                 "authenticated SuperNodes: needed are tls=True and no simulation; Flower sends no"
                 " keys in the clear"
             )
@@ -176,8 +169,11 @@ class Deployment:
         attempts : the most runs of the job
         watch : called several times a second while it runs
         """
-        job = json.loads((app / JOB).read_text(encoding="utf-8"))["job"]
-        folder, end = job_folder(self.server, job), time.monotonic() + (timeout or float("inf"))
+        job = json.loads((app / flower.JOB).read_text(encoding="utf-8"))["job"]
+        folder, end = (
+            flower.job_folder(self.server, job),
+            time.monotonic() + (timeout or float("inf")),
+        )
         last = "no run was submitted"
         for _ in range(attempts):
             self.revive()
@@ -186,7 +182,7 @@ class Deployment:
             log.info("submitted run %s", run_id)
             while not any((folder / name).exists() for name in (DONE, ERROR)):
                 if time.monotonic() > end:
-                    raise FlowerError(f"{timeout:.0f} s are over: {last}{self._told()}")
+                    raise flower.FlowerError(f"{timeout:.0f} s are over: {last}{self._told()}")
                 if watch is not None:
                     watch(self)
                 if "" in self.revive():
@@ -200,9 +196,13 @@ class Deployment:
             if (folder / DONE).exists():
                 return folder
             if (folder / ERROR).exists():
-                raise FlowerError((folder / ERROR).read_text(encoding="utf-8", errors="replace"))
+                raise flower.FlowerError(
+                    (folder / ERROR).read_text(encoding="utf-8", errors="replace")
+                )
             log.warning("the job is not done: %s", last)
-        raise FlowerError(f"the job was not done after {attempts} runs: {last}{self._told()}")
+        raise flower.FlowerError(
+            f"the job was not done after {attempts} runs: {last}{self._told()}"
+        )
 
     def submit(self, app: Path) -> str:
         """Submit an app; the number of its run."""
@@ -216,7 +216,7 @@ class Deployment:
         """The state of a run (pending, starting, running, finished, unknown), and more in words."""
         try:
             (run,) = self._flwr("ls", CONNECTION, "--run-id", run_id)["runs"]
-        except FlowerError as error:
+        except flower.FlowerError as error:
             return "unknown", str(error)
         state = str(run["status"])
         return state.split(":")[0], f"run {run_id} is {state}"
@@ -246,7 +246,7 @@ class Deployment:
         place = f"node-{list(self.sites).index(name) + 1}"  # a name may be no name of a file
         command = [_program("flower-supernode"), "--superlink", f"{HOST}:{self._port}"]
         command += ["--host", HOST, "--port", str(port)]
-        command += ["--node-config", f"{CLIENT_ID}={_quoted(name)}"]
+        command += ["--node-config", f"{flower.CLIENT_ID}={_quoted(name)}"]
         if self._certificates is None:
             command += ["--insecure"]
         else:
@@ -258,7 +258,7 @@ class Deployment:
             command += ["--auth-supernode-private-key", str(private)]
         variables = self._environment(place, BONAFED_SITE=str(folder.resolve()))
         if self.approved is not None:
-            variables = guarded(self.workspace / "guard", self.approved.resolve(), variables)
+            variables = flower.guarded(self.workspace / "guard", self.approved.resolve(), variables)
         return Daemon(command, variables, self.workspace / "logs" / f"{place}.log")
 
     def _register(self, public: Path) -> None:
@@ -299,7 +299,7 @@ class Deployment:
             answer = {}
         if done.returncode or not answer.get("success"):
             text = shown(answer.get("error-message") or done.stderr or done.stdout, 1000)
-            raise FlowerError(f"flwr {arguments[0]} failed: {text}{self._told()}")
+            raise flower.FlowerError(f"flwr {arguments[0]} failed: {text}{self._told()}")
         return answer
 
     def _wait_for_link(self) -> None:
@@ -308,7 +308,7 @@ class Deployment:
             with suppress(OSError), socket.create_connection((HOST, self._port), 1):
                 return
             if self._link.ended() or time.monotonic() > end:
-                raise FlowerError(f"the SuperLink did not start{self._told()}")
+                raise flower.FlowerError(f"the SuperLink did not start{self._told()}")
             time.sleep(0.1)
 
     def _told(self) -> str:
@@ -323,9 +323,9 @@ def simulate(
     workspace: Path,
     *,
     timeout: float | None = None,
-    limits: Limits | None = None,
+    limits: flower.Limits | None = None,
     variables: Mapping[str, str] | None = None,
-    apps: str = APPS,
+    apps: str = flower.APPS,
 ) -> Path:
     """Run a job in Flower's simulation; returns the job's folder on the server.
 
@@ -339,7 +339,7 @@ def simulate(
     variables : further ones of all processes
     apps : the module with both apps
     """
-    bundle = export_app(workspace / "export", job, [*sites], limits=limits, apps=apps)
+    bundle = flower.export_app(workspace / "export", job, [*sites], limits=limits, apps=apps)
     with started(Deployment(sites, workspace, simulated=True, variables=variables)) as deployment:
         return deployment.run(bundle.app, timeout=timeout, attempts=3)
 
@@ -348,7 +348,9 @@ def _program(name: str) -> str:
     """The path of a program of Flower's, beside the Python that runs."""
     path = shutil.which(name, path=str(Path(sys.executable).parent))
     if path is None:
-        raise FlowerError(f"{name} is not installed beside {sys.executable}: {install('flower')}")
+        raise flower.FlowerError(
+            f"{name} is not installed beside {sys.executable}: {install('flower')}"
+        )
     return path
 
 
@@ -358,6 +360,106 @@ def _quoted(name: str) -> str:
         return f'"{name}"'
     if "'" not in name and name.isprintable():
         return f"'{name}'"
-    raise FlowerError(
+    raise flower.FlowerError(
         f"Flower cannot be given the name {shown(name)}: needed is one line without quotes"
     )
+
+
+# Certificates and keys for a Flower deployment on one machine, made when it starts.
+#
+# Organisations have their own certificates; these are for trying out what encrypted connections
+# cost and whether they work.
+
+DAYS = 30
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Files in PEM form: the authority's certificate, the server's certificate and its key."""
+
+    authority: Path
+    server: Path
+    key: Path
+
+
+def make_certificates(folder: Path, host: str) -> Certificates:
+    """Make an authority and the certificate of a server at an address."""
+    from cryptography import x509  # pyright: ignore[reportMissingImports]
+    from cryptography.hazmat.primitives import (  # pyright: ignore[reportMissingImports]
+        hashes,
+        serialization,
+    )
+    from cryptography.hazmat.primitives.asymmetric import (  # pyright: ignore[reportMissingImports]
+        ec,
+    )
+
+    def named(text: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+
+    begins = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=5)
+    ends = begins + datetime.timedelta(days=DAYS)
+    authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+
+    def signed(subject: str, key: ec.EllipticCurvePrivateKey, is_authority: bool) -> bytes:
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(named(subject))
+            .issuer_name(named("bonafed deployment"))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(begins)
+            .not_valid_after(ends)
+            .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
+                False,
+            )
+        )
+        if is_authority:
+            usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+            builder = builder.add_extension(usage, critical=True)
+        else:
+            address = x509.IPAddress(ipaddress.ip_address(host))
+            names = x509.SubjectAlternativeName([address, x509.DNSName("localhost")])
+            builder = builder.add_extension(names, critical=False)
+        certificate = builder.sign(authority_key, hashes.SHA256())
+        return certificate.public_bytes(serialization.Encoding.PEM)
+
+    make_folder(folder)
+    files = Certificates(folder / "authority.pem", folder / "server.pem", folder / "server.key")
+    write_whole(files.authority, signed("bonafed deployment", authority_key, True))
+    write_whole(files.server, signed(host, server_key, False))
+    key = server_key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    write_whole(files.key, key, OWN)
+    return files
+
+
+def make_node_key(path: Path) -> tuple[Path, Path]:
+    """Make the key of a SuperNode in the form of OpenSSH; the files of both halves."""
+    from cryptography.hazmat.primitives import (  # pyright: ignore[reportMissingImports]
+        serialization,
+    )
+    from cryptography.hazmat.primitives.asymmetric import (  # pyright: ignore[reportMissingImports]
+        ec,
+    )
+
+    private, public = path, path.with_name(path.name + ".pub")
+    if not private.exists():
+        make_folder(path.parent)
+        key = ec.generate_private_key(ec.SECP384R1())
+        half = key.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        whole = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.OpenSSH,
+            serialization.NoEncryption(),
+        )
+        write_whole(public, half)
+        write_whole(private, whole, OWN)
+    return private, public

@@ -52,46 +52,29 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.async_dro.client import (
-    Meet,
-    Met,
-    Visit,
-    meet,
-    step_units,
-)
+from bonafed.algorithms import method as base
+from bonafed.algorithms.federated import linearisation
 from bonafed.algorithms.federated.async_dro.stored_gradients import (
     TINY,
     Answers,
     Lines,
+    Meet,
+    Met,
+    Visit,
     answers,
     descend,
     exact,
     first_lines,
     mean_gradient,
+    meet,
     no_answers,
     old_lines,
     predict,
     renew,
+    step_units,
     with_sent,
 )
-from bonafed.algorithms.federated.linearisation import (
-    Linearised,
-    bound_at,
-    duals_at,
-    linear,
-    linearise,
-)
-from bonafed.algorithms.method import (
-    Answer,
-    Concluded,
-    Method,
-    known,
-    with_start,
-    worst_client,
-)
-from bonafed.algorithms.progress import Progress
 from bonafed.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
-from bonafed.algorithms.settings import check_positive
 from bonafed.arrays import Array
 from bonafed.codec import Extended, Form, changed
 from bonafed.problem.claims import Claim, Features, Number
@@ -138,7 +121,7 @@ class AsyncState:
 
 
 @dataclass(frozen=True)
-class AsyncDRO(Method):
+class AsyncDRO(base.Method):
     """The default asynchronous algorithm, for any smooth model, with nothing to tune and without
     rounds that wait for stragglers.
 
@@ -182,23 +165,23 @@ class AsyncDRO(Method):
     stateless: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_positive(self, "step", remedy="The default is 1.")
+        base.check_positive(self, "step", remedy="The default is 1.")
 
     # -- clients -----------------------------------------------------------------------------------
 
     @property
     def on_client(self) -> dict:
-        return {Meet: self._at_client(meet), Visit: self._at_client(linearise)}
+        return {Meet: self._at_client(meet), Visit: self._at_client(linearisation.linearise)}
 
     # -- server ------------------------------------------------------------------------------------
 
     @property
     def on_server(self) -> dict:
-        return {Met: self.begin, Linearised: self.renew}
+        return {Met: self.begin, linearisation.Linearised: self.renew}
 
     @property
     def claims(self) -> Claims:
-        return {Met: self._met, **linear(self._problem)}
+        return {Met: self._met, **linearisation.linear(self._problem)}
 
     def _met(self, who: int, ask: Meet, up: Met) -> Iterator[Claim]:
         """What a first answer claims."""
@@ -220,7 +203,7 @@ class AsyncDRO(Method):
     ) -> tuple[AsyncState, Round | Done]:
         """Store the first lines, of all clients, and take a step."""
         problem = self._problem
-        w = with_start(problem, self.start, int(up.features))
+        w = base.with_start(problem, self.start, int(up.features))
         value, units = self._value(w, up.risk), step_units(problem, up.square)
         up = replace(up, gradient=up.gradient / units)
         mean = state.weights @ up.gradient
@@ -232,13 +215,13 @@ class AsyncDRO(Method):
         return self._ask(state, ids)
 
     def renew(
-        self, state: AsyncState, ids: Sequence[int], up: Linearised
+        self, state: AsyncState, ids: Sequence[int], up: linearisation.Linearised
     ) -> tuple[AsyncState, Round | Done]:
         """Replace the lines of the clients who answered, and take a step."""
         turn, new = state.turn + 1, answers(ids, up)
         count = state.answers + len(ids)
         if state.still >= 0 or turn >= self.max_rounds:
-            renew(known(state.lines), new, state.units, state.place, state.mean, turn)
+            renew(base.known(state.lines), new, state.units, state.place, state.mean, turn)
             state = replace(state, turn=turn, answers=count)
             return self._judged(state, ids) if state.still >= 0 else (state, Done(Stop.MAX_ROUNDS))
         return self._ask(self._near(self._stepped(state, turn, count, new, len(ids))), ids, new[0])
@@ -247,7 +230,7 @@ class AsyncDRO(Method):
         self, state: AsyncState, turn: int, answered: int, new: Answers, fresh: int
     ) -> AsyncState:
         """The state after a step with these answers; ``fresh`` lines are new."""
-        risk, lines = self._problem.over_clients, known(state.lines)
+        risk, lines = self._problem.over_clients, base.known(state.lines)
         here = state.units, state.place
         # where losses saturate, curvatures vanish, and no line is accurate so far away
         longer = 2.0 ** (fresh / len(state.weights))
@@ -292,7 +275,7 @@ class AsyncDRO(Method):
         """The longest first step, where a loss may be measured as linear, such as Huber's far from
         its targets: ||g||^2 <= 2 L F wherever F >= 0, so that no right curvature L is less.
         """
-        value = float(state.weights @ known(state.lines).losses)
+        value = float(state.weights @ base.known(state.lines).losses)
         square = float(state.mean @ state.mean)
         return 2.0 * self.step * value / square if min(value, square) > 1e-100 else 1.0
 
@@ -311,11 +294,11 @@ class AsyncDRO(Method):
         """Let w stand still until every line was made at it, since then the risks are exact; a
         client whose line was waits for the others.
         """
-        if len(old := old_lines(known(state.lines), state.still)):
+        if len(old := old_lines(base.known(state.lines), state.still)):
             if state.turn >= self.max_rounds:
                 return state, Done(Stop.MAX_ROUNDS)
             return self._ask(state, sorted(set(old.tolist()).intersection(ids)))
-        state = replace(state, mean=mean_gradient(known(state.lines), state.weights))
+        state = replace(state, mean=mean_gradient(base.known(state.lines), state.weights))
         risks = self._lines(state)
         value = self._value(state.w, risks)
         bound = self._bound(state, value)  # from lines at one model, as a certificate can repeat it
@@ -331,12 +314,14 @@ class AsyncDRO(Method):
 
     def _lines(self, state: AsyncState) -> Array:
         """b + G w."""
-        return exact(known(state.lines), state.place)
+        return exact(base.known(state.lines), state.place)
 
     def _bound(self, state: AsyncState, value: float) -> float:
         """The lower bound that the lines prove: they are below the risks, however old they are."""
         risk, gradient = float(state.weights @ self._lines(state)), state.units * state.mean
-        return bound_at(self._problem, state.w, value, risk, gradient, state.weights, state.seen)
+        return linearisation.bound_at(
+            self._problem, state.w, value, risk, gradient, state.weights, state.seen
+        )
 
     def _ended(self, state: AsyncState, risks: Array, share: float) -> bool:
         """Whether w is optimal to ``share`` of the tolerance if its risks are these."""
@@ -351,7 +336,7 @@ class AsyncDRO(Method):
         )
 
     def _allowed(self, value: float, bound: float) -> float:
-        return Progress(value, bound, self.tol, self.atol).allowed()
+        return base.Progress(value, bound, self.tol, self.atol).allowed()
 
     def _length(self, state: AsyncState) -> float:
         """The length of the next step over eta, which is 0 at a stationary point."""
@@ -364,7 +349,7 @@ class AsyncDRO(Method):
     ) -> tuple[AsyncState, Round]:
         """Send w to these clients; ``to`` is the same as an array, where there is one."""
         to = np.array(ids, np.intp) if to is None else to
-        lines = with_sent(known(state.lines), to, state.place, state.turn)
+        lines = with_sent(base.known(state.lines), to, state.place, state.turn)
         state = state if lines is state.lines else replace(state, lines=lines)
         return state, Round(Visit(state.w), tuple(ids), 1)
 
@@ -374,13 +359,13 @@ class AsyncDRO(Method):
         """
         return {
             "predicted": float(state.weights @ state.predicted) + self._problem.penalty(state.w),
-            **worst_client(state.predicted),
+            **base.worst_client(state.predicted),
             "bound": state.bound,
             "step_size": state.eta,
         }
 
-    def answer(self, state: AsyncState, concluded: Concluded | None = None) -> Answer:
-        return Answer(state.w, duals_at(self._problem, state.w, state.weights))
+    def answer(self, state: AsyncState, concluded: base.Concluded | None = None) -> base.Answer:
+        return base.Answer(state.w, linearisation.duals_at(self._problem, state.w, state.weights))
 
 
 def _trust(cycles: float) -> float:

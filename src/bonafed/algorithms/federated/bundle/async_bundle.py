@@ -32,59 +32,28 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.bundle.cuts import Cuts, no_cuts
-from bonafed.algorithms.federated.bundle.server import (
-    SECOND_ORDER,
-    Tangents,
-    least,
-    mean_bend,
-    parts_for,
-    proofs,
-    shifted,
-    undoing,
-    with_tangents,
-)
+from bonafed.algorithms import requirements as needs
+from bonafed.algorithms.federated.bundle import server
+from bonafed.algorithms.federated.bundle.server import least
 from bonafed.algorithms.federated.linearisation import units_of
 from bonafed.algorithms.method import (
     Answer,
     Concluded,
     Method,
+    Progress,
+    check_count,
     known,
     with_start,
     within_bounds,
     worst_client,
 )
-from bonafed.algorithms.progress import Progress
-from bonafed.algorithms.requirements import (
-    AFFINE,
-    CONES,
-    CONVEX_OF_ROWS,
-    PROJECTION,
-    Requirements,
-)
-from bonafed.algorithms.settings import check_count
 from bonafed.arrays import Array, Block, Streams, norm
 from bonafed.codec import Counter, Extended, Form
+from bonafed.problem import lower_bounds as bounds
+from bonafed.problem import parts as parting
 from bonafed.problem.claims import Claim
 from bonafed.problem.client_means import row_shares
 from bonafed.problem.conic_form import member, public_shape, sample_radii
-from bonafed.problem.lower_bounds import (
-    Duals,
-    Region,
-    Surveyed,
-    region,
-    survey,
-)
-from bonafed.problem.parts import (
-    WHOLE,
-    Parted,
-    PartedCut,
-    Parts,
-    is_parted,
-    parted_cut,
-    parts_of,
-    stored,
-)
 from bonafed.problem.plausible import Claims, of_curvature, of_cut, of_sizes
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Done, Each, Max, Round, Stop, Sum, Version, record
@@ -109,7 +78,7 @@ class EvaluateFirst:
 
     prior: Annotated[Each, Form("N")]
     start: Annotated[Array, Form("D")] | None
-    parts: Parted
+    parts: parting.Parted
     second_order: int
 
 
@@ -118,7 +87,7 @@ class EvaluateAt:
     """Ask a client for its cuts at ``w``."""
 
     w: Annotated[Version, Form("D")]
-    parts: Parted
+    parts: parting.Parted
     second_order: int
 
 
@@ -145,7 +114,7 @@ class AsyncBundleState:
     """The server's memory between answers."""
 
     w: Annotated[Array, Form("D")]  # the newest model, or the one that is judged
-    cuts: Cuts
+    cuts: server.Cuts
     # by client: the model of its last message, the turn in which that was made, the same of the
     # last answer
     sent: Annotated[Array, Form("N, D")]
@@ -153,7 +122,7 @@ class AsyncBundleState:
     answered: Annotated[NDArray[np.int64], Form("N", least=NEVER)]
     weights: Annotated[Array, Form("N")]  # q of the last step
     first: Annotated[Array, Form("E")]  # (N,) risks at the first model, as far as they are known
-    seen: Surveyed | None = None
+    seen: bounds.Surveyed | None = None
     curvature: Annotated[Array, Form("N, D, D")] | None = None
     turn: Annotated[int, Form(rounds=0)] = 0
     fresh: int = 0  # answers since the last bound
@@ -161,7 +130,7 @@ class AsyncBundleState:
     shift: float = 1e-3  # of the curvature
     promised: float = 0.0  # the decrease that the last step promised
     bound: Extended = -math.inf
-    duals: Duals | None = None
+    duals: bounds.Duals | None = None
     judged: Annotated[Array, Form("D")] | None = None
     value: Extended = math.inf  # of the model judged best
     made: int = 0  # the turn in which w was
@@ -228,11 +197,11 @@ class AsyncBundle(Method):
     problem: Problem | None = None
     stateless: ClassVar[bool] = True
     mutates_state: ClassVar[bool] = True
-    requirements: ClassVar[Requirements] = Requirements(
-        predictor=AFFINE,
-        over_samples=CONVEX_OF_ROWS,
-        over_clients=PROJECTION,
-        regulariser=CONES,
+    requirements: ClassVar[needs.Requirements] = needs.Requirements(
+        predictor=needs.AFFINE,
+        over_samples=needs.CONVEX_OF_ROWS,
+        over_clients=needs.PROJECTION,
+        regulariser=needs.CONES,
     )
 
     def __post_init__(self) -> None:
@@ -250,7 +219,7 @@ class AsyncBundle(Method):
     ) -> tuple[None, EvaluatedAt]:
         w = self._first_model(ask.start, data.n_features)
         models = np.tile(w, (len(data.index), 1))
-        return memory, self._cuts(models, data, ask, survey(data, ask.prior))
+        return memory, self._cuts(models, data, ask, bounds.survey(data, ask.prior))
 
     def cut(
         self, memory: None, ask: EvaluateAt, data: Block, rng: Streams
@@ -258,19 +227,19 @@ class AsyncBundle(Method):
         nothing = np.zeros(len(data.index))
         square = np.zeros((len(nothing), data.n_features))
         return memory, self._cuts(
-            ask.w, data, ask, Surveyed(nothing, nothing, nothing, nothing, square)
+            ask.w, data, ask, bounds.Surveyed(nothing, nothing, nothing, nothing, square)
         )
 
     def _cuts(
-        self, models: Array, data: Block, ask: EvaluateFirst | EvaluateAt, seen: Surveyed
+        self, models: Array, data: Block, ask: EvaluateFirst | EvaluateAt, seen: bounds.Surveyed
     ) -> EvaluatedAt:
         """The cuts of every client at its own model, (n, D)."""
         problem, D = self._problem, models.shape[1]
-        parts = _parts(parts_of(ask.parts), D, ask.second_order)
+        parts = _parts(parting.parts_of(ask.parts), D, ask.second_order)
         cuts, curvature = [], []
         for i, w in enumerate(np.ascontiguousarray(models)):
             one = data.part(np.array([i]))
-            cuts.append(parted_cut(problem, w, one, parts))
+            cuts.append(parting.parted_cut(problem, w, one, parts))
             if parts.smooth:
                 prediction = problem.predictor.forward(w, one)
                 bend = row_shares(problem, one) * problem.loss.curvature(prediction, one.y)
@@ -310,7 +279,7 @@ class AsyncBundle(Method):
             w = self._first_model(ask.start, up.square.shape[1])
         else:
             w = ask.w
-        parts = stored(_parts(parts_of(ask.parts), D, ask.second_order))
+        parts = parting.stored(_parts(parting.parts_of(ask.parts), D, ask.second_order))
         yield from of_cut(problem, who, w, parts, up)
         yield from of_curvature(problem, w, up.curvature, 1.0)
 
@@ -319,10 +288,10 @@ class AsyncBundle(Method):
         start = None if self.start is None else np.asarray(self.start, float)
         nobody = np.full(n_clients, NEVER)
         zeros, empty = np.zeros(n_clients), np.zeros((n_clients, 0))
-        cuts = no_cuts(0, n_clients, parts)
+        cuts = server.no_cuts(0, n_clients, parts)
         state = AsyncBundleState(empty[0], cuts, empty, nobody + 1, nobody, prior, zeros)
         return state, Round(
-            EvaluateFirst(prior, start, stored(parts), _second_order(n_clients)), None, 1
+            EvaluateFirst(prior, start, parting.stored(parts), _second_order(n_clients)), None, 1
         )
 
     def renew(
@@ -380,13 +349,13 @@ class AsyncBundle(Method):
         """The state once the numbers of features and coefficients are known."""
         n, problem, D = len(state.answered), self._problem, up.gradient.shape[2]
         w = self._first_model(self.start, len(up.square))
-        parts = _parts(parts_of(state.cuts.parts), D, _second_order(n))
+        parts = _parts(parting.parts_of(state.cuts.parts), D, _second_order(n))
         curvature = np.zeros((n, D, D)) if parts.smooth else None
         return replace(
             state,
             w=w,
             point=w,
-            cuts=no_cuts(D, n, parts),
+            cuts=server.no_cuts(D, n, parts),
             sent=np.tile(w, (n, 1)),
             curvature=curvature,
             first=sample_radii(problem, n) * self._least_levels(n, w),
@@ -397,7 +366,7 @@ class AsyncBundle(Method):
     ) -> AsyncBundleState:
         """With the cuts, sizes and curvatures of those who have answered."""
         radii, seen = sample_radii(self._problem, len(state.answered)), state.seen
-        new = Surveyed(up.plus, up.minus, up.reach, up.target, up.square)
+        new = bounds.Surveyed(up.plus, up.minus, up.reach, up.target, up.square)
         first = ~state.known[who]
         if first.any():
             state.first[who[first]] = (radii[who] * up.level + up.base.sum(1))[first]
@@ -407,7 +376,7 @@ class AsyncBundle(Method):
         else:
             state = replace(state, step=self._step(state, who, up))
         state.answered[who] = state.asked[who]
-        cut = PartedCut(up.base, up.level, up.gradient, up.gradient_level)
+        cut = parting.PartedCut(up.base, up.level, up.gradient, up.gradient_level)
         cuts = state.cuts.answered(who, state.sent[who], radii, cut)
         state = replace(
             state,
@@ -426,7 +395,7 @@ class AsyncBundle(Method):
         each = weights[state.cuts.owner] / max(weights.sum(), 1e-300)
         mean = each @ state.cuts.gradient / self._units(state)
         size, value = float(mean @ mean), self._first_value(state)
-        return undoing(value, size, LONGER)
+        return server.undoing(value, size, LONGER)
 
     def _shift(self, state: AsyncBundleState, who: NDArray[np.int64], up: EvaluatedAt) -> float:
         """The shift of the curvature: larger where mean losses exceed their second-order models by
@@ -509,7 +478,7 @@ class AsyncBundle(Method):
         multipliers = master.multipliers[: len(cuts.owner)]
         state = replace(state, point=master.point, cuts=cuts.used(multipliers))
         given = multipliers, np.zeros(0), where, self._units(state)
-        for bound, duals in proofs(problem, cuts, *given):
+        for bound, duals in server.proofs(problem, cuts, *given):
             if bound > state.bound:
                 state = replace(state, bound=bound, duals=duals.used())
         return state
@@ -557,7 +526,7 @@ class AsyncBundle(Method):
             metric = units**2 / state.step  # ||.||^2 / step in the units of the features
         else:
             metric, tangents = self._newton(state, units)
-            pieces = with_tangents(pieces, flips, tangents)
+            pieces = server.with_tangents(pieces, flips, tangents)
         master = minimise(
             public_shape(problem, n),
             pieces,
@@ -587,7 +556,7 @@ class AsyncBundle(Method):
         keep[last[last > NEVER]] = True
         return replace(state, cuts=cuts.kept(keep))
 
-    def _newton(self, state: AsyncBundleState, units: Array) -> tuple[Array, Tangents]:
+    def _newton(self, state: AsyncBundleState, units: Array) -> tuple[Array, server.Tangents]:
         """The curvature of the weighted mean losses, and their values and gradients as they are to
         second order at the newest model; 0 of those who have not answered.
         """
@@ -599,8 +568,8 @@ class AsyncBundle(Method):
         slope[mine] = state.cuts.gradient[last[mine]] + bent
         value[mine] = state.cuts.base[last[mine]] + (moved * (slope[mine] - bent / 2)).sum(1)
         metric = np.einsum("n,nde->de", state.weights * some, H)
-        more = (1e-8 + state.shift) * (mean_bend(metric, units) + 1 / state.step)
-        return shifted(metric, units, more), Tangents(state.w, value, slope)
+        more = (1e-8 + state.shift) * (server.mean_bend(metric, units) + 1 / state.step)
+        return server.shifted(metric, units, more), server.Tangents(state.w, value, slope)
 
     # -- what the cuts say -------------------------------------------------------------------------
 
@@ -636,7 +605,7 @@ class AsyncBundle(Method):
     def _pieces(self, state: AsyncBundleState) -> Pieces:
         """For the server's program, with 0 for who has not answered."""
         n, D = len(state.answered), len(state.w)
-        count = parts_of(state.cuts.parts).count(self._problem)
+        count = parting.parts_of(state.cuts.parts).count(self._problem)
         pieces = state.cuts.pieces(count)
         missing = np.repeat(np.flatnonzero(~state.known), count)
         zeros = np.zeros(len(missing))
@@ -657,12 +626,12 @@ class AsyncBundle(Method):
         w = self._first_model(self.start, len(known(state.seen).square))
         return self._value(w, state.first)
 
-    def _region(self, state: AsyncBundleState) -> Region:
+    def _region(self, state: AsyncBundleState) -> bounds.Region:
         """Where an optimum lies of the problem in which nobody who is unknown has a loss; what is
         below its value is below that of the problem.
         """
         value = min(state.value, self._first_value(state))
-        return region(self._problem, value, len(known(state.seen).square), state.seen)
+        return bounds.region(self._problem, value, len(known(state.seen).square), state.seen)
 
     def _units(self, state: AsyncBundleState) -> Array:
         return units_of(self._problem, known(state.seen).square)
@@ -681,18 +650,18 @@ class AsyncBundle(Method):
         """The gap up to which a model looks good enough."""
         return SOON * LATER**state.failed * self._progress(state, value).allowed()
 
-    def _asked_parts(self, n_clients: int) -> Parts:
+    def _asked_parts(self, n_clients: int) -> parting.Parts:
         """How risks are parted, where models have few numbers."""
-        if not is_parted(self._problem):
-            return WHOLE
-        return parts_for(self._problem, n_clients, self.cuts, self.least_rows)
+        if not parting.is_parted(self._problem):
+            return parting.WHOLE
+        return server.parts_for(self._problem, n_clients, self.cuts, self.least_rows)
 
 
 def _second_order(n_clients: int) -> int:
     """The most numbers of a model for which so many clients send second derivatives."""
-    return min(SECOND_ORDER, math.isqrt(MOST_CURVATURES // n_clients))
+    return min(server.SECOND_ORDER, math.isqrt(MOST_CURVATURES // n_clients))
 
 
-def _parts(parts: Parts, dimension: int, second_order: int) -> Parts:
+def _parts(parts: parting.Parts, dimension: int, second_order: int) -> parting.Parts:
     """How risks are parted where models have so many numbers."""
     return parts if dimension <= second_order else parts._replace(smooth=0)

@@ -44,84 +44,26 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.bundle import penalties as exact
-from bonafed.algorithms.federated.bundle.cuts import Cuts, Evaluated, MeanLosses, no_cuts
-from bonafed.algorithms.federated.bundle.penalties import Penalised
-from bonafed.algorithms.federated.bundle.secants import secants
-from bonafed.algorithms.federated.bundle.server import (
-    BALANCES,
-    SECOND_ORDER,
-    Tangents,
-    least,
-    mean_bend,
-    parts_for,
-    proofs,
-    shifted,
-    undoing,
-    with_tangents,
-)
+from bonafed.algorithms import method as base
+from bonafed.algorithms import requirements as needs
+from bonafed.algorithms.federated.bundle import server
+from bonafed.algorithms.federated.bundle import server as exact
+from bonafed.algorithms.federated.bundle.server import least
 from bonafed.algorithms.federated.linearisation import take_part, units_of
-from bonafed.algorithms.method import (
-    Answer,
-    Concluded,
-    Method,
-    gap_report,
-    known,
-    start_or_empty,
-    within_bounds,
-)
-from bonafed.algorithms.progress import TINY, Progress
-from bonafed.algorithms.requirements import (
-    AFFINE,
-    CONES,
-    CONVEX_CONSTRAINTS,
-    CONVEX_OF_ROWS,
-    NO_OR_FEW_LEVELS,
-    OF_SUMS,
-    PROJECTION,
-    Requirements,
-)
-from bonafed.algorithms.settings import check_choice, check_count
+from bonafed.algorithms.method import known
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
 from bonafed.data.federation import Federation
+from bonafed.problem import lower_bounds as bounds
+from bonafed.problem import parts as parting
+from bonafed.problem import plausible as claimed
 from bonafed.problem.claims import Claim
 from bonafed.problem.client_means import hessians
 from bonafed.problem.conic_form import member, public_shape, sample_radii
 from bonafed.problem.constraints.constraint import Point
 from bonafed.problem.constraints.cuts import joined
 from bonafed.problem.losses import Quadratic
-from bonafed.problem.lower_bounds import (
-    Duals,
-    Pull,
-    Region,
-    Survey,
-    Surveyed,
-    lower_bound,
-    region,
-    unbalanced,
-)
 from bonafed.problem.multipliers import of_duals
-from bonafed.problem.parts import (
-    WHOLE,
-    Parted,
-    Parts,
-    has_shifted_slopes,
-    has_smooth_part,
-    is_parted,
-    parted_cut,
-    parted_limits,
-    parts_of,
-    shifted_minorants,
-)
-from bonafed.problem.plausible import (
-    Claims,
-    of_curvature,
-    of_cut,
-    of_limits,
-    of_means,
-    surveys,
-)
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Ball, Bounds
 from bonafed.problem.requirements import only_constrained
@@ -147,7 +89,7 @@ class Evaluate:
     """
 
     w: Annotated[Array, Form("D")]
-    parts: Parted
+    parts: parting.Parted
     weights: Annotated[Each, Form("N")] | None = None
     # for minorants of weights_s F_s by slopes moved from the first model to the second
     pair: Annotated[Array, Form("2, D")] | None = None
@@ -170,14 +112,14 @@ class BundleState:
     predicted: Annotated[float, Form(infinite=True, nan=True)]
     rounds: Annotated[int, Form(rounds=-1)]
     stalled: Counter
-    cuts: Cuts
-    duals: Duals | None
-    seen: Surveyed | None
+    cuts: server.Cuts
+    duals: bounds.Duals | None
+    seen: bounds.Surveyed | None
     # of Newton's steps: the weights q of the last program, its multipliers (M,) of the first M
     # cuts, the mean losses and their curvature at the centre, and a shift of it
     weights: Annotated[Array, Form("N")]
     multipliers: Annotated[Array, Form("M")]
-    tangents: Tangents | None = None
+    tangents: server.Tangents | None = None
     curvature: Annotated[Array, Form("D, D")] | None = None
     shift: float = 0.0
     # what the clients' minorants are asked for: the centre, and where its Newton model balances
@@ -193,7 +135,7 @@ class BundleState:
 
 
 @dataclass(frozen=True)
-class Bundle(Method):
+class Bundle(base.Method):
     """The default algorithm for convex problems.
 
     Parameters
@@ -243,24 +185,24 @@ class Bundle(Method):
     cuts: int = 30
     least_rows: int = 10
     start: Array | None = None
-    known: Cuts | None = None
+    known: server.Cuts | None = None
     problem: Problem | None = None
     stateless: ClassVar[bool] = True
-    requirements: ClassVar[Requirements] = Requirements(
-        over_rows=NO_OR_FEW_LEVELS,
-        predictor=AFFINE,
-        over_samples=CONVEX_OF_ROWS,
-        over_clients=PROJECTION,
-        regulariser=CONES,
-        constraint=CONVEX_CONSTRAINTS,
-        with_sums=OF_SUMS,
+    requirements: ClassVar[needs.Requirements] = needs.Requirements(
+        over_rows=needs.NO_OR_FEW_LEVELS,
+        predictor=needs.AFFINE,
+        over_samples=needs.CONVEX_OF_ROWS,
+        over_clients=needs.PROJECTION,
+        regulariser=needs.CONES,
+        constraint=needs.CONVEX_CONSTRAINTS,
+        with_sums=needs.OF_SUMS,
     )
 
     def __post_init__(self) -> None:
         metrics = "auto", "identity", "hessian", "secant"
-        check_choice(self, variant=("proximal", "level"), metric=metrics)
-        check_count("cuts", self.cuts)
-        check_count("least_rows", self.least_rows)
+        base.check_choice(self, variant=("proximal", "level"), metric=metrics)
+        base.check_count("cuts", self.cuts)
+        base.check_count("least_rows", self.least_rows)
 
     def check_problem(self, problem: Problem, fed: Federation | None) -> None:
         """Raise ``ValueError`` where metric="hessian" has no second derivatives, or constraints
@@ -271,7 +213,7 @@ class Bundle(Method):
                 "metric='hessian' takes no constraints, which are cut, got"
                 f" {problem.in_words()}. Use metric='auto', or InteriorPoint()."
             )
-        smooth = problem.over_rows is None and has_smooth_part(problem)
+        smooth = problem.over_rows is None and parting.has_smooth_part(problem)
         if self.metric == "hessian" and not smooth:
             raise ValueError(
                 "metric='hessian' needs a smooth loss of one number whose flips of labels are"
@@ -296,53 +238,56 @@ class Bundle(Method):
 
     @property
     def on_client(self) -> dict:
-        return {Survey: take_part, Evaluate: self.evaluate}
+        return {bounds.Survey: take_part, Evaluate: self.evaluate}
 
     def evaluate(
         self, memory: None, ask: Evaluate, data: Block, rng: Streams
-    ) -> tuple[None, Evaluated]:
+    ) -> tuple[None, server.Evaluated]:
         problem = self._problem
-        cut = parted_cut(problem, ask.w, data, parts_of(ask.parts))
+        cut = parting.parted_cut(problem, ask.w, data, parting.parts_of(ask.parts))
         bend = None
         if ask.weights is not None and ask.bend:
             at, evenly = Point(problem, ask.w, data), ask.bend == "secant"
             bend = hessians(at, ask.weights, (), together=True, evenly=evenly)
-        answer = Evaluated(cut.base, cut.level, cut.gradient, cut.gradient_level, bend)
+        answer = server.Evaluated(cut.base, cut.level, cut.gradient, cut.gradient_level, bend)
         if problem.constrained:
-            point, parts = Point(problem, ask.w, data), parts_of(ask.parts)
-            local = parted_limits(problem.local_constraint, point, parts)
-            shared = parted_limits(problem.constraint.coupled, point, parts)
+            point, parts = Point(problem, ask.w, data), parting.parts_of(ask.parts)
+            local = parting.parted_limits(problem.local_constraint, point, parts)
+            shared = parting.parted_limits(problem.constraint.coupled, point, parts)
             names = "local", "local_jacobian", "shared", "shared_jacobian"
             answer = replace(answer, **dict(zip(names, (*local, *shared), strict=True)))
         if ask.weights is None or ask.pair is None:
             return memory, answer
-        of = shifted_minorants(problem, ask.pair, ask.weights, data)
+        of = parting.shifted_minorants(problem, ask.pair, ask.weights, data)
         return memory, replace(answer, mean_constant=of.constant, mean_gradient=of.gradient)
 
     # -- server ------------------------------------------------------------------------------------
 
     @property
     def on_server(self) -> dict:
-        return {Surveyed: self.begin, Evaluated: self.improve}
+        return {bounds.Surveyed: self.begin, server.Evaluated: self.improve}
 
     @property
-    def claims(self) -> Claims:
-        return {**surveys(self._problem), Evaluated: self._said}
+    def claims(self) -> claimed.Claims:
+        return {**claimed.surveys(self._problem), server.Evaluated: self._said}
 
-    def _said(self, who: int, ask: Evaluate, up: Evaluated) -> Iterator[Claim]:
+    def _said(self, who: int, ask: Evaluate, up: server.Evaluated) -> Iterator[Claim]:
         """What an answer claims."""
         problem, w = self._problem, ask.w
         weight = 0.0 if ask.weights is None else float(ask.weights[0])
-        yield from of_cut(problem, who, w, ask.parts, up)
-        yield from of_curvature(problem, w, up.curvature, weight)
-        yield from of_means(problem, weight, up.mean_constant, up.mean_gradient)
-        yield from of_limits(problem, w, "local", ask.parts, up.local, up.local_jacobian)
-        yield from of_limits(problem, w, "shared", ask.parts, up.shared, up.shared_jacobian)
+        yield from claimed.of_cut(problem, who, w, ask.parts, up)
+        yield from claimed.of_curvature(problem, w, up.curvature, weight)
+        yield from claimed.of_means(problem, weight, up.mean_constant, up.mean_gradient)
+        yield from claimed.of_limits(problem, w, "local", ask.parts, up.local, up.local_jacobian)
+        yield from claimed.of_limits(problem, w, "shared", ask.parts, up.shared, up.shared_jacobian)
 
     def server_start(self, n_clients: int) -> tuple[BundleState, Round]:
-        w, prior = start_or_empty(self.start), member(self._problem, n_clients)
+        w, prior = base.start_or_empty(self.start), member(self._problem, n_clients)
         w = np.append(w, np.zeros(self._thresholds)) if len(w) else w
-        cuts, zeros = self.known or no_cuts(len(w), n_clients, WHOLE), np.zeros(n_clients)
+        cuts, zeros = (
+            self.known or server.no_cuts(len(w), n_clients, parting.WHOLE),
+            np.zeros(n_clients),
+        )
         state = BundleState(
             w,
             w,
@@ -360,18 +305,18 @@ class Bundle(Method):
             prior,
             np.zeros(0),
         )
-        return state, Round(Survey(prior))
+        return state, Round(bounds.Survey(prior))
 
     def begin(
-        self, state: BundleState, ids: Sequence[int], seen: Surveyed
+        self, state: BundleState, ids: Sequence[int], seen: bounds.Surveyed
     ) -> tuple[BundleState, Round]:
         w = (
             state.trial
             if len(state.trial)
             else np.zeros(self._problem.predictor.dimension(len(seen.square)))
         )
-        w = within_bounds(self._problem, w)
-        cuts = no_cuts(len(w), len(ids), self._parts(len(ids), len(w)))
+        w = base.within_bounds(self._problem, w)
+        cuts = server.no_cuts(len(w), len(ids), self._parts(len(ids), len(w)))
         if self.known is not None:
             self._check_known(len(ids), len(w))
             mine = self.known.owner < len(ids)  # constraints had units of their own
@@ -380,7 +325,7 @@ class Bundle(Method):
         return state, self._asking(state)
 
     def improve(
-        self, state: BundleState, ids: Sequence[int], up: Evaluated
+        self, state: BundleState, ids: Sequence[int], up: server.Evaluated
     ) -> tuple[BundleState, Round | Done]:
         radii = sample_radii(self._problem, len(ids))
         state, limits, risks = self.found(state, up)
@@ -405,20 +350,20 @@ class Bundle(Method):
         return state, self._asking(state)
 
     def found(
-        self, state: BundleState, up: Evaluated
+        self, state: BundleState, up: server.Evaluated
     ) -> tuple[BundleState, tuple[Array, Array], Array]:
         """The cuts of all constraints at the trial, and the risks there with their values."""
         risks = sample_radii(self._problem, len(up.base)) * up.level + up.base.sum(1)
         state, limits = self._limits(state, up, risks)
         return state, limits, np.append(risks, limits[0].sum(1))
 
-    def gain(self, state: BundleState, up: Evaluated) -> float:
+    def gain(self, state: BundleState, up: server.Evaluated) -> float:
         """By how much the trial is better than the best model."""
         with_units, _, risks = self.found(state, up)
         return state.value - self._value(with_units, risks, state.trial)
 
     def report(self, state: BundleState) -> dict:
-        numbers = gap_report(state.value, state.bound, state.risks[: state.n_clients])
+        numbers = base.gap_report(state.value, state.bound, state.risks[: state.n_clients])
         # the best thresholds make less of the objective, and no client has a risk
         if self._problem.over_rows is not None:
             numbers = {"value": state.value, "bound": state.bound, "gap": numbers["gap"]}
@@ -427,21 +372,21 @@ class Bundle(Method):
             numbers["violation"] = self._violation(state) if known_yet else math.inf
         return numbers | {"cuts": len(state.cuts.owner)}
 
-    def answer(self, state: BundleState, concluded: Concluded | None = None) -> Answer:
+    def answer(self, state: BundleState, concluded: base.Concluded | None = None) -> base.Answer:
         """The model and what proves its bound."""
         duals = None if state.duals is None else state.duals.used()
         w = state.w[: len(state.w) - self._thresholds]
         if not only_constrained(self._problem):
-            return Answer(w, duals)
+            return base.Answer(w, duals)
         multipliers = None if duals is None else of_duals(self._problem, duals)
         if multipliers is not None and self._quadratic:  # they are proved with, and not the cuts
             multipliers = replace(multipliers, points=None, risk_cuts=None, limit_cuts=None)
-        return Answer(w, multipliers=multipliers)
+        return base.Answer(w, multipliers=multipliers)
 
     # -- the server's steps ------------------------------------------------------------------------
 
     def _asking(self, state: BundleState) -> Round:
-        if not parts_of(state.cuts.parts).smooth:
+        if not parting.parts_of(state.cuts.parts).smooth:
             return Round(Evaluate(state.trial, state.cuts.parts))
         late = state.predicted <= LATE * abs(state.value) and not state.shift
         bend = "" if late and state.curvature is not None else "secant"
@@ -449,7 +394,7 @@ class Bundle(Method):
         return Round(Evaluate(state.trial, state.cuts.parts, state.weights, state.pair, bend))
 
     def _limits(
-        self, state: BundleState, up: Evaluated, risks: Array
+        self, state: BundleState, up: server.Evaluated, risks: Array
     ) -> tuple[BundleState, tuple[Array, Array]]:
         """The cuts of all constraints at the trial, values (C, P) and gradients (C, P, D), in units
         that are those of the first.
@@ -458,7 +403,9 @@ class Bundle(Method):
         if not self._problem.constrained:
             return state, (np.zeros((0, P)), np.zeros((0, P, D)))
         here = self._problem.constraint.point(self._problem, state.trial)
-        held = parted_limits(self._problem.constraint.held, here, parts_of(state.cuts.parts))
+        held = parting.parted_limits(
+            self._problem.constraint.held, here, parting.parts_of(state.cuts.parts)
+        )
         every = [
             joined(self._problem, np.asarray(known(mine)), np.asarray(known(together)), one[0])
             for mine, together, one in zip(
@@ -477,7 +424,7 @@ class Bundle(Method):
 
     def _value(self, state: BundleState, risks: Array, w: Array) -> float:
         """The objective with the penalties of constraints."""
-        whole = Penalised(self._problem.over_clients, state.penalties)
+        whole = server.Penalised(self._problem.over_clients, state.penalties)
         return whole.value(risks) + self._problem.penalty(w)
 
     def _near_penalties(self, state: BundleState, multipliers: Array) -> NDArray[np.bool_]:
@@ -518,11 +465,11 @@ class Bundle(Method):
             return None
         multipliers, pull = np.where(limits, master.multipliers, 0.0), np.zeros(len(sizes))
         bounded = isinstance(self._problem.regulariser, Ball | Bounds)
-        for _ in range(0 if bounded else BALANCES):
+        for _ in range(0 if bounded else server.BALANCES):
             left = multipliers @ cuts.gradient
-            multipliers = cuts.balanced(multipliers, left, Pull(pull[:0], pull[:0]), sizes)
+            multipliers = cuts.balanced(multipliers, left, bounds.Pull(pull[:0], pull[:0]), sizes)
         owned = cuts.by_point(multipliers, len(state.risks), pieces.parts)
-        duals = Duals(
+        duals = bounds.Duals(
             member(self._problem, n),
             cuts.points,
             owned[:, :n],
@@ -537,15 +484,15 @@ class Bundle(Method):
         return float(values.max(initial=0.0))
 
     def _judge(
-        self, state: BundleState, value: float, risks: Array, up: Evaluated, limits: Array
+        self, state: BundleState, value: float, risks: Array, up: server.Evaluated, limits: Array
     ) -> BundleState:
         """Take a serious step or a null step; the step length follows the predicted decrease.
 
         ``limits`` (C, D) are the gradients of the constraints.
         """
         newer: dict[str, Any] = {"curvature": self._updated(state, up)}
-        if newer["curvature"] is not None and parts_of(state.cuts.parts).smooth:
-            newer["tangents"] = Tangents(state.trial, up.base[:, 0], up.gradient[:, 0])
+        if newer["curvature"] is not None and parting.parts_of(state.cuts.parts).smooth:
+            newer["tangents"] = server.Tangents(state.trial, up.base[:, 0], up.gradient[:, 0])
         serious = replace(state, w=state.trial, value=value, risks=risks, **newer)
         if math.isinf(state.value):  # a step that would undo the value along the first gradient
             # at the model 0 all risks tie: what is the worst weighting hangs on their rounding
@@ -553,7 +500,7 @@ class Bundle(Method):
             prior, met = member(self._problem, n), np.where(risks[n:] > 0, state.penalties, 0.0)
             gradient = (prior @ up.gradient.sum(1) + met @ limits) / sizes
             size = float(gradient @ gradient)
-            step = undoing(value, size)
+            step = server.undoing(value, size)
             return replace(serious, step=float(sizes.max()) if self._quadratic else step)
         gain, predicted = state.value - value, state.predicted
         if gain >= 0.01 * predicted and gain > 0:
@@ -571,7 +518,7 @@ class Bundle(Method):
             state = replace(state, shift=max(4 * state.shift, LEAST_SHIFT))
         return replace(state, step=step)
 
-    def _updated(self, state: BundleState, up: Evaluated) -> Array | None:
+    def _updated(self, state: BundleState, up: server.Evaluated) -> Array | None:
         """The second derivative that clients sent, or else the last one with the change of the
         gradients since.
         """
@@ -579,9 +526,9 @@ class Bundle(Method):
         if up.curvature is not None or H is None or at is None:
             return up.curvature
         changed = state.weights @ (up.gradient[:, 0] - at.gradient)
-        return secants(H, (state.trial - at.w)[None], changed[None])
+        return server.secants(H, (state.trial - at.w)[None], changed[None])
 
-    def _bends(self, state: BundleState, value: float, risks: Array, up: Evaluated) -> float:
+    def _bends(self, state: BundleState, value: float, risks: Array, up: server.Evaluated) -> float:
         """By how much the objective at the trial exceeds what it would be if mean losses were as
         their second-order model says: what new cuts of flips cannot mend, but a shorter step.
         """
@@ -594,7 +541,7 @@ class Bundle(Method):
             return value - model - float(moved @ state.curvature @ moved) / 2
 
     def _bound(
-        self, state: BundleState, promised: float, gained: float, up: Evaluated
+        self, state: BundleState, promised: float, gained: float, up: server.Evaluated
     ) -> BundleState:
         """Prove a lower bound: by the last step where it was one of Newton's, and by the minimiser
         of the model where an optimum must lie.
@@ -617,7 +564,7 @@ class Bundle(Method):
         steps_prove = len(state.multipliers) > 0 and self.metric != "secant"
         if not (now_and_then or (near and not steps_prove)):
             return state
-        pieces = cuts.pieces(parts_of(cuts.parts).count(self._problem))
+        pieces = cuts.pieces(parting.parts_of(cuts.parts).count(self._problem))
         numbers = state.point, self._unit(state), self._finest
         master = least(self._shape(state), pieces, where, *numbers)
         if not master.solved:
@@ -625,13 +572,15 @@ class Bundle(Method):
         state = replace(state, point=master.point, cuts=state.cuts.used(master.multipliers))
         state = self._raised(state, self._near_penalties(state, master.multipliers))
         given = master.multipliers, state.sizes, where, self._sizes(state)
-        for bound, duals in proofs(self._problem, cuts, *given):
+        for bound, duals in server.proofs(self._problem, cuts, *given):
             state = self._proved(state, bound, duals)
             if self.ends(state.value, state.bound):
                 break
         return state
 
-    def _proved_by_step(self, state: BundleState, up: Evaluated, where: Region) -> BundleState:
+    def _proved_by_step(
+        self, state: BundleState, up: server.Evaluated, where: bounds.Region
+    ) -> BundleState:
         """By the multipliers of the last step: its flips' cuts, and the mean losses' minorants, or
         their newest gradients where the loss has no conjugate.
         """
@@ -640,7 +589,7 @@ class Bundle(Method):
         multipliers[: len(state.multipliers)] = state.multipliers
         if up.mean_constant is not None:
             sums = float(up.mean_constant), np.asarray(known(up.mean_gradient))
-            means = MeanLosses(known(state.pair), state.weights, *sums)
+            means = server.MeanLosses(known(state.pair), state.weights, *sums)
         else:
             newest = (cuts.part == 0) & (cuts.point == len(cuts.points) - 1)
             multipliers[newest] = state.weights[cuts.owner[newest]]
@@ -649,15 +598,15 @@ class Bundle(Method):
         if proof is None:
             return state
         duals, minorant, _ = proof
-        return self._proved(state, lower_bound(self._problem, minorant, where)[0], duals)
+        return self._proved(state, bounds.lower_bound(self._problem, minorant, where)[0], duals)
 
-    def _proved(self, state: BundleState, bound: float, duals: Duals) -> BundleState:
+    def _proved(self, state: BundleState, bound: float, duals: bounds.Duals) -> BundleState:
         """With the bound, where it is the best."""
         return replace(state, bound=bound, duals=duals) if bound > state.bound else state
 
-    def _progress(self, value: float, bound: float) -> Progress:
+    def _progress(self, value: float, bound: float) -> base.Progress:
         bound = 0.0 if value == 0 and not self._quadratic else bound  # no loss is negative
-        return Progress(value, bound, self.tol, self.atol, least=TINY)
+        return base.Progress(value, bound, self.tol, self.atol, least=base.TINY)
 
     def ends(self, value: float, bound: float, margin: float = MARGIN) -> bool:
         """Whether a run ends with these numbers before its cap: with room for the rounding that its
@@ -724,10 +673,12 @@ class Bundle(Method):
         if state.curvature is not None:
             # where it bends nothing, a thousandth of that of steps without curvature
             H, units = state.curvature, self._sizes(state)
-            more = (1e-8 + state.shift) * mean_bend(H, units) + (1e-3 + state.shift) / state.step
-            metric = shifted(H, units, more)
+            more = (1e-8 + state.shift) * server.mean_bend(H, units) + (
+                1e-3 + state.shift
+            ) / state.step
+            metric = server.shifted(H, units, more)
         if tangents is not None:
-            pieces = with_tangents(pieces, state.cuts.part > 0, tangents)
+            pieces = server.with_tangents(pieces, state.cuts.part > 0, tangents)
         accuracy, free = self._accuracy(state), self._problem.predictor.intercept
         while True:
             master = minimise(
@@ -756,7 +707,7 @@ class Bundle(Method):
             state = self._raised(state, near)
 
     def _newton(
-        self, state: BundleState, tangents: Tangents, master: Master, metric: Array
+        self, state: BundleState, tangents: server.Tangents, master: Master, metric: Array
     ) -> tuple[BundleState, Array, float]:
         """After a step of Newton's method: with its client weights and multipliers, the multipliers
         of all cuts, and the value of the second-order model.
@@ -822,26 +773,28 @@ class Bundle(Method):
         """The centre, and the model where its gradients, by the curvature only, balance with the
         cuts' multipliers: the step, without what its shift and the accuracy of its program miss.
         """
-        if self.metric == "secant" or not has_shifted_slopes(self._problem):
+        if self.metric == "secant" or not parting.has_shifted_slopes(self._problem):
             return None
         at, H, sizes = known(state.tangents), known(state.curvature), self._sizes(state)
         gradient = state.weights @ at.gradient + H @ moved
         pair = np.stack([at.w, at.w + moved])
-        means = MeanLosses(pair, state.weights, 0.0, gradient)
+        means = server.MeanLosses(pair, state.weights, 0.0, gradient)
         proof = state.cuts.proof(
             self._problem, state.multipliers, state.n_clients, state.sizes, means
         )
-        left, _ = unbalanced(self._problem, known(proof)[1], self._region(state), sizes)
+        left, _ = bounds.unbalanced(self._problem, known(proof)[1], self._region(state), sizes)
         pair[1] -= np.linalg.lstsq(H / np.outer(sizes, sizes), left / sizes, rcond=1e-12)[0] / sizes
         return pair
 
-    def _parts(self, n_clients: int, dimension: int) -> Parts:
+    def _parts(self, n_clients: int, dimension: int) -> parting.Parts:
         """How risks are parted."""
-        if not is_parted(self._problem) and not (self._problem.constrained and self._scalar):
-            return WHOLE
-        small = self.variant == "proximal" and dimension <= SECOND_ORDER
+        if not parting.is_parted(self._problem) and not (
+            self._problem.constrained and self._scalar
+        ):
+            return parting.WHOLE
+        small = self.variant == "proximal" and dimension <= server.SECOND_ORDER
         second_order = self.metric == "hessian" or (self.metric != "identity" and small)
-        parts = parts_for(self._problem, n_clients, self.cuts, self.least_rows)
+        parts = server.parts_for(self._problem, n_clients, self.cuts, self.least_rows)
         # ``Multipliers`` have no minorants of mean losses
         second_order &= not only_constrained(self._problem)
         return parts if second_order else parts._replace(smooth=0)
@@ -863,8 +816,8 @@ class Bundle(Method):
         """Whether a row has one prediction, by which constraints are parted."""
         return self._problem.loss.targets in ("sign", "real")
 
-    def _count(self, cuts: Cuts) -> int:
-        return parts_of(cuts.parts).count(self._problem)
+    def _count(self, cuts: server.Cuts) -> int:
+        return parting.parts_of(cuts.parts).count(self._problem)
 
     def _check_known(self, n_clients: int, dimension: int) -> None:
         """Raise ``ValueError`` unless the known cuts are of such models and clients."""
@@ -876,18 +829,18 @@ class Bundle(Method):
                 f" {dimension} numbers and {n_clients} clients: give cuts of a run on these data,"
                 " or none."
             )
-        if self._problem.constrained and parts_of(cuts.parts).smooth:
+        if self._problem.constrained and parting.parts_of(cuts.parts).smooth:
             raise ValueError(
                 "known holds cuts of a run by second derivatives, and with constraints whole risks"
                 " are cut: give cuts of a run with metric='identity', or none."
             )
 
-    def _region(self, state: BundleState) -> Region:
+    def _region(self, state: BundleState) -> bounds.Region:
         n = len(state.trial) - self._problem.predictor.intercept
-        return region(self._problem, state.value, n, state.seen)
+        return bounds.region(self._problem, state.value, n, state.seen)
 
 
-def over_sites(method: Method) -> Method:
+def over_sites(method: base.Method) -> base.Method:
     """The method that runs in place of another where clients are sites."""
     if isinstance(method, Bundle) and method.metric == "auto":
         return replace(method, metric="secant")

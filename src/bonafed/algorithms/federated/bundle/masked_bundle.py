@@ -33,13 +33,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.algorithms.federated.bundle.bundle import Bundle, BundleState
-from bonafed.algorithms.federated.bundle.cuts import Evaluated
-from bonafed.algorithms.federated.bundle.secants import secants
+from bonafed.algorithms.federated.bundle.server import Evaluated, secants
 from bonafed.algorithms.method import Answer, Concluded, Method, gap_report
 from bonafed.algorithms.requirements import OF_SUMS, Requirements
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form, decode, encode
 from bonafed.data.federation import Federation
+from bonafed.problem import secure_sums
 from bonafed.problem.claims import Claim
 from bonafed.problem.client_means import hessians
 from bonafed.problem.conic_form import member, sample_radii
@@ -51,16 +51,6 @@ from bonafed.problem.plausible import Claims, SumClaims, of_risk
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.mean import Sum as Added
-from bonafed.problem.secure_sums import (
-    SurveyedSums,
-    SurveySums,
-    check_weights,
-    largest_share,
-    least_multiplier,
-    sends_curvature,
-    share_allowed,
-    survey_sums,
-)
 from bonafed.problem.sum_claims import of_each_risk, of_survey_sums, of_weighted_sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Done, Each, Round, Sum, record
@@ -185,7 +175,7 @@ class MaskedBundle(Method):
         if fed is None:
             return
         n = fed.n_clients
-        most, allowed = largest_share(problem, n), share_allowed(n)
+        most, allowed = secure_sums.largest_share(problem, n), secure_sums.share_allowed(n)
         if n < 2 or most > allowed * (1 + 1e-9):
             raise ValueError(
                 f"a secure sum over {n} clients needs a set of weights that gives none of them more"
@@ -207,12 +197,12 @@ class MaskedBundle(Method):
 
     @property
     def on_client(self) -> dict:
-        return {SurveySums: self.survey, Compare: self.compare, Blend: self.blend}
+        return {secure_sums.SurveySums: self.survey, Compare: self.compare, Blend: self.blend}
 
     def survey(
-        self, memory: Asked, ask: SurveySums, data: Block, rng: Streams
-    ) -> tuple[Asked, SurveyedSums]:
-        return memory, survey_sums(self._problem, ask, data, self.clients)
+        self, memory: Asked, ask: secure_sums.SurveySums, data: Block, rng: Streams
+    ) -> tuple[Asked, secure_sums.SurveyedSums]:
+        return memory, secure_sums.survey_sums(self._problem, ask, data, self.clients)
 
     def compare(
         self, memory: Asked, ask: Compare, data: Block, rng: Streams
@@ -226,10 +216,10 @@ class MaskedBundle(Method):
 
     def blend(self, memory: Asked, ask: Blend, data: Block, rng: Streams) -> tuple[Asked, Blended]:
         problem, weights = self._problem, ask.weights[data.index]
-        check_weights(problem, ask.weights, self.clients)
+        secure_sums.check_weights(problem, ask.weights, self.clients)
         memory = _with(memory, ask)
         cut, bend = problem.cut(ask.w, data), None
-        if sends_curvature(problem, len(ask.w)):
+        if secure_sums.sends_curvature(problem, len(ask.w)):
             bend = hessians(Point(problem, ask.w, data), weights, (), together=True)
         return memory, Blended(weights * cut.base, weights[:, None] * cut.gradient, bend)
 
@@ -248,24 +238,26 @@ class MaskedBundle(Method):
             return of_weighted_sum(problem, ask.w, ask.weights, *sums, slack)
 
         return {
-            SurveyedSums: lambda ask, up, slack: of_survey_sums(problem, ask, up, slack),
+            secure_sums.SurveyedSums: lambda ask, up, slack: of_survey_sums(
+                problem, ask, up, slack
+            ),
             Compared: lambda ask, up, slack: of_each_risk(problem, ask.w, up.risk),
             Blended: blended,
         }
 
     @property
     def on_server(self) -> dict:
-        return {SurveyedSums: self.begin, Compared: self.weigh, Blended: self.improve}
+        return {secure_sums.SurveyedSums: self.begin, Compared: self.weigh, Blended: self.improve}
 
     def server_start(self, n_clients: int) -> tuple[MaskedState, Round]:
         prior = member(self._problem, n_clients)
         none, nothing = np.zeros((0, 0)), np.zeros(n_clients)
         state, _ = self._of_one.server_start(1)
         state = MaskedState(_kept(state), nothing, nothing, none, np.zeros((0, n_clients)), none)
-        return state, Round(SurveySums(prior))
+        return state, Round(secure_sums.SurveySums(prior))
 
     def begin(
-        self, state: MaskedState, ids: Sequence[int], up: SurveyedSums
+        self, state: MaskedState, ids: Sequence[int], up: secure_sums.SurveyedSums
     ) -> tuple[MaskedState, Round]:
         bundle, _ = self._of_one.begin(state.of_one, [0], up.seen)
         none = np.zeros((0, len(bundle.trial)))
@@ -281,7 +273,7 @@ class MaskedBundle(Method):
     ) -> tuple[MaskedState, Round | Done]:
         before, w = state.of_one, state.tried[-1]
         state = replace(state, slopes=np.vstack([state.slopes, up.gradient]))
-        level, fee = least_multiplier(self._problem, w), self._fee(state.weights[-1])
+        level, fee = secure_sums.least_multiplier(self._problem, w), self._fee(state.weights[-1])
         base, bend = float(up.loss) + fee * level, up.curvature
         cut = Evaluated(
             np.array([[base]]), np.array([level]), up.gradient[None, None], np.array([[fee]])

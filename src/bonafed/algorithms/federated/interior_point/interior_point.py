@@ -28,6 +28,8 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from bonafed.algorithms import method as base
+from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.federated.interior_point import program as of
 from bonafed.algorithms.federated.interior_point.program import (
     RISK_WITH_ROWS,
@@ -35,24 +37,6 @@ from bonafed.algorithms.federated.interior_point.program import (
     Scale,
     averaged,
 )
-from bonafed.algorithms.method import (
-    Answer,
-    Concluded,
-    Method,
-    known,
-    start_or_empty,
-    within_bounds,
-)
-from bonafed.algorithms.progress import Progress, unless_capped
-from bonafed.algorithms.requirements import (
-    AFFINE,
-    CONIC,
-    MEAN_OF_ROWS,
-    SMOOTH_SCALAR,
-    TWICE_DIFFERENTIABLE,
-    Requirements,
-)
-from bonafed.algorithms.settings import check_end
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.claims import Claim
@@ -119,7 +103,7 @@ class InteriorState:
 
 
 @dataclass(frozen=True)
-class InteriorPoint(Method):
+class InteriorPoint(base.Method):
     """A second-order method for smooth problems with constraints and small models: the reference.
 
     Parameters
@@ -158,17 +142,17 @@ class InteriorPoint(Method):
     start: Array | None = None
     problem: Problem | None = None
     stateless: ClassVar[bool] = True
-    requirements: ClassVar[Requirements] = Requirements(
-        constraint=TWICE_DIFFERENTIABLE,
-        predictor=AFFINE,
-        over_samples=MEAN_OF_ROWS,
+    requirements: ClassVar[needs.Requirements] = needs.Requirements(
+        constraint=needs.TWICE_DIFFERENTIABLE,
+        predictor=needs.AFFINE,
+        over_samples=needs.MEAN_OF_ROWS,
         over_clients=RISK_WITH_ROWS,
-        loss=SMOOTH_SCALAR,
-        regulariser=CONIC,
+        loss=needs.SMOOTH_SCALAR,
+        regulariser=needs.CONIC,
     )
 
     def __post_init__(self) -> None:
-        check_end(self, "tol", "atol")
+        base.check_end(self, "tol", "atol")
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -181,7 +165,7 @@ class InteriorPoint(Method):
         w = (
             ask.w
             if len(ask.w)
-            else within_bounds(problem, np.zeros(problem.predictor.dimension(data.n_features)))
+            else base.within_bounds(problem, np.zeros(problem.predictor.dimension(data.n_features)))
         )
         at = Point(problem, w, data)
         local, coupled = problem.local_constraint, problem.constraint.coupled
@@ -214,7 +198,7 @@ class InteriorPoint(Method):
     def _said(self, who: int, ask: Expand, up: Expanded) -> Iterator[Claim]:
         """What an answer claims."""
         problem, q, D = self._problem, float(ask.prior[0]), up.gradient.shape[1]
-        w = ask.w if len(ask.w) else within_bounds(problem, np.zeros(D))
+        w = ask.w if len(ask.w) else base.within_bounds(problem, np.zeros(D))
         risk, slope = up.risk, up.risk_gradient
         if q > 0 and risk is None:
             risk, slope = up.value / q, up.gradient / q
@@ -225,7 +209,7 @@ class InteriorPoint(Method):
         yield from of_lagrangian(problem, w, up.hessian)
 
     def server_start(self, n_clients: int) -> tuple[InteriorState, Round]:
-        none = start_or_empty(self.start)
+        none = base.start_or_empty(self.start)
         state = InteriorState(none, none, n_clients, np.full(n_clients, math.nan))
         return state, self._ask(state, none, no_multipliers(self._problem, n_clients))
 
@@ -236,14 +220,14 @@ class InteriorPoint(Method):
     def _asking(
         self, state: InteriorState, w: Array, mu: Multipliers
     ) -> tuple[InteriorState, Round | Done]:
-        return unless_capped(state, self._ask(state, w, mu), state.rounds, self.max_rounds)
+        return base.unless_capped(state, self._ask(state, w, mu), state.rounds, self.max_rounds)
 
     def improve(
         self, state: InteriorState, ids: Sequence[int], up: Expanded
     ) -> tuple[InteriorState, Round | Done]:
         state = replace(state, rounds=state.rounds + 1)
         asked = state.w if state.trial is None else _model(state, state.trial)
-        w = asked if len(asked) else within_bounds(self._problem, np.zeros_like(up.gradient))
+        w = asked if len(asked) else base.within_bounds(self._problem, np.zeros_like(up.gradient))
         with np.errstate(over="ignore", invalid="ignore"):
             pieces = of.pieces(self._problem, w, up)
             if state.trial is None:
@@ -256,7 +240,11 @@ class InteriorPoint(Method):
     def _program(
         self, state: InteriorState, at: newton.Iterate, up: Expanded, pieces: of.Pieces
     ) -> newton.Program:
-        scale, phase, cone = known(state.scale), state.phase, float(at.z[-1]) if len(at.z) else 0.0
+        scale, phase, cone = (
+            base.known(state.scale),
+            state.phase,
+            float(at.z[-1]) if len(at.z) else 0.0,
+        )
         mu = of.multipliers(self._problem, at, pieces, scale, phase, state.n_clients)
         return of.program(self._problem, at.x, up, pieces, scale, phase, mu, cone)
 
@@ -264,7 +252,7 @@ class InteriorPoint(Method):
         self, state: InteriorState, w: Array, up: Expanded, pieces: of.Pieces
     ) -> tuple[InteriorState, Round | Done]:
         """Set slacks and multipliers at a first model of this phase."""
-        box = within_bounds(self._problem, w)
+        box = base.within_bounds(self._problem, w)
         if (box != w).any():
             state = replace(state, w=box)
             return self._asking(state, box, self._first(state, len(box)))
@@ -293,8 +281,8 @@ class InteriorPoint(Method):
 
     def _refused(self, state: InteriorState, p: newton.Program) -> bool:
         """Whether the trial neither lowers the merit function nor the residuals."""
-        old, at = known(state.program), known(state.at)
-        by, trial = known(state.by), known(state.trial)
+        old, at = base.known(state.program), base.known(state.at)
+        by, trial = base.known(state.by), base.known(state.trial)
         if not of.finite(p):
             return True
         before = newton.merit(old, at.s, state.mu, state.nu)
@@ -308,7 +296,7 @@ class InteriorPoint(Method):
 
     def _shorter(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
         """Try half the step; after many of these a step with a regularised Hessian."""
-        at, by, p = known(state.at), known(state.by), known(state.program)
+        at, by, p = base.known(state.at), base.known(state.by), base.known(state.program)
         state = replace(state, refused=state.refused + 1, since=state.since + 1)
         if state.refused % HALVINGS == 0:
             size = max(
@@ -351,7 +339,7 @@ class InteriorPoint(Method):
             residual=left.worst,
             steps=state.steps + 1,
         )
-        settled, scale = of.settled(p, at, state.phase), known(state.scale)
+        settled, scale = of.settled(p, at, state.phase), base.known(state.scale)
         duals = of.multipliers(problem, settled, pieces, scale, state.phase, state.n_clients)
         state = replace(state, duals=duals)
         return self._phase_one(state, at, left) if state.phase == 1 else self._step(state)
@@ -380,7 +368,7 @@ class InteriorPoint(Method):
 
     def _step(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
         """Take the next direction, unless the residuals are small or do not fall any more."""
-        p, at = known(state.program), known(state.at)
+        p, at = base.known(state.program), base.known(state.at)
         way = newton.direction(p, at, max(state.delta, FLAT if state.phase == 1 else 0.0))
         left = newton.residuals(p, at)
         if state.phase == 2 and self._reached(state, way, left):
@@ -418,10 +406,10 @@ class InteriorPoint(Method):
 
     def _reached(self, state: InteriorState, way: newton.Direction, left: newton.Residuals) -> bool:
         """Whether the second-order duality gap is within the tolerance and the limits are met."""
-        p, at, scale = known(state.program), known(state.at), known(state.scale)
+        p, at, scale = base.known(state.program), base.known(state.at), base.known(state.scale)
         dual = p.gradient + p.J.T @ at.z + p.E.T @ at.lam
         gap = float(at.s @ at.z) + abs(float(dual @ way.step.x))
-        near = Progress(p.value, -math.inf, self.tol, self.atol / scale.objective)
+        near = base.Progress(p.value, -math.inf, self.tol, self.atol / scale.objective)
         met = left.primal <= self.tol and state.violation <= max(
             MET, 1e-14 * float(scale.rows.max(initial=0.0))
         )
@@ -439,9 +427,9 @@ class InteriorPoint(Method):
         return self._again(replace(state, phase=1))
 
     def _try(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
-        problem, trial, n = self._problem, known(state.trial), state.n_clients
+        problem, trial, n = self._problem, base.known(state.trial), state.n_clients
         shape = of.layout(problem, n, len(state.w))
-        mu = of.multipliers(problem, trial, shape, known(state.scale), state.phase, n)
+        mu = of.multipliers(problem, trial, shape, base.known(state.scale), state.phase, n)
         return self._asking(state, _model(state, trial), mu)
 
     def report(self, state: InteriorState) -> dict:
@@ -456,15 +444,15 @@ class InteriorPoint(Method):
             "steps": state.steps,
         }
 
-    def answer(self, state: InteriorState, concluded: Concluded | None = None) -> Answer:
+    def answer(self, state: InteriorState, concluded: base.Concluded | None = None) -> base.Answer:
         """The model and the multipliers."""
         w = state.w
         if state.at is not None and state.scale is not None:
             units, n_clients = state.scale.units, state.n_clients
             w = of.rounded(self._problem, state.at, units, state.phase, n_clients)
-        return Answer(w, multipliers=state.duals)
+        return base.Answer(w, multipliers=state.duals)
 
 
 def _model(state: InteriorState, at: newton.Iterate) -> Array:
-    units = known(state.scale).units
+    units = base.known(state.scale).units
     return at.x[: len(units)] * units

@@ -21,8 +21,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.private.kernels import L1, exponentials
-from bonafed.algorithms.federated.private.mechanism import SINGLE, Grid, Mechanism
+from bonafed.algorithms.federated.private.mechanism import L1, SINGLE, Grid, Mechanism, exponentials
 from bonafed.arrays import Array, Block
 from bonafed.problem.constraints.constraint import once
 from bonafed.problem.losses import Loss, Multinomial

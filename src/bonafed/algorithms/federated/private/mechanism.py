@@ -9,16 +9,32 @@ arithmetic").
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import TYPE_CHECKING, Protocol, overload
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.private.kernels import L1, L2
+from bonafed.algorithms import requirements as needs
 from bonafed.arrays import Array
+from bonafed.client_names import ClientName
 from bonafed.privacy.accounting import Release
+from bonafed.problem.losses import Loss, Multinomial
+from bonafed.problem.metadata import Metadata
+from bonafed.problem.predictors.affine import is_affine
+from bonafed.problem.predictors.torch_module import TorchPredictor
+from bonafed.problem.problem import Problem
+from bonafed.problem.risks.mean import Mean
+from bonafed.problem.wasserstein.norm_penalty import is_norm_penalty
+from bonafed.solvers.kernels.exponential import exp64
+
+if TYPE_CHECKING:
+    from bonafed.data.federation import Federation
+
 
 MEAN_SIZE = {"gaussian": math.sqrt(2 / math.pi), "laplace": 1.0}  # E |xi| of noise of scale 1
 
@@ -278,3 +294,312 @@ class Mechanism:
         else:
             noise = math.sqrt(self.noise - SMOOTHING) / (self.spread * steps)
         return Release(self.kind, noise, rounds, self.rate)
+
+
+# The public numbers of problem and data that plan the noise of a private method, and checks.
+
+UNMIXED_ROWS = needs.Need(
+    "mean, ball without label moves",
+    "needs over_samples = Mean(), or WassersteinBall(radius) with a declared radius, no support and"
+    " label_cost=inf beside the regulariser Zero() or L2() (its worst case is then a norm of the"
+    " model; other risks mix rows, so that one row has no bounded share)",
+    lambda problem, setting: needs.MEAN_OF_ROWS.holds(problem, setting) or is_norm_penalty(problem),
+)
+UNCONSTRAINED = replace(
+    needs.NO_CONSTRAINTS,
+    words=f"{needs.NO_CONSTRAINTS.words} (their values and multipliers follow from rows; a limit on"
+    " the model by itself is a regulariser, Bounds() or Ball())",
+)
+ROW_BY_ROW = needs.Need(
+    "affine, torch module",
+    "needs the predictor Linear, Softmax or TorchPredictor",
+    lambda problem, setting: (
+        is_affine(problem.predictor) or isinstance(problem.predictor, TorchPredictor)
+    ),
+)
+FIXED_WEIGHTS = needs.Need(
+    "mean",
+    "needs over_clients = Mean (weights that follow the clients' losses would tell about them)",
+    lambda problem, setting: isinstance(problem.over_clients, Mean),
+)
+PUBLIC_WEIGHTS = needs.Need(
+    "equal", "takes no sample weights (a weight is private, too)", needs.EQUAL_ROWS.holds
+)
+SYNCHRONOUS = needs.Need(
+    "synchronous, if private",
+    "needs an engine that waits for all clients in every private round",
+    lambda problem, setting: problem.privacy is None or not setting.asynchronous,
+)
+
+
+def check_columns(fed: Federation | Metadata) -> None:
+    """Raise where scales and categories of the features come from private rows."""
+    if fed.fitted:
+        raise ValueError(
+            "the features were made by a schema fitted on rows: its scale and categories tell about"
+            " them and are not charged. Declare the columns instead"
+            " (bonafed.data.schema.declared_schema); where the rows it was fitted on are"
+            " public, say so: dataclasses.replace(fed, schema=fed.schema.public())."
+        )
+
+
+def check_sensitivity(
+    clip: float | None, bound: float | None, mechanism: str, loss: Loss, shortens: bool
+) -> None:
+    """Raise where nothing bounds how far one row moves a client's gradient; ``shortens``: by
+    default the method clips gradients of rows with a bound, too.
+    """
+    if clip is not None:
+        return
+    if bound is not None and not shortens and not math.isfinite(loss.lipschitz):
+        raise ValueError(
+            f"{type(loss).__name__} is not Lipschitz, so a bound on the rows does not bound"
+            " gradients: give clip=...."
+        )
+    if bound is None and mechanism == "laplace":
+        raise ValueError(
+            "Laplace noise needs a declared l1 bound, and the features have none: give bound=..."
+            " (on the l1 norm of a row, enforced) or clip=... (on that of a gradient), or use"
+            " mechanism='gaussian'."
+        )
+
+
+class ClientSizes(Protocol):
+    """The public facts about a federation: its clients, their sizes, the number of features."""
+
+    @property
+    def clients(self) -> tuple[ClientName, ...]: ...
+
+    @property
+    def sizes(self) -> Iterable[int]: ...
+
+    @property
+    def n_clients(self) -> int: ...
+
+    @property
+    def n_features(self) -> int: ...
+
+
+@overload
+def everybody(problem: Problem, fed: Federation) -> Federation: ...
+
+
+@overload
+def everybody(problem: Problem, fed: Federation | Metadata) -> Federation | Metadata: ...
+
+
+def everybody(problem: Problem, fed: Federation | Metadata) -> Federation | Metadata:
+    """The federation of all clients whose sizes are declared by name, in that order; of rows that
+    are elsewhere those that take part.
+
+    Some of them may have no rows: otherwise a client whose only row comes or goes would take part
+    or not. The answers of a client without rows are noise, as those of all others are.
+    """
+    declared = None if problem.privacy is None else problem.privacy.sizes
+    if not isinstance(declared, Mapping) or isinstance(fed, Metadata):
+        return fed
+    names = tuple(map(str, declared))
+    if names == fed.names or set(fed.names) - set(names):
+        return fed
+    if isinstance(getattr(problem.over_clients, "prior", None), str | Mapping):
+        return _with_empty_clients(fed, tuple(declared))
+    if len(names) == fed.n_clients:  # the prior is in the order of these clients
+        return fed
+    odd = next(name for name in names if name not in fed.names)
+    raise ValueError(
+        f"client {odd!r} is declared in sizes and has no rows: give the prior by name, for all."
+    )
+
+
+def _with_empty_clients(fed: Federation, clients: tuple[ClientName, ...]) -> Federation:
+    """The federation of these clients; one without rows has a row of zeros of weight zero."""
+    position = {name: i for i, name in enumerate(fed.names)}
+    empty = [str(client) not in position for client in clients]
+    whole = fed._pick(
+        [
+            (position.get(str(client), 0), slice(1 if without else None))
+            for client, without in zip(clients, empty, strict=True)
+        ]
+    )
+    X, weights = list(whole.X), list(whole.sample_weight or [np.ones(len(t)) for t in whole.y])
+    for k in np.flatnonzero(empty):
+        X[k], weights[k] = abs(X[k]) * 0, np.zeros(1)
+    return whole._with(clients=clients, X=tuple(X), sample_weight=tuple(weights))
+
+
+def sizes(problem: Problem, fed: ClientSizes) -> tuple[int, ...]:
+    """The public number of rows of every client."""
+    return (
+        tuple(map(int, fed.sizes))
+        if problem.privacy is None
+        else problem.privacy.sizes_of(fed.clients, fed.sizes)
+    )
+
+
+def row_weights(problem: Problem, fed: ClientSizes) -> Array:
+    """a_p of every client: the weight of a row in the objective, from public sizes only."""
+    size = np.asarray(sizes(problem, fed), float)
+    return problem.over_clients.project(np.zeros(len(size))) / size
+
+
+def steepest(problem: Problem, mechanism: str, bound: float) -> float:
+    """The largest norm of a row's gradient where rows have at most norm ``bound``.
+
+    The norm is l1 for Laplace noise, else l2.
+    """
+    if math.isinf(bound) or math.isinf(problem.loss.lipschitz) or not is_affine(problem.predictor):
+        return math.inf
+    one = float(problem.predictor.intercept)
+    row = bound + one if mechanism == "laplace" else math.hypot(bound, one)
+    several = isinstance(problem.loss, Multinomial)
+    return row * (2.0 if several and mechanism == "laplace" else problem.loss.lipschitz)
+
+
+def default_clip(features: int) -> float:
+    """The default clipping norm, for features of order one with many zeros if they are many."""
+    return max(1.0, math.sqrt(features) / 7)
+
+
+LONGEST = 2.0  # length of a step where all gradients have norm clip and agree
+# standard deviation that noise may give a row's prediction in the end, for features of order one
+WANDER = 2.5
+
+
+def default_rho(plan: Mechanism) -> float:
+    """A default penalty from public numbers only.
+
+    Its steps 1 / (P rho) are as long as the noise of all rounds and LONGEST allow.
+
+    Once most rows are clipped, the length of a step changes the model's length but hardly its
+    direction.
+    """
+    P, d, laplace = len(plan.weight), plan.features, plan.kind == "laplace"
+    # the l2 sensitivity of a row
+    reach = float(plan.sensitivity.max() / plan.weight.max()) / (math.sqrt(d) if laplace else 1.0)
+    return max(reach / LONGEST, plan.deviation * math.sqrt(d * plan.rounds) / WANDER) / P
+
+
+# A client's sum of clipped gradients of a softmax model, compiled, in floating point.
+#
+# The kernels pass over the rows once, in tiles that stay in the cache: two products, softmax and
+# clipping. Arrays are copied entry by entry, since assignments to slices take seconds to compile.
+
+L1, L2 = 1, 2
+
+# libraries of linear algebra do products of fewer multiplications without copying
+SMALL = 1_000_000
+LEAST_ROWS, MOST_ROWS = 64, 1024  # rows of a tile
+WIDE = 16  # columns that a library likes in multiples
+
+# Sums may go in any order, products and sums in one instruction, without signed zeros; infinities
+# and NaN stay what they are.
+FAST = {"reassoc", "contract", "arcp", "nsz"}
+
+
+@njit(inline="always")
+def _exp32(x):
+    """exp of a float32 <= 0 to 2 ulp, in arithmetic only so that loops vectorise.
+
+    Below -87 it is exp(-87).
+    """
+    x = np.float32(-87.0) if x < np.float32(-87.0) else x
+    # adding 1.5 * 2^23 puts the nearest integer into the last bits
+    shifted = x * np.float32(1.44269504) + np.float32(12582912.0)
+    k = shifted - np.float32(12582912.0)
+    r = (x - k * np.float32(0.693359375)) - k * np.float32(-2.12194440e-4)
+    p = np.float32(1 / 720) * r + np.float32(1 / 120)
+    p = p * r + np.float32(1 / 24)
+    p = p * r + np.float32(1 / 6)
+    p = p * r + np.float32(1 / 2)
+    p = p * r + np.float32(1.0)
+    p = p * r + np.float32(1.0)
+    return p * np.int32((np.float32(shifted).view(np.int32) + np.int32(127)) << np.int32(23)).view(
+        np.float32
+    )
+
+
+@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+def exponentials(v):
+    """exp of every entry, in place; sums stay as written, which the rounding above relies on."""
+    if v.itemsize == 4:
+        for j in range(len(v)):
+            v[j] = _exp32(v[j])
+    else:
+        for j in range(len(v)):
+            v[j] = exp64(-708.0 if v[j] < -708.0 else v[j])  # NaN stays
+
+
+@njit(cache=True)
+def _tile(d, K):
+    """(rows of a tile, columns of its scores)."""
+    few = SMALL // (d * K)
+    wide = -(-K // WIDE) * WIDE
+    return (few, K) if few >= LEAST_ROWS else (MOST_ROWS, wide if 8 * wide <= 9 * K else K)
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def _residuals(S, K, y, factor, length, clip, norm):
+    """Replace the first K columns of S, scores, by the clipped h - e_y times the factor.
+
+    Returns the largest norm before clipping.
+    """
+    m, wide = S.shape
+    for r in range(m):
+        top = S[r, 0]
+        for k in range(1, K):
+            top = S[r, k] if S[r, k] > top else top
+        for k in range(K, wide):
+            S[r, k] = top
+        for k in range(wide):
+            S[r, k] = factor[r] * (S[r, k] - top)
+    exponentials(S.reshape(m * wide))
+    largest = 0.0
+    for r in range(m):
+        total = S[r, 0]
+        for k in range(1, K):
+            total += S[r, k]
+        share = 1 / total
+        for k in range(K):
+            S[r, k] *= share
+        S[r, y[r]] -= 1
+        size = S.dtype.type(0)
+        for k in range(K):
+            size += abs(S[r, k]) if norm == L1 else S[r, k] * S[r, k]
+        long = length[r] * (size if norm == L1 else math.sqrt(size))
+        # a row with a norm that is not finite counts as nothing: otherwise it would reveal itself
+        if not long < np.inf:
+            for k in range(wide):
+                S[r, k] = 0
+            continue
+        largest = max(largest, long)
+        shrink = S.dtype.type(factor[r] * (clip / long if long > clip else 1.0))
+        for k in range(K):
+            S[r, k] *= shrink
+    return largest
+
+
+@njit(cache=True)
+def softmax_gradient(X, y, Z, factor, length, clip, norm, G):
+    """Set G (d, K) to the sum of the rows' gradients x (h - e_y)', each clipped to ``clip``.
+
+    Row i is ``factor[i]`` x_i, of norm ``length[i]``. Returns the largest norm of a gradient before
+    clipping.
+    """
+    d, K = Z.shape
+    T, wide = _tile(d, K)
+    wider, turned = np.zeros((d, wide), Z.dtype), np.empty((wide, d), Z.dtype)
+    scores = np.empty((min(T, len(y)), wide), Z.dtype)
+    for j in range(d):
+        for k in range(K):
+            wider[j, k], G[j, k] = Z[j, k], 0
+    largest = 0.0
+    for start in range(0, len(y), T):
+        here = slice(start, min(start + T, len(y)))
+        S = scores[: here.stop - start]
+        np.dot(X[here], wider, S)
+        largest = max(largest, _residuals(S, K, y[here], factor[here], length[here], clip, norm))
+        np.dot(S.T, X[here], turned)
+        for j in range(d):
+            for k in range(K):
+                G[j, k] += turned[k, j]
+    return largest

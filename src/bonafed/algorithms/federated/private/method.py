@@ -10,36 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from numbers import Real
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
 
 import numpy as np
 
+from bonafed.algorithms import requirements as needs
+from bonafed.algorithms.federated.private import mechanism as mechanisms
 from bonafed.algorithms.federated.private.integer_gradient import in_single_precision
-from bonafed.algorithms.federated.private.mechanism import Mechanism
-from bonafed.algorithms.federated.private.settings import (
-    FIXED_WEIGHTS,
-    PUBLIC_WEIGHTS,
-    SYNCHRONOUS,
-    UNCONSTRAINED,
-    UNMIXED_ROWS,
-    ClientSizes,
-    check_columns,
-    check_sensitivity,
-    default_clip,
-    row_weights,
-    sizes,
-    steepest,
-)
-from bonafed.algorithms.federated.private_admm.penalty import number
-from bonafed.algorithms.method import Method
-from bonafed.algorithms.requirements import (
-    AFFINE,
-    CONVEX_PROX,
-    KEEPS_PRIVACY,
-    SMOOTH,
-    Requirements,
-)
-from bonafed.algorithms.settings import check_choice
+from bonafed.algorithms.method import Method, check_choice
 from bonafed.arrays import Array
 from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import MECHANISMS, MOST_ROUNDS, Release, noise_for
@@ -72,23 +51,23 @@ class PrivateMethod(Method):
         noise: str | None = None
         start: Array | None = None
         problem: Problem | None = None
-        plan: Mechanism | None = None
+        plan: mechanisms.Mechanism | None = None
     private: ClassVar[bool] = True
     output: ClassVar[bool] = False  # noise on the local model, not on the gradient
     rate = 1.0  # the probability with which a row takes part in a round
     # whether gradients of rows with a bound are clipped by default
     shortens = False
     counts = False  # whether answers also count the rows whose gradients are not shortened
-    requirements: ClassVar[Requirements] = Requirements(
-        privacy=KEEPS_PRIVACY,
-        constraint=UNCONSTRAINED,
-        predictor=AFFINE,
-        over_samples=UNMIXED_ROWS,
-        over_clients=FIXED_WEIGHTS,
-        loss=SMOOTH,
-        regulariser=CONVEX_PROX,
-        rows=PUBLIC_WEIGHTS,
-        engine=SYNCHRONOUS,
+    requirements: ClassVar[needs.Requirements] = needs.Requirements(
+        privacy=needs.KEEPS_PRIVACY,
+        constraint=mechanisms.UNCONSTRAINED,
+        predictor=needs.AFFINE,
+        over_samples=mechanisms.UNMIXED_ROWS,
+        over_clients=mechanisms.FIXED_WEIGHTS,
+        loss=needs.SMOOTH,
+        regulariser=needs.CONVEX_PROX,
+        rows=mechanisms.PUBLIC_WEIGHTS,
+        engine=mechanisms.SYNCHRONOUS,
     )
 
     def __post_init__(self) -> None:
@@ -148,11 +127,11 @@ class PrivateMethod(Method):
         if problem.privacy is None:
             return
         if fed is not None:
-            check_columns(fed)
+            mechanisms.check_columns(fed)
         if problem.privacy.view == "sum":
             self._check_sums(problem.privacy, fed)
         given = self.clip, self.bound, self.mechanism
-        check_sensitivity(*given, problem.loss, self.shortens)
+        mechanisms.check_sensitivity(*given, problem.loss, self.shortens)
         self._check_model(problem)
 
     def _check_model(self, problem: Problem) -> None:
@@ -181,22 +160,24 @@ class PrivateMethod(Method):
         if fed is not None:
             budget.noised(fed.n_clients)
 
-    def planned(self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()) -> Self:
+    def planned(
+        self, problem: Problem, fed: mechanisms.ClientSizes, spent: Sequence[Release] = ()
+    ) -> Self:
         """The method with the noise that keeps all rounds, after ``spent``, within the budget."""
-        budget, weight = problem.privacy, row_weights(problem, fed)
+        budget, weight = problem.privacy, mechanisms.row_weights(problem, fed)
         if budget is not None:
             budget.noised(fed.n_clients)  # all take part, also those without rows
-        problem = without_ball(problem, weight * np.asarray(sizes(problem, fed), float))
+        problem = without_ball(problem, weight * np.asarray(mechanisms.sizes(problem, fed), float))
         bound = math.inf if self.bound is None else float(self.bound)
         if budget is None:
             kind, multiplier, clip = None, 0.0, self.clip or math.inf
             sensitivity = np.zeros(fed.n_clients)
         else:
             kind = self.mechanism
-            clip = min(self._clip(problem, fed), steepest(problem, kind, bound))
+            clip = min(self._clip(problem, fed), mechanisms.steepest(problem, kind, bound))
             multiplier = self.noise_for(budget, spent)
             sensitivity = budget.spread * clip * weight / self.rate
-        plan = Mechanism(
+        plan = mechanisms.Mechanism(
             kind=kind,
             multiplier=multiplier,
             clip=clip,
@@ -223,11 +204,11 @@ class PrivateMethod(Method):
         """All answers of a run that has a budget for itself."""
         return Release(self.mechanism, self.noise_for(budget), self.max_rounds, self.rate)
 
-    def _clip(self, problem: Problem, fed: ClientSizes) -> float:
+    def _clip(self, problem: Problem, fed: mechanisms.ClientSizes) -> float:
         """The norm to which a row's gradient is shortened; inf where the rows' bound is enough."""
         if self.clip is not None:
             return self.clip
-        return math.inf if self.bound is not None else default_clip(fed.n_features)
+        return math.inf if self.bound is not None else mechanisms.default_clip(fed.n_features)
 
     def at_client(self, problem: Problem, data: Metadata) -> Self:
         """The method with the noise that the server told, where it is as much as the budget needs;
@@ -280,7 +261,7 @@ class PrivateMethod(Method):
         counts = [*enumerate(zip(fed.names, answered, strict=True))]
         spent = {name: self.releases(k, p) for p, (name, k) in counts}
         seen = {name: self.releases(k, p, budget.other_view) for p, (name, k) in counts}
-        public = dict(zip(fed.names, sizes(problem, fed), strict=True))
+        public = dict(zip(fed.names, mechanisms.sizes(problem, fed), strict=True))
         where = "each of" if plan.missing is None else "the clients' sum in each of"
         words = (
             f"{plan.kind} noise of {plan.multiplier:.4g} times the sensitivity in {where}"
@@ -313,10 +294,20 @@ class PrivateMethod(Method):
         return self._problem.predictor.dimension(self._plan.features)
 
     @property
-    def _plan(self) -> Mechanism:
+    def _plan(self) -> mechanisms.Mechanism:
         if self.plan is None:
             raise ValueError(
                 f"{type(self).__name__} has no noise planned yet: run it through"
                 " bonafed.solve(problem, ...)."
             )
         return self.plan
+
+
+def number(value: object) -> TypeGuard[float]:
+    """Whether a value is a finite number > 0."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return 0 < float(value) < math.inf
+    except OverflowError:  # a whole number or a fraction that no double holds
+        return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar, cast
@@ -17,15 +17,21 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.private.float_gradient import Rows
-from bonafed.algorithms.federated.private.integer_gradient import IntegerRows
-from bonafed.algorithms.federated.private.mechanism import COUNTED, Mechanism
-from bonafed.algorithms.federated.private.row_gradients import real_sum, whole_sum
-from bonafed.arrays import Array, Block, Streams
+from bonafed.algorithms.federated.private.integer_gradient import IntegerRows, shortened
+from bonafed.algorithms.federated.private.mechanism import (
+    COUNTED,
+    L1,
+    Grid,
+    Mechanism,
+    softmax_gradient,
+)
+from bonafed.arrays import Array, Block, Streams, unwritable, writable
 from bonafed.codec import Form
 from bonafed.privacy.budget import BudgetSpentError
 from bonafed.privacy.discrete_noise import Kind, add_noise
 from bonafed.privacy.keystream import taken
+from bonafed.problem.constraints.constraint import once
+from bonafed.problem.losses import Multinomial
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
 from bonafed.rounds import record
@@ -259,3 +265,201 @@ def _key(
     """
     secret, asked = memory.secret[i].tobytes() or rng(i).bytes(32), question.asked[i].tobytes()
     return hashlib.blake2b(asked, key=secret, digest_size=32, person=use).digest()
+
+
+# A client's sum of clipped gradients in floating point, for runs that guarantee nothing.
+#
+# These are runs without privacy, and those with the paper's own mechanisms. Answers that keep a
+# budget take their gradient from ``integer_gradient``.
+
+
+def precision(data: Block) -> np.dtype:
+    """The type of a client's model: single precision where its rows are."""
+    kind = data.X.dtype
+    return kind if kind == np.float32 else np.dtype(float)
+
+
+# larger gradients, also infinite ones, count as this large; by the bytes of a number
+STEEP = {4: 1e30, 8: 1e100}
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The numbers of a block's rows that the mechanism needs, computed once."""
+
+    count: NDArray[np.int64]  # (n,) rows
+    codes: NDArray[np.int32] | None  # (n, m) classes, where the compiled pass applies
+    factor: Array  # (n, m) shortens a row to the bound
+    length: Array  # (n, m) the norm of the shortened row, an intercept's 1 included
+
+    @classmethod
+    def of(cls, problem: Problem, mechanism: Mechanism, data: Block) -> Rows:
+        key = "rows of private ADMM", mechanism.norm, mechanism.bound, problem.predictor.intercept
+        return once(data, key, lambda: cls._computed(problem, mechanism, data))
+
+    @classmethod
+    def _computed(cls, problem: Problem, mechanism: Mechanism, data: Block) -> Rows:
+        X, one = data.X, float(problem.predictor.intercept)
+        if not isinstance(X, np.ndarray):
+            length = abs(X).sum(-1) if mechanism.norm == L1 else np.sqrt(X.multiply(X).sum(-1))
+        elif mechanism.norm == L1:
+            length = np.stack([np.abs(rows).sum(-1, dtype=float) for rows in X])
+        else:
+            length = np.sqrt(np.einsum("nmd,nmd->nm", X, X, dtype=float))
+        length = np.asarray(length, float)
+        length = length.reshape(data.y.shape)
+        with np.errstate(divide="ignore"):
+            factor = np.minimum(1.0, mechanism.bound / length)
+        length = (
+            factor * np.where(length > 0, length, 0.0) if np.isfinite(mechanism.bound) else length
+        )
+        length = length + one if mechanism.norm == L1 else np.hypot(length, one)
+        fused = isinstance(problem.loss, Multinomial) and isinstance(X, np.ndarray)
+        codes = data.y.astype(np.int32) if fused else None
+        dtype = precision(data)
+        return cls((data.share > 0).sum(1), codes, factor.astype(dtype), length.astype(dtype))
+
+    def value_and_gradient(
+        self, problem: Problem, v: Array, data: Block, i: int
+    ) -> tuple[float, Array]:
+        """A client's sum of losses and its gradient, with rows shortened and nothing clipped."""
+        block, m = data.part(np.array([i])), self.count[i]
+        prediction = self._predicted(problem, v, block, i)
+        alive = np.arange(block.y.shape[1]) < m
+        gradient = problem.loss.gradient(prediction, block.y)
+        gradient = np.where(_wide(alive, gradient), gradient, 0.0)
+        value = float(np.where(alive, problem.loss.value(prediction, block.y), 0.0).sum())
+        return value, self._back(problem, v, gradient, block, i)
+
+    def gradient(
+        self, problem: Problem, mechanism: Mechanism, v: Array, data: Block, i: int
+    ) -> tuple[Array, float]:
+        """The sum of client i's clipped gradients (D,), and the largest norm before clipping."""
+        block, m = data.part(np.array([i])), self.count[i]
+        if self.codes is not None:
+            Z = writable(v).reshape(block.n_features, -1)
+            G = np.empty_like(Z)
+            client_rows = (
+                unwritable(np.asarray(block.X))[0, :m],
+                self.codes[i, :m],
+                Z,
+                self.factor[i, :m],
+                self.length[i, :m],
+            )
+            largest = softmax_gradient(*client_rows, mechanism.clip, mechanism.norm, G)
+            return G.reshape(-1), largest
+        # whatever the rows and the model are, no row counts for more than clip
+        with np.errstate(all="ignore"):
+            gradient = problem.loss.gradient(self._predicted(problem, v, block, i), block.y)
+            gradient = np.where(
+                _wide(np.arange(block.y.shape[1]) < m, gradient), np.asarray(gradient, float), 0.0
+            )
+            if mechanism.clip < np.inf:
+                most = STEEP[self.length.itemsize]
+                gradient = np.clip(np.nan_to_num(gradient, posinf=most, neginf=-most), -most, most)
+            flat = gradient.reshape(block.y.shape[1], -1)
+            size = np.abs(flat).sum(1) if mechanism.norm == L1 else np.sqrt((flat**2).sum(1))
+            size = size * self.length[i]
+            shrink = np.where(size > mechanism.clip, mechanism.clip / size, 1.0)
+            gradient = (gradient * _wide(shrink, gradient)).astype(self.length.dtype)
+            return self._back(problem, v, gradient, block, i), float(size.max(initial=0.0))
+
+    def _predicted(self, problem: Problem, v: Array, block: Block, i: int) -> Array:
+        prediction = problem.predictor.forward(v[None], block)
+        if not (self.factor[i] < 1).any():
+            return prediction
+        b = np.asarray(problem.predictor.split(v)[1])
+        return b + _wide(self.factor[i], prediction) * (prediction - b)
+
+    def _back(self, problem: Problem, v: Array, gradient: Array, block: Block, i: int) -> Array:
+        """The gradients times the shortened rows, summed; an intercept's 1 is not shortened."""
+        total = problem.predictor.backward(
+            v[None], gradient * _wide(self.factor[i], gradient), block
+        )[0]
+        if problem.predictor.intercept:
+            total[-1] = gradient.sum()
+        return total
+
+
+def _wide(rows: Array, values: Array) -> Array:
+    """(m,) as (1, m), or as (1, m, 1) for several numbers a row."""
+    return rows.reshape(1, -1, *(1,) * (values.ndim - 2))
+
+
+# A client's sum of clipped gradients of a torch module, whose rows are passed one by one.
+#
+# The gradient g_i of a row is rounded to whole numbers,
+#
+#     k_i = round(min(1, C / ||g_i||) g_i steps / C),
+#
+# and ||k_i|| <= steps is checked in integers, so that rounding is inside the sensitivity, as in
+# ``integer_gradient``. The sum of the k_i is exact in any order.
+#
+# Libraries choose their instructions by the shape of a product: in a batch, the last bits of a
+# row's gradient change with the number of rows beside it, so that one record more would move the
+# others' k_i. Every row therefore has a separate pass, always of the same shape, and k_i is a
+# function of the row, the model, the machine and its libraries only.
+
+
+def whole_sum(
+    problem: Problem,
+    clip: float,
+    grid: Grid,
+    v: Array,
+    data: Block,
+    i: int,
+    at: NDArray[np.intp] | None = None,
+) -> NDArray[np.int64]:
+    """The integer sum (D,) of the gradients of client i's rows, or of those ``at`` some positions,
+    at the model v, in grid steps.
+    """
+    total = np.zeros(len(v), np.int64)
+    for g in _gradients(problem, v, data, i, at):
+        total += rounded(g, clip, grid)
+    return grid.held(total)
+
+
+def real_sum(problem: Problem, mechanism: Mechanism, v: Array, data: Block, i: int) -> Array:
+    """The sum in doubles, for runs that guarantee nothing."""
+    total = np.zeros(len(v))
+    for g in _gradients(problem, v, data, i):
+        long = float(np.linalg.norm(g, mechanism.norm))
+        total += g * (mechanism.clip / long) if long > mechanism.clip else g
+    return total
+
+
+def rounded(g: Array, clip: float, grid: Grid) -> NDArray[np.int64]:
+    """A row's gradient (D,) on the grid, of norm at most ``steps``.
+
+    One with numbers that are not finite counts for nothing.
+    """
+    top = float(np.abs(g).max(initial=0.0))
+    if not 0 < top < np.inf:
+        return np.zeros(len(g), np.int64)
+    g = g / top  # so that no square overflows
+    long, steps = float(np.linalg.norm(g, grid.norm)), grid.steps
+    with np.errstate(over="ignore"):
+        factor = min(np.float64(top) / clip * steps, steps / long)
+    size = np.ones(1, np.int64)
+    return shortened(np.rint(g * factor)[None], size, grid)[0].astype(np.int64)
+
+
+def _gradients(
+    problem: Problem, v: Array, data: Block, i: int, at: NDArray[np.intp] | None = None
+) -> Iterator[Array]:
+    """The gradients (D,) of client i's rows at the model v, one by one."""
+    module: Any = problem.predictor
+    m = int((data.share[i] > 0).sum())
+    X = data.X[i, :m] if isinstance(data.X, np.ndarray) else data.X[:m].toarray()
+    y = data.y[i, :m]
+    if at is not None:
+        X, y = X[at], y[at]
+
+    def slope(prediction: Array, row: int) -> Array:
+        """The loss's gradient in the predictions (1, K) of a row."""
+        several = problem.loss.targets == "class"
+        given = prediction if several else prediction[:, 0]
+        with np.errstate(all="ignore"):
+            return problem.loss.gradient(given, y[row : row + 1])
+
+    return module.row_gradients(v, X, slope)

@@ -15,36 +15,31 @@ per client its violation, the largest change of its multipliers, and s.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from numba import njit
+from scipy.linalg import get_lapack_funcs
 
-from bonafed.algorithms.federated.proximal_al.merit import (
-    Merit,
-    Stepped,
-    moved,
-    raised,
-    residual_of,
-    set_out,
-    sizes,
-)
-from bonafed.algorithms.federated.proximal_al.messages import (
-    ProximalMemory,
-    Refine,
-    Refined,
-    Settle,
-    Settled,
-)
-from bonafed.algorithms.federated.proximal_al.quadratic_client import Factored
+from bonafed.algorithms.federated.proximal_al import server
 from bonafed.algorithms.method import Concluded
-from bonafed.arrays import Array, Block, Streams, writable
-from bonafed.codec import changed
+from bonafed.arrays import Array, Block, Streams, unwritable, writable
+from bonafed.codec import Counter, Extended, Form, changed
 from bonafed.problem.client_means import client_gradients, client_values, hessian_diagonals
-from bonafed.problem.constraints.constraint import Point
+from bonafed.problem.constraints.constraint import Point, once
 from bonafed.problem.losses import Quadratic
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Conclude
+from bonafed.rounds import Conclude, Each, Max, Sum, record
+from bonafed.solvers.kernels.packed_matrices import packed, times
 from bonafed.solvers.smooth.newton import lbfgs, newton
+
+if TYPE_CHECKING:
+    from bonafed.problem.problem import Problem
+
 
 # coefficients up to which local problems are solved by Newton's method: L-BFGS suffers from a large
 # beta
@@ -109,11 +104,11 @@ def _measured(
     )
     merit = _merit(problem, memory, 1.0, 0.0, data)
     at = merit.point(memory.anchor)
-    size = sizes(merit.jacobian(at), merit.constraints(memory.anchor, at))
+    size = server.sizes(merit.jacobian(at), merit.constraints(memory.anchor, at))
     return changed(memory, size=size, first_size=size if first else memory.first_size)
 
 
-def _round(merit: Merit, memory: ProximalMemory, ask: Refine) -> Stepped:
+def _round(merit: server.Merit, memory: ProximalMemory, ask: Refine) -> server.Stepped:
     w, most = _everywhere(ask), len(ask.mix) + 1
     old, duals, history, drift, rho, anchor = map(
         writable, (memory.z, memory.dual, memory.points, memory.drift, ask.rho, memory.anchor)
@@ -122,18 +117,18 @@ def _round(merit: Merit, memory: ProximalMemory, ask: Refine) -> Stepped:
     local, p = merit.problem.local_constraint, merit.problem.local_constraint.size
     broken = np.where(local.equality, np.abs(c[:, :p]), c[:, :p])
     residual = np.array(
-        [residual_of(*client) for client in zip(gradient, w, old, duals, rho, strict=True)]
+        [server.residual_of(*client) for client in zip(gradient, w, old, duals, rho, strict=True)]
     )
-    points, start = set_out(w, duals, history, writable(ask.mix), rho)
+    points, start = server.set_out(w, duals, history, writable(ask.mix), rho)
     new, unsolved = _minimised(merit, old, w, start, ask)  # (19)
     at = merit.point(new)
     reached = merit.constraints(new, at)
     y, numbers = merit.multipliers(reached), np.empty((2, len(w)))
     lagrangian = merit.weight * client_values(at) + (y * reached).sum(1)
-    dual, shifted, drift, inner = moved(
+    dual, shifted, drift, inner = server.moved(
         w, new, start, rho, ask.sigma, anchor, drift, most, len(ask.w), lagrangian, numbers
     )
-    return Stepped(
+    return server.Stepped(
         value,
         broken.max(1, initial=0.0),
         (broken / memory.size[:, :p]).max(1, initial=0.0),
@@ -160,7 +155,7 @@ def _everywhere(ask: Settle | Refine) -> Array:
 
 
 def _minimised(
-    merit: Merit, start: Array, w: Array, dual: Array, ask: Refine
+    merit: server.Merit, start: Array, w: Array, dual: Array, ask: Refine
 ) -> tuple[Array, Array]:
     """The minimisers of (19), and the size of their gradients over the tolerance."""
     rho = ask.rho[:, None]
@@ -204,7 +199,7 @@ def settle(
     c = old.constraints(w, at)
     mu = memory.estimate if first or scaled else old.multipliers(c)  # Algorithm 1, line 7
     change = mu - memory.multiplier
-    y = raised(change, old.equality)
+    y = server.raised(change, old.equality)
     memory = replace(memory, multiplier=mu, estimate=mu, change=change, anchor=w, gradient=known)
     shifted = None
     if ask.restart:  # Algorithm 2, line 1
@@ -247,7 +242,7 @@ def _start(problem: Problem, w: Array, ask: Settle) -> ProximalMemory:
     )
 
 
-def _diagonal(merit: Merit, at: Point, y: Array) -> Array:
+def _diagonal(merit: server.Merit, at: Point, y: Array) -> Array:
     """The diagonal of the Hessian of q_i f_i + <y, c_i>, or where that may not do of q_i f_i."""
     whole = convex_of(merit.problem) and _second_order(merit.problem)
     return hessian_diagonals(at, merit.weight, merit.terms(y) if whole else [])
@@ -255,8 +250,8 @@ def _diagonal(merit: Merit, at: Point, y: Array) -> Array:
 
 def _merit(
     problem: Problem, memory: ProximalMemory, beta: float, sigma: float, data: Block
-) -> Merit:
-    return Merit(
+) -> server.Merit:
+    return server.Merit(
         problem,
         data,
         memory.weight,
@@ -276,3 +271,468 @@ def convex_of(problem: Problem) -> bool:
 def _second_order(problem: Problem) -> bool:
     stacks = problem.local_constraint, problem.constraint.coupled
     return all(getattr(part, "hessian", 1) is not None for stack in stacks for part in stack.parts)
+
+
+# Messages of the proximal augmented Lagrangian method, what its clients keep, and the server's
+# state.
+#
+# Models, slack variables and what belongs to them are in units: ``units`` times them is the model.
+
+
+@record
+class Settle:
+    """The server's w^{k+1}: update the multipliers and begin the next subproblem.
+
+    These are lines 6-8 of Algorithm 1.
+    """
+
+    w: Annotated[Array, Form("D")]
+    slack: Annotated[Each, Form("N, p_c")]
+    prior: Annotated[Each, Form("N")] | None  # q_i; with the first message
+    beta: float  # of the subproblem that ends
+    next_beta: float  # of the one that begins
+    sigma: float  # 1 / ((n + 1) beta) of that one
+    rho: Annotated[Each, Form("N")]
+    restart: bool  # Algorithm 2, line 1: the copies start at w again
+
+
+@record
+class Settled:
+    """The answer to ``Settle``, which Algorithm 1 needs after a subproblem."""
+
+    change: Each  # (n,) max |mu_i^{k+1} - mu_i^k| times the constraints' sizes, line 8
+    product: Sum  # (n,) sum |mu_i c_i|
+    # (n, D) sum y_i c_i', y the change of the multipliers: near 0 with <y, c> > 0, no model is
+    # feasible
+    push: Sum
+    bite: Sum  # (n,) sum y_i c_i
+    shifted: Sum | None  # (n, D) rho_i u~_i of Algorithm 2, line 1, at a restart
+    slack: Each | None  # (n, p_c) u~_i's part for s
+    # these three are not in units, and set them:
+    gradient: Sum | None  # (n, D) squares of q_i f_i'; with the first answer
+    curvature: Sum | None  # (n, D) the diagonal of the Lagrangian's Hessian
+    steep: Sum | None  # (n, p_c, D) squares of c~_i'
+
+
+@record
+class Refine:
+    """Ask for one iteration of Algorithm 2."""
+
+    w: Annotated[Array, Form("D")]
+    slack: Annotated[Each, Form("N, p_c")]
+    units: Annotated[Array, Form("D + p_c")] | None  # where they are new
+    beta: float
+    sigma: float  # 1 / ((n + 1) beta)
+    rho: Annotated[Each, Form("N")]
+    tol: float  # eps_{t+1}
+    room: float  # what (23) leaves to the clients' residuals
+    # (h,) weights, sum 1, of the last h points from which (19) sets out; [1.] is Algorithm 2
+    mix: Annotated[Array, Form("mix")]
+
+
+@record
+class Refined:
+    """The answer to ``Refine``, which Algorithm 2 needs, with numbers to plot."""
+
+    shifted: Sum  # (n, D) rho_i u~_i, (21)
+    slack: Each  # (n, p_c) u~_i's part for s
+    residual: Sum  # (n,) eps~_i, (22)
+    value: Sum  # (n,) q_i f_i(w)
+    tangent: Sum  # (n,) the tangent of the Lagrangian at u_i, at w
+    violation: Each  # (n,) of c_i(w)
+    excess: Max  # (n,) the same over the constraints' sizes
+    shared: Sum  # (n, p_c) c~_i(w)
+    primal: Sum  # (n,) ||z_i - w||^2
+    drift: Sum  # (n, D) rho_i (u_i - w)
+    slack_drift: Each  # (n, p_c) s_i's part of u_i - w
+    inner: Sum  # (n, h + 1) rho_i <u_i - w, its h + 1 last ones>, the newest last
+    unsolved: Max  # (n,) gradient of (19) where the local solver ended, over tol
+
+
+@record
+class ProximalMemory:
+    """The memory of the clients."""
+
+    z: Annotated[Array, Form("n, D + p_c")]  # u_i, s_i
+    gradient: Annotated[Array, Form("n, D|0")]  # q_i f_i'(u_i); of quadratic functions alone
+    dual: Annotated[Array, Form("n, D + p_c")]  # lambda_i
+    anchor: Annotated[Array, Form("n, D + p_c")]  # w^k, s_i^k
+    multiplier: Annotated[Array, Form("n, m")]  # mu_i
+    estimate: Annotated[Array, Form("n, m")]  # [mu_i + beta c_i(u_i)]_+
+    change: Annotated[Array, Form("n, m")]  # the last change of mu_i
+    weight: Annotated[Array, Form("n")]  # q_i
+    size: Annotated[Array, Form("n, m")]  # of c_i
+    first_size: Annotated[Array, Form("n, m")]  # the same in the first units, which beta goes by
+    units: Annotated[Array, Form("n, D + p_c")]  # the same for all
+    points: Annotated[Array, Form("n, P, D + p_c")]  # the last w - lambda_i / rho
+    drift: Annotated[Array, Form("n, H, D + p_c")]  # the last z_i - w
+
+
+@record
+class ProximalState:
+    """The server's memory between rounds; models and slack variables are in units."""
+
+    w: Annotated[Array, Form("D")]
+    slack: Annotated[Array, Form("N, p_c")]
+    anchor: Annotated[Array, Form("D")]  # w^k
+    slack_anchor: Annotated[Array, Form("N, p_c")]
+    multiplier: Annotated[Array, Form("p_0")]  # mu_0
+    total: Annotated[Array, Form("p_c")]  # multiplier of sum_i s_i <= 0
+    change: Annotated[Array, Form("p_0")]  # the last change of mu_0
+    total_change: Annotated[Array, Form("p_c")]
+    shifted: Annotated[Array, Form("D")]  # sum_i rho_i u~_i
+    slack_shifted: Annotated[Array, Form("N, p_c")]  # s~_i
+    copies: Annotated[Array, Form("D")]  # sum_i rho_i u_i
+    slack_copies: Annotated[Array, Form("N, p_c")]  # s_i
+    past: server.Past
+    beta: float
+    rho: Annotated[Array, Form("N")]
+    units: Annotated[Array, Form("D + p_c")]
+    first_sizes: Annotated[Array, Form("p_0 + p_c")]  # of constraints in the first units
+    violation: Annotated[Array, Form("N", infinite=True, nan=True)]
+    scale: float = 1.0  # the size of the objective's gradients at the first model
+    tau: Extended = math.inf
+    fresh: int = 1  # rounds until the past counts
+    renewed: bool = False  # the units are new to the clients
+    outer: Counter = 0
+    inner: Counter = 0  # of this subproblem
+    exact: Extended = 0.0  # distance of 0 from the subdifferential of (18) at w
+    residual: Extended = math.inf  # (23)
+    primal: Extended = math.inf  # of u_i = w, relative
+    gap: Extended = math.inf  # in-run, to the optimum
+    excess: Extended = math.inf  # largest violation over the constraint's size and the model's
+    value: Annotated[float, Form(infinite=True, nan=True)] = math.nan
+    global_violation: Annotated[float, Form(infinite=True, nan=True)] = math.nan
+    before: Extended = math.inf  # ``excess`` at the end of the last subproblem that was solved
+    product: Extended = math.inf  # sum |mu c| at the end of the last one
+    solved: bool = False  # whether that was solved to tau
+    conflict: bool = False  # at the end of the last subproblem no model near is feasible
+    stuck: Counter = 0  # such subproblems in a row that were solved
+    infeasible: bool = False
+    rounds: Annotated[int, Form(rounds=0)] = 0
+
+
+def started(
+    w: Array, slack: Array, held: Array, coupled: Array, beta: float, rho: Array
+) -> ProximalState:
+    """The state before the first round; ``held`` and ``coupled`` are zeros for its multipliers."""
+    return ProximalState(
+        w=w,
+        slack=slack,
+        anchor=w,
+        slack_anchor=slack,
+        multiplier=held,
+        total=coupled,
+        change=held,
+        total_change=coupled,
+        shifted=rho.sum() * w,
+        slack_shifted=slack,
+        copies=rho.sum() * w,
+        slack_copies=slack,
+        past=server.no_past(len(w), slack.shape),
+        beta=beta,
+        rho=rho,
+        units=np.ones(len(w) + len(coupled)),
+        first_sizes=np.ones(len(held) + len(coupled)),
+        violation=np.full(len(slack), math.nan),
+    )
+
+
+def in_units(state: ProximalState, units: Array) -> ProximalState:
+    """The same state in other units."""
+    ratio, D = state.units / units, len(state.w)
+    own, slack = ratio[:D], ratio[D:]
+    copies, slacks = state.copies * own, state.slack_copies * slack
+    return replace(
+        state,
+        w=state.w * own,
+        slack=state.slack * slack,
+        copies=copies,
+        slack_copies=slacks,
+        shifted=copies + (state.shifted - state.copies) / own,  # rho u + lambda, (21)
+        slack_shifted=slacks + (state.slack_shifted - state.slack_copies) / slack,
+        units=units,
+        renewed=True,
+    )
+
+
+# Clients of the proximal AL method whose step (19) is the same linear system in each round.
+#
+# They have quadratic f_i and affine equalities.
+
+potrf, potri = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
+
+
+SINGLE, UNIT = np.float32, 2.0**-24
+ROUGH = 0.01  # of a residual that single precision may leave in doubt
+
+
+@dataclass(frozen=True, eq=False)
+class Factored:
+    """The function of (19) with the inverse of its matrix M = q_i A + (sigma + rho) I.
+
+    It is q_i (u'A u / 2 + b'u) + ||mu + beta (C u + d)||^2 / (2 beta) + sigma ||u - z^k||^2 / 2,
+    with A, b and C in the units of u, and rho that of the client.
+
+    beta stays outside the inverse: y = mu + beta (C u + d) is solved for, so that a large beta
+    costs no digits. A round costs what reading the matrices costs, so A is kept in single
+    precision: it only meets w - u, and f_i'(u) is known to double precision from the system that u
+    solves. What is sent as (22) is never below it.
+    """
+
+    beta: Array  # (n, p)
+    quadratic: Array  # (n, D (D + 1) / 2) A / scale, packed, in single precision
+    scale: Array  # (n,) the largest number of A
+    longest: Array  # (n,) the longest row of A / scale
+    exact: Array  # (n, D, D) A
+    weight: Array  # (n,) q
+    linear: Array  # (n, D) q b
+    inverse: Array  # (n, D (D + 1) / 2) M^-1, packed
+    C: Array  # (n, p, D)
+    offset: Array  # (n, p) d
+    reach: Array  # (n, p, D) C M^-1
+    small: Array  # (n, p, p) the inverse of 1 / beta + C M^-1 C'
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        memory: ProximalMemory,
+        ask: Refine,
+        data: Block,
+        merit: Callable[..., server.Merit],
+    ) -> Factored | None:
+        """The systems of a block, kept until beta or rho change.
+
+        Making one costs as much as hundreds of rounds.
+
+        None where P_i, ``merit`` of the other arguments, is not a quadratic function.
+        """
+        if not isinstance(problem.loss, Quadratic):
+            return None
+        kept = once(data, "quadratic clients of ProximalAL", dict)
+        arrays = memory.weight, memory.first_size, memory.units, ask.rho
+        key = (id(problem), ask.beta, ask.sigma, *(part.tobytes() for part in arrays))
+        if kept.get("key") != key:
+            local = merit(problem, memory, ask.beta, ask.sigma, data)
+            systems = cls(*_factors(local, ask.rho)) if _affine(problem) else None
+            kept.clear()
+            # the problem is kept alive, so no other has its id
+            kept |= {"key": key, "problem": problem, "systems": systems}
+        return kept["systems"]
+
+    @cached_property
+    def fixed(self) -> tuple[Array, ...]:
+        """The arrays that every round takes."""
+        return tuple(unwritable(getattr(self, each.name)) for each in fields(self))
+
+    def round(self, memory: ProximalMemory, ask: Refine) -> server.Stepped:
+        """Carry out a round, with f_i'(w) from f_i'(u) and A in single precision if that suffices.
+
+        Otherwise it comes from A itself.
+        """
+        n, D = memory.z.shape
+        numbers, estimate, vectors = (
+            np.empty((6, n)),
+            np.empty(self.offset.shape),
+            np.empty((2, n, D)),
+        )
+        past = (
+            memory.z,
+            memory.gradient,
+            memory.dual,
+            memory.points,
+            memory.drift,
+            memory.anchor,
+            memory.multiplier,
+        )
+        arrays = map(writable, (*past, memory.size, ask.w, ask.mix, ask.rho))
+        arguments: Any = (*arrays, ask.room, ask.sigma, *self.fixed)
+        more = _quadratic_round(numbers, estimate, vectors, *arguments)
+        return server.Stepped._make(
+            (*numbers, np.empty((n, 0)), estimate, *vectors, *more, np.zeros(n))
+        )
+
+
+@njit(cache=True, fastmath=server.FAST)
+def _quadratic_round(
+    numbers,
+    estimate,
+    vectors,
+    u,
+    known,
+    dual,
+    points,
+    drift,
+    anchor,
+    multiplier,
+    size,
+    w,
+    mix,
+    rho,
+    room,
+    sigma,
+    beta,
+    A,
+    scale,
+    longest,
+    exact,
+    q,
+    qb,
+    inverse,
+    C,
+    d,
+    reach,
+    small,
+):
+    n, D = u.shape
+    models, lagrangian = np.empty_like(u), np.zeros(n)
+    value, violation, excess, residual = numbers[0], numbers[1], numbers[2], numbers[3]
+    for i in range(n):
+        for j in range(D):  # an array's assignment takes seconds to compile: its error has a text
+            models[i, j] = w[j]
+        value[i], gradient, doubt = _at(w, u[i], known[i], A[i], scale[i] * q[i], longest[i], qb[i])
+        violation[i], excess[i] = _add(
+            gradient, w, C[i], d[i], size[i], multiplier[i], beta[i], anchor[i], sigma
+        )
+        residual[i] = (
+            server.residual_of(gradient, w, u[i], dual[i], rho[i]) + doubt
+        )  # at least (22)
+        if residual[i] - 2 * doubt <= room and doubt > ROUGH * residual[i]:  # too rough for (23)
+            gradient = q[i] * np.dot(exact[i], w) + qb[i]
+            value[i] = np.dot(gradient + qb[i], w) / 2
+            _add(gradient, w, C[i], d[i], size[i], multiplier[i], beta[i], anchor[i], sigma)
+            residual[i] = server.residual_of(gradient, w, u[i], dual[i], rho[i])
+    points, start = server.set_out(models, dual, points, mix, rho)
+    new, gradients = vectors[0], vectors[1]
+    for i in range(n):
+        held, lifted = rho[i] * w - start[i] + sigma * anchor[i], d[i] + multiplier[i] / beta[i]
+        _minimise(
+            new[i],
+            gradients[i],
+            estimate[i],
+            held,
+            qb[i],
+            sigma + rho[i],
+            inverse[i],
+            C[i],
+            reach[i],
+            small[i],
+            lifted,
+        )
+        for j in range(D):
+            lagrangian[i] += (gradients[i, j] + qb[i, j]) * new[i, j] / 2
+        for k in range(len(d[i])):
+            lagrangian[i] += estimate[i, k] * (d[i, k] + np.dot(C[i, k], new[i]))
+    moves = server.moved(
+        models, new, start, rho, sigma, anchor, drift, len(mix) + 1, D, lagrangian, numbers[4:]
+    )
+    return moves[0], moves[1], points, moves[2], moves[3]
+
+
+@njit(cache=True, fastmath=server.FAST)
+def _at(w, u, known, A, scale, longest, b):
+    """The pair q f(w), q f'(w) of one client from ``known`` = q f'(u), and a bound on the error."""
+    D, value, size, square = len(w), 0.0, 0.0, 0.0
+    gradient, away, image = known.copy(), np.empty(D, SINGLE), np.empty(D, SINGLE)
+    for j in range(D):
+        step = w[j] - u[j]
+        value += (known[j] + b[j]) * u[j] / 2 + known[j] * step
+        size, square = max(size, abs(step)), square + step**2
+    if size == 0:
+        return value, gradient, 0.0
+    for j in range(D):
+        away[j] = (w[j] - u[j]) / size
+    times(A, away, image)
+    for j in range(D):
+        added = (scale * size) * image[j]
+        value += added * (w[j] - u[j]) / 2
+        gradient[j] += added
+    # a sum of D products whose factors and partial sums are rounded to 2^-24, and Cauchy-Schwarz
+    return value, gradient, (D + 4) * UNIT * scale * longest * np.sqrt(square)
+
+
+@njit(cache=True, fastmath=server.FAST)
+def _add(gradient, w, C, d, size, multiplier, beta, anchor, sigma):
+    """Make ``gradient`` P'(w); returns max |c(w)|, and the same over the constraints' sizes."""
+    violation, excess = 0.0, 0.0
+    for j in range(len(w)):
+        gradient[j] += sigma * (w[j] - anchor[j])
+    for k in range(len(d)):
+        c = d[k]
+        for j in range(len(w)):
+            c += C[k, j] * w[j]
+        violation, excess = max(violation, abs(c)), max(excess, abs(c) / size[k])
+        y = multiplier[k] + beta[k] * c
+        for j in range(len(w)):
+            gradient[j] += y * C[k, j]
+    return violation, excess
+
+
+@njit(cache=True, fastmath=server.FAST)
+def _minimise(u, gradient, y, held, b, shift, inverse, C, reach, small, lifted):
+    """Write the result of step (19) of one client to ``u``, q f'(u) to ``gradient``, and the
+    multipliers mu + beta c(u) to ``y``.
+
+    It is argmin P(u) + rho ||u||^2 / 2 - v'u with held = v + sigma z^k.
+    """
+    p, D = C.shape
+    times(inverse, held - b, u)
+    values = lifted.copy()
+    for k in range(p):
+        for j in range(D):
+            values[k] += C[k, j] * u[j]
+    for k in range(p):
+        y[k] = 0.0
+        for m in range(p):
+            y[k] += small[k, m] * values[m]
+    for k in range(p):
+        for j in range(D):
+            u[j] -= y[k] * reach[k, j]
+    for j in range(D):
+        gradient[j] = held[j] - shift * u[j]
+    for k in range(p):
+        for j in range(D):
+            gradient[j] -= y[k] * C[k, j]
+
+
+def _affine(problem: Problem) -> bool:
+    local = problem.local_constraint
+    return not problem.constraint.coupled.size and local.affine and bool(local.equality.all())
+
+
+def _factors(merit: server.Merit, rho: Array) -> tuple[Array, ...]:
+    zero = np.zeros_like(merit.anchor)
+    C, d = merit.jacobian(merit.point(zero)), merit.constraints(zero)
+    q, units = merit.weight, merit.units
+    A = np.ascontiguousarray(np.asarray(merit.block.X) * units * units[:, None])
+    scale = np.maximum(np.abs(A).max((1, 2)), np.finfo(float).tiny)
+    single = np.stack(
+        [packed((one / size).astype(SINGLE)) for one, size in zip(A, scale, strict=True)]
+    )
+    longest = np.sqrt((A**2).sum(2)).max(1) / scale
+    eye = np.eye(A.shape[1])
+    inverse = np.stack(
+        [
+            packed(_inverse(each * one + (merit.sigma + own) * eye))
+            for each, one, own in zip(q, A, rho, strict=True)
+        ]
+    )
+    reach = np.empty_like(C)
+    for i, k in np.ndindex(*C.shape[:2]):
+        times(inverse[i], C[i, k], reach[i, k])
+    small = np.matmul(reach, C.transpose(0, 2, 1)) + np.stack([np.diag(1 / b) for b in merit.beta])
+    linear = q[:, None] * merit.block.y * units
+    small = np.linalg.inv(small)
+    return merit.beta, single, scale, longest, A, q, linear, inverse, C, d, reach, small
+
+
+def _inverse(matrix: Array) -> Array:
+    """The inverse of a positive definite matrix; only its lower triangle is meant."""
+    factor, failed = potrf(np.asfortranarray(matrix))
+    inverse, failed = potri(factor) if not failed else (factor, failed)
+    if failed:
+        raise np.linalg.LinAlgError(
+            "a client's quadratic is not convex: A_i must be positive semidefinite."
+        )
+    return inverse.T

@@ -30,9 +30,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from bonafed.algorithms import method as base
+from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.federated.proximal_al import client
-from bonafed.algorithms.federated.proximal_al.merit import raised, sizes
-from bonafed.algorithms.federated.proximal_al.messages import (
+from bonafed.algorithms.federated.proximal_al import server as half
+from bonafed.algorithms.federated.proximal_al.client import (
     ProximalState,
     Refine,
     Refined,
@@ -41,25 +43,6 @@ from bonafed.algorithms.federated.proximal_al.messages import (
     in_units,
     started,
 )
-from bonafed.algorithms.federated.proximal_al.server import (
-    Server,
-    held_at,
-    mixed,
-    no_past,
-    remembered,
-)
-from bonafed.algorithms.method import Answer, Concluded, Method, known
-from bonafed.algorithms.progress import Progress
-from bonafed.algorithms.requirements import (
-    AFFINE,
-    ANY,
-    AVERAGE,
-    CONIC_AT_SERVER,
-    MEAN_OF_ROWS,
-    SMOOTH_SCALAR,
-    Requirements,
-)
-from bonafed.algorithms.settings import check_end, check_finite, check_positive, check_whole
 from bonafed.arrays import Array, is_number
 from bonafed.problem.claims import Claim, Number
 from bonafed.problem.constraints.constraint import excess
@@ -91,7 +74,7 @@ GROWTH = 5.0
 
 
 @dataclass(frozen=True)
-class ProximalAL(Method):
+class ProximalAL(base.Method):
     """Constrained problems of any size, also with nonsmooth h or constraints that are not convex.
 
     Parameters
@@ -149,27 +132,29 @@ class ProximalAL(Method):
     max_rounds: int = 3000
     start: Array | None = None
     problem: Problem | None = None
-    requirements: ClassVar[Requirements] = Requirements(
-        constraint=ANY,
-        predictor=AFFINE,
-        over_samples=MEAN_OF_ROWS,
-        over_clients=AVERAGE,
-        loss=SMOOTH_SCALAR,
-        regulariser=CONIC_AT_SERVER,
+    requirements: ClassVar[needs.Requirements] = needs.Requirements(
+        constraint=needs.ANY,
+        predictor=needs.AFFINE,
+        over_samples=needs.MEAN_OF_ROWS,
+        over_clients=needs.AVERAGE,
+        loss=needs.SMOOTH_SCALAR,
+        regulariser=needs.CONIC_AT_SERVER,
     )
 
     def __post_init__(self) -> None:
-        check_positive(self, "beta", "rho", "s_bar")
+        base.check_positive(self, "beta", "rho", "s_bar")
         if self.q is not None and not (is_number(self.q) and 0 < self.q < 1):
             raise ValueError(
                 f"q must be in (0, 1), got {self.q!r}: local problems are solved to q^t. Leave it"
                 " out for the default."
             )
-        check_whole(self, "memory", least=0, meaning=": 0 is the iteration without acceleration")
+        base.check_whole(
+            self, "memory", least=0, meaning=": 0 is the iteration without acceleration"
+        )
         if self.start is not None and not np.isfinite(np.asarray(self.start, float)).all():
             raise ValueError("start must be finite numbers, one for each coefficient.")
-        check_end(self, "tol", "atol")
-        check_finite(self, "tol", "atol")
+        base.check_end(self, "tol", "atol")
+        base.check_finite(self, "tol", "atol")
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -285,8 +270,8 @@ class ProximalAL(Method):
         state = in_units(state, units)
         if up.gradient is None:
             return state
-        c, J = held_at(problem, state.w, units)
-        return replace(state, first_sizes=np.concatenate([sizes(J, c), units[D:]]))
+        c, J = half.held_at(problem, state.w, units)
+        return replace(state, first_sizes=np.concatenate([half.sizes(J, c), units[D:]]))
 
     def _tau(self, state: ProximalState) -> float:
         """The tolerance tau_k: as printed, or falling to half of what (11) asks."""
@@ -311,8 +296,8 @@ class ProximalAL(Method):
 
         The proof is to first order near w.
         """
-        y = raised(state.change, self._problem.constraint.held.equality)
-        c, J = held_at(self._problem, state.w, state.units)
+        y = half.raised(state.change, self._problem.constraint.held.equality)
+        c, J = half.held_at(self._problem, state.w, state.units)
         product = float(up.product) + float(np.abs(state.multiplier * c).sum())
         push, bite = up.push + y @ J, float(up.bite) + float(y @ c)
         far = float(np.abs(push).max(initial=0.0)) * (1 + float(np.abs(state.w).sum()))
@@ -345,7 +330,7 @@ class ProximalAL(Method):
 
     def _allowed(self, state: ProximalState) -> float:
         """The gap at which a model is optimal."""
-        return Progress(state.value, -math.inf, self.tol, self.atol).allowed()
+        return base.Progress(state.value, -math.inf, self.tol, self.atol).allowed()
 
     # -- server: Algorithm 2 -----------------------------------------------------------------------
 
@@ -361,9 +346,9 @@ class ProximalAL(Method):
             )
         past, mix = state.past, np.ones(1)
         if self._accelerated and not state.fresh:
-            past, mix = mixed(past, w - old, slack - old_slack, state.rho, self.memory)
+            past, mix = half.mixed(past, w - old, slack - old_slack, state.rho, self.memory)
         else:
-            past = no_past(len(w), slack.shape)
+            past = half.no_past(len(w), slack.shape)
         units = state.units if state.renewed else None
         state = replace(state, w=w, slack=slack, exact=exact, past=past, fresh=0, renewed=False)
         room = state.tau - self._server_residual(state)
@@ -406,7 +391,7 @@ class ProximalAL(Method):
         )
         if state.rounds >= self.max_rounds:
             return state, Done(Stop.MAX_ROUNDS)
-        past = remembered(state.past, up.drift, up.slack_drift, up.inner)
+        past = half.remembered(state.past, up.drift, up.slack_drift, up.inner)
         state = replace(state, past=past)
         if solved or (self._bounded and ended):
             return self._settle(replace(state, solved=solved))
@@ -445,11 +430,11 @@ class ProximalAL(Method):
     def _excess(self, state: ProximalState, up: Refined) -> float:
         """The largest violation over the constraint's size, as a part of the model's size."""
         glob = self._problem.constraint
-        c, J = held_at(self._problem, state.w, state.units)
+        c, J = half.held_at(self._problem, state.w, state.units)
         unit = state.units[len(state.w) :] * len(state.rho)
         largest = max(
             float(up.excess),
-            excess(glob.held, c / sizes(J, c)),
+            excess(glob.held, c / half.sizes(J, c)),
             excess(glob.coupled, up.shared / unit),
         )
         return largest / (self._size(state) or 1.0) if self.scaled else largest
@@ -485,9 +470,9 @@ class ProximalAL(Method):
 
     # -- what all of it needs ----------------------------------------------------------------------
 
-    def _server(self, state: ProximalState) -> Server:
+    def _server(self, state: ProximalState) -> half.Server:
         parts = state.units, state.beta, state.first_sizes, state.rho, state.anchor
-        return Server(self._problem, *parts, state.multiplier, self._local_tol(state))
+        return half.Server(self._problem, *parts, state.multiplier, self._local_tol(state))
 
     @staticmethod
     def _model(state: ProximalState) -> Array:
@@ -507,7 +492,7 @@ class ProximalAL(Method):
 
     def _global_violation(self, state: ProximalState, shared: Array) -> float:
         glob = self._problem.constraint
-        held = excess(glob.held, held_at(self._problem, state.w, state.units)[0])
+        held = excess(glob.held, half.held_at(self._problem, state.w, state.units)[0])
         return max(held, excess(glob.coupled, shared))
 
     def report(self, state: ProximalState) -> dict:
@@ -532,19 +517,19 @@ class ProximalAL(Method):
             "rho": float(state.rho.sum()),
         }
 
-    def answer(self, state: ProximalState, concluded: Concluded | None = None) -> Answer:
+    def answer(self, state: ProximalState, concluded: base.Concluded | None = None) -> base.Answer:
         """The model; with what the clients concluded also their multipliers and copies of it."""
         if concluded is None:
-            return Answer(self._model(state))
+            return base.Answer(self._model(state))
         multipliers = self._multipliers(state, concluded)
-        return Answer(self._model(state), multipliers=multipliers, copies=concluded.copies)
+        return base.Answer(self._model(state), multipliers=multipliers, copies=concluded.copies)
 
-    def _multipliers(self, state: ProximalState, concluded: Concluded) -> Multipliers:
+    def _multipliers(self, state: ProximalState, concluded: base.Concluded) -> Multipliers:
         """The multipliers of the last model, or the changes that prove that none is feasible."""
         if state.infeasible:
-            changes = known(concluded.changes)
+            changes = base.known(concluded.changes)
             return Multipliers(state.change, state.total_change, changes)
-        local = known(concluded.multipliers)
+        local = base.known(concluded.multipliers)
         if state.inner == 0:  # just settled
             return Multipliers(state.multiplier, state.total, local)
         return Multipliers(*self._next_multipliers(state), local)
@@ -554,4 +539,4 @@ class ProximalAL(Method):
         server, unit = self._server(state), state.units[len(state.w) :]
         y = state.total + server.shared_betas * (unit * state.slack).sum(0)
         c = server.held(state.w)[0]
-        return server.multipliers(c), raised(y, self._problem.constraint.coupled.equality)
+        return server.multipliers(c), half.raised(y, self._problem.constraint.coupled.equality)

@@ -9,23 +9,32 @@ With gamma > 0 the w-step has the Moreau envelope of g in place of g: their sect
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from bonafed.algorithms.method import Answer, Concluded, with_start
-from bonafed.algorithms.pooled.rank.penalties import Penalty, Progress
-from bonafed.algorithms.pooled.rank.subproblems import RANK_REQUIREMENTS, RankTask
-from bonafed.algorithms.pooled.single_client import (
-    OwnerState,
-    PooledMethod,
+from bonafed.algorithms.method import Answer, Concluded, check_least, with_start
+from bonafed.algorithms.pooled.rank.subproblems import (
+    RANK_REQUIREMENTS,
+    Balanced,
+    ByResidual,
+    Growing,
+    Penalty,
+    Progress,
+    RankTask,
 )
+from bonafed.algorithms.pooled.single_client import EXHAUSTED, STATIONARY, OwnerState, PooledMethod
 from bonafed.algorithms.requirements import Requirements
-from bonafed.algorithms.settings import check_least
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
+from bonafed.problem.rank_coordinates import plus_minus
 from bonafed.rounds import Conclude, record
+from bonafed.solvers.rank.pava import ascending
+from bonafed.solvers.rank.scalar_losses import gradients_of
+from bonafed.solvers.rank.semismooth_newton import NEWTON_STEPS as STEPS
+from bonafed.solvers.rank.semismooth_newton import Point, outer_step
 
 
 class Iterate(NamedTuple):
@@ -210,3 +219,294 @@ class RankMethod(PooledMethod):
 
     def _first_model(self, task: RankTask, data: Block) -> Array:
         return task.design.inward(with_start(self._problem, self.start, data.n_features))
+
+
+# Rank weights that are not monotone: continuation in rho, difference-of-convex polish, starts.
+#
+# A small rho that grows slowly lets the early iterations see a smoothed problem; it decides which
+# minimum is met. The polish writes sigma = sigma_plus - sigma_minus with both nondecreasing,
+# replaces Omega_minus by its tangent at w_k
+#
+#     w_{k+1} = argmin  Omega_plus(D w - b) + g(w) - <v, w>,  v = D'(q * l'(t_k)),
+#             q in the set of sigma_minus
+#
+# (Phan 2016; Hu, Ying, Wang, Lyu 2020), solves this convex problem accurately, and goes on along
+# the step while the objective falls (Aragon Artacho, Vuong 2020): it never rises.
+
+ACCURATE = 1e-6  # relative decrease below which the polish ends
+MOST = 100  # its steps at most
+
+
+@dataclass(frozen=True)
+class Start:
+    """A schedule and a first model: the method's, plus ``spread`` times standard normal numbers.
+
+    Without a schedule the polish begins at the first model itself.
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(), over_samples=bf.RankedRange(500, 0), regulariser=bf.L2(0.1)
+    ... )
+    >>> method = bf.RankADMM(starts=(bf.Start(bf.Growing()), bf.Start(None, spread=1.0)))
+    >>> len(bf.solve(problem, fed.pooled(), algorithm=method).tries)
+    2
+    """
+
+    penalty: Penalty | None
+    spread: float = 0.0
+
+
+RANGE_STARTS = (
+    *(Start(Growing(2e-7, 1.01), spread) for spread in (0.0, 1.0, 10.0)),
+    *(Start(Growing(2e-7, 1.02), spread) for spread in (0.0, 1.0)),
+    *(Start(Growing(2e-6, 1.01), spread) for spread in (0.0, 0.1, 1.0)),
+    *(Start(Growing(1e-5, 1.02), spread) for spread in (0.0, 0.1, 1.0, 1.0)),
+    *(Start(Growing(1e-4, 1.02), spread) for spread in (0.0, 1.0, 1.0)),
+)
+POLISHED_STARTS = tuple(Start(None, spread) for spread in (0.3, 1.0, 3.0, 0.3, 1.0, 3.0))
+SMALL = 4000  # numbers in D up to which a polish from any model is quick
+PROSPECT_STARTS = (
+    Start(ByResidual(1e-4, 1.02, 1.07)),
+    Start(Growing(1e-5, 1.02)),
+    Start(ByResidual(1e-4, 1.01, 1.02), spread=0.1),
+    Start(ByResidual(1e-4, 1.01, 1.02), spread=1.0),
+)
+WEAK_STARTS = (Start(Balanced()), Start(Growing(1e-5, 1.02)), Start(Balanced(), spread=1.0))
+
+
+def starts_of(starts: tuple[Start, ...] | None, task: RankTask) -> tuple[Start, ...]:
+    """The user's starts, or the built-in ones where they are None."""
+    if starts is not None:
+        return starts
+    if getattr(task.problem.over_samples, "convex", True):
+        return WEAK_STARTS
+    if task.sigma is None:
+        return PROSPECT_STARTS
+    if task.separable is None:
+        return RANGE_STARTS[::4]  # without a polish every start is long
+    return RANGE_STARTS + (POLISHED_STARTS if task.design.D.size <= SMALL else ())
+
+
+class Polished(NamedTuple):
+    """A model after a step of the polish, and the multipliers of its convex problem."""
+
+    w: Array
+    value: float
+    rows: Array  # alpha_plus - the tangent's gradient: minus lambda
+    split: Array  # z
+    steps: int
+
+
+def polish(task: RankTask, w: Array, further: bool = True) -> Polished | None:
+    """One accurate step from w; None where the convex problem has no Newton form.
+
+    It has none for prospect weights and an unknown g.
+
+    Without ``further`` the model is the convex problem's solution, so that rows and split belong to
+    it.
+    """
+    if task.sigma is None:
+        return None
+    plus, minus = plus_minus(task.sigma)
+    t = task.rank_coordinates(w)
+    tangent = _tangent(task, minus, t)
+    inner = replace(task, sigma=plus, tilt=tangent @ task.design.D, _cache={})
+    if inner.system is None:
+        return None
+    at, steps = _solved(inner, Point(w, t, _tangent(task, plus, t)), plus)
+    model = Polished(at.w, task.objective(at.w), at.alpha - tangent, at.z, steps)
+    step, length = at.w - w, 1.0
+    while further and length < 1e6:
+        beyond = model.w + length * step
+        if not (lower := task.objective(beyond)) < model.value:
+            break
+        model, length = model._replace(w=beyond, value=lower), 2 * length
+    return model
+
+
+def _solved(inner: RankTask, at: Point, plus: Array) -> tuple[Point, int]:
+    """The solution of the convex problem of a step, and the Newton steps it took."""
+    system, steps, last = inner.system, 0, np.inf
+    assert system is not None
+    length = max(float(np.linalg.norm(at.w)), 1e-3) / max(
+        float(np.linalg.norm(at.alpha @ system.D)), 1e-300
+    )
+    for k in range(30):
+        new, newton = outer_step(system, at, length, 0.1 / (1 + k))
+        steps += newton
+        if newton >= STEPS:  # unfinished
+            length /= 4
+            continue
+        at, length = new, length * (4.0 if newton <= 20 else 1.0)
+        value = float(np.sort(inner.losses(inner.rank_coordinates(at.w))) @ plus) + system.h.value(
+            at.w
+        )
+        if last - value <= 1e-11 * max(abs(value), 1e-300) and k > 3:
+            break
+        last = value
+    return at, steps
+
+
+def _tangent(task: RankTask, sigma: Array, t: Array) -> Array:
+    """q * l'(t) with sigma in the order of the losses.
+
+    It is a subgradient of its Omega at t where sigma is nondecreasing.
+    """
+    size = np.abs(t) if task.kernel.even else t
+    q = np.empty_like(sigma)
+    q[ascending(size)] = sigma
+    return q * gradients_of(t, task.kernel)
+
+
+# Nonconvex problems in ``RankADMM``: starts one after the other, their polish, and the end.
+#
+# Every start runs Algorithm 1 while rho grows, until z and D w - b are one; the polish of
+# ``rank_starts`` takes over where it applies. The best model of all starts ends with plain steps of
+# the polish, or, where there is none, with iterations at a constant rho, so that the multipliers
+# handed to the certificate are its own.
+
+CLOSING_STEPS = 20
+SETTLING = (3.0, 10.0, 30.0)  # constant rho, times n
+SPLIT = 1e-5  # relative ||z - t|| at which a start goes over to its polish
+SLACK = 1e-6  # relative, of an objective whose multipliers have settled
+HOPE = 20  # steps like the last one
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """A round of ``RankADMM`` on a problem that is not convex, which tries several starts.
+
+    ``method`` is the ``RankADMM``; starts without spread begin at ``first_model``.
+    """
+
+    method: Any
+    task: RankTask
+    first_model: Array
+    rng: Streams
+
+    def step(self, now: RankMemory) -> tuple[RankMemory, float]:
+        """Take iterations of one start, or a step of its polish; the best model is stored."""
+        if now.stage == POLISH:
+            return self._polish(now)
+        if now.stage == CLOSING:
+            return self._close(now)
+        if self.starts[int(now.start)].penalty is None and self._polishable:
+            value = self.task.objective(now.w)
+            plain = kept(now, now.w, value, self.task.subgradient(now.t), now.t)
+            return replace(plain, stage=number(POLISH)), 0.0
+        penalty, it = self._penalty(int(now.start)), iterate_of(now)
+        for _ in range(5):
+            for _ in range(self.method.check):
+                it, _ = iterate(self.task, penalty, it, self.method.r, 1.0)
+            now = kept(
+                continued(now, it, self.method.check),
+                it.w,
+                self.task.objective(it.w, it.t),
+                -it.dual,
+                it.z,
+            )
+        polishable = self._polishable
+        met = (
+            it.primal <= SPLIT
+            if polishable
+            else max(it.primal, it.change) <= self.method.tol_residual
+        )
+        if not met and it.k < self.method.max_iterations:
+            return now, 0.0
+        return (
+            (replace(now, stage=number(POLISH), w=now.own), 0.0) if polishable else self._next(now)
+        )
+
+    def _polish(self, now: RankMemory) -> tuple[RankMemory, float]:
+        """Take a difference-of-convex step; the start ends when it gains nothing more."""
+        model, before = polish(self.task, now.w), float(now.found)
+        if model is None:
+            return self._next(now)
+        now = replace(now, steps=now.steps + model.steps, polished=now.polished + 1)
+        if model.value < before:
+            now = kept(replace(now, w=model.w), model.w, model.value, model.rows, model.split)
+        gain = before - model.value
+        # another start is further ahead than this one can come
+        hopeless = model.value - float(now.value) > HOPE * gain
+        done = gain <= ACCURATE * abs(before) or hopeless or now.polished >= MOST
+        return self._next(now) if done else (now, 0.0)
+
+    def _close(self, now: RankMemory) -> tuple[RankMemory, float]:
+        """Take a plain step of the polish from the best model, or ``_settle``.
+
+        So the multipliers and z belong to that model.
+        """
+        if not self._polishable:
+            return self._settle(now)
+        model, before = polish(self.task, now.best, further=False), float(now.value)
+        now = replace(now, polished=now.polished + 1)
+        if model is None or model.value > before + 1e-12 * abs(before):
+            return now, STATIONARY
+        off = size(model.split - self.task.rank_coordinates(model.w)) / max(
+            size(model.split), 1e-300
+        )
+        moved = size(model.w - now.best) / max(size(model.w), 1e-300)
+        now = replace(
+            now, best=model.w, value=number(model.value), rows=model.rows, split=model.split
+        )
+        now = replace(now, primal=number(off), change=number(moved))
+        done = before - model.value <= 1e-12 * abs(before) or now.polished >= CLOSING_STEPS
+        return now, STATIONARY if done else 0.0
+
+    def _settle(self, now: RankMemory) -> tuple[RankMemory, float]:
+        """Take iterations at a constant rho, during which the multipliers settle."""
+        w, n = now.best, len(now.t)
+        penalty = Growing(SETTLING[int(now.polished)] / n, 1.0)
+        it = first(self.task, penalty, w)
+        start = self.task.subgradient(it.t)
+        if now.polished == 0:  # until something better is found
+            now = replace(now, rows=start, split=it.t, primal=number(0.0), change=number(math.inf))
+        it = it._replace(dual=-start)
+        for _ in range(50 * self.method.check):
+            it, _ = iterate(self.task, penalty, it, self.method.r, 1.0)
+        value, residual = self.task.objective(it.w, it.t), max(it.primal, it.change)
+        better = residual < max(float(now.primal), float(now.change))
+        if value <= now.value + SLACK * abs(now.value) and better:
+            now = replace(now, best=it.w, value=number(value), rows=-it.dual, split=it.z)
+            now = replace(now, primal=number(it.primal), change=number(it.change))
+        now = replace(now, polished=now.polished + 1, steps=now.steps + 50 * self.method.check)
+        if now.polished < len(SETTLING):
+            return now, 0.0
+        return now, STATIONARY if math.isfinite(float(now.change)) else EXHAUSTED
+
+    @property
+    def _polishable(self) -> bool:
+        return (
+            self.method.polish and self.task.sigma is not None and self.task.separable is not None
+        )
+
+    def _next(self, now: RankMemory) -> tuple[RankMemory, float]:
+        """Write this start's line of the table and begin the next start."""
+        at, table = int(now.start), now.table.copy()
+        table[at] = float(now.k), float(now.found), float(now.polished)
+        now = replace(
+            now, table=table, start=number(at + 1), found=number(math.inf), polished=number(0)
+        )
+        if at + 1 >= len(self.starts):
+            return replace(now, stage=number(CLOSING)), 0.0
+        w = self.first_model
+        if self.starts[at + 1].spread:
+            w = w + self.starts[at + 1].spread * self.rng(0).standard_normal(len(w))
+        return (
+            continued(
+                replace(now, stage=number(ADMM)), first(self.task, self._penalty(at + 1), w), 0
+            ),
+            0.0,
+        )
+
+    def _penalty(self, at: int) -> Penalty:
+        return self.method.penalty or self.starts[at].penalty or Balanced()
+
+    @property
+    def starts(self) -> tuple[Start, ...]:
+        """The method's, or the built-in ones for this kind of problem."""
+        return starts_of(self.method.starts, self.task)

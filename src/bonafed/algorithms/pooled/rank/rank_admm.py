@@ -22,13 +22,15 @@ from typing import Any
 
 import numpy as np
 
-from bonafed.algorithms.method import Answer, Concluded
-from bonafed.algorithms.pooled.rank.continuation import Start, starts_of
+from bonafed.algorithms.method import Answer, Concluded, check_least
+from bonafed.algorithms.pooled import single_client
 from bonafed.algorithms.pooled.rank.iteration import (
     ADMM,
     NEWTON,
+    Exploration,
     RankMemory,
     RankMethod,
+    Start,
     continued,
     first,
     iterate,
@@ -36,23 +38,9 @@ from bonafed.algorithms.pooled.rank.iteration import (
     number,
     relative_gap,
     size,
+    starts_of,
 )
-from bonafed.algorithms.pooled.rank.multistart import Exploration
-from bonafed.algorithms.pooled.rank.penalties import Balanced, Penalty
-from bonafed.algorithms.pooled.rank.subproblems import RankTask
-from bonafed.algorithms.pooled.single_client import (
-    CAPPED,
-    EXHAUSTED,
-    STATIONARY,
-    Advance,
-    Advanced,
-    OwnerState,
-    advanced,
-    closed,
-    opened,
-    proven,
-)
-from bonafed.algorithms.settings import check_least
+from bonafed.algorithms.pooled.rank.subproblems import Balanced, Penalty, RankTask
 from bonafed.arrays import Array, Block, Streams
 from bonafed.problem.problem import Problem
 from bonafed.solvers.rank.scalar_losses import PLUS
@@ -136,7 +124,7 @@ class RankADMM(RankMethod):
         if self.starts is not None and not self.starts:
             raise ValueError(f"starts must be None or one Start or more, got {self.starts!r}.")
 
-    def answer(self, state: OwnerState, concluded: Concluded | None = None) -> Answer:
+    def answer(self, state: single_client.OwnerState, concluded: Concluded | None = None) -> Answer:
         """The answer of ``RankMethod``, with one row for every start of a nonconvex problem."""
         answer = super().answer(state, concluded)
         if concluded is None or concluded.starts is None:
@@ -152,7 +140,7 @@ class RankADMM(RankMethod):
         value = task.objective(w, it.t)
         S = 1 if task.convex else len(starts_of(self.starts, task))
         zero = np.zeros(())
-        return closed(
+        return single_client.closed(
             RankMemory(
                 *map(np.asarray, it),
                 best=w,
@@ -176,9 +164,9 @@ class RankADMM(RankMethod):
         )
 
     def advance(
-        self, memory: RankMemory, ask: Advance, data: Block, rng: Streams
-    ) -> tuple[RankMemory, Advanced]:
-        task, now = RankTask.of(self._problem, data), opened(memory)
+        self, memory: RankMemory, ask: single_client.Advance, data: Block, rng: Streams
+    ) -> tuple[RankMemory, single_client.Advanced]:
+        task, now = RankTask.of(self._problem, data), single_client.opened(memory)
         if not task.convex:
             w = self._first_model(task, data)
             now, finished = Exploration(self, task, w, rng).step(now)
@@ -188,7 +176,7 @@ class RankADMM(RankMethod):
             now, finished = self._descend(task, now, data)
         residual = max(float(now.primal), float(now.change))
         best, value, bound = task.design.outward(now.best), float(now.value), float(now.bound)
-        return closed(now), advanced(
+        return single_client.closed(now), single_client.advanced(
             best, value, bound, int(now.steps), residual=residual, finished=finished
         )
 
@@ -202,7 +190,7 @@ class RankADMM(RankMethod):
         now = _judged(task, continued(now, it, self.check), it.w, it.t, alpha, it.z, data)
         now = replace(now, gaps=np.append(now.gaps[1:], relative_gap(now)))
         if math.isinf(now.bound) and max(it.primal, it.change) <= self.tol_residual:
-            return now, STATIONARY
+            return now, single_client.STATIONARY
         if self.finish and self._slow(now, task) and task.system is not None:
             spread = float(np.einsum("ij,ij->", task.design.D, task.design.D)) / len(it.t)
             step = 10.0 / (it.rho * max(spread, 1e-300))
@@ -212,8 +200,10 @@ class RankADMM(RankMethod):
                 0.0,
             )
         if max(it.primal, it.change) <= 1e-14:
-            return now, EXHAUSTED
-        return now, CAPPED if math.isinf(now.bound) and it.k >= self.max_iterations else 0.0
+            return now, single_client.EXHAUSTED
+        return now, single_client.CAPPED if math.isinf(
+            now.bound
+        ) and it.k >= self.max_iterations else 0.0
 
     def _slow(self, now: RankMemory, task: RankTask) -> bool:
         """Whether, at the rate of the last rounds, the gap needs longer than Newton steps would.
@@ -270,7 +260,9 @@ class RankADMM(RankMethod):
         if now.idle < 6:
             return now, 0.0
         return now, (
-            STATIONARY if math.isinf(now.bound) and now.primal <= self.tol_residual else EXHAUSTED
+            single_client.STATIONARY
+            if math.isinf(now.bound) and now.primal <= self.tol_residual
+            else single_client.EXHAUSTED
         )
 
     def _penalty(self, task: RankTask) -> Penalty:
@@ -286,7 +278,7 @@ def _judged(
     value = task.objective(w, t)
     if value < now.value:
         now = replace(now, best=w, value=number(value))
-    bound = proven(task.problem, data, alpha, float(now.value))
+    bound = single_client.proven(task.problem, data, alpha, float(now.value))
     if bound > now.bound or math.isinf(now.bound):
         now = replace(now, bound=number(bound), rows=alpha, split=z)
     return now

@@ -9,33 +9,19 @@ difference-of-convex step subtracts.
 
 from __future__ import annotations
 
+import math
 import weakref
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.method import free_prox
-from bonafed.algorithms.requirements import (
-    EQUAL_ROWS,
-    LINEAR,
-    MEAN_OR_RANK,
-    ONE_CLIENT,
-    Need,
-    Requirements,
-)
 from bonafed.arrays import Array, Block
+from bonafed.problem import rank_coordinates as coordinates
 from bonafed.problem.problem import Problem
-from bonafed.problem.rank_coordinates import (
-    RankRows,
-    has_rank_coordinate,
-    kernel_of,
-    knot_of,
-    rank_rows,
-    rank_value,
-    rank_weights,
-)
 from bonafed.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
 from bonafed.solvers.rank.pava import prospect_prox, rank_prox
 from bonafed.solvers.rank.scalar_losses import Kernel, gradients_of, losses_of
@@ -53,7 +39,7 @@ class Design:
     better conditioned one. ``inward`` and ``outward`` translate models.
     """
 
-    rows: RankRows
+    rows: coordinates.RankRows
 
     @cached_property
     def D(self) -> Array:
@@ -106,20 +92,20 @@ def design_of(problem: Problem, data: Block) -> Design:
     known = _DESIGNS.setdefault(data, {})
     key = problem.loss.targets, problem.predictor.intercept
     if key not in known:
-        known[key] = Design(rank_rows(problem, data))
+        known[key] = Design(coordinates.rank_rows(problem, data))
     return known[key]
 
 
-RANK_REQUIREMENTS = Requirements(
-    clients=ONE_CLIENT,
-    predictor=LINEAR,
-    over_samples=MEAN_OR_RANK,
-    loss=Need(
+RANK_REQUIREMENTS = needs.Requirements(
+    clients=needs.ONE_CLIENT,
+    predictor=needs.LINEAR,
+    over_samples=needs.MEAN_OR_RANK,
+    loss=needs.Need(
         "increases with the margin or the absolute residual",
         "needs a loss that increases with one rank coordinate of a row, its margin or |residual|",
-        lambda problem, setting: has_rank_coordinate(problem.loss),
+        lambda problem, setting: coordinates.has_rank_coordinate(problem.loss),
     ),
-    rows=EQUAL_ROWS,
+    rows=needs.EQUAL_ROWS,
 )
 
 
@@ -141,8 +127,10 @@ class RankTask:
     def of(cls, problem: Problem, data: Block) -> RankTask:
         design = design_of(problem, data)
         risk, n = problem.over_samples, len(design.rows.sign)
-        sigma = None if hasattr(risk, "rank_weights_below") else rank_weights(problem, n)
-        return cls(problem, design, kernel_of(problem.loss), sigma)
+        sigma = (
+            None if hasattr(risk, "rank_weights_below") else coordinates.rank_weights(problem, n)
+        )
+        return cls(problem, design, coordinates.kernel_of(problem.loss), sigma)
 
     @property
     def convex(self) -> bool:
@@ -166,7 +154,7 @@ class RankTask:
         return self.problem.over_samples.weights(self.losses(t)) * gradients_of(t, self.kernel)
 
     def omega(self, t: Array) -> float:
-        return rank_value(self.problem, t)
+        return coordinates.rank_value(self.problem, t)
 
     def objective(self, w: Array, t: Array | None = None) -> float:
         """Omega(D w - b) + g(w), of the problem as stated: without the tilt."""
@@ -182,7 +170,7 @@ class RankTask:
         if "prospect" not in self._cache:
             n = len(m)
             below, above = risk.rank_weights_below(n), risk.rank_weights_above(n)
-            self._cache["prospect"] = below, above, knot_of(self.kernel, risk.reference)
+            self._cache["prospect"] = below, above, coordinates.knot_of(self.kernel, risk.reference)
         below, above, at = self._cache["prospect"]
         return prospect_prox(m, below, above, at, rho, self.kernel)
 
@@ -306,3 +294,163 @@ class RankTask:
         D = self.design.D
         gram = self.design.gram if D.shape[1] <= D.shape[0] else None
         return RankSystem(D, self.design.rows.shift, self.sigma, self.kernel, self.separable, gram)
+
+
+# Schedules of the penalty rho of an ADMM, as values.
+#
+# A schedule answers ``first(n)`` and ``after(now) -> (rho, patience)``: the penalty of the next
+# iteration from the number of the iteration and the sizes of the residuals. ``patience`` is its own
+# memory, one number.
+
+FROZEN = 1e12  # a rho at which nothing moves any more; what grows beyond overflows in the end
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The numbers that a schedule may depend on."""
+
+    k: int  # iterations done
+    rho: float
+    primal: float  # ||z - (D w - b)||, relative to the larger of its parts
+    dual: float  # rho ||D (w - w_before)||, relative to the multiplier
+    gap: float  # ||z - (D w - b)|| itself
+    patience: float
+
+
+class Penalty(Protocol):
+    """A schedule of penalties."""
+
+    def first(self, n: int) -> float:
+        """rho_0 for n rows."""
+        ...
+
+    def after(self, now: Progress) -> tuple[float, float]:
+        """(rho, patience) of the next iteration."""
+        ...
+
+
+def _checked(schedule: object, name: str, right: bool, needed: str) -> None:
+    if not right:
+        raise ValueError(
+            f"{type(schedule).__name__}.{name} must be {needed}, got {getattr(schedule, name)!r}:"
+            " penalties are positive and do not fall."
+        )
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """A penalty that keeps both residuals of one size.
+
+    Changes become rarer by a factor, without which they can cycle.
+
+    Parameters
+    ----------
+    scale : rho_0 = scale / n; the multipliers of n rows are of size 1 / n
+    every : iterations before the first change
+    damping : factor by which the wait grows at every change
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(), over_samples=bf.Superquantile(0.5), regulariser=bf.L2(0.1)
+    ... )
+    >>> method = bf.RankADMM(penalty=bf.Balanced(scale=0.3))
+    >>> bf.solve(problem, fed.pooled(), algorithm=method).outcome.stop.value
+    'optimal'
+    """
+
+    scale: float = 0.3
+    every: int = 10
+    damping: float = 1.3
+
+    def first(self, n: int) -> float:
+        return self.scale / n
+
+    def after(self, now: Progress) -> tuple[float, float]:
+        due = now.patience or float(self.every)
+        if now.k < due or min(now.primal, now.dual) <= 0:
+            return now.rho, due
+        ratio = math.sqrt(now.primal / now.dual)
+        wait = (due - now.k) + max(self.every, due * (self.damping - 1))
+        if 0.7 <= ratio <= 1.5:
+            return now.rho, now.k + max(wait, self.every)
+        return now.rho * min(max(ratio, 0.2), 5.0), now.k + max(wait, self.every)
+
+
+@dataclass(frozen=True)
+class Growing:
+    """rho_k = start * factor^floor(max(0, k - delay) / every), at most ``limit``.
+
+    Table 6 of the paper: SRM ``Growing(1e-5, 1.2)``, AoRR ``Growing(2e-7, 5, every=3, delay=7)``.
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(), over_samples=bf.Superquantile(0.5), regulariser=bf.L2(0.1)
+    ... )
+    >>> method = bf.RankADMM(penalty=bf.Growing(start=1e-3))
+    >>> bf.solve(problem, fed.pooled(), algorithm=method).outcome.stop.value
+    'optimal'
+    """
+
+    start: float = 2e-7
+    factor: float = 1.02
+    every: int = 1
+    delay: int = 0
+    limit: float = FROZEN
+
+    def __post_init__(self) -> None:
+        _checked(self, "start", self.start > 0, "> 0")
+        _checked(self, "factor", self.factor >= 1, ">= 1")
+        _checked(self, "every", self.every >= 1, ">= 1")
+
+    def first(self, n: int) -> float:
+        return self.start
+
+    def after(self, now: Progress) -> tuple[float, float]:
+        power = max(0, now.k - self.delay) // self.every
+        beyond = power * math.log(self.factor) > 600  # of any float
+        return self.limit if beyond else min(self.start * self.factor**power, self.limit), 0.0
+
+
+@dataclass(frozen=True)
+class ByResidual:
+    """A penalty that grows by ``slow`` while ||z - Dw|| > threshold, then by ``fast``.
+
+    This is EHRM in Table 6 of the paper.
+
+    At most ``limit``.
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(), over_samples=bf.Superquantile(0.5), regulariser=bf.L2(0.1)
+    ... )
+    >>> method = bf.RankADMM(penalty=bf.ByResidual(start=1e-3))
+    >>> bf.solve(problem, fed.pooled(), algorithm=method).outcome.stop.value
+    'optimal'
+    """
+
+    start: float = 1e-4
+    slow: float = 1.02
+    fast: float = 1.07
+    threshold: float = 1e-2
+    limit: float = FROZEN
+
+    def first(self, n: int) -> float:
+        return self.start
+
+    def after(self, now: Progress) -> tuple[float, float]:
+        return (
+            min(now.rho * (self.slow if now.gap > self.threshold else self.fast), self.limit),
+            0.0,
+        )

@@ -1,1 +1,0 @@
-"""Differentially private inexact ADMM."""

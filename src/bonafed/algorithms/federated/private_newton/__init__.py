@@ -1,1 +1,0 @@
-"""Private Newton steps, for models of few features."""
