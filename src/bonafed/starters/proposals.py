@@ -25,7 +25,6 @@ from bonafed.data.profile import (
     words,
 )
 from bonafed.data.reading import KINDS, kind_named
-from bonafed.data.roles import MOST
 from bonafed.data.tables import MISSING
 from bonafed.starters.look import Look
 from bonafed.text import printable
