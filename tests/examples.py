@@ -62,30 +62,34 @@ from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.predictors.mlp import MLP
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L1, L2, MCP, SCAD, Ball, Bounds, ElasticNet, GroupL2, Zero
-from bonafed.problem.risks import (
-    Box,
-    CDNorm,
-    ChiSquareBall,
-    Ellipsoid,
+from bonafed.problem.risks.ranks import (
     ExponentialSpectral,
     Extremile,
     HumanAligned,
-    KLBall,
-    LpBall,
     Maximum,
-    Mean,
     Median,
-    OwnSet,
-    Polyhedron,
     ProspectTheory,
     RankedRange,
-    Simplex,
     Spectral,
-    Superquantile,
     TopK,
-    TotalVariationBall,
     ValueAtRisk,
+)
+from bonafed.problem.risks.stated_sets import (
+    Box,
+    CDNorm,
+    Ellipsoid,
+    OwnSet,
+    Polyhedron,
     WassersteinOverClients,
+)
+from bonafed.problem.risks.weight_sets import (
+    ChiSquareBall,
+    KLBall,
+    LpBall,
+    Mean,
+    Simplex,
+    Superquantile,
+    TotalVariationBall,
 )
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.plan import configure

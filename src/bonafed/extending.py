@@ -114,8 +114,8 @@ from bonafed.problem.plausible import Claims as Claims
 from bonafed.problem.plausible import is_convex as is_convex
 from bonafed.problem.plausible import of_risk as of_risk
 from bonafed.problem.plausible import of_weighted as of_weighted
-from bonafed.problem.prediction import scores as scores
-from bonafed.problem.prediction import with_ones as with_ones
+from bonafed.problem.predictors.affine import scores as scores
+from bonafed.problem.predictors.affine import with_ones as with_ones
 from bonafed.problem.rank_coordinates import is_provable as is_provable
 from bonafed.problem.rank_coordinates import kernel_of as kernel_of
 from bonafed.problem.rank_coordinates import plus_minus as plus_minus
@@ -143,8 +143,8 @@ from bonafed.rounds import record as record
 from bonafed.solution.solve import fit as fit
 from bonafed.solvers.conic.builder import Model as Model
 from bonafed.solvers.conic.builder import Status as Status
-from bonafed.solvers.rank.scalar_losses import Kernel as Kernel
-from bonafed.solvers.rank.scalar_losses import gradient_at as gradient_at
+from bonafed.solvers.rank.proxes import Kernel as Kernel
+from bonafed.solvers.rank.proxes import gradient_at as gradient_at
 from bonafed.solvers.smooth.proximal_newton import Minimum as Minimum
 from bonafed.solvers.smooth.proximal_newton import Smooth as Smooth
 from bonafed.solvers.smooth.proximal_newton import minimise as minimise

@@ -104,7 +104,7 @@ def pava(m: Array, weights: Array, rho: float, loss: Loss, *, decreasing: bool =
         for entries that are not finite, shapes that differ, negative weights, rho <= 0
     """
     from bonafed.problem.rank_coordinates import kernel_of
-    from bonafed.solvers.rank.pava import rank_prox
+    from bonafed.solvers.rank.proxes import rank_prox
 
     m, weights = np.asarray(m, dtype=float), np.asarray(weights, dtype=float)
     if m.ndim != 1 or weights.shape != m.shape:

@@ -16,7 +16,7 @@ from bonafed.algorithms.federated.linearisation import Linearised
 from bonafed.engines.delays import First
 from bonafed.engines.inprocess import VirtualClock
 from bonafed.papers.aspire import race
-from bonafed.problem.risks import Simplex
+from bonafed.problem.risks.weight_sets import Simplex
 from bonafed.rounds import Round, Stop, rows
 from bonafed.solution.plan import configure
 

@@ -23,12 +23,8 @@ from bonafed.estimators import RiskClassifier, RiskRegressor, TrivialModelWarnin
 from bonafed.fairness import fairness_metrics, group_rates
 from bonafed.problem.losses import Absolute, Hinge, Logistic, Quantile
 from bonafed.problem.regularisers import L1, L2
-from bonafed.problem.risks.lp_ball import LpBall
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.risks.prospect import ProspectTheory
-from bonafed.problem.risks.ranked_range import RankedRange
-from bonafed.problem.risks.spectral import Extremile, Maximum, TopK
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.risks.ranks import Extremile, Maximum, ProspectTheory, RankedRange, TopK
+from bonafed.problem.risks.weight_sets import LpBall, Mean, Superquantile
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Stop
 

@@ -101,12 +101,6 @@ class Method(AboutRows):
             )
         return self.problem
 
-    def _at_client(self, step: Callable[..., Any], *settings: object) -> Callable[..., Any]:
-        """A client step of (problem, *settings, memory, message, data, rng) with the problem and
-        these settings; the problem need not be there before the step is taken.
-        """
-        return lambda *arguments: step(self._problem, *settings, *arguments)
-
     def for_clients(self) -> Method:
         """The method without its problem, which the clients know."""
         return replace(self, problem=None)  # type: ignore[type-var]

@@ -55,8 +55,8 @@ from bonafed.problem.losses import Logistic, Loss
 from bonafed.problem.multipliers import Multipliers, no_multipliers, owners
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Regulariser
-from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.risk import Prior, Risk
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import Outcome, Stop
 from bonafed.solution.plan import SMALL, second_order
 from bonafed.solution.solution import Solution

@@ -39,10 +39,9 @@ from bonafed.problem.conic_form import weighting
 from bonafed.problem.losses import Exponential, Huber, Logistic, Loss, SmoothHinge, Squared
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Regulariser, has_parts, regulariser_parts
-from bonafed.problem.risks.mean import Sum
+from bonafed.problem.risks.weight_sets import Sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.problem.wasserstein.box_support import BoxSupport
-from bonafed.problem.wasserstein.polytope_support import PolytopeSupport
+from bonafed.problem.wasserstein.supports import BoxSupport, PolytopeSupport
 from bonafed.solvers.conic.builder import P_OF, Index, Model, Rows, Status, height_of, scaled
 from bonafed.solvers.conic.weight_sets import Ball, Members, Weighting
 

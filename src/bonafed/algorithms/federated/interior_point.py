@@ -42,12 +42,9 @@ from bonafed.problem.multipliers import Multipliers, no_multipliers, weighting
 from bonafed.problem.plausible import Claims, of_lagrangian, of_limits, of_risk
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import regulariser_parts
-from bonafed.problem.risks.lp_ball import LpBall
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.risks.mean import Sum as Added
 from bonafed.problem.risks.risk import Risk
-from bonafed.problem.risks.simplex import Simplex
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.risks.weight_sets import LpBall, Mean, Simplex, Superquantile
+from bonafed.problem.risks.weight_sets import Sum as Added
 from bonafed.rounds import Done, Each, Round, Stop, Sum, record
 from bonafed.solvers.smooth import primal_dual as newton
 from bonafed.solvers.smooth.primal_dual import Iterate, Program, residuals

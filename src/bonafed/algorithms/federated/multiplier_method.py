@@ -52,7 +52,7 @@ from bonafed.problem.plausible import Claims, surveys
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2, Zero
 from bonafed.rounds import Done, Round, Stop, record
-from bonafed.solvers.smooth.lbfgs import QuasiNewton, begin, observe, restart
+from bonafed.solvers.smooth.stepwise import QuasiNewton, begin, observe, restart
 
 INNER = 0.1  # an inner problem is solved to this share of what new centres may bring
 SLOW, SHRINK = 0.7, 0.1  # mu and nu fall to SHRINK where that falls to no less than SLOW

@@ -18,9 +18,9 @@ from bonafed.problem import rank_cuts
 from bonafed.problem.claims import AllRows, Claim, Number
 from bonafed.problem.plausible import Claims, of_lagrangian
 from bonafed.problem.problem import Problem
-from bonafed.problem.rank_claims import of_losses, of_sum, ranks
 from bonafed.problem.rank_cuts import ridge_of
 from bonafed.problem.rank_levels import Levels, Rows, levels
+from bonafed.problem.sum_claims import of_losses, of_sum, ranks
 from bonafed.rounds import Done, Max, Round, Stop, Sum, record
 from bonafed.solvers.rank.threshold_barrier import central, rate
 

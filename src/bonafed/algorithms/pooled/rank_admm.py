@@ -40,8 +40,7 @@ from bonafed.codec import Form
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_coordinates import plus_minus
 from bonafed.rounds import Conclude, record
-from bonafed.solvers.rank.pava import ascending
-from bonafed.solvers.rank.scalar_losses import PLUS, gradients_of
+from bonafed.solvers.rank.proxes import PLUS, ascending, gradients_of
 from bonafed.solvers.rank.semismooth_newton import NEWTON_STEPS as STEPS
 from bonafed.solvers.rank.semismooth_newton import Point, outer_step
 

@@ -23,8 +23,7 @@ from bonafed.arrays import Array, Block
 from bonafed.problem import rank_coordinates as coordinates
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
-from bonafed.solvers.rank.pava import prospect_prox, rank_prox
-from bonafed.solvers.rank.scalar_losses import Kernel, gradients_of, losses_of
+from bonafed.solvers.rank.proxes import Kernel, gradients_of, losses_of, prospect_prox, rank_prox
 from bonafed.solvers.rank.semismooth_newton import RankSystem, Separable
 from bonafed.solvers.smooth.least_squares import Ridge, descend, descend_clipped, fista
 

@@ -20,7 +20,7 @@ Convex constraints are cut by their owners as the risks are, and exact penalties
 the objective (``bundle/penalties.py``), so that the steps, the model and the bound are those above.
 
 Where all rows are ranked together (``Problem(over_rows=...)``), thresholds are further numbers of
-the model, with which the risk is a mean of rows (``problem/thresholds.py``). ``Quadratic`` clients
+the model, with which the risk is a mean of rows (``problem/rank_levels.py``). ``Quadratic`` clients
 are cut as well, but their cuts bound nothing from below: the run ends where cuts promise nothing
 more, and its certificate has a bound from the multipliers and the clients' curvatures.
 
@@ -61,13 +61,12 @@ from bonafed.problem.claims import Claim
 from bonafed.problem.client_means import hessians
 from bonafed.problem.conic_form import member, public_shape, sample_radii
 from bonafed.problem.constraints.constraint import Point
-from bonafed.problem.constraints.cuts import joined
 from bonafed.problem.losses import Quadratic
-from bonafed.problem.multipliers import of_duals
+from bonafed.problem.multipliers import joined, of_duals
 from bonafed.problem.problem import Problem
+from bonafed.problem.rank_levels import lifted
 from bonafed.problem.regularisers import Ball, Bounds
 from bonafed.problem.requirements import only_constrained
-from bonafed.problem.thresholds import lifted
 from bonafed.rounds import Done, Each, Round, Stop, record
 from bonafed.solvers.conic.bundle_master import Master, Shape, minimise
 

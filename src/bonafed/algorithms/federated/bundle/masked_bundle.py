@@ -49,8 +49,8 @@ from bonafed.problem.metadata import Metadata
 from bonafed.problem.multipliers import of_duals
 from bonafed.problem.plausible import Claims, SumClaims, of_risk
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.risks.mean import Sum as Added
+from bonafed.problem.risks.weight_sets import Mean
+from bonafed.problem.risks.weight_sets import Sum as Added
 from bonafed.problem.sum_claims import of_each_risk, of_survey_sums, of_weighted_sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Done, Each, Round, Sum, record

@@ -28,7 +28,7 @@ from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.predictors.torch_module import TorchPredictor
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.norm_penalty import is_norm_penalty
 from bonafed.solvers.kernels.exponential import exp64
 

@@ -26,9 +26,9 @@ from bonafed.problem.constraints.constraint import Point, Stack
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import regulariser_parts
 from bonafed.rounds import record
-from bonafed.solvers.smooth.anderson import mixing
 from bonafed.solvers.smooth.newton import newton
 from bonafed.solvers.smooth.proximal_newton import Smooth, minimise
+from bonafed.solvers.smooth.stepwise import mixing
 
 GUARD = 1.3  # growth of the fixed point residual at which the acceleration forgets
 
