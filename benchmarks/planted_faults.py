@@ -244,8 +244,8 @@ FAULTS = (
     Fault(
         "a run that ends is charged for less than it released before",
         "privacy/ledger.py",
-        "client: _most(least.get(client, ()), released)",
-        "client: tuple(released)",
+        "c: _most(least.get(c, ()), given)",
+        "c: tuple(given)",
         "privacy/test_charge_resume.py privacy/test_charge_sequences.py privacy/test_ledger.py",
     ),
     Fault(
@@ -273,8 +273,8 @@ FAULTS = (
     Fault(
         "a round of a secure sum can be asked twice",
         "privacy/secure_sum/protocol.py",
-        "if not state.number < begin.number < 2**63:",
-        "if not state.number <= begin.number < 2**63:",
+        "if not before < number < 2**63:",
+        "if not before <= number < 2**63:",
         "privacy/test_secure_sum.py",
     ),
     Fault(

@@ -15,21 +15,19 @@ from toy import AsyncToy, SeparateToy, SummedToy, Toy, federation
 
 from bonafed.algorithms.comparators.afl import AFL
 from bonafed.algorithms.comparators.fed_avg import FedAvg, FedProx, Krum
-from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
+from bonafed.algorithms.federated.async_dro import AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
-from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
+from bonafed.algorithms.federated.interior_point import InteriorPoint
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_newton import PrivateNewton
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
-from bonafed.algorithms.federated.rank_bundle import RankBundle
-from bonafed.algorithms.federated.rank_interior_point import RankInteriorPoint
-from bonafed.algorithms.pooled.rank.iteration import Start
-from bonafed.algorithms.pooled.rank.rank_admm import RankADMM
-from bonafed.algorithms.pooled.rank.subproblems import Growing
+from bonafed.algorithms.federated.rank_rows import RankBundle, RankInteriorPoint
+from bonafed.algorithms.pooled.rank_admm import RankADMM, Start
+from bonafed.algorithms.pooled.rank_subproblems import Growing
 from bonafed.data.federation import Federation
 from bonafed.engines.secure_summed import SecureSummed
 from bonafed.papers.aspire import aspire_ease

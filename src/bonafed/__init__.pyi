@@ -9,25 +9,23 @@ from bonafed.algorithms.comparators.fed_avg import FedAvg as FedAvg
 from bonafed.algorithms.comparators.fed_avg import FedProx as FedProx
 from bonafed.algorithms.comparators.fed_avg import Krum as Krum
 from bonafed.algorithms.comparators.fed_avg import TrimmedMean as TrimmedMean
-from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO as AsyncDRO
+from bonafed.algorithms.federated.async_dro import AsyncDRO as AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle as AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle as Bundle
-from bonafed.algorithms.federated.interior_point.interior_point import (
-    InteriorPoint as InteriorPoint,
-)
+from bonafed.algorithms.federated.interior_point import InteriorPoint as InteriorPoint
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod as MultiplierMethod
 from bonafed.algorithms.federated.private_admm import Penalty as Penalty
 from bonafed.algorithms.federated.private_admm import PrivateADMM as PrivateADMM
 from bonafed.algorithms.federated.private_newton import PrivateNewton as PrivateNewton
 from bonafed.algorithms.federated.private_sgd import PrivateSGD as PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL as ProximalAL
-from bonafed.algorithms.federated.rank_bundle import RankBundle as RankBundle
-from bonafed.algorithms.federated.rank_interior_point import RankInteriorPoint as RankInteriorPoint
-from bonafed.algorithms.pooled.rank.iteration import Start as Start
-from bonafed.algorithms.pooled.rank.rank_admm import RankADMM as RankADMM
-from bonafed.algorithms.pooled.rank.subproblems import Balanced as Balanced
-from bonafed.algorithms.pooled.rank.subproblems import ByResidual as ByResidual
-from bonafed.algorithms.pooled.rank.subproblems import Growing as Growing
+from bonafed.algorithms.federated.rank_rows import RankBundle as RankBundle
+from bonafed.algorithms.federated.rank_rows import RankInteriorPoint as RankInteriorPoint
+from bonafed.algorithms.pooled.rank_admm import RankADMM as RankADMM
+from bonafed.algorithms.pooled.rank_admm import Start as Start
+from bonafed.algorithms.pooled.rank_subproblems import Balanced as Balanced
+from bonafed.algorithms.pooled.rank_subproblems import ByResidual as ByResidual
+from bonafed.algorithms.pooled.rank_subproblems import Growing as Growing
 from bonafed.auditing import Audit as Audit
 from bonafed.auditing import audit as audit
 from bonafed.certificates.certificate import Certificate as Certificate

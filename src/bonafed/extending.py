@@ -26,7 +26,9 @@ from bonafed.algorithms.federated.private.noisy_gradient import (
 )
 from bonafed.algorithms.method import Answer as Answer
 from bonafed.algorithms.method import Concluded as Concluded
+from bonafed.algorithms.method import Ids as Ids
 from bonafed.algorithms.method import Method as Method
+from bonafed.algorithms.method import Next as Next
 from bonafed.algorithms.method import at_model as at_model
 from bonafed.algorithms.method import at_models as at_models
 from bonafed.algorithms.method import check_choice as check_choice
@@ -47,14 +49,14 @@ from bonafed.algorithms.method import start_or_empty as start_or_empty
 from bonafed.algorithms.method import unless_capped as unless_capped
 from bonafed.algorithms.method import with_start as with_start
 from bonafed.algorithms.method import worst_client as worst_client
-from bonafed.algorithms.pooled.rank.iteration import Iterate as Iterate
-from bonafed.algorithms.pooled.rank.iteration import IterateMemory as IterateMemory
-from bonafed.algorithms.pooled.rank.iteration import RankMethod as RankMethod
-from bonafed.algorithms.pooled.rank.iteration import first as first
-from bonafed.algorithms.pooled.rank.iteration import iterate as iterate
-from bonafed.algorithms.pooled.rank.iteration import iterate_of as iterate_of
-from bonafed.algorithms.pooled.rank.subproblems import Penalty as Penalty
-from bonafed.algorithms.pooled.rank.subproblems import RankTask as RankTask
+from bonafed.algorithms.pooled.rank_admm import Iterate as Iterate
+from bonafed.algorithms.pooled.rank_admm import IterateMemory as IterateMemory
+from bonafed.algorithms.pooled.rank_admm import RankMethod as RankMethod
+from bonafed.algorithms.pooled.rank_admm import first as first
+from bonafed.algorithms.pooled.rank_admm import iterate as iterate
+from bonafed.algorithms.pooled.rank_admm import iterate_of as iterate_of
+from bonafed.algorithms.pooled.rank_subproblems import Penalty as Penalty
+from bonafed.algorithms.pooled.rank_subproblems import RankTask as RankTask
 from bonafed.algorithms.pooled.single_client import EXHAUSTED as EXHAUSTED
 from bonafed.algorithms.pooled.single_client import STATIONARY as STATIONARY
 from bonafed.algorithms.pooled.single_client import Advance as Advance

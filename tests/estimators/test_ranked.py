@@ -15,9 +15,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bonafed.algorithms.federated.bundle.bundle import Bundle
-from bonafed.algorithms.pooled.rank.iteration import Start
-from bonafed.algorithms.pooled.rank.rank_admm import RankADMM
-from bonafed.algorithms.pooled.rank.subproblems import Growing
+from bonafed.algorithms.pooled.rank_admm import RankADMM, Start
+from bonafed.algorithms.pooled.rank_subproblems import Growing
 from bonafed.certificates.certify import certify
 from bonafed.data.federation import Federation
 from bonafed.estimators import RiskClassifier, RiskRegressor, TrivialModelWarning, ranked, tail_loss

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
+from bonafed.algorithms.federated.async_dro import AsyncDRO
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, Features, Label, shape_of

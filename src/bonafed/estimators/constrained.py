@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _num_samples
 
-from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
+from bonafed.algorithms.federated.interior_point import InteriorPoint
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Features, Label
 from bonafed.client_names import ClientName
