@@ -21,9 +21,7 @@ from bonafed.algorithms.comparators.fed_avg import scout as scout
 from bonafed.algorithms.comparators.fed_avg import scouted as scouted
 from bonafed.algorithms.federated.linearisation import duals_at as duals_at
 from bonafed.algorithms.federated.linearisation import risk_gradients as risk_gradients
-from bonafed.algorithms.federated.private.noisy_gradient import (
-    exact_gradients as exact_gradients,
-)
+from bonafed.algorithms.federated.private.noisy_gradient import exact_gradients as exact_gradients
 from bonafed.algorithms.method import Answer as Answer
 from bonafed.algorithms.method import Concluded as Concluded
 from bonafed.algorithms.method import Ids as Ids

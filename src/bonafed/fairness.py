@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -191,8 +190,8 @@ def equal_opportunity_difference(
     >>> bf.equal_opportunity_difference(truth, predicted, group, privileged="m")
     -0.5
     """
-    pair = _pair(y_true, y_pred, group, privileged, positive)
-    return _difference("equal opportunity difference", attrgetter("tpr"), pair, positive)
+    both, name = _pair(y_true, y_pred, group, privileged, positive), "equal opportunity difference"
+    return _difference(name, "positives", lambda of: of.tpr, both, positive)
 
 
 def average_odds_difference(
@@ -213,8 +212,10 @@ def average_odds_difference(
     >>> bf.average_odds_difference(truth, predicted, group, privileged="m")
     -0.5
     """
-    pair = _pair(y_true, y_pred, group, privileged, positive)
-    return _difference("average odds difference", _odds, pair, positive)
+    both, name = _pair(y_true, y_pred, group, privileged, positive), "average odds difference"
+    return _difference(
+        name, "positives and negatives", lambda of: (of.fpr + of.tpr) / 2, both, positive
+    )
 
 
 def false_negative_rate_difference(
@@ -234,8 +235,11 @@ def false_negative_rate_difference(
     >>> bf.false_negative_rate_difference(truth, predicted, group, privileged="m")
     0.5
     """
-    pair = _pair(y_true, y_pred, group, privileged, positive)
-    return _difference("false negative rate difference", attrgetter("fnr"), pair, positive)
+    both, name = (
+        _pair(y_true, y_pred, group, privileged, positive),
+        "false negative rate difference",
+    )
+    return _difference(name, "positives", lambda of: of.fnr, both, positive)
 
 
 def theil_index(y_true: ArrayLike, y_pred: ArrayLike, positive: Label = 1) -> float:
@@ -266,10 +270,6 @@ def theil_index(y_true: ArrayLike, y_pred: ArrayLike, positive: Label = 1) -> fl
 
 
 # -------------------------------------------------------------------- rates
-
-
-def _odds(rates: GroupRates) -> float:
-    return (rates.fpr + rates.tpr) / 2
 
 
 def _rates(truth: NDArray[np.bool_], chosen: NDArray[np.bool_]) -> GroupRates:
@@ -303,21 +303,21 @@ def _theil(truth: NDArray[np.bool_], chosen: NDArray[np.bool_]) -> float:
 
 def _difference(
     name: str,
+    needed: str,
     rate: Callable[[GroupRates], float],
-    pair: tuple[GroupRates, GroupRates],
+    both: tuple[GroupRates, GroupRates],
     positive: Label,
 ) -> float:
     """rate(U) - rate(P), both of which must exist."""
-    u, p = pair
-    for which, rates in (("unprivileged", u), ("privileged", p)):
+    for which, rates in zip(("unprivileged", "privileged"), both, strict=True):
         if math.isnan(rate(rates)):
             lacks = "no row" if rates.positives == 0 else "only rows"
             raise ValueError(
                 f"{name} got {lacks} with the label {positive!r} in the {which} group ({rates.rows}"
-                f" rows) and needs {'positives and negatives' if rate is _odds else 'positives'} in"
-                " both. Use more rows, or fairness_metrics, which gives NaN there."
+                f" rows) and needs {needed} in both. Use more rows, or fairness_metrics, which"
+                " gives NaN there."
             )
-    return rate(u) - rate(p)
+    return rate(both[0]) - rate(both[1])
 
 
 def _pair(
@@ -358,8 +358,8 @@ def _positive(
             f"y_true and y_pred have {len(labels)} different labels ({shown}) and two are needed."
             " For one class against the rest pass y_true == label and y_pred == label."
         )
-    said, is_so = ([v == positive for v in each.tolist()] for each in (chosen, truth))
-    return np.array(is_so), np.array(said)
+    is_positive = [np.array([v == positive for v in each.tolist()]) for each in (truth, chosen)]
+    return is_positive[0], is_positive[1]
 
 
 def _column(values: ArrayLike, what: str, n: int | None) -> NDArray[Any]:

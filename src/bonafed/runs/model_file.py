@@ -32,9 +32,9 @@ from scipy.special import softmax
 
 from bonafed.arrays import Array
 from bonafed.config.config import Config
+from bonafed.data.profile import names_a_person, names_an_identifier
 from bonafed.data.readers import read
 from bonafed.data.reading import ENCODINGS, KINDS, ColumnKind, Reading, is_delimiter, orders_of
-from bonafed.data.roles import names_a_person, names_an_identifier
 from bonafed.data.schema import OTHER, Schema
 from bonafed.data.tables import Table
 from bonafed.names import NAMED, load

@@ -21,11 +21,10 @@ from bonafed.config.schema import DataSection
 from bonafed.config.toml_file import near as near_miss
 from bonafed.data import corrupt, load, partition
 from bonafed.data.assembly import with_targets
-from bonafed.data.declared_schema import apart, declared_schema
-from bonafed.data.federation import Federation
+from bonafed.data.federation import Federation, apart
 from bonafed.data.readers import read, read_clients
 from bonafed.data.row_errors import Faults, RowError, without_values
-from bonafed.data.schema import Recipe, Schema
+from bonafed.data.schema import Recipe, Schema, declared_schema
 from bonafed.data.tables import (
     Table,
     by_client,

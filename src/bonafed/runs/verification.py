@@ -26,8 +26,8 @@ from bonafed.certificates.constrained import certify_constrained
 from bonafed.certificates.duality import certify_run
 from bonafed.certificates.row_spectra import certify_ranks
 from bonafed.config.config import ConfigError
-from bonafed.data.declared_schema import declared_schema
 from bonafed.data.federation import Federation
+from bonafed.data.schema import declared_schema
 from bonafed.data.validation import ordered
 from bonafed.problem.calibration import calibrated
 from bonafed.problem.lower_bounds import Duals

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array
-from bonafed.data.declared_schema import drawn
 from bonafed.data.federation import Federation
+from bonafed.data.holdout import drawn
 from bonafed.engines.secure_summed import SecureSummed
 from bonafed.problem.losses import Loss
 from bonafed.rounds import Algorithm, decode, encode, record

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.config.toml_file import near
-from bonafed.data.declared_schema import apart
-from bonafed.data.federation import Federation
+from bonafed.data.federation import Federation, apart
 from bonafed.data.readers import read
 from bonafed.data.schema import Numeric, Schema
 from bonafed.data.tables import Table, has_column, is_number

@@ -23,8 +23,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from bonafed.config.config import Config, ConfigError
-from bonafed.data.declared_schema import declared_schema
-from bonafed.data.schema import Schema
+from bonafed.data.schema import Schema, declared_schema
 from bonafed.engines.job import DONE, ERROR, PROGRESS, RESULT, SIGNED
 from bonafed.problem.metadata import Introduced, Metadata
 from bonafed.rounds import Stop, decode

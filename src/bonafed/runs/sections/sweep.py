@@ -77,9 +77,8 @@ from bonafed.runs.splits import Parts
 from bonafed.runs.training import ended, method_of, stop_of
 from bonafed.solution.outcome import UNPROVED, failed_in
 from bonafed.solution.privacy_account import was_begun
-from bonafed.solution.radius_path import trivial
 from bonafed.solution.solution import Solution
-from bonafed.solution.solve import fit
+from bonafed.solution.solve import fit, trivial
 from bonafed.solution.tables import constraint_table, limits_of
 
 JUDGES = "rows held out of the training rows"

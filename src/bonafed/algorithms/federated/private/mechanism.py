@@ -334,7 +334,7 @@ def check_columns(fed: Federation | Metadata) -> None:
         raise ValueError(
             "the features were made by a schema fitted on rows: its scale and categories tell about"
             " them and are not charged. Declare the columns instead"
-            " (bonafed.data.declared_schema.declared_schema); where the rows it was fitted on are"
+            " (bonafed.data.schema.declared_schema); where the rows it was fitted on are"
             " public, say so: dataclasses.replace(fed, schema=fed.schema.public())."
         )
 
