@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer
 
 import bonafed as bf
-from bonafed.data.unit_rows import unit_rows
+from bonafed.data.schema import unit_rows
 from bonafed.solution.solve import fit
 
 ROUNDS, SEEDS = 100, 3

@@ -38,7 +38,7 @@ from sklearn.linear_model import LogisticRegression
 import bonafed as bf
 from bonafed.algorithms.federated.private_newton import matrix_error
 from bonafed.data import load
-from bonafed.data.unit_rows import middles, unit_rows
+from bonafed.data.schema import middles, unit_rows
 from bonafed.papers.dp_iadmm import curves
 from bonafed.privacy.accounting import noise_for
 from bonafed.solution.plan import READABLE

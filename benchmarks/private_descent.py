@@ -18,7 +18,7 @@ import measure
 import numpy as np
 
 import bonafed as bf
-from bonafed.data.unit_rows import unit_rows
+from bonafed.data.schema import unit_rows
 from bonafed.papers.dp_iadmm import curves
 from bonafed.solution.plan import plan
 from bonafed.solution.solve import run

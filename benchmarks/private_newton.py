@@ -23,7 +23,7 @@ from sklearn.linear_model import LogisticRegression
 
 import bonafed as bf
 from bonafed.data import load
-from bonafed.data.unit_rows import middles, unit_rows
+from bonafed.data.schema import middles, unit_rows
 from bonafed.privacy.accounting import noise_for
 from bonafed.solution.solve import fit
 

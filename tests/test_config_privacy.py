@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 import bonafed as bf
 from bonafed.config.config import ConfigError, parse_config, read_config
-from bonafed.data.declared_schema import apart, declared_schema
+from bonafed.data.federation import apart
 from bonafed.data.row_errors import RowError
+from bonafed.data.schema import declared_schema
 from bonafed.privacy.accounting import Release, gaussian_epsilon, noise_for
 from bonafed.privacy.bounds import best_accuracy, information
 from bonafed.privacy.budget import Budget, BudgetSpentError

@@ -9,7 +9,7 @@ import pytest
 
 import bonafed as bf
 from bonafed.algorithms.method import Progress
-from bonafed.data.declared_schema import declared_schema
+from bonafed.data.schema import declared_schema
 from bonafed.engines.run_record import Log
 from bonafed.rounds import Stop
 from bonafed.solution.plan import default_algorithm

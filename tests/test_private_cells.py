@@ -22,8 +22,8 @@ import pytest
 import bonafed as bf
 import bonafed.report.terminal as bonafed_terminal
 from bonafed.config.config import read_config
-from bonafed.data.declared_schema import declared_schema
 from bonafed.data.row_errors import RowError, without_values
+from bonafed.data.schema import declared_schema
 from bonafed.runs.pipeline import begin
 
 LOW, HIGH = 10**11, 10**12

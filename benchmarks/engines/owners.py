@@ -19,7 +19,7 @@ import numpy as np
 
 import bonafed as bf
 from bonafed.algorithms.method import Method
-from bonafed.data.declared_schema import declared_schema
+from bonafed.data.schema import declared_schema
 from bonafed.engines.network import Network
 from bonafed.engines.wire import LocalTransport
 from bonafed.sites.guard import Guard

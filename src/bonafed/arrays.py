@@ -171,20 +171,12 @@ class Block:
         columns = {key: column.take(positions, 0) for key, column in self.columns.items()}
         # take is quicker than indexing
         X = self.X.take(positions, 0) if isinstance(self.X, np.ndarray) else self.X[positions]
-        y, share, index = (
-            self.y.take(positions, 0),
-            self.share.take(positions, 0),
-            self.index.take(positions, 0),
-        )
-        linear = (
-            None if self.linear is None else (self.linear[0][positions], self.linear[1][positions])
-        )
-        names = (
-            itemgetter(*positions.tolist())(self.names)
-            if len(positions) > 1
-            else (self.names[positions[0]],)
-        )
-        return Block(X, y, share, index, names, columns, linear)
+        y, share = self.y.take(positions, 0), self.share.take(positions, 0)
+        linear = self.linear and (self.linear[0][positions], self.linear[1][positions])
+        names = (self.names[positions[0]],)
+        if len(positions) > 1:
+            names = itemgetter(*positions.tolist())(self.names)
+        return Block(X, y, share, self.index.take(positions, 0), names, columns, linear)
 
     @property
     def n_features(self) -> int:

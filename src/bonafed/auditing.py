@@ -26,10 +26,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, vstack
 from scipy.special import betaincinv, ndtri
 
 from bonafed.algorithms.federated.private.mechanism import Mechanism, everybody
@@ -41,7 +42,6 @@ from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import Release, gaussian_epsilon
 from bonafed.privacy.bounds import how_many, least_epsilon, least_mu
-from bonafed.privacy.budget import Budget
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Round
 from bonafed.solution.plan import configure
@@ -201,7 +201,20 @@ def audit(
     >>> many.canaries, many.runs  # of two clients with three features each
     (600, 100)
     """
-    _check(runs, canaries, confidence, weaken, claimed, seed)
+    for name, count in {"runs": runs, "canaries": canaries}.items():
+        if not (count is None or (number(count) and count >= FEWEST and count % 1 == 0)):
+            raise ValueError(f"{name} must be a whole number >= {FEWEST}, got {count!r}.")
+    for name, value in {"weaken": weaken, "claimed": claimed}.items():
+        if not (number(value) or (name == "claimed" and value is None)):
+            raise ValueError(f"{name} must be a number > 0, got {value!r}.")
+    if not (number(confidence) and 0.5 <= confidence < 1):
+        raise ValueError(f"confidence must lie in [0.5, 1), got {confidence!r}.")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a whole number >= 0, got {seed!r}.")
+    delta, budget = 0.0, problem.privacy
+    if budget is not None:
+        delta, claimed = budget.delta, float(budget.epsilon) if claimed is None else claimed
+    claim = _Claim(math.inf if claimed is None else claimed, delta, confidence)
     if canaries is not None:
         if canary is not None or instead is not None or runs is not None:
             raise ValueError(
@@ -209,31 +222,52 @@ def audit(
                 " many records in one run: leave either out."
             )
         chosen = problem, fed, algorithm, client
-        return _in_one_run(*chosen, int(canaries), confidence, weaken, claimed, seed)
+        return _in_one_run(*chosen, int(canaries), weaken, claim, seed)
     runs = RUNS if runs is None else int(runs)
     record = _record(_canary(problem, fed) if canary is None else canary, fed.n_features)
-    fed, budget = everybody(problem, fed), problem.privacy
+    fed = everybody(problem, fed)
     p = 0 if client is None else fed.position(client)
-    without, with_ = _neighbours(problem, fed, p, record, instead)
+    without, with_ = fed, _with_records(fed, {p: record})
+    if budget is not None and budget.adjacency == "replace":
+        other = (-np.asarray(record[0]), record[1])
+        other = other if instead is None else _record(instead, fed.n_features)
+        without = _with_records(fed, {p: other})
     concrete, data = problem.at(without)
     attacked, silent, plan = _attacked(algorithm, concrete, data, weaken)
     blocks = [data.block(p), problem.at(with_)[1].block(p)]
-    first = _first(attacked, silent, blocks)
+    # what both data sets would give without noise in the first round, the same in all runs
+    _, ask = attacked.server_start(len(plan.weight))
+    assert isinstance(ask, Round)
+    memory = attacked.client_start(blocks[0])
+    first = _silent(silent, memory, ask.message, blocks, np.random.default_rng)
     scores = [
         np.array(
             [_attack(attacked, silent, blocks, first, side, (seed, side, k)) for k in range(runs)]
         )
         for side in (0, 1)
     ]
-    result = _judged(scores, _claim(budget, claimed), budget.delta if budget else 0.0, confidence)
+    result = _judged(scores, claim)
     return result if plan.kind == "gaussian" else replace(result, gaussian=None)
 
 
-def _claim(budget: Budget | None, claimed: float | None) -> float:
-    """The total epsilon to refute."""
-    if claimed is not None:
-        return claimed
-    return math.inf if budget is None else float(budget.epsilon)
+class _Claim(NamedTuple):
+    """The total epsilon to refute, at which delta, and how sure the bounds have to be."""
+
+    epsilon: float
+    delta: float
+    confidence: float
+
+    @property
+    def chance(self) -> float:
+        """The chance that one rate is outside its bound: there are four, of which two enter either
+        epsilon.
+        """
+        return (1 - self.confidence) / 4
+
+    def audit(self, epsilon: float, gaussian: float, attack: str, *rates: Any) -> Audit:
+        """The result of an attack with these bounds, hits, alarms and runs."""
+        found = epsilon, gaussian, self.confidence, attack
+        return Audit(self.epsilon, self.delta, *found, *rates)
 
 
 def _in_one_run(
@@ -242,82 +276,55 @@ def _in_one_run(
     algorithm: Method | None,
     client: ClientName | None,
     canaries: int,
-    confidence: float,
     weaken: float,
-    claimed: float | None,
+    claim: _Claim,
     seed: int,
 ) -> Audit:
     """Hide many canaries in as few runs as have room for them, and guess which took part."""
-    fed, budget = everybody(problem, fed), problem.privacy
+    fed = everybody(problem, fed)
     attacked, silent, plan = _attacked(algorithm, *problem.at(fed), weaken)
     clients = list(range(fed.n_clients)) if client is None else [fed.position(client)]
-    length = _length(problem, plan)
     x, label = _canary(problem, fed)
-    size = float(np.max(np.asarray(x))) if length is None else length
+    size = float(np.max(np.asarray(x)))
+    if math.isfinite(plan.clip):
+        # its gradient is to be clipped in every round, and yet must not vanish because the model
+        # has learnt it
+        beside = BESIDE[plan.kind or "gaussian"] if problem.predictor.intercept else 0.0
+        size = max(BEYOND * plan.clip, beside)
     coins: list[NDArray[np.bool_]] = []
     scores: list[Array] = []
-    shared = _shared(canaries, len(clients), fed.n_features)
-    for run, count in enumerate(shared):
+    # as few runs as have a feature of a client for each, and in memory room for its row, and about
+    # as many in each
+    features = max(1, min(fed.n_features, WIDEST // (len(clients) * fed.n_features)))
+    runs = -(-canaries // (len(clients) * features))
+    for run in range(runs):
+        count = canaries // runs + (run < canaries % runs)
         here = {p: len(range(c, count, len(clients))) for c, p in enumerate(clients) if c < count}
         rows = {p: size * np.eye(k, fed.n_features) for p, k in here.items()}
         fell = {
             p: np.random.default_rng((seed, run, p + 1, 0)).integers(0, 2, k) == 1
             for p, k in here.items()
         }
-        blocks = _sides(problem, fed, rows, label, fell)
+        # of every client the rows without any of its canaries, with all, and with those whose coin
+        # fell so; as the budget's adjacency has them
+        sides = []
+        none, all_ = ({p: np.full(k, side) for p, k in here.items()} for side in (False, True))
+        for taking in (none, all_, fell):
+            if problem.privacy is not None and problem.privacy.adjacency == "replace":
+                chosen = {p: np.where(taking[p][:, None], x, -x) for p, x in rows.items()}
+            else:
+                chosen = {p: x[taking[p]] for p, x in rows.items()}
+            data = problem.at(_with_records(fed, {p: (x, label) for p, x in chosen.items()}))[1]
+            sides.append({p: data.block(p) for p in rows})
+        blocks = {p: [side[p] for side in sides] for p in rows}
         coins += fell.values()
         found = _surprise(attacked, silent, blocks, (seed, run))
         scores += [found[p][: here[p]] for p in here]
-    stated = _claim(budget, claimed)
     # of the noise as it was planned, so that the number of guesses follows from no answer
     mu = math.sqrt(plan.rounds) / (plan.multiplier * weaken)
-    delta = budget.delta if budget else 0.0
     took, score = np.concatenate(coins), np.concatenate(scores)
-    result = _guessed(took, score, mu, stated, delta, confidence)
-    return replace(
-        result, gaussian=result.gaussian if plan.kind == "gaussian" else None, runs=len(shared)
-    )
-
-
-def _shared(canaries: int, clients: int, features: int) -> list[int]:
-    """How many canaries each run has: as few runs as have a feature of a client for each, and in
-    memory room for its row, and about as many in each.
-    """
-    room = clients * max(1, min(features, WIDEST // (clients * features)))
-    runs = -(-canaries // room)
-    return [canaries // runs + (k < canaries % runs) for k in range(runs)]
-
-
-def _length(problem: Problem, plan: Mechanism) -> float | None:
-    """The length of a canary, whose gradient is to be clipped in every round and yet must not
-    vanish because the model has learnt it; None where nothing is clipped.
-    """
-    if math.isinf(plan.clip):
-        return None
-    beside = BESIDE[plan.kind or "gaussian"] if problem.predictor.intercept else 0.0
-    return max(BEYOND * plan.clip, beside)
-
-
-def _sides(
-    problem: Problem,
-    fed: Federation,
-    rows: Mapping[int, Array],
-    label: Any,
-    fell: Mapping[int, NDArray[np.bool_]],
-) -> dict[int, list[Block]]:
-    """Of every client the rows without any of its canaries, with all, and with those whose coin
-    fell so; as the budget's adjacency has them.
-    """
-    budget, sides = problem.privacy, []
-    none, all_ = ({p: np.full(len(x), side) for p, x in rows.items()} for side in (False, True))
-    for taking in (none, all_, fell):
-        if budget is not None and budget.adjacency == "replace":
-            chosen = {p: np.where(taking[p][:, None], x, -x) for p, x in rows.items()}
-        else:
-            chosen = {p: x[taking[p]] for p, x in rows.items()}
-        data = problem.at(_with_records(fed, {p: (x, label) for p, x in chosen.items()}))[1]
-        sides.append({p: data.block(p) for p in rows})
-    return {p: [side[p] for side in sides] for p in rows}
+    result = _guessed(took, score, mu, claim)
+    return replace(result, gaussian=result.gaussian if plan.kind == "gaussian" else None, runs=runs)
 
 
 def _surprise(
@@ -376,38 +383,19 @@ def _of_all(ups: Sequence[Perturbed], clients: int) -> Perturbed:
     )
 
 
-def _guessed(
-    took: NDArray[np.bool_],
-    score: Array,
-    mu: float,
-    claimed: float,
-    delta: float,
-    confidence: float,
-) -> Audit:
+def _guessed(took: NDArray[np.bool_], score: Array, mu: float, claim: _Claim) -> Audit:
     """The bounds from the canaries' scores; ``mu`` tells how many guesses are worth making."""
     right, m = (score > 0) == took, len(took)
-    guesses = how_many(m, mu, delta, confidence)
+    guesses = how_many(m, mu, claim.delta, claim.confidence)
     surest = np.argsort(-np.abs(score), kind="stable")[:guesses]
     hits, alarms = (
         float((score[side] > 0).mean()) if side.any() else 0.0 for side in (took, ~took)
     )
     count = int(right[surest].sum())
-    epsilon = least_epsilon(count, guesses, m, delta, confidence)
-    gaussian = _epsilon_of(least_mu(int(right.sum()), m, confidence), delta)
-    found = claimed, delta, epsilon, gaussian, confidence, ATTACKS[0], hits, alarms
-    return Audit(*found, runs=1, canaries=m, guesses=guesses, right=count)
-
-
-def _neighbours(
-    problem: Problem, fed: Federation, p: int, record: Record, instead: Record | None
-) -> tuple[Federation, Federation]:
-    """The data sets without and with the record at client p, as the budget's adjacency has them."""
-    without, budget = fed, problem.privacy
-    if budget is not None and budget.adjacency == "replace":
-        x, y = record
-        other = (-np.asarray(x), y) if instead is None else _record(instead, fed.n_features)
-        without = _with_records(fed, {p: other})
-    return without, _with_records(fed, {p: record})
+    epsilon = least_epsilon(count, guesses, m, claim.delta, claim.confidence)
+    gaussian = _epsilon_of(least_mu(int(right.sum()), m, claim.confidence), claim.delta)
+    found = claim.audit(epsilon, gaussian, ATTACKS[0], hits, alarms, 1)
+    return replace(found, canaries=m, guesses=guesses, right=count)
 
 
 def _attacked(
@@ -431,26 +419,6 @@ def _attacked(
     plan = replace(method.plan, multiplier=method.plan.multiplier / weaken)
     silent = replace(method, plan=replace(plan, multiplier=0.0))
     return replace(method, plan=plan), silent, plan
-
-
-def _check(
-    runs: float | None,
-    canaries: float | None,
-    confidence: float,
-    weaken: float,
-    claimed: float | None,
-    seed: int,
-) -> None:
-    for name, count in {"runs": runs, "canaries": canaries}.items():
-        if not (count is None or (number(count) and count >= FEWEST and count % 1 == 0)):
-            raise ValueError(f"{name} must be a whole number >= {FEWEST}, got {count!r}.")
-    for name, value in {"weaken": weaken, "claimed": claimed}.items():
-        if not (number(value) or (name == "claimed" and value is None)):
-            raise ValueError(f"{name} must be a number > 0, got {value!r}.")
-    if not (number(confidence) and 0.5 <= confidence < 1):
-        raise ValueError(f"confidence must lie in [0.5, 1), got {confidence!r}.")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a whole number >= 0, got {seed!r}.")
 
 
 def _canary(problem: Problem, fed: Federation) -> Record:
@@ -485,24 +453,11 @@ def _with_records(fed: Federation, more: Mapping[int, Record]) -> Federation:
         if isinstance(X[p], np.ndarray):
             X[p] = np.vstack([X[p][counted], rows.astype(X[p].dtype)])
         else:
-            from scipy.sparse import csr_array, vstack
-
             X[p] = csr_array(vstack([X[p][counted], csr_array(rows)]))
         targets[p] = np.append(targets[p][counted], np.full(len(rows), y, targets[p].dtype))
         if weights is not None:
             weights[p] = np.ones(len(targets[p]))
     return fed._with(X=tuple(X), y=tuple(targets), sample_weight=weights and tuple(weights))
-
-
-def _first(algorithm: PrivateADMM, silent: PrivateADMM, blocks: list[Block]) -> tuple[Array, Array]:
-    """What both data sets would give without noise in the first round, which is the same in all
-    runs.
-    """
-    assert algorithm.plan is not None
-    _, ask = algorithm.server_start(len(algorithm.plan.weight))
-    assert isinstance(ask, Round)
-    memory = algorithm.client_start(blocks[0])
-    return _silent(silent, memory, ask.message, blocks, np.random.default_rng)
 
 
 def _silent(
@@ -548,7 +503,7 @@ def _attack(
     return along, spread, reported
 
 
-def _judged(scores: Sequence[Array], claimed: float, delta: float, confidence: float) -> Audit:
+def _judged(scores: Sequence[Array], claim: _Claim) -> Audit:
     """Attack, sign and threshold from the first half of the runs, rates from the second."""
     runs = len(scores[0])
     half, best = runs // 2, (-math.inf, 0, 1.0, 0.0)
@@ -557,62 +512,40 @@ def _judged(scores: Sequence[Array], claimed: float, delta: float, confidence: f
             first = [np.sort(sign * s[:half, a]) for s in scores]
             cuts = np.unique(np.quantile(np.concatenate(first), np.linspace(0.002, 0.998, 250)))
             counts = [half - np.searchsorted(s, cuts, side="right") for s in first]
-            bounds = np.maximum(*_bounds(counts[1], counts[0], half, delta, confidence))
+            bounds = np.maximum(*_bounds(counts[1], counts[0], half, claim))
             k = int(np.argmax(bounds))
             best = max(best, (float(bounds[k]), a, sign, float(cuts[k])))
     _, a, sign, cut = best
     n = runs - half
     alarms, hits = (int((sign * s[half:, a] > cut).sum()) for s in scores)
-    bounds = _bounds(np.array([hits]), np.array([alarms]), n, delta, confidence)
+    bounds = _bounds(np.array([hits]), np.array([alarms]), n, claim)
     epsilon = max(0.0, float(np.maximum(*bounds)[0]))
-    gaussian = _gaussian(hits, alarms, n, delta, confidence)
-    return Audit(
-        claimed, delta, epsilon, gaussian, confidence, ATTACKS[a], hits / n, alarms / n, runs
-    )
+    # of the least Gaussian mechanism with such rates
+    alarm = betaincinv(alarms + 1, n - alarms, 1 - claim.chance) if alarms < n else 1.0
+    miss = betaincinv(n - hits + 1, hits, 1 - claim.chance) if hits else 1.0
+    mu = float(ndtri(1 - alarm) - ndtri(miss)) if alarm < 1 and miss < 1 else 0.0
+    gaussian = _epsilon_of(mu, claim.delta)
+    return claim.audit(epsilon, gaussian, ATTACKS[a], hits / n, alarms / n, runs)
 
 
-def _bounds(
-    hits: NDArray[Any], alarms: NDArray[Any], n: int, delta: float, confidence: float
-) -> tuple[Array, Array]:
+def _bounds(hits: NDArray[Any], alarms: NDArray[Any], n: int, claim: _Claim) -> tuple[Array, Array]:
     """Lower bounds of epsilon from right and wrong guesses of "with", and of "without"; -inf where
     there is none.
     """
-    chance, bounds = _chance(confidence), []
+    bounds = []
     for true, false in ((hits, alarms), (n - alarms, n - hits)):
-        low = np.where(
-            true > 0, betaincinv(np.maximum(true, 1), n - np.maximum(true, 1) + 1, chance), 0.0
-        )
-        high = np.where(
-            false < n,
-            betaincinv(np.minimum(false, n - 1) + 1, n - np.minimum(false, n - 1), 1 - chance),
-            1.0,
-        )
+        some, few = np.maximum(true, 1), np.minimum(false, n - 1)
+        low = np.where(true > 0, betaincinv(some, n - some + 1, claim.chance), 0.0)
+        high = np.where(false < n, betaincinv(few + 1, n - few, 1 - claim.chance), 1.0)
         with np.errstate(divide="ignore"):
-            bounds.append(np.log(np.maximum(low - delta, 0.0)) - np.log(high))
+            bounds.append(np.log(np.maximum(low - claim.delta, 0.0)) - np.log(high))
     return bounds[0], bounds[1]
 
 
-def _chance(confidence: float) -> float:
-    """The chance that one rate is outside its bound: there are four, of which two enter either
-    epsilon.
-    """
-    return (1 - confidence) / 4
-
-
-def _gaussian(hits: int, alarms: int, n: int, delta: float, confidence: float) -> float:
-    """epsilon at delta of the least Gaussian mechanism with such rates; at delta = 0 inf or 0."""
-    chance = _chance(confidence)
-    alarm = betaincinv(alarms + 1, n - alarms, 1 - chance) if alarms < n else 1.0
-    miss = betaincinv(n - hits + 1, hits, 1 - chance) if hits else 1.0
-    return _epsilon_of(
-        float(ndtri(1 - alarm) - ndtri(miss)) if alarm < 1 and miss < 1 else 0.0, delta
-    )
-
-
 def _epsilon_of(mu: float, delta: float) -> float:
-    """epsilon at delta where a record moves a Gaussian by mu standard deviations."""
-    if mu <= 0:
-        return 0.0
-    if delta == 0:
-        return math.inf
+    """epsilon at delta where a record moves a Gaussian by mu standard deviations; at delta = 0 inf
+    or 0.
+    """
+    if mu <= 0 or delta == 0:
+        return math.inf if mu > 0 else 0.0
     return float(gaussian_epsilon((Release("gaussian", 1 / mu),), delta) or 0.0)

@@ -170,7 +170,7 @@ def data(
     ] = None,
 ) -> None:
     """List the data sets that can be named, and where files are looked for."""
-    from bonafed.data.downloads import SETTING, available, directory
+    from bonafed.data.load import SETTING, available, directory
     from bonafed.runs.datasets import dataset
 
     if name is not None:

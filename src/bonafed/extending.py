@@ -21,12 +21,12 @@ from bonafed.algorithms.comparators.fed_avg import scout as scout
 from bonafed.algorithms.comparators.fed_avg import scouted as scouted
 from bonafed.algorithms.federated.linearisation import duals_at as duals_at
 from bonafed.algorithms.federated.linearisation import risk_gradients as risk_gradients
-from bonafed.algorithms.federated.private.noisy_gradient import (
-    exact_gradients as exact_gradients,
-)
+from bonafed.algorithms.federated.private.noisy_gradient import exact_gradients as exact_gradients
 from bonafed.algorithms.method import Answer as Answer
 from bonafed.algorithms.method import Concluded as Concluded
+from bonafed.algorithms.method import Ids as Ids
 from bonafed.algorithms.method import Method as Method
+from bonafed.algorithms.method import Next as Next
 from bonafed.algorithms.method import at_model as at_model
 from bonafed.algorithms.method import at_models as at_models
 from bonafed.algorithms.method import check_choice as check_choice
@@ -47,14 +47,14 @@ from bonafed.algorithms.method import start_or_empty as start_or_empty
 from bonafed.algorithms.method import unless_capped as unless_capped
 from bonafed.algorithms.method import with_start as with_start
 from bonafed.algorithms.method import worst_client as worst_client
-from bonafed.algorithms.pooled.rank.iteration import Iterate as Iterate
-from bonafed.algorithms.pooled.rank.iteration import IterateMemory as IterateMemory
-from bonafed.algorithms.pooled.rank.iteration import RankMethod as RankMethod
-from bonafed.algorithms.pooled.rank.iteration import first as first
-from bonafed.algorithms.pooled.rank.iteration import iterate as iterate
-from bonafed.algorithms.pooled.rank.iteration import iterate_of as iterate_of
-from bonafed.algorithms.pooled.rank.subproblems import Penalty as Penalty
-from bonafed.algorithms.pooled.rank.subproblems import RankTask as RankTask
+from bonafed.algorithms.pooled.rank_admm import Iterate as Iterate
+from bonafed.algorithms.pooled.rank_admm import IterateMemory as IterateMemory
+from bonafed.algorithms.pooled.rank_admm import RankMethod as RankMethod
+from bonafed.algorithms.pooled.rank_admm import first as first
+from bonafed.algorithms.pooled.rank_admm import iterate as iterate
+from bonafed.algorithms.pooled.rank_admm import iterate_of as iterate_of
+from bonafed.algorithms.pooled.rank_subproblems import Penalty as Penalty
+from bonafed.algorithms.pooled.rank_subproblems import RankTask as RankTask
 from bonafed.algorithms.pooled.single_client import EXHAUSTED as EXHAUSTED
 from bonafed.algorithms.pooled.single_client import STATIONARY as STATIONARY
 from bonafed.algorithms.pooled.single_client import Advance as Advance
@@ -112,8 +112,8 @@ from bonafed.problem.plausible import Claims as Claims
 from bonafed.problem.plausible import is_convex as is_convex
 from bonafed.problem.plausible import of_risk as of_risk
 from bonafed.problem.plausible import of_weighted as of_weighted
-from bonafed.problem.prediction import scores as scores
-from bonafed.problem.prediction import with_ones as with_ones
+from bonafed.problem.predictors.affine import scores as scores
+from bonafed.problem.predictors.affine import with_ones as with_ones
 from bonafed.problem.rank_coordinates import is_provable as is_provable
 from bonafed.problem.rank_coordinates import kernel_of as kernel_of
 from bonafed.problem.rank_coordinates import plus_minus as plus_minus
@@ -141,8 +141,8 @@ from bonafed.rounds import record as record
 from bonafed.solution.solve import fit as fit
 from bonafed.solvers.conic.builder import Model as Model
 from bonafed.solvers.conic.builder import Status as Status
-from bonafed.solvers.rank.scalar_losses import Kernel as Kernel
-from bonafed.solvers.rank.scalar_losses import gradient_at as gradient_at
+from bonafed.solvers.rank.proxes import Kernel as Kernel
+from bonafed.solvers.rank.proxes import gradient_at as gradient_at
 from bonafed.solvers.smooth.proximal_newton import Minimum as Minimum
 from bonafed.solvers.smooth.proximal_newton import Smooth as Smooth
 from bonafed.solvers.smooth.proximal_newton import minimise as minimise

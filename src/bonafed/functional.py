@@ -31,9 +31,11 @@ from bonafed.algorithms.comparators.fed_avg import (
 )
 from bonafed.arrays import Array
 from bonafed.problem.losses import Loss
+from bonafed.problem.rank_coordinates import kernel_of
 from bonafed.problem.regularisers import Regulariser
 from bonafed.problem.risks.ranks import project_permutahedron
 from bonafed.problem.risks.risk import SupportsProx
+from bonafed.solvers.rank.proxes import rank_prox
 from bonafed.solvers.sets.projections import (
     decreasing_root,
     dual_exponent,
@@ -47,26 +49,10 @@ from bonafed.solvers.sets.projections import (
     soft_threshold,
 )
 
-__all__ = [
-    "average",
-    "bulyan",
-    "coordinate_median",
-    "decreasing_root",
-    "dual_exponent",
-    "krum",
-    "largest_over_lp_ball",
-    "largest_under_caps",
-    "lp_norm",
-    "pava",
-    "project_lp_ball",
-    "project_lp_unit_ball",
-    "project_permutahedron",
-    "project_simplex",
-    "project_under_caps",
-    "prox",
-    "soft_threshold",
-    "trimmed_mean",
-]
+__all__ = ["average", "bulyan", "coordinate_median", "decreasing_root", "dual_exponent", "krum"]
+__all__ += ["largest_over_lp_ball", "largest_under_caps", "lp_norm", "pava", "project_lp_ball"]
+__all__ += ["project_lp_unit_ball", "project_permutahedron", "project_simplex"]
+__all__ += ["project_under_caps", "prox", "soft_threshold", "trimmed_mean"]
 
 
 def prox(function: Regulariser | SupportsProx, v: Array, step: float) -> Array:
@@ -103,9 +89,6 @@ def pava(m: Array, weights: Array, rho: float, loss: Loss, *, decreasing: bool =
     ValueError
         for entries that are not finite, shapes that differ, negative weights, rho <= 0
     """
-    from bonafed.problem.rank_coordinates import kernel_of
-    from bonafed.solvers.rank.pava import rank_prox
-
     m, weights = np.asarray(m, dtype=float), np.asarray(weights, dtype=float)
     if m.ndim != 1 or weights.shape != m.shape:
         raise ValueError(

@@ -13,17 +13,19 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
+from sklearn import config_context, model_selection
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils.validation import _num_samples
 
 from bonafed.arrays import Features, is_number, stream
-from bonafed.data.declared_schema import drawn
-from bonafed.data.persons import draw, shared
+from bonafed.data.holdout import draw, drawn, shared
 from bonafed.data.validation import grouped
+from bonafed.estimators.private import PrivateClassifier
 from bonafed.estimators.private_search import PrivateSearch
 from bonafed.estimators.rows import Groups
-from bonafed.solution.radius_path import radius_path
+from bonafed.estimators.scorers import worst_client_accuracy, worst_client_loss
+from bonafed.solution.solve import radius_path
 from bonafed.solution.thresholds import default_radius
 
 Scorer = Callable[..., float]
@@ -45,24 +47,9 @@ def paper_grid(prefix: str = "") -> dict[str, list[float]]:
     ``prefix`` is for a step of a pipeline, such as "robustclassifier__". Of the 900 points, those
     with radius >= label_cost / 2 are trivial for classification.
     """
+    ones, twos = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2), (2e-6, 2e-5, 2e-4, 2e-3, 2e-2)
     return {
-        f"{prefix}radius": [
-            1e-6,
-            1e-5,
-            1e-4,
-            1e-3,
-            1e-2,
-            2e-6,
-            2e-5,
-            2e-4,
-            2e-3,
-            2e-2,
-            5e-6,
-            5e-4,
-            5e-2,
-            5e-1,
-            1.0,
-        ],
+        f"{prefix}radius": [*ones, *twos, 5e-6, 5e-4, 5e-2, 5e-1, 1.0],
         f"{prefix}label_cost": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0],
         f"{prefix}client_radius": [1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0],
     }
@@ -164,9 +151,7 @@ class WithinClients(BaseCrossValidator):
                 " KFold."
             )
         names, picks = grouped(groups, n)
-        values, code = (
-            (0, np.zeros(n, int)) if y is None else np.unique(np.asarray(y), return_inverse=True)
-        )
+        values, code = np.unique(np.zeros(n) if y is None else np.asarray(y), return_inverse=True)
         if np.asarray(y).dtype.kind == "f" and np.size(values) > 2:
             code = np.zeros(n, int)  # numbers are dealt at random
         fold = np.full(n, -1)
@@ -224,17 +209,14 @@ def cross_validate(
     -------
     dict : fit_time, score_time and test_... as (n_splits,) arrays
     """
-    from sklearn import config_context, model_selection
-    from sklearn.base import is_classifier
-
-    from bonafed.estimators.scorers import worst_client_accuracy, worst_client_loss
-
     if by not in ("rows", "client"):
         raise ValueError(
             f"by must be 'rows' (split every client) or 'client' (hold out whole ones), got {by!r}."
         )
     if isinstance(cv, int | np.integer):
-        within = WithinClients(int(cv), by_row=_is_private(estimator))
+        parts = (estimator, *estimator.get_params(deep=True).values())
+        private = any(isinstance(part, PrivateClassifier) for part in parts)
+        within = WithinClients(int(cv), by_row=private)
         cv = within if by == "rows" else model_selection.GroupKFold(int(cv))
     if scoring is None:
         overall = {"accuracy": "accuracy", "worst_client_accuracy": worst_client_accuracy}
@@ -242,19 +224,9 @@ def cross_validate(
             "worst_client_loss": worst_client_loss
         }
     settings: dict[str, Any] = {**options}
-    params = {"groups": groups} | (
-        {} if sample_weight is None else {"sample_weight": sample_weight}
-    )
-    params |= {} if persons is None else {"persons": persons}
+    given = {"groups": groups, "sample_weight": sample_weight, "persons": persons}
+    params = {name: value for name, value in given.items() if value is not None}
     with config_context(enable_metadata_routing=True):
         return model_selection.cross_validate(
             estimator, X, y, scoring=scoring, cv=cv, params=params, **settings
         )
-
-
-def _is_private(estimator: BaseEstimator) -> bool:
-    """Whether an estimator, or a step of it, is to be private."""
-    from bonafed.estimators.private import PrivateClassifier
-
-    parts = (estimator, *estimator.get_params(deep=True).values())
-    return any(isinstance(part, PrivateClassifier) for part in parts)

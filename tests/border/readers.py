@@ -25,7 +25,7 @@ from scipy.spatial import cKDTree
 
 import bonafed as bf
 from bonafed.arrays import Array
-from bonafed.data.declared_schema import declared_schema
+from bonafed.data.schema import declared_schema
 from bonafed.engines.network import Network
 from bonafed.engines.wire import Envelope, LocalTransport
 from bonafed.problem.problem import Problem

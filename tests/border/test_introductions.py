@@ -21,7 +21,7 @@ from sites.folders import CLASSES, COLUMNS, NAMES, folder_of
 from sites.test_party import introduce, policy_of
 
 import bonafed as bf
-from bonafed.data.declared_schema import declared_schema
+from bonafed.data.schema import declared_schema
 from bonafed.engines.network import Network
 from bonafed.engines.wire import Envelope, Refused
 from bonafed.problem.metadata import Introduced

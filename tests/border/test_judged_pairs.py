@@ -21,7 +21,7 @@ from sites.test_solve_across import PROBLEMS
 
 import bonafed as bf
 from bonafed.arrays import Array
-from bonafed.data.declared_schema import declared_schema
+from bonafed.data.schema import declared_schema
 from bonafed.engines.engine import ClientError
 from bonafed.engines.network import Network, RefusedError
 from bonafed.engines.wire import LocalTransport

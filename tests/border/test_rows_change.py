@@ -15,7 +15,7 @@ from border.askers import MEAN, Asker, SpentError, by_bundle
 from border.readers import NAMES, Wire, World, as_rows, made, unguarded, world
 
 from bonafed.arrays import Array
-from bonafed.data.declared_schema import declared_schema
+from bonafed.data.schema import declared_schema
 from bonafed.sites.party import open_party
 from bonafed.sites.rows import Roles
 

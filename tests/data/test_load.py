@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from sklearn.utils import Bunch
 
-from bonafed.data import downloads as sources
 from bonafed.data import load
+from bonafed.data import load as sources
 from bonafed.data.federation import Federation
 from bonafed.runs.datasets import named
 

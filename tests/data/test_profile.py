@@ -11,8 +11,16 @@ import numpy as np
 import pytest
 
 from bonafed.data.files import delimiter_and_header, encoding_of
-from bonafed.data.profile import link, stacked, summarise, variants
-from bonafed.data.roles import kind_of, names_a_person, names_an_identifier, sentinel
+from bonafed.data.profile import (
+    kind_of,
+    link,
+    names_a_person,
+    names_an_identifier,
+    sentinel,
+    stacked,
+    summarise,
+    variants,
+)
 
 
 def column(*cells: object) -> np.ndarray:

@@ -7,9 +7,7 @@ import pytest
 from scipy import sparse
 
 import bonafed as bf
-from bonafed.data.declared_schema import declared_schema
-from bonafed.data.schema import Schema
-from bonafed.data.unit_rows import middles, unit_rows
+from bonafed.data.schema import Schema, declared_schema, middles, unit_rows
 
 X = np.array([[3.0, 4.0], [0.0, 0.0], [1e200, -1e200], [1e-200, 0.0], [-5.0, 12.0]])
 UNIT = np.array([[0.6, 0.8], [0, 0], [0.5**0.5, -(0.5**0.5)], [1, 0], [-5 / 13, 12 / 13]])

@@ -44,6 +44,7 @@ from bonafed.engines.flower import (
     sealed,
     stand_before,
 )
+from bonafed.engines.flower import main as guard_main
 from bonafed.engines.job import ERROR, PACKAGE, package_digest
 from bonafed.sites import flower_app
 from bonafed.sites.trial.flower import Deployment, _quoted, simulate
@@ -468,7 +469,7 @@ def test_bytes_that_were_changed_on_the_way_reach_the_party_as_they_are_and_end_
 def test_a_message_that_is_too_large_is_refused(
     tmp_path: Path, echo: type[Echo], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(flower_app, "LARGEST", 100)
+    monkeypatch.setattr("bonafed.engines.flower.LARGEST", 100)
     assert "data" in step(sealed("data", bytes(100)), tmp_path)["bonafed"]
     with pytest.raises(RefusedError, match="101 bytes; allowed are 100"):
         answer_in(step(sealed("data", bytes(101)), tmp_path))
@@ -563,7 +564,7 @@ def finished(folder: Path, cuts: tuple[int, ...] = (), restarts: tuple[int, ...]
         try:
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(time, "sleep", grid.sleep)
-                patched.setattr(flower_app, "FlowerTransport", timed(grid))
+                patched.setattr("bonafed.engines.flower.FlowerTransport", timed(grid))
                 flower_app.run_job(
                     grid, app / "job.json", package_digest(), flower_stand_in.serve,
                     message=message, environment=variable,
@@ -772,7 +773,10 @@ def test_a_guarded_supernode_finds_the_guard_before_the_program_of_flower(tmp_pa
     found = shutil.which(PROGRAM, path=after["PATH"])
     assert found is not None
     assert Path(found).parent == tmp_path / "guard"
-    assert str(tmp_path / "approved.txt") in Path(found).read_text()
+    _, line, *_, call = Path(found).read_text().splitlines()
+    assert str(tmp_path / "approved.txt") in call
+    module, name = line.removeprefix("from ").split(" import ")  # of what is installed
+    assert getattr(importlib.import_module(module), name) is guard_main
     assert {**after, "PATH": before["PATH"]} == before
 
 

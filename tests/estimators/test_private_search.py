@@ -66,7 +66,7 @@ def test_it_releases_one_model_with_its_settings_and_the_total(rows):
 
 def test_nothing_of_the_losers_is_left(rows, monkeypatch):
     X, y, groups = rows
-    chance, made = private_search._Chance.of(5), []
+    chance, made = private_search.random.Random(5), []
     real = PrivateClassifier.fit
 
     def fit(self, *given, **more):
@@ -75,7 +75,7 @@ def test_nothing_of_the_losers_is_left(rows, monkeypatch):
 
     monkeypatch.setattr(PrivateClassifier, "fit", fit)
     monkeypatch.setattr(private_search, "drawn_number", lambda *_: 4)
-    monkeypatch.setattr(private_search._Chance, "of", lambda seed: chance)
+    monkeypatch.setattr(private_search.random, "SystemRandom", lambda: chance)
     found = search().fit(X, y, groups=groups)
     losers = [model for model in made[-4:] if model is not found.best_estimator_]
     assert len(losers) == 3

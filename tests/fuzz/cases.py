@@ -240,7 +240,7 @@ def work_folder(corpus: Corpus, work: Path, rng: Random) -> Verdict:
 
 def data_set(corpus: Corpus, work: Path, rng: Random) -> Verdict:
     """A file of a data set that can be named, which is another one."""
-    from bonafed.data.downloads import SETTING, SOURCES
+    from bonafed.data.load import SETTING, SOURCES
 
     name = pick(rng, [name for name, source in sorted(SOURCES.items()) if source.files])
     for file in SOURCES[name].files:

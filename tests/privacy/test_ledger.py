@@ -348,7 +348,7 @@ def test_processes_that_write_at_once_lose_nothing_and_stay_within_the_budget(bo
 
 def test_a_process_killed_with_the_lock_in_hand_stops_nobody(book):
     code = (
-        "import os, sys; from bonafed.privacy import ledger_file as book;"
+        "import os, sys; from bonafed.privacy import ledger as book;"
         " book.Lock(book.Path(sys.argv[1])).take(); "
     )
     code += "os._exit(9)"

@@ -14,9 +14,8 @@ from problems import PLAIN, SOFTMAX
 
 from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.algorithms.federated.private_admm import Penalty, PrivateADMM
-from bonafed.data.declared_schema import declared_schema
 from bonafed.data.federation import Federation
-from bonafed.data.schema import Recipe, Schema
+from bonafed.data.schema import Recipe, Schema, declared_schema
 from bonafed.estimators.private import PrivateClassifier
 from bonafed.privacy.accounting import noise_for
 from bonafed.privacy.budget import Budget, BudgetSpentError
@@ -25,7 +24,7 @@ from bonafed.problem.losses import Hinge, Logistic, Multinomial, Squared
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2, MCP, Bounds
-from bonafed.problem.risks import Mean, Simplex, Superquantile
+from bonafed.problem.risks.weight_sets import Mean, Simplex, Superquantile
 from bonafed.solution.solve import solve
 
 

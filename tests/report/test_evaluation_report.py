@@ -18,7 +18,7 @@ import bonafed as bf
 from bonafed.measures import clopper_pearson, small
 from bonafed.problem.calibration import calibrated
 from bonafed.problem.losses import Loss
-from bonafed.problem.prediction import scores
+from bonafed.problem.predictors.affine import scores
 from bonafed.report import tables
 from bonafed.report.blocks import placed
 from bonafed.report.sections.evaluation import about_evaluation, about_quality, by_client, measures

@@ -10,7 +10,7 @@ import numpy as np
 import bonafed as bf
 from bonafed.arrays import Array
 from bonafed.certificates.duality import certify_run
-from bonafed.data.declared_schema import declared_schema
+from bonafed.data.schema import declared_schema
 from bonafed.engines.network import Network
 from bonafed.sites.rows import Roles
 from bonafed.sites.session import Agreement

@@ -17,7 +17,7 @@ import pytest
 from sites.folders import NAMES, OPEN, PROBLEM, certify, folder_of, roles, rows_of
 
 import bonafed as bf
-from bonafed.data.declared_schema import declared_schema
+from bonafed.data.schema import declared_schema
 from bonafed.data.tables import Table
 from bonafed.engines.network import Network, RefusedError
 from bonafed.engines.wire import (

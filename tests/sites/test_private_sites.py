@@ -13,7 +13,7 @@ from sites.folders import CLASSES, COLUMNS, NAMES, folder_of, roles, rows_of
 
 import bonafed as bf
 from bonafed.algorithms.federated.private import noisy_gradient
-from bonafed.data.declared_schema import declared_schema
+from bonafed.data.schema import declared_schema
 from bonafed.engines.network import Network, RefusedError, StateLostError
 from bonafed.engines.wire import Envelope, LocalTransport, Refused, StartRun, Step, Stepped, Unknown
 from bonafed.privacy.accounting import Release, noise_for, total_epsilon

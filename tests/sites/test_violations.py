@@ -9,7 +9,7 @@ from sites.folders import COLUMNS, NAMES, PROBLEM, folder_of, roles, rows_of
 
 import bonafed as bf
 from bonafed.algorithms.federated.bundle.bundle import over_sites
-from bonafed.data.declared_schema import declared_schema
+from bonafed.data.schema import declared_schema
 from bonafed.engines.network import Network, RefusedError
 from bonafed.engines.wire import Envelope, LocalTransport, Lost, Refused, Step
 from bonafed.rounds import decode, encode

@@ -9,7 +9,6 @@ from typing import Any, TypedDict, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bonafed.arrays import Array
 from bonafed.client_names import ByClient, ClientName, by_position, client_name, closest
 from bonafed.data import validation as check
 from bonafed.data.reading import Reading
@@ -80,69 +79,32 @@ def with_targets(tables: Mapping[Name, Table], target: str) -> dict[Name, Table]
 def federation_parts(
     whole: Mapping[ClientName, Table],
     target: str,
-    features: Sequence[str] | None,
-    sample_weight: str | None,
-    columns: Sequence[str],
-    classes: ArrayLike | None,
-    schema: Schema | Recipe | None,
+    *,
+    features: Sequence[str] | None = None,
+    sample_weight: str | None = None,
+    columns: Sequence[str] = (),
+    classes: ArrayLike | None = None,
+    schema: Schema | Recipe | None = None,
     unknown: str = "error",
     person: str | None = None,
     positive: str | float | None = None,
 ) -> dict[str, Any]:
     """The arguments of `Federation` from one table per client."""
-    same_columns({f"client {name!r}": table for name, table in whole.items()})
+    tables = {f"client {name!r}": table for name, table in whole.items()}
+    same_columns(tables)
     first, fitted = next(iter(whole.values())), isinstance(schema, Schema)
-    roles = {target: "the target"}
-    roles |= {} if sample_weight is None else {sample_weight: "the sample weight"}
+    roles = {target: "the target", sample_weight: "the sample weight"}
+    roles = {name: role for name, role in roles.items() if name is not None}
     roles |= {} if person is None else {person: "the person of each row"}
     if features is not None and first.reading is not None:
         features = first.reading.made(features)
-    names = _feature_names(first, roles, features, columns, fitted)
-    if isinstance(schema, Recipe):
-        schema = Schema.fit(whole, schema, features=names, target=target, classes=classes)
-    if schema is not None and classes is None:
-        classes = schema.classes
-    if schema is not None and positive is not None and classes is not None:
-        classes = check.ordered(np.asarray(classes), positive)
-        schema = replace(schema, classes=tuple(np.asarray(classes).tolist()))
-    declared = classes is not None and np.asarray(classes).dtype.kind != "U"
-    if schema is None:
-        check_numbers(whole, names)
-    else:
-        check_numbers(whole, [c.name for c in schema.columns if isinstance(c, Numeric)])
-    weights = None
-    if sample_weight is not None:
-        check_numbers(whole, [sample_weight])
-        weights = [numbers(t, sample_weight, f"client {name!r}") for name, t in whole.items()]
-    return {
-        "clients": tuple(whole),
-        "X": _rows(whole, names, schema, unknown),
-        "y": targets_of(whole, target, declared),
-        "classes": classes,
-        "feature_names": names if schema is None else schema.feature_names,
-        "sample_weight": weights,
-        "columns": {key: [table[key] for table in whole.values()] for key in columns},
-        "schema": schema,
-        "persons": None if person is None else persons_of(whole, person),
-        "positive": positive,
-    }
-
-
-def _feature_names(
-    table: Table,
-    roles: Mapping[str, str],
-    features: Sequence[str] | None,
-    columns: Sequence[str],
-    fitted: bool,
-) -> list[str]:
-    """The columns that features are made of; a fitted schema names them itself."""
     for name, role in {**dict.fromkeys(columns, "a further column"), **roles}.items():
-        has_column(table, name, role)
-    if features is None:
-        others = [name for name in table if name not in roles and name not in columns]
+        has_column(first, name, role)
+    if features is None:  # a fitted schema names them itself
+        others = [name for name in first if name not in roles and name not in columns]
         features = [] if fitted else others
     for name in features:
-        has_column(table, name, "a feature")
+        has_column(first, name, "a feature")
         if name in roles:
             raise ValueError(
                 f"the column {name!r} is {roles[name]} and cannot be a feature as well."
@@ -150,22 +112,39 @@ def _feature_names(
     if not features and not fitted:
         raise ValueError(
             "no column is left for the features: the table has"
-            f" {check.listed(map(repr, table), 'column')}."
+            f" {check.listed(map(repr, first), 'column')}."
         )
-    return [*features]
-
-
-def _rows(
-    tables: Mapping[ClientName, Table],
-    features: Sequence[str],
-    schema: Schema | None,
-    unknown: str,
-) -> list[Array]:
-    """The features of every client: columns of numbers, or what a schema makes of the table."""
-    named = {f"client {name!r}": table for name, table in tables.items()}
-    if schema is None:
-        return [matrix(table, features, where) for where, table in named.items()]
-    return [schema.transform(table, unknown, where=where) for where, table in named.items()]
+    if isinstance(schema, Recipe):
+        schema = Schema.fit(whole, schema, features=[*features], target=target, classes=classes)
+    if schema is not None and classes is None:
+        classes = schema.classes
+    if schema is not None and positive is not None and classes is not None:
+        classes = check.ordered(np.asarray(classes), positive)
+        schema = replace(schema, classes=tuple(np.asarray(classes).tolist()))
+    declared = classes is not None and np.asarray(classes).dtype.kind != "U"
+    plain, weights = features, None
+    if schema is not None:
+        plain = [column.name for column in schema.columns if isinstance(column, Numeric)]
+    check_numbers(whole, plain)
+    if sample_weight is not None:
+        check_numbers(whole, [sample_weight])
+        weights = [numbers(table, sample_weight, where) for where, table in tables.items()]
+    make = schema.transform if schema is not None else None
+    return {
+        "clients": tuple(whole),
+        "X": [
+            matrix(table, features, where) if make is None else make(table, unknown, where)
+            for where, table in tables.items()
+        ],
+        "y": targets_of(whole, target, declared),
+        "classes": classes,
+        "feature_names": features if schema is None else schema.feature_names,
+        "sample_weight": weights,
+        "columns": {key: [table[key] for table in whole.values()] for key in columns},
+        "schema": schema,
+        "persons": None if person is None else persons_of(whole, person),
+        "positive": positive,
+    }
 
 
 # What may stand in the place of arrays: the name of a column of the table X, and one pair (X, y)
@@ -228,7 +207,7 @@ def by_client(
             return None
         if not isinstance(value, Mapping):
             raise ValueError(f"{what} must be a mapping by client name, as X is.")
-        return tuple(np.asarray(part) for part in by_position(value, clients, what).values())
+        return tuple(map(np.asarray, by_position(value, clients, what).values()))
 
     X, names = [], feature_names
     for name, (rows, _) in pairs.items():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,15 +20,21 @@ from bonafed import client_names
 from bonafed.arrays import Array, Block
 from bonafed.client_names import ByClient, ClientName
 from bonafed.data import validation as check
-from bonafed.data.persons import held_out
-from bonafed.data.reading import PLAIN, Reading
+from bonafed.data.assembly import (
+    TableOptions,
+    by_client,
+    codes_of,
+    federation_parts,
+    tables_of,
+    without_column,
+)
+from bonafed.data.holdout import drawn, held_out, is_held
+from bonafed.data.readers import Files, read_clients
+from bonafed.data.reading import PLAIN
 from bonafed.data.row_errors import before_a_problem, located
+from bonafed.data.schema import Schema
+from bonafed.data.tables import by_client_name, check_named, matrix_of, present, refined, table_of
 from bonafed.text import card, listed, short, shown
-
-if TYPE_CHECKING:
-    from bonafed.data.assembly import TableOptions
-    from bonafed.data.readers import Files
-    from bonafed.data.schema import Recipe, Schema
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -204,8 +210,6 @@ class Federation:
         (3, 1)
         """
         if isinstance(X, Mapping) and y is None and groups is None:
-            from bonafed.data.assembly import by_client
-
             parts_of = by_client(X, feature_names, sample_weight, columns, persons)
             declared = None if classes is None else np.asarray(classes)
             return cls(**parts_of, classes=declared, schema=schema, positive=positive)
@@ -215,10 +219,12 @@ class Federation:
                 " client of each row), or {client: (X, y)}; from_frame(df, client, target) takes"
                 " both from a table."
             )
-        given, owners, targets = _without_named(X, groups, y)
+        given, owners, targets = X, groups, y
+        if isinstance(groups, str):  # the name of a column, which leaves X
+            given, owners = without_column(given, groups, "groups")
+        if isinstance(y, str):
+            given, targets = without_column(given, y, "y")
         if not (hasattr(given, "tocsr") or isinstance(given, np.ndarray | list | tuple)):
-            from bonafed.data.tables import matrix_of
-
             given, feature_names = matrix_of(given, feature_names)
         cells: Any = given
         table: Any = cells.tocsr() if hasattr(cells, "tocsr") else np.asarray(cells)
@@ -259,16 +265,7 @@ class Federation:
         cls,
         tables: ByClient[Mapping[str, NDArray[Any]]],
         target: str,
-        *,
-        features: Sequence[str] | None = None,
-        sample_weight: str | None = None,
-        columns: Sequence[str] = (),
-        classes: ArrayLike | None = None,
-        schema: Schema | Recipe | None = None,
-        unknown: str = "error",
-        reading: Reading = PLAIN,
-        person: str | None = None,
-        positive: str | float | None = None,
+        **options: Unpack[TableOptions],
     ) -> Federation:
         """A federation from one table ``{column: (m_i,) array}`` per client name, as
         `bonafed.data.tables` reads them.
@@ -280,23 +277,11 @@ class Federation:
         ``person`` names the column of persons, which is not a feature; ``positive`` as in
         `Federation`.
         """
-        from bonafed.data.assembly import codes_of, federation_parts, tables_of
-
-        whole = tables_of(tables, target, reading, codes_of(schema, person))
+        reading = options.pop("reading", PLAIN)
+        codes = codes_of(options.get("schema"), options.get("person"))
+        whole, declared = tables_of(tables, target, reading, codes), dict[str, Any](options)
         with located(whole):
-            parts = federation_parts(
-                whole,
-                target,
-                features,
-                sample_weight,
-                tuple(columns),
-                classes,
-                schema,
-                unknown,
-                person,
-                positive,
-            )
-            return cls(**parts)
+            return cls(**federation_parts(whole, target, **declared))
 
     @classmethod
     @before_a_problem()
@@ -319,9 +304,6 @@ class Federation:
                 f" {shown(client, 40)} and {shown(target, 40)}; arrays go to from_arrays(X, y,"
                 " groups)."
             )
-        from bonafed.data.assembly import codes_of
-        from bonafed.data.tables import by_client_name, check_named, present, refined, table_of
-
         reading = options.get("reading", PLAIN)
         codes = codes_of(options.get("schema"), options.get("person"))
         table = table_of(df)
@@ -341,9 +323,6 @@ class Federation:
         ``files`` is a path, a pattern such as "sites/*.csv" (sorted by name), or a list of them;
         options as in `from_tables`.
         """
-        from bonafed.data.assembly import codes_of
-        from bonafed.data.readers import read_clients
-
         reading = options.get("reading", PLAIN)
         codes = codes_of(options.get("schema"), options.get("person"))
         tables = read_clients(files, client, text=codes, reading=reading)
@@ -423,16 +402,6 @@ class Federation:
     def __len__(self) -> int:
         return len(self.clients)
 
-    def _facts(self) -> list[tuple[str, str]]:
-        """What it holds, for people."""
-        names, n = self.feature_names, self.sizes
-        kind = "real" if self.classes is None else f"{len(self.classes)} classes"
-        if self.classes is not None:
-            kind += f": {listed(self.classes, len(self.classes))}"
-        rows = f"{n.sum():,}, from {n.min():,} to {n.max():,} a client"
-        features = f"{self.n_features:,}: {listed(names, len(names))}"
-        return [("rows", rows), ("features", features), ("targets", kind)]
-
     def __repr__(self) -> str:
         pairs = zip(self.clients, self.y, strict=True)
         rows = (f"{short(str(name), 16)}: {len(t)}" for name, t in pairs)
@@ -443,10 +412,17 @@ class Federation:
         )
 
     def _repr_html_(self) -> str:
-        clients = listed(self.clients, self.n_clients, 6)
-        return card(
-            f"Federation of {self.n_clients:,} clients", [("clients", clients), *self._facts()]
-        )
+        names, n, kind = self.feature_names, self.sizes, "real"
+        if self.classes is not None:
+            count = len(self.classes)
+            kind = f"{count} classes: {listed(self.classes, count)}"
+        facts = {
+            "clients": listed(self.clients, self.n_clients, 6),
+            "rows": f"{n.sum():,}, from {n.min():,} to {n.max():,} a client",
+            "features": f"{self.n_features:,}: {listed(names, len(names))}",
+            "targets": kind,
+        }
+        return card(f"Federation of {self.n_clients:,} clients", facts.items())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -657,14 +633,23 @@ class Federation:
         )
 
 
-def _without_named(X: object, groups: object, y: object) -> tuple[Any, Any, Any]:
-    """(X, groups, y), where a name of a column stands for the column, which leaves X."""
-    if isinstance(groups, str):
-        from bonafed.data.assembly import without_column
+def apart(fed: Federation, share: float, seed: int) -> tuple[Federation, Federation | None]:
+    """(train, test): every row by itself is held out with probability ``share``, decided by its own
+    values, or by its person's name where persons are known.
 
-        X, groups = without_column(X, groups, "groups")
-    if isinstance(y, str):
-        from bonafed.data.assembly import without_column
-
-        X, y = without_column(X, y, "y")
-    return X, groups, y
+    Equal rows are on the same side, and so are those of a person. A client all of whose rows are
+    held out is not in train.
+    """
+    if fed.persons is None:
+        held = [
+            np.array([number < share * 2**64 for number in drawn(fed.X[i], fed.y[i], seed)])
+            for i in range(fed.n_clients)
+        ]
+    else:
+        held = [np.array([is_held(p, share, seed) for p in who]) for who in fed.persons]
+    if all(part.all() for part in held):
+        raise ValueError(
+            "no client has a row left to train on: give a smaller data.test, or more rows."
+        )
+    train = fed._where([~part for part in held])
+    return train, fed._where(held) if any(part.any() for part in held) else None

@@ -111,7 +111,11 @@ def bytes_of(path: Path, encoding: str = "utf-16") -> Iterator[io.BufferedReader
     with path.open("rb") as file:
         packed = path.suffix == ".gz"
         size = _regular(path).st_size
-        if packed and _stated(file) > most(size):  # expanding it alone tells so in seconds
+        file.seek(max(file.seek(0, io.SEEK_END) - 4, 0))
+        # the bytes, modulo 2^32, to which the last part of a gzip archive says that it expands
+        stated = int.from_bytes(file.read(4), "little")
+        file.seek(0)
+        if packed and stated > most(size):  # expanding it alone tells so in seconds
             archive: Any = gzip.GzipFile(fileobj=file)
             source: Any = _Guarded(archive, str(path), most(size), packed, encoding)
             while source.read(2**20):
@@ -120,15 +124,6 @@ def bytes_of(path: Path, encoding: str = "utf-16") -> Iterator[io.BufferedReader
         source = gzip.GzipFile(fileobj=file) if packed else file
         allowed = most(size) if packed else size
         yield io.BufferedReader(_Guarded(source, str(path), allowed, packed, encoding), 2**17)
-
-
-def _stated(file: IO[bytes]) -> int:
-    """The bytes, modulo 2^32, to which the last part of a gzip archive says that it expands."""
-    end = file.seek(0, io.SEEK_END)
-    file.seek(max(end - 4, 0))
-    stated = int.from_bytes(file.read(4), "little")
-    file.seek(0)
-    return stated
 
 
 def most(size: int) -> int:
@@ -224,17 +219,20 @@ def read_parquet(path: Path, converted: Callable[[object], Content]) -> Content:
     ValueError : the file is damaged, or goes beyond a limit
     ImportError : no library is here
     """
-    for module, shape, reader in (
-        ("pyarrow.parquet", _arrow_shape, "read_table"),
-        ("polars", _polars_shape, "read_parquet"),
-        ("pandas", None, "read_parquet"),
-    ):
+    for module in ("pyarrow.parquet", "polars", "pandas"):
         try:
-            library = importlib.import_module(module)
+            library: Any = importlib.import_module(module)
         except ImportError:
             continue
+        rows = columns = 0
         with _readable(path):
-            rows, columns = (0, 0) if shape is None else shape(library, path)
+            if module == "pyarrow.parquet":
+                known = library.read_metadata(path)
+                rows, columns = known.num_rows, known.num_columns
+            elif module == "polars":
+                lazy = library.scan_parquet(path)
+                rows = lazy.select(library.len()).collect().item()
+                columns = len(lazy.collect_schema())
         if 8 * rows * columns > (allowed := most(path.stat().st_size)):
             raise ValueError(
                 f"{path} has {rows:,} rows of {columns:,} columns, which expand to more than"
@@ -242,20 +240,11 @@ def read_parquet(path: Path, converted: Callable[[object], Content]) -> Content:
                 f" size up to {MOST:,}): write it as several files, or as CSV, if you trust it."
             )
         with _readable(path):
-            return converted(getattr(library, reader)(path))
+            read = library.read_table if module == "pyarrow.parquet" else library.read_parquet
+            return converted(read(path))
     raise ImportError(
         f"reading {path} needs pyarrow, polars or pandas: {install('frames')}, or save as CSV."
     )
-
-
-def _arrow_shape(library: Any, path: Path) -> tuple[int, int]:
-    known = library.read_metadata(path)
-    return known.num_rows, known.num_columns
-
-
-def _polars_shape(library: Any, path: Path) -> tuple[int, int]:
-    lazy = library.scan_parquet(path)
-    return lazy.select(library.len()).collect().item(), len(lazy.collect_schema())
 
 
 @contextmanager

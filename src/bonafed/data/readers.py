@@ -13,6 +13,7 @@ import csv
 import glob
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -63,24 +64,18 @@ def read(
     wanted = None if only is None else reading.sources(tuple(only))
     with unchanged(path):
         if path.suffix == ".parquet":
-            table = _numbers_of_text(read_parquet(path, table_of), text)
+            table = read_parquet(path, table_of)
+            found = {}
+            for name, column in table.items():  # text of which all is numbers, as in CSV
+                cells = [cell for cell in column.tolist() if cell is not None]
+                if name not in text and cells and all(isinstance(cell, str) for cell in cells):
+                    found[name] = parsed(["" if cell is None else cell for cell in column.tolist()])
+            table = table.with_columns({**table, **found})
             table.file, table.header = str(path), tuple(table)
             table = table if wanted is None else table.without(*{*table} - {*wanted})
         else:
-            table = _as_numbers_or_text(path, (*text, *reading.text), reading, wanted)
+            table = _read_csv(path, (*text, *reading.text), reading, wanted)
     return refined(table, reading, text, str(path))
-
-
-def _numbers_of_text(table: Table, text: Sequence[str]) -> Table:
-    """The table with columns of text whose cells are all numbers as numbers, as those of CSV are;
-    columns in ``text`` stay text.
-    """
-    found = {}
-    for name, column in table.items():
-        cells = [cell for cell in column.tolist() if cell is not None]
-        if name not in text and cells and all(isinstance(cell, str) for cell in cells):
-            found[name] = parsed(["" if cell is None else cell for cell in column.tolist()])
-    return table.with_columns({**table, **found})
 
 
 class NoRowsError(ValueError):
@@ -91,22 +86,19 @@ class _HoldsText(Exception):  # noqa: N818
     """A column that held numbers so far has a cell of text; this is not an error."""
 
 
-def _as_numbers_or_text(
+def _read_csv(
     path: Path, text: Sequence[str], reading: Reading, wanted: Collection[str] | None
 ) -> Table:
+    """The columns of numbers or text, read again where a column turns out to be text."""
     try:
         with opened(path, reading.encoding) as file:
-            return _read_csv(file, str(path), text, reading, wanted)
+            return _columns(file, str(path), text, reading, wanted)
     except _HoldsText as column:
-        return _as_numbers_or_text(path, (*text, column.args[0]), reading, wanted)
+        return _read_csv(path, (*text, column.args[0]), reading, wanted)
 
 
-def _read_csv(
-    file: IO[str],
-    path: str,
-    text: Sequence[str],
-    reading: Reading,
-    wanted: Collection[str] | None,
+def _columns(
+    file: IO[str], path: str, text: Sequence[str], reading: Reading, wanted: Collection[str] | None
 ) -> Table:
     header, options, start = _header(file, path, reading.delimiter)
     kept = [
@@ -116,21 +108,17 @@ def _read_csv(
     ]
     for name in wanted or ():
         once(header, name, "declared")
-    absent = MISSING.union(reading.missing)
+    absent, numbered = MISSING.union(reading.missing), []
     chunks: list[list[NDArray[Any]]] = [[] for _ in header]
-    numbered = []
     for lines, records in _chunks(file, options, len(header), path, start):
         numbered.append(lines)
         columns = zip(header, kept, chunks, zip(*records, strict=True), strict=True)
         for name, is_kept, parts, cells in columns:
-            if not is_kept:
-                continue
-            parts.append(_column(cells, name in text, absent, reading.decimal))
-            if parts[0].dtype.kind != parts[-1].dtype.kind and "O" in (
-                parts[0].dtype.kind,
-                parts[-1].dtype.kind,
-            ):
-                raise _HoldsText(name)
+            if is_kept:
+                parts.append(_column(cells, name in text, absent, reading.decimal))
+                kinds = {parts[0].dtype.kind, parts[-1].dtype.kind}
+                if "O" in kinds and len(kinds) > 1:
+                    raise _HoldsText(name)
     if not numbered:
         raise NoRowsError(f"{path} has a header but no rows: fill it, or leave the file out.")
     table = Table({n: _joined(part) for n, k, part in zip(header, kept, chunks, strict=True) if k})
@@ -173,17 +161,13 @@ def _header(
     options: Any = {"delimiter": delimiter, "skipinitialspace": True, "strict": True}
     lines = first.splitlines(keepends=True)
     cells = _records(csv.reader(lines, **options), path, start, 1)[0]
-    return _distinct(" ".join(cell.split()) for cell in cells), options, start + len(lines)
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    """The names of columns, the second of one name as "name (2)"."""
-    seen: dict[str, int] = {}
-    distinct = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        distinct.append(name if seen[name] == 1 or not name else f"{name} ({seen[name]})")
-    return distinct
+    names = [" ".join(cell.split()) for cell in cells]
+    seen = Counter[str]()
+    for k, name in enumerate(names):  # the second column of one name as "name (2)"
+        seen[name] += 1
+        if name and seen[name] > 1:
+            names[k] = f"{name} ({seen[name]})"
+    return names, options, start + len(lines)
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
@@ -201,13 +185,18 @@ def _chunks(
     """
     reader, first = csv.reader(file, **options), start
     while records := _records(reader, path, first, max(1, min(CHUNK, CELLS // width))):
-        lines = _lines(records, first, reader.line_num + start)
-        first = reader.line_num + start
+        end = reader.line_num + start
+        lines = np.arange(first, end)  # on which the records begin
+        if len(records) < end - first:
+            lines = first + np.cumsum([0, *map(_height, records[:-1])])
+        first = end
         filled = [any(r) if width > 1 else bool(r) for r in records]
         if not all(filled):  # blank lines, and lines of separators alone
             lines, records = lines[filled], list(itertools.compress(records, filled))
         if any(len(record) != width for record in records):
-            records = [_cut(record, width) for record in records]
+            records = [  # without the empty cell after a separator at the end
+                r[:-1] if len(r) == width + 1 and not r[-1].strip() else r for r in records
+            ]
         if any(len(record) != width for record in records):
             k, n = next((k, len(r)) for k, r in enumerate(records) if len(r) != width)
             raise ValueError(
@@ -217,11 +206,6 @@ def _chunks(
             )
         if records:
             yield lines, records
-
-
-def _cut(record: list[str], width: int) -> list[str]:
-    """A record without the empty cell after a separator at its end."""
-    return record[:-1] if len(record) == width + 1 and not record[-1].strip() else record
 
 
 def _records(reader: Any, path: str, first: int, most: int) -> list[list[str]]:
@@ -236,13 +220,6 @@ def _records(reader: Any, path: str, first: int, most: int) -> list[list[str]]:
             " Save it as CSV in UTF-8, or as Parquet."
         ) from error
     return records
-
-
-def _lines(records: Sequence[Sequence[str]], first: int, end: int) -> NDArray[np.int64]:
-    """The lines on which records begin that take those from ``first`` up to ``end``."""
-    if len(records) == end - first:
-        return np.arange(first, end)
-    return first + np.cumsum([0, *map(_height, records[:-1])])
 
 
 def _height(record: Sequence[str]) -> int:

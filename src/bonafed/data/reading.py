@@ -87,19 +87,17 @@ class ColumnKind:
             return dict.fromkeys(value)
         if not isinstance(value, Mapping):
             raise ValueError("allowed: a table with one entry for each column")
-        return {name: self._made(name, how) for name, how in value.items()}
-
-    def _made(self, name: str, how: object) -> Any:
-        assert self.settings is not None
-        if is_dataclass(how):
-            return how
-        if not isinstance(how, Mapping):
-            raise ValueError(f"allowed: a table of what is declared of {name!r}")
-        try:
-            given = {str(k): tuple(v) if isinstance(v, list) else v for k, v in how.items()}
-            return self.settings(**given)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{name!r}: {error}") from None
+        made = {**value}
+        for name, how in value.items():
+            if isinstance(how, Mapping):
+                try:
+                    given = {str(k): tuple(v) if isinstance(v, list) else v for k, v in how.items()}
+                    made[name] = self.settings(**given)
+                except (TypeError, ValueError) as error:
+                    raise ValueError(f"{name!r}: {error}") from None
+            elif not is_dataclass(how):
+                raise ValueError(f"allowed: a table of what is declared of {name!r}")
+        return made
 
     def stored(self, columns: Mapping[str, Any]) -> Any:
         """What is declared, for JSON: the inverse of ``declared``."""
@@ -118,10 +116,6 @@ class ColumnKind:
 def is_censored(name: str) -> str:
     """The column that says which cells of a censored column are limits."""
     return f"{name} is censored"
-
-
-def _fits_limit(cell: str) -> frozenset[str]:
-    return frozenset({""}) if LIMIT.fullmatch(cell) else frozenset()
 
 
 def _read_limits(
@@ -216,7 +210,7 @@ KINDS: dict[str, ColumnKind] = {
             key="censored",
             name="censored",
             shown="limits",
-            fits=_fits_limit,
+            fits=lambda cell: frozenset({""} if LIMIT.fullmatch(cell) else ()),
             columns=lambda name, how: (name, is_censored(name)),
             read=_read_limits,
             wrong="are not a number (`decimal` = {decimal!r}) and no limit such as <5 or >100",
@@ -276,7 +270,7 @@ class Reading:
         a whole number
     missing : further texts and numbers that mean a missing cell, in every column
     exclude : columns that are left out
-    kinds : columns of the kinds in `bonafed.data.column_kinds`, by kind: "dates", columns of dates,
+    kinds : columns of the kinds in `KINDS`, by kind: "dates", columns of dates,
         ``{column: Dates(order, parts)}``; "censored", a list of columns of numbers in which "<0.5"
         is half of the limit and ">100" the limit; a feature "... is censored" says in which rows
     merge : ``{column: {text as it stands: text}}``, such as ``{"sex": {"M": "male"}}``

@@ -66,11 +66,8 @@ class RowErrors(RowError):  # noqa: N818
         super().__init__("", "", do="")
         self.args = ("\n".join(map(str, self.errors)),)
 
-    def withheld(self) -> RowErrors:
-        return RowErrors([error.withheld() for error in self.errors])
-
-    def placed(self, place: Place) -> RowErrors:
-        return RowErrors([error.placed(place) for error in self.errors])
+    def _with(self, **changes: Any) -> RowErrors:
+        return RowErrors([error._with(**changes) for error in self.errors])
 
     def located(self, tables: Mapping[str, Located]) -> RowErrors:
         return RowErrors([error.located(tables) for error in self.errors])

@@ -40,7 +40,6 @@ from bonafed.data.tables import (
     targets_of,
     texts,
 )
-from bonafed.data.unit_rows import unit_rows
 
 SMALL = 2**16  # cells of a table whose columns are taken together
 OTHER = "other"  # the category of rare ones
@@ -152,7 +151,7 @@ def client_totals(
         count, total = np.full(len(whole), float(rows)), whole.sum(axis=1)
         high, low = whole.max(axis=1), -whole.min(axis=1)
     else:
-        columns = [_finite(table, name, where) for name in numeric]
+        columns = [_present(table, name, where) for name in numeric]
         count = np.array([len(v) for v in columns], dtype=np.float64)
         total = np.array([v.sum() for v in columns])
         high = np.array([v.max(initial=-np.inf) for v in columns])
@@ -169,7 +168,7 @@ def client_totals(
 def client_squares(table: Table, numeric: Sequence[str], mean: Array, where: str) -> dict[str, Any]:
     """The third message: sums of centred values and of their squares."""
     whole = _side_by_side(table, numeric, where)
-    columns = whole if whole is not None else [_finite(table, name, where) for name in numeric]
+    columns = whole if whole is not None else [_present(table, name, where) for name in numeric]
     centred = [column - m for column, m in zip(columns, mean, strict=True)]
     return {
         "sum": {
@@ -190,13 +189,9 @@ def _side_by_side(table: Table, names: Sequence[str], where: str) -> Array | Non
     return values if abs(values).max() <= check.EXTREME else None
 
 
-def _finite(table: Table, name: str, where: str) -> Array:
-    """The values of a column that are not missing."""
-    return _present(table, name, where, numbers(table, name, where))
-
-
-def _present(table: Table, name: str, where: str, values: Array) -> Array:
-    """The values that are not missing, which are finite and in range."""
+def _present(table: Table, name: str, where: str) -> Array:
+    """The values of a column that are not missing, which are finite and in range."""
+    values = numbers(table, name, where)
     absent = np.isnan(values)
     present = values[~absent] if absent.any() else values
     if present.size and not abs(present).max() <= check.EXTREME:
@@ -282,7 +277,12 @@ class Schema:
             codes = _codes(combine(kinds), chosen, recipe, by_name, faults)
             plain = [name for name in chosen if name not in (*codes, *faults.errors)]
             totals = combine([client_totals(t, plain, codes, c) for c, t in clients.items()])
-            mean = _means(plain, totals, faults)
+            for name, count in zip(plain, totals["count"], strict=True):
+                with faults.of(name):
+                    if count == 0:
+                        what = f"column {name!r} has no value at any client"
+                        raise RowError("", what, do="Leave it out by `exclude`.")
+            mean = totals["total"] / np.maximum(totals["count"], 1.0)
             coded = _categorical(codes, totals, recipe, faults)
         squares = combine([client_squares(t, plain, mean, c) for c, t in clients.items()])
         columns = {**_numeric(plain, totals, squares, mean, recipe), **coded}
@@ -323,7 +323,13 @@ class Schema:
                 if scaled is not None and not column.indicator:
                     part[:, 0] = next(scaled)
                 else:
-                    _fill_numeric(part, column, cells, where)
+                    _present(cells, column.name, where)
+                    values = numbers(cells, column.name, where)
+                    absent = np.isnan(values)
+                    values = np.where(absent, column.mean, values)
+                    part[:, 0] = (values - column.centre) / column.scale
+                    if column.indicator:
+                        part[:, 1] = absent
             else:
                 _fill_categorical(part, column, cells, where, unknown)
         return unit_rows(X) if self.unit else X
@@ -416,16 +422,6 @@ def _codes(
     return [name for name in features if name in codes]
 
 
-def _means(names: Sequence[str], totals: Mapping[str, Array], faults: Faults) -> Array:
-    """The mean of every numeric column over all clients; columns without any value are faults."""
-    for name, count in zip(names, totals["count"], strict=True):
-        with faults.of(name):
-            if count == 0:
-                what = f"column {name!r} has no value at any client"
-                raise RowError("", what, do="Leave it out by `exclude`.")
-    return totals["total"] / np.maximum(totals["count"], 1.0)
-
-
 def _numeric(
     names: Sequence[str],
     totals: Mapping[str, Array],
@@ -451,10 +447,7 @@ def _numeric(
 
 
 def _categorical(
-    names: Sequence[str],
-    totals: Mapping[str, Any],
-    recipe: Recipe,
-    faults: Faults,
+    names: Sequence[str], totals: Mapping[str, Any], recipe: Recipe, faults: Faults
 ) -> dict[str, Categorical]:
     """The categorical columns, with the categories of all clients; rare ones are pooled."""
     columns = {}
@@ -492,15 +485,6 @@ def _advice(cells: Sequence[str], rows: int = 0) -> str:
     return OTHERWISE
 
 
-def _fill_numeric(part: Array, column: Numeric, table: Table, where: str) -> None:
-    values = numbers(table, column.name, where)
-    _present(table, column.name, where, values)
-    absent = np.isnan(values)
-    part[:, 0] = (np.where(absent, column.mean, values) - column.centre) / column.scale
-    if column.indicator:
-        part[:, 1] = absent
-
-
 def _fill_categorical(
     part: Array, column: Categorical, table: Table, where: str, unknown: str
 ) -> None:
@@ -524,3 +508,117 @@ def _fill_categorical(
         )
     at = np.array([position.get(v, -1) for v in values], dtype=np.intp)
     part[np.flatnonzero(at >= 0), at[at >= 0]] = 1.0
+
+
+# Features made from declarations only, and rows held out one by one, so that nothing depends on
+# other rows.
+#
+# A fitted scale, a shuffled split or a split by class moves many rows where one record changes. For
+# private runs every row's features and its side are functions of that row and of public numbers, so
+# that one record moves one row.
+
+
+def declared_schema(
+    features: Sequence[str],
+    declared: Mapping[str, Mapping[str, Any]],
+    target: str | None,
+    classes: ArrayLike | None = None,
+    reading: Reading = PLAIN,
+    unit: bool = False,
+) -> Schema:
+    """The schema of ``features``, each made as ``declared`` says; one without a declaration is
+    taken as it is.
+
+    ``declared`` has for a column ``{"min", "max"}`` (made 0 to 1), ``{"mean", "scale"}``,
+    ``{"categories"}`` or ``{}``; ``missing`` is the number that stands for none (by default that
+    which becomes 0, of a range its middle), and ``indicator`` asks for a separate feature.
+    ``unit``: ranges are made -1 to 1, and every row is then divided by its length, so that all rows
+    count alike where gradients are clipped: `PrivateSGD(bound=1)` is made for such rows.
+    """
+    columns = tuple(_column(name, declared.get(name, {}), unit) for name in features)
+    known = None if classes is None else tuple(np.asarray(classes).tolist())
+    return Schema(columns, target, known, reading=reading, unit=unit)
+
+
+def _column(name: str, how: Mapping[str, Any], centred: bool) -> Numeric | Categorical:
+    if "categories" in how:
+        return Categorical(name, tuple(how["categories"]))
+    if "min" in how:
+        centre, scale = float(how["min"]), float(how["max"]) - float(how["min"])
+        middle = centre + scale / 2
+        centre, scale = (middle, scale / 2) if centred else (centre, scale)
+    else:
+        centre, scale = float(how.get("mean", 0.0)), float(how.get("scale", 1.0))
+        middle = centre
+    return Numeric(
+        name, float(how.get("missing", middle)), centre, scale, bool(how.get("indicator", False))
+    )
+
+
+# Rows centred and scaled by public numbers, and each divided by its own length.
+#
+# A row's image depends on that row and on public numbers only, so that one record still moves one
+# row. All rows then count alike where gradients are clipped.
+
+
+def unit_rows(X: Any, centre: ArrayLike = 0.0, scale: ArrayLike = 1.0) -> Any:
+    """The rows (x - centre) / scale, each divided by its Euclidean norm; a row of zeros stays.
+
+    Parameters
+    ----------
+    X : (m, d) array or sparse matrix; sparse rows take the centre 0 only, else all cells are full
+    centre, scale : a number or (d,) numbers, public; scale > 0
+
+    Raises
+    ------
+    ValueError
+        for a scale that is not positive, numbers that are not finite, and sparse rows with a centre
+    """
+    centre, scale = np.asarray(centre, float), np.asarray(scale, float)
+    if not (np.isfinite(centre).all() and np.isfinite(scale).all() and (scale > 0).all()):
+        raise ValueError("centre and scale must be finite numbers, and scale > 0.")
+    if isinstance(X, np.ndarray):
+        # in one order of memory, so that sums over a row do not depend on how many rows there are
+        moved = np.ascontiguousarray((X - centre) / scale)
+        top = np.abs(moved).max(axis=1, initial=0.0, keepdims=True)
+        moved = moved / np.where(top > 0, top, 1.0)  # squares of long rows would overflow
+        return moved / _or_one(np.sqrt((moved**2).sum(axis=1, keepdims=True)))
+    if centre.any():
+        raise ValueError(
+            "sparse rows cannot be centred, which fills all their cells: declare ranges around 0,"
+            " such as (-1, 1), or give a dense array."
+        )
+    from scipy.sparse import csr_array
+
+    moved = csr_array(X.multiply(1 / np.broadcast_to(scale, (1, X.shape[1]))))
+    top = _or_one(abs(moved).max(axis=1).toarray().reshape(-1, 1))
+    moved = csr_array(moved.multiply(1 / top))
+    norm = np.sqrt(np.asarray(moved.multiply(moved).sum(axis=1)).reshape(-1, 1))
+    return csr_array(moved.multiply(1 / _or_one(norm)))
+
+
+def _or_one(length: Array) -> Array:
+    return np.where(length > 0, length, 1.0)
+
+
+def middles(ranges: tuple[ArrayLike, ArrayLike], d: int) -> tuple[Array, Array]:
+    """The middle and half the width, (d,) each, of declared ranges (low, high).
+
+    Raises
+    ------
+    ValueError
+        for ranges that are not a pair of numbers or of (d,) numbers, low < high
+    """
+    wrong = ValueError(
+        "ranges must be a pair (low, high) with low < high, of two finite numbers or of two lists"
+        f" of {d} numbers, one for each feature, got {ranges!r}."
+    )
+    try:
+        low, high = (np.broadcast_to(np.asarray(end, float), (d,)) for end in ranges)
+    except (TypeError, ValueError) as error:
+        raise wrong from error
+    with np.errstate(over="ignore", invalid="ignore"):
+        half = (high - low) / 2
+    if not (np.isfinite(low).all() and np.isfinite(half).all() and (half > 0).all()):
+        raise wrong
+    return low + half, half

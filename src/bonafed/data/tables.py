@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from bonafed.arrays import Array
 from bonafed.client_names import ByClient, ClientName, closest
 from bonafed.data import validation as check
-from bonafed.data.persons import held_out
-from bonafed.data.reading import KINDS, ColumnKind, Reading
+from bonafed.data.holdout import held_out
+from bonafed.data.reading import KINDS, Reading
 from bonafed.data.row_errors import Faults, RowError, in_table, located
 
 if TYPE_CHECKING:
@@ -315,25 +315,17 @@ def has_column(table: Mapping[str, Any], name: str, what: str) -> None:
 
 
 def by_client(table: Table, client: str) -> dict[str, Table]:
-    """The rows of each client, by the values of the column ``client``, which is left out.
-
-    The names are text, as in a file, also where the column holds whole numbers.
-    """
-    has_column(table, client, "the client of each row")
-    groups = _parted(table, client, texts(table, client))
-    return {str(name): rows for name, rows in groups.items()}
+    """The rows of each client as of `by_client_name`, by names that are text, as in a file."""
+    return {str(name): rows for name, rows in by_client_name(table, client).items()}
 
 
 def by_client_name(table: Table, client: str) -> dict[ClientName, Table]:
-    """The rows of each client as `by_client` has them, by names that stay whole numbers if they
-    are.
+    """The rows of each client, by the values of the column ``client``, which is left out; whole
+    numbers stay such.
     """
     has_column(table, client, "the client of each row")
     whole = table[client].dtype.kind in "iu"
-    return _parted(table, client, table[client].tolist() if whole else texts(table, client))
-
-
-def _parted(table: Table, client: str, labels: list[Any]) -> dict[ClientName, Table]:
+    labels = table[client].tolist() if whole else texts(table, client)
     with located({client: table}, "column"):
         names, picks = check.grouped(labels, len(labels), f"column {client!r}")
     rest = table.without(client)
@@ -446,15 +438,30 @@ def _columns(
     """The columns that one column becomes, by name."""
     kind = next((KINDS[key] for key in reading.kinds if name in reading.of(key)), None)
     whole = as_text or kind is not None
-    table = table.with_columns({name: _cells(table, name, reading, whole, where)})
-    if kind is not None:
-        yield from _of_kind(table, name, kind, reading, where)
-    elif table[name].dtype.kind == "O" and as_text:
-        yield name, _codes(table[name])
-    elif table[name].dtype.kind == "O" and reading.decimal == ",":
-        yield name, _of_commas(table, name, where)
+    column = _cells(table, name, reading, whole, where)
+    table = table.with_columns({name: column})
+    if kind is None and column.dtype.kind == "O" and (as_text or reading.decimal == ","):
+        yield name, _codes(column) if as_text else _of_commas(table, name, where)
+    elif kind is None:
+        yield name, column
     else:
-        yield name, table[name]
+        how = reading.of(kind.key)[name]
+        if column.dtype.kind in "iuf" and not kind.beside_numbers:
+            cells: list[Any] = texts(table, name, where)
+        else:
+            cells = [None if cell != cell else cell for cell in column.tolist()]
+        made, wrong = kind.read(cells, how, reading.decimal)
+        if wrong:
+            odd = kind.wrong.format(how=how, decimal=reading.decimal)
+            raise RowError(
+                where,
+                f"column {name!r} has cells that {odd}",
+                shown=f", such as {cells[wrong[0]]!r}",
+                rows=wrong,
+                do=OTHERWISE if kind.beside_numbers else OTHERWISE.replace("`categorical` or ", ""),
+                place=table.place,
+            )
+        yield from zip(kind.columns(name, how), made, strict=True)
 
 
 def _cells(table: Table, name: str, reading: Reading, as_text: bool, where: str) -> NDArray[Any]:
@@ -502,7 +509,8 @@ def _of_commas(table: Table, name: str, where: str) -> NDArray[Any]:
         return column
     good = [COMMA.fullmatch(cell) is not None for cell in present]
     if all(good):
-        return _floats(column)
+        plain = column.tolist()
+        return np.array([np.nan if c is None else float(c.replace(",", ".")) for c in plain])
     commas = any("," in cell for cell, fits in zip(present, good, strict=True) if fits)
     if not commas and not all(map(is_number, present)):
         return column
@@ -516,29 +524,3 @@ def _of_commas(table: Table, name: str, where: str) -> NDArray[Any]:
         do=OTHERWISE,
         place=table.place,
     )
-
-
-def _floats(column: NDArray[Any]) -> Array:
-    return np.array([np.nan if c is None else float(c.replace(",", ".")) for c in column.tolist()])
-
-
-def _of_kind(
-    table: Table, name: str, kind: ColumnKind, reading: Reading, where: str
-) -> Iterator[tuple[str, NDArray[Any]]]:
-    """The columns that are made of a column of a kind."""
-    column, how = table[name], reading.of(kind.key)[name]
-    if column.dtype.kind in "iuf" and not kind.beside_numbers:
-        cells: list[Any] = texts(table, name, where)
-    else:
-        cells = [None if cell != cell else cell for cell in column.tolist()]
-    made, wrong = kind.read(cells, how, reading.decimal)
-    if wrong:
-        raise RowError(
-            where,
-            f"column {name!r} has cells that {kind.wrong.format(how=how, decimal=reading.decimal)}",
-            shown=f", such as {cells[wrong[0]]!r}",
-            rows=wrong,
-            do=OTHERWISE if kind.beside_numbers else OTHERWISE.replace("`categorical` or ", ""),
-            place=table.place,
-        )
-    yield from zip(kind.columns(name, how), made, strict=True)

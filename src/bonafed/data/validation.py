@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from bonafed.arrays import Array, stream
+from bonafed.arrays import Array
 from bonafed.client_names import ByClient, ClientName, by_position, client_name, repeated
 from bonafed.data.row_errors import Place, RowError, listed
 
@@ -70,10 +70,15 @@ def features(x: object, client: ClientName, names: Sequence[str] | None) -> Rows
     if numbers and X.ndim == 2:
         X = np.where(np.vectorize(missing, otypes=[bool])(X), np.nan, X).astype(np.float64)
     if X.dtype.kind not in "buif":
-        at, shown, rows = _first_text(X, names)
+        rows, what, shown = [], X.dtype, ""
+        for (row, column), cell in np.ndenumerate(X) if X.ndim == 2 else ():
+            if isinstance(cell, str):
+                name = column if names is None or column >= len(names) else repr(names[column])
+                rows, what, shown = [row], f"text in column {name}", f" (first: {cell!r})"
+                break
         raise RowError(
             f"client {client!r}",
-            f"X must hold numbers, got {'text' if rows else X.dtype}{at}",
+            f"X must hold numbers, got {what}",
             shown=shown,
             rows=rows,
             do="For a table with text columns use Federation.from_frame(..., schema=Recipe()).",
@@ -81,16 +86,6 @@ def features(x: object, client: ClientName, names: Sequence[str] | None) -> Rows
     if X.ndim != 2:
         raise ValueError(f"client {client!r}: X must have shape (rows, features), got {X.shape}.")
     return np.ascontiguousarray(X, dtype=np.float64)
-
-
-def _first_text(X: NDArray[Any], names: Sequence[str] | None) -> tuple[str, str, list[int]]:
-    """The column of the first cell with text in words, the cell, and its row, for an error."""
-    for at, cell in np.ndenumerate(X):
-        if isinstance(cell, str) and len(at) == 2:
-            row, column = at
-            name = column if names is None or column >= len(names) else repr(names[column])
-            return f" in column {name}", f" (first: {cell!r})", [row]
-    return "", "", []
 
 
 def features_of(
@@ -406,29 +401,6 @@ def grouped(
     if (np.diff(codes) >= 0).all():
         return names, [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     return names, np.split(np.argsort(codes, kind="stable"), ends[:-1])
-
-
-def held_out(
-    client: ClientName, y: NDArray[Any], test: float, seed: int, stratify: bool
-) -> NDArray[np.bool_]:
-    """(m,) True on the rows of one client that are held out: every (m / k)-th of them, shuffled and
-    sorted by class.
-    """
-    if not 0 < test < 1:
-        raise ValueError(
-            f"test must lie in (0, 1), got {test}: it is the share of every client's rows to hold"
-            " out."
-        )
-    n = len(y)
-    k = min(max(round(test * n), 1), n - 1)
-    rng = stream(seed, client, 0)
-    order = rng.permutation(n)
-    if stratify:
-        order = order[np.argsort(y[order], kind="stable")]
-    steps = (np.arange(n + 1) * k + rng.integers(n)) // n  # integers, so exactly k of them rise
-    held = np.zeros(n, dtype=bool)
-    held[order[np.diff(steps) > 0]] = True
-    return held
 
 
 def missing(value: object) -> bool:

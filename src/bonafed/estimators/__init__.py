@@ -17,22 +17,8 @@ from bonafed.estimators.scorers import (
 )
 from bonafed.solution.trivial import TrivialModelWarning
 
-__all__ = [
-    "AgnosticClassifier",
-    "ConstrainedClassifier",
-    "InfeasibleProblemError",
-    "MinusLoss",
-    "MinusRisk",
-    "MissingGroupsWarning",
-    "PrivateClassifier",
-    "RiskClassifier",
-    "RiskRegressor",
-    "RobustClassifier",
-    "RobustRegressor",
-    "TrivialModelWarning",
-    "WorstClassError",
-    "WorstClient",
-    "tail_loss",
-    "worst_client_accuracy",
-    "worst_client_loss",
-]
+__all__ = ["AgnosticClassifier", "ConstrainedClassifier", "InfeasibleProblemError", "MinusLoss"]
+__all__ += ["MinusRisk", "MissingGroupsWarning", "PrivateClassifier", "RiskClassifier"]
+__all__ += ["RiskRegressor", "RobustClassifier", "RobustRegressor", "TrivialModelWarning"]
+__all__ += ["WorstClassError", "WorstClient", "tail_loss", "worst_client_accuracy"]
+__all__ += ["worst_client_loss"]

@@ -17,22 +17,25 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
+from bonafed.algorithms.federated.async_dro import AsyncDRO
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
-from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, Features, Label, shape_of
 from bonafed.data.federation import Federation
-from bonafed.engines.engine import Engine
 from bonafed.engines.inprocess import Replay, VirtualClock
-from bonafed.estimators.base import Classifier, ClassWeight, Plan, Seed, coefficients
+from bonafed.estimators.base import Classifier, ClassWeight, Plan, coefficients
 from bonafed.estimators.rows import Groups, Matrix, Rows, centred, check_rows, merged
 from bonafed.problem.losses import Logistic, Loss, Multinomial
-from bonafed.problem.prediction import scores, with_ones
-from bonafed.problem.predictors.affine import Linear, Predictor, Softmax, outputs_of
+from bonafed.problem.predictors.affine import (
+    Linear,
+    Predictor,
+    Softmax,
+    outputs_of,
+    scores,
+    with_ones,
+)
 from bonafed.problem.problem import Problem
-from bonafed.problem.regularisers import Regulariser
-from bonafed.problem.risks.divergences import ChiSquareBall
 from bonafed.problem.risks.risk import Prior, Risk
+from bonafed.problem.risks.weight_sets import ChiSquareBall
 from bonafed.solution.solution import Solution
 
 # the cap on steps where nothing is convex: so many, or so many for each client
@@ -118,14 +121,6 @@ class AgnosticClassifier(Classifier):
     class_weight: ClassWeight = None
     prior: Prior | None = None
     model: Literal["linear", "softmax"] | Predictor = "linear"
-    regulariser: Regulariser | None = None
-    fit_intercept: bool = True
-    engine: Engine | Literal["virtual"] | None = None
-    algorithm: Method | None = None
-    tol: float | None = None
-    max_rounds: int | None = None
-    warm_start: bool = False
-    random_state: Seed = 0
 
     def fit(
         self,
@@ -218,22 +213,19 @@ class AgnosticClassifier(Classifier):
         return Problem(loss, self.predictor_, over_clients=over, regulariser=self._regulariser(fed))
 
     def _plan(self, problem: Problem, fed: Federation) -> Plan:
-        algorithm, engine = self.algorithm, self._engine()
+        algorithm, engine = self.algorithm, self.engine
+        if isinstance(engine, str):
+            if engine != "virtual":
+                raise ValueError(
+                    "engine must be None, 'virtual' or an engine such as VirtualClock(), got"
+                    f" {engine!r}."
+                )
+            engine = VirtualClock()
         if algorithm is None and not problem.convex:
             algorithm = AsyncDRO(max_rounds=max(STEPS, VISITS * fed.n_clients))
         elif algorithm is None and hasattr(problem.over_clients, "project"):
             algorithm = None if isinstance(engine, VirtualClock | Replay) else IN_PROCESS
         return Plan(algorithm, engine, merged(fed))
-
-    def _engine(self) -> Engine | None:
-        if not isinstance(self.engine, str):
-            return self.engine
-        if self.engine != "virtual":
-            raise ValueError(
-                "engine must be None, 'virtual' or an engine such as VirtualClock(), got"
-                f" {self.engine!r}."
-            )
-        return VirtualClock()
 
     def _last_model(self) -> Array | None:
         return getattr(self, "w_", None)

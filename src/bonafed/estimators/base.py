@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -27,7 +27,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bonafed.algorithms.method import Method
-from bonafed.arrays import Array, Features, Label
+from bonafed.arrays import Array, Features
 from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
 from bonafed.data.assembly import column_names, without_column
@@ -37,17 +37,11 @@ from bonafed.estimators.rows import Matrix, Rows, in_words, merged, names_of
 from bonafed.measures import TWO, classification, figures_of
 from bonafed.parameters import Parameters
 from bonafed.problem.calibration import Sigmoid, calibrated
-from bonafed.problem.class_weights import (
-    Balance,
-    class_counts,
-    class_factors,
-    masses,
-    weighted,
-)
 from bonafed.problem.losses import Loss, has_log_link
 from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2, Regulariser
+from bonafed.problem.targets import Balance, class_counts, class_factors, masses, weighted
 from bonafed.rounds import Stop
 from bonafed.solution.solution import Solution
 from bonafed.solution.solve import solve
@@ -65,6 +59,7 @@ class Plan(NamedTuple):
     fed: Federation
 
 
+@dataclass(eq=False, repr=False)
 class FederatedModel(BaseEstimator):
     """An estimator that minimises a risk over the rows of several clients."""
 
@@ -76,26 +71,28 @@ class FederatedModel(BaseEstimator):
     # scikit-learn's protocol: groups are always requested
     __metadata_request__fit = {"groups": True}  # noqa: RUF012
 
-    algorithm: Any
-    engine: Any
-    loss: Loss | None = None
-    regulariser: Regulariser | None
-    fit_intercept: bool
-    tol: float | None
-    max_rounds: int | None
-    warm_start: bool
-    random_state: Seed
-    n_features_in_: int
-    coef_: Array
-    intercept_: Any
-    loss_: Loss
-    solution_: Solution
-    certificate_: Certificate
-    history_: list[dict[str, Any]]
-    n_iter_: int
-    clients_: NDArray[Any]
-    client_weights_: Array
-    client_scores_: dict[ClientName, dict[str, float | None]]
+    n_features_in_: int = field(init=False)
+    coef_: Array = field(init=False)
+    intercept_: Any = field(init=False)
+    loss_: Loss = field(init=False)
+    solution_: Solution = field(init=False)
+    certificate_: Certificate = field(init=False)
+    history_: list[dict[str, Any]] = field(init=False)
+    n_iter_: int = field(init=False)
+    clients_: NDArray[Any] = field(init=False)
+    client_weights_: Array = field(init=False)
+    client_scores_: dict[ClientName, dict[str, float | None]] = field(init=False)
+    loss: ClassVar[Loss | None] = None
+
+    _: KW_ONLY
+    regulariser: Regulariser | None = None
+    fit_intercept: bool = True
+    algorithm: Method | None = None
+    engine: Any = None
+    tol: float | None = None
+    max_rounds: int | None = None
+    warm_start: bool = False
+    random_state: Seed = 0
 
     # -- the steps of a fit
 
@@ -138,7 +135,10 @@ class FederatedModel(BaseEstimator):
         return Plan(self.algorithm, self.engine, merged(fed))
 
     def _solution(self, problem: Problem, fed: Federation) -> Solution:
-        plan = self._plan(problem, fed)
+        plan, start = self._plan(problem, fed), None
+        if self.warm_start and (last := self._last_model()) is not None:
+            right = last.shape == (problem.predictor.dimension(fed.n_features),)
+            start = last if right else None
         return solve(
             problem,
             plan.fed,
@@ -147,7 +147,7 @@ class FederatedModel(BaseEstimator):
             tol=self.tol,
             max_rounds=self.max_rounds,
             seed=self._seed(),
-            start=self._start(problem, fed) if self.warm_start else None,
+            start=start,
         )
 
     def _seed(self) -> int:
@@ -208,12 +208,6 @@ class FederatedModel(BaseEstimator):
     def _features(self) -> list[str]:
         names = getattr(self, "feature_names_in_", None)
         return [f"x{j}" for j in range(self.n_features_in_)] if names is None else names.tolist()
-
-    def _start(self, problem: Problem, fed: Federation) -> Array | None:
-        """The model of the last fit, where it has the right size."""
-        last = self._last_model()
-        size = problem.predictor.dimension(fed.n_features)
-        return last if last is not None and last.shape == (size,) else None
 
     def _last_model(self) -> Array | None:
         if not hasattr(self, "coef_"):
@@ -281,8 +275,8 @@ class Classifier(ClassifierMixin, FederatedModel):
     targets: ClassVar[str] = "sign"
     several_classes: ClassVar[bool] = False
     use_for_several: ClassVar[str] = "AgnosticClassifier()"
-    class_weight: ClassWeight = None
-    positive: Label | None = None
+    class_weight: Any = None
+    positive: Any = None
     classes_: NDArray[Any]
     positive_: Any
     calibration_: Sigmoid

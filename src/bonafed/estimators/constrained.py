@@ -22,13 +22,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _num_samples
 
-from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
-from bonafed.algorithms.method import Method
+from bonafed.algorithms.federated.interior_point import InteriorPoint
 from bonafed.arrays import Features, Label
 from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
-from bonafed.engines.engine import Engine
-from bonafed.estimators.base import Classifier, ClassWeight, Plan, Seed
+from bonafed.estimators.base import Classifier, ClassWeight, Plan
 from bonafed.estimators.rows import (
     Columns,
     Groups,
@@ -54,9 +52,8 @@ from bonafed.problem.constraints.linear import OnModel
 from bonafed.problem.losses import Logistic, Loss
 from bonafed.problem.multipliers import Multipliers, no_multipliers, owners
 from bonafed.problem.problem import Problem
-from bonafed.problem.regularisers import Regulariser
-from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.risk import Prior, Risk
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import Outcome, Stop
 from bonafed.solution.plan import SMALL, second_order
 from bonafed.solution.solution import Solution
@@ -212,14 +209,6 @@ class ConstrainedClassifier(Classifier):
     objective_label: Label | None = None
     prior: Prior = "size"
     over_clients: Risk | None = None
-    regulariser: Regulariser | None = None
-    fit_intercept: bool = True
-    algorithm: Method | None = None
-    engine: Engine | None = None
-    tol: float | None = None
-    max_rounds: int | None = None
-    warm_start: bool = False
-    random_state: Seed = 0
 
     def fit(
         self,
@@ -341,12 +330,15 @@ class ConstrainedClassifier(Classifier):
             duals if isinstance(duals, Multipliers) else no_multipliers(problem, fed.n_clients)
         )
         convex = problem.local_constraint.convex and problem.constraint.convex
-        proof = (
-            solution.outcome.stop is Stop.INFEASIBLE
-        )  # then the multipliers are no shadow prices
+        # then the multipliers are no shadow prices
+        proof = solution.outcome.stop is Stop.INFEASIBLE
         self.prices_ = [] if proof else gains(solution.constraints, convex=convex)
         if proof:
-            raise self._unfitted(owners(problem, self.multipliers_, fed.clients))
+            who, model = owners(problem, self.multipliers_, fed.clients), copy.copy(self)
+            for name in [*vars(self)]:  # the model is taken off the estimator
+                if name.endswith("_") and not name.startswith("_"):
+                    delattr(self, name)
+            raise InfeasibleProblemError(model.outcome_.text, tuple(who), model)
 
     def _unfinished(self, solution: Solution) -> bool:
         return super()._unfinished(solution) or not _settled(solution)
@@ -370,15 +362,6 @@ class ConstrainedClassifier(Classifier):
             "fnr": mean(~selected, truth),
             "fpr": mean(selected, ~truth),
         }
-
-    def _unfitted(self, who: list[ClientName]) -> InfeasibleProblemError:
-        """The error with the model, which is taken off the estimator."""
-        model = copy.copy(self)
-        for name in [
-            name for name in vars(self) if name.endswith("_") and not name.startswith("_")
-        ]:
-            delattr(self, name)
-        return InfeasibleProblemError(model.outcome_.text, tuple(who), model)
 
 
 def _present(part: Stated, fed: Federation) -> Stated:

@@ -40,10 +40,10 @@ from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.federated.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.arrays import Array, Features, Label, shape_of
-from bonafed.client_names import ByClient, ClientName, by_position
+from bonafed.client_names import ByClient, by_position
 from bonafed.data.federation import Federation
 from bonafed.data.row_errors import RowError, without_values
-from bonafed.data.unit_rows import middles, unit_rows
+from bonafed.data.schema import middles, unit_rows
 from bonafed.engines.inprocess import InProcess
 from bonafed.estimators.base import Classifier, Plan, Seed, chosen, coefficients
 from bonafed.estimators.rows import (
@@ -63,12 +63,11 @@ from bonafed.privacy.ledger import Ledger
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import Logistic, Loss, Multinomial, Squared
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.prediction import with_ones
-from bonafed.problem.predictors.affine import Linear, Softmax
+from bonafed.problem.predictors.affine import Linear, Softmax, with_ones
 from bonafed.problem.problem import Problem
-from bonafed.problem.regularisers import Regulariser, Zero
-from bonafed.problem.risks.mean import Mean
+from bonafed.problem.regularisers import Zero
 from bonafed.problem.risks.risk import Prior, resolve_prior
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import Stop
 from bonafed.solution.solution import Solution
 from bonafed.solution.solve import solve
@@ -178,6 +177,8 @@ class PrivateClassifier(Classifier):
     several_classes: ClassVar[bool] = True
     reports_clients: ClassVar[bool] = False
     # no parameters here, unlike those of the other estimators
+    algorithm: ClassVar[Any] = None
+    engine: ClassVar[Any] = None
     tol: ClassVar[float | None] = None
     max_rounds: ClassVar[int | None] = None
     warm_start: ClassVar[bool] = False
@@ -200,8 +201,6 @@ class PrivateClassifier(Classifier):
     classes: ArrayLike | None = None
     positive: Label | None = None
     prior: Prior = "size"
-    regulariser: Regulariser | None = None
-    fit_intercept: bool = True
     rho: float | Callable[[int], float] | None = None
     average: bool = False
     view: str = "answers"
@@ -249,9 +248,8 @@ class PrivateClassifier(Classifier):
         total, view = (_plain(self.epsilon), _plain(self.delta)), (self.view, _plain(self.missing))
         return Budget(*total, self.adjacency, sizes, self.book, *view, self.repeat)
 
-    def _check(self, budget: Budget) -> None:
-        """Raise ``ValueError`` where a parameter is out of its range."""
-        rounds, spend = _plain(self.rounds), _plain(self.spend)
+    def _algorithm(self, budget: Budget) -> PrivateMethod:
+        rounds, spend, noise = _plain(self.rounds), _plain(self.spend), self.noise
         if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
             raise ValueError(
                 f"rounds must be a whole number >= 1, got {self.rounds!r}: the budget is spread"
@@ -272,14 +270,10 @@ class PrivateClassifier(Classifier):
         for name, value in (("average", self.average), ("fit_intercept", self.fit_intercept)):
             if not isinstance(value, bool | np.bool_):
                 raise ValueError(f"{name} must be True or False, got {value!r}.")
-
-    def _algorithm(self, budget: Budget) -> PrivateMethod:
-        self._check(budget)
-        spend, noise = _plain(self.spend), self.noise
         if noise is None:
             noise = "secure" if self.random_state is None else "simulation"
         common: dict[str, Any] = {
-            "max_rounds": _plain(self.rounds),
+            "max_rounds": rounds,
             "mechanism": self.mechanism,
             "clip": _plain(self.clip),
             "bound": self._bound,
@@ -390,36 +384,46 @@ class PrivateClassifier(Classifier):
         shorten.
         """
         if (bound := self._bound) is not None:
-            length = np.asarray(
-                abs(X).sum(1) if self.mechanism == "laplace" else np.sqrt(_squares(X))
-            ).ravel()
-            factor = bound / np.maximum(length, bound)
-            X = (
-                X * factor[:, None]
-                if isinstance(X, np.ndarray)
-                else csr_array(X.multiply(factor[:, None]))
-            )
+            squares = (X**2 if isinstance(X, np.ndarray) else X.multiply(X)).sum(1)
+            length = abs(X).sum(1) if self.mechanism == "laplace" else np.sqrt(squares)
+            factor = (bound / np.maximum(np.asarray(length).ravel(), bound))[:, None]
+            X = X * factor if isinstance(X, np.ndarray) else csr_array(X.multiply(factor))
         return with_ones(X)
 
     def _problem(self, fed: Federation) -> Problem:
-        C = len(self.classes_)
+        C, h = len(self.classes_), self.regulariser
+        if h is None:  # where steps are long and limited by noise h would shorten the model
+            descent = self.rho is None and not self.average
+            h = Zero() if descent else self._regulariser()
         return Problem(
             Logistic() if C == 2 else Multinomial(),
             Linear(self._beside) if C == 2 else Softmax(C, intercepts=False),
             over_clients=self._over_clients(fed),
-            regulariser=self._h(),
+            regulariser=h,
             privacy=self._budget(),
         )
 
-    def _h(self) -> Regulariser:
-        """None by default where steps are long and limited by noise: h would shorten the model."""
-        descent = self.rho is None and not self.average
-        return Zero() if descent and self.regulariser is None else self._regulariser()
-
     def _over_clients(self, fed: Federation) -> Mean:
-        if isinstance(self.prior, Mapping):
-            return Mean(_declared_prior(self.prior, fed, self._budget()))
-        return Mean(self.prior)
+        """The mean with the weights of all who take part: with sizes by name those who are
+        declared, rows or none.
+        """
+        prior, sizes = self.prior, self._budget().sizes
+        if not isinstance(prior, Mapping):
+            return Mean(prior)
+        if not isinstance(sizes, Mapping):
+            return Mean(prior_of(prior, fed))
+        declared = [*sizes]
+        weights = by_position(prior, declared, "prior", all_clients=False, others=True)
+        if odd := [str(name) for at, name in enumerate(declared) if at not in weights]:
+            raise ValueError(
+                f"prior has no weight for {', '.join(odd[:5])}, declared in sizes: give one for"
+                " each."
+            )
+        resolve_prior([_plain(weight) for weight in prior.values()], np.ones(len(prior)))
+        total = sum(weights.values())
+        if not total > 0:
+            raise ValueError("prior has no positive weight for the clients declared in sizes.")
+        return Mean({declared[at]: _plain(weight) / total for at, weight in weights.items()})
 
     def _plan(self, problem: Problem, fed: Federation) -> Plan:
         algorithm = self._algorithm(self._budget())
@@ -464,48 +468,25 @@ class PrivateClassifier(Classifier):
         scores = self._raw(X)
         positions = chosen(scores)
         if len(positions) >= FEW and np.ptp(positions) == 0:
-            warnings.warn(self._one_class(scores, positions), TrivialModelWarning, stacklevel=2)
+            known, at = self.classes_.tolist(), int(positions[0])
+            text = (
+                f"All {len(positions)} rows get the class {known[at]!r}: the noise at epsilon"
+                f" {self.privacy_.epsilon:.2g} hides the others, or they are rare. Raise epsilon,"
+                " or take more rows or fewer features."
+            )
+            if len(known) == 2:  # up to which cut both are predicted
+                most = float(self._probabilities(scores)[:, 1 - at].max())
+                text += (
+                    f" The highest probability of {known[1 - at]!r} is {most:.3g}: both classes"
+                    " are predicted above any smaller one."
+                )
+            warnings.warn(text, TrivialModelWarning, stacklevel=2)
         return self.classes_[positions]
-
-    def _one_class(self, scores: Array, positions: NDArray[np.intp]) -> str:
-        """That all rows get one class, and of two up to which cut both are predicted."""
-        known, at = self.classes_.tolist(), int(positions[0])
-        text = (
-            f"All {len(positions)} rows get the class {known[at]!r}: the noise at epsilon"
-            f" {self.privacy_.epsilon:.2g} hides the others, or they are rare. Raise epsilon, or"
-            " take more rows or fewer features."
-        )
-        if len(known) > 2:
-            return text
-        most = float(self._probabilities(scores)[:, 1 - at].max())
-        return (
-            f"{text} The highest probability of {known[1 - at]!r} is {most:.3g}: both classes are"
-            " predicted above any smaller one."
-        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.noise == "secure"
         return tags
-
-
-def _declared_prior(
-    prior: Mapping[ClientName, float], fed: Federation, budget: Budget
-) -> Array | dict[ClientName, float]:
-    """Weights of all who take part: with sizes by name those who are declared, rows or none."""
-    if not isinstance(budget.sizes, Mapping):
-        return prior_of(prior, fed)
-    declared = [*budget.sizes]
-    weights = by_position(prior, declared, "prior", all_clients=False, others=True)
-    if odd := [str(name) for at, name in enumerate(declared) if at not in weights]:
-        raise ValueError(
-            f"prior has no weight for {', '.join(odd[:5])}, declared in sizes: give one for each."
-        )
-    resolve_prior([_plain(weight) for weight in prior.values()], np.ones(len(prior)))
-    total = sum(weights.values())
-    if not total > 0:
-        raise ValueError("prior has no positive weight for the clients declared in sizes.")
-    return {declared[at]: _plain(weight) / total for at, weight in weights.items()}
 
 
 @dataclass(frozen=True)
@@ -552,10 +533,6 @@ def _plain(value: T) -> T:
     """A number of NumPy's as one of Python's: what ``np.linspace`` makes is a parameter, too."""
     plain: Any = value.item() if isinstance(value, np.generic) else value
     return plain
-
-
-def _squares(X: Matrix) -> Array:
-    return (X**2 if isinstance(X, np.ndarray) else X.multiply(X)).sum(1)
 
 
 # Rows of a private classifier with declared ranges: centred at a noisy mean, and of length 1.
@@ -617,21 +594,15 @@ def _with(X: Matrix, centre: Array, half: Array, more: float) -> Matrix:
 
 
 @dataclass(frozen=True)
-class Centring(PrivateSGD):
+class Centring(_SharedSGD):
     """The one answer that tells the mean: its noise takes `SHARE` of what the fit may spend.
 
     ``share`` is the budget of the fit where that is a part of a ledger's; the fit is refused before
     this answer where the ledger does not pay for all of it.
     """
 
-    share: Budget | None = None
-
     def planned(self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()) -> Self:
-        if self.share is None:
-            method = super().planned(problem, fed, spent)
-        else:
-            method = super().planned(replace(problem, privacy=self.share), fed)
-            method = replace(method, problem=problem)
+        method = super().planned(problem, fed, spent)
         plan, budget = method._plan, problem.privacy
         if self.share is not None and budget is not None:
             whole = (*spent, Release(self.mechanism, plan.multiplier))

@@ -18,12 +18,10 @@ from __future__ import annotations
 import math
 import os
 import random
-import secrets
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
@@ -36,40 +34,28 @@ from sklearn.utils.validation import check_is_fitted
 
 from bonafed.algorithms.federated.private.mechanism import SMOOTHING
 from bonafed.arrays import Array, Features, is_number, shape_of
-from bonafed.data.declared_schema import drawn
+from bonafed.data.holdout import drawn
 from bonafed.estimators.base import Seed, chosen
 from bonafed.estimators.private import PrivateClassifier
 from bonafed.estimators.rows import Groups, Matrix, Rows, check_rows, rows_of_groups, tables
 from bonafed.privacy import odometer
 from bonafed.privacy.accounting import Release, gaussian_epsilon, noise_of_search
-from bonafed.privacy.bounds import Below, check_number, drawn_number
+from bonafed.privacy.bounds import check_number, drawn_number
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.discrete_noise import discrete_noise
 from bonafed.privacy.ledger import Book, Ledger
 
 # settings of the search or of public facts, the same for all candidates
 FIXED = (
-    "epsilon",
-    "delta",
-    "adjacency",
-    "sizes",
-    "book",
-    "spend",
-    "noise",
-    "mechanism",
-    "classes",
-    "positive",
-    "view",
-    "missing",
-    "sampling",
-    "repeat",
-    "random_state",
+    *("epsilon", "delta", "adjacency", "sizes", "book", "spend", "noise", "mechanism", "classes"),
+    *("positive", "view", "missing", "sampling", "repeat", "random_state"),
 )
 AT_ONCE = 4096  # rows scored at once
 SMALL_DELTA = 1e-9  # at which a candidate's noise is stated to `PrivateClassifier`
 HASH = 5_327_401  # the seed of the hash, unlike those of folds, which would hold out the same rows
 
 
+@dataclass(eq=False, repr=False)
 class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """The best settings of a `PrivateClassifier` and its model, for one total (epsilon, delta).
 
@@ -138,35 +124,22 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     # scikit-learn's protocol: groups are always requested
     __metadata_request__fit: ClassVar = {"groups": True}
-    best_params_: dict[str, Any]
-    best_estimator_: PrivateClassifier
-    best_score_: float
-    privacy_: Ledger
+    best_params_: dict[str, Any] = field(init=False)
+    best_estimator_: PrivateClassifier = field(init=False)
+    best_score_: float = field(init=False)
+    privacy_: Ledger = field(init=False)
 
-    def __init__(
-        self,
-        estimator: PrivateClassifier,
-        settings: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
-        *,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        mean_candidates: float = 10,
-        number: str = "poisson",
-        validation: float = 0.2,
-        book: str | os.PathLike[str] | None = None,
-        spend: float | None = None,
-        random_state: Seed = None,
-    ) -> None:
-        self.estimator = estimator
-        self.settings = settings
-        self.epsilon = epsilon
-        self.delta = delta
-        self.mean_candidates = mean_candidates
-        self.number = number
-        self.validation = validation
-        self.book = book
-        self.spend = spend
-        self.random_state = random_state
+    estimator: PrivateClassifier
+    settings: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]]
+    _: KW_ONLY
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    mean_candidates: float = 10
+    number: str = "poisson"
+    validation: float = 0.2
+    book: str | os.PathLike[str] | None = None
+    spend: float | None = None
+    random_state: Seed = None
 
     def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
         """Search with rows, labels and the client of each row, as in `PrivateClassifier.fit`.
@@ -280,7 +253,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         classes = np.unique(np.asarray(base.classes))
         made_up = np.zeros((len(classes), shape_of(rows.X)[1]))
         who = [next(iter(rows.groups))] * len(classes)
-        with _quiet():
+        with warnings.catch_warnings(action="ignore"):
             for option in options:
                 one = _like(base, **option, epsilon=1.0, delta=0.1, book=None, spend=None)
                 one.set_params(rounds=1, noise=None, random_state=0)
@@ -312,9 +285,15 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         release: Release,
         train: Rows,
         held: Rows,
-    ) -> _Candidate:
-        """The best of a random number of candidates."""
-        chance = _Chance.of(self.random_state)
+    ) -> tuple[int, dict[str, Any], PrivateClassifier]:
+        """The best of a random number of candidates: its noisy number of right answers, its
+        settings, and the model fitted with them.
+        """
+        seed = self.random_state
+        chance: random.Random = random.SystemRandom()  # the operating system's numbers
+        if seed is not None:
+            whole = isinstance(seed, int | np.integer)
+            chance = random.Random(int(seed if whole else check_random_state(seed).randint(2**31)))
         sizes: Any = base.sizes
         share = 1 - float(self.validation)
         variance = math.ceil((Fraction(release.noise) * Fraction(base._budget().spread)) ** 2)
@@ -322,8 +301,8 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         small = min(float(self.delta), SMALL_DELTA)
         epsilon = gaussian_epsilon([Release("gaussian", release.noise)], small)
         best = None
-        for _ in range(drawn_number(self.number, float(self.mean_candidates), chance.below)):
-            option = options[chance.below(len(options))]
+        for _ in range(drawn_number(self.number, float(self.mean_candidates), chance.randrange)):
+            option = options[chance.randrange(len(options))]
             model = _like(
                 base,
                 **option,
@@ -332,21 +311,24 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 sizes={name: max(round(share * n), 1) for name, n in sizes.items()},
                 book=None,
                 spend=None,
-                random_state=chance.seed(),
+                random_state=None if seed is None else chance.randrange(2**31),
             )
-            with _quiet():
+            # no warning of a candidate is shown: it would tell about one that is not released
+            with warnings.catch_warnings(action="ignore"):
                 model.fit(train.X, train.y, groups=train.groups)
             _check_noise(model, release)
             right = int((_labels(model, held.X) == held.y).sum())
-            right += int(discrete_noise("gaussian", variance + SMOOTHING, chance.key(), 1)[0])
-            if best is None or right > best.right:
-                best = _Candidate(dict(option), model, right)
+            right += int(
+                discrete_noise("gaussian", variance + SMOOTHING, chance.randbytes(32), 1)[0]
+            )
+            if best is None or right > best[0]:
+                best = right, dict(option), model
         assert best is not None, "there is at least one candidate"
         return best
 
     def _keep(
         self,
-        best: _Candidate,
+        best: tuple[int, dict[str, Any], PrivateClassifier],
         base: PrivateClassifier,
         budget: Budget,
         release: Release,
@@ -357,38 +339,34 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sizes: Any = base.sizes
         names = sorted(str(name) for name in sizes)
         public = {str(name): int(n) for name, n in sizes.items()}
-        ledger = Ledger(
-            budget=budget if self.estimator.sizes is not None else replace(budget, sizes=None),
-            releases=dict.fromkeys(names, (release,)),
-            before={**before},
-            sizes={name: public[name] for name in names},
-            mechanism=self._words(release),
-            book=digest,
-            simulated=self.random_state is not None,
-        ).named(sizes)
-        model = best.model
-        model.set_params(**self.estimator.get_params(deep=False)).set_params(
-            **best.option, epsilon=self.epsilon, delta=self.delta
-        )
-        model.privacy_ = self.privacy_ = ledger
-        if (features := getattr(self, "feature_names_in_", None)) is not None:
-            vars(model)["feature_names_in_"] = features
-        self.best_estimator_, self.best_params_ = model, best.option
-        self.best_score_ = best.right / (float(self.validation) * sum(public.values()))
-        self.classes_ = model.classes_
-
-    def _words(self, release: Release) -> str:
-        """The mechanism in words."""
-        options = len(ParameterGrid(self.settings))  # type: ignore[arg-type]
+        count = len(ParameterGrid(self.settings))  # type: ignore[arg-type]
         words = (
             f"one search: the best of a random number of candidates ({release.mechanism}, mean"
-            f" {release.candidates:g}), each with settings drawn from {options}"
+            f" {release.candidates:g}), each with settings drawn from {count}"
             f" and as private as one Gaussian release with noise of {release.noise:.4g} times the"
             " sensitivity, judged by a noisy number of right answers; only the best is released"
         )
         if self.random_state is not None:
             words += ", made from the seed: a simulation, as anyone who has the seed can repeat it"
-        return words
+        ledger = Ledger(
+            budget=budget if self.estimator.sizes is not None else replace(budget, sizes=None),
+            releases=dict.fromkeys(names, (release,)),
+            before={**before},
+            sizes={name: public[name] for name in names},
+            mechanism=words,
+            book=digest,
+            simulated=self.random_state is not None,
+        ).named(sizes)
+        right, option, model = best
+        model.set_params(**self.estimator.get_params(deep=False)).set_params(
+            **option, epsilon=self.epsilon, delta=self.delta
+        )
+        model.privacy_ = self.privacy_ = ledger
+        if (features := getattr(self, "feature_names_in_", None)) is not None:
+            vars(model)["feature_names_in_"] = features
+        self.best_estimator_, self.best_params_ = model, option
+        self.best_score_ = right / (float(self.validation) * sum(public.values()))
+        self.classes_ = model.classes_
 
     # ---- the best model
 
@@ -414,43 +392,6 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.non_deterministic = self.random_state is None
         return tags
-
-
-@dataclass
-class _Candidate:
-    """Settings, the model fitted with them, and its noisy number of right answers."""
-
-    option: dict[str, Any]
-    model: PrivateClassifier
-    right: int
-
-
-@dataclass
-class _Chance:
-    """Where a search's random numbers come from: the operating system, or a seed."""
-
-    below: Below
-    key: Callable[[], bytes]
-    seed: Callable[[], int | None]
-
-    @classmethod
-    def of(cls, random_state: Seed) -> _Chance:
-        if random_state is None:
-            return cls(secrets.randbelow, lambda: secrets.token_bytes(32), lambda: None)
-        whole = isinstance(random_state, int | np.integer)
-        seed = random_state if whole else check_random_state(random_state).randint(2**31)
-        numbers = random.Random(int(seed))
-        return cls(
-            numbers.randrange, lambda: numbers.randbytes(32), lambda: numbers.randrange(2**31)
-        )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No warning of a candidate is shown, as it would tell about one that is not released."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _like(estimator: PrivateClassifier, **params: Any) -> PrivateClassifier:

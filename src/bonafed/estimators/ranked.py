@@ -10,35 +10,23 @@ part in the model, only in its report.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, Features, Label
-from bonafed.data.assembly import without_column
 from bonafed.data.federation import Federation
-from bonafed.engines.engine import Engine
-from bonafed.estimators.base import (
-    Classifier,
-    FederatedModel,
-    Plan,
-    Regressor,
-    Seed,
-)
-from bonafed.estimators.rows import Groups, Rows, arrays, by_value, rows_of_groups
+from bonafed.estimators.base import Classifier, FederatedModel, Plan, Regressor
+from bonafed.estimators.rows import Groups, Rows, arrays, by_value, named_groups, rows_of_groups
 from bonafed.fairness import fairness_metrics, group_rates
 from bonafed.problem.losses import Logistic, Loss, Squared
 from bonafed.problem.problem import Problem
-from bonafed.problem.regularisers import Regulariser
-from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.risk import Risk
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.risks.weight_sets import Mean, Superquantile
 from bonafed.solution.solution import Solution
 from bonafed.solution.thresholds import largest_tail
 
@@ -57,23 +45,13 @@ class _RankModel(FederatedModel):
     risk: Risk | None = None
     _: KW_ONLY
     loss: Loss | None = None
-    regulariser: Regulariser | None = None
-    fit_intercept: bool = True
-    algorithm: Method | None = None
-    engine: Engine | None = None
-    tol: float = 1e-6
-    max_rounds: int | None = None
-    warm_start: bool = False
-    random_state: Seed = 0
+    tol: float | None = 1e-6
 
     def _rows(
         self, X: Features, y: ArrayLike, groups: Groups | None, y_numeric: bool = False
     ) -> Rows:
         """Checked rows; without groups all rows are in the group "all"."""
-        vars(self).pop("groups_column_", None)
-        if isinstance(groups, str):  # a column of the table X, which is no feature
-            vars(self)["groups_column_"] = groups
-            X, groups = without_column(X, groups, "groups")
+        X, groups = named_groups(self, X, groups)
         rows, targets = arrays(self, X, y, y_numeric)
         names = ["all"] * len(targets) if groups is None else groups
         rows_of_groups(names, len(targets))  # raises where they do not fit
@@ -120,7 +98,12 @@ class _RankModel(FederatedModel):
         self.risk_weights_ = np.empty(len(rows.y))
         ordered = self.losses_[order][None]
         self.risk_weights_[order] = problem.row_weights(ordered, fed.block(0))[0]
-        self.solution_ = _in_order(self.solution_, order)
+        if (duals := self.solution_.duals) is not None:  # by row, in the caller's order
+            moved, back = {}, np.argsort(order)
+            for name in ("rows", "split"):
+                if (part := getattr(duals, name)) is not None:
+                    moved[name] = part[back]
+            self.solution_ = replace(self.solution_, duals=replace(duals, **moved))
         self.group_scores_ = {
             name: {
                 "n": len(self.losses_[picked]),
@@ -144,7 +127,7 @@ class _RankModel(FederatedModel):
 
 
 @dataclass(eq=False, repr=False)
-class RiskClassifier(Classifier, _RankModel):
+class RiskClassifier(_RankModel, Classifier):
     """Linear classifier of two classes that minimises a risk by rank: the worst tail, a ranked
     range, and so on.
 
@@ -283,14 +266,19 @@ class RiskClassifier(Classifier, _RankModel):
                 f"fairness compares two groups or more, and fit got {list(self.group_scores_)}"
                 " only: pass groups=<the group of each row> to fit."
             )
-        columns = zip(
-            *[_counted(name, scores) for name, scores in self.group_scores_.items()], strict=True
-        )
-        truth, chosen, names = (np.concatenate(parts) for parts in columns)
+        columns = []  # as many rows as a group has, with its rates: all that metrics look at
+        for name, scores in self.group_scores_.items():
+            n, positives = scores["n"], scores["positives"]
+            hits = round(scores["tpr"] * positives) if positives else 0
+            false = round(scores["fpr"] * (n - positives)) if n > positives else 0
+            row = np.arange(n)
+            real = row < positives
+            columns.append((real, np.where(real, row < hits, row - positives < false), [name] * n))
+        truth, chosen, names = (np.concatenate(parts) for parts in zip(*columns, strict=True))
         return fairness_metrics(truth, chosen, names, str(privileged), positive=True)
 
 
-class RiskRegressor(Regressor, _RankModel):
+class RiskRegressor(_RankModel, Regressor):
     """Linear regression that minimises a risk by rank of the losses of the residuals.
 
     Parameters, attributes and notes are those of `RiskClassifier`, except:
@@ -330,30 +318,3 @@ class RiskRegressor(Regressor, _RankModel):
         off = np.abs(self._scores(rows.X) - rows.y)
         for name, picked in rows_of_groups(rows.groups, len(rows.y)).items():
             self.group_scores_[name]["mae"] = float(off[picked].mean())
-
-
-def _in_order(solution: Solution, order: NDArray[np.intp]) -> Solution:
-    """The solution of the rows in the caller's order, from that of the rows in this order: duals by
-    row move.
-    """
-    back, duals = np.argsort(order), solution.duals
-    if duals is None:
-        return solution
-    moved = {
-        name: part[back] for name in ("rows", "split") if (part := getattr(duals, name)) is not None
-    }
-    return replace(solution, duals=replace(duals, **moved))
-
-
-def _counted(
-    name: str, scores: Mapping[str, Any]
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """(truth, predicted, name) of as many rows as the group has, with its rates: all that fairness
-    metrics look at.
-    """
-    n, positives = scores["n"], scores["positives"]
-    hits = round(scores["tpr"] * positives) if positives else 0
-    false = round(scores["fpr"] * (n - positives)) if n > positives else 0
-    row = np.arange(n)
-    truth = row < positives
-    return truth, np.where(truth, row < hits, row - positives < false), np.full(n, name)

@@ -16,24 +16,14 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, Features, Label, is_number
 from bonafed.data.federation import Federation
-from bonafed.engines.engine import Engine
-from bonafed.estimators.base import (
-    Classifier,
-    ClassWeight,
-    FederatedModel,
-    Regressor,
-    Seed,
-)
+from bonafed.estimators.base import Classifier, ClassWeight, FederatedModel, Regressor
 from bonafed.estimators.rows import Groups, Rows, centred, check_rows, merged, present
 from bonafed.problem.losses import Hinge, Huber, Logistic, Loss
 from bonafed.problem.problem import Problem
-from bonafed.problem.regularisers import Regulariser
-from bonafed.problem.risks.divergences import ChiSquareBall
-from bonafed.problem.risks.lp_ball import LpBall
 from bonafed.problem.risks.risk import PerClient, Prior, Risk
+from bonafed.problem.risks.weight_sets import ChiSquareBall, LpBall
 from bonafed.problem.wasserstein.ball import Support, WassersteinBall
 from bonafed.solution.solution import Solution
 from bonafed.solution.thresholds import default_radius, residual_scale
@@ -57,14 +47,7 @@ class _RobustModel(FederatedModel):
     client_p: float | None = None
     prior: Prior = "size"
     over_clients: Risk | None = None
-    regulariser: Regulariser | None = None
-    fit_intercept: bool = True
-    algorithm: Method | None = None
-    engine: Engine | None = None
-    tol: float = 1e-6
-    max_rounds: int | None = None
-    warm_start: bool = False
-    random_state: Seed = 0
+    tol: float | None = 1e-6
 
     def _problem(self, fed: Federation) -> Problem:
         radius, p = self.client_radius, self.client_p
@@ -80,44 +63,37 @@ class _RobustModel(FederatedModel):
         ball = WassersteinBall(0.0, self.label_cost, self.norm, self.support, self.clip)
         over = centred(clients, fed)
         problem = Problem(self._loss_for(fed), self._linear(), ball, over, self._regulariser())
-        ball = replace(ball, radius=self._radius(problem, fed))
-        if self.label_flips is not None:
-            ball = replace(ball, label_cost=self._flip_cost(ball))
+        if isinstance(self.radius, str) and self.radius != "auto":
+            raise ValueError(
+                f"radius must be numbers, a mapping by client, or 'auto', got {self.radius!r}."
+            )
+        stated = (
+            self.radius if isinstance(self.radius, str) else present(self.radius, fed, "radius")
+        )
+        radius = default_radius(problem, merged(fed)) if isinstance(stated, str) else stated
+        ball = replace(ball, radius=radius)
+        if (share := self.label_flips) is not None:
+            if not is_number(share) or not 0 <= share < 0.5 or not np.isinf(self.label_cost):
+                raise ValueError(
+                    f"label_flips must be a share in [0, 1/2), and label_cost then stays inf, got"
+                    f" label_flips={share!r} and label_cost={self.label_cost!r}."
+                )
+            largest = max(ball.radii())  # at which the share of labels can flip at most
+            cost = largest / share if share > 0 and largest > 0 else np.inf
+            ball = replace(ball, label_cost=cost)
         return replace(problem, over_samples=ball)
 
     def _loss_for(self, fed: Federation) -> Loss:
         """The loss; one that depends on the rows where none is stated."""
         return self._loss()
 
-    def _radius(self, problem: Problem, fed: Federation) -> PerClient:
-        """The radius as stated, or read off the rows where it is "auto"."""
-        if not isinstance(self.radius, str):
-            return present(self.radius, fed, "radius")
-        if self.radius != "auto":
-            raise ValueError(
-                f"radius must be numbers, a mapping by client, or 'auto', got {self.radius!r}."
-            )
-        return default_radius(problem, merged(fed))
-
-    def _flip_cost(self, ball: WassersteinBall) -> float:
-        """The label cost at which the share ``label_flips`` of labels can flip at most."""
-        share = self.label_flips
-        if not is_number(share) or not 0 <= share < 0.5 or not np.isinf(self.label_cost):
-            raise ValueError(
-                f"label_flips must be a share in [0, 1/2), and label_cost then stays inf, got"
-                f" label_flips={share!r} and label_cost={self.label_cost!r}."
-            )
-        largest = max(ball.radii())
-        return largest / share if share > 0 and largest > 0 else np.inf
-
     def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
         super()._keep(solution, fed, rows)
-        ball = solution.problem.at(fed)[0].over_samples
-        self.radius_ = ball.radius
+        self.radius_ = solution.problem.at(fed)[0].over_samples.radius
 
 
 @dataclass(eq=False, repr=False)
-class RobustClassifier(Classifier, _RobustModel):
+class RobustClassifier(_RobustModel, Classifier):
     """Linear classifier of two classes, robust to errors in every client's rows and to the client
     weights.
 
@@ -234,7 +210,7 @@ class RobustClassifier(Classifier, _RobustModel):
         return self._fit(check_rows(self, X, y, groups, sample_weight))
 
 
-class RobustRegressor(Regressor, _RobustModel):
+class RobustRegressor(_RobustModel, Regressor):
     """Linear regression, robust to errors in every client's rows and to the client weights.
 
     Parameters and attributes are those of `RobustClassifier`, except:

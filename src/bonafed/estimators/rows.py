@@ -82,10 +82,7 @@ def check_rows(
 
     ``alone`` says what a fit without groups is, ``y_numeric`` that targets are numbers.
     """
-    vars(estimator).pop("groups_column_", None)
-    if isinstance(groups, str):  # a column of the table X, which is no feature
-        vars(estimator)["groups_column_"] = groups
-        X, groups = without_column(X, groups, "groups")
+    X, groups = named_groups(estimator, X, groups)
     rows, targets = arrays(estimator, X, y, y_numeric)
     n = len(targets)
     if groups is None:
@@ -115,6 +112,15 @@ def check_rows(
             "sample_weight is zero for every row: give at least one row a positive weight."
         )
     return Rows(rows[kept], targets[kept], [names[i] for i in kept], weight[kept], kept)
+
+
+def named_groups(estimator: BaseEstimator, X: Any, groups: Any) -> tuple[Any, Groups | None]:
+    """The table without its column of groups, where that is named, and the groups."""
+    vars(estimator).pop("groups_column_", None)
+    if not isinstance(groups, str):
+        return X, groups
+    vars(estimator)["groups_column_"] = groups  # which is no feature
+    return without_column(X, groups, "groups")
 
 
 def arrays(
@@ -156,7 +162,21 @@ def merged(fed: Federation) -> Federation:
     So a row of weight 2 and a row given twice lead to the same numbers bit for bit, and so do rows
     in another order. Equal are rows with the same features, target and further columns.
     """
-    picks = [_distinct(fed, i) for i in range(fed.n_clients)]
+    picks = []
+    for i in range(fed.n_clients):  # one row for all that equal it, and their total weight
+        X, y = fed.rows(i)
+        weight = np.ones(len(y)) if fed.sample_weight is None else fed.sample_weight[i]
+        kind = np.zeros(len(y), np.intp)  # equal where rows agree in all parts but X
+        for part in (y, *(parts[i] for parts in (fed.columns or {}).values())):
+            values, number = np.unique(part, return_inverse=True)
+            kind = np.unique(kind * len(values) + number, return_inverse=True)[1]
+        order, key = by_value(X, kind)
+        # neighbours that may be equal rows
+        near = np.flatnonzero((np.diff(key[order]) == 0) & (np.diff(kind[order]) == 0))
+        gap = X[order[near]] - X[order[near + 1]]
+        equal = near[np.asarray(abs(gap).sum(1)).ravel() == 0]
+        first = np.setdiff1d(np.arange(len(y)), equal + 1)
+        picks.append((order[first], np.add.reduceat(weight[order], first)))
     return Federation(
         fed.clients,
         tuple(x[rows] for x, (rows, _) in zip(fed.X, picks, strict=True)),
@@ -170,29 +190,6 @@ def merged(fed: Federation) -> Federation:
         },
         server=fed.server,
     )
-
-
-def _distinct(fed: Federation, i: int) -> tuple[NDArray[np.intp], Array]:
-    """One row of client i for all that equal it, and their total weight."""
-    X, y = fed.rows(i)
-    weight = np.ones(len(y)) if fed.sample_weight is None else fed.sample_weight[i]
-    kind = _kinds([y, *[parts[i] for parts in (fed.columns or {}).values()]])
-    order, key = by_value(X, kind)
-    # neighbours that may be equal rows
-    near = np.flatnonzero((np.diff(key[order]) == 0) & (np.diff(kind[order]) == 0))
-    gap = X[order[near]] - X[order[near + 1]]
-    equal = near[np.asarray(abs(gap).sum(1)).ravel() == 0]
-    first = np.setdiff1d(np.arange(len(y)), equal + 1)
-    return order[first], np.add.reduceat(weight[order], first)
-
-
-def _kinds(parts: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
-    """(n,) numbers that are equal where rows agree in all parts, ascending with the values."""
-    code = np.zeros(len(parts[0]), np.intp)
-    for part in parts:
-        values, number = np.unique(part, return_inverse=True)
-        code = np.unique(code * len(values) + number, return_inverse=True)[1]
-    return code
 
 
 def by_value(X: Matrix, y: NDArray[Any]) -> tuple[NDArray[np.intp], Array]:
@@ -285,13 +282,24 @@ def faulty_cells(X: Any, error: Exception) -> RowError | None:
     """
     if issparse(X):
         return None
-    names, cells = column_names(X), _cells(X)
+    names = column_names(X)
+    if hasattr(X, "to_numpy"):  # frames: numbers stay apart from dates
+        columns = [X[name] for name in names or ()]
+        lists = [each.to_list() if hasattr(each, "to_list") else [*each] for each in columns]
+        cells = np.array([*zip(*lists, strict=True)], dtype=object).reshape(-1, len(lists))
+    else:
+        cells = np.asarray(X, dtype=object)
     if cells.ndim != 2:
         return None
     shown = f" ({str(error).splitlines()[0]})" if str(error) else ""
     kinds = (
         ("there is text where numbers are needed", shown, _is_text, ENCODE),
-        ("there are dates where numbers are needed", "", _is_date, DATE),
+        (
+            "there are dates where numbers are needed",
+            "",
+            lambda cell: isinstance(cell, DATES) and not missing(cell),
+            DATE,
+        ),
         ("values are missing (NaN)", "", missing, FILL),
     )
     errors = []
@@ -313,54 +321,32 @@ DATE = "Make numbers of them, such as days since a date."
 FILL = "Fill them in, such as by SimpleImputer() in a pipeline, or leave these rows out."
 
 
-def _cells(X: Any) -> NDArray[Any]:
-    """(n, d) of objects."""
-    if hasattr(X, "to_numpy"):  # frames: numbers stay apart from dates
-        columns = [X[name] for name in column_names(X) or ()]
-        lists = [each.to_list() if hasattr(each, "to_list") else [*each] for each in columns]
-        return np.array([*zip(*lists, strict=True)], dtype=object).reshape(-1, len(lists))
-    return np.asarray(X, dtype=object)
-
-
 def _is_text(cell: object) -> bool:
     return isinstance(cell, str | bytes) and not is_number(cell)
-
-
-def _is_date(cell: object) -> bool:
-    return isinstance(cell, DATES) and not missing(cell)
 
 
 def check_labels(y: Any, numbers: bool) -> None:
     """Raise ``RowError`` where entries of y are missing, of several types, or no numbers where
     these are needed.
     """
-    if issparse(y):
+    array = np.zeros(0) if issparse(y) else np.asarray(y)
+    if array.dtype.kind not in "fOUT" or array.ndim not in (1, 2):
         return
-    array = np.asarray(y)
-    if array.dtype.kind in "fOUT" and array.ndim in (1, 2):
-        for error in _faulty_labels(array.ravel(), numbers):
-            raise error
-
-
-def _faulty_labels(y: NDArray[Any], numbers: bool) -> Iterator[RowError]:
-    number = y.dtype.kind == "f"
-    absent: list[int] = (
-        np.flatnonzero(np.isnan(y)).tolist()
-        if number
-        else [r for r, v in enumerate(y) if missing(v)]
-    )
-    cells = [] if number else y.tolist()
+    array = array.ravel()
+    cells = [] if array.dtype.kind == "f" else array.tolist()
+    absent = [r for r, v in enumerate(cells) if missing(v)]
+    absent = absent if array.dtype.kind != "f" else np.flatnonzero(np.isnan(array)).tolist()
     if absent:
         what = "entries are missing (NaN or None)"
-        yield RowError("y", what, rows=absent, do="Leave these rows out.")
+        raise RowError("y", what, rows=absent, do="Leave these rows out.")
     odd = [r for r, cell in enumerate(cells) if _is_text(cell)]
     if numbers and odd:
         do = "Correct these entries; for classes use a classifier."
-        yield RowError("y", "there is text where numbers are needed", rows=odd, do=do)
+        raise RowError("y", "there is text where numbers are needed", rows=odd, do=do)
     texts = [r for r, cell in enumerate(cells) if isinstance(cell, str)]
     if not numbers and 0 < len(texts) < len(cells):
         what = "text stands among labels of other types"
-        yield RowError("y", what, rows=texts, do="Give all of them one type, such as text.")
+        raise RowError("y", what, rows=texts, do="Give all of them one type, such as text.")
 
 
 # Sensitive features as estimators take them: columns by the names that constraints have for
@@ -402,24 +388,18 @@ def columns_of(
             f" the sensitive features, {list(columns) or 'of which there are none'}: give fit(...,"
             " sensitive_features=...)."
         )
-    return {
-        name: np.asarray(column.tolist()) if column.dtype.kind == "O" else column
-        for name, column in columns.items()
-        if _is_whole(name, column, needed=name in names)
-    }
-
-
-def _is_whole(name: str, column: NDArray[Any], needed: bool) -> bool:
-    """Whether no value is missing; raises ``ValueError`` where the column is needed."""
-    if column.dtype.kind not in "fO":
-        return True
-    absent = [row for row, value in enumerate(column.tolist()) if missing(value)]
-    if absent and needed:
-        raise ValueError(
-            f"sensitive_features[{name!r}] is missing in {listed(absent, 'row')} (from 0): give"
-            " these rows a separate value."
-        )
-    return not absent
+    whole = {}
+    for name, column in columns.items():
+        cells = column.tolist() if column.dtype.kind in "fO" else []
+        absent = [row for row, value in enumerate(cells) if missing(value)]
+        if absent and name in names:
+            raise ValueError(
+                f"sensitive_features[{name!r}] is missing in {listed(absent, 'row')} (from 0): give"
+                " these rows a separate value."
+            )
+        if not absent:
+            whole[name] = np.asarray(cells) if column.dtype.kind == "O" else column
+    return whole
 
 
 def _by_name(stated: Columns, names: list[str]) -> dict[str, NDArray[Any]]:

@@ -26,7 +26,7 @@ from bonafed.data.validation import grouped
 from bonafed.estimators.rows import Groups
 from bonafed.problem.losses import Loss
 from bonafed.problem.risks.risk import Risk
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.risks.weight_sets import Superquantile
 
 
 @dataclass(frozen=True)
@@ -146,13 +146,10 @@ class MinusLoss:
             )
         if loss.targets == "real":
             return -loss.value(np.asarray(model.predict(X), float), np.asarray(y, float))
+        truth = np.where(np.asarray(y) == model.classes_[1], 1.0, -1.0)
         if loss.targets == "class":
-            return -loss.value(
-                np.asarray(model.decision_function(X)),
-                np.searchsorted(model.classes_, y).astype(float),
-            )
-        sign = np.where(np.asarray(y) == model.classes_[1], 1.0, -1.0)
-        return -loss.value(np.asarray(model.decision_function(X)), sign)
+            truth = np.searchsorted(model.classes_, y).astype(float)
+        return -loss.value(np.asarray(model.decision_function(X)), truth)
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,13 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, log_ndtr
 
 from bonafed.arrays import Array
-from bonafed.privacy.bounds import check_number, renyi_of_best
+from bonafed.privacy.bounds import check_number, renyi_of_best, root
 from bonafed.privacy.budget import ADJACENCY, Budget, BudgetSpentError
 
 MECHANISMS = ("gaussian", "laplace")
@@ -62,6 +62,7 @@ VALUES = 500  # of the sum of two privacy losses, at most
 FINE = 8
 POINTS = 50_000  # of the grid of the losses of one release, at most, nearly
 KINDS = 32  # of releases with sampling that are composed one by one
+STRICT = {"rtol": np.float64(1e-13), "maxiter": 500}  # of the search for a root
 FAR = 10.0  # standard deviations of the noise beyond which losses are no part of the grid
 
 
@@ -106,10 +107,9 @@ class Release:
                 " saves is accounted for Gaussian noise only. Take mechanism='gaussian'."
             )
         # plain numbers can be written into a ledger file
-        object.__setattr__(self, "noise", float(self.noise))
         object.__setattr__(self, "count", int(self.count))
-        object.__setattr__(self, "candidates", float(self.candidates))
-        object.__setattr__(self, "sampling", float(self.sampling))
+        for name in ("noise", "candidates", "sampling"):
+            object.__setattr__(self, name, float(getattr(self, name)))
 
     @classmethod
     def of_entry(
@@ -199,9 +199,9 @@ def _composed(releases: tuple[Release, ...], delta: float) -> float:
     # rounded.
     most, grid = max((one for one, _ in pure), default=0.0), _grid(spread, mu, sampled)
     grid = most / math.ceil(most / grid) * (1 + 1e-9) if most > grid else grid
-    parts = (
-        [pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=grid)] if mu > 0 else []
-    )
+    parts = []
+    if mu > 0:
+        parts.append(pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=grid))
     for one, count in pure:
         losses, shares = _randomised_response(one, count)
         # the probability beyond counts as an infinite loss
@@ -213,9 +213,8 @@ def _composed(releases: tuple[Release, ...], delta: float) -> float:
     parts += [_sampled_losses(r, grid) for r in sampled]
     # beyond epsilon = 709 probabilities under delta are too small to divide by
     with np.errstate(over="ignore"):
-        epsilon = float(
-            functools.reduce(lambda a, b: a.compose(b), parts).get_epsilon_for_delta(delta)
-        )
+        whole = functools.reduce(lambda a, b: a.compose(b), parts)
+        epsilon = float(whole.get_epsilon_for_delta(delta))
     return epsilon + certain if math.isfinite(epsilon) else _plain_sum(releases, delta)
 
 
@@ -378,7 +377,9 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
     high = 1.0
     while gaussian_delta(mu, high) > delta:
         high *= 2
-    return _root(lambda epsilon: float(gaussian_delta(mu, epsilon)) - delta, 0.0, high)
+    return root(
+        lambda epsilon: float(gaussian_delta(mu, epsilon)) - delta, 0.0, high, xtol=1e-15, **STRICT
+    )
 
 
 def gaussian_delta(mu: float, epsilon: float | Array) -> Array:
@@ -483,7 +484,7 @@ def noise_of_search(budget: Budget, law: str, mean: float, spent: Iterable[Relea
     # beside a search, though it tells nothing, what was spent may count for a little more
     if (most := over(WEAKEST)) > -LEFT * budget.epsilon:
         raise _all_spent(budget, budget.epsilon + most)
-    noise = _root(over, -10.0, WEAKEST, 1e-7)
+    noise = root(over, -10.0, WEAKEST, xtol=1e-7, **STRICT)
     while over(noise) > 0:
         noise += 1e-7
     return math.exp(noise)
@@ -584,7 +585,7 @@ def _by_formula(
         expected = float((shares * gaussian_delta(mu, epsilon - losses)).sum())
         return math.log(max(expected, 1e-300) / delta)
 
-    return math.exp(_root(over, -40.0, 60.0, 1e-7)) if over(60.0) < 0 else None
+    return math.exp(root(over, -40.0, 60.0, xtol=1e-7, **STRICT)) if over(60.0) < 0 else None
 
 
 def _lossy(one: float, count: int) -> tuple[Array, Array]:
@@ -613,14 +614,6 @@ def _coarser(x: Array, p: Array) -> tuple[Array, Array]:
     part = (x - low) / step - below
     shares = np.bincount(below, p * (1 - part), VALUES) + np.bincount(below + 1, p * part, VALUES)
     return low + step * np.arange(VALUES), np.asarray(shares, float)
-
-
-def _root(over: Callable[[float], float], low: float, high: float, tol: float = 1e-15) -> float:
-    from scipy.optimize import brentq  # every process would import it
-
-    return float(
-        cast(float, brentq(over, low, high, xtol=tol, rtol=np.float64(1e-13), maxiter=500))
-    )
 
 
 def accounts(releases: Iterable[Release], delta: float) -> dict[str, float | None]:

@@ -135,16 +135,6 @@ class Budget:
             raise ValueError(
                 f"adjacency must be one of {', '.join(ADJACENCY)}, got {self.adjacency!r}."
             )
-        self._check_view()
-        if self.book is not None and (
-            not isinstance(self.book, str | os.PathLike) or not os.fspath(self.book)
-        ):
-            raise ValueError(f"book must be the path of a file, got {self.book!r}.")
-        if self.book is not None:  # once, whatever the working directory is later
-            object.__setattr__(self, "book", Path(os.path.abspath(self.book)))
-        _check_sizes(self.sizes)
-
-    def _check_view(self) -> None:
         if not isinstance(self.view, str) or self.view not in VIEWS:
             raise ValueError(
                 f"view must be one of {', '.join(VIEWS)}, got {self.view!r}: it says whether"
@@ -160,6 +150,17 @@ class Budget:
             raise ValueError(
                 f'repeat must be "warn" or "error", got {self.repeat!r}: give "error" to have a'
                 " second run on the same rows refused."
+            )
+        if self.book is not None:
+            if not isinstance(self.book, str | os.PathLike) or not os.fspath(self.book):
+                raise ValueError(f"book must be the path of a file, got {self.book!r}.")
+            # once, whatever the working directory is later
+            object.__setattr__(self, "book", Path(os.path.abspath(self.book)))
+        sizes = self.sizes
+        stated = sizes.values() if isinstance(sizes, Mapping) else [1 if sizes is None else sizes]
+        if not all(_finite(n) and 1 <= n <= MOST and float(n).is_integer() for n in stated):
+            raise ValueError(
+                f"sizes must be whole numbers >= 1 and at most {MOST:g}, got {sizes!r}."
             )
 
     @property
@@ -210,19 +211,9 @@ class Budget:
         return tuple(int(n) for n in declared.values())
 
 
-def _check_sizes(sizes: ByClient[int] | int | None) -> None:
-    declared = sizes.values() if isinstance(sizes, Mapping) else [1 if sizes is None else sizes]
-    if not all(_whole(n) for n in declared):
-        raise ValueError(f"sizes must be whole numbers >= 1 and at most {MOST:g}, got {sizes!r}.")
-
-
 def _finite(value: object) -> bool:
     """Whether a value is a finite real number, neither text nor True."""
     try:
         return is_number(value) and math.isfinite(float(value))  # type: ignore[arg-type]
     except OverflowError:  # a whole number or a fraction that no double holds
         return False
-
-
-def _whole(n: float) -> bool:
-    return _finite(n) and 1 <= float(n) <= MOST and float(n).is_integer()

@@ -162,9 +162,31 @@ def counted(
     if resumed and (known := _resumable.get(resumed)) is not None:
         known.releases, known.answers = count.releases, count.answers
         return known
-    earlier = _earlier(digests, budget)
-    if earlier:
-        _told(earlier, releases, budget, digests[-1])
+    if earlier := _earlier(digests, budget):
+        spent = [*chain(*earlier)]
+        before = total_epsilon(spent, budget.delta)
+        total = total_epsilon((*spent, *releases), budget.delta)
+        many = f"{len(earlier)} earlier private runs"
+        text = (
+            f"{many if len(earlier) > 1 else 'an earlier private run'} of this process without a"
+            f" ledger file spent epsilon = {before:.4g} at delta = {budget.delta:g} on the same"
+            f" rows. With this run it may be {total:.4g}, and {budget.epsilon:g} is stated for it"
+            " only."
+        )
+        if budget.repeat == "error" and total > budget.epsilon * (1 + 1e-9):
+            raise BudgetSpentError(
+                f"{text} Nothing was released. To spend part of a budget in each of several runs,"
+                " give all of them one ledger file, book=<a file>. The owner of the data decides"
+                " on a larger budget."
+            )
+        if digests[-1] not in _warned:
+            _warned.add(digests[-1])
+            warnings.warn(
+                f"{text} Give all runs on these rows one ledger file, book=<a file>, which keeps"
+                ' their total within one budget, or try things out with noise="simulation".',
+                RepeatedRunWarning,
+                stacklevel=_outside(),
+            )
     for digest in {*digests}:
         _counts[digest].append(count)
     if kept:
@@ -179,43 +201,8 @@ def _earlier(digests: tuple[int, ...], budget: Budget) -> list[tuple[Release, ..
     for digest in digests:
         own = [one for one in _counts.get(digest, []) if not any(one is w for w in whole)]
         ways.add(tuple(spent for one in (*whole, *own) if (spent := one.within(budget))))
-
-    def cost(way: Sequence[tuple[Release, ...]]) -> float:
-        return total_epsilon(chain(*way), budget.delta)
-
-    return [*max(filter(None, ways), key=cost, default=())]
-
-
-def _told(
-    earlier: Sequence[tuple[Release, ...]],
-    releases: tuple[Release, ...],
-    budget: Budget,
-    digest: int,
-) -> None:
-    """Warn of, or refuse, a run on rows of earlier ones."""
-    runs, spent = len(earlier), [*chain(*earlier)]
-    before = total_epsilon(spent, budget.delta)
-    total = total_epsilon((*spent, *releases), budget.delta)
-    many = "an earlier private run" if runs == 1 else f"{runs} earlier private runs"
-    text = (
-        f"{many} of this process without a ledger file spent epsilon = {before:.4g} at delta ="
-        f" {budget.delta:g} on the same rows. With this run it may be {total:.4g}, and"
-        f" {budget.epsilon:g} is stated for it only."
-    )
-    if budget.repeat == "error" and total > budget.epsilon * (1 + 1e-9):
-        raise BudgetSpentError(
-            f"{text} Nothing was released. To spend part of a budget in each of several runs, give"
-            " all of them one ledger file, book=<a file>. The owner of the data decides on a"
-            " larger budget."
-        )
-    if digest not in _warned:
-        _warned.add(digest)
-        warnings.warn(
-            f"{text} Give all runs on these rows one ledger file, book=<a file>, which keeps their"
-            ' total within one budget, or try things out with noise="simulation".',
-            RepeatedRunWarning,
-            stacklevel=_outside(),
-        )
+    known = filter(None, ways)
+    return [*max(known, key=lambda way: total_epsilon(chain(*way), budget.delta), default=())]
 
 
 def _outside() -> int:

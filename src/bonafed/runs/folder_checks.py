@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bonafed.data.declared_schema import declared_schema
+from bonafed.data.schema import declared_schema
 from bonafed.data.validation import ordered
 from bonafed.problem.calibration import calibrated
 from bonafed.runs.checks import Check, compared, not_checked

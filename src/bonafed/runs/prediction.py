@@ -14,14 +14,14 @@ from typing import Any
 from scipy.special import softmax
 
 from bonafed.arrays import Array
+from bonafed.data.profile import names_a_person, names_an_identifier
 from bonafed.data.readers import read
 from bonafed.data.reading import Reading, orders_of
-from bonafed.data.roles import names_a_person, names_an_identifier
 from bonafed.data.tables import Table
 from bonafed.names import load
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import expected
-from bonafed.problem.prediction import predictor, scores, with_ones
+from bonafed.problem.predictors.affine import predictor, scores, with_ones
 from bonafed.runs.files import Row
 from bonafed.runs.model_file import read_model, targets_of
 

@@ -13,11 +13,10 @@ import numpy as np
 
 from bonafed.config.config import Config, ConfigError, Drift
 from bonafed.data import corrupt
-from bonafed.data.declared_schema import apart, declared_schema
-from bonafed.data.federation import Federation
+from bonafed.data.federation import Federation, apart
 from bonafed.data.readers import read
 from bonafed.data.row_errors import Faults, RowError, without_values
-from bonafed.data.schema import Schema
+from bonafed.data.schema import Schema, declared_schema
 from bonafed.data.tables import (
     Table,
     check_numbers,
@@ -30,7 +29,7 @@ from bonafed.data.tables import (
     split,
 )
 from bonafed.data.validation import missing
-from bonafed.problem.prediction import federation_with_ones
+from bonafed.problem.predictors.affine import federation_with_ones
 from bonafed.runs.datasets import (
     Tables,
     Watch,

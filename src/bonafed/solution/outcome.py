@@ -35,6 +35,8 @@ CONDITION = "Its numbers hold if all other answers of {}, which rows could give,
 REACHED = "By the answers before, the run's own objective was {:.9g} and its bound {:.9g}."
 STARTING = 2  # rounds before the first that a method counts to its cap, at most
 STEPS = "step_size", "weight_step", "step", "kappa"  # settings that make steps longer
+# what a stop becomes where a certificate does not bear it out
+UNBORNE = {Stop.OPTIMAL: Stop.UNPROVEN, Stop.INFEASIBLE: Stop.STALLED}
 REGULARISE = "add a regulariser such as L2(1e-3)"
 
 
@@ -83,16 +85,18 @@ def stated(
     if multipliers is None:
         outcome = _judged(ended, problem, certificate)
     else:
-        limits = clients, multipliers, list(table)
-        outcome = _judged_with_limits(ended, problem, certificate, *limits)
+        outcome = _judged_with_limits(ended, problem, certificate, clients, multipliers, [*table])
     if certificate.failed:
         text = f"{outcome.text} {FAILED.format(certificate.failed)}"
         outcome = Outcome(UNBORNE.get(outcome.stop, outcome.stop), text)
-    return _on_condition(outcome, certificate, ended.reached)
-
-
-# what a stop becomes where a certificate does not bear it out
-UNBORNE = {Stop.OPTIMAL: Stop.UNPROVEN, Stop.INFEASIBLE: Stop.STALLED}
+    if outcome.stop is not Stop.IMPOSSIBLE:
+        return outcome
+    # a site answered what no rows answer, so that its other answers need not be true; where nothing
+    # could be proved afterwards, the words say what the run had reached
+    _, sites = lies_in(outcome.text)
+    before = ended.reached
+    rest = [REACHED.format(*before)] if certificate.failed and before is not None else []
+    return replace(outcome, text=" ".join([outcome.text, *rest, CONDITION.format(sites)]))
 
 
 def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
@@ -103,11 +107,24 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
     after = f"after {ended.rounds} rounds"
     tol = f" (tol {settings['tol']:g})" if "tol" in settings else ""
     if ended.stop is Stop.MAX_ROUNDS and ended.method.requirements.private:
-        return _budget(ended.rounds, problem.privacy is not None)
+        if problem.privacy is not None:
+            return budget_used(ended.rounds).text
+        return f"all {ended.rounds} rounds are done; no test of optimality is made."
     if ended.stop is Stop.MAX_ROUNDS:
-        cap, *raised = _cap_in_words(ended, settings)
+        cap, raised = settings.get("max_rounds"), ["max_rounds"]
+        if ended.max_time is not None:
+            raised = ["max_time"]
+            how = f"stopped at max_time = {ended.max_time:g} virtual seconds, {after}"
+        elif cap is None:
+            how, raised = f"stopped {after}", []
+        elif "max_iterations" in settings and ended.rounds < cap:
+            raised = ["max_iterations"]
+            how = f"stopped at max_iterations = {settings['max_iterations']}"
+        else:
+            beside = f" ({ended.rounds} rounds in all)" if ended.rounds != cap else ""
+            how = f"stopped at max_rounds = {cap}{beside}"
         remedy = " or ".join([*raised, *["tol"] * bool(tol)])
-        return f"{method} {cap}{left}{tol}{f': raise {remedy}' if remedy else ''}."
+        return f"{method} {how}{left}{tol}{f': raise {remedy}' if remedy else ''}."
     if ended.stop is Stop.IMPOSSIBLE:
         return f"{ended.lies} {UNUSED} {method} ended {after}."
     how = "came to rest by its own test"
@@ -127,34 +144,15 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
     return f"{method} {how} {after}{tol}{left}{cure}."
 
 
-def _cap_in_words(ended: Ended, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The cap that ended a run, and the setting to raise, where it is one."""
-    if ended.max_time is not None:
-        time = f"stopped at max_time = {ended.max_time:g} virtual seconds"
-        return f"{time}, after {ended.rounds} rounds", "max_time"
-    if (cap := settings.get("max_rounds")) is None:
-        return (f"stopped after {ended.rounds} rounds",)
-    if "max_iterations" in settings and ended.rounds < cap:
-        return f"stopped at max_iterations = {settings['max_iterations']}", "max_iterations"
-    beside = f" ({ended.rounds} rounds in all)" if ended.rounds != cap else ""
-    return f"stopped at max_rounds = {cap}{beside}", "max_rounds"
-
-
-def _budget(rounds: int, spent: bool = True) -> str:
-    """How a run with a planned number of rounds ended; ``spent``: a budget over them."""
-    if not spent:
-        return f"all {rounds} rounds are done; no test of optimality is made."
-    return (
-        f"all {rounds} rounds over which the budget is spread are done; to say how near the"
-        " optimum is would cost more."
-    )
-
-
 def budget_used(rounds: int) -> Outcome:
     """The outcome of a private run. It is public, and takes nothing from the certificate, which is
     not.
     """
-    return Outcome(Stop.MAX_ROUNDS, _budget(rounds))
+    return Outcome(
+        Stop.MAX_ROUNDS,
+        f"all {rounds} rounds over which the budget is spread are done; to say how near the"
+        " optimum is would cost more.",
+    )
 
 
 def public_outcome(outcome: Outcome, rounds: int) -> Outcome:
@@ -181,11 +179,13 @@ def refuted(ended: Ended, certificate: Certificate) -> str:
     """Why a run cannot have ended as it says, judged by its rounds and its certificate; empty where
     nothing speaks against it.
     """
-    cap, constrained = _cap(ended.method), certificate.constraint_values
-    stop, rounds = ended.stop, ended.rounds
+    settings, constrained = settings_of(ended.method), certificate.constraint_values
+    stop, rounds, cap = ended.stop, ended.rounds, settings.get("max_rounds", math.inf)
     if rounds > cap + STARTING:
         return f"{rounds} rounds are more than max_rounds = {cap} allows"
-    least = _least(ended.method, certificate)
+    least = cap  # of rounds, or where nothing proves a bound one of iterations
+    if "max_iterations" in settings and certificate.bound is None:
+        least = min(cap, settings["max_iterations"] / settings["check"])
     if stop is Stop.MAX_ROUNDS and rounds < least and ended.max_time is None:
         return f"it ended after {rounds} rounds, before max_rounds = {cap}"
     if stop is Stop.INTERRUPTED:
@@ -197,20 +197,6 @@ def refuted(ended: Ended, certificate: Certificate) -> str:
     if stop is Stop.UNBOUNDED and certificate.value >= 0:
         return "the objective of its model is not below 0"
     return ""
-
-
-def _cap(method: Method) -> float:
-    return settings_of(method).get("max_rounds", math.inf)
-
-
-def _least(method: Method, certificate: Certificate) -> float:
-    """The rounds after which a method can meet a cap: that of rounds, or where nothing proves a
-    bound one of iterations.
-    """
-    settings = settings_of(method)
-    if "max_iterations" not in settings or certificate.bound is not None:
-        return _cap(method)
-    return min(_cap(method), settings["max_iterations"] / settings["check"])
 
 
 def judged_by_method(ended: Ended) -> bool:
@@ -225,19 +211,6 @@ def reached(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
     numbers = [last.get(name) for name in ("objective", "bound")]
     known = [float(x) for x in numbers if isinstance(x, int | float) and math.isfinite(x)]
     return (known[0], known[1]) if len(known) == 2 else None
-
-
-def _on_condition(
-    outcome: Outcome, certificate: Certificate, before: tuple[float, float] | None
-) -> Outcome:
-    """The outcome of a run in which a site answered what no rows answer: its other answers need not
-    be true. Where nothing could be proved afterwards, what the run had reached.
-    """
-    if outcome.stop is not Stop.IMPOSSIBLE:
-        return outcome
-    _, sites = lies_in(outcome.text)
-    rest = [REACHED.format(*before)] if certificate.failed and before is not None else []
-    return replace(outcome, text=" ".join([outcome.text, *rest, CONDITION.format(sites)]))
 
 
 def _judged(ended: Ended, problem: Problem, certificate: Certificate) -> Outcome:
@@ -272,11 +245,15 @@ def _judged(ended: Ended, problem: Problem, certificate: Certificate) -> Outcome
 
 def _more(ended: Ended, stop: Stop, problem: Problem, certificate: Certificate, lacks: str) -> str:
     """What else the certificate of a model without a proven optimum says, in sentences."""
-    if not is_affine(problem.predictor):
-        return _stationary(problem, certificate)
-    text = ""
-    if certificate.bound is not None:
-        text += _stands_on(declared(problem))
+    if not is_affine(problem.predictor):  # it is never proved optimal
+        return (
+            f" Recomputed: stationarity {certificate.stationarity:.1e} (lengths of the clients'"
+            f" gradients: {certificate.gradient_scale:.1e}), complementarity"
+            f" {certificate.complementarity:.1e}. {type(problem.predictor).__name__} is not convex"
+            " in its parameters, so no bound says how far the optimum may be: another start or"
+            " seed can lead elsewhere."
+        )
+    text = "" if certificate.bound is None else _stands_on(declared(problem))
     if lacks:
         text += f" No bound can be proved: {lacks}."
     if stop is Stop.UNPROVEN and certificate.residuals is not None:
@@ -292,29 +269,14 @@ def _more(ended: Ended, stop: Stop, problem: Problem, certificate: Certificate, 
             " Were known cuts made on other data, or with another loss, label cost, norm or"
             " support? Solve without them."
         )
+    # of a run that did not end by itself, what is proved of its model
     cut_short = stop in (Stop.REFUSED, Stop.IMPOSSIBLE)
-    if cut_short or (ended.said and stop is not Stop.INTERRUPTED):
-        text += f" {_proved_so_far(certificate)}"
-    return text
-
-
-def _stationary(problem: Problem, proof: Certificate) -> str:
-    """The residuals of a model whose predictions are not affine: it is never proved optimal."""
-    return (
-        f" Recomputed: stationarity {proof.stationarity:.1e} (lengths of the clients' gradients:"
-        f" {proof.gradient_scale:.1e}), complementarity {proof.complementarity:.1e}."
-        f" {type(problem.predictor).__name__} is not convex in its parameters, so no bound says how"
-        " far the optimum may be: another start or seed can lead elsewhere."
-    )
-
-
-def _proved_so_far(certificate: Certificate) -> str:
-    """What is proved of the model of a run that did not end by itself."""
+    if not cut_short and (not ended.said or stop is Stop.INTERRUPTED):
+        return text
     if certificate.gap is None:
-        return "No bound is proved of the model so far."
-    relative = max(certificate.relative_gap or 0.0, 0.0)
-    gap = max(certificate.gap, 0.0)
-    return f"The model so far has a proven gap of {gap:.2e}, relative {relative:.2e}."
+        return text + " No bound is proved of the model so far."
+    gap, relative = max(certificate.gap, 0.0), max(certificate.relative_gap or 0.0, 0.0)
+    return f"{text} The model so far has a proven gap of {gap:.2e}, relative {relative:.2e}."
 
 
 def failed_in(text: str) -> str:
@@ -353,7 +315,7 @@ def _judged_with_limits(
     table: list[dict[str, Any]],
 ) -> Outcome:
     """The outcome of a run with constraints."""
-    unmet = broken(table)
+    unmet, own = broken(table), declared(problem)
     if not unmet and out_of_bounds(table, certificate):
         unmet = "the bounds of the regulariser"
     cure = "relax a limit, or give another start" if unmet else "raise tol"
@@ -361,51 +323,35 @@ def _judged_with_limits(
     met = ended.stop in (Stop.OPTIMAL, Stop.UNPROVEN)  # the method's test
     end = replace(ended, stop=Stop.OPTIMAL) if met else ended
     text = _words(end, problem, "", cure + (f", or use {other}" if other else ""))
-    text = f"{text} Recomputed: {_residuals(certificate)}."
-    if ended.no_model or ended.stop is Stop.INFEASIBLE:
-        return _infeasible(problem, clients, certificate, multipliers, table, text)
-    if unmet:
-        text += f" Not met: {unmet}."
-    if not met:
-        gap = "" if unmet else _proved_gap(problem, certificate, ended)
-        return Outcome(ended.stop, text + gap)
-    if unmet or certificate.failed:
-        return Outcome(Stop.UNPROVEN, text)
-    return _optimum(problem, certificate, ended.method, text)
-
-
-def _residuals(certificate: Certificate) -> str:
-    """How far a model and its multipliers are from the conditions of optimality, in words."""
+    # how far the model and its multipliers are from the conditions of optimality
     found = [f"violation {certificate.feasibility:.1e}"]
     if certificate.stationarity is not None:
-        at_zero = ""
-        if certificate.gradient_scale is not None:
-            at_zero = f" (objective's gradient at 0: {certificate.gradient_scale:.1e})"
+        scale = certificate.gradient_scale
+        at_zero = "" if scale is None else f" (objective's gradient at 0: {scale:.1e})"
         found.append(f"stationarity {certificate.stationarity:.1e}{at_zero}")
     if certificate.complementarity is not None:
         found.append(f"complementarity {certificate.complementarity:.1e}")
-    return ", ".join(found)
-
-
-def _infeasible(
-    problem: Problem,
-    clients: tuple[ClientName, ...],
-    certificate: Certificate,
-    multipliers: Multipliers,
-    table: list[dict[str, Any]],
-    text: str,
-) -> Outcome:
-    """Whether it is proved that no model meets all constraints, and whose limits conflict."""
-    if certificate.infeasible is None:
-        return Outcome(Stop.STALLED, f"{text} {UNPROVED} Not met: {broken(table)}.")
-    how = "as declared" if declared(problem) else "proved"
-    return Outcome(
-        Stop.INFEASIBLE,
-        "no model meets all constraints: every one, up to a million times as large as this, breaks"
-        f" a limit by {certificate.infeasible:.3g} or more ({how}), this one by"
-        f" {certificate.feasibility:.3g}. In conflict:"
-        f" {in_conflict(problem, multipliers, clients)}. Relax one of these limits.",
-    )
+    text = f"{text} Recomputed: {', '.join(found)}."
+    if ended.no_model or ended.stop is Stop.INFEASIBLE:
+        if certificate.infeasible is None:
+            return Outcome(Stop.STALLED, f"{text} {UNPROVED} Not met: {broken(table)}.")
+        return Outcome(
+            Stop.INFEASIBLE,
+            "no model meets all constraints: every one, up to a million times as large as this,"
+            f" breaks a limit by {certificate.infeasible:.3g} or more"
+            f" ({'as declared' if own else 'proved'}), this one by {certificate.feasibility:.3g}."
+            f" In conflict: {in_conflict(problem, multipliers, clients)}. Relax one of these"
+            " limits.",
+        )
+    if unmet:
+        text += f" Not met: {unmet}."
+    if not met:
+        return Outcome(
+            ended.stop, text + ("" if unmet else _proved_gap(problem, certificate, ended))
+        )
+    if unmet or certificate.failed:
+        return Outcome(Stop.UNPROVEN, text)
+    return _optimum(problem, certificate, ended.method, text)
 
 
 def _proved_gap(problem: Problem, certificate: Certificate, ended: Ended) -> str:
@@ -441,24 +387,20 @@ def _optimum(problem: Problem, certificate: Certificate, algorithm: Method, text
     """Whether a model that meets all constraints is proved to be optimal."""
     gap, own = certificate.gap, declared(problem)
     if gap is None:
-        convex = problem.local_constraint.convex and problem.constraint.convex
-        why = (
-            "no bound could be proved: its multipliers do not balance to rounding, or the optimum"
-            " is not attained."
-            if convex
-            else "with constraints that are not convex no bound exists."
-        )
-        return Outcome(
-            Stop.UNPROVEN, f"{text} A point that meets the conditions of optimality; {why}"
-        )
-    scale = max(abs(certificate.value), 1e-12)
+        why = "with constraints that are not convex no bound exists."
+        if problem.local_constraint.convex and problem.constraint.convex:
+            why = (
+                "no bound could be proved: its multipliers do not balance to rounding, or the"
+                " optimum is not attained."
+            )
+        text += f" A point that meets the conditions of optimality; {why}"
+        return Outcome(Stop.UNPROVEN, text)
     below = _below(problem, certificate)
-    if _within(gap, algorithm, scale):
+    if _within(gap, algorithm, max(abs(certificate.value), 1e-12)):
         how = f" Proved to within {_gap_of(certificate)}."
         if own:
             how = f" Within {_gap_of(certificate)}, as declared.{_stands_on(own)}"
         return Outcome(Stop.OPTIMAL, f"{text}{below or how}")
     how = "give, as declared," if own else "prove"
-    return Outcome(
-        Stop.UNPROVEN, f"{text}{below or f' The multipliers {how} {_gap_of(certificate)} only.'}"
-    )
+    only = f" The multipliers {how} {_gap_of(certificate)} only."
+    return Outcome(Stop.UNPROVEN, f"{text}{below or only}")

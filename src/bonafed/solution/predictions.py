@@ -21,22 +21,10 @@ from bonafed.client_names import closest
 from bonafed.data.federation import Federation
 from bonafed.data.schema import Schema
 from bonafed.data.tables import has_column, matrix, table_of
-from bonafed.measures import (
-    NUMBERS,
-    SEVERAL,
-    TWO,
-    Curves,
-    Figures,
-    Task,
-    classification,
-    curves,
-    regression,
-    several_classes,
-)
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import Logistic, Loss, expected
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.prediction import Rows
+from bonafed.problem.predictors.affine import Rows
 from bonafed.problem.targets import classes_of
 from bonafed.solution.tables import TOGETHER, Table
 from bonafed.text import listed
@@ -132,25 +120,25 @@ def figures(
     y: Array,
     calibration: Sigmoid | None = None,
     weight: Array | None = None,
-) -> Figures:
+) -> measures.Figures:
     """The figures of predictions (n,), or (n, C) of C classes.
 
     Of two classes y is above 0 where a row is of the positive one, of several it has their numbers.
     """
     task = task_of(loss, prediction)
-    if task == NUMBERS:
-        return regression(y, expected(loss, prediction), weight)
-    if task == SEVERAL:
-        return several_classes(y, softmax(prediction, axis=1), weight)
+    if task == measures.NUMBERS:
+        return measures.regression(y, expected(loss, prediction), weight)
+    if task == measures.SEVERAL:
+        return measures.several_classes(y, softmax(prediction, axis=1), weight)
     score = decisions(prediction)
-    return classification(y, score, positive(loss, prediction, calibration), weight)
+    return measures.classification(y, score, positive(loss, prediction, calibration), weight)
 
 
-def task_of(loss: Loss, prediction: Array) -> Task:
+def task_of(loss: Loss, prediction: Array) -> measures.Task:
     """Which figures predictions (n,), or (n, C) of C classes, have."""
     if loss.targets == "real":
-        return NUMBERS
-    return SEVERAL if prediction.ndim == 2 and prediction.shape[1] > 2 else TWO
+        return measures.NUMBERS
+    return measures.SEVERAL if prediction.ndim == 2 and prediction.shape[1] > 2 else measures.TWO
 
 
 def drawn(
@@ -159,11 +147,13 @@ def drawn(
     y: Array,
     calibration: Sigmoid | None = None,
     points: int = 101,
-) -> Curves | None:
+) -> measures.Curves | None:
     """The curves of a model of two classes; None for others."""
-    if task_of(loss, prediction) != TWO:
+    if task_of(loss, prediction) != measures.TWO:
         return None
-    return curves(y, decisions(prediction), positive(loss, prediction, calibration), points)
+    return measures.curves(
+        y, decisions(prediction), positive(loss, prediction, calibration), points
+    )
 
 
 def decisions(scores: Array) -> Array:

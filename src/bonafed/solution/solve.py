@@ -1,28 +1,30 @@
 """Solve a problem over a federation: pick the algorithm and the engine, run, certify.
 
-The certificate of a run's model takes rounds that prove it, through the same engine.
+The certificate of a run's model takes rounds that prove it, through the same engine. Along a
+path of Wasserstein radii every model is judged on held-out rows.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from bonafed.algorithms.federated.bundle.bundle import Bundle
+from bonafed.algorithms.federated.bundle.bundle import Bundle, BundleState
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
+from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.method import Answer, Concluded, Method, settings_of
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate, without_numbers
 from bonafed.certificates.constrained import certify_constrained
 from bonafed.certificates.duality import certify_run
 from bonafed.certificates.row_spectra import certify_ranks
-from bonafed.client_names import ClientName
+from bonafed.client_names import ByClient, ClientName
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run, Watch
 from bonafed.engines.network import StateLostError
@@ -35,20 +37,24 @@ from bonafed.problem.multipliers import Multipliers, no_multipliers, signed, wei
 from bonafed.problem.own_functions import declared
 from bonafed.problem.problem import Problem, remembering
 from bonafed.problem.requirements import only_constrained
-from bonafed.problem.risks.mean import Mean, Sum
+from bonafed.problem.risks.weight_sets import Mean, Sum
+from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Stop, decode, encode
 from bonafed.solution.blame import triviality
 from bonafed.solution.outcome import Ended, budget_used, diverged, reached, stated
-from bonafed.solution.plan import Plan, configure, plan
+from bonafed.solution.plan import Plan, Settings, configure, plan
 from bonafed.solution.predictions import Inputs
 from bonafed.solution.privacy_account import charged
-from bonafed.solution.solution import Solution
+from bonafed.solution.solution import BLANK, Solution
 from bonafed.solution.tables import Limits, client_table, constraint_table
-from bonafed.solution.trivial import TrivialModelWarning
+from bonafed.solution.trivial import TrivialModelWarning, finding
 from bonafed.solution.warnings import notes
 from bonafed.storage import OWN, write_whole
 from bonafed.text import printable, short
 
+Radius = float | Sequence[float] | Array | ByClient[float]  # of the Wasserstein balls
+INTERRUPTED = "interrupted"  # why a proof failed: by Ctrl-C
+PROVING_ROUNDS = 100  # at most, for the bound of a model whose algorithm proves none
 RESTARTS = 5  # of a run whose sites lose what they keep
 LOST = "The site {} lost what it keeps of the run, which then began again at its model."
 
@@ -141,7 +147,8 @@ def solve(
             return solution
         if solution.certificate.failed:
             return solution
-        found = triviality(solution.problem, fed, solution, fit)
+        proof, rounds = solution.certificate, solution.rounds
+        found = triviality(solution.problem, fed, solution.w, proof, rounds, fit)
     if found is not None and problem.privacy is None:
         warnings.warn(found.text, TrivialModelWarning, stacklevel=2)
     return replace(solution, trivial=found)
@@ -151,31 +158,22 @@ def fit(
     problem: Problem,
     fed: Federation | Metadata,
     *,
-    algorithm: Method | None = None,
-    engine: Engine | None = None,
-    tol: float | None = None,
-    atol: float | None = None,
-    max_rounds: int | None = None,
-    start: Array | None = None,
     seed: int = 0,
     watch: Sequence[Watch] = (),
     resume: bool = False,
+    **settings: Unpack[Settings],
 ) -> Solution:
-    """`solve` without the check for a trivial model, for models that are steps to others."""
-    _check_run(engine, watch)
+    """`solve` without the check for a trivial model, for models that are steps to others;
+    ``settings`` are the other parameters of `solve`.
+    """
+    engine = settings.get("engine")
+    if engine is not None and (isinstance(engine, type) or not hasattr(engine, "run")):
+        raise TypeError(f"engine must be such as InProcess() or VirtualClock(), got {engine!r}.")
+    if not isinstance(watch, Sequence) or not all(map(callable, watch)):
+        raise TypeError(f"watch must be a list of functions of (row, state), got {watch!r}.")
     began = time.perf_counter()
     with remembering():
-        settled = plan(
-            problem,
-            fed,
-            algorithm=algorithm,
-            engine=engine,
-            tol=tol,
-            atol=atol,
-            max_rounds=max_rounds,
-            start=start,
-        )
-        finished = run(settled, seed=seed, watch=watch, resume=resume)
+        finished = run(plan(problem, fed, **settings), seed=seed, watch=watch, resume=resume)
         return replace(conclude(finished), seconds=time.perf_counter() - began)
 
 
@@ -203,69 +201,74 @@ def run(
     plan: Plan, *, seed: int = 0, watch: Sequence[Watch] = (), resume: bool = False
 ) -> Finished:
     """Carry out a plan; parameters as of `solve`."""
-    clients, lost = plan.data.clients, list[str]()
-    named = [_with_names(see, clients) for see in watch]
-    if resume:
-        plan = _as_begun_again(plan)
-    elif (file := _start_file(plan)) is not None:
+    clients, lost, method = plan.data.clients, list[str](), plan.method
+
+    def named(see: Watch) -> Watch:
+        return lambda row, state: see(_named_row(row, clients), state)
+
+    watch = [named(see) for see in watch]
+    checkpoint = getattr(plan.engine, "checkpoint", None)
+    # where the model stands at which a run has begun again, beside its checkpoint
+    file = None if checkpoint is None else Path(f"{checkpoint}.start")
+    if file is not None and resume and file.is_file():
+        method = replace(method, start=decode(file.read_bytes()))  # type: ignore[type-var]
+    elif file is not None and not resume:
         file.unlink(missing_ok=True)
     while True:
+        plan = replace(plan, method=method)
         try:
+            if not isinstance(method, PrivateMethod):
+                ran = plan.engine.run(method, plan.coded, seed=seed, watch=watch, resume=resume)
+                return Finished(plan, ran, seed, None, tuple(lost))
             with charged(plan, resume) as charge:
-                finished = charge.run(seed, named)
-        except StateLostError as error:
-            plan, resume = _begun_again(plan, error, len(lost)), False
-            lost.append(error.site)
-        else:
+                ran = charge.run(seed, watch)
             ledger = charge.ledger and charge.ledger.named(charge.fed.clients)
-            plan = replace(plan, method=charge.algorithm)
-            return Finished(plan, finished, seed, ledger, tuple(lost))
-
-
-def _begun_again(plan: Plan, lost: StateLostError, before: int) -> Plan:
-    """The plan from the model at which a site lost what it keeps: there all duals begin anew, at
-    every client, so that they fit each other. Raises where that is not possible.
-    """
-    method = plan.method
-    private = method.requirements.private
-    if private or lost.state is None or before >= RESTARTS or "start" not in settings_of(method):
-        raise lost
-    w = method.answer(lost.state).w
-    if not len(w) or not np.isfinite(w).all():
-        raise lost
-    if (file := _start_file(plan)) is not None:  # a server that dies from now on begins there, too
-        write_whole(file, encode(w), OWN)
-    return replace(plan, method=replace(method, start=w))  # type: ignore[type-var]
-
-
-def _as_begun_again(plan: Plan) -> Plan:
-    """The plan of a run that is resumed, from the model at which it once began again."""
-    file = _start_file(plan)
-    if file is None or not file.is_file():
-        return plan
-    start = decode(file.read_bytes())
-    return replace(plan, method=replace(plan.method, start=start))  # type: ignore[type-var]
-
-
-def _start_file(plan: Plan) -> Path | None:
-    """Where the model stands at which a run has begun again, beside its checkpoint."""
-    checkpoint = getattr(plan.engine, "checkpoint", None)
-    return None if checkpoint is None else Path(f"{checkpoint}.start")
+            return Finished(replace(plan, method=charge.algorithm), ran, seed, ledger)
+        except StateLostError as error:
+            # at the model at which a site lost what it keeps all duals begin anew, at every client,
+            # so that they fit each other
+            again = "start" in settings_of(method) and not method.requirements.private
+            if not again or error.state is None or len(lost) >= RESTARTS:
+                raise
+            w = method.answer(error.state).w
+            if not len(w) or not np.isfinite(w).all():
+                raise
+            if file is not None:  # a server that dies from now on begins there, too
+                write_whole(file, encode(w), OWN)
+            method, resume = replace(method, start=w), False  # type: ignore[type-var]
+            lost.append(error.site)
 
 
 def conclude(finished: Finished) -> Solution:
-    """The solution of a plan that was carried out: its certificate, tables and warnings."""
+    """The solution of a plan that was carried out: its certificate, tables and warnings.
+
+    The rows of a private run may be at their owners' sites. Then it has public numbers, and what
+    the sites answered with noise: a certificate, computed from the rows without noise, stays there.
+    """
     began = time.perf_counter()
-    plan, run = finished.plan, finished.run
-    problem, data, concrete, method = plan.problem, plan.data, plan.concrete, plan.method
+    plan, run, ledger = finished.plan, finished.run, finished.ledger
+    data, concrete, method = plan.data, plan.concrete, plan.method
     answer = _answer(method, run)
-    if problem.privacy is not None and isinstance(data, Metadata):
-        solution = _without_certificate(finished, answer)
-        return replace(solution, seconds=time.perf_counter() - began)
+    known: dict[str, Any] = {
+        "problem": plan.problem,
+        "w": answer.w,
+        "rounds": run.rounds,
+        "ledger": ledger,
+        "history": [_named_row(row, data.clients) for row in run.history],
+        "copies": answer.copies,
+        "state": run.state,
+        "log": run.log,
+        "inputs": Inputs.of(plan.problem.loss, data),
+        "moments": answer.moments,
+    }
+    if plan.problem.privacy is not None and isinstance(data, Metadata):
+        assert ledger is not None, "a private run has a ledger"
+        rows = [{"client": name, "n": ledger.sizes[name]} for name in data.clients]
+        outcome = run.outcome if run.outcome.text else budget_used(run.rounds)
+        known |= BLANK | {"clients": _with_bytes(rows, [run]), "messages": _merged([run])}
+        return Solution(**known | {"outcome": outcome, "seconds": time.perf_counter() - began})
     beside = plan.engine.beside_run() if hasattr(plan.engine, "beside_run") else plan.engine
-    certificate, duals, side, limits = prove(
-        problem, data, method, run, answer, beside, finished.seed
-    )
+    certificate, duals, side, limits = prove(finished, answer, beside)
     stop = Stop.INTERRUPTED if certificate.failed == INTERRUPTED else run.outcome.stop
     infeasible = stop is Stop.INFEASIBLE  # its multipliers are no shadow prices
     end = Ended(stop, run.rounds, method, no_model=infeasible, said=run.outcome.text)
@@ -277,98 +280,45 @@ def conclude(finished: Finished) -> Solution:
         outcome = stated(end, concrete, certificate, data.clients, duals, table)
     else:
         outcome = stated(end, concrete, certificate)
-    runs = [run, *side]
+    runs, found = [run, *side], notes(concrete, data, plan.coded, answer.w, certificate)
+    here = isinstance(data, Federation)
     return Solution(
-        problem=problem,
-        w=answer.w,
+        **known,
         duals=duals,
         outcome=outcome,
-        rounds=run.rounds,
-        ledger=finished.ledger,
-        history=[_named_row(row, data.clients) for row in run.history],
         certificate=certificate,
         clients=_with_bytes(client_table(concrete, data, certificate, table), runs),
-        messages=_merged(*(each.messages for each in runs)),
-        notes=(
-            *(LOST.format(site) for site in finished.lost),
-            *notes(concrete, data, plan.coded, answer.w, certificate),
-        ),
-        seconds=time.perf_counter() - began,
-        copies=answer.copies,
-        state=run.state,
+        messages=_merged(runs),
+        notes=(*(LOST.format(site) for site in finished.lost), *found),
         tries=answer.tries or [],
         constraints=table,
-        log=run.log,
-        calibration=calibrated(problem, data, answer.w) if isinstance(data, Federation) else None,
-        inputs=Inputs.of(problem.loss, data),
-        moments=answer.moments,
+        calibration=calibrated(plan.problem, data, answer.w) if here else None,
+        seconds=time.perf_counter() - began,
     )
-
-
-def _without_certificate(finished: Finished, answer: Answer) -> Solution:
-    """The solution of a private run whose rows are at their owners' sites: public numbers, and what
-    the sites answered with noise. A certificate, computed from the rows without noise, stays there.
-    """
-    plan, run, ledger = finished.plan, finished.run, finished.ledger
-    assert ledger is not None, "a private run has a ledger"
-    clients = [{"client": name, "n": ledger.sizes[name]} for name in plan.data.clients]
-    withheld: Any = None
-    return Solution(
-        problem=plan.problem,
-        w=answer.w,
-        duals=None,
-        outcome=run.outcome if run.outcome.text else budget_used(run.rounds),
-        rounds=run.rounds,
-        ledger=ledger,
-        history=[_named_row(row, plan.data.clients) for row in run.history],
-        certificate=withheld,
-        clients=_with_bytes(clients, [run]),
-        messages=_merged(run.messages),
-        notes=(),
-        seconds=0.0,
-        copies=answer.copies,
-        state=run.state,
-        log=run.log,
-        inputs=Inputs.of(plan.problem.loss, plan.data),
-        moments=answer.moments,
-    )
-
-
-def _check_run(engine: object, watch: object) -> None:
-    """Raise ``TypeError`` for what is not an engine, and what is not a list of functions."""
-    if engine is not None and (isinstance(engine, type) or not hasattr(engine, "run")):
-        raise TypeError(f"engine must be such as InProcess() or VirtualClock(), got {engine!r}.")
-    if not isinstance(watch, Sequence) or not all(map(callable, watch)):
-        raise TypeError(f"watch must be a list of functions of (row, state), got {watch!r}.")
 
 
 def _answer(method: Method, run: Run) -> Answer:
     """What the run answers; raises where it ended before there was a model, or diverged."""
-    if run.rounds == 0 and not len(_of_state(method, run.state, None).w):
+
+    def of_state(concluded: Concluded | None) -> Answer:
+        answer = method.answer(run.state, concluded)
+        if not isinstance(answer, Answer):
+            name, kind = type(method).__name__, type(answer).__name__
+            raise TypeError(f"{name}.answer must return Answer(w), got a {kind}.")
+        return answer
+
+    if run.rounds == 0 and not len(of_state(None).w):
         if run.outcome.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
         raise run.lie or RuntimeError(run.outcome.text)
-    answer = _of_state(method, run.state, run.concluded)
-    if run.lie is not None and _untrained(method, answer):
+    answer, start = of_state(run.concluded), settings_of(method).get("start")
+    # a run that has not left the model that it started with, zeros or one that it was given
+    if run.lie is not None and (
+        not np.any(answer.w) if start is None else np.array_equal(answer.w, start)
+    ):
         raise run.lie
     if run.outcome.stop is Stop.STALLED and not np.isfinite(answer.w).all():
         raise ArithmeticError(diverged(method, run.rounds))
-    return answer
-
-
-def _untrained(method: Method, answer: Answer) -> bool:
-    """Whether a run has not left the model that it started with, zeros or one that it was given."""
-    start = settings_of(method).get("start")
-    return not np.any(answer.w) if start is None else np.array_equal(answer.w, start)
-
-
-def _of_state(method: Method, state: object, concluded: Concluded | None) -> Answer:
-    """The answer in a state, or ``TypeError`` where the algorithm returns anything else."""
-    answer = method.answer(state, concluded)
-    if not isinstance(answer, Answer):
-        raise TypeError(
-            f"{type(method).__name__}.answer must return Answer(w), got a {type(answer).__name__}."
-        )
     return answer
 
 
@@ -386,23 +336,15 @@ def _named_row(row: dict[str, Any], clients: tuple[ClientName, ...]) -> dict[str
     return {**row, "worst_client": clients[int(worst)] if worst >= 0 else ""}
 
 
-def _with_names(see: Watch, clients: tuple[ClientName, ...]) -> Watch:
-    return lambda row, state: see(_named_row(row, clients), state)
-
-
-def _merged(*tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _merged(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Message tables added up by message and direction."""
     total: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in (row for table in tables for row in table):
+    for row in (row for run in runs for row in run.messages):
         key = row["message"], row["direction"]
         known = total.setdefault(key, {**row, "count": 0, "bytes": 0})
         known["count"] += row["count"]
         known["bytes"] += row["bytes"]
     return list(total.values())
-
-
-INTERRUPTED = "interrupted"  # why a proof failed: by Ctrl-C
-PROVING_ROUNDS = 100  # at most, for the bound of a model whose algorithm proves none
 
 
 class Proof(NamedTuple):
@@ -417,15 +359,7 @@ class Proof(NamedTuple):
     limits: Limits | None = None
 
 
-def prove(
-    problem: Problem,
-    fed: Federation | Metadata,
-    algorithm: Method,
-    run: Run,
-    answer: Answer,
-    engine: Engine,
-    seed: int,
-) -> Proof:
+def prove(finished: Finished, answer: Answer, engine: Engine) -> Proof:
     """Certify the answer of a run by further rounds through ``engine``.
 
     A proof that fails, whatever is raised in it, loses no model: then the certificate has what can
@@ -433,107 +367,208 @@ def prove(
     """
     failed = INTERRUPTED
     try:
-        return _prove(problem, fed, algorithm, run, answer, engine, seed)
+        return _prove(finished, answer, engine)
     except KeyboardInterrupt:
         pass
     except Exception as error:
         failed = short(printable(f"{type(error).__name__}: {error}"), 300)
     # only now, when the frames of the error no longer hold its arrays
     try:
-        proof = _evaluate(problem, fed, algorithm, run, answer, engine)
+        proof = _prove(finished, answer, engine, bounded=False)
     except (Exception, KeyboardInterrupt):
-        proof = Proof(without_numbers(fed.n_clients), None, [])
+        proof = Proof(without_numbers(finished.plan.data.n_clients), None, [])
     return proof._replace(certificate=replace(proof.certificate, failed=failed))
 
 
-def _evaluate(
-    problem: Problem,
-    fed: Federation | Metadata,
-    algorithm: Method,
-    run: Run,
-    answer: Answer,
-    engine: Engine,
-) -> Proof:
-    """The certificate of an answer without a bound."""
-    if _limited(problem, algorithm):
-        return _prove_constrained(problem, fed, run, answer, engine, bounded=False)
-    certificate, rounds = certify_run(problem, fed, answer.w, None, engine, answer.copies)
-    return Proof(certificate, None, [rounds])
-
-
-def _prove(
-    problem: Problem,
-    fed: Federation | Metadata,
-    algorithm: Method,
-    run: Run,
-    answer: Answer,
-    engine: Engine,
-    seed: int,
-) -> Proof:
-    if _limited(problem, algorithm):
-        return _prove_constrained(problem, fed, run, answer, engine)
-    concrete, data = problem.at(fed)
+def _prove(finished: Finished, answer: Answer, engine: Engine, bounded: bool = True) -> Proof:
+    """The same; without a bound where it shall not be ``bounded``."""
+    plan, stop, w = finished.plan, finished.run.outcome.stop, answer.w
+    problem, fed, algorithm, concrete = plan.problem, plan.data, plan.method, plan.concrete
+    if only_constrained(problem) or algorithm.requirements.constrained:
+        return _prove_constrained(finished, answer, engine, bounded)
+    if not bounded:
+        certificate, rounds = certify_run(problem, fed, w, None, engine, answer.copies)
+        return Proof(certificate, None, [rounds])
     if problem.over_rows is not None:
-        certificate, runs = certify_ranks(problem, fed, answer.w, answer.duals, engine)
+        certificate, runs = certify_ranks(problem, fed, w, answer.duals, engine)
         return Proof(replace(certificate, declared=declared(concrete)), answer.duals, runs)
     duals, runs = answer.duals, []
-    finished = run.outcome.stop is not Stop.INTERRUPTED
     if answer.row_duals is not None:
-        duals = row_duals(*answer.row_duals, len(answer.w))
-    elif duals is None and finished and _provable(algorithm, concrete, fed.n_clients):
+        duals = row_duals(*answer.row_duals, len(w))
+    elif duals is None and stop is not Stop.INTERRUPTED and _provable(algorithm, concrete, fed):
         cuts = Bundle(max_rounds=PROVING_ROUNDS)
-        cuts = configure(cuts, concrete, data, start=answer.w, engine=engine)
-        runs.append(engine.run(cuts, data, seed=seed))
+        cuts = configure(cuts, concrete, plan.coded, start=w, engine=engine)
+        runs.append(engine.run(cuts, plan.coded, seed=finished.seed))
         if runs[-1].outcome.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
         duals = cuts.answer(runs[-1].state).duals
-    certificate, rounds = certify_run(problem, fed, answer.w, duals, engine, answer.copies)
+    certificate, rounds = certify_run(problem, fed, w, duals, engine, answer.copies)
     certificate = replace(certificate, declared=declared(concrete))
     return Proof(certificate, duals, [*runs, rounds])
 
 
-def _limited(problem: Problem, algorithm: Method) -> bool:
-    """Whether a run is certified by multipliers of constraints."""
-    return only_constrained(problem) or algorithm.requirements.constrained
-
-
-def _prove_constrained(
-    problem: Problem,
-    fed: Federation | Metadata,
-    run: Run,
-    answer: Answer,
-    engine: Engine,
-    bounded: bool = True,
-) -> Proof:
+def _prove_constrained(finished: Finished, answer: Answer, engine: Engine, bounded: bool) -> Proof:
     """Certify a model under constraints by its multipliers; ``bounded``: with a bound."""
-    concrete, _ = problem.at(fed)
-    n, copies, multipliers = fed.n_clients, answer.copies, no_multipliers(concrete, fed.n_clients)
+    plan, stop, concrete = finished.plan, finished.run.outcome.stop, finished.plan.concrete
+    multipliers, n = no_multipliers(concrete, plan.data.n_clients), plan.data.n_clients
     if answer.multipliers is not None:
         multipliers = signed(concrete, answer.multipliers)
     if not isinstance(concrete.over_clients, Mean | Sum):
         multipliers = replace(multipliers, weights=weighting(concrete, multipliers, n))
-    infeasible = run.outcome.stop is Stop.INFEASIBLE
     # an objective that falls without end has no bound, however far one is charged
-    bounded = bounded and run.outcome.stop is not Stop.UNBOUNDED
+    bounded = bounded and stop is not Stop.UNBOUNDED
+    infeasible, w, copies = stop is Stop.INFEASIBLE, answer.w, answer.copies
     certificate, runs = certify_constrained(
-        problem, fed, answer.w, multipliers, engine, infeasible, bounded
+        plan.problem, plan.data, w, multipliers, engine, infeasible, bounded
     )
-    consensus = None if copies is None else float(np.abs(copies - answer.w).max())
+    consensus = None if copies is None else float(np.abs(copies - w).max())
     first = runs[0].state.first
     limits = Limits(first.limits, first.shared_limits)
     certificate = replace(certificate, consensus=consensus, declared=declared(concrete))
     return Proof(certificate, multipliers, runs, limits)
 
 
-def _provable(algorithm: Method, problem: Problem, n_clients: int) -> bool:
+def _provable(algorithm: Method, problem: Problem, fed: Federation | Metadata) -> bool:
     """Whether rounds of cuts can prove a bound that the algorithm has not proved itself:
     ``Bundle`` would have, and the clients of a private run are not asked again.
     """
     if isinstance(algorithm, Bundle | MaskedBundle) or algorithm.requirements.private:
         return False
     try:
-        public_shape(problem, n_clients)
+        public_shape(problem, fed.n_clients)
     # a custom regulariser or set of weights: the server's program has no form for it
     except ValueError:
         return False
     return True
+
+
+def radius_path(
+    problem: Problem,
+    fed: Federation,
+    *,
+    radii: Sequence[Radius],
+    client_radii: Sequence[float] | None = None,
+    test: Federation | None = None,
+    held_out: float = 0.3,
+    seed: int = 0,
+    algorithm: Method | None = None,
+    engine: Engine | None = None,
+    tol: float | None = None,
+    max_rounds: int | None = None,
+    watch: Callable[[dict[str, Any]], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Solve the problem at every radius and client radius, each from its neighbour's model, and
+    judge every model on held-out rows.
+
+    Parameters
+    ----------
+    problem : with a ``WassersteinBall`` over the samples and, for ``client_radii``, an ``LpBall``
+        over the clients
+    radii : Wasserstein radii; each a number, one per client, or a mapping by client name
+    client_radii : radii of the ball of client weights; None keeps the problem's
+    test : held-out rows of the clients; None holds out the share ``held_out`` of every client's
+        rows, by ``seed``
+    algorithm, engine, tol, max_rounds : as in `bonafed.solve`
+    watch : called with every row of the table
+
+    Returns
+    -------
+    list of rows : radius, client_radius, value, bound, relative_gap, rounds, outcome, trivial; on
+        the held-out rows loss, worst_loss and worst_client (largest mean loss), and accuracy,
+        worst_accuracy (classification) or mae, worst_mae; w, the model, and duals, what proves its
+        bound. Choose a row by a held-out
+        column, then solve over all rows. The held-out figures of the chosen row are optimistic,
+        because they decided the choice.
+
+    Raises
+    ------
+    KeyboardInterrupt : Ctrl-C; the rows so far went to ``watch``
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> ball = bf.WassersteinBall(radius=0.1)
+    >>> problem = bf.Problem(bf.Hinge(), over_samples=ball, regulariser=bf.L2(0.1))
+    >>> train, test = fed.split(test=0.4, seed=0)
+    >>> path = bf.radius_path(problem, train, radii=[0.0, 0.1], test=test)
+    >>> [point["radius"] for point in path]
+    [0.0, 0.1]
+    """
+    ball, clients = problem.over_samples, problem.over_clients
+    if not isinstance(ball, WassersteinBall):
+        raise TypeError(f"radius_path needs over_samples=WassersteinBall(...), got {ball!r}.")
+    if client_radii is not None and not hasattr(clients, "radius"):
+        raise TypeError(
+            f"client_radii need over_clients with a radius, such as LpBall(0.1), got {clients!r}."
+        )
+    if len(radii) == 0 or (client_radii is not None and len(client_radii) == 0):
+        raise ValueError("radii and client_radii must hold at least one radius each.")
+    train, test = fed.split(held_out, seed) if test is None else (fed, test)
+    algorithm = algorithm or Bundle()
+    settings: Any = {"engine": engine, "tol": tol, "max_rounds": max_rounds, "seed": seed}
+    settings["start"] = None
+    several = [clients]
+    if client_radii is not None:
+        several = [replace(clients, radius=radius) for radius in client_radii]
+    table: list[dict[str, Any]] = []
+    corner = None  # the solution at the first radius of the last client radius
+    balls = [replace(ball, radius=radius) for radius in radii]
+    for risk in several:
+        last = corner
+        for k, ball in enumerate(balls):
+            point, warm = replace(problem, over_samples=ball, over_clients=risk), algorithm
+            if last is not None and "start" in settings_of(algorithm):
+                settings["start"] = last.w
+            # where the cuts of the last solve hold at any radius, and are not sums over the clients
+            state = last.state if last is not None and last.problem.joint_cuts else None
+            if isinstance(algorithm, Bundle) and isinstance(state, BundleState):
+                warm = replace(algorithm, known=state.cuts)
+            last = fit(point, train, algorithm=warm, **settings)
+            corner = last if k == 0 else corner
+            if last.outcome.stop is Stop.INTERRUPTED:
+                raise KeyboardInterrupt
+            proof = last.certificate
+            row = {
+                "radius": ball.radius,
+                "client_radius": getattr(risk, "radius", None),
+                "value": proof.value,
+                "bound": proof.bound,
+                "relative_gap": proof.relative_gap,
+                "rounds": last.rounds,
+                "outcome": last.outcome.stop.value,
+                "trivial": trivial(point, train, last.w, proof),
+            }
+            table.append(row | judged(point, test, last.w) | {"w": last.w, "duals": last.duals})
+            if watch is not None:
+                watch(table[-1])
+    return table
+
+
+def trivial(problem: Problem, fed: Federation, w: Array, proof: Certificate) -> bool:
+    """Whether the model w is no better than a constant."""
+    concrete, data = problem.at(fed)
+    return finding(concrete, data, w, proof.value, proof.gap) is not None
+
+
+def judged(problem: Problem, test: Federation, w: Array) -> dict[str, Any]:
+    """Mean and worst client on held-out rows; the mean is over rows."""
+    concrete, test = Problem(problem.loss, problem.predictor).at(test)
+    blocks = [test.block(i) for i in range(test.n_clients)]
+    predictions = [concrete.predictor.forward(w, block) for block in blocks]
+
+    def by_client(of_rows: Callable[[Array, Array], Array]) -> tuple[Array, float]:
+        """The mean over the rows of every client, and over all rows."""
+        pairs = zip(blocks, predictions, strict=True)
+        means = np.array([block.mean(of_rows(p, block.y))[0] for block, p in pairs])
+        return means, float(np.average(means, weights=test.sizes))
+
+    loss, mean = by_client(problem.loss.value)
+    worst = {"worst_loss": float(loss.max()), "worst_client": test.clients[int(loss.argmax())]}
+    if problem.loss.targets == "real":
+        error, mae = by_client(lambda p, y: np.abs(p - y))
+        return {"loss": mean, **worst, "mae": mae, "worst_mae": float(error.max())}
+    several = problem.loss.targets == "class"
+    right, accuracy = by_client(lambda p, y: p.argmax(-1) == y if several else (p > 0) == (y > 0))
+    return {"loss": mean, **worst, "accuracy": accuracy, "worst_accuracy": float(right.min())}

@@ -39,8 +39,8 @@ from bonafed.data.federation import Federation
 from bonafed.problem.losses import Quadratic, has_log_link
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.ranks import by_rank
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import Near, WassersteinBall, free_space
 
 Kind = Literal[
@@ -158,12 +158,27 @@ def finding(
     blocks = [fed.block(i) for i in range(fed.n_clients)]
     predictions = [problem.predictor.forward(w, block)[0] for block in blocks]
     counts = None if targets == "real" else _counts(fed, blocks, predictions, targets == "class")
-    shares = () if counts is None or len(counts) != 2 else _shares(counts)
-    if targets != "class" and _constant(blocks, predictions, targets == "real"):
+    shares = ()
+    if counts is not None and len(counts) == 2:  # of the second class among predictions and rows
+        shares = [float(part[1] / counts.sum()) for part in (counts.sum(0), counts.sum(1))]
+    # whether all rows get the same prediction, up to a small part of the targets' range
+    low, high = min(p.min() for p in predictions), max(p.max() for p in predictions)
+    reach = max(abs(low), abs(high))
+    if targets == "real":
+        reach = max(max(b.y.max() for b in blocks) - min(b.y.min() for b in blocks), 0.0)
+    else:
+        reach = max(1.0, reach)
+    if targets != "class" and high - low <= SAME * reach:
         if isinstance(problem.predictor, Linear):
             return Finding("coefficients are zero", *shares)
         return Finding("one value predicted" if counts is None else "one class predicted", *shares)
-    kind = _of_objective(problem, fed, w, value, gap or 0.0)
+    kind, level = None, constant_objective(problem, fed)
+    if level is not None:
+        near = max(min(gap or 0.0, LOOSEST * abs(level)), CLOSE * abs(level))
+        if not level - value > near:
+            worse = value > level + near
+            same: Kind = "no better than a constant in its own objective"
+            kind = "worse than the constant" if worse else same
     if kind is None and counts is not None:
         kind = _of_classes(counts, plain)
     return None if kind is None else Finding(kind, *shares)
@@ -174,13 +189,6 @@ def balanced_accuracy(problem: Problem, fed: Federation, w: Array) -> float:
     blocks = [fed.block(i) for i in range(fed.n_clients)]
     predictions = [problem.predictor.forward(w, block)[0] for block in blocks]
     return _balanced(_counts(fed, blocks, predictions, problem.loss.targets == "class"))
-
-
-def _constant(blocks: Sequence[Block], predictions: Sequence[Array], real: bool) -> bool:
-    """Whether all rows get the same prediction, up to a small part of the targets' range."""
-    low, high = min(p.min() for p in predictions), max(p.max() for p in predictions)
-    reach = max(b.y.max() for b in blocks) - min(b.y.min() for b in blocks) if real else 1.0
-    return bool(high - low <= SAME * max(reach, 0.0 if real else max(abs(low), abs(high))))
 
 
 def _counts(
@@ -194,11 +202,6 @@ def _counts(
         pair = truth.astype(int), p.argmax(-1) if several else (p > 0).astype(int)
         np.add.at(counts, pair, block.share[0] * fed.sizes[i])
     return counts
-
-
-def _shares(counts: Array) -> tuple[float, float]:
-    """The share of the second of two classes among predictions, and among rows."""
-    return float(counts[:, 1].sum() / counts.sum()), float(counts[1].sum() / counts.sum())
 
 
 def _balanced(counts: Array) -> float:
@@ -227,10 +230,8 @@ def constant_objective(problem: Problem, fed: Federation) -> float | None:
     """
     if not has_constant(problem) or not problem.convex:
         return None
-    constant, best = (
-        np.zeros(problem.predictor.dimension(fed.n_features)),
-        best_constant(problem, fed),
-    )
+    best, D = best_constant(problem, fed), problem.predictor.dimension(fed.n_features)
+    constant = np.zeros(D)
     constant[fed.n_features :] = best.intercept
     if problem.constrained and problem.violation(constant, fed) > 1e-6:
         return None
@@ -239,21 +240,6 @@ def constant_objective(problem: Problem, fed: Federation) -> float | None:
     else:  # where rows cannot move as far as the best constant assumes
         level = problem.objective(constant, fed)
     return level if math.isfinite(level) else None
-
-
-def _of_objective(
-    problem: Problem, fed: Federation, w: Array, value: float, gap: float
-) -> Kind | None:
-    """The model against the best constant in the problem's own objective."""
-    level = constant_objective(problem, fed)
-    if level is None:
-        return None
-    near = max(min(gap, LOOSEST * abs(level)), CLOSE * abs(level))
-    if level - value > near:
-        return None
-    if value > level + near:
-        return "worse than the constant"
-    return "no better than a constant in its own objective"
 
 
 STEPS = 80  # at most
@@ -294,7 +280,13 @@ def best_constant(problem: Problem, fed: Federation) -> Constant:
     if not problem.predictor.intercept:
         _, q, risks, _ = at(0.0)
         return Constant(0.0, float(problem.over_clients.value(risks)), risks, q)
-    low, high = _interval(problem, table)
+    low, high = -FARTHEST, FARTHEST  # where the best intercept lies
+    if problem.loss.targets != "sign":
+        rows = np.concatenate([block.y[block.share > 0] for block in table])
+        if has_log_link(problem.loss):
+            high = float(np.log1p(rows.max()))
+        else:
+            low, high = float(rows.min()) - 1e-9, float(rows.max()) + 1e-9
     left, right = at(low), at(high)
     for k in range(STEPS):
         middle = (low + high) / 2
@@ -344,16 +336,6 @@ def targets_alone(problem: Problem, fed: Federation) -> list[Block]:
         return [Block(np.zeros((n, 2, 1)), y, share, np.arange(n), fed.clients)]
     X = tuple(np.zeros((len(y), 1)) for y in fed.y)
     return fed._with(X=X, columns=None, linear=None, feature_names=("",)).blocks()
-
-
-def _interval(problem: Problem, table: Sequence[Block]) -> tuple[float, float]:
-    """Where the best intercept lies."""
-    if problem.loss.targets == "sign":
-        return -FARTHEST, FARTHEST
-    rows = np.concatenate([block.y[block.share > 0] for block in table])
-    if has_log_link(problem.loss):
-        return -FARTHEST, float(np.log1p(rows.max()))
-    return float(rows.min()) - 1e-9, float(rows.max()) + 1e-9
 
 
 def _risks(problem: Problem, b: float, block: Block) -> tuple[Array, Array]:

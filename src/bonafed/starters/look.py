@@ -18,10 +18,23 @@ import numpy as np
 from bonafed.config.config import ConfigError
 from bonafed.data import profile
 from bonafed.data.files import LINES, MARKED, delimiter_and_header, encoding_of, opened
-from bonafed.data.profile import SURE, Summary, fold, merged, spellings, stacked, summarise
+from bonafed.data.profile import (
+    OUTCOMES,
+    SURE,
+    Kind,
+    Summary,
+    fold,
+    kind_of,
+    merged,
+    odd_class,
+    sentinel,
+    spellings,
+    stacked,
+    summarise,
+    words,
+)
 from bonafed.data.readers import paths, read
 from bonafed.data.reading import ENCODINGS, KINDS, ORDERS, Reading
-from bonafed.data.roles import OUTCOMES, Kind, kind_of, odd_class, sentinel, words
 from bonafed.data.tables import Table, has_column, same_columns
 
 CLIENTS = (

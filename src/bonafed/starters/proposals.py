@@ -10,9 +10,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bonafed.config.toml import toml_key, toml_line, toml_value
-from bonafed.data.profile import ANSWERS, SURE, Summary, fold, merged, spellings
+from bonafed.data.profile import (
+    ANSWERS,
+    LARGE,
+    MOST,
+    RARE,
+    SURE,
+    Kind,
+    Summary,
+    fold,
+    merged,
+    sentinel,
+    spellings,
+    words,
+)
 from bonafed.data.reading import KINDS, kind_named
-from bonafed.data.roles import LARGE, MOST, RARE, Kind, sentinel, words
 from bonafed.data.tables import MISSING
 from bonafed.starters.look import Look
 from bonafed.text import printable

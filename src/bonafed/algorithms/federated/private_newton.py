@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from numba import njit
@@ -35,7 +35,7 @@ from bonafed.algorithms.federated.private.integer_gradient import (
 from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, ClientSizes, Grid, Mechanism
 from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.federated.private_sgd import Blur, row_length
-from bonafed.algorithms.method import Answer, Concluded, free_prox
+from bonafed.algorithms.method import Answer, Concluded, Ids, Next, free_prox
 from bonafed.algorithms.requirements import (
     LINEAR,
     MEAN_OF_ROWS,
@@ -45,19 +45,16 @@ from bonafed.algorithms.requirements import (
 )
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
+from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import Release
 from bonafed.privacy.moments import Moments
 from bonafed.problem.constraints.constraint import once
 from bonafed.problem.losses import Logistic, Poisson, Squared
+from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero
 from bonafed.rounds import Conclude, Done, Round, Stop, Sum, record
 from bonafed.solvers.smooth.proximal_newton import model_minimum
-
-if TYPE_CHECKING:
-    from bonafed.data.federation import Federation
-    from bonafed.problem.metadata import Metadata
-
 
 # of a run for inference: the parts of an answer's budget for gradient, matrix and counts
 INFERENCE = 0.6, 0.3, 0.1
@@ -273,12 +270,9 @@ class PrivateNewton(PrivateMethod):
         clip = (caps.gradient, caps.matrix, counted)[k]
         if plan.kind is None:
             return replace(plan, clip=clip)
-        return replace(
-            plan,
-            multiplier=plan.multiplier * EXACTER / math.sqrt(self._shares[k]),
-            clip=clip,
-            sensitivity=plan.spread * clip * plan.weight,
-        )
+        multiplier = plan.multiplier * EXACTER / math.sqrt(self._shares[k])
+        sensitivity = plan.spread * clip * plan.weight
+        return replace(plan, multiplier=multiplier, clip=clip, sensitivity=sensitivity)
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -341,9 +335,7 @@ class PrivateNewton(PrivateMethod):
         w = self._start(D)
         return PrivateNewtonState(w, 0, np.zeros((D, D))), self.ask(w, 1)
 
-    def descend(
-        self, state: PrivateNewtonState, ids: Sequence[int], up: Bent
-    ) -> tuple[PrivateNewtonState, Round | Done]:
+    def descend(self, state: PrivateNewtonState, ids: Ids, up: Bent) -> Next[PrivateNewtonState]:
         """Take the step of this round."""
         t, D = state.round + 1, self._size
         if not all(np.isfinite(part).all() for part in (up.gradient, up.matrix, up.counts)):
@@ -442,12 +434,8 @@ def _added(late: Late | None, w: Array, gradient: Array, matrix: Array, counts: 
     """The answers with those of another round."""
     if late is None:
         return Late(w[None], gradient[None], matrix, counts)
-    return Late(
-        np.vstack([late.models, w]),
-        np.vstack([late.gradients, gradient]),
-        late.matrix + matrix,
-        late.counts + counts,
-    )
+    models, gradients = np.vstack([late.models, w]), np.vstack([late.gradients, gradient])
+    return Late(models, gradients, late.matrix + matrix, late.counts + counts)
 
 
 def raised(matrix: Array, least: float) -> Array:

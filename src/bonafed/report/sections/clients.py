@@ -15,9 +15,8 @@ from bonafed import drawing
 from bonafed.arrays import Array
 from bonafed.data.schema import Numeric
 from bonafed.drawing import BLUE, DASHED, GREEN, GREY, INK, ORANGE, PURPLE, legend, named_rows
-from bonafed.problem.prediction import predictor, scores, with_ones
-from bonafed.problem.predictors.affine import is_affine
-from bonafed.problem.risks import resolve_prior
+from bonafed.problem.predictors.affine import is_affine, predictor, scores, with_ones
+from bonafed.problem.risks.risk import resolve_prior
 from bonafed.report import tables, words
 from bonafed.report.blocks import (
     MOST,

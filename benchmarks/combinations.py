@@ -1,6 +1,6 @@
 """The table of docs/combinations.md: which algorithm takes which problems, read off the classes.
 
-``python -m bonafed.solution.combinations`` prints it.
+``python benchmarks/combinations.py`` prints it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from textwrap import wrap
 
 from bonafed.algorithms.alternatives import known_methods
-from bonafed.algorithms.requirements import Requirements
 
 HEADINGS = {
     "over_clients": "risk over clients",
@@ -30,7 +29,7 @@ each slot of a problem (`requirements` on its class); `solve`, the configuration
 read the same declarations. Where no algorithm is named, `solve` takes the first that is suitable
 (`bonafed.solution.plan`).
 
-This page is written by `python -m bonafed.solution.combinations > docs/combinations.md`.
+This page is written by `python benchmarks/combinations.py > docs/combinations.md`.
 """
 
 REASONS = {  # of convex problems that no algorithm takes: what is refused, and why
@@ -83,18 +82,13 @@ def page() -> str:
     lines = ["| algorithm | " + " | ".join(HEADINGS.values()) + " |"]
     lines.append("|---" * (len(HEADINGS) + 1) + "|")
     for cls in known_methods():
-        cells = [_label(cls.requirements, slot) for slot in HEADINGS]
+        cells = [getattr(cls.requirements, slot).label for slot in HEADINGS]
         lines.append(f"| `{cls.__name__}` | " + " | ".join(cells) + " |")
     reasons = [
         "\n".join(wrap(f"- {what[0].upper()}{what[1:]}: {why}", 100, subsequent_indent="  "))
         for what, why in REASONS.items()
     ]
     return INTRODUCTION + "\n" + "\n".join(lines) + "\n" + CONVEX + "\n".join(reasons) + "\n"
-
-
-def _label(requirements: Requirements, slot: str) -> str:
-    """What an algorithm requires in a slot, in a word or two."""
-    return getattr(requirements, slot).label
 
 
 if __name__ == "__main__":
