@@ -40,7 +40,7 @@ import measure
 import numpy as np
 
 import bonafed as bf
-from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
+from bonafed.algorithms.federated.interior_point import InteriorPoint
 from bonafed.algorithms.federated.proximal_al import client as proximal_client
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from bonafed.papers.constrained import data, fairness, proximal_al, tables

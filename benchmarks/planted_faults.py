@@ -130,14 +130,14 @@ FAULTS = (
     ),
     Fault(
         "the largest weights of a superquantile are those of the least losses",
-        "problem/risks/superquantile.py",
+        "problem/risks/weight_sets.py",
         "return np.clip(mass - np.arange(n, dtype=float)[::-1], 0.0, 1.0) / mass",
         "return np.clip(mass - np.arange(n, dtype=float), 0.0, 1.0) / mass",
         "laws/test_risk_laws.py problem/test_rank_risks.py",
     ),
     Fault(
         "weights by rank that do not sum to one are taken",
-        "problem/risks/spectral.py",
+        "problem/risks/ranks.py",
         "if abs(sigma.sum() - 1) > 1e-9:",
         "if abs(sigma.sum() - 1) > 1e9:",
         "problem/test_rank_risks.py laws/test_risk_laws.py",
@@ -179,14 +179,14 @@ FAULTS = (
     ),
     Fault(
         "pooled ranks take the value of the last block",
-        "solvers/rank/pava.py",
+        "solvers/rank/proxes.py",
         "v = prox_at(kind, knot, width, c / (end - at), t / (end - at))",
         "v = prox_at(kind, knot, width, c, t / (end - at))",
         "solvers/test_pava.py",
     ),
     Fault(
         "-0.0 sorts before 0.0",
-        "solvers/rank/pava.py",
+        "solvers/rank/proxes.py",
         "b = bits[i] if bits[i] != sign else np.uint64(0)  # -0.0 and 0.0 are equal",
         "b = bits[i]",
         "solvers/test_pava.py",
@@ -244,8 +244,8 @@ FAULTS = (
     Fault(
         "a run that ends is charged for less than it released before",
         "privacy/ledger.py",
-        "client: _most(least.get(client, ()), released)",
-        "client: tuple(released)",
+        "c: _most(least.get(c, ()), given)",
+        "c: tuple(given)",
         "privacy/test_charge_resume.py privacy/test_charge_sequences.py privacy/test_ledger.py",
     ),
     Fault(
@@ -273,8 +273,8 @@ FAULTS = (
     Fault(
         "a round of a secure sum can be asked twice",
         "privacy/secure_sum/protocol.py",
-        "if not state.number < begin.number < 2**63:",
-        "if not state.number <= begin.number < 2**63:",
+        "if not before < number < 2**63:",
+        "if not before <= number < 2**63:",
         "privacy/test_secure_sum.py",
     ),
     Fault(

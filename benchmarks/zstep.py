@@ -14,7 +14,7 @@ import numpy as np
 
 import bonafed as bf
 from bonafed.problem.rank_coordinates import kernel_of
-from bonafed.solvers.rank.pava import rank_prox
+from bonafed.solvers.rank.proxes import rank_prox
 
 LOSSES = (bf.Hinge(), bf.SmoothHinge(), bf.Logistic(), bf.Exponential())
 RISKS = {

@@ -15,21 +15,19 @@ from toy import AsyncToy, SeparateToy, SummedToy, Toy, federation
 
 from bonafed.algorithms.comparators.afl import AFL
 from bonafed.algorithms.comparators.fed_avg import FedAvg, FedProx, Krum
-from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
+from bonafed.algorithms.federated.async_dro import AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
-from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
+from bonafed.algorithms.federated.interior_point import InteriorPoint
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_newton import PrivateNewton
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
-from bonafed.algorithms.federated.rank_bundle import RankBundle
-from bonafed.algorithms.federated.rank_interior_point import RankInteriorPoint
-from bonafed.algorithms.pooled.rank.iteration import Start
-from bonafed.algorithms.pooled.rank.rank_admm import RankADMM
-from bonafed.algorithms.pooled.rank.subproblems import Growing
+from bonafed.algorithms.federated.rank_rows import RankBundle, RankInteriorPoint
+from bonafed.algorithms.pooled.rank_admm import RankADMM, Start
+from bonafed.algorithms.pooled.rank_subproblems import Growing
 from bonafed.data.federation import Federation
 from bonafed.engines.secure_summed import SecureSummed
 from bonafed.papers.aspire import aspire_ease
@@ -64,30 +62,34 @@ from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.predictors.mlp import MLP
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L1, L2, MCP, SCAD, Ball, Bounds, ElasticNet, GroupL2, Zero
-from bonafed.problem.risks import (
-    Box,
-    CDNorm,
-    ChiSquareBall,
-    Ellipsoid,
+from bonafed.problem.risks.ranks import (
     ExponentialSpectral,
     Extremile,
     HumanAligned,
-    KLBall,
-    LpBall,
     Maximum,
-    Mean,
     Median,
-    OwnSet,
-    Polyhedron,
     ProspectTheory,
     RankedRange,
-    Simplex,
     Spectral,
-    Superquantile,
     TopK,
-    TotalVariationBall,
     ValueAtRisk,
+)
+from bonafed.problem.risks.stated_sets import (
+    Box,
+    CDNorm,
+    Ellipsoid,
+    OwnSet,
+    Polyhedron,
     WassersteinOverClients,
+)
+from bonafed.problem.risks.weight_sets import (
+    ChiSquareBall,
+    KLBall,
+    LpBall,
+    Mean,
+    Simplex,
+    Superquantile,
+    TotalVariationBall,
 )
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.plan import configure

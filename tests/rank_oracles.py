@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from bonafed.solvers.rank.pava import EXPONENTIAL, LINEAR, LOGISTIC, PLUS, RAMP, Kernel
+from bonafed.solvers.rank.proxes import EXPONENTIAL, LINEAR, LOGISTIC, PLUS, RAMP, Kernel
 
 KERNELS = [
     Kernel(LINEAR),

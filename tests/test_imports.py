@@ -44,7 +44,7 @@ ALONE = {  # heavy or optional package -> the only files that may import it
     "clarabel": {"solvers/conic/builder.py"},
     "flwr": {"engines/flower.py", "sites/flower_app.py"},
     "nvflare": {"engines/flare.py", "sites/flare_app.py", "sites/trial/flare.py"},
-    "torch": {"problem/constraints/torch_function.py", "problem/predictors/torch_module.py"},
+    "torch": {"problem/predictors/torch_module.py"},
 }
 LAZY = (
     "numpy",

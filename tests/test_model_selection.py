@@ -34,9 +34,7 @@ from bonafed.problem.losses import Exponential, Hinge, Huber, Logistic
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2
-from bonafed.problem.risks.divergences import ChiSquareBall
-from bonafed.problem.risks.lp_ball import LpBall
-from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.weight_sets import ChiSquareBall, LpBall, Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.solve import solve
 from bonafed.solution.thresholds import largest_radius, residual_scale

@@ -15,7 +15,7 @@ from bonafed.names import NAMED
 from bonafed.problem.rank_coordinates import has_rank_coordinate
 from bonafed.runs.prediction import predict_table
 from bonafed.runs.verification import passed, verify_run
-from bonafed.solvers.rank.scalar_losses import RAMP, Kernel
+from bonafed.solvers.rank.proxes import RAMP, Kernel
 
 
 @dataclass(frozen=True)

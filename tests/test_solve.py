@@ -13,7 +13,7 @@ from toy import Toy
 
 import bonafed as bf
 from bonafed.algorithms.method import Answer, Method
-from bonafed.problem.risks import Worst
+from bonafed.problem.risks.risk import Worst
 from bonafed.rounds import Algorithm, Done, Each, Outcome, Round, Stop, record
 from bonafed.solution.plan import default_algorithm
 

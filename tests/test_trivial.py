@@ -130,7 +130,7 @@ def test_at_most_two_solves_that_ended_find_the_parameter(at, value, parameter):
         ends.append(fit(problem, fed, **settings).outcome.stop)
         return fit(problem, fed, **settings)
 
-    why = blame.triviality(at(value), fed, fit(at(value), fed), counted)
+    why = _why(at(value), fed, fit(at(value), fed), counted)
     assert (why.parameter, why.threshold) == (parameter, None)
     assert 1 <= len(ends) <= 2
 
@@ -141,7 +141,7 @@ def test_nothing_is_said_from_a_solve_that_did_not_end():
     def cut(problem, fed, **settings):
         return fit(problem, fed, **(settings | {"max_rounds": 1}))
 
-    why = blame.triviality(problem, fed, fit(problem, fed), cut)
+    why = _why(problem, fed, fit(problem, fed), cut)
     assert why.parameter is None
     assert "was not found" in why.text
 
@@ -156,7 +156,7 @@ def test_a_large_table_has_a_twentieth_of_the_rounds_of_the_fit():
 
     for rounds, allowed in ((19, []), (240, [12])):
         asked.clear()
-        blame.triviality(at_l2(10.0), fed, replace(solution, rounds=rounds), counted)
+        _why(at_l2(10.0), fed, replace(solution, rounds=rounds), counted)
         assert asked == allowed
 
 
@@ -349,3 +349,8 @@ def test_a_radius_read_off_the_rows_is_judged_as_the_number_that_it_is():
     solution, said = solved(logistic(over_samples=ball), table(2))
     assert not said
     assert solution.problem.over_samples.radius > 0
+
+
+def _why(problem, fed, solution, fit):
+    proof, rounds = solution.certificate, solution.rounds
+    return blame.triviality(problem, fed, solution.w, proof, rounds, fit)

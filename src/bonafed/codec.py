@@ -107,10 +107,8 @@ def mapped(value: object, change: Callable[[NDArray[Any]], Any]) -> Any:
         return change(value)
     if (fields := FIELDS.get(type(value))) is not None:
         build: Callable[..., object] = type(value)
-        parts = [getattr(value, name) for name in fields]
-        return build(
-            *[change(part) if type(part) is np.ndarray else mapped(part, change) for part in parts]
-        )
+        held = [getattr(value, name) for name in fields]
+        return build(*[change(p) if type(p) is np.ndarray else mapped(p, change) for p in held])
     if type(value) is tuple:
         return tuple([mapped(part, change) for part in value])
     if type(value) is dict:
@@ -121,12 +119,13 @@ def mapped(value: object, change: Callable[[NDArray[Any]], Any]) -> Any:
 _PACKAGE = __name__.partition(".")[0]
 _PREFIX = struct.Struct("<4sHxxIQ")  # magic, version, bytes of the header, bytes of the whole
 _MAGIC, _VERSION, _DIGEST = b"BFM\x89", 1, 16
+# what reading a header that encode did not write raises
+_MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError)
+_MALFORMED += (struct.error,)
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False, allow_nan=False).encode
 _PLAIN = frozenset((type(None), bool, int, str))  # what JSON has as it is
-_DTYPES = {
-    np.dtype(code).newbyteorder("<").str: np.dtype(code).newbyteorder("<")
-    for code in "?bhilqBHILQefdFD"
-}
+_LITTLE = [np.dtype(code).newbyteorder("<") for code in "?bhilqBHILQefdFD"]
+_DTYPES = {dtype.str: dtype for dtype in _LITTLE}
 
 
 class CodecError(ValueError):
@@ -193,10 +192,9 @@ def _pack(value: object, arrays: list[NDArray[Any]]) -> Any:
         return {key: _pack(part, arrays) for key, part in value.items()}
     if isinstance(value, enum.Enum) and kind in _HOMES:
         return ["e", _HOMES[kind], value.name]
-    raise CodecError(
-        f"a {kind.__qualname__} cannot travel. Records hold arrays, numbers, strings, booleans,"
-        " None, members of @named enumerations, @record classes, tuples and string-keyed dicts"
-    )
+    text = f"a {kind.__qualname__} cannot travel. Records hold arrays, numbers, strings, booleans,"
+    text += " None, members of @named enumerations, @record classes, tuples and string-keyed dicts"
+    raise CodecError(text)
 
 
 def _pack_array(value: object, arrays: list[NDArray[Any]]) -> list[str | int]:
@@ -206,9 +204,8 @@ def _pack_array(value: object, arrays: list[NDArray[Any]]) -> list[str | int]:
     array = np.asarray(value)
     code = array.dtype.newbyteorder("<").str
     if code not in _DTYPES:
-        raise CodecError(
-            f"an array of dtype {array.dtype} cannot travel: numbers and booleans up to 64 bits can"
-        )
+        can = "numbers and booleans up to 64 bits can"
+        raise CodecError(f"an array of dtype {array.dtype} cannot travel: {can}")
     arrays.append(array.astype(_DTYPES[code], copy=False))
     return ["s", code] if isinstance(value, np.generic) else ["a", code, *array.shape]
 
@@ -236,46 +233,29 @@ def decode(data: bytes, *, records: bool = True, header: int | None = None) -> A
         record class, or one whose fields differ here.
     """
     if len(data) < _PREFIX.size or not data.startswith(_MAGIC):
-        raise CodecError(
-            f"these {len(data)} bytes are not a record: they need to start with {_MAGIC!r}, as"
-            " encode writes"
-        )
+        need = f"they need to start with {_MAGIC!r}, as encode writes"
+        raise CodecError(f"these {len(data)} bytes are not a record: {need}")
     _, version, length, total = _PREFIX.unpack_from(data)
     if version != _VERSION:
-        raise CodecError(
-            f"the record is of version {version}; this bonafed reads version {_VERSION}: update"
-            " bonafed"
-        )
+        reads = f"this bonafed reads version {_VERSION}: update bonafed"
+        raise CodecError(f"the record is of version {version}; {reads}")
     if header is not None and length > header:
         raise CodecError(f"the record's header has {length} bytes, and at most {header} are read")
     if len(data) != total:
-        raise CodecError(
-            f"the record has {len(data)} bytes and needs {total}: it was cut short or run together;"
-            " resend it"
-        )
+        why = "it was cut short or run together; resend it"
+        raise CodecError(f"the record has {len(data)} bytes and needs {total}: {why}")
     if hashlib.blake2b(data[:-_DIGEST], digest_size=_DIGEST).digest() != data[-_DIGEST:]:
-        raise CodecError(
-            "the record's digest does not match its bytes: it was damaged on the way; resend or"
-            " restore it"
-        )
+        text = "the record's digest does not match its bytes: it was damaged on the way; resend or"
+        raise CodecError(f"{text} restore it")
     try:
         described = json.loads(data[_PREFIX.size : _PREFIX.size + length])
         reader = _Reader(data, _PREFIX.size + length, records)
         value = reader.unpack(described)
     except CodecError:
         raise
-    except (
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        RecursionError,
-        ArithmeticError,
-        struct.error,
-    ) as error:
-        raise CodecError(
-            f"the record's header is malformed ({error}): it was not written by encode"
-        ) from error
+    except _MALFORMED as error:
+        text = f"the record's header is malformed ({error}): it was not written by encode"
+        raise CodecError(text) from error
     if reader.at != total - _DIGEST:
         raise CodecError("the record's arrays do not fill it: it was not written by encode")
     return value
@@ -315,10 +295,8 @@ class _Reader:
     def record(self, name: str, fields: dict[str, Any]) -> Any:
         cls = _class_of(name)
         if set(fields) != set(FIELDS[cls]):
-            raise CodecError(
-                f"{name} has the fields {sorted(fields)} in the bytes and {sorted(FIELDS[cls])}"
-                " here: both sides need the same version of its module"
-            )
+            text = f"{name} has the fields {sorted(fields)} in the bytes and {sorted(FIELDS[cls])}"
+            raise CodecError(f"{text} here: both sides need the same version of its module")
         return cls(**{key: self.unpack(part) for key, part in fields.items()})
 
 
@@ -328,6 +306,5 @@ def _class_of(name: str, *, enumeration: bool = False) -> Any:
     if known is not None and (issubclass(known, enum.Enum) if enumeration else known in FIELDS):
         return known
     kind = "enumeration" if enumeration else "record class"
-    raise CodecError(
-        f"no {kind} {name!r} here: import the module that defines it, or update bonafed"
-    )
+    do = "import the module that defines it, or update bonafed"
+    raise CodecError(f"no {kind} {name!r} here: {do}")

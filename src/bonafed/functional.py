@@ -35,7 +35,7 @@ from bonafed.problem.rank_coordinates import kernel_of
 from bonafed.problem.regularisers import Regulariser
 from bonafed.problem.risks.ranks import project_permutahedron
 from bonafed.problem.risks.risk import SupportsProx
-from bonafed.solvers.rank.pava import rank_prox
+from bonafed.solvers.rank.proxes import rank_prox
 from bonafed.solvers.sets.projections import (
     decreasing_root,
     dual_exponent,

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array, Block, Streams
-from bonafed.codec import (
+from bonafed.codec import (  # noqa: F401  some for those who import them from here
     FIELDS,
     CodecError,
     Form,
@@ -45,41 +45,6 @@ from bonafed.codec import (
     named,
     record,
 )
-
-__all__ = [
-    "Algorithm",
-    "CodecError",
-    "Combiner",
-    "Conclude",
-    "Done",
-    "Each",
-    "Max",
-    "Outcome",
-    "Parcel",
-    "Round",
-    "Stop",
-    "Sum",
-    "Version",
-    "arrays_of",
-    "combine",
-    "copied",
-    "decode",
-    "encode",
-    "encoded_size",
-    "fingerprint",
-    "gradients",
-    "join",
-    "marks",
-    "members",
-    "mutates_state",
-    "named",
-    "record",
-    "rows",
-    "settled",
-    "unannounced",
-    "unreal",
-    "visibility",
-]
 
 Sum = Annotated[Array, "sum"]
 Max = Annotated[Array, "max"]
@@ -201,6 +166,9 @@ class Conclude:
     """
 
 
+Next = tuple[Any, Round | Done]  # the server's state and request
+
+
 @runtime_checkable
 class Algorithm(Protocol):
     """The base of everything that an engine runs.
@@ -227,9 +195,7 @@ class Algorithm(Protocol):
         ...
 
     @property
-    def on_server(
-        self,
-    ) -> Mapping[type, Callable[[Any, Sequence[int], Any], tuple[Any, Round | Done]]]:
+    def on_server(self) -> Mapping[type, Callable[[Any, Sequence[int], Any], Next]]:
         """The steps of the server, by upload."""
         ...
 
@@ -296,12 +262,8 @@ def unannounced(algorithm: Algorithm) -> list[str]:
     """The fields of an algorithm's answers, "Class.field", that a secure sum does not hide and that
     the algorithm does not announce as ``readable``.
     """
-    fields = [
-        f"{kind.__name__}.{name}"
-        for kind in algorithm.on_server
-        for name, how in marks(kind)
-        if how != "sum"
-    ]
+    marked = [(kind, *pair) for kind in algorithm.on_server for pair in marks(kind)]
+    fields = [f"{kind.__name__}.{name}" for kind, name, how in marked if how != "sum"]
     concludes = ["Concluded"] if Conclude in algorithm.on_client else []
     return [*(field for field in fields if field not in algorithm.readable), *concludes]
 
@@ -373,12 +335,11 @@ def rows(message: Value, index: Sequence[int] | NDArray[np.intp]) -> Value:
     """
     kept, n = {}, len(index)
     for name, how in marks(type(message)):
-        if how in ("each", "version") and (value := getattr(message, name)) is not None:
-            kept[name] = (
-                value[np.asarray(index)]
-                if how == "each"
-                else np.broadcast_to(value, (n, *value.shape))
-            )
+        value = getattr(message, name)
+        if how == "each" and value is not None:
+            kept[name] = value[np.asarray(index)]
+        elif how == "version" and value is not None:
+            kept[name] = np.broadcast_to(value, (n, *value.shape))
     return changed(message, **kept) if kept else message
 
 
@@ -399,18 +360,14 @@ class Combiner:
         # of each field; Sum, Max: the combination so far; Each: a list of parts
         self.folded: list[Any] = []
         if hidden := [name for name, how in self.fields if how not in _FOLD]:
-            raise TypeError(
-                f"{upload_class.__name__}.{hidden[0]} does not say who sees it: annotate Sum, Max,"
-                " Each or Parcel"
-            )
+            text = f"{upload_class.__name__}.{hidden[0]} does not say who sees it: annotate Sum,"
+            raise TypeError(f"{text} Max, Each or Parcel")
 
     def add(self, ids: Sequence[int] | NDArray[np.intp], upload: object) -> None:
         """Fold in the upload of the clients ``ids``."""
         if type(upload) is not self.upload_class:
-            raise TypeError(
-                f"clients answered with {type(upload).__name__} and with"
-                f" {self.upload_class.__name__}"
-            )
+            names = f"{type(upload).__name__} and with {self.upload_class.__name__}"
+            raise TypeError(f"clients answered with {names}")
         n, first = len(ids), not self.ids
         for k, (name, how) in enumerate(self.fields):
             value = getattr(upload, name)
@@ -419,10 +376,9 @@ class Combiner:
                 self.forms.append(form)
                 self.folded.append(None if value is None else _FOLD[how](None, value))
             elif form != self.forms[k]:
-                raise ValueError(
-                    f"{self.upload_class.__name__}.{name} is {form or None} at client {ids[0]} and "
-                    f"{self.forms[k] or None} at the clients before: all must agree"
-                )
+                text = f"{self.upload_class.__name__}.{name} is {form or None} at client {ids[0]}"
+                text += f" and {self.forms[k] or None} at the clients before: all must agree"
+                raise ValueError(text)
             elif value is not None:
                 # an algorithm reports what is not finite, in words of its own
                 with np.errstate(over="ignore", invalid="ignore"):
@@ -437,10 +393,8 @@ class Combiner:
             if value.shape[:1] == (n,) or (value.shape[:1] == (1,) and how in ("sum", "max")):
                 return value.dtype, *value.shape[1:]
             actual = f"shape {value.shape}"
-        raise ValueError(
-            f"{self.upload_class.__name__}.{name} needs a leading axis of the {n} client(s) of the"
-            f" block, got {actual}"
-        )
+        text = f"{self.upload_class.__name__}.{name} needs a leading axis of the {n} client(s) of"
+        raise ValueError(f"{text} the block, got {actual}")
 
     def result(self) -> tuple[tuple[int, ...], Any]:
         """The ids in ascending order and the combined upload (``Each`` fields in the same
@@ -462,29 +416,23 @@ class Combiner:
 
 
 _FOLD: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": lambda total, value: (
-        value.sum(0) if total is None else _into(np.add, total, value.sum(0))
-    ),
-    "max": lambda total, value: (
-        value.max(0) if total is None else _into(np.maximum, total, value.max(0))
-    ),
+    "sum": lambda total, value: _into(np.add, total, value.sum(0)),
+    "max": lambda total, value: _into(np.maximum, total, value.max(0)),
     "each": lambda parts, value: [value] if parts is None else (parts.append(value), parts)[1],
 }
-
-
 _FOLD["parcel"] = _FOLD["each"]
 
 
 def equally_wide(parcels: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
     """Arrays of parcels with zeros at the ends of the shorter ones."""
     widest = max(part.shape[1] for part in parcels)
-    return [
-        part if part.shape[1] == widest else np.pad(part, ((0, 0), (0, widest - part.shape[1])))
-        for part in parcels
-    ]
+    pads = [((0, 0), (0, widest - part.shape[1])) for part in parcels]
+    return [np.pad(p, pad) if pad[1][1] else p for p, pad in zip(parcels, pads, strict=True)]
 
 
-def _into(operation: np.ufunc, total: NDArray[Any] | np.generic, value: NDArray[Any]) -> Any:
+def _into(operation: np.ufunc, total: Any, value: NDArray[Any]) -> Any:
+    if total is None:
+        return value
     return operation(total, value, out=total if isinstance(total, np.ndarray) else None)
 
 
@@ -506,9 +454,9 @@ def settled(value: Value) -> Value:
     Rounding in BLAS depends on memory layout, so engines settle what they keep: else a resumed run
     could differ.
     """
-    return (
-        value if _contiguous(value) else mapped(value, lambda array: np.asarray(array, order="C"))
-    )
+    if _contiguous(value):
+        return value
+    return mapped(value, lambda array: np.asarray(array, order="C"))
 
 
 def without_tiny(message: Any) -> Any:
@@ -521,7 +469,8 @@ def without_tiny(message: Any) -> Any:
     floats = {name: 0.0 for name, v in numbers.items() if type(v) is float and 0 < abs(v) < TINY}
     message = changed(message, **floats) if floats else message
     tiny = any(_tiny(array).any() for array in arrays_of(message))
-    return mapped(message, _without_tiny) if tiny else message
+    zeroed = lambda a: np.where(_tiny(a), 0.0, a) if a.dtype.kind == "f" else a  # noqa: E731
+    return mapped(message, zeroed) if tiny else message
 
 
 def _tiny(array: NDArray[Any]) -> NDArray[np.bool_]:
@@ -529,10 +478,6 @@ def _tiny(array: NDArray[Any]) -> NDArray[np.bool_]:
     if array.dtype.kind != "f":
         return np.zeros(array.shape, bool)
     return (array != 0) & (np.abs(array) < TINY)
-
-
-def _without_tiny(array: NDArray[Any]) -> NDArray[Any]:
-    return np.where(_tiny(array), 0.0, array) if array.dtype.kind == "f" else array
 
 
 def _contiguous(value: object) -> bool:
@@ -566,19 +511,19 @@ def join(memories: Sequence[Any]) -> Any:
     if not others:
         return first
     if len(kinds := {*map(type, memories)}) > 1:
-        raise ValueError(
-            f"memories to join hold {', '.join(sorted(kind.__name__ for kind in kinds))} in one"
-            " place"
-        )
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise ValueError(f"memories to join hold {names} in one place")
     if isinstance(first, np.ndarray):
         return np.concatenate(memories)
     parts = [part for memory in memories if (part := _parts(memory)) is not None]
     if parts and all(part.keys() == parts[0].keys() for part in parts):
-        return _whole(type(first), {key: join([part[key] for part in parts]) for key in parts[0]})
+        whole = {key: join([part[key] for part in parts]) for key in parts[0]}
+        if type(first) is tuple:
+            return tuple(whole.values())
+        return whole if type(first) is dict else type(first)(**whole)
     if any(other is not first and other != first for other in others):
-        raise ValueError(
-            f"clients' memories differ in {first!r}: keep what differs in an array, clients leading"
-        )
+        do = "keep what differs in an array, clients leading"
+        raise ValueError(f"clients' memories differ in {first!r}: {do}")
     return first
 
 
@@ -589,13 +534,6 @@ def _parts(memory: object) -> dict[Any, Any] | None:
     if type(memory) is tuple:
         return dict(enumerate(memory))
     return memory if type(memory) is dict else None
-
-
-def _whole(kind: type, parts: dict[Any, Any]) -> Any:
-    """The record, tuple or dict that has these parts."""
-    if kind is tuple:
-        return tuple(parts.values())
-    return parts if kind is dict else kind(**parts)
 
 
 def arrays_of(upload: object) -> list[NDArray[Any]]:

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
 SOON = 0.02  # seconds
-ENDING = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
+NAMES = "SIGINT", "SIGTERM", "SIGHUP"
+ENDING = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 
 
 class Last:

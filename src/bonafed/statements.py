@@ -34,20 +34,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    TypeGuard,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bonafed.codec import FIELDS, CodecError, decode, encode, home
 from bonafed.names import listed_places, of_place
@@ -161,17 +150,14 @@ class _Classes:
     def of(self, name: object, where: str) -> type:
         """The class of a name, its module imported where it is one of bonafed's."""
         place = _places().get(name) if isinstance(name, str) else None
-        cls = None if place is None else of_place(place)
+        cls: Any = None if place is None else of_place(place)
         if _is_part(cls) and cls.__name__ == name:
             return cls
-        for cls in self.allowed:
-            if is_dataclass(cls) and home(cls) == name:
-                return cls
-        raise CodecError(
-            f"{where} is to be a {shown(name)}, which is not a class that a statement may hold: it"
-            " needs the public classes of problems and algorithms of bonafed. Update bonafed, or"
-            " refuse the statement"
-        )
+        for cls in [cls for cls in self.allowed if is_dataclass(cls) and home(cls) == name]:
+            return cls
+        text = f"{where} is to be a {shown(name)}, which is not a class that a statement may hold:"
+        text += " it needs the public classes of problems and algorithms of bonafed. Update"
+        raise CodecError(f"{text} bonafed, or refuse the statement")
 
     def name(self, cls: type, where: str) -> str:
         """The name of a class; ``CodecError`` with what to do for one that is not stated."""
@@ -184,20 +170,16 @@ class _Classes:
         if place in listed_places() and name in WITH_CODE:
             why = f"holds code of yours, and no code travels to a site: {WITH_CODE[name]}"
         elif cls.__module__.startswith("bonafed."):
-            why = (
-                "is not part of a statement: state the problem and the algorithm as you give them"
-                " to solve, not as a run or a solution has them"
-            )
+            why = "is not part of a statement: state the problem and the algorithm as you give them"
+            why += " to solve, not as a run or a solution has them"
         else:
-            why = (
-                "is not a class of bonafed, and no code travels to a site: give numbers, texts,"
-                " tuples, mappings or classes of bonafed in its place, or have every site install"
-                " the class, a frozen dataclass, and allow it"
-            )
+            why = "is not a class of bonafed, and no code travels to a site: give numbers, texts,"
+            why += " tuples, mappings or classes of bonafed in its place, or have every site"
+            why += " install the class, a frozen dataclass, and allow it"
         raise CodecError(f"{where} cannot be stated: {name} {why}")
 
 
-def _is_part(cls: Any) -> TypeGuard[type]:
+def _is_part(cls: Any) -> bool:
     """Whether a public name is that of a class with fields, and of no message."""
     return isinstance(cls, type) and is_dataclass(cls) and cls not in FIELDS
 
@@ -222,18 +204,14 @@ def _packed(value: Any, where: str, known: _Classes, depth: int) -> Any:
         parts = [_packed(part, f"{where}[{k}]", known, depth + 1) for k, part in enumerate(value)]
         return ("tuple", *parts)
     if isinstance(value, Mapping):
-        keys = sorted(
-            ((_key(key, where), key) for key in value),
-            key=lambda pair: (type(pair[0]).__name__, pair[0]),
-        )
+        keys = [(_key(key, where), key) for key in value]
+        keys.sort(key=lambda pair: (type(pair[0]).__name__, pair[0]))
         parts = [(k, _packed(value[key], f"{where}[{k!r}]", known, depth + 1)) for k, key in keys]
         return ("map", *parts)
     if is_dataclass(value) and not isinstance(value, type):
         name = known.name(type(value), where)
-        kept = {
-            field: _packed(getattr(value, field), f"{where}.{field}", known, depth + 1)
-            for field in _stated_fields(value)
-        }
+        held = {field: getattr(value, field) for field in _stated_fields(value)}
+        kept = {k: _packed(part, f"{where}.{k}", known, depth + 1) for k, part in held.items()}
         return ("object", name, kept)
     return _plain(value, where, known)
 
@@ -241,23 +219,20 @@ def _packed(value: Any, where: str, known: _Classes, depth: int) -> Any:
 def _check_size(value: object, depth: int, where: str) -> None:
     """Raise for more entries or levels than any problem has."""
     if depth > DEEPEST:
-        raise CodecError(
-            f"{short(where, 60)} is more than {DEEPEST} levels deep, deeper than any problem"
-        )
+        deep = f"more than {DEEPEST} levels deep, deeper than any problem"
+        raise CodecError(f"{short(where, 60)} is {deep}")
     if isinstance(value, Sequence | Mapping) and len(value) > ENTRIES and type(value) is not str:
-        raise CodecError(
-            f"{where} has {len(value):,} entries, and can have at most {ENTRIES:,}: give an array"
-            " where they are numbers"
-        )
+        text = f"{where} has {len(value):,} entries, and can have at most {ENTRIES:,}: give an"
+        text += " array"
+        raise CodecError(f"{text} where they are numbers")
 
 
 def _key(key: object, where: str) -> bool | int | float | str:
     """A key of a mapping in its one form."""
     plain = _plain(key, f"a key of {where}", None)
     if not isinstance(plain, bool | int | float | str):
-        raise CodecError(
-            f"a key of {where} must be text, a number or a truth value, got {shown(key)}"
-        )
+        must = "text, a number or a truth value"
+        raise CodecError(f"a key of {where} must be {must}, got {shown(key)}")
     return plain
 
 
@@ -280,23 +255,17 @@ def _plain(value: Any, where: str, known: _Classes | None) -> Any:
         elif any("\ud800" <= letter <= "\udfff" for letter in value):
             wrong = "is not valid Unicode text: give it another name"
     elif type(value) is np.ndarray:
-        wrong = _wrong_array(value)
+        if value.dtype.kind not in "biuf":
+            wrong = f"is an array of {value.dtype}: give a tuple of texts, or numbers"
+        elif not value.size:
+            wrong = f"is an array of shape {value.shape} without entries: leave it out"
+        elif value.dtype.kind == "f" and np.isnan(value).any():
+            wrong = "holds NaN, which is not a number to agree on: give numbers"
     else:
         wrong = _wrong_kind(value, where, known)
     if wrong:
         raise CodecError(f"{where} {wrong}")
     return value
-
-
-def _wrong_array(array: NDArray[Any]) -> str:
-    """Why an array cannot be stated, or ""."""
-    if array.dtype.kind not in "biuf":
-        return f"is an array of {array.dtype}: give a tuple of texts, or numbers"
-    if not array.size:
-        return f"is an array of shape {array.shape} without entries: leave it out"
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        return "holds NaN, which is not a number to agree on: give numbers"
-    return ""
 
 
 def _wrong_kind(value: object, where: str, known: _Classes | None) -> str:
@@ -306,10 +275,8 @@ def _wrong_kind(value: object, where: str, known: _Classes | None) -> str:
     if isinstance(value, type):
         return f"is the class {value.__name__}: give a value, such as {value.__name__}(...)"
     if callable(value) and hasattr(value, "__qualname__"):
-        return (
-            "is a function, and no code travels to a site: give numbers or classes of bonafed in"
-            " its place"
-        )
+        do = "give numbers or classes of bonafed in its place"
+        return f"is a function, and no code travels to a site: {do}"
     if isinstance(value, np.generic):
         return f"is a NumPy {type(value).__name__}: give float(value)"
     if known is not None and not isinstance(value, set | frozenset | bytes | bytearray | complex):
@@ -323,30 +290,24 @@ def _wrong_kind(value: object, where: str, known: _Classes | None) -> str:
 def _built(data: bytes, kind: type[T], known: _Classes, most: int) -> T:
     """The value of a statement; raises unless these are the very bytes that it is written as."""
     if len(data) > most:
-        raise CodecError(
-            f"the statement has {len(data):,} bytes, and at most {most:,} are read: refuse it, or"
-            " allow more"
-        )
+        text = f"the statement has {len(data):,} bytes, and at most {most:,} are read"
+        raise CodecError(f"{text}: refuse it, or allow more")
     try:
         top = decode(data, records=False)
     except CodecError as error:  # its text may hold parts of the bytes
         raise CodecError(short(printable(str(error)), 500)) from error
     if type(top) is not dict or set(top) != {"what", "value"} or top["what"] != FORMAT:
-        raise CodecError(
-            f"these bytes are not {FORMAT!r}: a statement is written by statement_bytes"
-        )
+        by = "a statement is written by statement_bytes"
+        raise CodecError(f"these bytes are not {FORMAT!r}: {by}")
     with np.errstate(all="ignore"):
         value = _unpacked(top["value"], kind.__name__, known, 0)
     if not isinstance(value, kind):
-        raise CodecError(
-            f"the statement is of a {type(value).__name__}, and needs to be of a {kind.__name__}"
-        )
+        needs = f"needs to be of a {kind.__name__}"
+        raise CodecError(f"the statement is of a {type(value).__name__}, and {needs}")
     if _encoded(value, known) != data:
-        raise CodecError(
-            "the statement is not in the one form that its meaning has, so that its digest says"
-            " nothing: it was not written by statement_bytes of this version of bonafed, or a class"
-            " changes the values of its fields"
-        )
+        why = "the statement is not in the one form that its meaning has, so that its digest says"
+        why += " nothing: it was not written by statement_bytes of this version of bonafed, or a"
+        raise CodecError(f"{why} class changes the values of its fields")
     return value
 
 
@@ -357,14 +318,11 @@ def _unpacked(tree: Any, where: str, known: _Classes, depth: int) -> Any:
         return _plain(tree, where, None)
     match tree:
         case ("tuple", *parts):
-            return tuple(
-                [_unpacked(part, f"{where}[{k}]", known, depth + 1) for k, part in enumerate(parts)]
-            )
+            each = enumerate(parts)
+            return tuple([_unpacked(p, f"{where}[{k}]", known, depth + 1) for k, p in each])
         case ("map", *pairs) if all(type(pair) is tuple and len(pair) == 2 for pair in pairs):
-            return {
-                _key(key, where): _unpacked(part, f"{where}[{shown(key)}]", known, depth + 1)
-                for key, part in pairs
-            }
+            places = [(key, part, f"{where}[{shown(key)}]") for key, part in pairs]
+            return {_key(k, where): _unpacked(p, at, known, depth + 1) for k, p, at in places}
         case ("object", name, dict(kept)):
             return _object(known.of(name, where), kept, where, known, depth)
     raise CodecError(f"{where} is nothing that a statement may hold: {shown(tree)}")
@@ -374,10 +332,8 @@ def _object(cls: type, kept: dict[str, Any], where: str, known: _Classes, depth:
     """The value of a class from its packed fields."""
     wanted = _stated_fields(cls)
     if sorted(kept) != wanted:
-        raise CodecError(
-            f"{where}: {cls.__name__} has the fields {shown(sorted(kept))} in the statement and"
-            f" {wanted} here: both sides need the same version of bonafed"
-        )
+        why = f"{where}: {cls.__name__} has the fields {shown(sorted(kept))} in the statement and"
+        raise CodecError(f"{why} {wanted} here: both sides need the same version of bonafed")
     hints, values = _hints(cls), {}
     for name in wanted:
         part = _unpacked(kept[name], f"{where}.{name}", known, depth + 1)
@@ -425,31 +381,27 @@ def _fits(value: Any, hint: Any) -> bool:
     if kind is np.ndarray:
         return isinstance(value, np.ndarray) or _are_numbers(value)
     if isinstance(kind, type) and inside:
-        return _fits_inside(value, kind, inside)
+        # The same of the entries of a tuple or a mapping
+        if issubclass(kind, Mapping):
+            pairs = value.items() if isinstance(value, dict) else [(None, None)]
+            fits = (_fits(key, inside[0]) and _fits(part, inside[1]) for key, part in pairs)
+            return isinstance(value, dict) and all(fits)
+        if not issubclass(kind, Sequence):
+            return True
+        if not isinstance(value, tuple):
+            return False
+        if kind is tuple and inside[1:] != (Ellipsis,):
+            return len(value) == len(inside) and all(map(_fits, value, inside))
+        return all(_fits(part, inside[0]) for part in value)
+
     return _fits_class(value, hint) if isinstance(hint, type) else True
 
 
 def _are_numbers(value: Any) -> bool:
     """Whether values are numbers in a tuple, or tuples of these: an array in another form."""
-    return isinstance(value, tuple) and all(
-        _fits_class(part, float) or _are_numbers(part) for part in value
-    )
-
-
-def _fits_inside(value: Any, kind: type, inside: Sequence[Any]) -> bool:
-    """The same of the entries of a tuple or a mapping."""
-    if issubclass(kind, Mapping):
-        pairs = value.items() if isinstance(value, dict) else [(None, None)]
-        return isinstance(value, dict) and all(
-            _fits(key, inside[0]) and _fits(part, inside[1]) for key, part in pairs
-        )
-    if not issubclass(kind, Sequence):
-        return True
     if not isinstance(value, tuple):
         return False
-    if kind is tuple and inside[1:] != (Ellipsis,):
-        return len(value) == len(inside) and all(map(_fits, value, inside))
-    return all(_fits(part, inside[0]) for part in value)
+    return all(_fits_class(part, float) or _are_numbers(part) for part in value)
 
 
 def _fits_class(value: Any, kind: type) -> bool:

@@ -51,28 +51,21 @@ def write_whole(
                 _overwrite(old)
     except BaseException:
         with contextlib.suppress(OSError):
-            (destroy if destroy_old else _unlink)(beside)
+            destroy(beside) if destroy_old else beside.unlink(missing_ok=True)
         raise
     finally:
         if old is not None:
             os.close(old)
 
 
-def _unlink(path: Path) -> None:
-    path.unlink(missing_ok=True)
-
-
 def _create(path: Path, data: bytes, mode: int | None, sync: bool = True) -> None:
     """Write a new file, which no link and no mode of an older one can lead astray."""
     path.unlink(missing_ok=True)
     mode = path.parent.stat().st_mode & 0o666 if mode is None else mode
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
-    try:
+    with _opened(path, os.O_CREAT | os.O_EXCL, mode) as file:
         _write_all(file, data)
         if sync:
             os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _write_all(file: int, data: bytes) -> None:
@@ -107,16 +100,12 @@ def write_in_turns(
         whole = parts[number % 2] + parts[1 - number % 2]
         write_whole(path, whole, OWN, destroy_old=destroy_old, sync=sync)
         return
-    with named_errors(path):
-        file = os.open(path, os.O_WRONLY | HERE | getattr(os, "O_BINARY", 0))
-        try:
-            os.lseek(file, half * (number % 2), os.SEEK_SET)
-            for part in record:
-                _write_all(file, part)
-            if sync:
-                _sync_content(file)
-        finally:
-            os.close(file)
+    with named_errors(path), _opened(path) as file:
+        os.lseek(file, half * (number % 2), os.SEEK_SET)
+        for part in record:
+            _write_all(file, part)
+        if sync:
+            _sync_content(file)
 
 
 def read_in_turns(path: Path) -> bytes | None:
@@ -151,35 +140,23 @@ def append(path: Path, data: bytes, *, sync: bool = True) -> None:
 
     After a crash the file may end with a part of ``data``.
     """
-    with named_errors(path):
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | HERE | getattr(os, "O_BINARY", 0))
-        try:
-            _write_all(file, data)
-            if sync:
-                os.fsync(file)
-        finally:
-            os.close(file)
+    with named_errors(path), _opened(path, os.O_APPEND) as file:
+        _write_all(file, data)
+        if sync:
+            os.fsync(file)
 
 
 def cut(path: Path, size: int) -> None:
     """Leave the first bytes of a file only."""
-    with named_errors(path):
-        file = os.open(path, os.O_WRONLY | HERE)
-        try:
-            os.ftruncate(file, size)
-            os.fsync(file)
-        finally:
-            os.close(file)
+    with named_errors(path), _opened(path) as file:
+        os.ftruncate(file, size)
+        os.fsync(file)
 
 
 def destroy(path: Path) -> None:
     """Overwrite a file, on file systems that write in place, and remove it."""
-    with contextlib.suppress(OSError):  # it is removed in any case
-        file = os.open(path, os.O_WRONLY | HERE)
-        try:
-            _overwrite(file)
-        finally:
-            os.close(file)
+    with contextlib.suppress(OSError), _opened(path) as file:  # it is removed in any case
+        _overwrite(file)
     path.unlink(missing_ok=True)
 
 
@@ -205,6 +182,16 @@ def sync_folder(folder: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int = 0, mode: int = OWN) -> Iterator[int]:
+    """An open file to write to, which no link leads elsewhere."""
+    file = os.open(path, os.O_WRONLY | HERE | getattr(os, "O_BINARY", 0) | flags, mode)
+    try:
+        yield file
+    finally:
+        os.close(file)
 
 
 @contextlib.contextmanager
@@ -250,8 +237,9 @@ class Lock:
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | HERE, OWN)
         try:
             _take(file)
-            taken = _same(file, self.path)
-        except (BlockingIOError, PermissionError):
+            # whether the file is still the one at the path
+            taken = os.path.samestat(os.fstat(file), self.path.stat())
+        except (BlockingIOError, PermissionError, FileNotFoundError):
             taken = False
         except BaseException:
             os.close(file)
@@ -279,10 +267,8 @@ class Lock:
         end = time.monotonic() + patience
         while not self.take():
             if time.monotonic() > end:
-                raise TimeoutError(
-                    f"{busy} for {patience:g} s (its lock is {self.path.name}): wait for it, or end"
-                    " it."
-                )
+                lock = f"its lock is {self.path.name}"
+                raise TimeoutError(f"{busy} for {patience:g} s ({lock}): wait for it, or end it.")
             time.sleep(0.01)
         try:
             yield
@@ -301,21 +287,8 @@ class Lock:
         the disk unless ``sync`` is False.
         """
         data = text.encode()
-        with named_errors(self.path):
-            mode = os.O_WRONLY | os.O_CREAT | HERE | getattr(os, "O_BINARY", 0)
-            file = os.open(self.path, mode, OWN)
-            try:
-                _write_all(file, data)
-                os.ftruncate(file, len(data))
-                if sync:
-                    os.fsync(file)
-            finally:
-                os.close(file)
-
-
-def _same(file: int, path: Path) -> bool:
-    """Whether an open file is still the one at a path."""
-    try:
-        return os.path.samestat(os.fstat(file), path.stat())
-    except FileNotFoundError:
-        return False
+        with named_errors(self.path), _opened(self.path, os.O_CREAT) as file:
+            _write_all(file, data)
+            os.ftruncate(file, len(data))
+            if sync:
+                os.fsync(file)

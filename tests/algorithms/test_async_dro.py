@@ -11,13 +11,12 @@ from problems import PLAIN
 from toy import federation
 
 import bonafed as bf
-from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
-from bonafed.algorithms.federated.async_dro.stored_gradients import Meet, Met, Visit
+from bonafed.algorithms.federated.async_dro import AsyncDRO, Meet, Met, Visit
 from bonafed.algorithms.federated.linearisation import Linearised
 from bonafed.engines.delays import First
 from bonafed.engines.inprocess import VirtualClock
 from bonafed.papers.aspire import race
-from bonafed.problem.risks import Simplex
+from bonafed.problem.risks.weight_sets import Simplex
 from bonafed.rounds import Round, Stop, rows
 from bonafed.solution.plan import configure
 

@@ -30,12 +30,9 @@ from bonafed.problem.losses import (
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L1, L2, MCP, Bounds, ElasticNet, Zero
-from bonafed.problem.risks.lp_ball import LpBall
-from bonafed.problem.risks.mean import Mean, Sum
-from bonafed.problem.risks.simplex import Simplex
+from bonafed.problem.risks.weight_sets import LpBall, Mean, Simplex, Sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.problem.wasserstein.box_support import BoxSupport
-from bonafed.problem.wasserstein.polytope_support import PolytopeSupport
+from bonafed.problem.wasserstein.supports import BoxSupport, PolytopeSupport
 
 N, D = 3, 3
 LINEAR = [Hinge(), EpsilonInsensitive(0.2), Quantile(0.3), Absolute()]

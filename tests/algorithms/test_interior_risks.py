@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from problems import PLAIN
 
 import bonafed as bf
-from bonafed.algorithms.federated.interior_point.program import risk_rows
+from bonafed.algorithms.federated.interior_point import risk_rows
 
 N = 5
 PRIOR = np.array([0.3, 0.1, 0.25, 0.2, 0.15])

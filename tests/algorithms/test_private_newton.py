@@ -48,7 +48,7 @@ from bonafed.problem.losses import (
 from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L1, L2, Bounds, Zero
-from bonafed.problem.risks import Mean
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.solution.solve import fit, solve
 
 BUDGET, KNOWN = Budget(3.0, 1e-3), {"noise": "simulation"}

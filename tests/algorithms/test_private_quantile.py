@@ -27,7 +27,7 @@ from bonafed.privacy.discrete_noise import discrete_noise
 from bonafed.problem.losses import Logistic, Multinomial
 from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks import Mean
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.solution.solve import solve
 
 BUDGET, KNOWN = Budget(3.0, 1e-3), {"noise": "simulation"}

@@ -26,7 +26,7 @@ from bonafed.privacy.keystream import taken
 from bonafed.problem.losses import Logistic, Multinomial
 from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks import Mean
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import Stop
 from bonafed.solution.solve import solve
 

@@ -28,7 +28,7 @@ from bonafed.problem.losses import Huber, Logistic, Multinomial, Squared
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L1, L2, Ball, Bounds
-from bonafed.problem.risks import Mean
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import Stop
 from bonafed.solution.solve import solve
 

@@ -23,8 +23,8 @@ from rank_programs import (
 )
 
 import bonafed as bf
-from bonafed.algorithms.pooled.rank.iteration import first, iterate
-from bonafed.algorithms.pooled.rank.subproblems import (
+from bonafed.algorithms.pooled.rank_admm import first, iterate
+from bonafed.algorithms.pooled.rank_subproblems import (
     Balanced,
     ByResidual,
     Growing,

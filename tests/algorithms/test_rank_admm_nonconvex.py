@@ -13,8 +13,8 @@ from rank_programs import central, data, objective, pooled
 from scipy.optimize import minimize
 
 import bonafed as bf
-from bonafed.algorithms.pooled.rank.iteration import Start, polish
-from bonafed.algorithms.pooled.rank.subproblems import Balanced, ByResidual, Growing, RankTask
+from bonafed.algorithms.pooled.rank_admm import Start, polish
+from bonafed.algorithms.pooled.rank_subproblems import Balanced, ByResidual, Growing, RankTask
 
 # so much objective, relative, the end may give for multipliers that are the model's own
 SLACK = 3e-6

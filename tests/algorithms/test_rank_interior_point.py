@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import bonafed as bf
-from bonafed.algorithms.federated.rank_interior_point import BegunRanks, ExpandedRanks
+from bonafed.algorithms.federated.rank_rows import BegunRanks, ExpandedRanks
 from bonafed.problem.rank_levels import Rows, levels
 from bonafed.rounds import visibility
 from bonafed.solvers.rank.threshold_barrier import central

@@ -15,7 +15,7 @@ from toy import federation
 
 import bonafed as bf
 from bonafed.problem.parts import Parts, least_rows
-from bonafed.problem.thresholds import AboveThresholds, WithThresholds, highest, levels_of, lifted
+from bonafed.problem.rank_levels import AboveThresholds, WithThresholds, highest, levels_of, lifted
 
 
 def rows(loss, n: int = 600, d: int = 10):

@@ -181,7 +181,7 @@ def test_the_rows_that_a_shift_has_locked_are_those_of_the_answer():
     block, w, shift = data.block(0), np.array([0.1, 0.0, 0.0]), np.array([3.0, 1.0, 0.0])
     rounds = Weighing(w, no_multipliers(concrete, 1), problem=concrete)
     ask = Weigh(w, shift, np.ones(1), np.zeros((1, 0)), np.zeros(0), False)
-    up: Any = rounds.weigh(None, ask, block, lambda p: rng)[1]
+    up: Any = rounds.weigh(concrete, ask, block)
     told = told_by(Answered(concrete, block, ask, up, None, None))
     locked, Z = told[-1].sums[0].rows, np.column_stack([np.asarray(block.X)[0], np.ones(40)])
     assert 0 < (locked > 0).sum() < 40

@@ -43,7 +43,7 @@ from bonafed.runs.sections import section
 from bonafed.runs.sections.privacy import guarantee, withheld
 from bonafed.runs.splits import Parts, prepare
 from bonafed.runs.verification import verify_run
-from bonafed.sites import run_checks, signed_answers
+from bonafed.sites import signed_answers
 from bonafed.sites.judging import added_up
 from bonafed.sites.run import roles_of, signed_beside
 from bonafed.sites.run_checks import verify_at_sites
@@ -95,8 +95,7 @@ COMPUTED = {
     verification: ("certify_run", "certify_ranks", "certify_constrained", "evaluate", "calibrated"),
     folder_checks: ("calibrated",),
     section: ("triviality",),
-    signed_answers: ("answered", "proof_of"),
-    run_checks: ("answered", "proof_of", "judged_again"),
+    signed_answers: ("answered", "proof_of", "judged_again"),
 }
 
 

@@ -19,7 +19,7 @@ from bonafed.certificates.certify import certify
 from bonafed.certificates.kkt import kkt_residuals
 from bonafed.problem.lower_bounds import row_duals
 from bonafed.problem.rank_coordinates import kernel_of, knot_of, rank_value
-from bonafed.solvers.rank.scalar_losses import gradients_of
+from bonafed.solvers.rank.proxes import gradients_of
 from examples import REGULARISERS
 
 

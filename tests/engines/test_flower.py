@@ -468,7 +468,7 @@ def test_bytes_that_were_changed_on_the_way_reach_the_party_as_they_are_and_end_
 def test_a_message_that_is_too_large_is_refused(
     tmp_path: Path, echo: type[Echo], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(flower_app, "LARGEST", 100)
+    monkeypatch.setattr("bonafed.engines.flower.LARGEST", 100)
     assert "data" in step(sealed("data", bytes(100)), tmp_path)["bonafed"]
     with pytest.raises(RefusedError, match="101 bytes; allowed are 100"):
         answer_in(step(sealed("data", bytes(101)), tmp_path))
@@ -563,7 +563,7 @@ def finished(folder: Path, cuts: tuple[int, ...] = (), restarts: tuple[int, ...]
         try:
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(time, "sleep", grid.sleep)
-                patched.setattr(flower_app, "FlowerTransport", timed(grid))
+                patched.setattr("bonafed.engines.flower.FlowerTransport", timed(grid))
                 flower_app.run_job(
                     grid, app / "job.json", package_digest(), flower_stand_in.serve,
                     message=message, environment=variable,

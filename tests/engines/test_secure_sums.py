@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bonafed.privacy.secure_sum.client import SecureSumError
 from scipy.stats import chi2
 from toy import Toy, ToyAnswer, ToyAsk, federation
 from wrapped import everything
@@ -16,6 +15,7 @@ import bonafed as bf
 from bonafed.data import load
 from bonafed.engines import ClientError, InProcess
 from bonafed.engines.secure_summed import Enrol, Hidden, SecureSummed, SumState, _bytes_of
+from bonafed.privacy.secure_sum.messages import SecureSumError
 from bonafed.rounds import (
     Done,
     Each,

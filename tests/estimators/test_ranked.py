@@ -15,21 +15,16 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bonafed.algorithms.federated.bundle.bundle import Bundle
-from bonafed.algorithms.pooled.rank.iteration import Start
-from bonafed.algorithms.pooled.rank.rank_admm import RankADMM
-from bonafed.algorithms.pooled.rank.subproblems import Growing
+from bonafed.algorithms.pooled.rank_admm import RankADMM, Start
+from bonafed.algorithms.pooled.rank_subproblems import Growing
 from bonafed.certificates.certify import certify
 from bonafed.data.federation import Federation
 from bonafed.estimators import RiskClassifier, RiskRegressor, TrivialModelWarning, ranked, tail_loss
 from bonafed.fairness import fairness_metrics, group_rates
 from bonafed.problem.losses import Absolute, Hinge, Logistic, Quantile
 from bonafed.problem.regularisers import L1, L2
-from bonafed.problem.risks.lp_ball import LpBall
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.risks.prospect import ProspectTheory
-from bonafed.problem.risks.ranked_range import RankedRange
-from bonafed.problem.risks.spectral import Extremile, Maximum, TopK
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.risks.ranks import Extremile, Maximum, ProspectTheory, RankedRange, TopK
+from bonafed.problem.risks.weight_sets import LpBall, Mean, Superquantile
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Stop
 

@@ -21,10 +21,9 @@ from bonafed.problem.losses import Absolute, Hinge, Logistic
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2
-from bonafed.problem.risks.lp_ball import LpBall
-from bonafed.problem.risks.simplex import Simplex
+from bonafed.problem.risks.weight_sets import LpBall, Simplex
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.problem.wasserstein.box_support import BoxSupport
+from bonafed.problem.wasserstein.supports import BoxSupport
 from bonafed.solution.solve import solve
 
 

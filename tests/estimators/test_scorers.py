@@ -16,7 +16,7 @@ from bonafed.estimators import (
     worst_client_loss,
 )
 from bonafed.problem.losses import Hinge
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.risks.weight_sets import Superquantile
 
 
 class Fixed:

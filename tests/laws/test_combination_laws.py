@@ -7,6 +7,7 @@ meets all.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -33,11 +34,14 @@ from bonafed.config.methods import broken_rule
 from bonafed.config.tables import Tables
 from bonafed.engines.inprocess import InProcess
 from bonafed.names import NAMED, load
-from bonafed.problem.risks import Worst
-from bonafed.solution.combinations import REASONS, page
+from bonafed.problem.risks.risk import Worst
 from bonafed.solution.plan import choose, configure, default_algorithm, setting_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+sys.path.append(str(DOCS.parent / "benchmarks"))
+
+from combinations import REASONS, page  # noqa: E402
+
 FEW = {"SGD": {"trial_epochs": 1}, "LSVRG": {"trial_epochs": 1}}  # settings of short runs
 
 
@@ -554,7 +558,7 @@ def test_a_refusal_stands_on_the_line_of_its_key():
 
 def test_the_page_of_combinations_is_what_the_classes_say():
     written = (DOCS / "combinations.md").read_text(encoding="utf-8")
-    assert written == page(), "run: python -m bonafed.solution.combinations > docs/combinations.md"
+    assert written == page(), "run: python benchmarks/combinations.py > docs/combinations.md"
 
 
 def _limited(loss: Any, *limits: Any, **slots: Any) -> None:

@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import isotonic_regression, linprog
 
-from bonafed.problem.risks import (
-    LpBall,
-    Mean,
-    ProspectTheory,
-    Simplex,
-    Sum,
-    SupportsProject,
-    SupportsProx,
-    resolve_prior,
-)
+from bonafed.problem.risks.ranks import ProspectTheory
+from bonafed.problem.risks.risk import SupportsProject, SupportsProx, resolve_prior
+from bonafed.problem.risks.weight_sets import LpBall, Mean, Simplex, Sum
 from examples import NONCONVEX_RISKS, PRIOR, RISKS
 
 N = len(PRIOR)

@@ -86,15 +86,15 @@ def test_epsilon_is_overstated_as_rarely_as_promised(m, r, epsilon, delta):
     probability delta, or all of them, or neither.
     """
     right = np.arange(r + 1)
-    bounds = np.array([bounds.least_epsilon(int(v), r, m, delta, 0.95) for v in right])
-    assert (np.diff(bounds) >= -1e-7).all()
-    over, share = bounds > epsilon, expit(epsilon)
+    least = np.array([bounds.least_epsilon(int(v), r, m, delta, 0.95) for v in right])
+    assert (np.diff(least) >= -1e-7).all()
+    over, share = least > epsilon, expit(epsilon)
     each = float(binom.pmf(right, r, share + (1 - share) * delta) @ over)
     all_ = (1 - delta) * float(binom.pmf(right, r, share) @ over) + delta
     for wrong in (each, all_, float(binom.pmf(right, r, share) @ over)):
         assert wrong <= 0.05
     # where every guess is right, unless the deltas of all canaries together may explain that
-    assert bounds[-1] > epsilon or m * delta / r > 0.05
+    assert least[-1] > epsilon or m * delta / r > 0.05
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.24, 0.5, 2.0])

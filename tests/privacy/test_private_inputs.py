@@ -24,7 +24,7 @@ from bonafed.problem.losses import Hinge, Logistic, Multinomial, Squared
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2, MCP, Bounds
-from bonafed.problem.risks import Mean, Simplex, Superquantile
+from bonafed.problem.risks.weight_sets import Mean, Simplex, Superquantile
 from bonafed.solution.solve import solve
 
 

@@ -337,9 +337,9 @@ def test_what_is_opened_in_a_round_is_not_that_of_another(monkeypatch: pytest.Mo
     keys = [masking.of_round(root, np.uint64(r)) for r in (1, 2)]
     _, unmask = group.masked(2, x, range(4), (1, 2, 3))
     opened = []
-    taken = at_server._pairs
+    taken = masking.key_rows
     monkeypatch.setattr(
-        at_server, "_pairs", lambda *given: opened.append(taken(*given)) or opened[-1]
+        masking, "key_rows", lambda *given: opened.append(taken(*given)) or opened[-1]
     )
     at_server.total(group.server, group.step(at_client.reveal, (1, 2, 3), unmask))
     assert len(opened) == 1  # of client 0 alone

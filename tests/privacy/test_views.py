@@ -32,7 +32,7 @@ from bonafed.privacy.discrete_noise import discrete_noise
 from bonafed.privacy.ledger import Ledger
 from bonafed.problem.losses import Logistic
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks import Mean
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.solution import plan as plans
 from bonafed.solution.plan import configure, needs_secure_sum
 from bonafed.solution.solution import packed, unpacked

@@ -18,8 +18,14 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 import bonafed as bf
-from bonafed.problem.wasserstein.ball import Near, WassersteinBall, free_space
-from bonafed.problem.wasserstein.classes import cut, joint_cut, steepest
+from bonafed.problem.wasserstein.ball import (
+    Near,
+    WassersteinBall,
+    class_cut,
+    free_space,
+    joint_cut,
+    steepest,
+)
 from bonafed.problem.wasserstein.worst_case import worst_case
 
 LOSS, C = bf.Multinomial(), 3
@@ -73,7 +79,9 @@ def test_value_equals_the_linear_program(norm, label_cost, classes):
     for seed, scale in ((0, 0.05), (1, 0.6), (2, 4.0)):
         _, block, w = instance(seed, classes=classes)
         radius = scale * np.array([1.0, 0.3, 2.0])
-        here = cut(Near(w, block, LOSS, MODEL, WassersteinBall(radius, label_cost, norm), radius))
+        here = class_cut(
+            Near(w, block, LOSS, MODEL, WassersteinBall(radius, label_cost, norm), radius)
+        )
         parts = zip(block.X, block.y, block.share, radius, strict=True)
         W = w.reshape(4, C)
         expected = [dual_value(W, X, y, s, norm, label_cost, r) for X, y, s, r in parts]
@@ -89,10 +97,10 @@ def test_gradient_is_the_difference_quotient(norm, label_cost):
         radius, ball = np.array(radius), WassersteinBall(0.1, label_cost, norm)
 
         def value(v, block=block, ball=ball, radius=radius):
-            return cut(Near(v, block, LOSS, MODEL, ball, radius)).base
+            return class_cut(Near(v, block, LOSS, MODEL, ball, radius)).base
 
         direction, h = rng.normal(size=len(w)), 1e-6
-        exact = cut(Near(w, block, LOSS, MODEL, ball, radius)).gradient @ direction
+        exact = class_cut(Near(w, block, LOSS, MODEL, ball, radius)).gradient @ direction
         slope = (value(w + h * direction) - value(w - h * direction)) / (2 * h)
         np.testing.assert_allclose(slope, exact, atol=1e-8)
 
@@ -119,13 +127,13 @@ def test_the_cuts_hold_for_every_model_and_multiplier(norm, label_cost, seed, ro
     ball, radii = WassersteinBall(radius, label_cost, norm), radius * np.array([1.0, 0.5])
     floor = steepest(w, block, MODEL, ball).floor
     joint = joint_cut(Near(w, block, LOSS, MODEL, ball, radii), floor)
-    alone = cut(Near(w, block, LOSS, MODEL, ball, radii))
+    alone = class_cut(Near(w, block, LOSS, MODEL, ball, radii))
     assert (joint.gradient_level >= -radii * (1 + 1e-12)).all()
     np.testing.assert_allclose(radii * joint.level + joint.base, alone.base, rtol=1e-12)
     for size in (1e-3, 1.0, 30.0):
         v = w + size * rng.normal(size=len(w))
         room = 1e-11 * (1 + np.abs(v).sum() * np.abs(block.X).max())
-        there = cut(Near(v, block, LOSS, MODEL, ball, radii)).base
+        there = class_cut(Near(v, block, LOSS, MODEL, ball, radii)).base
         assert (alone.base + alone.gradient @ (v - w) <= there + room).all()
         floor = steepest(v, block, MODEL, ball).floor
         for level in (floor, floor + size * rng.random(), np.maximum(floor, joint.level)):
@@ -163,7 +171,7 @@ def test_no_distribution_on_a_grid_is_worse_and_one_comes_near(d, norm, label_co
     rows = (np.array(pick) == np.arange(4)[:, None]).astype(float)
     solved = linprog(-np.array(gain), [cost], radius, rows, block.share[0], method="highs")
     assert solved.status == 0
-    here = cut(Near(w, block, LOSS, MODEL, WassersteinBall(radius, label_cost, norm), radius))
+    here = class_cut(Near(w, block, LOSS, MODEL, WassersteinBall(radius, label_cost, norm), radius))
     assert -solved.fun <= here.base[0] * (1 + 1e-9)
     assert -solved.fun >= here.base[0] - 3e-3 * radius[0] * np.linalg.norm(W) - 1e-3
 
@@ -177,7 +185,7 @@ def test_the_worst_distribution_is_in_the_ball_and_attains_the_value(norm, label
         radius = np.array(radii)
         ball = WassersteinBall(radius, label_cost, norm)
         worst = worst_case(Near(w, block, LOSS, MODEL, ball, radius))
-        here = cut(Near(w, block, LOSS, MODEL, ball, radius))
+        here = class_cut(Near(w, block, LOSS, MODEL, ball, radius))
         np.testing.assert_allclose(worst.value, here.base, rtol=1e-12)
         # the zero model aside, all of the radius is spent
         np.testing.assert_allclose(worst.label_cost + worst.feature_cost, radius, rtol=1e-12)
@@ -217,7 +225,7 @@ def test_two_classes_are_logistic_regression(norm, label_cost):
     ball = WassersteinBall(radius, label_cost, norm)
     pair = np.stack([-w / 2, w / 2], 1).ravel()
     block = replace(block, y=(sign > 0).astype(float))
-    two = cut(Near(pair, block, LOSS, bf.Softmax(2, intercepts=False), ball, radius))
+    two = class_cut(Near(pair, block, LOSS, bf.Softmax(2, intercepts=False), ball, radius))
     plain = bf.Linear(intercept=False)
     one = free_space(Near(w, replace(block, y=sign), bf.Logistic(), plain, ball, radius))
     np.testing.assert_allclose(two.base, radius * one.level + one.base, rtol=1e-12)
@@ -235,12 +243,12 @@ def test_blocks_padding_sparse_rows_and_models_of_clients_change_nothing(label_c
         share=np.pad(block.share, pad),
     )
     own = np.repeat(w[None], 3, 0) * np.array([[1.0], [-1.0], [0.5]])
-    together, apart = (cut(Near(v, padded, LOSS, MODEL, ball, radius)) for v in (w, own))
+    together, apart = (class_cut(Near(v, padded, LOSS, MODEL, ball, radius)) for v in (w, own))
     for i in range(3):
         for X in (block.X[i][None], csr_array(block.X[i])):
             alone = replace(block_of(block.X[i], block.y[i], block.share[i]), X=X)
             for v, all_of in ((w, together), (own[i], apart)):
-                one = cut(Near(v, alone, LOSS, MODEL, ball, radius[i : i + 1]))
+                one = class_cut(Near(v, alone, LOSS, MODEL, ball, radius[i : i + 1]))
                 for field in ("base", "gradient"):
                     np.testing.assert_allclose(
                         getattr(one, field)[0], getattr(all_of, field)[i], rtol=1e-12, atol=1e-14
@@ -327,7 +335,7 @@ def test_intercepts_are_never_moved_however_they_are_stated():
     concrete, data = stated.at(fed)
     block = data.block(1)
     raw = replace(block, X=block.X[..., :-1])
-    beside = cut(Near(w, raw, LOSS, bf.Softmax(C), concrete.over_samples, np.array([0.2])))
+    beside = class_cut(Near(w, raw, LOSS, bf.Softmax(C), concrete.over_samples, np.array([0.2])))
     np.testing.assert_allclose(beside.gradient, concrete.cut(w, block).gradient, rtol=1e-12)
     with pytest.raises(ValueError, match="intercepts=False too"):
         bf.Softmax(ones=True)

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 import bonafed as bf
 from bonafed.arrays import Block
-from bonafed.problem.compiled_means import MOST, in_one_pass
+from bonafed.problem.client_means import MOST, in_one_pass
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ import bonafed as bf
 from bonafed.engines.checkpoint import describe
 from bonafed.rounds import encode
 from bonafed.solution.plan import configure
-from bonafed.solvers.sets import linear_programs, polyhedron_projection
-from bonafed.solvers.sets.vertices import KEPT
+from bonafed.solvers.sets import polyhedra
+from bonafed.solvers.sets.polyhedra import KEPT
 
 EXACT = {
     "presolve": False,
@@ -142,8 +142,8 @@ def slow_walk(rng, n, count, step=0.1):
 def test_losses_that_change_slowly_need_few_programs(make, monkeypatch):
     rng, n = np.random.default_rng(7), 24
     concrete = bf.Polyhedron(*make(rng, n)).at(np.ones(n))
-    programs = counted(monkeypatch, linear_programs, "_solve")
-    conic = counted(monkeypatch, polyhedron_projection, "_guess")
+    programs = counted(monkeypatch, polyhedra, "_solve")
+    conic = counted(monkeypatch, polyhedra, "_guess")
     met = {concrete.worst(z).weights.tobytes() for z in slow_walk(rng, n, 60)}
     assert len(met) >= 4
     assert len(programs) <= 12
@@ -157,7 +157,7 @@ def test_several_maximisers_are_a_matter_of_programs(monkeypatch):
     rng, n = np.random.default_rng(8), 12
     D = rng.standard_normal((3, n))
     concrete = bf.Polyhedron(D, D.mean(1) + 0.1).at(np.ones(n))
-    programs = counted(monkeypatch, linear_programs, "_solve")
+    programs = counted(monkeypatch, polyhedra, "_solve")
     z = rng.standard_normal(n)
     concrete.worst(z)
     concrete.worst(z)

@@ -32,8 +32,7 @@ from bonafed.data.federation import Federation
 from bonafed.problem.losses import Absolute, EpsilonInsensitive, Hinge, Huber, Logistic, Quantile
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.wasserstein.ball import Near, WassersteinBall
-from bonafed.problem.wasserstein.box_support import BoxSupport
-from bonafed.problem.wasserstein.polytope_support import PolytopeSupport
+from bonafed.problem.wasserstein.supports import BoxSupport, PolytopeSupport
 from bonafed.problem.wasserstein.worst_case import worst_case
 
 BOXES = {

@@ -15,7 +15,7 @@ from problems import PLAIN
 import bonafed as bf
 from bonafed.problem.client_means import hessians
 from bonafed.problem.constraints.constraint import Point
-from bonafed.problem.constraints.torch_function import TorchConstraint
+from bonafed.problem.constraints.custom import TorchConstraint
 
 if importlib.util.find_spec("torch"):
     import torch

@@ -18,7 +18,7 @@ import bonafed as bf
 from bonafed.measures import clopper_pearson, small
 from bonafed.problem.calibration import calibrated
 from bonafed.problem.losses import Loss
-from bonafed.problem.prediction import scores
+from bonafed.problem.predictors.affine import scores
 from bonafed.report import tables
 from bonafed.report.sections.evaluation import Evaluation, Quality, by_client, measures
 from bonafed.report.tables import Table, own_measures

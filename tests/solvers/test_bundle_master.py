@@ -12,8 +12,7 @@ from numpy.testing import assert_allclose
 
 from bonafed.arrays import Array
 from bonafed.solvers.conic.bundle_master import Pieces, Shape, minimise
-from bonafed.solvers.conic.curved_weight_sets import Elliptic, Entropy
-from bonafed.solvers.conic.weight_sets import Ball, Tails
+from bonafed.solvers.conic.weight_sets import Ball, Elliptic, Entropy, Tails
 
 
 @pytest.mark.parametrize("below", [None, 0.01])

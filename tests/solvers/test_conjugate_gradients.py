@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bonafed.solvers.smooth.conjugate_gradients import started, stepped
+from bonafed.solvers.smooth.stepwise import started, stepped
 
 
 def solved(A, b, most=200):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from bonafed.solvers.smooth.anderson import mixing
 from bonafed.solvers.smooth.newton import lbfgs, newton
 from bonafed.solvers.smooth.proximal_newton import Smooth, minimise
+from bonafed.solvers.smooth.stepwise import mixing
 
 
 def logistic(n, m, D, seed=0, stiff=100.0):

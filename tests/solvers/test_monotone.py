@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import brentq
 
-from bonafed.solvers.rank.scalar_losses import (
+from bonafed.solvers.rank.proxes import (
     EXPONENTIAL,
     LINEAR,
     LOGISTIC,

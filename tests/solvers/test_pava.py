@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from bonafed.solvers.rank import pava
-from bonafed.solvers.rank.pava import (
+from bonafed.solvers.rank import proxes
+from bonafed.solvers.rank.proxes import (
     EXPONENTIAL,
     LINEAR,
     LOGISTIC,
@@ -274,7 +274,7 @@ def test_the_threshold_step_of_superquantiles_and_ranked_ranges(kernel):
 )
 def test_the_order_is_a_stable_argsort(values):
     m = np.array(values, dtype=float)
-    with patch.object(pava, "FEW", 0):  # else few numbers are sorted by NumPy
+    with patch.object(proxes, "FEW", 0):  # else few numbers are sorted by NumPy
         assert_array_equal(ascending(m), np.argsort(m, kind="stable"))
 
 
@@ -291,7 +291,7 @@ def test_the_order_of_numbers_that_differ_in_the_last_bits_only(n):
         rng.integers(-1, 2, n) * 5e-324,
         np.zeros(n),
     ):
-        with patch.object(pava, "FEW", 0):
+        with patch.object(proxes, "FEW", 0):
             assert_array_equal(ascending(m), np.argsort(m, kind="stable"))
 
 
@@ -328,8 +328,8 @@ def test_costs_of_all_beginnings_and_ends(kernel):
     for at in (-40.0, -0.5, 0.7, 40.0):
         m, sigma, rho = np.sort(rng.standard_normal(12)), np.sort(rng.random(12)) ** 2, 0.3
         values = slow.blocks(kernel, m, sigma, rho)
-        left = pava._costs.py_func(m, sigma, rho, *kernel.curve, at, 1.0)
-        right = pava._costs.py_func(m, sigma, rho, *kernel.curve, at, -1.0)[::-1]
+        left = proxes._costs.py_func(m, sigma, rho, *kernel.curve, at, 1.0)
+        right = proxes._costs.py_func(m, sigma, rho, *kernel.curve, at, -1.0)[::-1]
         for j in range(1, 12):
             low, high = (slow.extremal(v) for v in (values[:j, :j], values[j:, j:]))
             for cost, z, part in (

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import rosen, rosen_der
 
 from bonafed.codec import decode, encode
-from bonafed.solvers.smooth.lbfgs import MEMORY, begin, observe, restart
+from bonafed.solvers.smooth.stepwise import MEMORY, begin, observe, restart
 
 
 def minimise(phi, w, most=500, stored=False, small=1e-10):

@@ -13,9 +13,16 @@ import pytest
 from numpy.testing import assert_allclose
 
 from bonafed.solvers.conic.builder import Model
-from bonafed.solvers.conic.curved_weight_sets import Elliptic, Entropy
-from bonafed.solvers.conic.polyhedral_weight_sets import Bounded, Cut, Deviations, Moved
-from bonafed.solvers.conic.weight_sets import Members, Weighting
+from bonafed.solvers.conic.weight_sets import (
+    Bounded,
+    Cut,
+    Deviations,
+    Elliptic,
+    Entropy,
+    Members,
+    Moved,
+    Weighting,
+)
 from bonafed.solvers.sets.projections import largest_under_caps
 
 TOL = 1e-7  # both solvers stop at 1e-8 or less, on numbers of order one

@@ -18,9 +18,8 @@ from bonafed.problem.losses import Logistic, Multinomial, Squared
 from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2
-from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.ranks import by_rank
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.risks.weight_sets import Mean, Superquantile
 from bonafed.problem.wasserstein.ball import WassersteinBall
 
 MOST = 4  # algorithms that an advice names

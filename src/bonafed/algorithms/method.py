@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from bonafed.problem.metadata import Metadata
 
 
+S = TypeVar("S")
 T = TypeVar("T")
+Ids = Sequence[int]  # positions of clients
+Next = tuple[S, Round | Done]  # the server's next state, and what it asks, or the end
 
 
 @record
@@ -97,12 +100,6 @@ class Method(AboutRows):
                 " federation, ...)."
             )
         return self.problem
-
-    def _at_client(self, step: Callable[..., Any], *settings: object) -> Callable[..., Any]:
-        """A client step of (problem, *settings, memory, message, data, rng) with the problem and
-        these settings; the problem need not be there before the step is taken.
-        """
-        return lambda *arguments: step(self._problem, *settings, *arguments)
 
     def for_clients(self) -> Method:
         """The method without its problem, which the clients know."""
@@ -281,7 +278,6 @@ def check_end(method: object, *tolerances: str) -> None:
 # When a run ends:  value - bound <= max(atol, tol max(|value|, |bound|)),  at its cap, or where
 # nothing has got better for long.
 
-S = TypeVar("S")
 TINY = 1e-12  # size of an objective that counts as 0, where none can be expected to be smaller
 
 
@@ -337,7 +333,7 @@ class Progress:
         return Stop.STALLED if rests else None
 
 
-def unless_capped(state: S, ask: Round, rounds: int, cap: int) -> tuple[S, Round | Done]:
+def unless_capped(state: S, ask: Round, rounds: int, cap: int) -> Next[S]:
     """The next request, or the end of a run at its cap."""
     return state, ask if rounds < cap else Done(Stop.MAX_ROUNDS)
 

@@ -14,19 +14,15 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bonafed.problem.constraints.constraint import Stack, is_convex, several
-from bonafed.problem.constraints.coupled import Coupled
-from bonafed.problem.constraints.server import Global
+from bonafed.problem.constraints.coupled import Coupled, Global
 from bonafed.problem.losses import has_log_link
 from bonafed.problem.predictors.affine import Linear, is_affine
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import few_levels
 from bonafed.problem.regularisers import L2, Ball, GroupL2, Zero, has_parts
 from bonafed.problem.requirements import only_constrained
-from bonafed.problem.risks.divergences import TotalVariationBall
-from bonafed.problem.risks.lp_ball import LpBall
-from bonafed.problem.risks.mean import Mean, Sum
 from bonafed.problem.risks.ranks import by_rank
-from bonafed.problem.risks.simplex import Simplex
+from bonafed.problem.risks.weight_sets import LpBall, Mean, Simplex, Sum, TotalVariationBall
 from bonafed.problem.secure_sums import has_even_slopes, limits_no_rows, moves_evenly
 from bonafed.problem.wasserstein.ball import WassersteinBall
 
@@ -80,6 +76,11 @@ class Reason:
         return f"{self.method} {self.need.words}, got {self.actual}"
 
 
+def _has(slot: str, kind: Any) -> Callable[[Problem, Setting], bool]:
+    """The condition that what stands in a slot is of a kind, such as ``Mean | Sum``."""
+    return lambda p, s: isinstance(getattr(p, slot), kind)
+
+
 ANY = Need("any", "takes everything", lambda p, s: True)
 
 # -- privacy, constraints, clients, rows, engine
@@ -122,7 +123,7 @@ AFFINE = Need(
     "needs predictions that are affine in the model, as those of Linear() and Softmax() are",
     lambda p, s: is_affine(p.predictor),
 )
-LINEAR = Need("linear", "needs the predictor Linear", lambda p, s: isinstance(p.predictor, Linear))
+LINEAR = Need("linear", "needs the predictor Linear", _has("predictor", Linear))
 SMOOTH = Need("smooth", "needs a smooth loss", lambda p, s: p.loss.smooth)
 ONE_CURVE = Need(
     "of the margin or the residual",
@@ -143,13 +144,11 @@ EVEN_SLOPES = Need(
 )
 
 # -- the risk over samples
-MEAN_OF_ROWS = Need(
-    "mean", "needs over_samples = Mean()", lambda p, s: isinstance(p.over_samples, Mean)
-)
+MEAN_OF_ROWS = Need("mean", "needs over_samples = Mean()", _has("over_samples", Mean))
 MEAN_OR_BALL = Need(
     "mean, Wasserstein ball",
     "needs over_samples = Mean() or a WassersteinBall",
-    lambda p, s: isinstance(p.over_samples, Mean | WassersteinBall),
+    _has("over_samples", Mean | WassersteinBall),
 )
 MEAN_OR_RANK = Need(
     "mean, spectral or rank-based",
@@ -194,15 +193,11 @@ CONVEX_RANKS = Need(
 )
 
 # -- the risk over clients
-AVERAGE = Need(
-    "mean, sum",
-    "needs over_clients = Mean or Sum",
-    lambda p, s: isinstance(p.over_clients, Mean | Sum),
-)
+AVERAGE = Need("mean, sum", "needs over_clients = Mean or Sum", _has("over_clients", Mean | Sum))
 BALL_OF_WEIGHTS = Need(
     "mean, simplex, Lp or total-variation ball",
     "needs over_clients = Mean, Simplex, LpBall or TotalVariationBall",
-    lambda p, s: isinstance(p.over_clients, Mean | Simplex | LpBall | TotalVariationBall),
+    _has("over_clients", Mean | Simplex | LpBall | TotalVariationBall),
 )
 PROJECTION = Need(
     "set with a projection",
@@ -229,9 +224,7 @@ CONVEX_PROX = Need(
     lambda p, s: getattr(p.regulariser, "weak_convexity", 0.0) == 0,
 )
 SMOOTH_REGULARISER = Need(
-    "none, l2",
-    "needs the regulariser Zero or L2",
-    lambda p, s: isinstance(p.regulariser, Zero | L2),
+    "none, l2", "needs the regulariser Zero or L2", _has("regulariser", Zero | L2)
 )
 SEPARABLE = Need(
     "convex, entry by entry",

@@ -76,8 +76,8 @@ class Certificate:
     client_labels: Array
     client_features: Array
     feasibility: float
-    stationarity: float | None
-    complementarity: float | None
+    stationarity: float | None = None
+    complementarity: float | None = None
     consensus: float | None = None
     residuals: Array | None = None
     constraint_values: Array | None = None
@@ -98,7 +98,11 @@ class Certificate:
         """The certificate with these ``numbers``, as JSON has them: None for what is not a number
         in a list, and "inf".
         """
-        return cls(**{name: _entry(value) for name, value in numbers.items()})
+        entries: dict[str, Any] = dict(numbers)
+        for name, value in numbers.items():
+            if value is not None:
+                entries[name] = np.array(value, float) if isinstance(value, list) else float(value)
+        return cls(**entries)
 
     def in_words(self) -> str:
         """The value, and what is proved of the optimum."""
@@ -116,9 +120,8 @@ class Certificate:
     def _facts(self) -> list[tuple[str, str]]:
         """The numbers that are there, and how many clients they are of."""
         numbers = [(name, value) for name, value in vars(self).items() if isinstance(value, float)]
-        return [(name, f"{value:.6g}") for name, value in numbers] + [
-            ("clients", f"{len(self.weights):,}")
-        ]
+        told = [(name, f"{value:.6g}") for name, value in numbers]
+        return [*told, ("clients", f"{len(self.weights):,}")]
 
     def __repr__(self) -> str:
         return f"Certificate({', '.join(f'{name}={value}' for name, value in self._facts())})"
@@ -127,45 +130,29 @@ class Certificate:
         return card("Certificate", [("value", self.in_words()), *self._facts()[1:]])
 
 
-def _entry(value: Any) -> Any:
-    """A number or an array, as JSON has it."""
-    if isinstance(value, list):
-        return np.array(value, float)
-    return None if value is None else float(value)
-
-
-def gaps(value: float, bound: float | None) -> tuple[float | None, float | None]:
-    """The gap and the relative gap between a value and a bound; None without a bound."""
-    if bound is None:
-        return None, None
-    return value - bound, (value - bound) / max(abs(value), abs(bound), 1e-12)
+def certificate(
+    value: float, bound: float | None, weights: Array, risks: Array, losses: Array, **more: Any
+) -> Certificate:
+    """The certificate of a value and a bound with their gaps, of client weights, risks and losses
+    (N,); transport costs are 0 unless they are among ``more``.
+    """
+    gap = relative = None
+    if bound is not None:
+        gap, relative = value - bound, (value - bound) / max(abs(value), abs(bound), 1e-12)
+    costs = ("client_levels", "client_labels", "client_features")
+    more = dict.fromkeys(costs, np.zeros(len(weights))) | more
+    return Certificate(value, bound, gap, relative, weights, risks, losses, **more)
 
 
 def without_numbers(n_clients: int) -> Certificate:
     """The certificate of a model of which nothing could be computed."""
-    unknown, nothing = np.full(n_clients, math.nan), np.zeros(n_clients)
-    return Certificate(
-        value=math.nan,
-        bound=None,
-        gap=None,
-        relative_gap=None,
-        weights=unknown,
-        client_risks=unknown,
-        client_losses=unknown,
-        client_levels=nothing,
-        client_labels=nothing,
-        client_features=nothing,
-        feasibility=math.nan,
-        stationarity=None,
-        complementarity=None,
-    )
+    unknown = np.full(n_clients, math.nan)
+    return certificate(math.nan, None, unknown, unknown, unknown, feasibility=math.nan)
 
 
 def outside(problem: Problem, coefficients: Array) -> float:
     """How far the coefficients are outside the regulariser's domain."""
-    inside = (
-        problem.regulariser.prox(coefficients, 1e-300)
-        if math.isinf(float(problem.regulariser.value(coefficients)))
-        else coefficients
-    )
+    if not math.isinf(float(problem.regulariser.value(coefficients))):
+        return 0.0
+    inside = problem.regulariser.prox(coefficients, 1e-300)
     return float(np.abs(inside - coefficients).max(initial=0.0))

@@ -58,7 +58,10 @@ def certify(
     check_own(concrete, data)
     own = declared(concrete)
     if problem.over_rows is not None and not problem.constrained:
-        return replace(certify_ranks(problem, fed, w, _cuts(duals), engine)[0], declared=own)
+        if isinstance(duals, Multipliers):
+            needed = "ranks over all rows need Duals as duals"
+            raise ValueError(f"{needed}, got Multipliers: give none.")
+        return replace(certify_ranks(problem, fed, w, duals, engine)[0], declared=own)
     if only_constrained(problem) or isinstance(duals, Multipliers):
         check_affine(problem, "a certificate of constraints")
         if isinstance(duals, Duals):
@@ -68,9 +71,3 @@ def certify(
             )
         return replace(certify_constrained(problem, fed, w, duals, engine)[0], declared=own)
     return replace(certify_run(problem, fed, w, duals, engine, copies)[0], declared=own)
-
-
-def _cuts(duals: Duals | Multipliers | None) -> Duals | None:
-    if isinstance(duals, Multipliers):
-        raise ValueError("ranks over all rows need Duals as duals, got Multipliers: give none.")
-    return duals

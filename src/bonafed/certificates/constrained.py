@@ -32,8 +32,8 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.arrays import Array, Block, Streams
-from bonafed.certificates.certificate import Certificate, gaps, outside
+from bonafed.arrays import Array, Block
+from bonafed.certificates.certificate import Certificate, certificate, outside
 from bonafed.certificates.duality import FAR, certify_concrete, certify_run, run_all, with_sums
 from bonafed.certificates.kkt import off_regulariser
 from bonafed.certificates.minorants import (
@@ -47,7 +47,7 @@ from bonafed.certificates.minorants import (
     pseudosolve,
     ridge,
 )
-from bonafed.certificates.row_ranks import RankCertification, RankProof
+from bonafed.certificates.row_ranks import RankCertification
 from bonafed.codec import Form
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
@@ -57,13 +57,7 @@ from bonafed.problem.constraints.constraint import Point, Stack, excess
 from bonafed.problem.losses import Quadratic
 from bonafed.problem.lower_bounds import NOTHING, region
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import (
-    Multipliers,
-    as_duals,
-    no_multipliers,
-    signed,
-    weighting,
-)
+from bonafed.problem.multipliers import Multipliers, as_duals, no_multipliers, signed, weighting
 from bonafed.problem.plausible import (
     AboutRows,
     Claims,
@@ -74,11 +68,11 @@ from bonafed.problem.plausible import (
 )
 from bonafed.problem.problem import Problem, checked_model
 from bonafed.problem.rank_coordinates import has_conjugate
+from bonafed.problem.rank_levels import lifted
 from bonafed.problem.regularisers import L1, Ball, Bounds, ElasticNet, GroupL2, Zero
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.thresholds import lifted
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import Done, Each, Max, Round, Stop, Sum, record
-from bonafed.solvers.smooth.conjugate_gradients import ConjugateGradients, started, stepped
+from bonafed.solvers.smooth.stepwise import ConjugateGradients, started, stepped
 
 ROUNDING = 1e-12  # relative to the terms that cancel
 # thresholds below which multipliers are left out of a proof of infeasibility, relative to the
@@ -168,6 +162,9 @@ class WeighingState:
     products: int = 0
 
 
+Next = tuple[WeighingState, Round | Done]
+
+
 @dataclass(frozen=True)
 class Weighing(AboutRows):
     """Rounds with every client that evaluate a model and its multipliers and prove a bound."""
@@ -185,13 +182,9 @@ class Weighing(AboutRows):
         zero = np.zeros(1)
         return Weighing(zero, Multipliers(zero, zero, zero[None]), self.objective, self.bounded)
 
-    def at_client(self, problem: Problem, data: object) -> Weighing:
-        """The rounds with the clients' problem."""
-        return replace(self, problem=problem)
-
     @property
     def on_client(self) -> dict:
-        return {Weigh: self.weigh, WeighAlong: self.weigh_along}
+        return {Weigh: self._answering(self.weigh), WeighAlong: self._answering(self.weigh_along)}
 
     @property
     def on_server(self) -> dict:
@@ -231,55 +224,47 @@ class Weighing(AboutRows):
 
     # -- clients -----------------------------------------------------------------------------------
 
-    def weigh(self, memory: None, ask: Weigh, data: Block, rng: Streams) -> tuple[None, Weighed]:
-        problem, point = self._problem, Point(self._problem, ask.w, data)
+    def weigh(self, problem: Problem, ask: Weigh, data: Block) -> Weighed:
+        point = Point(problem, ask.w, data)
         terms, dense = self._terms(ask, data), len(ask.w) <= DENSE
         constant, balance, size, spread, count = minorant(point, ask.prior, terms, ask.shift)
         ended = locked(point, ask.prior, terms, ask.shift) if dense else None
         if not ask.first:
-            return memory, Weighed(constant, balance, size, spread, count, ended, *[None] * 10)
+            return Weighed(constant, balance, size, spread, count, ended, *[None] * 10)
         zero = Point(problem, np.zeros_like(ask.w), data)
         pushed = [np.einsum("np,npd->nd", mu, stack.jacobian(point)) for stack, mu in terms]
-        return memory, Weighed(
-            constant,
-            balance,
-            size,
-            spread,
-            count,
-            ended,
-            risk=client_values(point),
-            loss=self._mean_loss(point),
+        risk = loss = client_values(point)
+        if not isinstance(problem.loss, Quadratic):
+            loss = data.mean(problem.loss.value(point.prediction, data.y))
+        matrix = diagonal = None
+        if self.provable and dense:
+            matrix = hessians(point, ask.prior, curved(terms), together=True)
+        elif self.provable:
+            diagonal = hessian_diagonal(point, ask.prior, terms)
+        sums = constant, balance, size, spread, count, ended
+        return Weighed(
+            *sums,
+            risk=risk,
+            loss=loss,
             local=problem.local_constraint.values(point),
             limits=problem.local_constraint.limits(data),
             shared=problem.constraint.coupled.values(point),
             shared_limits=problem.constraint.coupled.limits(data),
             gradient=ask.prior[:, None] * client_gradients(point) + sum(pushed),
             start=ask.prior[:, None] * client_gradients(zero),
-            hessian=hessians(point, ask.prior, curved(terms), together=True)
-            if self.provable and dense
-            else None,
-            diagonal=None
-            if dense or not self.provable
-            else hessian_diagonal(point, ask.prior, terms),
+            hessian=matrix,
+            diagonal=diagonal,
         )
 
-    def weigh_along(
-        self, memory: None, ask: WeighAlong, data: Block, rng: Streams
-    ) -> tuple[None, WeighedAlong]:
-        point, terms = Point(self._problem, ask.w, data), self._terms(ask, data)
-        product = hessian_product(point, ask.prior, terms, ask.shift, ask.direction)
-        return memory, WeighedAlong(product)
+    def weigh_along(self, problem: Problem, ask: WeighAlong, data: Block) -> WeighedAlong:
+        point, terms = Point(problem, ask.w, data), self._terms(ask, data)
+        return WeighedAlong(hessian_product(point, ask.prior, terms, ask.shift, ask.direction))
 
     def _terms(self, ask: Weigh | WeighAlong, data: Block) -> list[tuple[Stack, Array]]:
         """The clients' constraints with their multipliers."""
         shared = np.tile(ask.shared, (len(data.names), 1))
         problem = self._problem
         return [(problem.local_constraint, ask.local), (problem.constraint.coupled, shared)]
-
-    def _mean_loss(self, point: Point) -> Array:
-        if isinstance(point.problem.loss, Quadratic):
-            return client_values(point)
-        return point.block.mean(point.problem.loss.value(point.prediction, point.block.y))
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -294,9 +279,7 @@ class Weighing(AboutRows):
         convex = local.convex and glob.convex
         return self.bounded and known and convex and hasattr(problem.regulariser, "conjugate")
 
-    def balance(
-        self, state: WeighingState, ids: Sequence[int], up: Weighed
-    ) -> tuple[WeighingState, Round | Done]:
+    def balance(self, state: WeighingState, ids: Sequence[int], up: Weighed) -> Next:
         first = state.first or up
         state = replace(state, first=first, rounds=state.rounds + 1)
         done = Done(Stop.OPTIMAL)
@@ -324,9 +307,9 @@ class Weighing(AboutRows):
         aim, free = self._aim(g, unbalanced)
         rest = float((np.abs(aim) / np.maximum(scale, 1e-300)).max(initial=0.0))
         stuck = rest > state.left / 2 if state.left <= ROUNDING else False
-        state = replace(
-            state, bound=max(state.bound, bound, self._known()), left=min(rest, state.left)
-        )
+        if self.objective and not isinstance(self._problem.loss, Quadratic):
+            bound = max(bound, 0.0)  # losses, and so the objective, are nonnegative
+        state = replace(state, bound=max(state.bound, bound), left=min(rest, state.left))
         if rest <= FLOOR or stuck or state.rounds >= BALANCING:
             return state, done
         if first.diagonal is not None:
@@ -346,9 +329,7 @@ class Weighing(AboutRows):
         state = replace(state, shift=shift)
         return state, self.question(state, len(ids))
 
-    def move(
-        self, state: WeighingState, ids: Sequence[int], up: WeighedAlong
-    ) -> tuple[WeighingState, Round | Done]:
+    def move(self, state: WeighingState, ids: Sequence[int], up: WeighedAlong) -> Next:
         """Go on to the next shift by one product; then ask for the minorant there."""
         assert state.moving is not None
         here, terms = self._here()
@@ -410,12 +391,8 @@ class Weighing(AboutRows):
         unbalanced = penalised + s
         if problem.predictor.intercept:
             unbalanced = np.append(unbalanced, free)
-        length = math.inf
-        if (
-            self.objective
-            and not isinstance(problem.loss, Quadratic)
-            and not problem.predictor.intercept
-        ):
+        length, free_of_data = math.inf, self.objective and not problem.predictor.intercept
+        if free_of_data and not isinstance(problem.loss, Quadratic):
             length = region(problem, self._value(first), len(penalised), None).length
         return -float(h.conjugate(s)), unbalanced, length
 
@@ -426,20 +403,6 @@ class Weighing(AboutRows):
         """
         return float(self._problem.over_clients.value(first.risk)) + self._problem.penalty(self.w)
 
-    def _known(self) -> float:
-        """A lower bound known without proof: losses, and so the objective, are nonnegative."""
-        return (
-            0.0 if self.objective and not isinstance(self._problem.loss, Quadratic) else -math.inf
-        )
-
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError(
-                "Weighing needs problem=: use certify(problem, federation, w, multipliers)."
-            )
-        return self.problem
-
 
 def _normed(mu: Multipliers, least: float) -> Multipliers:
     """Multipliers whose sizes sum to one.
@@ -448,11 +411,9 @@ def _normed(mu: Multipliers, least: float) -> Multipliers:
     ``least`` of the largest are left out: where the large ones have no curvature nothing balances
     them.
     """
-    largest = max(float(np.abs(part).max(initial=0.0)) for part in (mu.server, mu.shared, mu.local))
-    parts = [
-        np.where(np.abs(part) > least * largest, part, 0.0)
-        for part in (mu.server, mu.shared, mu.local)
-    ]
+    parts = [mu.server, mu.shared, mu.local]
+    largest = max(float(np.abs(part).max(initial=0.0)) for part in parts)
+    parts = [np.where(np.abs(part) > least * largest, part, 0.0) for part in parts]
     total = sum(float(np.abs(part).sum()) for part in parts)
     return mu if total == 0 else Multipliers(*(part / total for part in parts))
 
@@ -507,14 +468,22 @@ def certify_constrained(
     _check(concrete, data, w, mu, none)
     mu = signed(concrete, mu)
     if concrete.over_rows is not None:
-        return _of_ranked_rows(concrete, data, w, mu, engine, infeasible, bounded)
+        # by cuts in model and thresholds: at the best of these a mean is the risk over all rows
+        rounds = RankCertification(w, np.asarray(data.sizes, float), concrete, bounded=False)
+        ranks = run_all(rounds, data, engine)
+        there, duals = np.append(w, ranks.state.high), as_duals(mu) if bounded else None
+        whole = lifted(concrete)
+        proof, run = certify_concrete(whole, data, there, duals, engine, None, infeasible)
+        weights, loss = ranks.state.weights, ranks.state.looked.loss
+        weights = proof.weights if weights is None else weights
+        return replace(proof, weights=weights, client_risks=loss, client_losses=loss), [run, ranks]
     # cuts say nothing of the curvature of Quadratic, and only that bounds it from below
     by_cuts = mu.points is not None and not isinstance(concrete.loss, Quadratic)
     by_cuts |= with_sums(concrete, None, engine)
     if by_cuts or not isinstance(concrete.over_samples, Mean):
         cuts = as_duals(mu) if bounded else None
-        certificate, run = certify_run(problem, fed, w, cuts, engine, infeasible=infeasible)
-        return certificate, [run]
+        proof, run = certify_run(problem, fed, w, cuts, engine, infeasible=infeasible)
+        return proof, [run]
     here = Weighing(w, none if infeasible else mu, True, bounded, concrete)
     runs = [run_all(here, data, engine)]
     proof = None
@@ -528,80 +497,34 @@ def certify_constrained(
     return conclude_constrained(concrete, w, none if infeasible else mu, runs[0].state, proof), runs
 
 
-def _of_ranked_rows(
-    problem: Problem,
-    data: Federation | Metadata,
-    w: Array,
-    mu: Multipliers,
-    engine: Engine | None,
-    infeasible: bool,
-    bounded: bool,
-) -> tuple[Certificate, list[Any]]:
-    """By cuts in model and thresholds: at the best thresholds a mean is the risk over all rows."""
-    rounds = RankCertification(w, np.asarray(data.sizes, float), problem, bounded=False)
-    ranks = run_all(rounds, data, engine)
-    state: RankProof = ranks.state
-    assert state.high is not None
-    assert state.looked is not None
-    there, duals = np.append(w, state.high), as_duals(mu) if bounded else None
-    certificate, run = certify_concrete(
-        lifted(problem), data, there, duals, engine, infeasible=infeasible
-    )
-    weights = certificate.weights if state.weights is None else state.weights
-    loss = state.looked.loss
-    certificate = replace(certificate, weights=weights, client_risks=loss, client_losses=loss)
-    return certificate, [run, ranks]
-
-
-def _present(*parts: Array | None) -> list[Array]:
-    """The parts, all of which the first answers bring."""
-    present = [part for part in parts if part is not None]
-    assert len(present) == len(parts)
-    return present
-
-
 def conclude_constrained(
     problem: Problem, w: Array, mu: Multipliers, state: WeighingState, proof: float | None
 ) -> Certificate:
     """The certificate from the clients' answers, by arithmetic only."""
     up, glob = state.first, problem.constraint
     assert up is not None
-    risk, loss, values, shared, limits, start = _present(
-        up.risk, up.loss, up.local, up.shared, up.limits, up.start
-    )
+    # the first answers bring all of these
+    known: list[Any] = [up.risk, up.loss, up.local, up.shared, up.limits, up.start]
+    risk, loss, values, shared, limits, start = known
     weights = weighting(problem, mu, len(risk))
     value = problem.over_clients.value(risk) + problem.penalty(w)
     here = glob.point(problem, w)
     held = glob.held.values(here)[0]
     gradient = up.gradient + mu.server @ glob.held.jacobian(here)[0]
     bound = state.bound if math.isfinite(state.bound) and proof is None else None
-    if (
-        bound is None
-        and proof is None
-        and value <= NOTHING
-        and not isinstance(problem.loss, Quadratic)
-    ):
+    unproved = bound is None and proof is None
+    if unproved and value <= NOTHING and not isinstance(problem.loss, Quadratic):
         bound = 0.0  # losses are nonnegative
-    gap, relative_gap = gaps(value, bound)
-    nothing = np.zeros(len(weights))
     local = np.where(np.isnan(limits), np.nan, values)
     # how far the client weights are from the worst ones
     short = np.atleast_1d(problem.over_clients.value(risk) - weights @ risk)
     products = [short, mu.local * np.nan_to_num(local), mu.shared * shared, mu.server * held]
     parts = ((problem.local_constraint, values), (glob.coupled, shared), (glob.held, held))
-    return Certificate(
-        value=value,
-        bound=bound,
-        gap=gap,
-        relative_gap=relative_gap,
-        weights=weights,
-        client_risks=risk,
-        client_losses=loss,
-        client_levels=nothing,
-        client_labels=nothing,
-        client_features=nothing,
-        feasibility=max(excess(stack, part) for stack, part in parts)
-        + outside(problem, problem.predictor.split(w)[0]),
+    far = max(excess(stack, part) for stack, part in parts)
+    numbers = value, bound, weights, risk, loss
+    return certificate(
+        *numbers,
+        feasibility=far + outside(problem, problem.predictor.split(w)[0]),
         stationarity=float(np.abs(off_regulariser(problem, w, -gradient)).max(initial=0.0)),
         complementarity=max(float(np.abs(part).max(initial=0.0)) for part in products),
         constraint_values=local,

@@ -20,12 +20,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from functools import partial
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from bonafed.arrays import Array, Block, Streams, by_row
-from bonafed.certificates.certificate import Certificate, gaps, outside
+from bonafed.arrays import Array, Block, by_row
+from bonafed.certificates.certificate import Certificate, certificate, outside
 from bonafed.certificates.kkt import (
     Differentiate,
     Differentiated,
@@ -42,7 +43,6 @@ from bonafed.privacy.secure_sum.messages import option_of
 from bonafed.problem.claims import Claim, Number
 from bonafed.problem.conic_form import member, sample_radii
 from bonafed.problem.constraints.constraint import Point, Stack, excess
-from bonafed.problem.constraints.cuts import separated
 from bonafed.problem.losses import value_and_gradient
 from bonafed.problem.lower_bounds import (
     NOTHING,
@@ -51,13 +51,14 @@ from bonafed.problem.lower_bounds import (
     Region,
     Survey,
     Surveyed,
+    answer_survey,
     feasible_duals,
     lower_bound,
     region,
-    survey,
     without_dual,
 )
 from bonafed.problem.metadata import Metadata
+from bonafed.problem.multipliers import separated
 from bonafed.problem.parts import (
     WHOLE,
     Minorants,
@@ -87,6 +88,7 @@ from bonafed.problem.plausible import (
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem, checked_model
 from bonafed.problem.rank_coordinates import is_provable, row_minorant
+from bonafed.problem.rank_levels import lifted
 from bonafed.problem.regularisers import Ball, Bounds, Zero
 from bonafed.problem.secure_sums import (
     SurveyedSums,
@@ -98,7 +100,6 @@ from bonafed.problem.secure_sums import (
     survey_sums,
 )
 from bonafed.problem.sum_claims import of_combined_sums, of_each_risk, of_survey_sums
-from bonafed.problem.thresholds import lifted
 from bonafed.problem.wasserstein.ball import Near
 from bonafed.problem.wasserstein.worst_case import worst_case
 from bonafed.rounds import Algorithm, Done, Each, Round, Stop, Sum, record
@@ -269,6 +270,9 @@ class CertificateState:
         return self.certified
 
 
+Next = tuple[CertificateState, Round | Done]
+
+
 @dataclass(frozen=True)
 class Certification(AboutRows):
     """Two rounds with every client: sizes that bound the region of optima, then risks and cuts.
@@ -309,8 +313,10 @@ class Certification(AboutRows):
     @property
     def on_client(self) -> dict:
         if self.sums:
-            return {SurveySums: self.survey_sums, CertifySums: self.certify_sums}
-        return {Survey: self.take_part, Certify: self.certify, Differentiate: self.differentiate}
+            sums = self._answering(survey_sums, self.clients)
+            return {SurveySums: sums, CertifySums: self._answering(self.certify_sums)}
+        mine = self._answering(answer_survey), self._answering(self.certify)
+        return {Survey: mine[0], Certify: mine[1], Differentiate: self._answering(differentiate)}
 
     @property
     def on_server(self) -> dict:
@@ -333,9 +339,7 @@ class Certification(AboutRows):
             weights = ask.multipliers.sum(0)
             yield from of_combined_sums(problem, ask.w, weights, up.risk, up, slack)
 
-        def surveyed(ask: SurveySums, up: SurveyedSums, slack: float) -> Iterator[Claim]:
-            return of_survey_sums(problem, ask, up, slack)
-
+        surveyed = partial(of_survey_sums, problem)
         return {SurveyedSums: surveyed, CertifiedSums: combined}
 
     def _said(self, who: int, ask: Certify, up: Certified) -> Iterator[Claim]:
@@ -359,45 +363,29 @@ class Certification(AboutRows):
         if self.sums:
             return state, Round(SurveySums(member(self._problem, n_clients)))
         if not is_affine(self._problem.predictor):
-            return state, Round(
-                Certify(self.w, np.zeros((0, len(self.w))), np.zeros((n_clients, 0)))
-            )
+            none = np.zeros((0, len(self.w))), np.zeros((n_clients, 0))
+            return state, Round(Certify(self.w, *none))
         return state, Round(Survey(member(self._problem, n_clients)))
 
-    def take_part(
-        self, memory: None, ask: Survey, data: Block, rng: Streams
-    ) -> tuple[None, Surveyed]:
-        return memory, survey(data, ask.prior)
-
-    def ask(
-        self, state: CertificateState, ids: Sequence[int], seen: Surveyed
-    ) -> tuple[CertificateState, Round]:
+    def ask(self, state: CertificateState, ids: Sequence[int], seen: Surveyed) -> Next:
         none = Duals(np.zeros(len(ids)), np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
         duals = self.duals or none
-        row_duals = [None if part is None else part[None] for part in (duals.rows, duals.split)]
-        limits: dict[str, Array] = {}
+        own = [None if part is None else part[None] for part in (duals.rows, duals.split)]
+        more: dict[str, Array] = {}
         if duals.limits is not None:
             owned = duals.limits.swapaxes(0, 1)
             local, shared, _ = separated(self._problem, len(ids), owned)
-            limits = {"local": local.swapaxes(1, 2).copy(), "shared": shared.swapaxes(0, 1).copy()}
-        return replace(state, seen=seen), Round(
-            Certify(
-                self.w,
-                duals.points,
-                duals.multipliers.swapaxes(0, 1).copy(),
-                *row_duals,
-                parts=duals.parts,
-                pair=duals.pair,
-                weights=None if duals.pair is None else duals.weights,
-                radii=None if duals.radii is None else duals.radii.T.copy(),
-                **limits,
-            )
-        )
+            more = {"local": local.swapaxes(1, 2).copy(), "shared": shared.swapaxes(0, 1).copy()}
+        if duals.pair is not None:
+            more |= {"pair": duals.pair, "weights": duals.weights}
+        if duals.radii is not None:
+            more["radii"] = duals.radii.T.copy()
+        mine = duals.multipliers.swapaxes(0, 1).copy()
+        ask = Certify(self.w, duals.points, mine, *own, parts=duals.parts, **more)
+        return replace(state, seen=seen), Round(ask)
 
-    def certify(
-        self, memory: None, ask: Certify, data: Block, rng: Streams
-    ) -> tuple[None, Certified]:
-        problem, n = self._problem, len(data.index)
+    def certify(self, problem: Problem, ask: Certify, data: Block) -> Certified:
+        n = len(data.index)
         here = problem.cut(ask.w, data)
         prediction = problem.predictor.forward(ask.w, data)
         combined = _Combined.nothing(n, len(ask.w))
@@ -414,72 +402,40 @@ class Certification(AboutRows):
         constant, gradient = combined.constant, combined.gradient
         residuals = None
         if ask.rows is not None and is_provable(problem):
-            constant, gradient = (
-                np.asarray(part)[None] for part in row_minorant(problem, ask.rows[0], data)
-            )
+            proven = row_minorant(problem, ask.rows[0], data)
+            constant, gradient = (np.asarray(part)[None] for part in proven)
         elif ask.rows is not None and ask.split is not None:
             residuals = kkt_residuals(problem, ask.w, ask.rows[0], ask.split[0], data)[None]
         risk = here.risks(problem.radii(data))
         loss = data.mean(problem.loss.value(prediction, data.y))
         level, labels, features = self._spent(ask.w, data)
-        limits: dict[str, Array] = {}
+        limits: list[Array] = []
         if problem.constrained:
-            at, local, coupled = (
-                Point(problem, ask.w, data),
-                problem.local_constraint,
-                problem.constraint.coupled,
-            )
-            limits = {
-                "local": local.values(at),
-                "limits": local.limits(data),
-                "shared": coupled.values(at),
-                "shared_limits": coupled.limits(data),
-            }
-        return memory, Certified(
-            risk,
-            loss,
-            level,
-            labels,
-            features,
-            constant,
-            gradient,
-            combined.gradient_level,
-            combined.spread,
-            combined.size,
-            residuals,
-            **limits,
-        )
+            at = Point(problem, ask.w, data)
+            for stack in (problem.local_constraint, problem.constraint.coupled):
+                limits += [stack.values(at), stack.limits(data)]
+        worst, sums = (risk, loss, level, labels, features), (combined.spread, combined.size)
+        own = constant, gradient, combined.gradient_level
+        return Certified(*worst, *own, *sums, residuals, *limits)
 
-    def survey_sums(
-        self, memory: None, ask: SurveySums, data: Block, rng: Streams
-    ) -> tuple[None, SurveyedSums]:
-        return memory, survey_sums(self._problem, ask, data, self.clients)
-
-    def ask_sums(
-        self, state: CertificateState, ids: Sequence[int], up: SurveyedSums
-    ) -> tuple[CertificateState, Round]:
+    def ask_sums(self, state: CertificateState, ids: Sequence[int], up: SurveyedSums) -> Next:
         ask = CertifySums(self.w, np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
         if self.duals is not None:
             ask = CertifySums(self.w, self.duals.points, self.duals.multipliers)
         return replace(state, seen=up.seen), Round(ask)
 
-    def certify_sums(
-        self, memory: None, ask: CertifySums, data: Block, rng: Streams
-    ) -> tuple[None, CertifiedSums]:
-        problem, combined = self._problem, _Combined.nothing(len(data.index), len(ask.w))
-        total = float(ask.multipliers.sum())
+    def certify_sums(self, problem: Problem, ask: CertifySums, data: Block) -> CertifiedSums:
+        combined, total = _Combined.nothing(len(data.index), len(ask.w)), ask.multipliers.sum()
         for point, weights in zip(ask.points, ask.multipliers, strict=True):
             if not weights.any():
                 continue
-            whole = weights * total / float(weights.sum())
+            whole = weights * float(total) / float(weights.sum())
             check_weights(problem, whole, self.clients)
             combined.add(problem, point, weights[data.index], data, WHOLE, None)
         risk, c = problem.client_risks(ask.w, data), combined
-        return memory, CertifiedSums(risk, c.constant, c.gradient, c.spread, c.size)
+        return CertifiedSums(risk, c.constant, c.gradient, c.spread, c.size)
 
-    def finish_sums(
-        self, state: CertificateState, ids: Sequence[int], up: CertifiedSums
-    ) -> tuple[CertificateState, Done]:
+    def finish_sums(self, state: CertificateState, ids: Sequence[int], up: CertifiedSums) -> Next:
         return replace(state, certified=self._whole(up)), Done(Stop.OPTIMAL)
 
     def _whole(self, up: CertifiedSums) -> Certified:
@@ -508,36 +464,26 @@ class Certification(AboutRows):
         worst = worst_case(Near(w, data, problem.loss, problem.predictor, ball, radius))
         return worst.level, worst.label_cost, worst.feature_cost
 
-    def finish(
-        self, state: CertificateState, ids: Sequence[int], up: Certified
-    ) -> tuple[CertificateState, Round | Done]:
+    def finish(self, state: CertificateState, ids: Sequence[int], up: Certified) -> Next:
         state = replace(state, certified=up)
         if is_affine(self._problem.predictor):
             return state, Done(Stop.OPTIMAL)
         return state, Round(Differentiate(self.w, chosen(self._problem, self.weights, up.risk)))
 
-    def differentiate(
-        self, memory: None, ask: Differentiate, data: Block, rng: Streams
-    ) -> tuple[None, Differentiated]:
-        return memory, differentiate(self._problem, ask, data)
-
-    def conclude(
-        self, state: CertificateState, ids: Sequence[int], up: Differentiated
-    ) -> tuple[CertificateState, Done]:
+    def conclude(self, state: CertificateState, ids: Sequence[int], up: Differentiated) -> Next:
         return replace(state, differentiated=up), Done(Stop.UNPROVEN)
-
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError(
-                "Certification needs problem=: use certify(problem, federation, w, duals)."
-            )
-        return self.problem
 
 
 def certify_run(
-    problem: Problem,
-    fed: Federation | Metadata,
+    problem: Problem, fed: Federation | Metadata, *given: Any, **more: Any
+) -> tuple[Certificate, Run]:
+    """``certify_concrete`` of the user's problem and federation."""
+    return certify_concrete(*problem.at(fed), *given, **more)
+
+
+def certify_concrete(
+    concrete: Problem,
+    data: Federation | Metadata,
     w: Array,
     duals: Duals | None,
     engine: Engine | None = None,
@@ -548,7 +494,8 @@ def certify_run(
 
     Parameters
     ----------
-    problem, fed : the user's
+    concrete, data : as ``Problem.at`` returns them: targets of several classes must not be coded
+        twice
     w : (D,) the model
     duals : models and multipliers that prove a bound; only the value is recomputed with None, and
         for a custom regulariser without `conjugate` or a custom set of weights without `project`
@@ -561,29 +508,28 @@ def certify_run(
     ValueError
         w, points or multipliers that are not finite or do not fit the problem
     """
-    return certify_concrete(*problem.at(fed), w, duals, engine, copies, infeasible)
-
-
-def certify_concrete(
-    concrete: Problem,
-    data: Federation | Metadata,
-    w: Array,
-    duals: Duals | None,
-    engine: Engine | None = None,
-    copies: Array | None = None,
-    infeasible: bool = False,
-) -> tuple[Certificate, Run]:
-    """``certify_run`` of a concrete problem and its data, as ``Problem.at`` returns them: targets
-    of several classes must not be coded twice.
-    """
     w = np.asarray(w, float)
     _check(concrete, data, w, duals)
     if not is_affine(concrete.predictor):
-        weights = None if duals is None else np.asarray(duals.weights, float)
-        run = run_all(Certification(w, None, concrete, weights), data, engine)
-        return measured(concrete, w, weights, run.state, copies), run
+        # the algorithm's client weights, and no bound
+        named = None if duals is None else np.asarray(duals.weights, float)
+        run = run_all(Certification(w, None, concrete, named), data, engine)
+        plain = conclude(concrete, w, None, None, run.state.certified, copies)
+        risks, none = plain.client_risks, dict.fromkeys(("bound", "gap", "relative_gap"))
+        weights = chosen(concrete, named, risks)
+        left, scale = stationarity(concrete, w, run.state.differentiated)
+        more = {"weights": weights, "stationarity": left, "gradient_scale": scale}
+        far = _distance(concrete, weights) + outside(concrete, concrete.predictor.split(w)[0])
+        short = concrete.over_clients.worst(risks).value - float(weights @ risks)
+        return replace(plain, **none, **more, feasibility=far, complementarity=short), run
     if duals is not None and infeasible:
-        duals = _of_limits_alone(concrete, duals)
+        # the multipliers of constraints only, whose sizes sum to one: then their combination of
+        # the constraints is at most the largest violation
+        limits: Any = feasible_duals(concrete, duals).limits
+        parts = separated(concrete, len(duals.weights), limits.sum(0).mean(1))
+        total = sum(float(np.abs(part).sum()) for part in parts)
+        limits = limits / total if total > 0 else limits
+        duals = replace(duals, multipliers=np.zeros_like(duals.multipliers), limits=limits)
     elif duals is not None and duals.rows is None:
         duals = None if without_dual(concrete) else feasible_duals(concrete, duals)
     sums = with_sums(concrete, duals, engine)
@@ -591,8 +537,8 @@ def certify_concrete(
     ended = run.state.seen, run.state.certified, copies
     if duals is None or not infeasible:
         return conclude(concrete, w, duals, *ended), run
-    certificate, proof = conclude(concrete, w, None, *ended), _broken(concrete, w, duals, ended[1])
-    return replace(certificate, infeasible=proof if proof > 0 else None), run
+    plain, proof = conclude(concrete, w, None, *ended), _broken(concrete, w, duals, ended[1])
+    return replace(plain, infeasible=proof if proof > 0 else None), run
 
 
 def with_sums(problem: Problem, duals: Duals | None, engine: Engine | None) -> bool:
@@ -602,18 +548,6 @@ def with_sums(problem: Problem, duals: Duals | None, engine: Engine | None) -> b
     secure = option_of(getattr(engine, "secure_sum", None)) is not None
     whole = duals is None or (duals.parts is None and duals.radii is None and duals.rows is None)
     return secure and whole and problem.privacy is None and has_sums(problem)
-
-
-def _of_limits_alone(problem: Problem, duals: Duals) -> Duals:
-    """The multipliers of constraints only, whose sizes sum to one: then their combination of the
-    constraints is at most the largest violation.
-    """
-    limits = feasible_duals(problem, duals).limits
-    assert limits is not None
-    sums = separated(problem, len(duals.weights), limits.sum(0).mean(1))
-    total = sum(float(np.abs(part).sum()) for part in sums)
-    limits = limits / total if total > 0 else limits
-    return replace(duals, multipliers=np.zeros_like(duals.multipliers), limits=limits)
 
 
 def _broken(problem: Problem, w: Array, duals: Duals, up: Certified) -> float:
@@ -637,36 +571,6 @@ def run_all(rounds: Algorithm, data: Federation | Metadata, engine: Engine | Non
     if run.outcome.stop is Stop.STALLED:
         raise TimeoutError(f"the certificate: {run.outcome.text}")
     return run
-
-
-def measured(
-    problem: Problem,
-    w: Array,
-    named: Array | None,
-    state: CertificateState,
-    copies: Array | None = None,
-) -> Certificate:
-    """The certificate of a model for which no bound can be proved.
-
-    ``named`` (N,) are the algorithm's client weights, or None.
-    """
-    assert state.certified is not None
-    assert state.differentiated is not None
-    plain = conclude(problem, w, None, None, state.certified, copies)
-    weights = chosen(problem, named, plain.client_risks)
-    left, scale = stationarity(problem, w, state.differentiated)
-    return replace(
-        plain,
-        bound=None,
-        gap=None,
-        relative_gap=None,
-        weights=weights,
-        stationarity=left,
-        gradient_scale=scale,
-        feasibility=_distance(problem, weights) + outside(problem, problem.predictor.split(w)[0]),
-        complementarity=problem.over_clients.worst(plain.client_risks).value
-        - float(weights @ plain.client_risks),
-    )
 
 
 def conclude(
@@ -701,27 +605,13 @@ def conclude(
     values = {name: array for name, (_, array) in limits.items()}
     if residuals is not None:
         stationarity, feasibility = float(residuals[:2].max()), feasibility + float(residuals[2])
-    gap, relative_gap = gaps(value, bound)
-    return Certificate(
-        value=value,
-        bound=bound,
-        gap=gap,
-        relative_gap=relative_gap,
-        weights=weights,
-        client_risks=up.risk,
-        client_losses=up.loss,
-        client_levels=up.level,
-        client_labels=up.labels,
-        client_features=up.features,
-        feasibility=feasibility,
-        stationarity=stationarity,
-        complementarity=complementarity,
-        consensus=None if copies is None else float(np.abs(copies - w).max()),
-        residuals=residuals,
-        constraint_values=values.get("constraint_values"),
-        server_values=values.get("server_values"),
-        shared_values=values.get("shared_values"),
-    )
+    numbers = {
+        **{"client_levels": up.level, "client_labels": up.labels, "client_features": up.features},
+        **{"feasibility": feasibility, "stationarity": stationarity, "residuals": residuals},
+        "complementarity": complementarity,
+        "consensus": None if copies is None else float(np.abs(copies - w).max()),
+    }
+    return certificate(value, bound, weights, up.risk, up.loss, **numbers, **values)
 
 
 def _limits(
@@ -753,14 +643,10 @@ def _minorant(problem: Problem, duals: Duals, up: Certified, weights: Array) -> 
         for point, multiplier in zip(duals.points, held.swapaxes(0, 1), strict=True):
             here = glob.point(problem, point)
             own.limit(glob.held, here, multiplier[None], parts_of(duals.parts))
-    return Minorant(
-        float(up.constant) + float(own.constant[0]),
-        up.gradient + own.gradient[0],
-        up.gradient_level,
-        weights,
-        float(up.spread) + float(own.spread[0]),
-        up.size + own.size[0],
-    )
+    constant, spread = float(up.constant) + float(own.constant[0]), float(up.spread)
+    gradient, rounding = up.gradient + own.gradient[0], spread + float(own.spread[0])
+    size = up.size + own.size[0]
+    return Minorant(constant, gradient, up.gradient_level, weights, rounding, size)
 
 
 def _distance(problem: Problem, weights: Array) -> float:
@@ -775,9 +661,8 @@ def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals 
     if duals is None:
         return
     shapes, affine = duals.shapes(fed.n_clients, D), is_affine(problem.predictor)
-    if duals.pair is not None and not (
-        has_shifted_slopes(problem) and parts_of(duals.parts).smooth
-    ):
+    shifted = has_shifted_slopes(problem) and parts_of(duals.parts).smooth
+    if duals.pair is not None and not shifted:
         raise ValueError(
             "duals.pair is for risks whose mean losses are a separate part, got"
             f" parts={duals.parts!r} and {problem.in_words()}."

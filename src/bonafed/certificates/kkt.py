@@ -51,16 +51,15 @@ from bonafed.problem.regularisers import (
     Zero,
 )
 from bonafed.rounds import Each, Sum, record
-from bonafed.solvers.rank.scalar_losses import PLUS, Kernel, gradients_of
+from bonafed.solvers.rank.proxes import PLUS, Kernel, gradients_of
 
 
 def kkt_residuals(problem: Problem, w: Array, alpha: Array, z: Array, data: Block) -> Array:
     """The three Euclidean distances of the module's docstring, (3,), for a block of one client."""
     rows = rank_rows(problem, data)
     left = float(np.linalg.norm(z - rows.forward(w)))
-    return np.array(
-        [_to_risk(problem, alpha, z), _to_regulariser(problem, w, -rows.backward(alpha)), left]
-    )
+    off = float(np.linalg.norm(off_regulariser(problem, w, -rows.backward(alpha))))
+    return np.array([_to_risk(problem, alpha, z), off, left])
 
 
 def _to_risk(problem: Problem, alpha: Array, z: Array) -> float:
@@ -80,16 +79,23 @@ def _to_risk(problem: Problem, alpha: Array, z: Array) -> float:
         free = np.abs(sorted_z - at) <= 1e-12 * (1 + abs(at))
     else:
         sigma = rank_weights(problem, len(z))
-    total = (
-        _at_jump(kernel, sorted_z[free], push[free], below[free], above[free])
-        if free.any()
-        else 0.0
-    )
+    total = 0.0
+    if (
+        free.any()
+    ):  # upwards where the weight jumps up beyond the reference, downwards where it falls
+        slope, a = gradients_of(sorted_z[free], kernel), push[free]
+        low, high = below[free] * slope - a, a - above[free] * slope
+        off = np.where(above[free] >= below[free], np.maximum(low, 0.0), np.maximum(high, 0.0))
+        total = float((off**2).sum())
     edges = np.flatnonzero(np.append(True, sorted_z[1:] > sorted_z[:-1]))
     alone = np.diff(np.append(edges, len(z))) == 1
     single = edges[alone]
     single = single[~free[single]]
-    total += float((_short_of(kernel, sorted_z[single], push[single], sigma[single]) ** 2).sum())
+    # every single entry: sigma dl(z), which at a kink is all from 0 to sigma
+    here, a, weight = sorted_z[single], push[single], sigma[single]
+    exact, kink = a - weight * gradients_of(here, kernel), _kinked(kernel, here)
+    short = np.where(kink, np.maximum(np.maximum(a - weight, -a), 0.0), exact)
+    total += float((short**2).sum())
     for start, stop in zip(edges, np.append(edges[1:], len(z)), strict=True):
         if stop - start > 1 and not free[start]:
             total += _group(kernel, float(sorted_z[start]), push[start:stop], sigma[start:stop])
@@ -99,27 +105,6 @@ def _to_risk(problem: Problem, alpha: Array, z: Array) -> float:
 def _kinked(kernel: Kernel, z: Array) -> Array:
     """Where the loss has a kink, so that every number from 0 to 1 is a subgradient."""
     return (z == kernel.knot) & (kernel.kind == PLUS)
-
-
-def _short_of(kernel: Kernel, z: Array, push: Array, sigma: Array) -> Array:
-    """The distance of every single entry's multiplier from sigma dl(z)."""
-    gradient = gradients_of(z, kernel)
-    exact = push - sigma * gradient
-    return np.where(_kinked(kernel, z), np.maximum(np.maximum(push - sigma, -push), 0.0), exact)
-
-
-def _at_jump(kernel: Kernel, z: Array, push: Array, below: Array, above: Array) -> float:
-    """The squared distance of the entries at the reference, where the weights jump.
-
-    They are free upwards where the weight jumps up beyond it, downwards where it falls.
-    """
-    gradient = gradients_of(z, kernel)
-    off = np.where(
-        above >= below,
-        np.maximum(below * gradient - push, 0.0),
-        np.maximum(push - above * gradient, 0.0),
-    )
-    return float((off**2).sum())
 
 
 def _group(kernel: Kernel, z: float, push: Array, sigma: Array) -> float:
@@ -137,11 +122,6 @@ def _group(kernel: Kernel, z: float, push: Array, sigma: Array) -> float:
     if kink:
         left = np.maximum(left, 0.0)
     return float((left**2).sum() + (negative**2).sum())
-
-
-def _to_regulariser(problem: Problem, w: Array, push: Array) -> float:
-    """dist(push, dg(w)), Euclidean."""
-    return float(np.linalg.norm(off_regulariser(problem, w, push)))
 
 
 def off_regulariser(problem: Problem, w: Array, push: Array) -> Array:
@@ -169,10 +149,8 @@ def _off(g: Regulariser, w: Array, push: Array) -> Array:
         case MCP(strength, gamma):
             gradient, edge = np.maximum(strength - size / gamma, 0.0), strength
         case SCAD(strength, a):
-            gradient = np.where(
-                size <= strength, strength, np.maximum(a * strength - size, 0.0) / (a - 1)
-            )
-            edge = strength
+            falls, edge = np.maximum(a * strength - size, 0.0) / (a - 1), strength
+            gradient = np.where(size <= strength, strength, falls)
         case GroupL2():
             group, weight, length = g.sizes(w)
             total = np.sqrt(np.bincount(group, push * push))
@@ -180,13 +158,10 @@ def _off(g: Regulariser, w: Array, push: Array) -> Array:
             gradient = w * (weight / np.maximum(length, 1e-300))[group]
             return np.where(length[group] > 0, push - gradient, inside)
         case Bounds(lower, upper):
-            inside = np.where((w > lower) & (w < upper), push, 0.0)
             low, high = w <= np.asarray(lower), w >= np.asarray(upper)
-            return (
-                inside
-                + np.where(low & ~high, np.maximum(push, 0.0), 0.0)
-                + np.where(high & ~low, np.minimum(push, 0.0), 0.0)
-            )
+            out = np.where(low & ~high, np.maximum(push, 0.0), 0.0)
+            out += np.where(high & ~low, np.minimum(push, 0.0), 0.0)
+            return np.where((w > lower) & (w < upper), push, 0.0) + out
         case Ball(radius, centre):
             outward = w - centre
             length = float(np.linalg.norm(outward))

@@ -54,32 +54,28 @@ def minorant(
     n, D = point.models.shape
     rows: Array | None = None
     gradients, constants = np.zeros((n, D)), np.zeros(n)
-    size, spread = np.zeros((n, D)), np.zeros(n)
-    count = np.zeros(n)
+    size, spread, count = np.zeros((n, D)), np.zeros(n), np.zeros(n)
     # the point of tangency of all parts but the row losses, and those without second derivatives,
     # whose gradients at another point nobody knows before
     moved = Point(problem, point.w + shift, block) if shift.any() else point
     for constraints, multipliers in terms:
-        for at, (part, mine) in zip(
-            (moved, point), constraints.by_curvature(multipliers), strict=True
-        ):
+        kinds = zip((moved, point), constraints.by_curvature(multipliers), strict=True)
+        for at, (part, mine) in kinds:
             row, gradient, constant = part.split(at, mine)
             rows = added(rows, row)
             gradients, constants = gradients + gradient, constants + constant
         each, weight = constraints.values(point), np.abs(multipliers)
         size = size + constraints.magnitudes(point, weight)
         count = count + constraints.size
-        spread = spread + (
-            weight * (np.abs(each) + np.abs(np.nan_to_num(constraints.limits(block))))
-        ).sum(1)
+        limits = np.abs(np.nan_to_num(constraints.limits(block)))
+        spread = spread + (weight * (np.abs(each) + limits)).sum(1)
     spread = spread + (size * np.maximum(np.abs(point.models), np.abs(moved.models))).sum(1)
     if isinstance(problem.loss, Quadratic):
         if prior is not None:
             gradient = prior[:, None] * client_gradients(moved)
             square = prior * (moved.models * moved.prediction).sum(1) / 2
-            products = np.matmul(np.abs(np.asarray(block.X)), np.abs(moved.models)[:, :, None])[
-                :, :, 0
-            ]
+            sizes = np.abs(moved.models)[:, :, None]
+            products = np.matmul(np.abs(np.asarray(block.X)), sizes)[:, :, 0]
             size = size + prior[:, None] * (products + np.abs(block.y))
             spread = spread + prior * (np.abs(moved.models) * products).sum(1)
             return AffineMinorant(constants - square, gradients + gradient, size, spread, count)
@@ -89,10 +85,8 @@ def minorant(
     if rows is None or not (problem.loss.smooth and has_conjugate(problem.loss)):
         return AffineMinorant(constants, gradients, size, spread, count)
     loss, y = problem.loss, block.y
-    gradient = loss.gradient(point.prediction, y) + loss.curvature(
-        point.prediction, y
-    ) * problem.predictor.forward(shift, block)
-    gradient = clipped_gradients(loss, gradient, y)
+    change = loss.curvature(point.prediction, y) * problem.predictor.forward(shift, block)
+    gradient = clipped_gradients(loss, loss.gradient(point.prediction, y) + change, y)
     conjugate = np.where(rows > 0, loss_conjugate(loss, gradient, y), 0.0)
     return AffineMinorant(
         constants - (rows * conjugate).sum(1),
@@ -130,9 +124,8 @@ def _locked_rows(point: Point, prior: Array, terms: Sequence[Any], shift: Array)
         rows = added(rows, constraints.split(point, multipliers)[0])
     assert rows is not None
     curvature = loss.curvature(point.prediction, y)
-    gradient = loss.gradient(point.prediction, y) + curvature * problem.predictor.forward(
-        shift, block
-    )
+    change = curvature * problem.predictor.forward(shift, block)
+    gradient = loss.gradient(point.prediction, y) + change
     return rows * curvature * (clipped_gradients(loss, gradient, y) != gradient)
 
 

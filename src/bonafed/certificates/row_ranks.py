@@ -30,20 +30,20 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from bonafed.arrays import Array, Block, Streams
+from bonafed.arrays import Array, Block
 from bonafed.problem.claims import AllRows, Claim, Number
 from bonafed.problem.lower_bounds import (
     Minorant,
     Survey,
     Surveyed,
+    answer_survey,
     lower_bound,
     region,
-    survey,
 )
 from bonafed.problem.plausible import AboutRows, Claims, surveys
 from bonafed.problem.problem import Problem
-from bonafed.problem.rank_claims import Counts, of_losses, of_sum
 from bonafed.problem.rank_levels import Levels, Rows, levels
+from bonafed.problem.sum_claims import Counts, of_losses, of_sum
 from bonafed.rounds import Done, Each, Max, Round, Stop, Sum, record
 
 EDGES = 512  # thresholds of a round that counts
@@ -150,6 +150,9 @@ class RankProof:
     weights: Array | None = None  # (N,) of the clients, of the best bound
 
 
+Next = tuple[RankProof, Round | Done]
+
+
 @dataclass(frozen=True)
 class RowRounds(AboutRows):
     """What the rounds of both certificates by ranks share: they begin with the rows' sizes and the
@@ -169,36 +172,12 @@ class RowRounds(AboutRows):
         """The rounds only: the model comes with the messages, and a zero stands for it."""
         return type(self)(np.zeros(1))
 
-    def at_client(self, problem: Problem, data: object) -> Self:
-        """The rounds with the clients' problem."""
-        return replace(self, problem=problem)
-
     def said(self, who: int, ask: Look, up: Looked) -> Iterator[Claim]:
         """What losses claim, the number of rows being that of the introduction."""
         rows = float(self._sizes[who])
         yield AllRows(rows)
         yield from of_losses(self._problem, ask.w, rows, up.total, up.largest, up.smallest)
         yield Number("a mean loss", up.loss, up.total / rows, up.total / rows)
-
-    # -- clients -----------------------------------------------------------------------------------
-
-    def take_part(
-        self, memory: None, ask: Survey, data: Block, rng: Streams
-    ) -> tuple[None, Surveyed]:
-        return memory, survey(data, ask.prior)
-
-    def look(self, memory: None, ask: Look, data: Block, rng: Streams) -> tuple[None, Looked]:
-        rows = Rows(self._problem, ask.w, data)
-        spread, real = rows.spread(rows.loss), data.share > 0
-        total = spread.sum(1)
-        return memory, Looked(
-            np.where(real, spread, -np.inf).max(1),
-            np.where(real, -spread, -np.inf).max(1),
-            total,
-            total / real.sum(1),
-        )
-
-    # -- server ------------------------------------------------------------------------------------
 
     def server_start(self, n_clients: int) -> tuple[Any, Round]:
         return self.first(), Round(Survey(self._sizes / self._sizes.sum()))
@@ -235,12 +214,6 @@ class RowRounds(AboutRows):
     def _n(self) -> int:
         return int(self._sizes.sum())
 
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError(f"{type(self).__name__} needs problem=: use certify(problem, fed, w).")
-        return self.problem
-
 
 @dataclass(frozen=True)
 class RankCertification(RowRounds):
@@ -255,23 +228,14 @@ class RankCertification(RowRounds):
 
     @property
     def on_client(self) -> dict:
-        return {
-            Survey: self.take_part,
-            Look: self.look,
-            Count: self.count,
-            WeighRows: self.weigh,
-            StepRows: self.cut,
-        }
+        mine = {Survey: answer_survey, Look: looked, Count: counted, WeighRows: weighed}
+        mine[StepRows] = stepped
+        return {ask: self._answering(answer) for ask, answer in mine.items()}
 
     @property
     def on_server(self) -> dict:
-        return {
-            Surveyed: self.seen,
-            Looked: self.looked,
-            Counted: self.narrow,
-            WeighedRows: self.shift,
-            SteppedRows: self.bound,
-        }
+        began = {Surveyed: self.seen, Looked: self.looked, Counted: self.narrow}
+        return {**began, WeighedRows: self.shift, SteppedRows: self.bound}
 
     @property
     def claims(self) -> Claims:
@@ -290,59 +254,12 @@ class RankCertification(RowRounds):
         for what in (up.weight, up.weighted, up.slopes, up.slope, up.share):
             yield Number("a sum of weights", what)
 
-    # -- clients -----------------------------------------------------------------------------------
-
-    def count(self, memory: None, ask: Count, data: Block, rng: Streams) -> tuple[None, Counted]:
-        ordered = np.sort(Rows(self._problem, ask.w, data).loss)
-        above = len(ordered) - np.searchsorted(ordered, ask.edges, side="right")
-        return memory, Counted(above[None].astype(float))
-
-    def weigh(
-        self, memory: None, ask: WeighRows, data: Block, rng: Streams
-    ) -> tuple[None, WeighedRows]:
-        rows = Rows(self._problem, ask.w, data)
-        weight, rate = _ramp(rows, ask)
-        total = weight.sum(1) + ask.plain
-        gradient = np.concatenate([-weight.sum(0)[None], rows.gradient(total)], 1)
-        cross = -rows.gradients(rate)[0]
-        model = rows.hessian(rate.sum(1), total)[0]
-        hessian = np.block([[np.diag(rate.sum(0)), cross], [cross.T, model]])
-        above = np.maximum(rows.loss[:, None] - ask.thresholds, 0.0).sum(0)
-        return memory, WeighedRows(above[None], gradient, hessian[None])
-
-    def cut(
-        self, memory: None, ask: StepRows, data: Block, rng: Streams
-    ) -> tuple[None, SteppedRows]:
-        at, K = ask.at, len(ask.at.caps)
-        rows = Rows(self._problem, at.w, data)
-        weight, rate = _ramp(rows, at)
-        change = rows.along(ask.step[K:])[:, None] - ask.step[:K]
-        weight = np.clip(weight + rate * change, 0.0, at.caps)
-        there = Rows(self._problem, at.w + ask.step[K:], data)
-        share = [there.by_client(one) for one in weight.T]
-        return memory, SteppedRows(
-            weight=weight.sum(0)[None],
-            weighted=(there.loss @ weight)[None],
-            loss=there.loss.sum()[None],
-            gradients=there.gradients(weight),
-            gradient=there.gradient(np.ones(len(there.loss))),
-            slopes=(np.abs(there.slope) @ weight)[None],
-            slope=np.abs(there.slope).sum()[None],
-            share=np.array(share).reshape(K, len(data.names)).T,
-        )
-
-    # -- server ------------------------------------------------------------------------------------
-
-    def looked(
-        self, state: RankProof, ids: Sequence[int], up: Looked
-    ) -> tuple[RankProof, Round | Done]:
+    def looked(self, state: RankProof, ids: Sequence[int], up: Looked) -> Next:
         K = len(self._levels.tails)
         low, high = np.full(K, -float(up.smallest)), np.full(K, float(up.largest))
         return self._narrower(replace(state, looked=up, low=low, high=high))
 
-    def narrow(
-        self, state: RankProof, ids: Sequence[int], up: Counted
-    ) -> tuple[RankProof, Round | Done]:
+    def narrow(self, state: RankProof, ids: Sequence[int], up: Counted) -> Next:
         """Keep the two thresholds of every level between which the number of rows is met."""
         assert state.low is not None
         assert state.high is not None
@@ -353,7 +270,7 @@ class RankCertification(RowRounds):
         low, high = padded[level, over], padded[level, over + 1]
         return self._narrower(replace(state, low=low, high=high, counts=state.counts + 1))
 
-    def _narrower(self, state: RankProof) -> tuple[RankProof, Round | Done]:
+    def _narrower(self, state: RankProof) -> Next:
         assert state.low is not None
         assert state.high is not None
         size = np.maximum(np.abs(state.low), np.abs(state.high))
@@ -373,9 +290,7 @@ class RankCertification(RowRounds):
         at = WeighRows(self.w, state.high, caps, caps * of.tails, of.mean / n, max(size, 1e-300))
         return replace(state, at=at, width=width, steps=0, last=math.inf), Round(at)
 
-    def shift(
-        self, state: RankProof, ids: Sequence[int], up: WeighedRows
-    ) -> tuple[RankProof, Round]:
+    def shift(self, state: RankProof, ids: Sequence[int], up: WeighedRows) -> Next:
         """The value, and the Newton step that balances the gradients."""
         assert state.at is not None
         assert state.looked is not None
@@ -397,14 +312,12 @@ class RankCertification(RowRounds):
         step = -np.linalg.lstsq(scaled, gradient, rcond=None)[0] / size
         return replace(state, step=step), Round(StepRows(at, step))
 
-    def bound(
-        self, state: RankProof, ids: Sequence[int], up: SteppedRows
-    ) -> tuple[RankProof, Round | Done]:
+    def bound(self, state: RankProof, ids: Sequence[int], up: SteppedRows) -> Next:
         """The bound of one step, and the next one."""
-        at, of, n = state.at, self._levels, self._n
+        at, step, of, n = state.at, state.step, self._levels, self._n
         assert at is not None
-        assert state.step is not None
-        there = at.w + state.step[len(at.caps) :]
+        assert step is not None
+        there = at.w + step[len(at.caps) :]
         less = np.minimum(of.shares / np.maximum(up.weight, 1e-300), 1.0)
         room = np.maximum(n * at.caps - up.weight, 1e-300)
         more = np.maximum(of.shares - up.weight, 0.0) / room
@@ -417,18 +330,12 @@ class RankCertification(RowRounds):
             weights = up.share @ scale + rest * self._sizes
             state = replace(state, bound=proven, stationarity=left, weights=weights)
         gap = (state.value - proven) / max(abs(state.value), 1e-300)
-        return self._next(state, gap)
-
-    def _next(self, state: RankProof, gap: float) -> tuple[RankProof, Round | Done]:
-        """Step on while the gap falls, and try wider ramps until one succeeds."""
+        # step on while the gap falls, and try wider ramps until one succeeds
         falls = (gap < 0.9 * state.last or gap >= 1.0) and math.isfinite(gap)
         smooth = self._problem.loss.smooth  # else cuts prove the bound, see ``certify_ranks``
         if self.bounded and gap > EXACT and falls and smooth and state.steps < STEPS:
-            assert state.at is not None
-            assert state.step is not None
-            at, K = state.at, len(state.at.caps)
-            thresholds = at.thresholds + state.step[:K]
-            at = replace(at, w=at.w + state.step[K:], thresholds=thresholds)
+            thresholds = at.thresholds + step[: len(at.caps)]
+            at = replace(at, w=there, thresholds=thresholds)
             return replace(state, at=at, steps=state.steps + 1, last=gap), Round(at)
         met = min(gap, state.last) <= MET * WIDTHS[state.width]
         if met or not self.bounded or not smooth or state.width + 1 == len(WIDTHS):
@@ -438,6 +345,59 @@ class RankCertification(RowRounds):
     @property
     def _levels(self) -> Levels:
         return levels(self._problem.over_rows, self._n)
+
+
+# -- clients
+
+
+def looked(problem: Problem, ask: Look, data: Block) -> Looked:
+    """The losses of every client's rows."""
+    rows = Rows(problem, ask.w, data)
+    spread, real = rows.spread(rows.loss), data.share > 0
+    highest, lowest = (np.where(real, each, -np.inf).max(1) for each in (spread, -spread))
+    total = spread.sum(1)
+    return Looked(highest, lowest, total, total / real.sum(1))
+
+
+def counted(problem: Problem, ask: Count, data: Block) -> Counted:
+    """The numbers of rows above thresholds."""
+    ordered = np.sort(Rows(problem, ask.w, data).loss)
+    above = len(ordered) - np.searchsorted(ordered, ask.edges, side="right")
+    return Counted(above[None].astype(float))
+
+
+def weighed(problem: Problem, ask: WeighRows, data: Block) -> WeighedRows:
+    """The row weights on the ramp."""
+    rows = Rows(problem, ask.w, data)
+    weight, rate = _ramp(rows, ask)
+    total = weight.sum(1) + ask.plain
+    gradient = np.concatenate([-weight.sum(0)[None], rows.gradient(total)], 1)
+    cross = -rows.gradients(rate)[0]
+    model = rows.hessian(rate.sum(1), total)[0]
+    hessian = np.block([[np.diag(rate.sum(0)), cross], [cross.T, model]])
+    above = np.maximum(rows.loss[:, None] - ask.thresholds, 0.0).sum(0)
+    return WeighedRows(above[None], gradient, hessian[None])
+
+
+def stepped(problem: Problem, ask: StepRows, data: Block) -> SteppedRows:
+    """The cut of the row weights after a step."""
+    at, K = ask.at, len(ask.at.caps)
+    rows = Rows(problem, at.w, data)
+    weight, rate = _ramp(rows, at)
+    change = rows.along(ask.step[K:])[:, None] - ask.step[:K]
+    weight = np.clip(weight + rate * change, 0.0, at.caps)
+    there = Rows(problem, at.w + ask.step[K:], data)
+    share = [there.by_client(one) for one in weight.T]
+    return SteppedRows(
+        weight=weight.sum(0)[None],
+        weighted=(there.loss @ weight)[None],
+        loss=there.loss.sum()[None],
+        gradients=there.gradients(weight),
+        gradient=there.gradient(np.ones(len(there.loss))),
+        slopes=(np.abs(there.slope) @ weight)[None],
+        slope=np.abs(there.slope).sum()[None],
+        share=np.array(share).reshape(K, len(data.names)).T,
+    )
 
 
 def _ramp(rows: Rows, at: WeighRows) -> tuple[Array, Array]:

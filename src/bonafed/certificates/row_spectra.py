@@ -18,29 +18,30 @@ are the distribution of the losses of all rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from bonafed.arrays import Array, Block, Streams
-from bonafed.certificates.certificate import Certificate, gaps, outside
+from bonafed.arrays import Array, Block
+from bonafed.certificates.certificate import Certificate, certificate, outside
 from bonafed.certificates.duality import certify_concrete, run_all
-from bonafed.certificates.row_ranks import Look, Looked, RankCertification, RankProof, RowRounds
+from bonafed.certificates.row_ranks import (
+    Look,
+    Looked,
+    RankCertification,
+    RankProof,
+    RowRounds,
+    looked,
+)
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run
 from bonafed.problem.claims import Claim, Number
-from bonafed.problem.lower_bounds import (
-    Duals,
-    Survey,
-    Surveyed,
-    without_dual,
-)
+from bonafed.problem.lower_bounds import Duals, Survey, Surveyed, answer_survey, without_dual
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.plausible import Claims, of_lagrangian, surveys
 from bonafed.problem.problem import Problem, checked_model
-from bonafed.problem.rank_claims import RankCut, ranks
 from bonafed.problem.rank_cuts import (
     CLIENT,
     SHARPER,
@@ -58,9 +59,9 @@ from bonafed.problem.rank_cuts import (
     table,
     with_cut,
 )
-from bonafed.problem.rank_levels import Rows, few_levels
+from bonafed.problem.rank_levels import Rows, few_levels, lifted
 from bonafed.problem.requirements import check_affine
-from bonafed.problem.thresholds import lifted
+from bonafed.problem.sum_claims import RankCut, ranks
 from bonafed.rounds import Done, Each, Round, Stop, Sum, record
 
 COUNTS = 6  # counts at the model, and
@@ -121,6 +122,9 @@ class SpectrumProof:
     weights: Array | None = None  # (N,) of the clients, of the best bound
 
 
+Next = tuple[SpectrumProof, Round | Done]
+
+
 @dataclass(frozen=True)
 class SpectrumCertification(RowRounds):
     """The rounds of the certificate of a model by cuts."""
@@ -129,27 +133,18 @@ class SpectrumCertification(RowRounds):
 
     @property
     def on_client(self) -> dict:
-        cuts = {ask: self._at_client(answer) for ask, answer in CLIENT.items()}
-        return {Survey: self.take_part, Look: self.look, **cuts, MixTables: self.mixture}
+        mine = {Survey: answer_survey, Look: looked, **CLIENT, MixTables: mixture}
+        return {ask: self._answering(answer) for ask, answer in mine.items()}
 
     @property
     def on_server(self) -> dict:
-        return {
-            Surveyed: self.seen,
-            Looked: self.looked,
-            Tallied: self.cut,
-            Sliced: self.improve,
-            Mixture: self.bound,
-        }
+        began = {Surveyed: self.seen, Looked: self.looked, Tallied: self.cut}
+        return {**began, Sliced: self.improve, Mixture: self.bound}
 
     @property
     def claims(self) -> Claims:
-        return {
-            **surveys(self._problem),
-            **ranks(self._problem),
-            Looked: self.said,
-            Mixture: self._mixed,
-        }
+        known = {**surveys(self._problem), **ranks(self._problem)}
+        return {**known, Looked: self.said, Mixture: self._mixed}
 
     def _mixed(self, who: int, ask: MixTables, up: Mixture) -> Iterator[Claim]:
         """What weighted sums claim."""
@@ -159,42 +154,16 @@ class SpectrumCertification(RowRounds):
         yield RankCut(ask.w, float(up.value[0]), up.gradient[0], tables)
         yield from of_lagrangian(self._problem, ask.w, up.hessian)
 
-    # -- clients -----------------------------------------------------------------------------------
-
-    def _at_client(self, answer: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda memory, ask, data, rng: answer(self._problem, memory, ask, data, rng)
-
-    def mixture(
-        self, memory: None, ask: MixTables, data: Block, rng: Streams
-    ) -> tuple[None, Mixture]:
-        rows = Rows(self._problem, ask.w, data)
-        f = np.zeros(len(rows.loss))
-        for point, edges, weights in zip(ask.points, ask.edges, ask.weights, strict=True):
-            f += weights[np.searchsorted(edges, Rows(self._problem, point, data).loss)]
-        return memory, Mixture(
-            value=(rows.loss @ f)[None],
-            gradient=rows.gradient(f),
-            hessian=rows.hessian(np.zeros(len(f)), f),
-            slopes=(np.abs(rows.slope) @ f)[None],
-            share=rows.by_client(f),
-        )
-
-    # -- server ------------------------------------------------------------------------------------
-
-    def looked(
-        self, state: SpectrumProof, ids: Sequence[int], up: Looked
-    ) -> tuple[SpectrumProof, Round]:
+    def looked(self, state: SpectrumProof, ids: Sequence[int], up: Looked) -> Next:
         edges = spread_edges(-float(up.smallest), float(up.largest), None, self._n)
         trial = Tally(self.w, edges)
         return replace(state, looked=up, trial=trial), Round(trial)
 
-    def cut(
-        self, state: SpectrumProof, ids: Sequence[int], up: Tallied
-    ) -> tuple[SpectrumProof, Round]:
+    def cut(self, state: SpectrumProof, ids: Sequence[int], up: Tallied) -> Next:
         """Count again while bins hold rows of different weights, then cut."""
         trial = state.trial
         assert trial is not None
-        counted = table(self._sigma, trial.edges, up)
+        counted = table(self._problem.over_rows.rank_weights(self._n), trial.edges, up)
         excess, counts = float(counted.excess.sum()), state.counts + 1
         blur, most = (SHARP, AGAIN) if state.tables else (BLUR, COUNTS)
         if excess > blur * counted.size and counts < most:
@@ -208,9 +177,7 @@ class SpectrumCertification(RowRounds):
     def _edges(self, counted: Table, again: bool = False) -> Array:
         return spread_edges(counted.low, counted.high, counted, self._n, again)
 
-    def improve(
-        self, state: SpectrumProof, ids: Sequence[int], up: Sliced
-    ) -> tuple[SpectrumProof, Round]:
+    def improve(self, state: SpectrumProof, ids: Sequence[int], up: Sliced) -> Next:
         """Keep the cut and look near the best model, or cut the mixture found."""
         asked, members, problem = state.asked, state.members, self._problem
         assert asked is not None
@@ -226,13 +193,8 @@ class SpectrumCertification(RowRounds):
         if best is None or objective < best.objective:
             best = as_best(asked, members, up, objective)
         cuts = with_cut(state.cuts, asked, up)
-        state = replace(
-            state,
-            best=best,
-            cuts=cuts,
-            tables=(*state.tables, asked),
-            share=state.share if good else SHARPER * state.share,
-        )
+        share, tables = state.share if good else SHARPER * state.share, (*state.tables, asked)
+        state = replace(state, best=best, cuts=cuts, tables=tables, share=share)
         ridge, penalty = self._ridge, problem.penalty(best.w)
         now = mixed(best, cuts, ridge, penalty, 0.0)
         gap = (best.objective - now.bound) / max(abs(best.objective), 1e-300)
@@ -244,12 +206,20 @@ class SpectrumCertification(RowRounds):
             trial = Tally(best.w + step.step, last)
             state = replace(state, trial=trial, predicted=best.objective - step.bound)
             return state, Round(trial)
-        ask = _mix(best.w + now.step, state.tables, now.mixture)
+        # ask for a mixture of tables, thresholds filled up with the largest number
+        w = best.w + now.step
+        used = [(one, x) for one, x in zip(state.tables, now.mixture, strict=True) if x > LEAST]
+        total, longest = sum(x for _, x in used), max(len(one.edges) for one, _ in used)
+        edges = np.full((len(used), longest), np.finfo(float).max)
+        weights = np.zeros((len(used), longest + 1))
+        for j, (one, x) in enumerate(used):
+            edges[j, : len(one.edges)] = one.edges
+            weights[j, : len(one.weights)] = one.weights * (x / total)
+            weights[j, len(one.weights) :] = one.weights[-1] * (x / total)
+        ask = MixTables(w, np.array([one.w for one, _ in used]), edges, weights)
         return replace(state, mix=ask), Round(ask)
 
-    def bound(
-        self, state: SpectrumProof, ids: Sequence[int], up: Mixture
-    ) -> tuple[SpectrumProof, Round | Done]:
+    def bound(self, state: SpectrumProof, ids: Sequence[int], up: Mixture) -> Next:
         """The bound of the mixture's cut, and a Newton step with its weights."""
         mix = state.mix
         assert mix is not None
@@ -270,25 +240,18 @@ class SpectrumCertification(RowRounds):
         return replace(state, mix=ask), Round(ask)
 
     @property
-    def _sigma(self) -> Array:
-        return self._problem.over_rows.rank_weights(self._n)
-
-    @property
     def _ridge(self) -> Array:
         return ridge_of(self._problem, self.w)
 
 
-def _mix(w: Array, tables: Sequence[Slice], mixture: Array) -> MixTables:
-    """The question for a mixture of tables, thresholds filled up with the largest number."""
-    used = [(one, x) for one, x in zip(tables, mixture, strict=True) if x > LEAST]
-    total, longest = sum(x for _, x in used), max(len(one.edges) for one, _ in used)
-    edges = np.full((len(used), longest), np.finfo(float).max)
-    weights = np.zeros((len(used), longest + 1))
-    for j, (one, x) in enumerate(used):
-        edges[j, : len(one.edges)] = one.edges
-        weights[j, : len(one.weights)] = one.weights * (x / total)
-        weights[j, len(one.weights) :] = one.weights[-1] * (x / total)
-    return MixTables(w, np.array([one.w for one, _ in used]), edges, weights)
+def mixture(problem: Problem, ask: MixTables, data: Block) -> Mixture:
+    """The cut of a mixture of tables, of every client of the block."""
+    rows = Rows(problem, ask.w, data)
+    f = np.zeros(len(rows.loss))
+    for point, edges, weights in zip(ask.points, ask.edges, ask.weights, strict=True):
+        f += weights[np.searchsorted(edges, Rows(problem, point, data).loss)]
+    hessian, slopes = rows.hessian(np.zeros(len(f)), f), (np.abs(rows.slope) @ f)[None]
+    return Mixture((rows.loss @ f)[None], rows.gradient(f), hessian, slopes, rows.by_client(f))
 
 
 def certify_ranks(
@@ -330,21 +293,6 @@ def certify_ranks(
         if cuts.bound is not None and (bound is None or cuts.bound > bound):
             bound, stationarity = cuts.bound, cuts.stationarity
     assert weights is not None
-    gap, relative = gaps(value, bound)
-    none = np.zeros(fed.n_clients)
-    certificate = Certificate(
-        value=value,
-        bound=bound,
-        gap=gap,
-        relative_gap=relative,
-        weights=weights,
-        client_risks=state.looked.loss,
-        client_losses=state.looked.loss,
-        client_levels=none,
-        client_labels=none,
-        client_features=none,
-        feasibility=outside(concrete, concrete.predictor.split(w)[0]),
-        stationarity=stationarity,
-        complementarity=None,
-    )
-    return certificate, runs
+    loss, feasibility = state.looked.loss, outside(concrete, concrete.predictor.split(w)[0])
+    more = {"feasibility": feasibility, "stationarity": stationarity}
+    return certificate(value, bound, weights, loss, loss, **more), runs

@@ -16,8 +16,7 @@ from bonafed.config.objects import Objects, as_object, as_table, in_file, known,
 from bonafed.config.schema import Count, Label, NonNegative, Positive, Probability, Section
 from bonafed.names import load
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.problem.wasserstein.box_support import BoxSupport
-from bonafed.problem.wasserstein.polytope_support import PolytopeSupport
+from bonafed.problem.wasserstein.supports import BoxSupport, PolytopeSupport
 
 # options of the private methods that are functions, or give steps that nobody can compute again
 # from public numbers before the run

@@ -30,7 +30,7 @@ from bonafed.engines.inprocess import InProcess, VirtualClock
 from bonafed.names import NAMED, load
 from bonafed.problem.losses import Loss
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.weight_sets import Mean
 
 
 @cache

@@ -39,11 +39,8 @@ class Blocks:
     fixed: ClassVar[bool] = True
 
     def __init__(self, federation: FederatedData, together: int) -> None:
-        self.blocks = (
-            federation.blocks(together)
-            if together > 1
-            else [federation.block(i) for i in range(federation.n_clients)]
-        )
+        alone = range(federation.n_clients if together == 1 else 0)
+        self.blocks = [federation.block(i) for i in alone] or federation.blocks(together)
         self.together, self.example = together, self.blocks[0]
         self.everybody = np.concatenate([block.index for block in self.blocks]).astype(np.int64)
         self.sort, self.position, self.rank = np.zeros((3, len(self.everybody)), np.int64)
@@ -88,17 +85,15 @@ class Rows:
         self.all: dict[int, Block] = {}  # by sort, where small
         self.position = np.empty(len(self.alone), np.intp)  # of each client in that block
         for sort in np.unique(self.sort).tolist():
-            self._keep(sort, np.flatnonzero(self.sort == sort).tolist())
+            ids = np.flatnonzero(self.sort == sort).tolist()
+            if len(ids) < 2:
+                continue  # whose rows may be sparse
+            largest = max(self.alone[i].X.nbytes for i in ids)  # pyright: ignore
+            if len(ids) * largest <= SMALL:
+                self.all[sort] = stacked([self.alone[i] for i in ids])
+                self.position[ids] = np.arange(len(ids))
         self.one = self.all.get(sorts[0]) if len(set(sorts)) == 1 else None  # all clients, in order
         self.known: dict[tuple[int, ...], Block | None] = {}  # of rounds of all; None: met once
-
-    def _keep(self, sort: int, ids: list[int]) -> None:
-        if len(ids) < 2:
-            return  # whose rows may be sparse
-        largest = max(self.alone[i].X.nbytes for i in ids)  # pyright: ignore
-        if len(ids) * largest <= SMALL:
-            self.all[sort] = stacked([self.alone[i] for i in ids])
-            self.position[ids] = np.arange(len(ids))
 
     def arranged(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """These clients in ascending order."""
@@ -123,12 +118,9 @@ class Rows:
             return self.alone[ids[0]]
         if self.one is not None:
             return self.one.part(ids)
-        whole = self.all.get(int(self.sort[ids[0]]))
-        return (
-            stacked([self.alone[i] for i in ids])
-            if whole is None
-            else whole.part(self.position.take(ids))
-        )
+        if (whole := self.all.get(int(self.sort[ids[0]]))) is None:
+            return stacked([self.alone[i] for i in ids])
+        return whole.part(self.position.take(ids))
 
 
 def stacked(parts: Sequence[Block]) -> Block:
@@ -174,10 +166,8 @@ def form(value: object) -> Any:
         return value.dtype, value.shape[1:]
     if (fields := FIELDS.get(type(value))) is not None:
         parts = [getattr(value, name) for name in fields]
-        return (
-            type(value),
-            *[(p.dtype, p.shape[1:]) if type(p) is np.ndarray else form(p) for p in parts],
-        )
+        forms = [(p.dtype, p.shape[1:]) if type(p) is np.ndarray else form(p) for p in parts]
+        return type(value), *forms
     if isinstance(value, tuple):
         return (tuple, *map(form, value))
     if isinstance(value, dict):
@@ -223,20 +213,16 @@ class Memories:
 
     def put(self, ids: NDArray[np.intp], memory: object) -> None:
         """Write the memories of these clients."""
-        if (
-            self.common is not None
-            and type(memory) is self.common[0]
-            and self._put_alike(ids, memory)
-        ):
+        common = self.common is not None and type(memory) is self.common[0]
+        if common and self._put_alike(ids, memory):
             return
         shape = form(memory)
         if (number := self.forms.get(shape)) is None:
             number = self.forms[shape] = self.numbered
             self.count[number], self.numbered = 0, self.numbered + 1
             if self.n > 1:
-                self.stacks[number] = mapped(
-                    memory, lambda a: np.empty((self.n, *a.shape[1:]), a.dtype)
-                )
+                room = lambda a: np.empty((self.n, *a.shape[1:]), a.dtype)  # noqa: E731
+                self.stacks[number] = mapped(memory, room)
         if self.n > 1:
             _write(self.stacks[number], ids, memory)
         else:  # of a single client, perhaps large: as it is
@@ -245,10 +231,8 @@ class Memories:
             if (old := int(self.place[i])) != number:
                 self.place[i] = number
                 self.count[number] += 1
-                self._left(old)
-        self._common(number)
-
-    def _common(self, number: int) -> None:
+                if old >= 0:
+                    self._left(old)
         stack = self.stacks.get(number)
         fields = FIELDS.get(type(stack), ())
         parts = [getattr(stack, name) for name in fields]
@@ -263,19 +247,15 @@ class Memories:
         _, names, arrays = self.common  # pyright: ignore[reportGeneralTypeIssues]
         new = [getattr(memory, name) for name in names]
         for array, value in zip(arrays, new, strict=True):
-            if (
-                type(value) is not np.ndarray
-                or value.dtype != array.dtype
-                or value.shape[1:] != array.shape[1:]
-            ):
+            if type(value) is not np.ndarray or value.dtype != array.dtype:
+                return False
+            if value.shape[1:] != array.shape[1:]:
                 return False
         for array, value in zip(arrays, new, strict=True):
             array[ids] = value
         return True
 
     def _left(self, number: int) -> None:
-        if number < 0:
-            return
         self.count[number] -= 1
         if not self.count[number]:
             del self.stacks[number], self.count[number]
@@ -283,9 +263,7 @@ class Memories:
 
     def stored(self) -> tuple[tuple[NDArray[np.intp], Any], ...]:
         """The pairs (clients, their memory) of all forms, for a checkpoint."""
-        groups = [
-            (np.flatnonzero(self.place == number), stack) for number, stack in self.stacks.items()
-        ]
+        groups = ((np.flatnonzero(self.place == k), stack) for k, stack in self.stacks.items())
         return tuple((ids, members(stack, ids)) for ids, stack in groups)
 
 
@@ -351,8 +329,6 @@ class FederatedData(Known, Protocol):
 def rows_here(federation: Known) -> FederatedData:
     """The federation, where its rows are in this process; raises ``TypeError`` elsewhere."""
     if not isinstance(federation, FederatedData):
-        raise TypeError(
-            "this engine computes with the clients' rows itself, and they are at their owners: give"
-            " the rows, or the engine that reaches the sites."
-        )
+        text = "this engine computes with the clients' rows itself, and they are at their owners:"
+        raise TypeError(f"{text} give the rows, or the engine that reaches the sites.")
     return federation

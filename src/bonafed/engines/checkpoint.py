@@ -93,18 +93,14 @@ def load(path: Path, kind: type[T]) -> T:
     try:
         value = decode(read_in_turns(path) or path.read_bytes())
     except FileNotFoundError:
-        raise CheckpointError(
-            f"no checkpoint at {path}: nothing to resume. Begin a new run (resume=False)"
-        ) from None
+        text = f"no checkpoint at {path}: nothing to resume. Begin a new run (resume=False)"
+        raise CheckpointError(text) from None
     except CodecError as error:
-        raise CheckpointError(
-            f"the checkpoint {path} cannot be read: {error}. Restore it from a copy, or begin a"
-            " new run (resume=False)"
-        ) from error
+        why = f"the checkpoint {path} cannot be read: {error}. Restore it from a copy, or begin a"
+        raise CheckpointError(f"{why} new run (resume=False)") from error
     if type(value) is not kind:
-        raise CheckpointError(
-            f"{path} holds a {type(value).__name__}, no checkpoint: give the path of a checkpoint"
-        )
+        why = f"{path} holds a {type(value).__name__}, no checkpoint: give the path of a checkpoint"
+        raise CheckpointError(why)
     return value
 
 
@@ -134,9 +130,8 @@ class RunFile:
         """
         path = None if checkpoint is None else Path(checkpoint)
         if path and not path.parent.is_dir():
-            raise FileNotFoundError(
-                f"no folder {path.parent} for the checkpoint {path.name}: create it first"
-            )
+            text = f"no folder {path.parent} for the checkpoint {path.name}: create it first"
+            raise FileNotFoundError(text)
         # most runs are not kept, and both take longer than a round
         digests = tuple(federation.digests()) if path else ()
         algorithm = " on ".join(map(describe, run)) if path else ""
@@ -160,34 +155,26 @@ class RunFile:
 
     def check(self, kept: Checkpoint) -> None:
         """Refuse a checkpoint of other data, another algorithm or another seed."""
-        again = (
-            "Resume with what the checkpoint was written with, or begin a new run (resume=False)"
-        )
+        wrong = ""
         if kept.clients != self.clients:
-            raise CheckpointError(
-                f"the checkpoint is of {other_clients(kept.clients, self.clients)}. {again}"
-            )
-        pairs = zip(self.clients, kept.digests, self.digests, strict=True)
-        if changed := [name for name, old, new in pairs if old != new]:
-            raise CheckpointError(
-                f"the data of {_listed(changed)} differ from those of the checkpoint. {again}"
-            )
-        if kept.algorithm != self.algorithm:
-            raise CheckpointError(
-                f"the checkpoint is of {_difference(kept.algorithm, self.algorithm)}. {again}"
-            )
-        if kept.seed != self.seed:
-            raise CheckpointError(
-                f"the checkpoint is of seed {kept.seed}, got seed {self.seed}. {again}"
-            )
+            wrong = f"the checkpoint is of {other_clients(kept.clients, self.clients)}"
+        else:
+            pairs = zip(self.clients, kept.digests, self.digests, strict=True)
+            if changed := [name for name, old, new in pairs if old != new]:
+                wrong = f"the data of {_listed(changed)} differ from those of the checkpoint"
+            elif kept.algorithm != self.algorithm:
+                wrong = f"the checkpoint is of {_difference(kept.algorithm, self.algorithm)}"
+            elif kept.seed != self.seed:
+                wrong = f"the checkpoint is of seed {kept.seed}, got seed {self.seed}"
+        if wrong:
+            again = "Resume with what the checkpoint was written with"
+            raise CheckpointError(f"{wrong}. {again}, or begin a new run (resume=False)")
 
 
 def _difference(old: str, new: str) -> str:
     """Both descriptions, from shortly before the first difference."""
-    parted = next(
-        (k for k, (a, b) in enumerate(zip(old, new, strict=False)) if a != b),
-        min(len(old), len(new)),
-    )
+    pairs = enumerate(zip(old, new, strict=False))
+    parted = next((k for k, (a, b) in pairs if a != b), min(len(old), len(new)))
     start = max(parted - 40, 0)
     dots, part = "…" * bool(start), slice(start, start + 160)
     return f"{dots}{old[part]}, got {dots}{new[part]}"
@@ -208,7 +195,11 @@ def describe(value: object) -> str:
     of arrays.
     """
     if isinstance(value, np.ndarray):
-        return _array_described(value)
+        shape = [*value.shape]
+        if value.dtype.hasobject:  # its bytes are pointers
+            return f"array{shape}:{describe(value.ravel().tolist())}"
+        data = np.ascontiguousarray(value).tobytes()
+        return f"array{shape}:{value.dtype}:{hashlib.blake2b(data, digest_size=8).hexdigest()}"
     if isinstance(value, os.PathLike):  # where a file lies is no part of a run
         return PATH
     described = getattr(value, "described", None)  # of values that their fields do not describe
@@ -227,30 +218,16 @@ def describe(value: object) -> str:
         return f"({_listed_parts(value)})"
     if isinstance(value, set | frozenset):
         return f"set({', '.join(sorted(map(describe, value)))})"
-    parts = ", ".join(f"{name}={describe(part)}" for name, part in _fields_of(value).items())
+    if dataclasses.is_dataclass(value):  # the fields with which it is made
+        names = [field.name for field in dataclasses.fields(value) if field.init]
+    else:
+        names = sorted(getattr(value, "__dict__", {}))
+    parts = ", ".join(f"{name}={describe(getattr(value, name))}" for name in names)
     return f"{type(value).__name__}({parts})"
 
 
 def _listed_parts(parts: Iterable[object]) -> str:
     return ", ".join(map(describe, parts))
-
-
-def _array_described(array: NDArray[Any]) -> str:
-    """Shape, kind and digest of an array; its entries where these are Python objects, whose bytes
-    are pointers.
-    """
-    if array.dtype.hasobject:
-        return f"array{list(array.shape)}:{describe(array.ravel().tolist())}"
-    digest = hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=8).hexdigest()
-    return f"array{list(array.shape)}:{array.dtype}:{digest}"
-
-
-def _fields_of(value: object) -> dict[str, Any]:
-    """The fields with which a dataclass is made, or the attributes of any other object."""
-    if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value) if field.init]
-        return {name: getattr(value, name) for name in names}
-    return dict(sorted(getattr(value, "__dict__", {}).items()))
 
 
 def packed(history: Sequence[Mapping[str, Any]]) -> Any:
@@ -259,21 +236,17 @@ def packed(history: Sequence[Mapping[str, Any]]) -> Any:
     """
     if not history or any(row.keys() != history[0].keys() for row in history):
         return tuple(map(dict, history))
-    return {key: _column([row[key] for row in history]) for key in history[0]}
-
-
-def _column(values: list[Any]) -> Any:
-    kinds = {type(value) for value in values}
-    return np.asarray(values) if kinds in ({int}, {float}, {bool}) else tuple(values)
+    columns = {key: [row[key] for row in history] for key in history[0]}
+    kinds = {int}, {float}, {bool}
+    plain = {key: {*map(type, values)} in kinds for key, values in columns.items()}
+    return {key: np.asarray(v) if plain[key] else tuple(v) for key, v in columns.items()}
 
 
 def unpacked(history: tuple[dict[str, Any], ...] | dict[str, Any]) -> list[dict[str, Any]]:
     """The rows from which ``packed`` made these columns."""
     if isinstance(history, tuple):
         return list(history)
-    columns = [
-        column.tolist() if isinstance(column, np.ndarray) else column for column in history.values()
-    ]
+    columns = [c.tolist() if isinstance(c, np.ndarray) else c for c in history.values()]
     if len(lengths := {len(column) for column in columns}) > 1:
         raise ValueError(f"the columns of the history have {sorted(lengths)} rows")
     return [dict(zip(history, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -353,18 +326,15 @@ class PartedFile:
         CheckpointError : no clients' file, or one that does not belong to the server's
         """
         if not self.clients.is_file():
-            raise CheckpointError(
-                f"{self.clients.name} is missing beside the checkpoint: it has the memories of the"
-                f" clients and the keys of their noise. Restore it, {BEGIN}"
-            )
+            text = f"{self.clients.name} is missing beside the checkpoint: it has the memories of"
+            text += f" the clients and the keys of their noise. Restore it, {BEGIN}"
+            raise CheckpointError(text)
         part = load(self.clients, ClientsCheckpoint)
         fitting = [each for each in part.generations if each.round == kept.round]
         if part.mark != kept.mark or not fitting:
             other = "another run" if part.mark != kept.mark else "other rounds"
-            raise CheckpointError(
-                f"{self.clients.name} is of {other} than {self.server.name}: restore both files"
-                f" from one copy, {BEGIN}"
-            )
+            why = f"{self.clients.name} is of {other} than {self.server.name}: restore both files"
+            raise CheckpointError(f"{why} from one copy, {BEGIN}")
         self.mark, self.last = kept.mark, fitting[0]
         return replace(kept, memories=fitting[0].memories)
 
@@ -395,10 +365,9 @@ def refusing(path: Path | None) -> Iterator[None]:
         fault = str(error).rstrip(".")
         if type(error) is not ValueError:  # one that Python raised
             fault = f"its parts do not fit together ({type(error).__name__}: {fault})"
-        raise CheckpointError(
-            f"the checkpoint {path} holds what no run can have: {' '.join(fault.split())}. Restore"
-            " it from a copy, or begin a new run (resume=False)"
-        ) from error
+        text = f"the checkpoint {path} holds what no run can have: {' '.join(fault.split())}."
+        text += " Restore it from a copy, or begin a new run (resume=False)"
+        raise CheckpointError(text) from error
 
 
 Row: TypeAlias = Mapping[str, Any]
@@ -406,22 +375,30 @@ Bytes: TypeAlias = tuple[int, int]  # from and to the clients
 
 
 def check_run(
-    kept: Checkpoint, algorithm: Algorithm, block: Block | None, n: int, everybody: bool, asked: int
+    kept: Checkpoint, algorithm: Algorithm, block: Block | None, n: int, asked: int
 ) -> None:
     """Raise where the parts of a checkpoint contradict each other or the algorithm.
 
     ``block`` holds the rows of some clients, None where every client keeps its memory itself.
-    ``everybody``: whether the clients have memories
-    before they are asked. ``asked``: how many are still to answer.
+    ``asked``: how many are still to answer.
     """
     first, _ = algorithm.server_start(n)
-    if type(kept.state) is not type(first):
-        raise ValueError(
-            f"state is a {type(kept.state).__name__}, and must be a {type(first).__name__}"
-        )
+    if (kind := type(kept.state)) is not type(first):
+        raise ValueError(f"state is a {kind.__name__}, and must be a {type(first).__name__}")
     if block is not None:
-        _check_memories(kept, n, everybody)
-        _check_kinds(kept, algorithm, block)
+        ids = [i for index, _ in kept.memories for i in index.tolist()]
+        if len(set(ids)) < len(ids) or not set(ids) <= set(range(n)):
+            text = f"memories are of clients {sorted(ids)[:9]}: each of 0..{n - 1} has one"
+            raise ValueError(text)
+        must = set(range(n)) if algorithm.private else set(np.flatnonzero(kept.turns).tolist())
+        if odd := sorted(set(ids) ^ must):
+            raise ValueError(f"memories and turns do not fit each other: clients {odd[:9]}")
+        # a private client draws the key of its noise when it starts
+        start = None if algorithm.private else algorithm.client_start(block)
+        for memory in [memory for _, memory in kept.memories if memory is not start]:
+            kind = type(memory)
+            if kind not in FIELDS if start is None else kind is not type(start):
+                raise ValueError(f"a client's memory is a {kind.__name__}")
     elif kept.memories:
         raise ValueError("it has memories of clients, who keep theirs themselves")
     names = [(message, way) for message, way, *_ in kept.traffic]
@@ -434,9 +411,8 @@ def check_run(
     for way, count in (("up", 0), ("down", asked)):
         total, answers = traffic(kept, way)[0], int(kept.turns.sum()) + count
         if total != answers:
-            raise ValueError(
-                f"traffic has {total} messages {way}, and the clients' turns make {answers}"
-            )
+            text = f"traffic has {total} messages {way}, and the clients' turns make {answers}"
+            raise ValueError(text)
     if isinstance(kept.ask, Round):
         check_request(algorithm, kept.ask, n, asked)
 
@@ -452,34 +428,14 @@ def check_fields(kept: Checkpoint, fields: Fields) -> None:
         where, fields.axes["n"] = f"memories[{number}]", len(ids)
         fields.check(ids, Annotated[NDArray[np.intp], Form("n", below="N")], where)
         fields.check(memory, Any, where)
-        mapped(memory, functools.partial(_leading, len(ids), where))
 
+        def leading(array: NDArray[Any], n: int = len(ids), where: str = where) -> NDArray[Any]:
+            """Raise where an array in the memory of n clients has no row for each of them."""
+            if array.shape[:1] != (n,):
+                raise ValueError(f"{where} has an array of shape {array.shape} for {n} clients")
+            return array
 
-def _leading(n: int, where: str, array: NDArray[Any]) -> NDArray[Any]:
-    """Raise where an array in the memory of n clients has no row for each of them."""
-    if array.shape[:1] != (n,):
-        raise ValueError(f"{where} has an array of shape {array.shape} for {n} clients")
-    return array
-
-
-def _check_kinds(kept: Checkpoint, algorithm: Algorithm, block: Block) -> None:
-    """Raise where memories are not of the kind with which the clients of the block start."""
-    # a private client draws the key of its noise when it starts
-    start = None if algorithm.private else algorithm.client_start(block)
-    for _, memory in kept.memories:
-        other = type(memory) not in FIELDS if start is None else type(memory) is not type(start)
-        if memory is not start and other:
-            raise ValueError(f"a client's memory is a {type(memory).__name__}")
-
-
-def _check_memories(kept: Checkpoint, n: int, everybody: bool) -> None:
-    ids = [i for index, _ in kept.memories for i in index.tolist()]
-    if len(set(ids)) < len(ids) or not set(ids) <= set(range(n)):
-        raise ValueError(f"memories are of clients {sorted(ids)[:9]}: each of 0..{n - 1} has one")
-    must = set(range(n)) if everybody else set(np.flatnonzero(kept.turns).tolist())
-    if set(ids) != must:
-        odd = sorted(set(ids) ^ must)
-        raise ValueError(f"memories and turns do not fit each other: clients {odd[:9]}")
+        mapped(memory, leading)
 
 
 def traffic(kept: Checkpoint, way: str) -> tuple[int, int]:
@@ -508,8 +464,12 @@ def check_rows(
         total = sum(row[f"bytes_{way}"] for row in rows) + later
         if total != traffic(kept, way)[1]:
             raise ValueError(f"the history has {total} bytes {way}, and traffic another number")
-    if rows and last == kept.round:
-        _check_report(rows[-1], numbers)
+    for name, value in numbers.items() if rows and last == kept.round else ():
+        # what the algorithm reports of its state; another processor may round otherwise
+        old, floats = rows[-1][name], isinstance(value, float) and isinstance(rows[-1][name], float)
+        close = floats and np.isclose(old, value, rtol=1e-6, atol=1e-12, equal_nan=True)
+        if not close and old != value:
+            raise ValueError(f"the history ends with {name} = {old}, and the state has {value}")
 
 
 def _check_row(row: Row, numbers: Row, when: float) -> float:
@@ -522,9 +482,8 @@ def _check_row(row: Row, numbers: Row, when: float) -> float:
             possible = type(value) is (int if counted else float) and 0 <= value < math.inf
             possible &= key != "staleness" or value <= row["round"]
         else:
-            possible = key in numbers and (
-                type(value) is type(numbers[key]) or value is None or numbers[key] is None
-            )
+            kinds = {type(value), type(numbers.get(key))}
+            possible = key in numbers and (len(kinds) == 1 or type(None) in kinds)
         if not possible:
             raise ValueError(f"the history has {key} = {value!r:.40} in round {row['round']}")
     if not numbers.keys() <= row.keys():
@@ -532,17 +491,3 @@ def _check_row(row: Row, numbers: Row, when: float) -> float:
     if row.get("time", when) < when:
         raise ValueError(f"the history goes back in time in round {row['round']}")
     return row.get("time", when)
-
-
-def _check_report(row: Row, numbers: Row) -> None:
-    """Raise where a row of the last round is not what the algorithm reports of its state."""
-    for name, value in numbers.items():
-        old = row[name]
-        same = old == value or (
-            isinstance(value, float)
-            and isinstance(old, float)
-            # another processor may round otherwise
-            and np.isclose(old, value, rtol=1e-6, atol=1e-12, equal_nan=True)
-        )
-        if not same:
-            raise ValueError(f"the history ends with {name} = {old}, and the state has {value}")

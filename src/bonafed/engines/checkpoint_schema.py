@@ -11,7 +11,7 @@ import enum
 import functools
 import math
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -41,10 +41,9 @@ class Fields:
         """Raise where the value, or one in it, is none that its type and form allow."""
         self._value(value, hint, Form(), where)
         for name, array, axis in self.positions:
-            if array.size and array.max() >= self.axes.get(axis, 0):
-                raise ValueError(
-                    f"{name} has the position {array.max()} among {self.axes.get(axis, 0)}"
-                )
+            length = self.axes.get(axis, 0)
+            if array.size and array.max() >= length:
+                raise ValueError(f"{name} has the position {array.max()} among {length}")
         self.positions.clear()
 
     def _value(self, value: object, hint: object, form: Form, where: str) -> None:
@@ -52,47 +51,46 @@ class Fields:
         value = np.asarray(value) if isinstance(value, np.generic) else value
         kind, inside = get_origin(hint), get_args(hint)
         if kind in (Union, types.UnionType):
-            self._one_of(value, inside, form, where)
+            # None, or a value of a type that a file can tell apart
+            if value is None and type(None) in inside:
+                return
+            rest = [hint for hint in inside if hint is not type(None)]
+            fitting = [hint for hint in rest if isinstance(hint, type) and isinstance(value, hint)]
+            self._value(value, (fitting or rest)[0], form, where)
         elif type(value) in FIELDS:
-            self._record(value, _class(hint), where)
+            needed = _class(hint)
+            if needed is not None and not isinstance(value, needed):
+                raise _other(where, needed, value)
+            hints = hints_of(type(value))
+            for name in FIELDS[type(value)]:
+                self._value(getattr(value, name), hints[name], Form(), f"{where}.{name}")
         elif kind is tuple or (hint is Any and isinstance(value, tuple)):
-            self._tuple(value, inside, form, where)
+            if not isinstance(value, tuple):
+                raise _other(where, tuple, value)
+            every = [inside[0]] * len(value) if inside[1:] == (Ellipsis,) else inside
+            if inside and len(every) != len(value):
+                raise ValueError(f"{where} has {len(value)} parts and needs {len(every)}")
+            for k, part in enumerate(value):
+                self._value(part, every[k] if inside else Any, form, f"{where}[{k}]")
         elif kind in (dict, Mapping) or (hint is Any and isinstance(value, dict)):
-            self._mapping(value, inside, form, where)
+            if not isinstance(value, dict):
+                raise _other(where, dict, value)
+            for key, part in value.items():
+                self._value(part, inside[1] if inside else Any, form, f"{where}[{key!r}]")
         elif kind is np.ndarray:
-            self._array(value, hint, form, where)
+            if not isinstance(value, np.ndarray):
+                raise _other(where, np.ndarray, value)
+            if form.shape is not None:
+                # a type only may be a loose word of the author of an algorithm
+                if (number := _dtype(hint)) is not None and value.dtype != number:
+                    text = f"{where} holds {value.dtype} numbers, and must hold {number}"
+                    raise ValueError(text)
+                self._shape(value, [axis.strip() for axis in form.shape.split(",") if axis], where)
+                self._numbers(value, form, where)
+            elif value.dtype.kind in "fc":
+                self._numbers(value, form, where)
         elif (known := _class(hint)) is not None:
             self._plain(value, known, form, where)
-
-    def _one_of(self, value: object, hints: Sequence[Any], form: Form, where: str) -> None:
-        """A value of one of several types: None, or one that a file can tell apart."""
-        if value is None and type(None) in hints:
-            return
-        rest = [hint for hint in hints if hint is not type(None)]
-        fitting = [hint for hint in rest if isinstance(hint, type) and isinstance(value, hint)]
-        self._value(value, (fitting or rest)[0], form, where)
-
-    def _record(self, value: object, needed: type | None, where: str) -> None:
-        if needed is not None and not isinstance(value, needed):
-            raise _other(where, needed, value)
-        hints = hints_of(type(value))
-        for name in FIELDS[type(value)]:
-            self._value(getattr(value, name), hints[name], Form(), f"{where}.{name}")
-
-    def _tuple(self, value: object, hints: Sequence[Any], form: Form, where: str) -> None:
-        if not isinstance(value, tuple):
-            raise _other(where, tuple, value)
-        every = [hints[0]] * len(value) if hints[1:] == (Ellipsis,) else hints
-        if hints and len(every) != len(value):
-            raise ValueError(f"{where} has {len(value)} parts and needs {len(every)}")
-        for k, part in enumerate(value):
-            self._value(part, every[k] if hints else Any, form, f"{where}[{k}]")
-
-    def _mapping(self, value: object, hints: Sequence[Any], form: Form, where: str) -> None:
-        if not isinstance(value, dict):
-            raise _other(where, dict, value)
-        for key, part in value.items():
-            self._value(part, hints[1] if hints else Any, form, f"{where}[{key!r}]")
 
     def _plain(self, value: object, kind: type, form: Form, where: str) -> None:
         """A number, a text, a truth, a member of an enumeration."""
@@ -104,18 +102,6 @@ class Fields:
         if kind in (int, float):
             self._numbers(np.asarray(value), form, where)
 
-    def _array(self, value: object, hint: object, form: Form, where: str) -> None:
-        if not isinstance(value, np.ndarray):
-            raise _other(where, np.ndarray, value)
-        if form.shape is not None:
-            # a type alone may be a loose word of whoever wrote an algorithm
-            if (kind := _dtype(hint)) is not None and value.dtype != kind:
-                raise ValueError(f"{where} holds {value.dtype} numbers, and must hold {kind}")
-            self._shape(value, [axis.strip() for axis in form.shape.split(",") if axis], where)
-            self._numbers(value, form, where)
-        elif value.dtype.kind in "fc":
-            self._numbers(value, form, where)
-
     def _numbers(self, value: NDArray[Any], form: Form, where: str) -> None:
         """Numbers in range: finite, or whole and from the least to the most."""
         if value.dtype.kind not in "iu":
@@ -124,41 +110,32 @@ class Fields:
             if self.finite and odd.any():
                 raise ValueError(f"{where} holds {value[odd].flat[0]}")
             return
-        if form.rounds is not None and self.round and value != self.round + form.rounds:
-            raise ValueError(
-                f"{where} is {value} after round {self.round}, and must be"
-                f" {self.round + form.rounds}"
-            )
+        must = self.round + (form.rounds or 0)
+        if form.rounds is not None and self.round and value != must:
+            raise ValueError(f"{where} is {value} after round {self.round}, and must be {must}")
         most = self.round if form.most == "rounds" else self.axes.get(form.most or "", math.inf)
         if value.size and not form.least <= value.min() <= value.max() <= most:
-            raise ValueError(
-                f"{where} holds {value.min()} to {value.max()}, and must be in {form.least}..{most}"
-            )
+            given = f"{where} holds {value.min()} to {value.max()}"
+            raise ValueError(f"{given}, and must be in {form.least}..{most}")
         if form.below is not None:
             self.positions.append((where, value, form.below))
 
     def _shape(self, value: NDArray[Any], axes: list[str], where: str) -> None:
-        if axes[-1:] == ["..."]:
-            axes = axes[:-1]
-            fits = value.ndim >= len(axes)
-        else:
-            fits = value.ndim == len(axes)
+        more, axes = axes[-1:] == ["..."], [axis for axis in axes if axis != "..."]
+        fits = value.ndim >= len(axes) if more else value.ndim == len(axes)
         # before the first round a model can be empty, as its length is not known
-        if not (fits and ((not self.round and not value.size) or self._long(value.shape, axes))):
+        if fits and (self.round or value.size):
+            pairs = zip(value.shape, axes, strict=False)
+            fits = all(any(self._is_long(n, sum_) for sum_ in axis.split("|")) for n, axis in pairs)
+        if not fits:
             known = ", ".join(f"{name} = {size}" for name, size in self.axes.items())
-            raise ValueError(
-                f"{where} has shape {value.shape}, and must be ({', '.join(axes)}) with {known}"
-            )
-
-    def _long(self, shape: tuple[int, ...], axes: list[str]) -> bool:
-        """Whether axes have these lengths; lengths that are not known yet are noted."""
-        return all(
-            any(self._is_long(size, sum_) for sum_ in axis.split("|"))
-            for size, axis in zip(shape, axes, strict=False)
-        )
+            must = f"({', '.join(axes)}) with {known}"
+            raise ValueError(f"{where} has shape {value.shape}, and must be {must}")
 
     def _is_long(self, size: int, axis: str) -> bool:
-        """Whether an axis, a sum of names and numbers, has this length."""
+        """Whether an axis, a sum of names and numbers, has this length, which is noted where it is
+        not known yet.
+        """
         parts = axis.replace(" - ", " + -").split(" + ")
         numbers = [part for part in parts if part.lstrip("-").isdigit()]
         unknown = [part for part in parts if part not in numbers and part not in self.axes]

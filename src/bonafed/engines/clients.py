@@ -27,6 +27,8 @@ from bonafed.engines.run_record import RunRecord
 from bonafed.rounds import Algorithm, Combiner, Conclude, Round, marks, rows
 
 Ids = NDArray[np.int64]
+Folded = tuple[tuple[int, ...], Any, int | Ids]
+NOBODY = np.full(1, -1)  # in the place of clients that are none
 
 
 class Answers(NamedTuple):
@@ -75,9 +77,8 @@ class Clients:
             known = flight.new(key, ask.message)
         to, least = self._positions(ask), ask.wait_for
         most = flight.count + len(to)
-        if not most or (least is not None and not 1 <= least <= most):
-            self._refuse(ask, round_)
-        if not flight.send(known, ask.message, to, round_):
+        possible = most and (least is None or 1 <= least <= most)
+        if not possible or not flight.send(known, ask.message, to, round_):
             self._refuse(ask, round_)
         return to, known
 
@@ -88,9 +89,7 @@ class Clients:
         if ask.to is self._last[0]:
             return self._last[1]
         to = np.array(ask.to)
-        if to.dtype == np.int64:
-            return to
-        return to.astype(np.int64) if to.dtype.kind == "i" or not len(to) else np.full(1, -1)
+        return to.astype(np.int64, copy=False) if to.dtype.kind == "i" or not len(to) else NOBODY
 
     def _refuse(self, ask: Round, round_: int) -> NoReturn:
         """Raise the error that says why a request cannot be carried out."""
@@ -98,20 +97,15 @@ class Clients:
         check_request(self.algorithm, ask, flight.n, flight.count)
         to = range(flight.n) if ask.to is None else ask.to
         if not all(isinstance(i, int | np.integer) and not isinstance(i, bool) for i in to):
-            raise TypeError(
-                f"Round.to needs the clients' positions, whole numbers in 0..{flight.n - 1}, got"
-                f" {ask.to}"
-            )
+            needs = f"the clients' positions, whole numbers in 0..{flight.n - 1}"
+            raise TypeError(f"Round.to needs {needs}, got {ask.to}")
         for i in to:
             if (last := flight.since[i]) >= 0:
-                raise ValueError(
-                    f"client {self.names[i]} is asked in round {round_ + 1} and has not answered"
-                    f" the message of round {last + 1}: ask those who answered, to=tuple(ids), or"
-                    " wait for all (wait_for=None)"
-                )
-        raise ValueError(
-            f"Round.wait_for must be in 1..{flight.count + len(to)}, got {ask.wait_for}"
-        )
+                text = f"client {self.names[i]} is asked in round {round_ + 1} and has not answered"
+                text += f" the message of round {last + 1}: ask those who answered, to=tuple(ids),"
+                raise ValueError(f"{text} or wait for all (wait_for=None)")
+        most = flight.count + len(to)
+        raise ValueError(f"Round.wait_for must be in 1..{most}, got {ask.wait_for}")
 
     # ---- answers from them
 
@@ -185,7 +179,7 @@ class LocalClients(Clients):
         rows: Blocks | Rows,
         clients: Sequence[Any],
         seed: int,
-        wire: bool = False,
+        wire=False,
     ) -> None:
         self.rows, self.example, self.wire = rows, rows.example, wire
         super().__init__(algorithm, tuple(map(str, clients)), rows.example.n_features)
@@ -196,15 +190,28 @@ class LocalClients(Clients):
     # ---- answers from them
 
     def answers(self, due: Ids, round_: int, advice: str) -> Answers:
-        """The answers of the clients who are due; nothing is changed yet.
-
-        ``advice`` is the end of the error that names the clients whose step raised.
-        """
+        """The answers of the clients who are due, as they step here."""
         ids = self.rows.arranged(due)
         oldest, alike = self.flight.together(ids, self.memories.place, self.rows.sort)
         groups = [ids] if alike and len(ids) <= self.rows.together else self._groups(ids)
         memories = list[tuple[Ids, Any]]()
-        uploads = self._uploads(groups, memories, round_, advice)
+
+        def stepped() -> Iterator[Any]:
+            """What each group uploads; their new memories are added to ``memories``."""
+            # who all step together do so again and again
+            whole = sum(map(len, groups)) == self.flight.n
+            for group in groups:
+                try:
+                    memory, upload = self._step(group, self.flight.message(group), whole)
+                except Exception as error:
+                    failing = [i for i in group.tolist() if self._raises(np.array([i]))]
+                    names = tuple(self.names[i] for i in failing or group.tolist())
+                    message = self.flight.kind_of(group[0]).message
+                    raise ClientError.of(names, message, round_ + 1, error, advice) from error
+                memories.append((group, memory))
+                yield upload
+
+        uploads = stepped()
         if len(groups) == 1:
             order, combined, sizes = self._alone(ids, next(uploads))
         else:
@@ -231,25 +238,8 @@ class LocalClients(Clients):
         marks = zip(flight.kind[flight.slots[ids]], place, self.rows.sort[ids], strict=True)
         for i, mark in zip(ids.tolist(), marks, strict=True):
             parted.setdefault(mark, []).append(i)
-        return [
-            np.array(group[k : k + size])
-            for group in parted.values()
-            for k in range(0, len(group), size)
-        ]
-
-    def _uploads(
-        self, groups: list[Ids], memories: list[tuple[Ids, Any]], round_: int, advice: str
-    ) -> Iterator[Any]:
-        """What each group uploads; their new memories are added to ``memories``."""
-        # who all step together do so again and again
-        whole = sum(map(len, groups)) == self.flight.n
-        for group in groups:
-            try:
-                memory, upload = self._step(group, self.flight.message(group), whole)
-            except Exception as error:
-                raise self._client_error(group, error, round_, advice) from error
-            memories.append((group, memory))
-            yield upload
+        starts = ((group, k) for group in parted.values() for k in range(0, len(group), size))
+        return [np.array(group[k : k + size]) for group, k in starts]
 
     def _step(self, ids: Ids, message: Any, whole: bool = False) -> tuple[Any, Any]:
         """(memory, upload) of clients who step together."""
@@ -273,13 +263,6 @@ class LocalClients(Clients):
         order = np.argsort(np.argsort(old, kind="stable"))
         return rounds.members(rounds.join([new, self.memories.of(ids[old])]), order)
 
-    def _client_error(self, ids: Ids, error: Exception, round_: int, advice: str) -> ClientError:
-        """The error that names those of a group whose step raises."""
-        failing = [i for i in ids.tolist() if self._raises(np.array([i]))] or ids.tolist()
-        names = tuple(self.names[i] for i in failing)
-        message = self.flight.kind_of(ids[0]).message
-        return ClientError.of(names, message, round_ + 1, error, advice)
-
     def _raises(self, one: Ids) -> bool:
         try:
             self._step(one, self.flight.message(one))
@@ -287,9 +270,9 @@ class LocalClients(Clients):
             return True
         return False
 
-    # ---- what the server receives: (clients, combined answers, bytes from each client)
+    # what the server receives: (clients, combined answers, bytes from each client)
 
-    def _alone(self, ids: Ids, upload: Any) -> tuple[tuple[int, ...], Any, int | Ids]:
+    def _alone(self, ids: Ids, upload: Any) -> Folded:
         """Of one group; an upload that is laid out as one before which was in order, and combined
         as it was, is so as well.
         """
@@ -304,9 +287,7 @@ class LocalClients(Clients):
             self._sizes[laid] = size
         return order, combined, size
 
-    def _folded(
-        self, groups: list[Ids], uploads: Iterator[Any]
-    ) -> tuple[tuple[int, ...], Any, int | Ids]:
+    def _folded(self, groups: list[Ids], uploads: Iterator[Any]) -> Folded:
         """Of several groups; sums are added up as the groups answer."""
         fold, sizes = None, list[int]()
         for group, upload in zip(groups, uploads, strict=True):
@@ -357,15 +338,11 @@ class LocalClients(Clients):
 
 def _laid(upload: object) -> list[Any]:
     """The class, shapes and kinds of an upload: all that ``Combiner`` checks."""
-    parts = [
-        (
-            (value.dtype, value.shape, value.flags.c_contiguous)
-            if type(value) is np.ndarray
-            else type(value)
-        )
-        for value in vars(upload).values()
-    ]
-    return [type(upload), *parts]
+    laid: list[Any] = [type(upload)]
+    for value in vars(upload).values():
+        array = type(value) is np.ndarray
+        laid.append((value.dtype, value.shape, value.flags.c_contiguous) if array else type(value))
+    return laid
 
 
 # Messages in flight, stored in arrays: a slot for each message that a client is still to answer.
@@ -393,9 +370,8 @@ class Store:
 
     def empty(self) -> None:
         """Forget all messages."""
-        self.arrays: dict[int, NDArray[Any]] = {
-            k: np.empty(shape, kind) for k, shape, kind in self.shapes
-        }  # (slots or N, ...)
+        shapes = self.shapes  # (slots or N, ...)
+        self.arrays: dict[int, Any] = {k: np.empty(shape, kind) for k, shape, kind in shapes}
         # whether the rows of Each fields are no arrays of the server's, and may be written to
         self.writable = True
 
@@ -478,11 +454,9 @@ class Flight:
                 parts.append(None)
             elif how == "version" and type(value) is np.ndarray:
                 parts.append((value.dtype, value.shape))
-            elif (
-                how == "each"
-                and type(value) is np.ndarray
-                and not (whole and value.shape[:1] != (self.n,))
-            ):
+            elif how == "each" and type(value) is np.ndarray:
+                if whole and value.shape[:1] != (self.n,):
+                    return None
                 parts.append((value.dtype, value.shape[1:]))
             elif how == "all" and isinstance(value, int | float | str):
                 parts.append(form(value))
@@ -493,37 +467,31 @@ class Flight:
     def new(self, key: tuple[Any, ...] | None, message: object, size: int = 0) -> Kind:
         """The kind of a message that is like none before."""
         if len(self.alike) + len(self.stores) > self.many:
-            self._forget()
+            # forget all kinds of which no message is in flight
+            flying = set(self.kind[self.left > 0].tolist())
+            self.kinds = {number: self.kinds[number] for number in flying}
+            self.alike = {k: kind for k, kind in self.alike.items() if kind.number in flying}
+            used = {id(kind.store) for kind in self.kinds.values()}
+            self.stores = {s: store for s, store in self.stores.items() if id(store) in used}
+            self.many = 16 + 2 * (len(self.alike) + len(self.stores))
         fields, shape = list[Any](), list[Any]([type(message)])
         for name, how in marks(type(message)):
             value, rows_ = getattr(message, name), how in ("version", "each")
-            fields.append(
-                None if rows_ else rounds.copied(value) if self.donated else rounds.settled(value)
-            )
-            shape.append(
-                (value.dtype, value.shape[how == "each" :]) if rows_ and value is not None else None
-            )
+            keep = rounds.copied if self.donated else rounds.settled
+            fields.append(None if rows_ else keep(value))
+            known = rows_ and value is not None
+            laid: Any = known and (value.dtype, value.shape[how == "each" :])  # pyright: ignore
+            shape.append(laid)
         if (store := self.stores.get(tuple(shape))) is None:
             store = self.stores[tuple(shape)] = Store(message, self.n)
         self.numbered += 1
         size = size or encoded_size(rows(message, [0]))
-        kind = Kind(
-            -self.numbered if key is None else self.numbered, type(message), store, fields, size
-        )
+        number = -self.numbered if key is None else self.numbered
+        kind = Kind(number, type(message), store, fields, size)
         self.kinds[kind.number] = kind
         if key is not None:
             self.alike[key] = kind
         return kind
-
-    def _forget(self) -> None:
-        """Forget all kinds of which no message is in flight."""
-        self.kinds = {
-            number: self.kinds[number] for number in set(self.kind[self.left > 0].tolist())
-        }
-        self.alike = {key: kind for key, kind in self.alike.items() if kind.number in self.kinds}
-        used = {id(kind.store) for kind in self.kinds.values()}
-        self.stores = {shape: store for shape, store in self.stores.items() if id(store) in used}
-        self.many = 16 + 2 * (len(self.alike) + len(self.stores))
 
     # ---- messages
 
@@ -660,11 +628,8 @@ def together(ids, since, slots, kinds, place, sort):
     for p in range(1, len(ids)):
         i = ids[p]
         oldest = min(oldest, since[i])
-        alike &= (
-            kinds[slots[i]] == kinds[slots[first]]
-            and place[i] == place[first]
-            and sort[i] == sort[first]
-        )
+        alike &= kinds[slots[i]] == kinds[slots[first]]
+        alike &= place[i] == place[first] and sort[i] == sort[first]
     return oldest, alike
 
 

@@ -52,9 +52,8 @@ class Delays(Protocol):
 
 @functools.lru_cache(maxsize=2**14)
 def _key(seed: int, client: str) -> tuple[int, ...]:
-    digest = hashlib.blake2b(
-        f"{seed}/{client}".encode(), digest_size=16, person=b"bonafed delays"
-    ).digest()
+    data, person = f"{seed}/{client}".encode(), b"bonafed delays"
+    digest = hashlib.blake2b(data, digest_size=16, person=person).digest()
     return struct.unpack("=QQ", digest)
 
 
@@ -80,13 +79,11 @@ class _Streams(threading.local):
 _STREAMS = _Streams()
 
 
-def _at_least(least: float, **values: float) -> None:
+def _not_negative(**values: float) -> None:
     for name, value in values.items():
-        if not (is_number(value) and math.isfinite(value) and value >= least):
-            raise ValueError(
-                f"{name} must be a finite number >= {least:g}, got {value!r}: it is part of a"
-                " delay."
-            )
+        if not (is_number(value) and math.isfinite(value) and value >= 0):
+            text = f"{name} must be a finite number >= 0, got {value!r}: it is part of a delay."
+            raise ValueError(text)
 
 
 @dataclass(frozen=True)
@@ -117,19 +114,12 @@ class LogNormal:
     unit: float = 1.0
 
     def __post_init__(self) -> None:
-        _at_least(
-            0.0,
-            sigma=self.sigma,
-            client_sigma=self.client_sigma,
-            per_gradient=self.per_gradient,
-            unit=self.unit,
-        )
+        _not_negative(**vars(self))
 
     def scale(self, seed: int, client: str, n: int) -> float:
         """The factor of one client."""
-        return self.unit * math.exp(
-            self.client_sigma * _STREAMS.stream(seed, client, 0).standard_normal()
-        )
+        z = _STREAMS.stream(seed, client, 0).standard_normal()
+        return self.unit * math.exp(self.client_sigma * z)
 
     def trips(self, seed: int, client: str, n: int, chunk: int) -> Array:
         """The trips of one client."""
@@ -153,7 +143,7 @@ class Constant:
     per_gradient: float = 0.0
 
     def __post_init__(self) -> None:
-        _at_least(0.0, seconds=self.seconds, per_gradient=self.per_gradient)
+        _not_negative(**vars(self))
 
     def scale(self, seed: int, client: str, n: int) -> float:
         """One."""
@@ -186,12 +176,9 @@ class Trace:
     per_gradient: float = 0.0
 
     def __post_init__(self) -> None:
-        _at_least(0.0, per_gradient=self.per_gradient)
-        known = (
-            _read(Path(self.recorded))
-            if isinstance(self.recorded, str | os.PathLike)
-            else self.recorded
-        )
+        _not_negative(per_gradient=self.per_gradient)
+        known = self.recorded
+        known = _read(Path(known)) if isinstance(known, str | os.PathLike) else known
         named = known.items() if isinstance(known, Mapping) else enumerate(known)
         object.__setattr__(self, "recorded", {key: _delays(key, values) for key, values in named})
 
@@ -203,35 +190,27 @@ class Trace:
         """The recorded trips."""
         delays = self.recorded.get(client, self.recorded.get(n))
         if delays is None:
-            raise ValueError(
-                f"the trace has no delays of client {client}: record some, or restrict the"
-                " federation."
-            )
+            do = "record some, or restrict the federation."
+            raise ValueError(f"the trace has no delays of client {client}: {do}")
         return delays[(chunk * CHUNK + np.arange(CHUNK)) % len(delays)]
 
 
 def _read(path: Path) -> dict[str, list[Any]]:
     """The delays in a file by client, as text."""
+    delays: dict[str, list[Any]] = {}
     try:
-        return _listed(path)
+        with path.open(newline="", encoding="utf-8") as file:
+            table = csv.DictReader(file)
+            if not {"client", "delay"} <= set(names := table.fieldnames or ()):
+                needs = f"{path.name} needs the columns client and delay"
+                raise ValueError(f"{needs}, got {', '.join(names)}")
+            for row in table:
+                delays.setdefault(row["client"], []).append(row["delay"])
+        return delays
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path} of recorded delays") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path.name} is not a CSV file of recorded delays: {error}") from error
-
-
-def _listed(path: Path) -> dict[str, list[Any]]:
-    delays: dict[str, list[Any]] = {}
-    with path.open(newline="", encoding="utf-8") as file:
-        table = csv.DictReader(file)
-        if not {"client", "delay"} <= set(table.fieldnames or ()):
-            raise ValueError(
-                f"{path.name} needs the columns client and delay, got"
-                f" {', '.join(table.fieldnames or ())}"
-            )
-        for row in table:
-            delays.setdefault(row["client"], []).append(row["delay"])
-    return delays
 
 
 def _delays(client: str | int, values: Sequence[Any]) -> Array:
@@ -240,9 +219,8 @@ def _delays(client: str | int, values: Sequence[Any]) -> Array:
     except (TypeError, ValueError):
         delays = np.empty(0)
     if delays.ndim != 1 or not delays.size or not np.isfinite(delays).all() or delays.min() < 0:
-        raise ValueError(
-            f"the trace of client {client} needs one or more finite delays >= 0, got {values!r:.60}"
-        )
+        text = f"the trace of client {client} needs one or more finite delays >= 0, got"
+        raise ValueError(f"{text} {values!r:.60}")
     return delays
 
 
@@ -265,9 +243,8 @@ class Trips:
     def next(self, ids: NDArray[np.int64], gradients: float) -> Array:
         """The delays of these clients' next trips."""
         delays, more, done = np.empty(len(ids)), float(self.model.per_gradient * gradients), 0
-        while (
-            done := draw(ids, done, more, self.scale, self.drawn, self.chunk, self.used, delays)
-        ) < len(ids):
+        tables = self.scale, self.drawn, self.chunk, self.used
+        while (done := draw(ids, done, more, *tables, delays)) < len(ids):
             i = int(ids[done])
             chunk = int(self.used[i]) // CHUNK
             self.drawn[i] = self.model.trips(self.seed, self.clients[i], i, chunk)
@@ -503,9 +480,8 @@ class Adaptive:
     def __post_init__(self) -> None:
         _whole("n", self.n, 1)
         for name, value in (("factor", self.factor), ("threshold", self.threshold)):
-            if not (is_number(value) and float(value or 0) > 0) and not (
-                value is None and name == "threshold"
-            ):
+            unset = value is None and name == "threshold"
+            if not unset and not (is_number(value) and float(value or 0) > 0):
                 raise ValueError(f"{name} must be > 0, got {value!r}.")
         if self.centre not in ("median", "mean"):
             raise ValueError(f'centre must be "median" or "mean", got {self.centre!r}.')

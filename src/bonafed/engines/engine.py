@@ -51,13 +51,10 @@ class ClientError(RuntimeError):
         cls, clients: tuple[str, ...], message: type, round_: int, error: Exception, advice: str
     ) -> ClientError:
         """The error for these clients, whose step on a message raised ``error``."""
-        return cls(
-            f"the step of client{'s' * (len(clients) > 1)} {', '.join(clients)} on"
-            f" {message.__name__} failed in round {round_}:"
-            f" {type(error).__name__}: {str(error).rstrip('.')}. Mend or leave out; {advice}",
-            clients,
-            round_,
-        )
+        text = f"the step of client{'s' * (len(clients) > 1)} {', '.join(clients)} on"
+        text += f" {message.__name__} failed in round {round_}: {type(error).__name__}:"
+        text += f" {str(error).rstrip('.')}. Mend or leave out; {advice}"
+        return cls(text, clients, round_)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,15 +103,12 @@ def check_algorithm(algorithm: Algorithm) -> None:
         raise TypeError(f"an engine runs an algorithm, got the class {name}: give {name}()")
     asked = [name for name in vars(Algorithm) if not name.startswith("_")]
     lacks = [name for name in asked if not hasattr(algorithm, name)]
-    lacks = lacks or [
-        name for name in STEPS if getattr(type(algorithm), name, None) is getattr(Algorithm, name)
-    ]
+    own = type(algorithm)
+    lacks = lacks or [n for n in STEPS if getattr(own, n, None) is getattr(Algorithm, n)]
     if lacks:
-        raise TypeError(
-            f"an engine runs an algorithm, got {type(algorithm).__name__}, which lacks"
-            f" {', '.join(lacks)}: derive the class from bonafed.rounds.Algorithm, which has"
-            f" defaults for all but the steps, and define {', '.join(STEPS)}"
-        )
+        text = f"an engine runs an algorithm, got {type(algorithm).__name__}, which lacks"
+        text += f" {', '.join(lacks)}: derive the class from bonafed.rounds.Algorithm, which has"
+        raise TypeError(f"{text} defaults for all but the steps, and define {', '.join(STEPS)}")
 
 
 def check_request(algorithm: Algorithm, ask: Round, n: int, in_flight: int = 0) -> None:
@@ -124,24 +118,16 @@ def check_request(algorithm: Algorithm, ask: Round, n: int, in_flight: int = 0) 
     """
     handler(algorithm.on_client, type(ask.message), algorithm)
     to = range(n) if ask.to is None else ask.to
-    if (
-        not len(to) + in_flight
-        or len(set(to)) != len(to)
-        or min(to, default=0) < 0
-        or max(to, default=0) >= n
-    ):
+    inside = 0 <= min(to, default=0) <= max(to, default=0) < n
+    if not len(to) + in_flight or len(set(to)) != len(to) or not inside:
         raise ValueError(f"Round.to needs different clients in 0..{n - 1}, got {ask.to}")
     for name, how in visibility(type(ask.message)).items():
-        value = getattr(ask.message, name)
+        value, field = getattr(ask.message, name), f"{type(ask.message).__name__}.{name}"
         if how == "version" and not isinstance(value, np.ndarray | None):
-            raise TypeError(
-                f"{type(ask.message).__name__}.{name} needs an array, got a {type(value).__name__}"
-            )
+            raise TypeError(f"{field} needs an array, got a {type(value).__name__}")
         if how == "each" and value is not None and np.shape(value)[:1] != (n,):
-            raise ValueError(
-                f"{type(ask.message).__name__}.{name} needs one row for each of the {n} clients "
-                f"(those that are asked), got shape {np.shape(value)}"
-            )
+            needs = f"one row for each of the {n} clients (those that are asked)"
+            raise ValueError(f"{field} needs {needs}, got shape {np.shape(value)}")
 
 
 def check_answer(ask: object) -> Round | Done:
@@ -155,21 +141,15 @@ def handler(handlers: Mapping[type, Any], kind: type, algorithm: Algorithm) -> A
     """The function of an algorithm for a message or an upload."""
     if kind in handlers:
         return handlers[kind]
-    known = ", ".join(sorted(each.__name__ for each in handlers))
-    raise TypeError(
-        f"{type(algorithm).__name__} has no function for {kind.__name__}; it has {known}"
-    )
+    known, name = ", ".join(sorted(k.__name__ for k in handlers)), type(algorithm).__name__
+    raise TypeError(f"{name} has no function for {kind.__name__}; it has {known}")
 
 
 def reported(algorithm: Algorithm, state: object) -> dict[str, Any]:
     """The numbers that an algorithm reports, as Python numbers."""
-    return {key: _plain(value) for key, value in algorithm.report(state).items()}
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0:
-        return value.item()
-    return value
+    told: dict[str, Any] = {**algorithm.report(state)}
+    of_numpy = {k: v for k, v in told.items() if isinstance(v, np.generic | np.ndarray)}
+    return told | {key: v.item() for key, v in of_numpy.items() if np.ndim(v) == 0}
 
 
 # How a run ends in which a site answers what no rows answer.

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import tomli_w
 
@@ -38,22 +38,17 @@ from bonafed.storage import OWN, make_folder, write_whole
 from bonafed.text import install, listed, printable, short, shown
 
 if TYPE_CHECKING:
-    from nvflare.apis.controller_spec import (  # pyright: ignore[reportMissingImports]
-        ClientTask,
-        Task,
-    )
+    from nvflare.apis import controller_spec  # pyright: ignore[reportMissingImports]
     from nvflare.apis.fl_context import FLContext  # pyright: ignore[reportMissingImports]
     from nvflare.apis.impl.controller import Controller  # pyright: ignore[reportMissingImports]
     from nvflare.apis.shareable import Shareable  # pyright: ignore[reportMissingImports]
 
 
-SERVER, SITE = "bonafed.sites.flare_app.Server", "bonafed.sites.flare_app.Site"
+APP = "bonafed.sites.flare_app."
+SERVER, SITE = f"{APP}Server", f"{APP}Site"
 CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
 EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
-TASK_SERVER, TASK_SITE = (
-    "bonafed.sites.flare_app.TaskServer",
-    "bonafed.sites.flare_app.TaskSite",
-)
+TASK_SERVER, TASK_SITE = f"{APP}TaskServer", f"{APP}TaskSite"
 ALLOWED = (CONTROLLER, EXECUTOR, SERVER, SITE)
 ALLOWED_TASKS = (TASK_SERVER, TASK_SITE)  # of a job whose messages are tasks
 ASK = 0.05  # seconds after which a site asks for its next task again
@@ -138,16 +133,37 @@ def export_job(
         "deploy_map": {"app": ["@ALL"] if sites is None else ["server", *sites]},
         **({} if sites is None else {"mandatory_clients": list(sites)}),
     }
-    make = _with_tasks if tasks else _with_calls
-    count = max(100, len(sites or ()), min_clients)  # each site has one call at a time
-    at_server, at_site = make(server, site, call_timeout, start_timeout, count)
+    if tasks:
+        workflow: Json = {"id": "server", "path": server or TASK_SERVER}
+        workflow["args"] = {"timeout": call_timeout}
+        executor: Json = {"tasks": [TASK], "executor": {"path": site or TASK_SITE, "args": {}}}
+        asks = {"task_request_interval": ASK}
+        at_server: Json = {"server": asks, **_app("workflows", workflow)}
+        at_site = _app("executors", executor)
+    else:
+        count = max(100, len(sites or ()), min_clients)  # each site has one call at a time
+        calls = {"max_inbound_call_threads": count, "max_outbound_call_threads": count}
+        common = {"collab_obj_ids": [], "props": {}, **calls}
+        args = {"server_obj_id": "_server", "sync_task_timeout": start_timeout, **common}
+        workflow = {"id": "controller", "path": CONTROLLER, "args": args}
+        made = {"path": EXECUTOR, "args": {"client_obj_id": "_client", **common}}
+        timeout = {"timeout": call_timeout}
+        of_server: Json = {"id": "_server", "path": server or SERVER, "args": timeout}
+        of_site: Json = {"id": "_client", "path": site or SITE, "args": {}}
+        at_server = _app("workflows", workflow, of_server)
+        at_site = _app("executors", {"tasks": ["*"], "executor": made}, of_site)
     files = {
         Path("meta.json"): _json(meta),
         CONFIG / "config_fed_server.json": _json(at_server),
         CONFIG / "config_fed_client.json": _json(at_site),
         CONFIG / JOB_FILE: written(job).encode(),
     }
-    _refuse_others(folder / name, set(files))
+    # a folder that holds anything else would send it to every site
+    place = folder / name
+    there = {path.relative_to(place) for path in place.rglob("*") if not path.is_dir()}
+    if more := sorted(path.as_posix() for path in there - set(files)):
+        text = f"{place} holds {listed(more, len(more))}, which is not part of a job: remove the"
+        raise FileExistsError(f"{text} folder or give another name")
     make_folder(folder / name / CONFIG)
     for path, data in files.items():
         write_whole(folder / name / path, data)
@@ -187,59 +203,13 @@ def allow(local: Path, classes: Sequence[str] = ALLOWED, only: bool = False) -> 
     return target
 
 
-def _with_calls(
-    server: str | None, site: str | None, call_timeout: float, start_timeout: float, count: int
-) -> tuple[Json, Json]:
-    """What FLARE builds at the server and at a site where messages are calls."""
-    common = {
-        "collab_obj_ids": [],
-        "props": {},
-        "max_inbound_call_threads": count,
-        "max_outbound_call_threads": count,
-    }
-    controller = {"server_obj_id": "_server", "sync_task_timeout": start_timeout, **common}
-    workflow = {"id": "controller", "path": CONTROLLER, "args": controller}
-    executor = {"path": EXECUTOR, "args": {"client_obj_id": "_client", **common}}
-    of_server = {"id": "_server", "path": server or SERVER, "args": {"timeout": call_timeout}}
-    of_site = {"id": "_client", "path": site or SITE, "args": {}}
-    return (
-        _app("workflows", workflow, of_server),
-        _app("executors", {"tasks": ["*"], "executor": executor}, of_site),
-    )
-
-
-def _with_tasks(
-    server: str | None, site: str | None, call_timeout: float, start_timeout: float, count: int
-) -> tuple[Json, Json]:
-    """What FLARE builds at the server and at a site where messages are tasks."""
-    workflow = {"id": "server", "path": server or TASK_SERVER, "args": {"timeout": call_timeout}}
-    executor = {"tasks": [TASK], "executor": {"path": site or TASK_SITE, "args": {}}}
-    at_server = {"server": {"task_request_interval": ASK}, **_app("workflows", workflow)}
-    return at_server, _app("executors", executor)
-
-
 def _app(role: str, worker: Json, *components: Json) -> Json:
-    return {
-        "format_version": 2,
-        role: [worker],
-        "components": list(components),
-        "task_data_filters": [],
-        "task_result_filters": [],
-    }
+    head: Json = {"format_version": 2, role: [worker], "components": list(components)}
+    return {**head, "task_data_filters": [], "task_result_filters": []}
 
 
 def _json(value: object) -> bytes:
     return (json.dumps(value, indent=2) + "\n").encode()
-
-
-def _refuse_others(folder: Path, expected: set[Path]) -> None:
-    """A folder that holds anything else would send it to every site."""
-    there = {path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir()}
-    if more := sorted(path.as_posix() for path in there - expected):
-        raise FileExistsError(
-            f"{folder} holds {listed(more, len(more))}, which is not part of a job: remove the "
-            f"folder or give another name"
-        )
 
 
 # What a FLARE site or server has on its own disk: the folder to work in, filters, loggers.
@@ -265,23 +235,17 @@ def require_flare() -> None:
         raise ImportError(f"nvflare is {there}; {NEEDED} is needed: {INSTALL}")
 
 
-def setting(role: Role) -> str:
-    """The file of the ``local`` folder that names the folder to work in."""
-    return f"bonafed_{role}.toml"
-
-
-def variable(role: Role) -> str:
-    """The environment variable that names the folder to work in."""
-    return f"BONAFED_{role.upper()}"
+# the file of the ``local`` folder that names the folder to work in, and the environment variable
+SETTING: dict[Role, str] = {"site": "bonafed_site.toml", "server": "bonafed_server.toml"}
+VARIABLE: dict[Role, str] = {"site": "BONAFED_SITE", "server": "BONAFED_SERVER"}
 
 
 def write_setting(local: Path, role: Role, folder: Path | Mapping[str, Path]) -> Path:
     """Name the folder to work in, or for the simulator one folder for each site."""
-    if isinstance(folder, Mapping):
-        named: object = {name: str(path.absolute()) for name, path in folder.items()}
-    else:
-        named = str(folder.absolute())
-    target = local / setting(role)
+    several = isinstance(folder, Mapping)
+    paths = {name: str(path.absolute()) for name, path in folder.items()} if several else {}
+    named = paths if several else str(folder.absolute())
+    target = local / SETTING[role]
     make_folder(local)
     write_whole(target, tomli_w.dumps({"folder": named}).encode())
     return target
@@ -295,13 +259,13 @@ def working_folder(
     The environment variable comes first, then the file of the ``local`` folder. In the simulator
     all sites have one such file, with a folder for each name.
     """
-    if given := environment.get(variable(role)):
+    if given := environment.get(VARIABLE[role]):
         return Path(given)
-    file = local / setting(role)
+    file = local / SETTING[role]
     if not file.exists():
         raise FileNotFoundError(
             f'{role} {name} does not know its folder: write folder = "/the/path" into {file}, or '
-            f"set {variable(role)} in the environment of the FLARE daemon"
+            f"set {VARIABLE[role]} in the environment of the FLARE daemon"
         )
     folder = tomllib.loads(file.read_text(encoding="utf-8")).get("folder")
     if isinstance(folder, dict):
@@ -368,9 +332,8 @@ def _read(path: Path) -> dict:
 
 
 def _named(one: object) -> str:
-    if not isinstance(one, dict):
-        return shown(one, 60)
-    return shown(one.get("name") or one.get("path") or one, 60)
+    known = one if isinstance(one, dict) else {}
+    return shown(known.get("name") or known.get("path") or one, 60)
 
 
 # Watching over a run: the job is submitted again until the server's record says that it ended.
@@ -391,34 +354,9 @@ class NotFinishedError(RuntimeError):
     """A run did not end within what it was given; it can go on."""
 
 
-class ServerFacts(Protocol):
-    """What FLARE says about its server."""
-
-    start_time: float
-
-
-class SystemFacts(Protocol):
-    """What FLARE says about server and sites."""
-
-    server_info: ServerFacts
-
-
-class Session(Protocol):
-    """The part of FLARE's ``Session`` that is used here."""
-
-    def submit_job(self, job_definition_path: str, submit_token: str | None = None) -> str: ...
-
-    def get_job_status(self, job_id: str) -> str | None: ...
-
-    def abort_job(self, job_id: str) -> object: ...
-
-    def get_system_info(self) -> SystemFacts: ...
-
-    def do_app_command(self, job_id: str, topic: str, cmd_data: object) -> dict[str, object]: ...
-
-    def download_job_result(self, job_id: str, destination: str | None = None) -> str: ...
-
-    def close(self) -> object: ...
+# FLARE's ``Session``, of which ``submit_job``, ``get_job_status``, ``abort_job``,
+# ``get_system_info``, ``do_app_command``, ``download_job_result`` and ``close`` are used
+Session = Any
 
 
 def connect(kit: Path, user: str, timeout: float = 30.0) -> Session:
@@ -434,12 +372,9 @@ def connect(kit: Path, user: str, timeout: float = 30.0) -> Session:
         Seconds for connecting; FLARE's 10 are too few where the machine is busy.
     """
     require_flare()
-    from nvflare.fuel.flare_api.flare_api import (  # pyright: ignore[reportMissingImports]
-        new_secure_session,
-    )
+    from nvflare.fuel.flare_api.flare_api import new_secure_session  # pyright: ignore
 
-    session = new_secure_session(user, str(kit), timeout=timeout, auto_login_max_tries=1)
-    return cast(Session, session)
+    return new_secure_session(user, str(kit), timeout=timeout, auto_login_max_tries=1)
 
 
 @dataclass
@@ -519,9 +454,8 @@ class Supervisor:
                 session.close()
 
     def _step(self) -> None:
-        if self._session is None:
-            self._session = self.connect()
-        begun = self._session.get_system_info().server_info.start_time
+        session = self._session = self._session or self.connect()
+        begun = session.get_system_info().server_info.start_time
         if self._lost is not None:
             self._lost = None
             self.progress("the FLARE server answers again")
@@ -529,30 +463,37 @@ class Supervisor:
             # the status of its jobs stays RUNNING for ever, and their sites' processes live on
             self.progress("the FLARE server was started anew and has forgotten the job")
             with suppress(Exception):
-                self._session.abort_job(self.ids[-1])
+                session.abort_job(self.ids[-1])
             self._running = False
         if not self._running:
-            self._submit(self._session, begun)
+            self._submit(session, begun)
             return
-        status = str(self._session.get_job_status(self.ids[-1]))
+        status = str(session.get_job_status(self.ids[-1]))
         if status != self._status:
             self._status = status
             self.progress(f"job {self.ids[-1]}: {status}")
         if self.fetch is not None and not status.startswith(FINISHED):
             with suppress(Exception):  # such as a job that has not begun, or one that just ended
-                _follow(self._session, self.ids[-1], self.fetch)
+                make_folder(self.fetch)
+                with (self.fetch / PROGRESS).open("ab") as lines:  # about rounds, not there yet
+                    begin = {"from": lines.tell()}
+                    told = session.do_app_command(self.ids[-1], ROUNDS, begin)
+                    lines.write(str(told.get("lines", "")).encode())
         if status.startswith(FINISHED):
-            if self.fetch is not None:
-                _fetch(self._session, self.ids[-1], self.fetch)
+            if self.fetch is not None:  # what the server left goes to a fixed place
+                make_folder(self.fetch)
+                there = session.download_job_result(self.ids[-1], str(self.fetch))
+                for name in LEFT:
+                    for record in Path(there).rglob(COPIES + name):
+                        write_whole(self.fetch / name, record.read_bytes(), OWN)
             self._running = False
 
     def _submit(self, session: Session, begun: float) -> None:
         if len(self.ids) >= self.most:
-            raise NotFinishedError(
-                f"the job was submitted {len(self.ids)} times, its last status is {self._status}, "
-                f"and the server's record of the end is not there: read the log of the job "
-                f"{self.ids[-1]} at the server, then start again to go on"
-            )
+            text = f"the job was submitted {len(self.ids)} times, its last status is"
+            text += f" {self._status}, and the server's record of the end is not there: read the"
+            text += f" log of the job {self.ids[-1]} at the server, then start again to go on"
+            raise NotFinishedError(text)
         self._token = self._token or uuid.uuid4().hex
         with TemporaryDirectory() as place:  # FLARE writes signatures into what it submits
             copy = shutil.copytree(self.job, Path(place) / self.job.name)
@@ -575,33 +516,14 @@ class Supervisor:
             self._lost = time.monotonic()
             self.progress(f"the FLARE server does not answer ({text})")
         elif (away := time.monotonic() - self._lost) > self.patience:
-            raise NotFinishedError(
-                f"the FLARE server has not answered for {away:.0f} s ({text}): start it, then "
-                f"start again to go on"
-            ) from error
+            why = f"the FLARE server has not answered for {away:.0f} s ({text}): start it, then"
+            raise NotFinishedError(f"{why} start again to go on") from error
 
     def _close(self) -> None:
         session, self._session = self._session, None
         if session is not None:
             with suppress(Exception):
                 session.close()
-
-
-def _follow(session: Session, job: str, folder: Path) -> None:
-    """Copy the lines about the rounds of a running job that are not there yet."""
-    make_folder(folder)
-    with (folder / PROGRESS).open("ab") as lines:
-        told = session.do_app_command(job, ROUNDS, {"from": lines.tell()})
-        lines.write(str(told.get("lines", "")).encode())
-
-
-def _fetch(session: Session, job: str, folder: Path) -> None:
-    """Download the result of a job; what the server left, where it is in it, to a fixed place."""
-    make_folder(folder)
-    there = Path(session.download_job_result(job, str(folder)))
-    for name in LEFT:
-        for record in there.rglob(COPIES + name):
-            write_whole(folder / name, record.read_bytes(), OWN)
 
 
 # The server's side of a run over NVIDIA FLARE: messages to the sites and their answers, as bytes.
@@ -619,21 +541,9 @@ LONGEST = 1000  # characters of what a site reports about a failure
 WAIT = 2.0  # seconds for which closing waits for threads that are between two calls
 
 
-class Call(Protocol):
-    """What FLARE's proxy returns when it is given a time limit; it has the site's methods."""
-
-    def answer(self, data: bytes) -> bytes: ...
-
-    def facts(self) -> str: ...
-
-
-class Proxy(Protocol):
-    """A site as the server sees it, such as FLARE's ``Proxy``."""
-
-    @property
-    def name(self) -> str: ...
-
-    def __call__(self, *, timeout: float) -> Call: ...
+# a site as the server sees it, FLARE's ``Proxy``: it has a ``name``, and called with a ``timeout``
+# the site's methods
+Proxy = Any
 
 
 class SiteError(Exception):
@@ -754,14 +664,13 @@ class FlareTransport(Answers):
         sites = list(proxies)
         super().__init__((site.name for site in sites), aborted)
         self._timeout = timeout
-        self._asked: dict[str, queue.SimpleQueue[tuple[int, bytes] | None]] = {
-            site.name: queue.SimpleQueue() for site in sites
-        }
-        self._threads = [
-            threading.Thread(target=self._serve, args=(site,), name=f"to {site.name}", daemon=True)
-            for site in sites
-        ]
-        for thread in self._threads:
+        self._asked: dict[str, queue.SimpleQueue[tuple[int, bytes] | None]] = {}
+        self._threads: list[threading.Thread] = []
+        for site in sites:
+            self._asked[site.name] = queue.SimpleQueue()
+            named = f"to {site.name}"
+            thread = threading.Thread(target=self._serve, args=(site,), name=named, daemon=True)
+            self._threads.append(thread)
             thread.start()
 
     def close(self) -> None:
@@ -855,21 +764,16 @@ class TaskTransport(Answers):
             if once.acquire(blocking=False):
                 self._answers.put((client, seq, answer))
 
-        def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
+        def received(client_task: controller_spec.ClientTask, fl_ctx: FLContext) -> None:
             report(_answer(client, client_task.result))
 
-        def ended(task: Task, fl_ctx: FLContext) -> None:
+        def ended(task: controller_spec.Task, fl_ctx: FLContext) -> None:
             status = str(getattr(task.completion_status, "value", task.completion_status))
             kind = "TimeoutError" if status == "timeout" else "RuntimeError"
             report(SiteError(client, kind, f"the task ended without an answer: {status}"))
 
-        task = Task(
-            name=TASK,
-            data=packed(message),
-            timeout=self._timeout,
-            result_received_cb=received,
-            task_done_cb=ended,
-        )
+        ends: Any = {"result_received_cb": received, "task_done_cb": ended}
+        task = Task(name=TASK, data=packed(message), timeout=self._timeout, **ends)
         self._controller.send(task, self._context, targets=[client])
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import tomli_w
 
@@ -76,41 +76,11 @@ def faulty(code: int, reason: str) -> str:
     return f"{text} ({reason})" if reason else text
 
 
-class Header(Protocol):
-    """What Flower writes on a message, as far as it is read here."""
-
-    @property
-    def reply_to_message_id(self) -> str: ...
-
-
-class Fault(Protocol):
-    """What Flower sends in place of an answer."""
-
-    @property
-    def code(self) -> int: ...
-    @property
-    def reason(self) -> str | None: ...
-
-
-class Reply(Protocol):
-    """A message of Flower's that answers another one."""
-
-    @property
-    def metadata(self) -> Header: ...
-    @property
-    def content(self) -> Mapping[str, Any]: ...
-    @property
-    def error(self) -> Fault: ...
-    def has_error(self) -> bool: ...
-
-
-class Grid(Protocol):
-    """The part of Flower's ``Grid`` that carries messages."""
-
-    def get_node_ids(self) -> Iterable[int]: ...
-    def push_messages(self, messages: list[Any], /) -> Iterable[str | None]: ...
-    def pull_messages(self, message_ids: list[str], /) -> Iterable[Reply]: ...
-
+# the part of Flower's ``Grid`` that carries messages: ``get_node_ids``, ``push_messages`` and
+# ``pull_messages``, whose replies have ``metadata.reply_to_message_id``, ``content``,
+# ``has_error()`` and an ``error`` of a ``code`` and a ``reason``
+Grid = Any
+Reply = Any
 
 Envelope = Mapping[str, Mapping[str, bytes | str | int]]
 MakeMessage = Callable[[Envelope, int, str, str, float], object]
@@ -118,14 +88,16 @@ MakeMessage = Callable[[Envelope, int, str, str, float], object]
 
 def flower_message(content: Envelope, node: int, kind: str, group: str, ttl: float) -> object:
     """Make a message of Flower's to a node; ``group`` is shown in the SuperNode's log."""
-    from flwr.app import (  # pyright: ignore[reportMissingImports]
-        ConfigRecord,
-        Message,
-        RecordDict,
-    )
+    from flwr.app import Message  # pyright: ignore[reportMissingImports]
 
-    records = {name: ConfigRecord(dict(values)) for name, values in content.items()}
-    return Message(RecordDict(records), node, kind, ttl=ttl, group_id=group)
+    return Message(records_of(content), node, kind, ttl=ttl, group_id=group)
+
+
+def records_of(content: Envelope) -> Any:
+    """The content of a message as Flower's records."""
+    from flwr.app import ConfigRecord, RecordDict  # pyright: ignore[reportMissingImports]
+
+    return RecordDict({name: ConfigRecord(dict(values)) for name, values in content.items()})
 
 
 @dataclass(frozen=True)
@@ -281,11 +253,9 @@ class FlowerTransport:
             if not missing:
                 return
             if self._clock() >= end:
-                raise FlowerError(
-                    f"of {len(self._sites)} sites {listed(missing, len(missing), 8)} did not"
-                    f" connect within {self._limits.gather:.0f} s; each has to start its"
-                    f" SuperNode with --node-config '{CLIENT_ID}=\"NAME\"'"
-                )
+                why = f"of {len(self._sites)} sites {listed(missing, len(missing), 8)} did not"
+                why += f" connect within {self._limits.gather:.0f} s; each has to start its"
+                raise FlowerError(f"{why} SuperNode with --node-config '{CLIENT_ID}=\"NAME\"'")
             self._look()
             self._collect()
             self._sleep(self._limits.pause)
@@ -301,7 +271,16 @@ class FlowerTransport:
     def poll(self, timeout: float | None = None) -> list[tuple[str, int, bytes | Exception]]:
         end = None if timeout is None else self._clock() + timeout
         while True:
-            self._turn()
+            # Look for lost sites, push what waits for them, collect answers, give up what is late
+            if any(pending.message_id is None for pending in self._pending):
+                self._look()
+            self._collect()
+            for pending in [each for each in self._pending if each.message_id is None]:
+                self._send(pending)
+            now = self._clock()
+            for pending in [*self._pending]:
+                self._judge(pending, now)
+
             if self._ready or not self._pending:
                 ready, self._ready = self._ready, []
                 return ready
@@ -317,25 +296,13 @@ class FlowerTransport:
 
     # ------------------------------------------------------------------------------- one turn
 
-    def _turn(self) -> None:
-        """Look for lost sites, push what waits for them, collect answers, give up what is late."""
-        if any(pending.message_id is None for pending in self._pending):
-            self._look()
-        self._collect()
-        for pending in [each for each in self._pending if each.message_id is None]:
-            self._send(pending)
-        now = self._clock()
-        for pending in [*self._pending]:
-            self._judge(pending, now)
-
     def _look(self) -> None:
         """Ask every node for its name that is connected and has not been asked."""
         if self._clock() - self._looked < self._limits.look:
             return
         self._looked = self._clock()
         for node in self._nodes.unknown(self._grid.get_node_ids()):
-            ids = self._push(sealed("hello", 1), node, HELLO, "hello", self._limits.lost)
-            if ids:
+            if ids := self._push(sealed("hello", 1), node, HELLO, "hello", self._limits.lost):
                 self._nodes.asked[ids] = node
 
     def _collect(self) -> None:
@@ -371,10 +338,8 @@ class FlowerTransport:
         if reply.has_error():
             code, reason = reply.error.code, reply.error.reason or ""
             if code in LOST and pending.pushes < self._limits.pushes:
-                self._lost(pending, code, reason)
-            else:
-                self._done(pending, SiteError(pending.site, code, reason))
-            return
+                return self._lost(pending, code, reason)
+            return self._done(pending, SiteError(pending.site, code, reason))
         try:
             self._done(pending, answer_in(reply.content))
         except (MalformedError, RefusedError) as error:
@@ -475,20 +440,19 @@ def opened(message: object, value: str, kind: type[T], largest: int = LARGEST) -
 
 def answer_in(message: object, largest: int = LARGEST) -> bytes:
     """The bytes of a site's answer; raises ``RefusedError`` where it sent none, and why."""
-    _check_refused(message)
-    return opened(message, "data", bytes, largest)
+    return _answered(message, "data", bytes, largest)
 
 
 def name_in(message: object) -> str:
     """The name that a site gave; raises ``RefusedError`` where it gave none, and why."""
-    _check_refused(message)
-    return opened(message, "name", str, LONGEST)
+    return _answered(message, "name", str, LONGEST)
 
 
-def _check_refused(message: object) -> None:
+def _answered(message: object, value: str, kind: type[T], largest: int) -> T:
     values = message.get(RECORD) if isinstance(message, Mapping) else None
     if isinstance(values, Mapping) and "refused" in values:
         raise RefusedError(opened(message, "refused", str, LONGEST))
+    return opened(message, value, kind, largest)
 
 
 def _only(message: object, what: str) -> tuple[str, Any]:
@@ -516,6 +480,20 @@ JOB, SETTINGS, CLIENT, SERVER = "job.json", "pyproject.toml", "bonafed_site.py",
 FLOWER = ">=1.41,<1.42"
 DATE = (2024, 10, 1, 0, 0, 0)  # that Flower writes on every file of a bundle
 PUBLISHER, NAME = "bonafed", "bonafed-run"
+CLIENT_STUB = '''"""What a site runs: the app of the installed bonafed."""
+
+from {apps} import client_app
+
+app = client_app({pin})
+'''
+SERVER_STUB = '''"""What the server runs: the app of the installed bonafed."""
+
+from pathlib import Path
+
+from {apps} import server_app
+
+app = server_app({where}, {pin})
+'''
 
 
 @dataclass(frozen=True)
@@ -563,10 +541,29 @@ def export_app(
     job_folder(folder, job)
     pins = {"version": version("bonafed"), "package_sha256": package_digest()}
     if wheel is not None:
-        pins["wheel_sha256"] = _checked_wheel(wheel, pins["package_sha256"])
+        # SHA-256 of a wheel, which holds the bonafed that runs here
+        needed = pins["package_sha256"]
+        with zipfile.ZipFile(wheel) as archive:
+            top = f"{PACKAGE.name}/"
+            inside = [name for name in archive.namelist() if name.startswith(top) and name != top]
+            given = digest_of((name.removeprefix(top), archive.read(name)) for name in inside)
+        if given != needed:
+            text = f"{wheel} holds another bonafed (digest {given[:16]}) than the one that runs"
+            text += f" here ({needed[:16]}): install that wheel first, or give the wheel that is"
+            raise FlowerError(f"{text} installed")
+        pins["wheel_sha256"] = hashlib.sha256(wheel.read_bytes()).hexdigest()
     files = _files(dict(job), [*sites], limits or Limits(), pins, apps)
-    packed = _packed(files)
-    sha256 = hashlib.sha256(packed).hexdigest()
+    # the bundle that Flower makes of these files, bit by bit
+    order = [SETTINGS, *sorted(set(files) - {SETTINGS})]
+    listing = [f"{name},{_sha256(files[name])},{8 * len(files[name])}" for name in order]
+    target, content = io.BytesIO(), "\n".join(listing).encode()
+    with zipfile.ZipFile(target, "w") as archive:
+        for name, data in [*((n, files[n]) for n in order), (".info/CONTENT", content)]:
+            entry = zipfile.ZipInfo(name, DATE)
+            entry.create_system = 3  # Windows would write another number
+            archive.writestr(entry, data)
+    packed = target.getvalue()
+    sha256 = _sha256(packed)
     release = pins["version"].replace(".", "-")
     file = folder / f"{PUBLISHER}.{NAME}.{release}.{sha256[:8]}.fab"
     bundle = Bundle(folder / "app", file, folder / "APPROVAL.md", sha256)
@@ -581,79 +578,28 @@ def job_folder(base: Path, job: Mapping[str, str]) -> Path:
     return base / experiment_of(job)
 
 
-def _checked_wheel(wheel: Path, needed: str) -> str:
-    """SHA-256 of a wheel, which holds the bonafed that runs here."""
-    with zipfile.ZipFile(wheel) as archive:
-        top = f"{PACKAGE.name}/"
-        inside = [name for name in archive.namelist() if name.startswith(top) and name != top]
-        given = digest_of((name.removeprefix(top), archive.read(name)) for name in inside)
-    if given != needed:
-        raise FlowerError(
-            f"{wheel} holds another bonafed (digest {given[:16]}) than the one that runs here"
-            f" ({needed[:16]}): install that wheel first, or give the wheel that is installed"
-        )
-    return hashlib.sha256(wheel.read_bytes()).hexdigest()
-
-
 def _files(
     job: dict[str, str], sites: list[str], limits: Limits, pins: dict[str, str], apps: str
 ) -> dict[str, bytes]:
     """The files of the app directory."""
-    settings = {
-        "project": {
-            "name": NAME,
-            "version": pins["version"],
-            "description": "A run of bonafed; all code is in the installed package.",
-            # not bonafed: each site installs it by itself, from what it has checked
-            "dependencies": [f"flwr{FLOWER}"],
-        },
-        "tool": {
-            "flwr": {
-                "app": {
-                    "publisher": PUBLISHER,
-                    "components": {
-                        "serverapp": f"{SERVER.removesuffix('.py')}:app",
-                        "clientapp": f"{CLIENT.removesuffix('.py')}:app",
-                    },
-                }
-            },
-            "bonafed": pins,
-        },
-    }
+    about = "A run of bonafed; all code is in the installed package."
+    project: dict[str, object] = {"name": NAME, "version": pins["version"], "description": about}
+    # not bonafed: each site installs it by itself, from what it has checked
+    project["dependencies"] = [f"flwr{FLOWER}"]
+    stubs = {"serverapp": SERVER, "clientapp": CLIENT}
+    components = {name: f"{file.removesuffix('.py')}:app" for name, file in stubs.items()}
+    app = {"publisher": PUBLISHER, "components": components}
+    settings = {"project": project, "tool": {"flwr": {"app": app}, "bonafed": pins}}
     content = {"job": job, "limits": asdict(limits), "sites": sites}
     where = f'Path(__file__).with_name("{JOB}")'
     pin = f'"{pins["package_sha256"]}"'
-    return {
-        SETTINGS: tomli_w.dumps(settings).encode(),
-        JOB: (json.dumps(content, indent=1, sort_keys=True, ensure_ascii=True) + "\n").encode(),
-        CLIENT: (
-            '"""What a site runs: the app of the installed bonafed."""\n\n'
-            f"from {apps} import client_app\n\n"
-            f"app = client_app({pin})\n"
-        ).encode(),
-        SERVER: (
-            '"""What the server runs: the app of the installed bonafed."""\n\n'
-            "from pathlib import Path\n\n"
-            f"from {apps} import server_app\n\n"
-            f"app = server_app({where}, {pin})\n"
-        ).encode(),
+    texts = {
+        SETTINGS: tomli_w.dumps(settings),
+        JOB: json.dumps(content, indent=1, sort_keys=True, ensure_ascii=True) + "\n",
+        CLIENT: CLIENT_STUB.format(apps=apps, pin=pin),
+        SERVER: SERVER_STUB.format(apps=apps, where=where, pin=pin),
     }
-
-
-def _packed(files: Mapping[str, bytes]) -> bytes:
-    """The bundle that Flower makes of these files, bit by bit."""
-    order = [SETTINGS, *sorted(set(files) - {SETTINGS})]
-    listing = [f"{name},{_sha256(files[name])},{8 * len(files[name])}" for name in order]
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w") as archive:
-        for name, data in [
-            *((name, files[name]) for name in order),
-            (".info/CONTENT", "\n".join(listing).encode()),
-        ]:
-            entry = zipfile.ZipInfo(name, DATE)
-            entry.create_system = 3  # Windows would write another number
-            archive.writestr(entry, data)
-    return target.getvalue()
+    return {name: text.encode() for name, text in texts.items()}
 
 
 def _sha256(data: bytes) -> str:
@@ -666,9 +612,8 @@ def _write(folder: Path, files: Mapping[str, bytes], others: bool = False) -> No
     there = {path.name for path in folder.iterdir()}
     changed = [n for n in there & set(files) if (folder / n).read_bytes() != files[n]]
     if wrong := sorted(changed if others else {*changed, *(there - set(files))}):
-        raise FlowerError(
-            f"{folder} holds other files ({listed(wrong, len(wrong))}): give an empty folder"
-        )
+        text = f"{folder} holds other files ({listed(wrong, len(wrong))}): give an empty folder"
+        raise FlowerError(text)
     for name, data in files.items():
         if name not in there:
             write_whole(folder / name, data)
@@ -763,11 +708,8 @@ def guarded(folder: Path, approved: Path, environment: Mapping[str, str]) -> dic
     environment : the one to change, such as ``os.environ``
     """
     make_folder(folder)
-    program = (
-        f"#!{sys.executable}\n"
-        f"from bonafed.engines.flower.guard import main\n\n"
-        f"main({str(approved.absolute())!r})\n"
-    )
+    program = f"#!{sys.executable}\nfrom bonafed.engines.flower.guard import"
+    program += f" main\n\nmain({str(approved.absolute())!r})\n"
     write_whole(folder / PROGRAM, program.encode(), 0o755)
     path = os.pathsep.join([str(folder.absolute()), environment.get("PATH", "")])
     return {**environment, "PATH": path}
@@ -775,9 +717,7 @@ def guarded(folder: Path, approved: Path, environment: Mapping[str, str]) -> dic
 
 def main(approved: str) -> None:
     """Be Flower's program, behind the guard."""
-    from flwr.supernode.cli.flwr_clientapp import (  # pyright: ignore[reportMissingImports]
-        flwr_clientapp,
-    )
+    from flwr.supernode.cli.flwr_clientapp import flwr_clientapp  # pyright: ignore
 
     stand_before(Path(approved))
     flwr_clientapp()
@@ -785,9 +725,7 @@ def main(approved: str) -> None:
 
 def stand_before(approved: Path) -> None:
     """Check every bundle before Flower unpacks it in this process."""
-    from flwr.supernode.runtime import (  # pyright: ignore[reportMissingImports]
-        run_clientapp as flower,
-    )
+    from flwr.supernode.runtime import run_clientapp as flower  # pyright: ignore
 
     # another Flower, which has no such function, ends here with an error and runs nothing
     install = flower.install_from_fab

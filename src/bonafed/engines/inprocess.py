@@ -28,7 +28,7 @@ from bonafed.client_names import ByClient, ClientName, by_position
 from bonafed.codec import Form
 from bonafed.engines.batching import Blocks, Known, Rows, rows_here
 from bonafed.engines.checkpoint import other_clients
-from bonafed.engines.clients import LocalClients
+from bonafed.engines.clients import Ids, LocalClients
 from bonafed.engines.delays import (
     NOBODY,
     Delays,
@@ -41,7 +41,7 @@ from bonafed.engines.delays import (
     put_back,
     take,
 )
-from bonafed.engines.loop import Batch, EventEngine, Interrupts, Loop
+from bonafed.engines.loop import Batch, EventEngine, Loop, Source
 from bonafed.engines.run_record import Log
 from bonafed.privacy.secure_sum.messages import SecureSum
 from bonafed.rounds import Algorithm, Outcome, Stop, record
@@ -103,41 +103,24 @@ class InProcess(EventEngine):
         return replace(self, checkpoint=None)
 
 
-class AtOnce:
+class AtOnce(Source):
     """The source of a run in which all who are asked answer at once; ``time`` is the seconds that
-    the last round took.
+    the last round took. A round leaves nothing behind.
     """
 
-    interrupts: Interrupts
-
-    def __init__(self) -> None:
-        self.time = self.began = 0.0
-
-    def send(self, ids: NDArray[np.int64], gradients: float) -> None:
+    def send(self, ids: Ids, gradients: float) -> None:
         """Note when the round begins."""
-        self.began = time.perf_counter()
+        self.latest = time.perf_counter()
 
-    def take(
-        self, round_: int, wait_for: int | None, in_flight: int, since: NDArray[np.int64]
-    ) -> Batch:
+    def take(self, t: int, wait_for: int | None, in_flight: int, since: Ids) -> Batch:
         """The answers of all who are asked."""
         return Batch(np.flatnonzero(since >= 0), NO_TIMES)
 
     def settle(self) -> None:
         """Note how long the round took."""
-        self.time = time.perf_counter() - self.began
+        self.time = time.perf_counter() - self.latest
 
-    def undo(self) -> None:
-        """Do nothing: a round leaves nothing behind."""
-
-    def crashed(self) -> tuple[tuple[str, float], ...]:
-        """Nobody."""
-        return ()
-
-    def stored(self) -> None:
-        """Nothing, for a checkpoint."""
-
-    def restore(self, state: None, in_flight: NDArray[np.int64], turns: NDArray[np.int64]) -> None:
+    def restore(self, state: None, in_flight: Ids, turns: Ids) -> None:
         """Go on; nobody is still to answer."""
         if state is not None or in_flight.size:
             raise ValueError(f"its source is {state!r:.40}, and all who are asked answer at once")
@@ -156,6 +139,11 @@ NO_TIMES: Array = np.empty(0)
 # the messages that were sent: time passes only on the clock, never in the machine.
 
 NO_MARKS, NO_TRIPS = np.empty(0, bool), np.empty(0)
+STALLED = (  # where answers of crashed clients are waited for
+    "stalled at {:g} virtual seconds: {} answers of clients that crashed ({}). Leave them out:"
+    " federation.restrict(...). With First(n), AsyncBundle() goes on without clients that crash,"
+    " and AsyncDRO() after their first answer, until it has to judge its model"
+)
 
 
 @dataclass(frozen=True)
@@ -209,33 +197,24 @@ class VirtualClock(EventEngine):
 
     def __post_init__(self) -> None:
         self.check_settings(self.block_size)
-        self._check_clients()
+        for what in ("stragglers", "outages", "crashes"):
+            if not isinstance(given := getattr(self, what), Mapping):
+                raise TypeError(f"{what} must be a mapping by client name, got {given!r}.")
+        for name, by in self.stragglers.items():
+            if not is_number(by) or not 0 < by < math.inf:
+                raise ValueError(f"stragglers[{name!r}] must be a finite factor > 0, got {by!r}.")
+        for name, at in self.crashes.items():
+            if not is_number(at) or math.isnan(at):
+                text = f"crashes[{name!r}] must be a time in virtual seconds, got {at!r}."
+                raise ValueError(text)
+        for name, spans in self.outages.items():
+            _check_spans(name, spans)
         if self.max_time is not None and not (is_number(self.max_time) and self.max_time >= 0):
             raise ValueError(f"max_time must be >= 0 virtual seconds, got {self.max_time!r}.")
         for name, part, verb in (("delays", self.delays, "trips"), ("wait", self.wait, "need")):
             if isinstance(part, type) or not hasattr(part, verb):
                 like = "LogNormal()" if name == "delays" else "First(10)"
                 raise TypeError(f"{name} must be such as {like}, got {part!r}.")
-
-    def _check_clients(self) -> None:
-        """Raise on settings by client name that are out of range."""
-        for what in ("stragglers", "outages", "crashes"):
-            if not isinstance(getattr(self, what), Mapping):
-                raise TypeError(
-                    f"{what} must be a mapping by client name, got {getattr(self, what)!r}."
-                )
-        for name, factor in self.stragglers.items():
-            if not is_number(factor) or not 0 < factor < math.inf:
-                raise ValueError(
-                    f"stragglers[{name!r}] must be a finite factor > 0, got {factor!r}."
-                )
-        for name, when in self.crashes.items():
-            if not is_number(when) or math.isnan(when):
-                raise ValueError(
-                    f"crashes[{name!r}] must be a time in virtual seconds, got {when!r}."
-                )
-        for name, spans in self.outages.items():
-            _check_spans(name, spans)
 
     def loop(self, algorithm: Algorithm, federation: Known, seed: int) -> Loop:
         """The loop of one run."""
@@ -261,10 +240,9 @@ def _check_spans(name: ClientName, spans: object) -> None:
     for span in listed:
         pair = isinstance(span, Sequence) and len(span) == 2 and all(map(is_number, span))
         if not pair or not last <= span[0] < span[1] < math.inf:
-            raise ValueError(
-                f"outages[{name!r}] must be pairs (from, to) of finite times with from < to, in"
-                f" order and apart, got {span!r}. Who never comes back belongs in crashes."
-            )
+            text = f"outages[{name!r}] must be pairs (from, to) of finite times with from < to, in"
+            text += f" order and apart, got {span!r}. Who never comes back belongs in crashes."
+            raise ValueError(text)
         last = span[1]
 
 
@@ -284,10 +262,8 @@ class ClockState:
     coming: Annotated[NDArray[np.int64], Form("coming", below="N")]
 
 
-class _Clock:
+class _Clock(Source):
     """The source of simulated times of answers; everything since ``settle`` can be undone."""
-
-    interrupts: Interrupts
 
     def __init__(self, engine: VirtualClock, clients: Sequence[ClientName], seed: int) -> None:
         n, self.engine, self.clients = len(clients), engine, tuple(map(str, clients))
@@ -296,9 +272,8 @@ class _Clock:
             for what in ("stragglers", "outages", "crashes")
         )
         self.crash = {client: float(time) for client, time in crash.items()}
-        self.trips = Trips(
-            engine.delays, seed, self.clients, {self.clients[i]: by for i, by in slow.items()}
-        )
+        factors = {self.clients[i]: by for i, by in slow.items()}
+        self.trips = Trips(engine.delays, seed, self.clients, factors)
         self.time, self.sent = 0.0, 0
         self.due, self.begun, self.trip = np.zeros(n), np.zeros(n), np.full(n, np.nan)
         self.number, self.heap = np.zeros((2, n), np.int64)
@@ -306,7 +281,7 @@ class _Clock:
         self.taken, self.asked, self.before = NOBODY, NOBODY, 0  # since the last settle
         self.latest, self.trips_before = 0.0, NO_TRIPS
 
-    def send(self, ids: NDArray[np.int64], gradients: float) -> None:
+    def send(self, ids: Ids, gradients: float) -> None:
         """Enter messages to these clients, who have answered all earlier ones."""
         arrival = self.time + self.trips.next(ids, gradients)
         self.asked = ids
@@ -329,20 +304,23 @@ class _Clock:
             due += end - max(start, self.time)
         return due if due <= self.crash.get(i, math.inf) else math.inf
 
-    def take(
-        self, round_: int, wait_for: int | None, in_flight: int, since: NDArray[np.int64]
-    ) -> Batch | Outcome:
+    def take(self, t: int, wait_for: int | None, in_flight: int, since: Ids) -> Batch | Outcome:
         """The next answers, or the outcome of a run that gets none."""
         count = least = in_flight
         must, left = NO_MARKS, 0
         if wait_for is not None:
-            wanted, overdue = self.engine.wait.need(View(round_, self.time, since, self.trip))
+            wanted, overdue = self.engine.wait.need(View(t, self.time, since, self.trip))
             least, count = wait_for, max(wait_for, min(wanted, self.size))
             if overdue.size:
                 must, left = np.zeros(len(self.due), bool), len(overdue)
                 must[overdue] = True
         if count > self.size or (left and np.isinf(self.due[must]).any()):
-            return self._stalled(least, since)
+            lost = np.flatnonzero((since >= 0) & np.isinf(self.due)).tolist()
+            named = ", ".join(self.clients[i] for i in lost[:5])
+            named += f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+            whose = self.engine.wait
+            who = "the algorithm needs" if least > self.size else f"{whose!r} waits for"
+            return Outcome(Stop.STALLED, STALLED.format(self.time, who, named))
         most = self.size if left else count
         taken, times, before = np.empty(most, np.int64), np.empty(most), np.empty(most)
         queue = self.heap, self.dues, self.size, self.number, self.begun, self.trip
@@ -355,24 +333,6 @@ class _Clock:
             text = f"stopped at the engine's max_time = {self.engine.max_time:g} virtual seconds"
             return Outcome(Stop.MAX_ROUNDS, text)
         return Batch(taken, times)
-
-    def _stalled(self, least: int, since: NDArray[np.int64]) -> Outcome:
-        """The outcome where answers of crashed clients are waited for."""
-        lost = np.flatnonzero((since >= 0) & np.isinf(self.due)).tolist()
-        named = ", ".join(self.clients[i] for i in lost[:5]) + f" and {len(lost) - 5} more" * (
-            len(lost) > 5
-        )
-        who = "the algorithm needs" if least > self.size else f"{self.engine.wait!r} waits for"
-        text = (
-            f"stalled at {self.time:g} virtual seconds: {who} answers of clients that crashed"
-            f" ({named}). "
-        )
-        text += (
-            "Leave them out: federation.restrict(...). With First(n), AsyncBundle() goes on without"
-            " clients that crash, and AsyncDRO() after their first answer, until it has to judge"
-            " its model"
-        )
-        return Outcome(Stop.STALLED, text)
 
     def settle(self) -> None:
         """Note that the round is finished."""
@@ -391,38 +351,17 @@ class _Clock:
 
     def crashed(self) -> tuple[tuple[str, float], ...]:
         """The clients that have crashed by now, and the times."""
-        return tuple(
-            (self.clients[i], time) for i, time in sorted(self.crash.items()) if time <= self.time
-        )
+        known = sorted(self.crash.items())
+        return tuple((self.clients[i], when) for i, when in known if when <= self.time)
 
     def stored(self) -> ClockState:
         """The state of the clock for a checkpoint."""
         coming = np.sort(self.heap[: self.size])
-        return ClockState(
-            self.time,
-            self.sent,
-            self.trips.used,
-            self.trip,
-            self.due,
-            self.begun,
-            self.number,
-            coming,
-        )
+        trips = self.trips.used, self.trip, self.due, self.begun, self.number
+        return ClockState(self.time, self.sent, *trips, coming)
 
-    def restore(
-        self, state: ClockState, in_flight: NDArray[np.int64], turns: NDArray[np.int64]
-    ) -> None:
-        """Set the clock to the state in a checkpoint."""
-        self._check(state, in_flight, turns)
-        self.time, self.sent, self.before = state.time, state.sent, state.sent
-        self.trips.used, self.trip, self.due = state.made, state.trip, state.due
-        self.begun, self.number = state.begun, state.number
-        self.size = put_back(state.coming, self.heap, self.dues, 0, self.due, self.number)
-
-    def _check(
-        self, state: ClockState, in_flight: NDArray[np.int64], turns: NDArray[np.int64]
-    ) -> None:
-        """Raise where no clock has this state."""
+    def restore(self, state: ClockState, in_flight: Ids, turns: Ids) -> None:
+        """Set the clock to the state in a checkpoint; raises where no clock has it."""
         if not isinstance(state, ClockState):
             raise ValueError(f"its source is {state!r:.40}, and must be the state of a clock")
         coming = state.coming
@@ -430,21 +369,22 @@ class _Clock:
             raise ValueError(f"clients {coming[:5]} have answers on their way, asked or not")
         begun = turns.copy()
         begun[in_flight] += 1
-        if not np.array_equal(state.made, begun) or not np.array_equal(
-            np.isnan(state.trip), turns == 0
-        ):
+        first = np.array_equal(np.isnan(state.trip), turns == 0)
+        if not first or not np.array_equal(state.made, begun):
             raise ValueError("its clock has counted trips that the clients have not made")
         numbers = np.unique(state.number[in_flight])
-        if (
-            begun.sum() != state.sent
-            or numbers.size < in_flight.size
-            or (numbers.max(initial=-1) >= state.sent)
-        ):
+        few, most = numbers.size < in_flight.size, numbers.max(initial=-1)
+        if begun.sum() != state.sent or few or most >= state.sent:
             raise ValueError(f"its clock has numbered {state.sent} messages otherwise")
         asked, due = state.begun[in_flight], state.due[in_flight]
         early = (asked < 0) | (asked > state.time) | (due < state.time)
         if early.any() or (state.trip < 0).any():
             raise ValueError(f"its clock stands at {state.time}, with times that contradict it")
+
+        self.time, self.sent, self.before = state.time, state.sent, state.sent
+        self.trips.used, self.trip, self.due = state.made, state.trip, state.due
+        self.begun, self.number = state.begun, state.number
+        self.size = put_back(state.coming, self.heap, self.dues, 0, self.due, self.number)
 
 
 # The engine that repeats a recorded run: the same clients answer in the same rounds, at the
@@ -486,10 +426,8 @@ class Replay(EventEngine):
 
     def __post_init__(self) -> None:
         if not isinstance(self.log, Log):
-            raise TypeError(
-                "Replay needs a Log, such as Run.log or Log.load(path), got a"
-                f" {type(self.log).__name__}."
-            )
+            text = "Replay needs a Log, such as Run.log or Log.load(path), got a"
+            raise TypeError(f"{text} {type(self.log).__name__}.")
         self.check_settings(self.block_size)
 
     @property
@@ -500,10 +438,8 @@ class Replay(EventEngine):
     def seed_of(self, seed: int | None) -> int:
         """The seed of the recorded run; raises for another one."""
         if seed is not None and seed != self.log.seed:
-            raise ValueError(
-                f"the log is of seed {self.log.seed}, got seed {seed}: leave the seed out, and the"
-                " run is repeated with that of the log."
-            )
+            text = f"the log is of seed {self.log.seed}, got seed {seed}: leave the seed out, and"
+            raise ValueError(f"{text} the run is repeated with that of the log.")
         return self.log.seed
 
     def loop(self, algorithm: Algorithm, federation: Known, seed: int) -> Loop:
@@ -523,53 +459,29 @@ class Replay(EventEngine):
         return InProcess(secure_sum=self.secure_sum)
 
 
-class _Recorded:
+class _Recorded(Source):
     """The answers of a log, round by round."""
 
-    interrupts: Interrupts
-
     def __init__(self, log: Log) -> None:
-        self.log, self.time = log, 0.0
-        self.latest = 0.0
+        self.log = log
 
-    def send(self, ids: NDArray[np.int64], gradients: float) -> None:
-        """Do nothing, as the times of the answers are known."""
-
-    def take(
-        self, round_: int, wait_for: int | None, in_flight: int, since: NDArray[np.int64]
-    ) -> Batch | Outcome:
+    def take(self, t: int, wait_for: int | None, in_flight: int, since: Ids) -> Batch | Outcome:
         """The recorded answers of this round, or the outcome at the end of the log."""
-        if round_ == len(self.log.ends):
-            end = Outcome(
-                Stop.INTERRUPTED,
-                "the log ends here, though neither engine nor algorithm had ended the run",
-            )
-            return self.log.outcome or end
-        start, end = int(self.log.ends[round_ - 1]) if round_ else 0, int(self.log.ends[round_])
+        if t == len(self.log.ends):
+            text = "the log ends here, though neither engine nor algorithm had ended the run"
+            return self.log.outcome or Outcome(Stop.INTERRUPTED, text)
+        start, end = int(self.log.ends[t - 1]) if t else 0, int(self.log.ends[t])
         ids, times = self.log.answered[start:end].astype(np.int64), self.log.times[start:end]
         least = in_flight if wait_for is None else wait_for
         known = (ids >= 0) & (ids < len(since))
-        if (
-            len(np.unique(ids)) < max(least, len(ids), 1)
-            or not known.all()
-            or (since[ids] < 0).any()
-        ):
+        enough = len(np.unique(ids)) >= max(least, len(ids), 1)
+        if not enough or not known.all() or (since[ids] < 0).any():
             asked = np.flatnonzero(since >= 0).tolist()
-            raise ValueError(
-                f"the log does not fit: in round {round_ + 1} it has {len(ids)} answers, of"
-                f" {ids[:5].tolist()}, and the algorithm waits for {least} of the {in_flight}"
-                f" asked, {asked[:5]}. Replay needs the run's algorithm."
-            )
+            why = f"the log does not fit: in round {t + 1} it has {len(ids)} answers, of"
+            why += f" {ids[:5].tolist()}, and the algorithm waits for {least} of the {in_flight}"
+            raise ValueError(f"{why} asked, {asked[:5]}. Replay needs the run's algorithm.")
         self.latest = float(times[-1])
         return Batch(ids, times)
-
-    def settle(self) -> None:
-        """Note that the round is finished."""
-        self.time = self.latest
-
-    def undo(self) -> None:
-        """Go back to the last finished round."""
-        self.latest = self.time
 
     def crashed(self) -> tuple[tuple[str, float], ...]:
         """The recorded crashes."""
@@ -579,7 +491,7 @@ class _Recorded:
         """The time, for a checkpoint."""
         return self.time
 
-    def restore(self, state: float, in_flight: NDArray[np.int64], turns: NDArray[np.int64]) -> None:
+    def restore(self, state: float, in_flight: Ids, turns: Ids) -> None:
         """Set the time to that in a checkpoint."""
         if type(state) is not float:
             raise ValueError(f"its source is {state!r:.40}, and must be the time of a replay")

@@ -33,10 +33,8 @@ def experiment_of(job: Mapping[str, str]) -> str:
 def check_name(what: str, name: str) -> None:
     """Raise ``ValueError`` for a name that may be no name of a folder on another machine."""
     if not NAME.fullmatch(name):
-        raise ValueError(
-            f"the name of the {what} is {shown(name)}; letters, digits, _ and - are needed "
-            f"(1 to 63, a letter or a digit first): give another name"
-        )
+        text = f"the name of the {what} is {shown(name)}; letters, digits, _ and - are needed (1 to"
+        raise ValueError(f"{text} 63, a letter or a digit first): give another name")
 
 
 # The bonafed that is installed, as one digest that sites and servers compare.

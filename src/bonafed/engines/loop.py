@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,19 +25,9 @@ from bonafed.engines import checkpoint as files
 from bonafed.engines.batching import Known
 from bonafed.engines.checkpoint import Checkpoint
 from bonafed.engines.checkpoint_schema import Fields
-from bonafed.engines.clients import Answers, Clients
+from bonafed.engines.clients import Answers, Clients, Ids
 from bonafed.engines.engine import Run, Watch, check_algorithm, check_answer, handler, reported
-from bonafed.engines.run_record import (
-    Answered,
-    Counts,
-    Events,
-    Log,
-    Recorder,
-    RunRecord,
-    SetRecorder,
-    Sets,
-    traffic_table,
-)
+from bonafed.engines.run_record import Answered, Counts, Events, Log, RunRecord, Sets, recording
 from bonafed.engines.secure_run import secure_run
 from bonafed.privacy.secure_sum.messages import SecureSum, option_of
 from bonafed.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, copied, settled
@@ -96,56 +86,53 @@ class Interrupts:
 class Batch(NamedTuple):
     """The answers of one round in the order of arrival."""
 
-    ids: NDArray[np.int64]
+    ids: Ids
     times: Array
 
 
-class Source(Protocol):
-    """A source of events: it says which clients answer when.
+class Source:
+    """The base of sources of events: which clients answer when.
 
     Everything since the last ``settle`` can be undone. ``time`` is that of the last answer or,
     where all answer at once, the seconds of the last round.
     """
 
-    time: float
+    time: float = 0.0
+    latest: float = 0.0  # the time of the last answer, before the round is finished
     interrupts: Interrupts  # of the run
 
-    def send(self, ids: NDArray[np.int64], gradients: float) -> None:
+    def send(self, ids: Ids, gradients: float) -> None:
         """Note that messages go to these clients."""
-        ...
 
-    def take(
-        self, round_: int, wait_for: int | None, in_flight: int, since: NDArray[np.int64]
-    ) -> Batch | Outcome:
+    def take(self, t: int, wait_for: int | None, in_flight: int, since: Ids) -> Batch | Outcome:
         """The answers of the next round, or the outcome of the run where there are none.
 
-        ``in_flight`` is the number of clients in flight; ``since`` (N,) holds the finished rounds
-        when they were asked, and -1 for other clients.
+        ``t`` are the finished rounds, ``in_flight`` is the number of clients in flight; ``since``
+        (N,) holds the finished rounds when they were asked, and -1 for other clients.
         """
-        ...
+        raise NotImplementedError
 
     def settle(self) -> None:
         """Note that the round is finished."""
-        ...
+        self.time = self.latest
 
     def undo(self) -> None:
         """Go back to the last finished round."""
-        ...
+        self.latest = self.time
 
     def crashed(self) -> tuple[tuple[str, float], ...]:
         """The clients that never answer again, and the times since when."""
-        ...
+        return ()
 
     def stored(self) -> Any:
         """The state of the source for a checkpoint."""
-        ...
 
-    def restore(self, state: Any, in_flight: NDArray[np.int64], turns: NDArray[np.int64]) -> None:
+    def restore(self, state: Any, in_flight: Ids, turns: Ids) -> None:
         """Set the source to the state in a checkpoint; ``ValueError`` for one that no source has.
 
         ``in_flight`` are the clients still to answer, ``turns`` (N,) how often each has answered.
         """
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -286,26 +273,30 @@ class Loop:
         self.file = files.RunFile.of(engine.checkpoint, run, federation, seed)
         kept = self.file.path is not None and algorithm.private and clients.example is not None
         self.parted = files.PartedFile(Path(self.file.path)) if kept and self.file.path else None
-        self.record = RunRecord(SetRecorder() if engine.at_once else Recorder())
+        self.record = RunRecord(recording(engine.at_once))
         # a round can be dropped at any moment where the server's state is copied before it
         self.donated = algorithm.mutates_state and not engine.at_once
         source.interrupts = self.interrupts = Interrupts(always=not engine.at_once)
         self.server = Server(None, Round(None), 0)
         self.halfway, self.begun, self.saved = False, 0, 0
+        self._keeping = f"{type(engine).__name__}(checkpoint=PATH)"
 
     def run(self, watch: Sequence[Watch], resume: bool, max_rounds: int | None) -> Run:
         """Run until the algorithm is done, or the engine cannot or may not go on."""
         if resume and self.file.path is None:
             raise ValueError(f"resume=True needs a checkpoint: {self._keeping}")
-        self._restore() if resume else self._start()
+        if resume:
+            self._restore()
+        else:
+            state, first = self.algorithm.server_start(len(self.clients.names))
+            self.server = Server(settled(state), settled(first), 0)
+            self.clients.begin()
         written, stop, interrupts = self.server.round if resume else -1, None, self.interrupts
         try:
             with interrupts:
                 while stop is None and isinstance(ask := self.server.ask, Round):
                     if self.server.round == max_rounds:
-                        text = (
-                            f"stopped at the engine's max_rounds = {max_rounds}; {self._advice()}"
-                        )
+                        text = f"stopped at the engine's max_rounds = {max_rounds}; {self.advice}"
                         stop = Outcome(Stop.MAX_ROUNDS, text)
                         break
                     stop = self._round(ask, watch)
@@ -318,7 +309,7 @@ class Loop:
             self.halfway |= interrupts.forced
             if self.halfway:
                 raise
-            text = f"interrupted after round {self.server.round}; {self._advice()}"
+            text = f"interrupted after round {self.server.round}; {self.advice}"
             stop = Outcome(Stop.INTERRUPTED, text)
         finally:  # also when a client or a watcher raised
             if written != self.server.round and not self.halfway:
@@ -328,11 +319,6 @@ class Loop:
         return self.result(None if isinstance(self.server.ask, Done) else stop)
 
     # ---- one round
-
-    def _start(self) -> None:
-        state, ask = self.algorithm.server_start(len(self.clients.names))
-        self.server = Server(settled(state), settled(ask), 0)
-        self.clients.begin()
 
     def _round(self, ask: Round, watch: Sequence[Watch]) -> Outcome | None:
         """Carry out one round; the outcome of the run where there can be none."""
@@ -349,9 +335,9 @@ class Loop:
             self.interrupts.release()
             if self.engine.at_once:
                 self.interrupts.check()
-            answers = clients.answers(batch.ids, now, self._advice())
+            answers = clients.answers(batch.ids, now, self.advice)
             server = self._served(answers)
-            row_is_due = self._row_is_due(server)
+            row_is_due = server.round % self.engine.keep_rows == 0 or isinstance(server.ask, Done)
             report = reported(self.algorithm, server.state) if watch or row_is_due else {}
             self.interrupts.hold()
         except BaseException:
@@ -366,10 +352,20 @@ class Loop:
         clients.finish(batch.ids, answers)
         source.settle()
         self.server = server
-        self._note(counts, report, row_is_due)
+        # Add the counts to the history, or to those of its next row
+        total = self.record.since_row.joined(counts)
+        if row_is_due:
+            self.record.history.append(self._row(total, report))
+            total = Counts()
+        self.record.since_row = total
+
         self.halfway = False  # the round is finished
         self.interrupts.release()
-        self._show(counts, report, watch)
+        if watch:  # who see every round
+            every = self.engine.keep_rows == 1
+            row = self.record.history[-1] if every else self._row(counts, report)
+            for see in watch:
+                see(row, self.server.state)
         return None
 
     def _undo(self) -> None:
@@ -388,38 +384,14 @@ class Loop:
         state = state if self.donated else settled(state)
         return Server(state, check_answer(ask), self.server.round + 1)
 
-    # ---- history and watchers
-
-    def _row_is_due(self, server: Server) -> bool:
-        return server.round % self.engine.keep_rows == 0 or isinstance(server.ask, Done)
-
-    def _note(self, counts: Counts, report: dict[str, Any], row_is_due: bool) -> None:
-        """Add the counts to the history, or to those of its next row."""
-        total = self.record.since_row.joined(counts)
-        if row_is_due:
-            self.record.history.append(self._row(total, report))
-            total = Counts()
-        self.record.since_row = total
-
     def _row(self, counts: Counts, report: dict[str, Any]) -> dict[str, Any]:
         return counts.row(self.server.round, self.source.time, self.engine.at_once, report)
-
-    def _show(self, counts: Counts, report: dict[str, Any], watch: Sequence[Watch]) -> None:
-        """Show this round to the watchers, who see every round."""
-        if not watch:
-            return
-        every = self.engine.keep_rows == 1
-        row = self.record.history[-1] if every else self._row(counts, report)
-        for see in watch:
-            see(row, self.server.state)
 
     # ---- the result
 
     @property
-    def _keeping(self) -> str:
-        return f"{type(self.engine).__name__}(checkpoint=PATH)"
-
-    def _advice(self) -> str:
+    def advice(self) -> str:
+        """How to go on with the run."""
         return self.file.advice(self._keeping)
 
     def _exchanged(self) -> NDArray[np.int64]:
@@ -450,20 +422,13 @@ class Loop:
         over = outcome.stop not in (Stop.INTERRUPTED, Stop.IMPOSSIBLE)
         if over and conclude and flight.turns.all():
             concluded = self.clients.conclusions(self.record)
-        return Run(
-            self.server.state,
-            outcome,
-            self.record.history,
-            traffic_table(self.record.traffic),
-            self.server.round,
-            active,
-            self.clients.each(),
-            flight.turns,
-            asked,
-            self._exchanged(),
-            concluded,
-            log,
-        )
+        messages = [
+            {"message": message, "direction": way, "count": count, "bytes": size}
+            for (message, way), (count, size) in self.record.traffic.items()
+        ]
+        told = outcome, self.record.history, messages, self.server.round, active
+        counts = flight.turns, asked, self._exchanged()
+        return Run(self.server.state, *told, self.clients.each(), *counts, concluded, log)
 
     # ---- the checkpoint
 
@@ -479,9 +444,7 @@ class Loop:
             memories=self.clients.stored(),
             mark="",
             turns=self.clients.flight.turns,
-            traffic=tuple(
-                (*key, count, size) for key, (count, size) in self.record.traffic.items()
-            ),
+            traffic=tuple((*key, n, size) for key, (n, size) in self.record.traffic.items()),
             history=files.packed(self.record.history),
             source=self.source.stored(),
             messages=messages,
@@ -505,13 +468,21 @@ class Loop:
             if self.parted is not None:
                 kept = self.parted.joined(kept)
             self._check(kept)
-            self._put(kept)
+            # Take the state of a checkpoint over
+            notes, flight, events = self.record, self.clients.flight, kept.events
+            self.server = Server(kept.state, kept.ask, kept.round)
+            notes.history, notes.since_row = files.unpacked(kept.history), Counts(*kept.late)
+            notes.traffic = {(name, way): [count, size] for name, way, count, size in kept.traffic}
+            notes.events = recording(self.engine.at_once, events)
+            self.clients.restore(kept.memories)
+            flight.turns, (flight.answer_bytes, flight.message_bytes) = kept.turns, kept.exchanged
+            flight.restore(kept.messages, kept.asked)
+            self.source.restore(kept.source, np.flatnonzero(flight.since >= 0), flight.turns)
+
             times = getattr(kept.events, "times", np.zeros(0))
             last = float(times[-1]) if times.size else self.source.time
-            if self.source.time != last:
-                raise ValueError(
-                    f"its time is {self.source.time}, and the last answer came at {last}"
-                )
+            if (now := self.source.time) != last:
+                raise ValueError(f"its time is {now}, and the last answer came at {last}")
 
     def _check(self, kept: Checkpoint) -> None:
         """Raise where a checkpoint cannot be one of this run."""
@@ -519,7 +490,7 @@ class Loop:
         fields = Fields(n, kept.round, self.clients.n_features)
         files.check_fields(kept, fields)
         in_flight = int((kept.asked >= 0).sum())
-        files.check_run(kept, algorithm, here, n, algorithm.private, in_flight)
+        files.check_run(kept, algorithm, here, n, in_flight)
         history, late = files.unpacked(kept.history), Counts(*kept.late)
         files.check_rows(history, kept, algorithm, (late.bytes_up, late.bytes_down))
         if self.engine.keep_rows == 1 and len(history) != kept.round:
@@ -530,25 +501,18 @@ class Loop:
         if len(events.ends) != kept.round or not np.array_equal(events.turns(n), kept.turns):
             raise ValueError("the answers of every round are not those of turns")
         if isinstance(events, Events):
-            self._check_times(events, history, late, kept.round)
-        if kept.exchanged.sum(1).tolist() != [
-            files.traffic(kept, way)[1] for way in ("up", "down")
-        ]:
+            # Raise where the rows of the history are not those of the events
+            answered = sum(row["answered"] for row in history) + late.answered
+            if late.staleness > kept.round or answered != events.answered.size:
+                raise ValueError(f"since the last row of the history it counted {late}")
+            ends = events.ends[[row["round"] - 1 for row in history]] - 1
+            if [row["time"] for row in history] != events.times[ends].tolist():
+                raise ValueError("the history has other times than the answers")
+
+        both = [files.traffic(kept, way)[1] for way in ("up", "down")]
+        if kept.exchanged.sum(1).tolist() != both:
             raise ValueError("the clients' bytes are not those of traffic")
-        self._check_messages(kept, fields)
-
-    def _check_times(
-        self, events: Events, history: Sequence[dict[str, Any]], late: Counts, rounds: int
-    ) -> None:
-        """Raise where the rows of the history are not those of the events."""
-        answered = sum(row["answered"] for row in history) + late.answered
-        if late.staleness > rounds or answered != events.answered.size:
-            raise ValueError(f"since the last row of the history it counted {late}")
-        if any(row["time"] != events.times[events.ends[row["round"] - 1] - 1] for row in history):
-            raise ValueError("the history has other times than the answers")
-
-    def _check_messages(self, kept: Checkpoint, fields: Fields) -> None:
-        """Raise where the messages in flight are none of this run."""
+        # Raise where the messages in flight are none of this run
         for number, (message, round_, size) in enumerate(kept.messages):
             to = np.flatnonzero(kept.asked == number)
             handler(self.algorithm.on_client, type(message), self.algorithm)
@@ -558,15 +522,3 @@ class Loop:
                 raise ValueError(f"messages[{number}] of round {round_} is not under way")
         if kept.asked.max(initial=-1) >= len(kept.messages):
             raise ValueError(f"asked names message {kept.asked.max()} of {len(kept.messages)}")
-
-    def _put(self, kept: Checkpoint) -> None:
-        """Take the state of a checkpoint over."""
-        notes, flight, events = self.record, self.clients.flight, kept.events
-        self.server = Server(kept.state, kept.ask, kept.round)
-        notes.history, notes.since_row = files.unpacked(kept.history), Counts(*kept.late)
-        notes.traffic = {(name, way): [count, size] for name, way, count, size in kept.traffic}
-        notes.events = Recorder(events) if isinstance(events, Events) else SetRecorder(events)
-        self.clients.restore(kept.memories)
-        flight.turns, (flight.answer_bytes, flight.message_bytes) = kept.turns, kept.exchanged
-        flight.restore(kept.messages, kept.asked)
-        self.source.restore(kept.source, np.flatnonzero(flight.since >= 0), flight.turns)

@@ -26,7 +26,7 @@ from bonafed.engines.batching import Known
 from bonafed.engines.clients import Answers, Clients, Ids, Kind
 from bonafed.engines.delays import View, Waiting
 from bonafed.engines.engine import ClientError, ImpossibleAnswerError, Run, Watch, ended_by, gone_on
-from bonafed.engines.loop import Batch, EventEngine, Interrupts, Loop
+from bonafed.engines.loop import Batch, EventEngine, Loop, Source
 from bonafed.engines.secure_summed import asked_in
 from bonafed.privacy.secure_sum.messages import SecureSum, option_of
 from bonafed.rounds import (
@@ -174,14 +174,12 @@ class Network(EventEngine):
                 raise
             if not (lies := source.lies()):
                 lie.after, lies = loop.server.round, [lie]
-            end = ended_by(lies, loop.server.round)
-            return replace(loop.result(end), lie=lie)
+            return replace(loop.result(ended_by(lies, loop.server.round)), lie=lie)
         if not lies:
             return run
         if not self.keeps:
             raise lies[0]
-        end = gone_on(lies, run.outcome)
-        return replace(run, outcome=end, concluded=None, lie=lies[0])
+        return replace(run, outcome=gone_on(lies, run.outcome), concluded=None, lie=lies[0])
 
 
 class Sites(Clients):
@@ -193,11 +191,9 @@ class Sites(Clients):
     uploads : the answers that have arrived and are not yet taken, by site
     """
 
-    def __init__(
-        self, session: Session, algorithm: Algorithm, federation: Known, seed: int
-    ) -> None:
-        names = tuple(map(str, federation.clients))
-        super().__init__(algorithm, names, federation.n_features)
+    def __init__(self, session: Session, algorithm: Algorithm, fed: Known, seed: int) -> None:
+        names = tuple(map(str, fed.clients))
+        super().__init__(algorithm, names, fed.n_features)
         self.session, self.link, self.seed = session, session.link, seed
         self.run, self.method = uuid.uuid4().hex, session.method(algorithm)
         self.uploads: dict[int, Any] = {}
@@ -224,8 +220,8 @@ class Sites(Clients):
         return wire.StartRun(self.run, method, self.seed, int(self.flight.turns[i]))
 
     def _step(self, i: int) -> wire.Step:
-        message = self.flight.message(np.array([i]))
-        return wire.Step(self.run, int(self.flight.turns[i]), settled(message))
+        message = settled(self.flight.message(np.array([i])))
+        return wire.Step(self.run, int(self.flight.turns[i]), message)
 
     def _retold(self, i: int, step: wire.Step) -> list[Any]:
         """The bodies for a site that has forgotten the run, which is told about it once more."""
@@ -279,19 +275,15 @@ class Sites(Clients):
         try:
             combined = combine(type(parts[0][1]), parts)
         except (TypeError, ValueError) as error:
-            raise self._odd(ids) from error
+            # those of whose form are fewest have answered otherwise
+            forms = {i: str(mapped(self.uploads[i], lambda a: a.shape)) for i in ids.tolist()}
+            least = min(forms.values(), key=[*forms.values()].count)
+            few = " or ".join(self.names[i] for i, form in forms.items() if form == least)
+            message, what = self.flight.kind_of(int(ids[0])).message, "arrays of another form than"
+            raise ImpossibleAnswerError(few, message, f"{what} the others have") from error
         size = encoded_size(parts[0][1])
         oldest = int(self.flight.since[ids].min())
         return Answers(tuple(ids.tolist()), combined, size, round_ - oldest, [])
-
-    def _odd(self, ids: Ids) -> ImpossibleAnswerError:
-        """The error for answers of different forms, which names those of whose form are fewest."""
-        forms = {i: str(mapped(self.uploads[i], lambda array: array.shape)) for i in ids.tolist()}
-        least = min(forms.values(), key=[*forms.values()].count)
-        few = [self.names[i] for i, form in forms.items() if form == least]
-        message = self.flight.kind_of(int(ids[0])).message
-        what = "arrays of another form than the others have"
-        return ImpossibleAnswerError(" or ".join(few), message, what)
 
     def finish(self, due: Ids, answers: Answers) -> None:
         """Finish the round: what these sites have uploaded is used."""
@@ -318,11 +310,6 @@ class Sites(Clients):
             self.hold(i, Conclude(), body.upload)
         return [([i], replies[i].upload) for i in sorted(replies)]
 
-    def resend(self) -> None:
-        """Send all messages that are on their way once more, after the server was away."""
-        for i in np.flatnonzero(self.flight.since >= 0).tolist():
-            self.push(i)
-
 
 @record
 class ArrivalState:
@@ -333,15 +320,12 @@ class ArrivalState:
     told: NDArray[np.uint8]  # the bytes of what the sites' answers say of their rows, by site
 
 
-class _Arrivals:
+class _Arrivals(Source):
     """The source of answers that come when they come."""
-
-    interrupts: Interrupts
 
     def __init__(self, wait: Waiting | None, sites: Sites, stalls: bool = True) -> None:
         n = len(sites.names)
         self.wait, self.sites, self.stalls = wait, sites, stalls
-        self.time = self.latest = 0.0
         self.began = time.monotonic()
         self.asked, self.trip = np.zeros(n), np.full(n, np.nan)
         self.arrived: dict[int, float] = {}  # when each answer that is not yet taken came
@@ -351,51 +335,43 @@ class _Arrivals:
     def _now(self) -> float:
         return time.monotonic() - self.began
 
-    def send(self, ids: NDArray[np.int64], gradients: float) -> None:
+    def send(self, ids: Ids, gradients: float) -> None:
         """Note that messages go to these sites."""
         self.asked[ids] = self._now()
 
-    def take(
-        self, round_: int, wait_for: int | None, in_flight: int, since: NDArray[np.int64]
-    ) -> Batch | Outcome:
+    def take(self, t: int, wait_for: int | None, in_flight: int, since: Ids) -> Batch | Outcome:
         """The answers of the next round, waited for."""
         count, must = in_flight, np.empty(0, np.intp)
         if wait_for is not None and self.wait is not None:
-            wanted, must = self.wait.need(View(round_, self.time, since, self.trip))
+            wanted, must = self.wait.need(View(t, self.time, since, self.trip))
             count = max(wait_for, min(wanted, in_flight))
         while len(self.arrived) < count or not self.arrived.keys() >= {*must.tolist()}:
-            if self.interrupts.pending:
-                self.interrupts.check()
+            self.interrupts.check()
             for i, body in self.sites.link.take(BREATH):
                 if isinstance(body, wire.SilentError):
                     self.silent[i] = body
                     continue
-                if isinstance(body, wire.Refused) and body.rule in wire.ENDING and round_:
+                if isinstance(body, wire.Refused) and body.rule in wire.ENDING and t:
                     return Outcome(Stop.REFUSED, REFUSED.format(self.sites.names[i], body.text))
                 try:
                     self.sites.receive(i, body)
                 except ImpossibleAnswerError as lie:
-                    lie.after, self.silent[i] = round_, lie
+                    lie.after, self.silent[i] = t, lie
                 if i in self.sites.uploads:
                     self.arrived[i] = self._now()
                     self.trip[i] = self.arrived[i] - self.asked[i]
             out = count - len(self.arrived)
-            if self.silent and (
-                in_flight - len(self.arrived) - len(self.silent) < out
-                or self.silent.keys() & {*must.tolist()}
-            ):
-                return self._stalled()
+            few = in_flight - len(self.arrived) - len(self.silent) < out
+            if self.silent and (few or self.silent.keys() & {*must.tolist()}):
+                # sites that are waited for do not answer
+                first = [*self.lies(), *self.silent.values()][0]
+                if not self.stalls or isinstance(first, ImpossibleAnswerError):
+                    raise first
+                return Outcome(Stop.STALLED, f"stalled: {first}")
         order = sorted(self.arrived, key=lambda i: self.arrived[i])
         times = np.array([self.arrived[i] for i in order])
         self.latest = float(times[-1])
         return Batch(np.array(order, np.int64), np.maximum(times, self.time))
-
-    def _stalled(self) -> Outcome:
-        """The outcome where sites that are waited for do not answer."""
-        first = [*self.lies(), *self.silent.values()][0]
-        if not self.stalls or isinstance(first, ImpossibleAnswerError):
-            raise first
-        return Outcome(Stop.STALLED, f"stalled: {first}")
 
     def lies(self) -> list[ImpossibleAnswerError]:
         """Of the sites without which the run goes on, as their answers were impossible."""
@@ -420,9 +396,7 @@ class _Arrivals:
         told = encode(tuple(self.sites.session.told.items()))
         return ArrivalState(self.sites.run, self.time, np.frombuffer(told, np.uint8))
 
-    def restore(
-        self, state: ArrivalState, in_flight: NDArray[np.int64], turns: NDArray[np.int64]
-    ) -> None:
+    def restore(self, state: ArrivalState, in_flight: Ids, turns: Ids) -> None:
         """Go on with the run of a checkpoint; the messages on their way are sent once more."""
         if not isinstance(state, ArrivalState) or not math.isfinite(state.time):
             raise ValueError(f"its source is {state!r:.40}, and must be that of a run across sites")
@@ -431,4 +405,5 @@ class _Arrivals:
         self.sites.run = state.run
         # the answers before the checkpoint, that what comes now may contradict
         self.sites.session.told.update(dict(decode(state.told.tobytes())))
-        self.sites.resend()
+        for i in in_flight.tolist():
+            self.sites.push(i)

@@ -124,6 +124,11 @@ class SetRecorder:
         return Sets(tuple(self.sets), np.array(self.ends, np.int64))
 
 
+def recording(at_once: bool, kept: Any = None) -> Recorder | SetRecorder:
+    """The list of events of a run, which goes on from those that are kept."""
+    return SetRecorder(kept) if at_once else Recorder(kept)
+
+
 # ---- counts
 
 
@@ -182,16 +187,6 @@ class RunRecord:
         counted = self.traffic.setdefault((kind.__name__, way), [0, 0])
         counted[0] += messages
         counted[1] += size
-
-
-def traffic_table(
-    traffic: Mapping[tuple[str, str], Sequence[int]],
-) -> list[dict[str, Any]]:
-    """The traffic as ``Run.messages`` has it: a row for each message type and direction."""
-    return [
-        {"message": message, "direction": way, "count": count, "bytes": size}
-        for (message, way), (count, size) in traffic.items()
-    ]
 
 
 # The log of who answered when, from which a run is repeated whose order of events came from
@@ -253,9 +248,8 @@ class Log:
         except CodecError as error:
             raise ValueError(f"the log {path} cannot be read: {error}") from error
         if type(log) is not Log:
-            raise ValueError(
-                f"{path} holds a {type(log).__name__}, no log: give a file that Log.save wrote."
-            )
+            text = f"{path} holds a {type(log).__name__}, no log: give a file that Log.save wrote."
+            raise ValueError(text)
         try:
             Fields(len(log.clients), len(log.ends)).check(log, Log, "the log")
             check_answers(log.answered, log.times, log.ends, len(log.clients))

@@ -42,19 +42,22 @@ def secure_run(
     its rounds to have others come back, and then ends as many rounds earlier.
     """
     cap = max_rounds and BEFORE + TAKES * max_rounds
-    watching = [_Rows().watcher(watch)] if watch else []
+    rows = _Rows()
+
+    def see(row: dict[str, Any], state: SumState) -> None:
+        """Show the algorithm's rounds to those who watch it."""
+        if (made := rows.next(row)) is not None:
+            for each in watch:
+                each(made, state.of_algorithm()[0])
+
+    watching = [see] if watch else []
     every_row = {} if engine.keep_rows == 1 else {"keep_rows": 1}
     # what the answers in all runs of an experiment over sites say, by site, and of their sums
     told: dict[int, Any] = getattr(getattr(engine, "session", None), "told", {})
     plain: Engine = replace(engine, secure_sum=None, **every_row)
-    run = plain.run(
-        SecureSummed(algorithm, option, seed, Earlier(told.get(SUMS))),
-        federation,
-        seed=seed,
-        watch=watching,
-        resume=resume,
-        max_rounds=cap,
-    )
+    carried = SecureSummed(algorithm, option, seed, Earlier(told.get(SUMS)))
+    how: Any = {"seed": seed, "watch": watching, "resume": resume, "max_rounds": cap}
+    run = plain.run(carried, federation, **how)
     told[SUMS] = decode(run.state.told.tobytes())
     return _of_algorithm(run, cap, max_rounds, engine.keep_rows)
 
@@ -78,16 +81,6 @@ class _Rows:
         if "answered" in row:
             made["answered"] = row["summed"]
         return {**made, "round": self.sums, **json.loads(row["report"])}
-
-    def watcher(self, watch: Sequence[Watch]) -> Watch:
-        """Shows the algorithm's rounds to those who watch it."""
-
-        def see(row: dict[str, Any], state: SumState) -> None:
-            if (made := self.next(row)) is not None:
-                for each in watch:
-                    each(made, state.of_algorithm()[0])
-
-        return see
 
 
 def _of_algorithm(run: Run, cap: int | None, max_rounds: int | None, keep_rows: int) -> Run:

@@ -62,6 +62,8 @@ from bonafed.rounds import (
 POLLS = 2  # answers of others before those that are waited for count as lost
 OwnRows = Annotated[secure.Array, "each"]  # of any dtype
 Fields = tuple[tuple[str, str, tuple[int, ...]], ...]  # of Sum fields: name, kind, shape
+Step = tuple["SumMemory", Any]  # what a client keeps and answers
+Next = tuple["SumState", Round | Done]
 
 
 @record
@@ -250,16 +252,6 @@ class SecureSummed(Algorithm):
         summed = int(np.unpackbits(state.present[-1]).sum())
         return {"sums": state.rounds, "summed": summed, "report": json.dumps(numbers)}
 
-    def _held(self, state: SumState, message: Any, sums: Any) -> secure.Array:
-        """What the sums say of all clients' rows; raises where no rows have such sums."""
-        step = 2.0**-63 if self.option.step is None else self.option.step
-        told, words = self.inner.doubts_of_sum(
-            decode(state.told.tobytes()), message, sums, len(state.busy) * step
-        )
-        if words:
-            raise ImpossibleAnswerError("", type(message), words)
-        return secure.octets(encode(told))
-
     # ---- clients
 
     def client_start(self, data: Block) -> SumMemory:
@@ -269,7 +261,7 @@ class SecureSummed(Algorithm):
         return SumMemory(none, none, np.zeros(n, np.int64), own, none)
 
     @property
-    def on_client(self) -> Mapping[type, Callable[..., tuple[Any, Any]]]:
+    def on_client(self) -> Mapping[type, Callable[..., Step]]:
         steps = {Enrol: self._enrol, Enter: self._enter, Work: self._work, Open: self._open}
         made: dict[type, Any] = {kind: _one_by_one(step) for kind, step in steps.items()}
         made[Wait] = _one_by_one(lambda memory, ask, data, rng: (memory, None))
@@ -278,10 +270,8 @@ class SecureSummed(Algorithm):
         return made
 
     def _kept(self, memory: SumMemory, client: Client) -> SumMemory:
-        part = _packed([encode(client)])
-        if self.option.keys == "secure":
-            return replace(memory, secret=part)
-        return replace(memory, simulated=part)
+        field = "secret" if self.option.keys == "secure" else "simulated"
+        return changed(memory, **{field: _packed([encode(client)])})
 
     def _terms(self, clients: int) -> secure.Terms:
         """What all agree on. Of a private algorithm no sum is opened over fewer clients than its
@@ -295,33 +285,25 @@ class SecureSummed(Algorithm):
     def _draw(self, rng: Streams) -> at_client.Draw:
         return secrets.token_bytes if self.option.keys == "secure" else rng(0).bytes
 
-    def _enrol(
-        self, memory: SumMemory, ask: Enrol, data: Block, rng: Streams
-    ) -> tuple[SumMemory, Any]:
+    def _enrol(self, memory: SumMemory, ask: Enrol, data: Block, rng: Streams) -> Step:
         terms, needed = ask.terms, self._terms(ask.terms.clients)
         if terms.least < needed.least or terms.threshold < needed.threshold:
-            raise secure.SecureSumError(
-                f"the server would open sums over {terms.least} of {terms.clients} clients with the"
-                f" help of {terms.threshold}, and {needed.least} and {needed.threshold} are agreed"
-                " on: nothing was sent. Give the server the secure sum that its run states."
-            )
+            text = f"the server would open sums over {terms.least} of {terms.clients} clients with"
+            text += f" the help of {terms.threshold}, and {needed.least} and {needed.threshold} are"
+            text += " agreed on: nothing was sent. Give the server the secure sum that its run"
+            raise secure.SecureSumError(f"{text} states.")
         client, answer = at_client.advertise(terms, int(data.index[0]), draw=self._draw(rng))
         return self._kept(memory, client), answer
 
-    def _enter(
-        self, memory: SumMemory, ask: Enter, data: Block, rng: Streams
-    ) -> tuple[SumMemory, Any]:
+    def _enter(self, memory: SumMemory, ask: Enter, data: Block, rng: Streams) -> Step:
         client = _client(memory)
         if client.stage == "keys":
             client = at_client.agree(client, ask.roster)
-        client, answer = at_client.share(
-            client, secure.BeginRound(ask.number), draw=self._draw(rng)
-        )
+        begin = secure.BeginRound(ask.number)
+        client, answer = at_client.share(client, begin, draw=self._draw(rng))
         return self._kept(memory, client), answer
 
-    def _work(
-        self, memory: SumMemory, ask: Work, data: Block, rng: Streams
-    ) -> tuple[SumMemory, Any]:
+    def _work(self, memory: SumMemory, ask: Work, data: Block, rng: Streams) -> Step:
         client, p = _client(memory), int(data.index[0])
         delivered = secure.Delivered(ask.number, ask.senders, ask.nonces, ask.sealed[0])
         if p not in ask.senders:
@@ -329,42 +311,33 @@ class SecureSummed(Algorithm):
         if (last := _bytes_of(memory.last[0])) and (known := decode(last))[0] == ask.turn:
             _, asked, vector, wide, fields, rest = known  # too few others answered: once more
             if asked != fingerprint(ask.message):
-                raise secure.SecureSumError(
-                    "a sum begun anew is of the same message: nothing was sent."
-                )
+                text = "a sum begun anew is of the same message: nothing was sent."
+                raise secure.SecureSumError(text)
         else:
             memory, answer = self._stepped(memory, ask, data, client.terms.clients)
             vector, wide, fields, rest = answer
         client, masked = at_client.mask(client, delivered, vector, wide, ask.message.tobytes())
         return self._kept(memory, client), Hidden(masked, fields, rest)
 
-    def _stepped(
-        self, memory: SumMemory, ask: Work, data: Block, n: int
-    ) -> tuple[SumMemory, tuple[NDArray[np.uint64], bool, Fields, secure.Array]]:
+    def _stepped(self, memory: SumMemory, ask: Work, data: Block, n: int) -> Step:
         """Take the algorithm's step."""
         message, taken = asked_of(ask), int(memory.taken[0])
         step = handler(self.inner.on_client, type(message), self.inner)
-        own, upload = step(
-            memory.own, message, data, lambda _: stream(self.seed, data.names[0], taken)
-        )
+        draws = lambda _: stream(self.seed, data.names[0], taken)  # noqa: E731
+        own, upload = step(memory.own, message, data, draws)
         answer = self._whole(upload, n)
         last = _packed([encode((ask.turn, fingerprint(ask.message), *answer))])
         return replace(memory, taken=memory.taken + 1, own=records.settled(own), last=last), answer
 
-    def _open(
-        self, memory: SumMemory, ask: Open, data: Block, rng: Streams
-    ) -> tuple[SumMemory, Any]:
+    def _open(self, memory: SumMemory, ask: Open, data: Block, rng: Streams) -> Step:
         client, revealed = _client(memory), None
         if client.stage == "masked" and client.number == ask.number:
-            client, revealed = at_client.reveal(
-                client, secure.Unmask(ask.number, ask.stayed, ask.dropped)
-            )
+            unmask = secure.Unmask(ask.number, ask.stayed, ask.dropped)
+            client, revealed = at_client.reveal(client, unmask)
         client, shares = at_client.share(client, secure.BeginRound(ask.next), draw=self._draw(rng))
         return self._kept(memory, client), Opened(revealed, shares)
 
-    def _conclude(
-        self, memory: SumMemory, ask: Conclude, data: Block, rng: Streams
-    ) -> tuple[SumMemory, Any]:
+    def _conclude(self, memory: SumMemory, ask: Conclude, data: Block, rng: Streams) -> Step:
         return memory, self.inner.on_client[Conclude](memory.own, ask, data, rng)[1]
 
     def _step(self, kind: type, name: str, dtype: np.dtype[Any]) -> float | None:
@@ -377,13 +350,11 @@ class SecureSummed(Algorithm):
         """The Sum fields of one client's upload as one vector of words, whether these are pairs,
         the fields' forms, and the bytes of the upload without them.
         """
-        kind, given = type(upload), list[tuple[str, secure.Array]]()
-        for name, how in records.marks(kind):
-            if how == "sum" and (value := getattr(upload, name)) is not None:
-                given.append((name, value))
-        steps = {name: self._step(kind, name, value.dtype) for name, value in given}
+        kind = type(upload)
+        given = _fields_of(upload, "sum")
+        steps = {name: self._step(kind, name, value.dtype) for name, value in given.items()}
         wide, parts = None in steps.values(), [np.zeros(0, np.uint64)]
-        for name, value in given:
+        for name, value in given.items():
             try:
                 parts.append(self._words(value, n, steps[name], wide))
             except ValueError as error:
@@ -391,13 +362,11 @@ class SecureSummed(Algorithm):
                     f"{kind.__name__}.{name} cannot be added up securely: {error}"
                     + " SecureSum(step=...) with a larger step allows larger numbers."
                 ) from error
-        fields = tuple((name, value.dtype.str, value.shape[1:]) for name, value in given)
+        fields = tuple((name, value.dtype.str, value.shape[1:]) for name, value in given.items())
         rest = secure.octets(encode(records.settled(changed(upload, **dict.fromkeys(steps)))))
         return np.concatenate(parts), wide, fields, rest
 
-    def _words(
-        self, value: secure.Array, n: int, step: float | None, wide: bool
-    ) -> NDArray[np.uint64]:
+    def _words(self, value: secure.Array, n: int, step: float | None, wide: bool) -> Any:
         if step is None:
             return masking.of_numbers(value, n)
         whole = self.option.form(n, step).whole(value).ravel()
@@ -407,10 +376,8 @@ class SecureSummed(Algorithm):
         """What the algorithm's server receives: the answers' other fields, combined, and sums."""
         first = hidden[0][1]
         if others := [i for i, each in hidden if each.fields != first.fields]:
-            raise ValueError(
-                f"clients {[hidden[0][0], others[0]]} have answered with other Sum fields or"
-                f" shapes: {first.fields}"
-            )
+            text = f"clients {[hidden[0][0], others[0]]} have answered with other Sum fields or"
+            raise ValueError(f"{text} shapes: {first.fields}")
         clear = [([i], each.clear) for i, each in hidden]
         kind, wide, at, sums = type(clear[0][1]), first.masked.wide, 0, dict[str, Any]()
         words = total.view(np.uint64).reshape(-1, 1 + wide)  # a row for each number
@@ -421,9 +388,7 @@ class SecureSummed(Algorithm):
             at += size
         return changed(records.combine(kind, clear), **sums)
 
-    def _sum(
-        self, words: NDArray[np.uint64], step: float | None, dtype: np.dtype[Any]
-    ) -> NDArray[Any]:
+    def _sum(self, words: NDArray[np.uint64], step: float | None, dtype: np.dtype[Any]) -> Any:
         """The numbers that the words of a sum stand for, of the kind that a plain sum has."""
         if step is None:
             return masking.numbers(words.ravel()).astype(dtype)
@@ -434,7 +399,7 @@ class SecureSummed(Algorithm):
 
     # ---- server
 
-    def server_start(self, n_clients: int) -> tuple[SumState, Round]:
+    def server_start(self, n_clients: int) -> Next:
         terms, (inner, ask) = self._terms(n_clients), self.inner.server_start(n_clients)
         state = SumState(
             inner=secure.octets(encode((records.settled(inner), ask))),
@@ -455,12 +420,10 @@ class SecureSummed(Algorithm):
         return self._asking(state, "keys", -1, Enrol(terms), range(n_clients))
 
     @property
-    def on_server(self) -> Mapping[type, Callable[..., tuple[SumState, Round | Done]]]:
+    def on_server(self) -> Mapping[type, Callable[..., Next]]:
         return {Sealed: self._received}
 
-    def _received(
-        self, state: SumState, ids: Sequence[int], sealed: Sealed
-    ) -> tuple[SumState, Round | Done]:
+    def _received(self, state: SumState, ids: Sequence[int], sealed: Sealed) -> Next:
         """Take the answers of this stage, and go on once there are enough; leave late ones."""
         busy, got = state.busy.copy(), dict(state.got)
         busy[list(ids)] = False
@@ -471,8 +434,16 @@ class SecureSummed(Algorithm):
         state = replace(state, busy=busy, got=tuple(sorted(got.items())))
         if self._missing(state) > 0:
             return self._short(state, late=not {*ids} <= got.keys())
-        then = {"keys": self._with_keys, "shares": self._with_shares, "answers": self._opening}
-        return then.get(state.stage, self._summed)(state)
+        if state.stage == "keys":  # pass the keys on, and have the first secrets shared
+            terms = self._terms(len(state.busy))
+            protocol, roster = at_server.enrol(terms, [answer for _, answer in state.got])
+            state = replace(state, protocol=protocol, roster=roster)
+            return self._sharing(state, protocol.clients)
+        if state.stage == "shares":
+            ask = state.of_algorithm()[1]
+            assert isinstance(ask, Round)
+            return self._working(state, ask, dict(state.got))
+        return self._opening(state) if state.stage == "answers" else self._summed(state)
 
     def _missing(self, state: SumState) -> int:
         """How many more answers this stage needs."""
@@ -488,7 +459,7 @@ class SecureSummed(Algorithm):
         more = max(max(quorum, terms.least) - summed, terms.threshold - len(got))
         return more if state.stage == "shares" else min(everybody, more)
 
-    def _short(self, state: SumState, late: bool) -> tuple[SumState, Round]:
+    def _short(self, state: SumState, late: bool) -> Next:
         """Go on where answers are missing; ``late``: answers of earlier stages came in their place.
 
         Who has come back joins those that share secrets. A sum that has begun is begun anew with
@@ -517,9 +488,7 @@ class SecureSummed(Algorithm):
                 return self._sharing(replace(state, anew=state.anew + 1), free)
         return state, Round(Wait(), (), 1)
 
-    def _asking(
-        self, state: SumState, stage: str, number: int, message: Any, to: Collection[int]
-    ) -> tuple[SumState, Round]:
+    def _asking(self, state: SumState, stage: str, number: int, message: Any, to: Any) -> Any:
         """The state and the request of a stage."""
         busy, asked = state.busy.copy(), tuple(sorted(to))
         busy[list(asked)] = True
@@ -531,32 +500,17 @@ class SecureSummed(Algorithm):
         wait_for = None if everybody and not some else 1
         return state, Round(message, None if len(asked) == len(busy) else asked, wait_for)
 
-    def _with_keys(self, state: SumState) -> tuple[SumState, Round]:
-        """Pass the keys on, and have the first secrets shared."""
-        terms = self._terms(len(state.busy))
-        protocol, roster = at_server.enrol(terms, [answer for _, answer in state.got])
-        state = replace(state, protocol=protocol, roster=roster)
-        return self._sharing(state, protocol.clients)
-
-    def _sharing(self, state: SumState, to: Collection[int]) -> tuple[SumState, Round]:
+    def _sharing(self, state: SumState, to: Collection[int]) -> Next:
         """Begin a round of sums with those who can take part."""
         protocol, roster = state.protocol, state.roster
-        assert protocol is not None
-        assert roster is not None
+        assert protocol is not None and roster is not None  # noqa: PT018
         # clients that open a round share secrets for the next one
         used = protocol.number + (state.stage == "opened")
         protocol, begin = at_server.begin(protocol, used + 1)
         state = replace(state, protocol=protocol, hidden=())
         return self._asking(state, "shares", begin.number, Enter(roster, begin.number), to)
 
-    def _with_shares(self, state: SumState) -> tuple[SumState, Round]:
-        ask = state.of_algorithm()[1]
-        assert isinstance(ask, Round)
-        return self._working(state, ask, dict(state.got))
-
-    def _working(
-        self, state: SumState, ask: Round, shares: Mapping[int, secure.Shares]
-    ) -> tuple[SumState, Round]:
+    def _working(self, state: SumState, ask: Round, shares: Mapping[int, secure.Shares]) -> Next:
         """Send the algorithm's message to those whose answers are added up, and to all who hold
         shares of these what was sealed for them.
         """
@@ -564,19 +518,17 @@ class SecureSummed(Algorithm):
         n, terms, wanted = len(state.busy), state.protocol.terms, {*state.wanted}
         check_request(self.inner, ask, n)
         if len(wanted) < terms.least:
-            raise secure.SecureSumError(
-                f"{type(self.inner).__name__} asks {len(wanted)} of {n} clients, and a sum is over"
-                f" {terms.least} at least: SecureSum(fewest={max(2, len(wanted))}) allows fewer."
-            )
+            text = f"{type(self.inner).__name__} asks {len(wanted)} of {n} clients, and a sum is"
+            text += f" over {terms.least} at least: SecureSum(fewest={max(2, len(wanted))}) allows"
+            raise secure.SecureSumError(f"{text} fewer.")
         senders = wanted & {*shares}
         least = max(self.inner.quorum(len(wanted)), terms.least)
         if len(senders) < least or len(shares) < terms.threshold:
             # who has come back by now is asked once more
             return self._sharing(state, np.flatnonzero(~state.busy).tolist())
         message, own = _parted(ask.message, n)
-        protocol, delivered = at_server.deliver(
-            state.protocol, [*shares.values()], senders, message.tobytes()
-        )
+        given = [*shares.values()], senders, message.tobytes()
+        protocol, delivered = at_server.deliver(state.protocol, *given)
         one = next(iter(delivered.values()))
         sealed = np.zeros((n, len(one.senders), 2 * secure.SHARE + secure.TAG), np.uint8)
         for q, each in delivered.items():
@@ -585,7 +537,7 @@ class SecureSummed(Algorithm):
         state = replace(state, protocol=protocol)
         return self._asking(state, "answers", protocol.number, work, delivered)
 
-    def _opening(self, state: SumState) -> tuple[SumState, Round]:
+    def _opening(self, state: SumState) -> Next:
         """Add up the masked answers, and have the masks opened that do not cancel."""
         assert state.protocol is not None
         hidden = tuple((i, one) for i, one in state.got if one is not None)
@@ -596,7 +548,7 @@ class SecureSummed(Algorithm):
         ask = Open(number, unmask.stayed, unmask.dropped, number + 1)
         return self._asking(state, "opened", number, ask, np.flatnonzero(~state.busy).tolist())
 
-    def _summed(self, state: SumState) -> tuple[SumState, Round | Done]:
+    def _summed(self, state: SumState) -> Next:
         """Open the sum, and take the algorithm's step with it."""
         assert state.protocol is not None
         revealed = [one.revealed for _, one in state.got if one.revealed is not None]
@@ -604,7 +556,12 @@ class SecureSummed(Algorithm):
         combined = self._combined(state.hidden, total)
         inner, asked = state.of_algorithm()
         assert isinstance(asked, Round)
-        told = self._held(state, asked.message, combined)
+        # what the sums say of all clients' rows
+        slack = len(state.busy) * (2.0**-63 if self.option.step is None else self.option.step)
+        known = decode(state.told.tobytes())
+        told, words = self.inner.doubts_of_sum(known, asked.message, combined, slack)
+        if words:  # no rows have such sums
+            raise ImpossibleAnswerError("", type(asked.message), words)
         inner = records.copied(inner) if self.inner.mutates_state else inner
         step = handler(self.inner.on_server, type(combined), self.inner)
         inner, ask = step(inner, protocol.stayed, combined)
@@ -619,7 +576,7 @@ class SecureSummed(Algorithm):
             anew=0,
             hidden=(),
             got=(),
-            told=told,
+            told=secure.octets(encode(told)),
         )
         if isinstance(ask, Done):
             return state, ask
@@ -661,25 +618,24 @@ def asked_of(work: Work, position: int = 0) -> Any:
     """The algorithm's message in it, as one client of the block receives it."""
     message = decode(work.message.tobytes())
     own = {} if work.rows is None else decode(_bytes_of(work.rows[position]))
-    shown = {
-        name: value[None]
-        for name, how in records.marks(type(message))
-        if how == "version" and (value := getattr(message, name)) is not None
-    }
+    shown = {name: value[None] for name, value in _fields_of(message, "version").items()}
     return records.without_tiny(changed(message, **own, **shown))
+
+
+def _fields_of(message: Any, mark: str) -> dict[str, Any]:
+    """The fields of a message that have this mark and a value."""
+    marked = [name for name, how in records.marks(type(message)) if how == mark]
+    values = {name: getattr(message, name) for name in marked}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _parted(message: Any, n: int) -> tuple[secure.Array, secure.Array | None]:
     """A message without its Each fields, as bytes, and the bytes of each client's own row."""
-    each = [
-        name
-        for name, how in records.marks(type(message))
-        if how == "each" and getattr(message, name) is not None
-    ]
+    each = _fields_of(message, "each")
     common = secure.octets(encode(records.settled(changed(message, **dict.fromkeys(each)))))
     if not each:
         return common, None
-    parts = [{name: getattr(message, name)[i : i + 1] for name in each} for i in range(n)]
+    parts = [{name: value[i : i + 1] for name, value in each.items()} for i in range(n)]
     return common, _packed([encode(records.settled(part)) for part in parts])
 
 
@@ -693,11 +649,8 @@ def _wanted(ask: Round, n: int) -> tuple[int, ...]:
 
 def _packed(texts: Sequence[bytes]) -> NDArray[np.uint8]:
     """Bytes as the rows of an array, each preceded by their number."""
-    return np.concatenate(
-        records.equally_wide(
-            [secure.octets(len(text).to_bytes(8, "little") + text)[None] for text in texts]
-        )
-    )
+    whole = [secure.octets(len(text).to_bytes(8, "little") + text)[None] for text in texts]
+    return np.concatenate(records.equally_wide(whole))
 
 
 def _bytes_of(row: NDArray[np.uint8]) -> bytes:
@@ -721,35 +674,24 @@ def opens_no_more(memory: SumMemory) -> bool:
     return _client(memory).stage != "masked"
 
 
-def _one_by_one(step: Callable[..., tuple[SumMemory, Any]]) -> Callable[..., tuple[Any, Sealed]]:
+def _one_by_one(step: Callable[..., Step]) -> Callable[..., Step]:
     """A step of one client as one of the clients of a block; the answer goes into a parcel that
     says which question it answers.
     """
 
-    def stepped(
-        memory: SumMemory, message: Any, data: Block, rng: Streams
-    ) -> tuple[SumMemory, Sealed]:
+    def stepped(memory: SumMemory, message: Any, data: Block, rng: Streams) -> Step:
         after, answers = list[SumMemory](), list[bytes]()
         for p in range(len(data.names)):
             at = np.array([p])
-            own = {
-                name: value[at]
-                for name, how in records.marks(type(message))
-                if how == "each" and (value := getattr(message, name)) is not None
-            }
-            kept, answer = step(
-                records.members(memory, at),
-                changed(message, **own),
-                data.part(at),
-                lambda _, p=p: rng(p),
-            )
+            own = {name: value[at] for name, value in _fields_of(message, "each").items()}
+            one, mine = records.members(memory, at), changed(message, **own)
+            kept, answer = step(one, mine, data.part(at), lambda _, p=p: rng(p))
             after.append(kept)
             number = getattr(message, "number", -1)
             answers.append(encode((STAGES[type(message)], number, answer)))
-        secret, simulated, last = (
-            np.concatenate(records.equally_wide([getattr(each, name) for each in after]))
-            for name in ("secret", "simulated", "last")
-        )
+        names = "secret", "simulated", "last"
+        parts = [[getattr(each, name) for each in after] for name in names]
+        secret, simulated, last = (np.concatenate(records.equally_wide(each)) for each in parts)
         taken, own = (
             np.concatenate([each.taken for each in after]),
             records.join([e.own for e in after]),

@@ -218,8 +218,8 @@ class _Waiting:
     """What a site is to be asked, the first of it being on its way."""
 
     bodies: list[Any]
-    number: int
-    message: bytes
+    question: Envelope
+    message: bytes  # the question as bytes
     since: float  # when the first try was made
     pause: float = SHORTEST
     again: float = math.inf  # when it is sent once more
@@ -249,25 +249,19 @@ class Link:
 
     def send(self, site: int, bodies: Sequence[Any]) -> None:
         """Ask a site; what it was asked before, and has not answered, is forgotten."""
-        self._push(site, list(bodies), time.monotonic())
-
-    def _push(self, site: int, bodies: list[Any], now: float) -> None:
         # a number is used once, so that a late answer to another question is known as one
         self.sent += 1
-        message = encode(self._envelope(site, self.sent, bodies[0]))
-        self.waiting[site] = _Waiting(bodies, self.sent, message, now)
-        self.transport.push(self.sites[site], self.sent, message)
-
-    def _envelope(self, site: int, number: int, body: Any) -> Envelope:
-        return Envelope(self.experiment, self.sites[site], number, body)
+        question = Envelope(self.experiment, self.sites[site], self.sent, bodies[0])
+        known = _Waiting(list(bodies), question, encode(question), time.monotonic())
+        self.waiting[site] = known
+        self.transport.push(self.sites[site], self.sent, known.message)
 
     def take(self, timeout: float) -> list[tuple[int, Any]]:
         """The answers that have come, and a `SilentError` for every site that has not answered for
         too long; empty where there are none within ``timeout`` seconds.
         """
         now = time.monotonic()
-        due = [w.again for w in self.waiting.values()]
-        due += [w.since + self.patience for w in self.waiting.values()]
+        due = [min(w.again, w.since + self.patience) for w in self.waiting.values()]
         end = min([now + timeout, *due])
         taken, arrived = [], self.transport.poll(max(end - now, 0.0))
         if not arrived:  # some transports return at once where nothing is on its way
@@ -275,62 +269,60 @@ class Link:
         for name, number, result in arrived:
             site = self.sites.index(name) if name in self.sites else -1
             known = self.waiting.get(site)
-            if known is not None and known.number == number:
+            if known is not None and known.question.number == number:
                 taken += [(site, body) for body in self._answered(site, known, result)]
-        self._again(time.monotonic())
-        return taken + self._silent(time.monotonic())
+        now = time.monotonic()
+        for site, known in [*self.waiting.items()]:
+            if known.again <= now:  # it failed a while ago
+                known.again = math.inf
+                self.transport.push(self.sites[site], known.question.number, known.message)
+            if now >= known.since + self.patience:  # it is asked no more
+                del self.waiting[site]
+                silent = SilentError(self.sites[site], now - known.since, known.reason)
+                taken.append((site, silent))
+        return taken
 
     def _answered(self, site: int, known: _Waiting, result: bytes | Exception) -> list[Any]:
         """The answer to hand on, where there is one."""
-        body = self._body(site, known, result)
-        now = time.monotonic()
+        body = self._body(known.question, result)
         if isinstance(body, Exception):
-            known.reason, known.again = _first_line(body), now + known.pause
+            first = (str(body).splitlines() or [type(body).__name__])[0]
+            known.reason, known.again = _line(first, WORDS), time.monotonic() + known.pause
             known.pause = min(2 * known.pause, LONGEST)
             return []
         stops = isinstance(body, STOPPING)
         if self.keep is not None and isinstance(result, bytes) and not stops:
-            self.keep(self._envelope(site, known.number, known.bodies[0]), result)
+            self.keep(known.question, result)
         if len(known.bodies) > 1 and not stops:
-            self._push(site, known.bodies[1:], now)
+            self.send(site, known.bodies[1:])
             return []
         del self.waiting[site]
         return [body]
 
-    def _body(self, site: int, known: _Waiting, result: bytes | Exception) -> Any:
-        """The body of an answer, or the error for which the question is sent again."""
+    def _body(self, question: Envelope, result: bytes | Exception) -> Any:
+        """The body of an answer, or the error for which the question is sent again; a site's words
+        on one line of limited length: they may hold anything, and end in terminals and reports.
+        """
         if isinstance(result, Exception):
             return result
         try:
             reply = decode(result)
         except CodecError as error:
             return error
-        name, expected = self.sites[site], (self.experiment, self.sites[site], known.number)
         if not isinstance(reply, Envelope):
             return CodecError(f"a {type(reply).__name__} is not an answer")
-        body = _in_words(reply.body)
-        if (reply.experiment, reply.site, reply.number) == expected:
+        body, place = reply.body, (reply.experiment, reply.site, reply.number)
+        if isinstance(body, Refused):
+            body = Refused(_line(body.rule, NAME), _line(body.text, WORDS))
+        elif isinstance(body, Failed):
+            body = Failed(_line(body.text, WORDS))
+        if place == (question.experiment, question.site, question.number):
             return body
-        if (reply.experiment, reply.site, reply.number) != ("", name, UNREAD):
+        if place != ("", question.site, UNREAD):
             return CodecError("the answer belongs to another question")
         if isinstance(body, Refused) and body.rule != DAMAGED:
             return body  # without reading what it was asked
         return CodecError(getattr(body, "text", "the site could not read the question"))
-
-    def _again(self, now: float) -> None:
-        """Send again what failed a while ago."""
-        for site, known in self.waiting.items():
-            if known.again <= now:
-                known.again = math.inf
-                self.transport.push(self.sites[site], known.number, known.message)
-
-    def _silent(self, now: float) -> list[tuple[int, Any]]:
-        """The sites that have been silent for too long, which are asked no more."""
-        late = [i for i, known in self.waiting.items() if now >= known.since + self.patience]
-        return [(i, self._given_up(i, self.waiting.pop(i), now)) for i in late]
-
-    def _given_up(self, site: int, known: _Waiting, now: float) -> SilentError:
-        return SilentError(self.sites[site], now - known.since, known.reason)
 
     def ask(self, bodies: Mapping[int, Sequence[Any]]) -> dict[int, Any]:
         """The answers of several sites, each to the last of its bodies, once all are there.
@@ -350,18 +342,5 @@ class Link:
         return answers
 
 
-def _in_words(body: Any) -> Any:
-    """The same with a site's words on one line of limited length: they may hold anything, and end
-    in terminals and reports.
-    """
-    if isinstance(body, Refused):
-        return Refused(_line(body.rule, NAME), _line(body.text, WORDS))
-    return Failed(_line(body.text, WORDS)) if isinstance(body, Failed) else body
-
-
 def _line(text: object, most: int) -> str:
     return short(printable(str(text)), most)
-
-
-def _first_line(error: Exception) -> str:
-    return _line((str(error).splitlines() or [type(error).__name__])[0], WORDS)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
+from bonafed.algorithms.federated.async_dro import AsyncDRO
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.arrays import Array, Features, Label, shape_of
 from bonafed.data.federation import Federation
@@ -25,11 +25,17 @@ from bonafed.engines.inprocess import Replay, VirtualClock
 from bonafed.estimators.base import Classifier, ClassWeight, Plan, coefficients
 from bonafed.estimators.rows import Groups, Matrix, Rows, centred, check_rows, merged
 from bonafed.problem.losses import Logistic, Loss, Multinomial
-from bonafed.problem.prediction import scores, with_ones
-from bonafed.problem.predictors.affine import Linear, Predictor, Softmax, outputs_of
+from bonafed.problem.predictors.affine import (
+    Linear,
+    Predictor,
+    Softmax,
+    outputs_of,
+    scores,
+    with_ones,
+)
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.divergences import ChiSquareBall
 from bonafed.problem.risks.risk import Prior, Risk
+from bonafed.problem.risks.weight_sets import ChiSquareBall
 from bonafed.solution.solution import Solution
 
 # the cap on steps where nothing is convex: so many, or so many for each client

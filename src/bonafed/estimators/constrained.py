@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _num_samples
 
-from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
+from bonafed.algorithms.federated.interior_point import InteriorPoint
 from bonafed.arrays import Features, Label
 from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
@@ -52,8 +52,8 @@ from bonafed.problem.constraints.linear import OnModel
 from bonafed.problem.losses import Logistic, Loss
 from bonafed.problem.multipliers import Multipliers, no_multipliers, owners
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.risk import Prior, Risk
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import Outcome, Stop
 from bonafed.solution.plan import SMALL, second_order
 from bonafed.solution.solution import Solution

@@ -63,12 +63,11 @@ from bonafed.privacy.ledger import Ledger
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import Logistic, Loss, Multinomial, Squared
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.prediction import with_ones
-from bonafed.problem.predictors.affine import Linear, Softmax
+from bonafed.problem.predictors.affine import Linear, Softmax, with_ones
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero
-from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.risk import Prior, resolve_prior
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import Stop
 from bonafed.solution.solution import Solution
 from bonafed.solution.solve import solve

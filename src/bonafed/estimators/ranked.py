@@ -24,10 +24,9 @@ from bonafed.estimators.rows import Groups, Rows, arrays, by_value, named_groups
 from bonafed.fairness import fairness_metrics, group_rates
 from bonafed.problem.losses import Logistic, Loss, Squared
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.risk import Risk
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.risks.weight_sets import Mean, Superquantile
 from bonafed.solution.solution import Solution
 from bonafed.solution.thresholds import largest_tail
 

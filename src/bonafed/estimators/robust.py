@@ -22,9 +22,8 @@ from bonafed.estimators.base import Classifier, ClassWeight, FederatedModel, Reg
 from bonafed.estimators.rows import Groups, Rows, centred, check_rows, merged, present
 from bonafed.problem.losses import Hinge, Huber, Logistic, Loss
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.divergences import ChiSquareBall
-from bonafed.problem.risks.lp_ball import LpBall
 from bonafed.problem.risks.risk import PerClient, Prior, Risk
+from bonafed.problem.risks.weight_sets import ChiSquareBall, LpBall
 from bonafed.problem.wasserstein.ball import Support, WassersteinBall
 from bonafed.solution.solution import Solution
 from bonafed.solution.thresholds import default_radius, residual_scale

@@ -26,7 +26,7 @@ from bonafed.data.validation import grouped
 from bonafed.estimators.rows import Groups
 from bonafed.problem.losses import Loss
 from bonafed.problem.risks.risk import Risk
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.risks.weight_sets import Superquantile
 
 
 @dataclass(frozen=True)

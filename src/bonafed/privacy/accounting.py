@@ -28,15 +28,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, log_ndtr
 
 from bonafed.arrays import Array
-from bonafed.privacy.bounds import check_number, renyi_of_best
+from bonafed.privacy.bounds import check_number, renyi_of_best, root
 from bonafed.privacy.budget import ADJACENCY, Budget, BudgetSpentError
 
 MECHANISMS = ("gaussian", "laplace")
@@ -62,6 +62,7 @@ VALUES = 500  # of the sum of two privacy losses, at most
 FINE = 8
 POINTS = 50_000  # of the grid of the losses of one release, at most, nearly
 KINDS = 32  # of releases with sampling that are composed one by one
+STRICT = {"rtol": np.float64(1e-13), "maxiter": 500}  # of the search for a root
 FAR = 10.0  # standard deviations of the noise beyond which losses are no part of the grid
 
 
@@ -106,10 +107,9 @@ class Release:
                 " saves is accounted for Gaussian noise only. Take mechanism='gaussian'."
             )
         # plain numbers can be written into a ledger file
-        object.__setattr__(self, "noise", float(self.noise))
         object.__setattr__(self, "count", int(self.count))
-        object.__setattr__(self, "candidates", float(self.candidates))
-        object.__setattr__(self, "sampling", float(self.sampling))
+        for name in ("noise", "candidates", "sampling"):
+            object.__setattr__(self, name, float(getattr(self, name)))
 
     @classmethod
     def of_entry(
@@ -195,21 +195,13 @@ def _composed(releases: tuple[Release, ...], delta: float) -> float:
         return certain
     if spread > WIDE:
         return _plain_sum(releases, delta)
-    # On a grid of step h the loss of each release has a variance that is too large by about
-    # h^2 / 10. The grid is so fine that this is a thousandth of the variance of the total, but
-    # where it would have too many points. With sampling it is a power of two, so that losses are
-    # computed once.
-    most, grid = max((one for one, _ in pure), default=0.0), spread / GRID
-    if sampled:
-        fine = min(spread / math.sqrt(sum(r.count for r in sampled)) / FINE, spread / 100)
-        widest = max(mu * mu / 2 + FAR * mu, *map(_farthest, sampled))
-        grid = 2.0 ** math.floor(math.log2(max(fine, widest / POINTS)))
-    # losses of randomised response are multiples of one loss: where they fit on the grid nothing
-    # is rounded
+    # Losses of randomised response are multiples of one loss: where they fit on the grid nothing is
+    # rounded.
+    most, grid = max((one for one, _ in pure), default=0.0), _grid(spread, mu, sampled)
     grid = most / math.ceil(most / grid) * (1 + 1e-9) if most > grid else grid
-    parts = (
-        [pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=grid)] if mu > 0 else []
-    )
+    parts = []
+    if mu > 0:
+        parts.append(pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=grid))
     for one, count in pure:
         losses, shares = _randomised_response(one, count)
         # the probability beyond counts as an infinite loss
@@ -221,10 +213,23 @@ def _composed(releases: tuple[Release, ...], delta: float) -> float:
     parts += [_sampled_losses(r, grid) for r in sampled]
     # beyond epsilon = 709 probabilities under delta are too small to divide by
     with np.errstate(over="ignore"):
-        epsilon = float(
-            functools.reduce(lambda a, b: a.compose(b), parts).get_epsilon_for_delta(delta)
-        )
+        whole = functools.reduce(lambda a, b: a.compose(b), parts)
+        epsilon = float(whole.get_epsilon_for_delta(delta))
     return epsilon + certain if math.isfinite(epsilon) else _plain_sum(releases, delta)
+
+
+def _grid(spread: float, mu: float, sampled: Sequence[Release]) -> float:
+    """The grid of the privacy losses.
+
+    On a grid of step h the loss of each release has a variance that is too large by about h^2 / 10.
+    The grid is so fine that this is a thousandth of the variance of the total, but where it would
+    have too many points. With sampling it is a power of two, so that losses are computed once.
+    """
+    if not sampled:
+        return spread / GRID
+    grid = min(spread / math.sqrt(sum(r.count for r in sampled)) / FINE, spread / 100)
+    widest = max(mu * mu / 2 + FAR * mu, *map(_farthest, sampled))
+    return 2.0 ** math.floor(math.log2(max(grid, widest / POINTS)))
 
 
 def _spread(r: Release) -> float:
@@ -263,20 +268,23 @@ def _gathered(releases: tuple[Release, ...]) -> tuple[Release, ...]:
     others = [r for r in releases if r.sampling == 1]
     few, step = sampled, 2.0**-10
     while len(few) > KINDS and step <= 1:
-        rounded = []
-        for r in sampled:  # noise and sampling are powers of 2^step
-            noise = 2.0 ** (math.floor(math.log2(r.noise) / step) * step)
-            share = 2.0 ** (math.ceil(math.log2(r.sampling) / step) * step)
-            share = min(max(share, r.sampling), 1.0)
-            rounded.append(Release(r.mechanism, min(noise, r.noise), r.count, share))
-        few = [*_counted(rounded)]
+        few = [*_counted(_rounded(r, step) for r in sampled)]
         step *= 2
     if len(few) > KINDS:
         few = [r.replacing() for r in sampled]
     return _counted((*others, *few))
 
 
-def _split(releases: tuple[Release, ...]) -> tuple[float, list[tuple[float, int]], list[Release]]:
+def _rounded(r: Release, step: float) -> Release:
+    """The release with noise and sampling that are powers of 2^step."""
+    noise = 2.0 ** (math.floor(math.log2(r.noise) / step) * step)
+    sampling = 2.0 ** (math.ceil(math.log2(r.sampling) / step) * step)
+    return Release(r.mechanism, min(noise, r.noise), r.count, min(max(sampling, r.sampling), 1.0))
+
+
+def _split(
+    releases: tuple[Release, ...],
+) -> tuple[float, list[tuple[float, int]], list[Release]]:
     """1 / noise of the one Gaussian release equal to all without sampling, (epsilon, count) of the
     pure ones, and those with sampling.
     """
@@ -369,7 +377,9 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
     high = 1.0
     while gaussian_delta(mu, high) > delta:
         high *= 2
-    return _root(lambda epsilon: float(gaussian_delta(mu, epsilon)) - delta, 0.0, high)
+    return root(
+        lambda epsilon: float(gaussian_delta(mu, epsilon)) - delta, 0.0, high, xtol=1e-15, **STRICT
+    )
 
 
 def gaussian_delta(mu: float, epsilon: float | Array) -> Array:
@@ -474,7 +484,7 @@ def noise_of_search(budget: Budget, law: str, mean: float, spent: Iterable[Relea
     # beside a search, though it tells nothing, what was spent may count for a little more
     if (most := over(WEAKEST)) > -LEFT * budget.epsilon:
         raise _all_spent(budget, budget.epsilon + most)
-    noise = _root(over, -10.0, WEAKEST, 1e-7)
+    noise = root(over, -10.0, WEAKEST, xtol=1e-7, **STRICT)
     while over(noise) > 0:
         noise += 1e-7
     return math.exp(noise)
@@ -575,7 +585,7 @@ def _by_formula(
         expected = float((shares * gaussian_delta(mu, epsilon - losses)).sum())
         return math.log(max(expected, 1e-300) / delta)
 
-    return math.exp(_root(over, -40.0, 60.0, 1e-7)) if over(60.0) < 0 else None
+    return math.exp(root(over, -40.0, 60.0, xtol=1e-7, **STRICT)) if over(60.0) < 0 else None
 
 
 def _lossy(one: float, count: int) -> tuple[Array, Array]:
@@ -604,14 +614,6 @@ def _coarser(x: Array, p: Array) -> tuple[Array, Array]:
     part = (x - low) / step - below
     shares = np.bincount(below, p * (1 - part), VALUES) + np.bincount(below + 1, p * part, VALUES)
     return low + step * np.arange(VALUES), np.asarray(shares, float)
-
-
-def _root(over: Callable[[float], float], low: float, high: float, tol: float = 1e-15) -> float:
-    from scipy.optimize import brentq  # every process would import it
-
-    return float(
-        cast(float, brentq(over, low, high, xtol=tol, rtol=np.float64(1e-13), maxiter=500))
-    )
 
 
 def accounts(releases: Iterable[Release], delta: float) -> dict[str, float | None]:

@@ -80,12 +80,10 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import cache
 from itertools import count
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtr, ndtri
-from scipy.stats import binom
 
 from bonafed.arrays import Array
 
@@ -93,6 +91,13 @@ NUMBERS = ("poisson", "geometric", "logarithmic")  # laws of the number of runs
 MOST = 1000.0  # runs on average
 
 Below = Callable[[int], int]  # a uniform whole number from 0 to below n
+
+
+def root(over: Callable[[float], float], low: float, high: float, **settings: Any) -> float:
+    """Where a function changes its sign between two numbers; ``settings`` are those of SciPy."""
+    from scipy.optimize import brentq  # every process would import it
+
+    return float(cast(float, brentq(over, low, high, **settings)))
 
 
 def check_number(law: str, mean: float) -> None:
@@ -141,8 +146,8 @@ def drawn_number(law: str, mean: float, below: Below) -> int:
                 return number
     whole, rest = divmod(Fraction(mean), 1)
     while True:
-        ones = sum(_poisson(Fraction(1, 2), 2, below) for _ in range(whole))
-        if number := ones + _poisson(rest, 1, below):
+        number = sum(_poisson_of_one(below) for _ in range(whole)) + _poisson_of_less(rest, below)
+        if number:
             return number
 
 
@@ -151,26 +156,30 @@ def _failures(on: Fraction, below: Below) -> int:
     return next(k for k in count() if below(on.denominator) >= on.numerator)
 
 
-def _poisson(on: Fraction, base: int, below: Below) -> int:
-    """A number of a Poisson law: of mean ``on`` below 1 (base 1) from on^k, accepted with 1 / k!;
-    of mean 1 (base 2) from 2^(-k - 1), accepted with 2^k / (2 k!).
-    """
+def _poisson_of_one(below: Below) -> int:
+    """A number of the Poisson law of mean 1: 2^(-k - 1), accepted with 2^k / (2 k!)."""
     while True:
-        k = _failures(on, below)
-        if below(base * math.factorial(k)) < base**k:
+        k = _failures(Fraction(1, 2), below)
+        if below(2 * math.factorial(k)) < 2**k:
+            return k
+
+
+def _poisson_of_less(mean: Fraction, below: Below) -> int:
+    """A number of the Poisson law of a mean below 1: mean^k, accepted with 1 / k!."""
+    while True:
+        k = _failures(mean, below)
+        if below(math.factorial(k)) == 0:
             return k
 
 
 @cache
 def _stopping(mean: float) -> float:
     """gamma of the logarithmic law, whose mean is (1 / gamma - 1) / log(1 / gamma)."""
-    from scipy.optimize import brentq
 
     def over(log_gamma: float) -> float:
         return math.expm1(-log_gamma) / -log_gamma - mean
 
-    root = cast(float, brentq(over, -2 * math.log(mean) - 10, -1e-12))
-    return math.exp(root)
+    return math.exp(root(over, -2 * math.log(mean) - 10, -1e-12))
 
 
 GRID = 20_001  # angles
@@ -204,7 +213,7 @@ def best_accuracy(nats: float, directions: int) -> float:
         if nats >= math.log(2):
             return 1.0
         left = math.log(2) - nats  # the entropy of an error e
-        return 1 - _root(lambda e: left + e * math.log(e) + (1 - e) * math.log1p(-e), 1e-12, 0.5)
+        return 1 - root(lambda e: left + e * math.log(e) + (1 - e) * math.log1p(-e), 1e-12, 0.5)
     angles = np.linspace(0, math.pi, GRID + 2)[1:-1]
     prior = (directions - 2) * np.log(np.sin(angles))
     prior -= _log_sum(prior)
@@ -221,18 +230,12 @@ def best_accuracy(nats: float, directions: int) -> float:
         low, high = high, 2 * high
         if at(high)[0] < 1 / GRID:  # below what the angles tell apart
             return 1.0
-    return 1 - at(_root(lambda s: at(s)[1] - nats, low, high))[0]
+    return 1 - at(root(lambda s: at(s)[1] - nats, low, high))[0]
 
 
 def _log_sum(values: Array) -> float:
     top = float(values.max())
     return top + math.log(float(np.exp(values - top).sum()))
-
-
-def _root(over: Callable[[float], float], low: float, high: float) -> float:
-    from scipy.optimize import brentq
-
-    return float(cast(float, brentq(over, low, high)))
 
 
 CUTS = np.linspace(0.0, 4.0, 41)  # sizes of scores, in standard deviations, from which on to guess
@@ -251,6 +254,8 @@ def chance(right: int, guesses: int, canaries: int, epsilon: float, delta: float
     guesses : r; how many there are does not depend on the coins
     canaries : m >= r
     """
+    from scipy.stats import binom  # every process would import it
+
     if right <= 0:
         return 1.0
     beta = float(binom.sf(right - 1, guesses, 1 / (1 + math.exp(-epsilon))))
@@ -285,9 +290,8 @@ def least_epsilon(
 
     if over(0.0) > 0:
         return 0.0
-    found = float(brentq(over, 0.0, most, xtol=1e-9, full_output=False))  # pyright: ignore
     # a step down, because whatever is returned must be refuted itself
-    return max(0.0, found - 1e-8)
+    return max(0.0, root(over, 0.0, most, xtol=1e-9) - 1e-8)
 
 
 def least_mu(right: int, guesses: int, confidence: float) -> float:

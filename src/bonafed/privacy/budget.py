@@ -151,15 +151,14 @@ class Budget:
                 f'repeat must be "warn" or "error", got {self.repeat!r}: give "error" to have a'
                 " second run on the same rows refused."
             )
-        if self.book is not None and (
-            not isinstance(self.book, str | os.PathLike) or not os.fspath(self.book)
-        ):
-            raise ValueError(f"book must be the path of a file, got {self.book!r}.")
-        if self.book is not None:  # once, whatever the working directory is later
+        if self.book is not None:
+            if not isinstance(self.book, str | os.PathLike) or not os.fspath(self.book):
+                raise ValueError(f"book must be the path of a file, got {self.book!r}.")
+            # once, whatever the working directory is later
             object.__setattr__(self, "book", Path(os.path.abspath(self.book)))
         sizes = self.sizes
-        declared = sizes.values() if isinstance(sizes, Mapping) else [1 if sizes is None else sizes]
-        if not all(_finite(n) and 1 <= float(n) <= MOST and n == int(n) for n in declared):
+        stated = sizes.values() if isinstance(sizes, Mapping) else [1 if sizes is None else sizes]
+        if not all(_finite(n) and 1 <= n <= MOST and float(n).is_integer() for n in stated):
             raise ValueError(
                 f"sizes must be whole numbers >= 1 and at most {MOST:g}, got {sizes!r}."
             )

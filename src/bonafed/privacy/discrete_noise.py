@@ -404,29 +404,15 @@ def _prepared(kind: Kind, parameter: Fraction) -> Sampler:
         for own, (threshold, other) in zip(quick, _aliases(heights), strict=True)
     ]
     ratio = [scale * low / (e << _BITS) for (low, _), e in zip(g, heights, strict=False)]
+    slope, curve = [float(1 / parameter)] * STEPS, 0.0
     if kind == "gaussian":
-        slope, curve = (
-            [float(k * width / parameter) for k in range(STEPS)],
-            float(1 / (2 * parameter)),
-        )
-    else:
-        slope, curve = [float(1 / parameter)] * STEPS, 0.0
-    tables = Tables(
-        _fixed(columns, np.int64),
-        _fixed(ratio, np.float64),
-        _fixed(slope, np.float64),
-        curve,
-        shift,
-        MARGIN,
-    )
+        curve = float(1 / (2 * parameter))
+        slope = [float(k * width / parameter) for k in range(STEPS)]
+    arrays = np.array(columns, np.int64), np.array(ratio), np.array(slope)
+    for array in arrays:  # nobody can change what all who draw this noise share
+        array.flags.writeable = False
+    tables = Tables(*arrays, curve, shift, MARGIN)
     return Sampler(kind, parameter, scale, tuple(heights), tables)
-
-
-def _fixed(values: list, dtype: type) -> NDArray:
-    """An array that nobody can change: it is shared by all who draw this noise."""
-    out = np.array(values, dtype)
-    out.flags.writeable = False
-    return out
 
 
 def _aliases(heights: list[int]) -> list[tuple[int, int]]:

@@ -87,18 +87,10 @@ def _rounds(x):
         for j in range(LANES):
             a0, a1, a2, a3 = x[j], x[LANES + j], x[2 * LANES + j], x[3 * LANES + j]
             b0, b1, b2, b3 = x[4 * LANES + j], x[5 * LANES + j], x[6 * LANES + j], x[7 * LANES + j]
-            c0, c1, c2, c3 = (
-                x[8 * LANES + j],
-                x[9 * LANES + j],
-                x[10 * LANES + j],
-                x[11 * LANES + j],
-            )
-            d0, d1, d2, d3 = (
-                x[12 * LANES + j],
-                x[13 * LANES + j],
-                x[14 * LANES + j],
-                x[15 * LANES + j],
-            )
+            c0, c1 = x[8 * LANES + j], x[9 * LANES + j]
+            c2, c3 = x[10 * LANES + j], x[11 * LANES + j]
+            d0, d1 = x[12 * LANES + j], x[13 * LANES + j]
+            d2, d3 = x[14 * LANES + j], x[15 * LANES + j]
             a0, b0, c0, d0 = _quarter(a0, b0, c0, d0)
             a1, b1, c1, d1 = _quarter(a1, b1, c1, d1)
             a2, b2, c2, d2 = _quarter(a2, b2, c2, d2)
@@ -176,7 +168,7 @@ def taken(key: bytes, rows: int, probability: float) -> NDArray[np.intp]:
 
     Examples
     --------
-    >>> from bonafed.privacy.sampling import taken
+    >>> from bonafed.privacy.keystream import taken
     >>> len(taken(bytes(32), 10_000, 0.1))
     974
     """

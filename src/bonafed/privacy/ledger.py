@@ -298,12 +298,7 @@ class Book:
 
     def _read(self) -> tuple[list[dict[str, Any]], list[str]]:
         """The runs and the chain of digests."""
-        # the number of runs and the digest in the lock file, read first, since runs are only added
-        number, _, last = self._lock.text().partition(" ")
-        try:
-            least, last = int(number or 0), last.strip()
-        except ValueError:
-            least, last = 0, ""
+        least, last = self._written()  # read first, since runs are only ever added
         try:
             text = self.path.read_text(encoding="utf-8") if self.path.exists() else '{"runs": []}'
             content = json.loads(text)
@@ -337,7 +332,13 @@ class Book:
         self, clients: Sequence[str], without: str = "", adjacency: str = "add-remove"
     ) -> dict[str, tuple[Release, ...]]:
         """The releases of every client in all runs but one, with noise under this adjacency."""
-        return _spent(self.runs(), clients, without, adjacency)
+        spent: dict[str, tuple[Release, ...]] = dict.fromkeys(clients, ())
+        for run in self.runs():
+            stated = run.get("adjacency", "add-remove")
+            for client, released in _releases(run["releases"]).items():
+                if client in spent and run["id"] != without:
+                    spent[client] += under(released, stated, adjacency)
+        return spent
 
     def place(self, name: str) -> int:
         """How many runs stand before this one."""
@@ -365,21 +366,13 @@ class Book:
         """
         with self._alone():
             runs, name = self.runs(), name or new_name()
-            self._affordable(runs, releases, budget, name)
+            self._affordable(releases, budget, name)
             began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             plan = _plain(releases)
-            sums = {"view": budget.view, "missing": budget.missing}
-            run = {
-                "id": name,
-                "began": began,
-                "state": state,
-                "turn": 0,
-                "adjacency": budget.adjacency,
-                "planned": plan,
-                "least": {},
-                "releases": plan,
-            }
-            run |= sums if budget.view == "sum" else {}
+            run: dict[str, Any] = {"id": name, "began": began, "state": state, "turn": 0}
+            run |= {"adjacency": budget.adjacency, "planned": plan, "least": {}, "releases": plan}
+            if budget.view == "sum":
+                run |= {"view": budget.view, "missing": budget.missing}
             self._write([*runs, run | ({"about": {**about}} if about else {})])
         return name
 
@@ -389,26 +382,36 @@ class Book:
         The lock keeps other processes from beginning it meanwhile: two runs with different noise
         would release something twice for one charge.
         """
-        with self._alone():
-            runs = self.runs()
-            run = self._one(runs, name)
+
+        def begun(run: dict[str, Any]) -> dict[str, Any]:
             if run["state"] != "charged":
                 raise ValueError(
                     f"run {name} was begun by another process: resume it with resume=True."
                 )
             keep()
-            self._write(_replaced(runs, run | {"state": "open"}))
+            return run | {"state": "open"}
+
+        self._rewrite(name, begun)
 
     def drop_run(self, name: str) -> bool:
         """Strike out a run that was charged and never begun; returns whether it was such a run."""
+
+        def dropped(run: dict[str, Any]) -> dict[str, Any] | None:
+            nothing = {"state": "ended", "releases": {client: [] for client in run["planned"]}}
+            return run | nothing if run["state"] == "charged" else None
+
+        return self._rewrite(name, dropped)
+
+    def _rewrite(
+        self, name: str, change: Callable[[dict[str, Any]], Mapping[str, Any] | None]
+    ) -> bool:
+        """Write what a change makes of the entry of a run; returns whether it makes anything."""
         with self._alone():
             runs = self.runs()
-            run = self._one(runs, name)
-            if run["state"] != "charged":
-                return False
-            nothing = {"state": "ended", "releases": {client: [] for client in run["planned"]}}
-            self._write(_replaced(runs, run | nothing))
-        return True
+            entry = change(self._one(runs, name))
+            if entry is not None:
+                self._write([entry if run["id"] == name else run for run in runs])
+        return entry is not None
 
     def reopen_run(self, name: str, budget: Budget) -> dict[str, Any]:
         """Charge a run that resumes in full again; returns its entry of before.
@@ -422,10 +425,10 @@ class Book:
         ValueError
             where it was begun with another adjacency, to which its noise belongs
         """
-        planned = self.planned(name)
-        with self._alone():
-            runs = self.runs()
-            before = self._one(runs, name)
+        planned, before = self.planned(name), dict[str, Any]()
+
+        def again(run: dict[str, Any]) -> dict[str, Any] | None:
+            before.update(run)
             if (was := before.get("adjacency", budget.adjacency)) != budget.adjacency:
                 raise ValueError(
                     f'the run was begun with adjacency="{was}", got "{budget.adjacency}": resume'
@@ -439,9 +442,10 @@ class Book:
                     " with the same, or begin a new run (resume=False), which is charged as"
                     " another."
                 )
-            self._affordable(runs, planned, budget, name)
-            if before["state"] != "charged":
-                self._write(_replaced(runs, _reopened(before)))
+            self._affordable(planned, budget, name)
+            return None if run["state"] == "charged" else _reopened(run)
+
+        self._rewrite(name, again)
         return before
 
     def restore_run(self, before: Mapping[str, Any]) -> bool:
@@ -449,31 +453,22 @@ class Book:
 
         It is not where another process has changed the run's entry since.
         """
-        with self._alone():
-            runs = self.runs()
-            if self._one(runs, before["id"]) != _reopened(before):
-                return False
-            self._write(_replaced(runs, before))
-        return True
+        again = _reopened(before)
+        return self._rewrite(before["id"], lambda run: before if run == again else None)
 
     def close_run(self, name: str, releases: Releases) -> dict[str, tuple[Release, ...]]:
         """Strike out what the run did not release; returns the rest.
 
         That is never less than it had released before.
         """
-        with self._alone():
-            runs = self.runs()
-            run = self._one(runs, name)
+        final: dict[str, tuple[Release, ...]] = {}
+
+        def ended(run: dict[str, Any]) -> dict[str, Any]:
             least = _releases(run["least"])
-            final: dict[str, tuple[Release, ...]] = {}
-            for client, released in releases.items():
-                most: dict[Release, Release] = {}  # the larger count contains the smaller one
-                for r in (*least.get(client, ()), *released):
-                    kind = replace(r, count=0)
-                    most[kind] = max(most.get(kind, kind), r, key=lambda r: r.count)
-                final[client] = tuple(most.values())
-            ended = {"state": "ended", "releases": _plain({**least, **final})}
-            self._write(_replaced(runs, run | ended))
+            final.update({c: _most(least.get(c, ()), given) for c, given in releases.items()})
+            return run | {"state": "ended", "releases": _plain({**least, **final})}
+
+        self._rewrite(name, ended)
         return final
 
     def digest(self) -> str:
@@ -496,11 +491,9 @@ class Book:
             f"run {name} is not in the ledger file {self.path.name}: restore the file."
         )
 
-    def _affordable(
-        self, runs: list[dict[str, Any]], releases: Releases, budget: Budget, name: str
-    ) -> None:
-        self._check_views(runs, tuple(releases), budget, name)
-        before = _spent(runs, tuple(releases), name, budget.adjacency)
+    def _affordable(self, releases: Releases, budget: Budget, name: str) -> None:
+        self.check_view(budget, tuple(releases), name)
+        before = self.spent(tuple(releases), name, budget.adjacency)
         for client, planned in releases.items():
             total = total_epsilon((*before[client], *planned), budget.delta)
             if total > budget.epsilon * (1 + 1e-9):
@@ -510,19 +503,14 @@ class Book:
                     f" touched. See {self.path.name} for what was spent."
                 )
 
-    def check_view(self, budget: Budget, clients: Sequence[str]) -> None:
-        """Raise where earlier runs of these clients were charged for less than the budget's view.
+    def check_view(self, budget: Budget, clients: Sequence[str], without: str = "") -> None:
+        """Raise where runs but one of these clients were charged for less than the budget's view.
 
         Anyone who sees answers sees the sums as well, so that a run in the view "answers" counts in
         full for a budget of the view "sum". A run in the view "sum" says nothing of answers, nor of
         more missing clients than it was planned for.
         """
-        self._check_views(self.runs(), clients, budget, "")
-
-    def _check_views(
-        self, runs: list[dict[str, Any]], clients: Sequence[str], budget: Budget, without: str
-    ) -> None:
-        for run in runs:
+        for run in self.runs():
             view, missing = _view(run)
             spent = any(run["releases"].get(client) for client in clients)
             if spent and not budget.covered(view, missing) and run["id"] != without:
@@ -549,6 +537,14 @@ class Book:
     def _lock(self) -> Lock:
         """The lock of all who write; its file holds the number of runs and the digest."""
         return Lock(self.path.with_name(self.path.name + ".lock"))
+
+    def _written(self) -> tuple[int, str]:
+        """The number of runs and the digest in the lock file."""
+        number, _, digest = self._lock.text().partition(" ")
+        try:
+            return int(number or 0), digest.strip()
+        except ValueError:
+            return 0, ""
 
     def _alone(self, patience: float = 30.0) -> contextlib.AbstractContextManager[None]:
         """Wait until no other process writes, and keep the others waiting meanwhile."""
@@ -593,13 +589,6 @@ def _reopened(before: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _replaced(
-    runs: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]
-) -> list[Mapping[str, Any]]:
-    """The runs with another entry for the run of its id."""
-    return [entry if run["id"] == entry["id"] else run for run in runs]
-
-
 def _releases(plain: Mapping[str, Any]) -> dict[str, tuple[Release, ...]]:
     return {
         client: tuple(Release.of_entry(*one) for one in entries)
@@ -611,13 +600,10 @@ def _plain(releases: Releases) -> dict[str, list[list[Any]]]:
     return {client: [r.entry for r in released] for client, released in releases.items()}
 
 
-def _spent(
-    runs: list[dict[str, Any]], clients: Sequence[str], without: str, adjacency: str
-) -> dict[str, tuple[Release, ...]]:
-    spent: dict[str, tuple[Release, ...]] = dict.fromkeys(clients, ())
-    for run in runs:
-        stated = run.get("adjacency", "add-remove")
-        for client, released in _releases(run["releases"]).items():
-            if client in spent and run["id"] != without:
-                spent[client] += under(released, stated, adjacency)
-    return spent
+def _most(a: Sequence[Release], b: Sequence[Release]) -> tuple[Release, ...]:
+    """The larger count of every kind of release: it contains the smaller one."""
+    most: dict[Release, Release] = {}
+    for r in (*a, *b):
+        kind = replace(r, count=0)
+        most[kind] = max(most.get(kind, kind), r, key=lambda r: r.count)
+    return tuple(most.values())

@@ -158,31 +158,20 @@ def counted(
     if (parts := _parts.get()) is not None:
         parts.append(count)
         return count
-    digests = None if data is None else _known.get(data)
-    if digests is None:  # of every client's rows, and last of all rows
-        each = [_digest(X) for X in tables]
-        digests = (*each, sum(each) % 2**64)
-        if data is not None:
-            _known[data] = digests
+    digests = _digests(data, tables)
     if resumed and (known := _resumable.get(resumed)) is not None:
         known.releases, known.answers = count.releases, count.answers
         return known
-    # the releases of every earlier run on the rows of the client on which most was spent
-    whole, ways = _counts.get(digests[-1], []), set[tuple[tuple[Release, ...], ...]]()
-    for digest in digests:
-        own = [one for one in _counts.get(digest, []) if not any(one is w for w in whole)]
-        ways.add(tuple(spent for one in (*whole, *own) if (spent := one.within(budget))))
-    cost = lambda way: total_epsilon(chain(*way), budget.delta)  # noqa: E731
-    earlier = max(filter(None, ways), key=cost, default=())
-    if earlier:
-        runs, spent = len(earlier), [*chain(*earlier)]
+    if earlier := _earlier(digests, budget):
+        spent = [*chain(*earlier)]
         before = total_epsilon(spent, budget.delta)
         total = total_epsilon((*spent, *releases), budget.delta)
-        many = "an earlier private run" if runs == 1 else f"{runs} earlier private runs"
+        many = f"{len(earlier)} earlier private runs"
         text = (
-            f"{many} of this process without a ledger file spent epsilon = {before:.4g} at delta ="
-            f" {budget.delta:g} on the same rows. With this run it may be {total:.4g}, and"
-            f" {budget.epsilon:g} is stated for it only."
+            f"{many if len(earlier) > 1 else 'an earlier private run'} of this process without a"
+            f" ledger file spent epsilon = {before:.4g} at delta = {budget.delta:g} on the same"
+            f" rows. With this run it may be {total:.4g}, and {budget.epsilon:g} is stated for it"
+            " only."
         )
         if budget.repeat == "error" and total > budget.epsilon * (1 + 1e-9):
             raise BudgetSpentError(
@@ -205,6 +194,17 @@ def counted(
     return count
 
 
+def _earlier(digests: tuple[int, ...], budget: Budget) -> list[tuple[Release, ...]]:
+    """The releases of every earlier run on the rows of the client on which most was spent."""
+    whole = _counts.get(digests[-1], [])
+    ways = set()
+    for digest in digests:
+        own = [one for one in _counts.get(digest, []) if not any(one is w for w in whole)]
+        ways.add(tuple(spent for one in (*whole, *own) if (spent := one.within(budget))))
+    known = filter(None, ways)
+    return [*max(known, key=lambda way: total_epsilon(chain(*way), budget.delta), default=())]
+
+
 def _outside() -> int:
     """The stack level, as seen by who calls this, of the code that called the library."""
     level, frame = 1, sys._getframe(1)
@@ -216,6 +216,17 @@ def _outside() -> int:
 
 
 # ---- known rows
+
+
+def _digests(data: Any, tables: Sequence[Any]) -> tuple[int, ...]:
+    """One of every client's rows, and that of all rows, the last."""
+    if data is not None and data in _known:
+        return _known[data]
+    each = [_digest(X) for X in tables]
+    digests = (*each, sum(each) % 2**64)
+    if data is not None:
+        _known[data] = digests
+    return digests
 
 
 def _digest(X: Any) -> int:

@@ -29,7 +29,7 @@ from bonafed.arrays import Array
 from bonafed.data.federation import Federation
 from bonafed.problem.losses import Logistic
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
 
 STEPS, HALVINGS = 100, 30

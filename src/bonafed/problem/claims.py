@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -45,15 +45,12 @@ class Touched:
 
     def and_at(self, other: Touched) -> Touched:
         """With further points; of many the oldest but the first is forgotten."""
-        both = [np.concatenate(pair) for pair in zip(_arrays(self), _arrays(other), strict=True)]
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        both = [np.concatenate(pair) for pair in pairs]
         keep = max(4, NUMBERS // max(self.slope[0].size, 1))
         if len(both[0]) > keep:
             both = [np.concatenate([part[:1], part[2:]]) for part in both]
         return Touched(*both)
-
-
-def _arrays(touched: Touched) -> tuple[Array, ...]:
-    return touched.at, touched.value, touched.slope, touched.rounding
 
 
 @record
@@ -66,7 +63,7 @@ class Told:
     alike : whether all rows have the same weight
     seen : their sizes, where the client's own weight is 1
     touched : of functions of its rows, the values and slopes
-    ranked : tables of its rows' losses and cuts by rank (`bonafed.problem.rank_claims`)
+    ranked : tables of its rows' losses and cuts by rank (`bonafed.problem.sum_claims`)
     """
 
     rows: float | None = None
@@ -89,13 +86,11 @@ class Told:
 class Claim(Protocol):
     """Something that an upload says of the client's rows."""
 
-    def held(self, told: Told) -> tuple[Told, str]:
-        """What is known with it, and what of it is impossible, in words; "" for nothing."""
-        ...
+    # What is known with it, and what of it is impossible, in words; "" for nothing.
+    def held(self, told: Told) -> tuple[Told, str]: ...
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(NamedTuple):
     """Numbers between two others; NaN, which overflows lead to, says nothing."""
 
     what: str
@@ -118,8 +113,7 @@ class Number:
         return told, ""
 
 
-@dataclass(frozen=True)
-class Whole:
+class Whole(NamedTuple):
     """Numbers of rows."""
 
     what: str
@@ -133,8 +127,7 @@ class Whole:
         return told, f"{self.what} of {float(value[~fits].flat[0]):.6g}, which counts no rows"
 
 
-@dataclass(frozen=True)
-class AllRows:
+class AllRows(NamedTuple):
     """The number of all rows."""
 
     rows: float
@@ -161,8 +154,7 @@ class Features:
         return told, f"{count[-1]:.6g} features, where it has {told.features or 'a whole number'}"
 
 
-@dataclass(frozen=True)
-class Either:
+class Either(NamedTuple):
     """A number that is one of two."""
 
     what: str
@@ -177,8 +169,7 @@ class Either:
         return told, ""
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     """The value of a function at the model 0, which is the same for all rows."""
 
     of: Key
@@ -191,8 +182,7 @@ class Known:
         return Tangent(self.of, "risk", np.zeros(self.size), np.array([self.value])).held(told)
 
 
-@dataclass(frozen=True)
-class Tangent:
+class Tangent(NamedTuple):
     """The values of P convex functions of the rows at a point, and where they are told their
     slopes there.
     """
@@ -271,8 +261,7 @@ class Tangent:
         return ""
 
 
-@dataclass(frozen=True)
-class Height:
+class Height(NamedTuple):
     """A number that a convex function does not exceed at a point."""
 
     of: Key
@@ -297,8 +286,7 @@ class Height:
         )
 
 
-@dataclass(frozen=True)
-class Below:
+class Below(NamedTuple):
     """constant + <slope, x> <= sum of the weighted functions at x, for every x."""
 
     of: Mapping[Key, Array | float]  # weights (P,) of functions; the first may not be left out

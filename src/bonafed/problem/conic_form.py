@@ -5,6 +5,7 @@ or risks.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -12,23 +13,40 @@ from bonafed.arrays import DUAL, Array
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero, regulariser_cones, regulariser_parts
 from bonafed.problem.requirements import check_convex
-from bonafed.problem.risks.box import Box, limits
-from bonafed.problem.risks.cd_norm import CDNorm
-from bonafed.problem.risks.divergences import ChiSquareBall, KLBall, TotalVariationBall
-from bonafed.problem.risks.ellipsoid import Ellipsoid
-from bonafed.problem.risks.lp_ball import LpBall
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.risks.polyhedron import Polyhedron
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.risk import prior_for
-from bonafed.problem.risks.simplex import Simplex
-from bonafed.problem.risks.superquantile import Superquantile
-from bonafed.problem.risks.wasserstein import WassersteinOverClients
+from bonafed.problem.risks.stated_sets import (
+    Box,
+    CDNorm,
+    Ellipsoid,
+    Polyhedron,
+    WassersteinOverClients,
+    limits,
+)
+from bonafed.problem.risks.weight_sets import (
+    ChiSquareBall,
+    KLBall,
+    LpBall,
+    Mean,
+    Simplex,
+    Superquantile,
+    TotalVariationBall,
+)
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solvers.conic.bundle_master import Shape
-from bonafed.solvers.conic.curved_weight_sets import Elliptic, Entropy
-from bonafed.solvers.conic.polyhedral_weight_sets import Bounded, Cut, Deviations, Moved
-from bonafed.solvers.conic.weight_sets import Ball, Members, Tails, Weighting, of_ranks
+from bonafed.solvers.conic.weight_sets import (
+    Ball,
+    Bounded,
+    Cut,
+    Deviations,
+    Elliptic,
+    Entropy,
+    Members,
+    Moved,
+    Tails,
+    Weighting,
+    of_ranks,
+)
 
 
 def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
@@ -64,17 +82,23 @@ def weighting(problem: Problem, n_clients: int) -> Weighting:
         case Box():
             return Bounded(*limits(risk, n_clients))
         case CDNorm():
-            return Deviations(
-                prior_for(risk.prior, n_clients), np.asarray(risk.bounds), float(risk.budget)
-            )
+            centre = prior_for(risk.prior, n_clients)
+            return Deviations(centre, np.asarray(risk.bounds), float(risk.budget))
         case WassersteinOverClients():
-            return Moved(
-                prior_for(risk.prior, n_clients), float(risk.radius), np.asarray(risk.cost)
-            )
+            centre = prior_for(risk.prior, n_clients)
+            return Moved(centre, float(risk.radius), np.asarray(risk.cost))
         case Polyhedron():
             return Cut(*risk.scaled(n_clients)[:2])
         case KLBall() | ChiSquareBall():
-            return _divergence_ball(risk, prior_for(risk.prior, n_clients))
+            prior = prior_for(risk.prior, n_clients)
+            inside = prior > 0
+            least = float(prior[inside].min())
+            most = -math.log(least) if isinstance(risk, KLBall) else 1 / least - 1
+            if risk.radius >= most:  # all weights of the clients of positive prior
+                return Bounded(np.zeros(len(inside)), inside.astype(float))
+            if isinstance(risk, KLBall):
+                return Entropy(prior, float(risk.radius))
+            return Elliptic(prior, np.sqrt(prior), math.sqrt(risk.radius))
         case Ellipsoid():
             prior, shape, radius = risk.concrete(n_clients)
             factor = np.sqrt(shape) if shape.ndim == 1 else np.linalg.cholesky(shape)
@@ -91,26 +115,6 @@ def _members(problem: Problem, n_clients: int) -> Members:
     """The set by its maximiser."""
     weights = problem.over_clients.weights
     return Members(np.asarray(weights(np.zeros(n_clients)), float)[None], weights)
-
-
-def _without_powers(problem: Problem, form: Weighting) -> Weighting:
-    """The form, or members of the set instead of power cones: programs without a quadratic term
-    often fail on those.
-    """
-    if isinstance(form, Ball) and 0 < form.radius < math.inf and form.p not in (1, 2, math.inf):
-        return Members(form.prior[None], problem.over_clients.weights)
-    return form
-
-
-def _divergence_ball(risk: KLBall | ChiSquareBall, prior: Array) -> Weighting:
-    inside = prior > 0
-    least = float(prior[inside].min())
-    most = -math.log(least) if isinstance(risk, KLBall) else 1 / least - 1
-    if risk.radius >= most:  # all weights of the clients of positive prior
-        return Bounded(np.zeros(len(inside)), inside.astype(float))
-    if isinstance(risk, KLBall):
-        return Entropy(prior, float(risk.radius))
-    return Elliptic(prior, np.sqrt(prior), math.sqrt(risk.radius))
 
 
 def member(problem: Problem, n_clients: int) -> Array:
@@ -135,9 +139,8 @@ def multiplier_floor(problem: Problem) -> tuple[float, float]:
     if not isinstance(ball, WassersteinBall) or not problem.joint_cuts:
         return 0.0, 0.0
     free_label = loss.targets == "real" and getattr(ball.support, "c_label", None) is None
-    return (loss.lipschitz if ball.support is None else 0.0), (
-        loss.lipschitz / ball.label_cost if free_label else 0.0
-    )
+    floor = loss.lipschitz / ball.label_cost if free_label else 0.0
+    return (loss.lipschitz if ball.support is None else 0.0), floor
 
 
 def public_shape(problem: Problem, n_clients: int) -> Shape:
@@ -147,9 +150,13 @@ def public_shape(problem: Problem, n_clients: int) -> Shape:
     check_convex(problem)
     lipschitz, floor = multiplier_floor(problem)
     cones = regulariser_cones(problem.regulariser)
-    l1, l2, lower, upper = regulariser_parts(Zero() if cones else problem.regulariser)
+    parts: Any = regulariser_parts(Zero() if cones else problem.regulariser)
     flips = problem.loss.targets == "sign" and robust and math.isfinite(ball.label_cost)
     form = weighting(problem, n_clients)
+    members = _members(problem, n_clients) if isinstance(form, Entropy) else None
+    # programs without a quadratic term often fail on power cones: members of the set instead
+    if isinstance(form, Ball) and 0 < form.radius < math.inf and form.p not in (1, 2, math.inf):
+        form = Members(form.prior[None], problem.over_clients.weights)
     return Shape(
         n_clients=n_clients,
         radius=sample_radii(problem, n_clients),
@@ -157,12 +164,9 @@ def public_shape(problem: Problem, n_clients: int) -> Shape:
         floor=floor,
         dual=DUAL[ball.norm] if robust else "l2",
         own_multipliers=robust and (flips or ball.support is not None),
-        weighting=_without_powers(problem, form),
-        members=_members(problem, n_clients) if isinstance(form, Entropy) else None,
-        l1=l1,
-        l2=l2,
-        lower=lower,
-        upper=upper,
+        weighting=form,
+        members=members,
+        **dict(zip(("l1", "l2", "lower", "upper"), parts, strict=True)),
         intercept=problem.predictor.intercept,
         **cones,
     )

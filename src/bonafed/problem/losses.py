@@ -23,7 +23,7 @@ from scipy.special import xlogy
 from bonafed.arrays import Array
 from bonafed.names import NAMED, load
 from bonafed.parameters import Parameters
-from bonafed.solvers.rank.scalar_losses import EXPONENTIAL, LOGISTIC, PLUS, RAMP, Kernel
+from bonafed.solvers.rank.proxes import EXPONENTIAL, LOGISTIC, PLUS, RAMP, Kernel
 
 
 @runtime_checkable
@@ -42,38 +42,29 @@ class Loss(Protocol):
     targets: ClassVar[str]
     smooth: ClassVar[bool]  # continuously differentiable in the prediction
 
-    def value(self, prediction: Array, y: Array) -> Array:
-        """L."""
-        ...
+    # L.
+    def value(self, prediction: Array, y: Array) -> Array: ...
 
-    def gradient(self, prediction: Array, y: Array) -> Array:
-        """A derivative (subgradient) of L in the prediction."""
-        ...
+    # A derivative (subgradient) of L in the prediction.
+    def gradient(self, prediction: Array, y: Array) -> Array: ...
 
-    def curvature(self, prediction: Array, y: Array) -> Array:
-        """The second derivative of L in the prediction; at a kink of the gradient one of its two
-        sides.
-        """
-        ...
+    # The second derivative of L in the prediction; at a kink of the gradient one of its two
+    # sides.
+    def curvature(self, prediction: Array, y: Array) -> Array: ...
 
+    # Lipschitz constant in the prediction; ``inf`` if there is none.
     @property
-    def lipschitz(self) -> float:
-        """Lipschitz constant in the prediction; ``inf`` if there is none."""
-        ...
+    def lipschitz(self) -> float: ...
 
+    # (a, b) with L = max_k a_k t + b_k, t the margin or the residual; None when not piecewise
+    # linear.
     @property
-    def pieces(self) -> tuple[tuple[float, float], ...] | None:
-        """(a, b) with L = max_k a_k t + b_k, t the margin or the residual; None when not piecewise
-        linear.
-        """
-        ...
+    def pieces(self) -> tuple[tuple[float, float], ...] | None: ...
 
+    # (a, b): L >= -a m - b for margin losses, L >= a |u| - b for residual losses, and for those
+    # of counts L >= a min(y, 1) (|p| - 1 - max(log y, 0)) - b.
     @property
-    def floor(self) -> tuple[float, float]:
-        """(a, b): L >= -a m - b for margin losses, L >= a |u| - b for residual losses, and for
-        those of counts L >= a min(y, 1) (|p| - 1 - max(log y, 0)) - b.
-        """
-        ...
+    def floor(self) -> tuple[float, float]: ...
 
 
 class Smooth(Parameters):

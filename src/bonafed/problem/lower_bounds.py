@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,9 @@ from bonafed.problem.constraints.coupled import Shared
 from bonafed.problem.constraints.group_means import OfLoss, OnRows
 from bonafed.problem.losses import Quadratic, has_log_link
 from bonafed.problem.problem import Problem
+from bonafed.problem.rank_levels import WithThresholds, highest
 from bonafed.problem.regularisers import L1, Ball, Bounds, ElasticNet, GroupL2, Zero
 from bonafed.problem.requirements import check_convex
-from bonafed.problem.thresholds import WithThresholds, highest
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Each, Max, Sum, record
 from bonafed.solvers.conic.builder import P_OF, Model
@@ -62,13 +62,9 @@ class Surveyed:
 
     def and_of(self, others: Surveyed) -> Surveyed:
         """The sums and maxima over these clients and others."""
-        return Surveyed(
-            self.plus + others.plus,
-            self.minus + others.minus,
-            np.maximum(self.reach, others.reach),
-            np.maximum(self.target, others.target),
-            self.square + others.square,
-        )
+        far = np.maximum(self.reach, others.reach), np.maximum(self.target, others.target)
+        plus, minus = self.plus + others.plus, self.minus + others.minus
+        return Surveyed(plus, minus, *far, self.square + others.square)
 
 
 @record
@@ -189,14 +185,18 @@ def survey(block: Block, prior: Array) -> Surveyed:
     return Surveyed(plus, minus, reach, target, prior[:, None] * block.squares())
 
 
+def answer_survey(problem: Problem, ask: Survey, data: Block) -> Surveyed:
+    """The answer of every client to the question itself."""
+    return survey(data, ask.prior)
+
+
 def rounded_up(numbers: Array) -> Array:
     """Numbers >= 0 rounded up to powers of two, 0 as it is."""
     powers = np.exp2(np.ceil(np.log2(np.where(numbers > 0, numbers, 1.0))))
     return np.where(numbers > 0, np.maximum(powers, numbers), 0.0)
 
 
-@dataclass(frozen=True)
-class Region:
+class Region(NamedTuple):
     """Bounds that every model with objective <= ``value`` obeys; inf where nothing is known."""
 
     size: float  # ||coefficients||_*
@@ -263,8 +263,7 @@ def _level_of_class(problem: Problem, code: float) -> float:
     return level
 
 
-@dataclass(frozen=True)
-class Minorant:
+class Minorant(NamedTuple):
     """constant + <gradient, w> + sum_s (weights_s radius_s + gradient_level_s) l_s <= objective -
     h, everywhere.
     """
@@ -299,33 +298,26 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
     best, rest = max(split(share) for share in _shares(split, lipschitz * total, floor))
     offset = float(np.abs(intercept).sum())
     best += constant - (offset * where.offset if offset else 0.0)
-    best -= minorant.rounding + _rounding(problem, minorant, where)
+    # the most that the rounding of the gradient changes at a model worth having
+    error = np.broadcast_to(minorant.rounding_gradient, minorant.gradient.shape)
+    coefficients, free = problem.predictor.split(error)
+    loose = float(np.sum(free))
+    rounding = _farthest(coefficients, kind, where) + (loose * where.offset if loose else 0.0)
+    best -= minorant.rounding + rounding
     if (best > -math.inf or where.value == 0) and not isinstance(problem.loss, Quadratic):
         best = max(best, 0.0)  # losses, and so the objective, are nonnegative
     return best, max(rest, offset)
-
-
-def _rounding(problem: Problem, minorant: Minorant, where: Region) -> float:
-    """The most that the rounding of the gradient changes at a model worth having."""
-    error = np.broadcast_to(minorant.rounding_gradient, minorant.gradient.shape)
-    coefficients, intercept = problem.predictor.split(error)
-    ball, offset = problem.over_samples, float(np.sum(intercept))
-    kind = ball.norm if isinstance(ball, WassersteinBall) else "l2"
-    return _farthest(coefficients, kind, where) + (offset * where.offset if offset else 0.0)
 
 
 def _farthest(g: Array, kind: str, where: Region) -> float:
     """The most that |<g, w>| can be at a model worth having."""
     if not g.any():
         return 0.0
-    return min(
-        float(norm(g, "l2")) * where.length if math.isfinite(where.length) else math.inf,
-        float(norm(g, kind)) * where.size if math.isfinite(where.size) else math.inf,
-    )
+    ways = ((norm(g, "l2"), where.length), (norm(g, kind), where.size))
+    return min(float(size) * far if math.isfinite(far) else math.inf for size, far in ways)
 
 
-@dataclass(frozen=True)
-class Pull:
+class Pull(NamedTuple):
     """What balances a gradient beside the regulariser: a vector of the ball of the transport
     multipliers. ``room`` (d,) says how much each entry can change, where the sum of the changes
     times ``normal`` (d,) has to be 0.
@@ -446,11 +438,11 @@ def _balanced(
                 break
             s = s_new
     if isinstance(h, Bounds) and ball > 0:
-        v = _box_dual(g, kind, ball, h)
+        v = _dual_of(g, kind, ball, h)
     if not isinstance(h, Zero | L1):
         s = -(g + v)
     if isinstance(h, Ball) and ball > 0 and np.any(h.centre):
-        v = _ball_dual(g, kind, ball, h)
+        v = _dual_of(g, kind, ball, h)
         s = -(g + v)
     if isinstance(h, Bounds):  # h* is infinite for a push against a bound that is not there
         s = h.pushes(s)
@@ -461,39 +453,31 @@ def _balanced(
     return -float(h.conjugate(s)) - _farthest(left, kind, where), left
 
 
-def _box_dual(g: Array, kind: str, ball: float, h: Bounds) -> Array:
-    """The v of the ball that minimises h*(-(g + v)) = sum_j max(-lower_j (g + v)_j, -upper_j (g +
-    v)_j).
+def _dual_of(g: Array, kind: str, ball: float, h: Bounds | Ball) -> Array:
+    """The v of the ball of the transport multipliers that minimises h*(-(g + v)): for bounds sum_j
+    max(-lower_j (g + v)_j, -upper_j (g + v)_j), for a ball radius ||g + v|| - <centre, g + v>.
     """
     model = Model()
-    v, t = model.variable(len(g)), model.variable(len(g))
-    model.linear(t, 1.0)
-    for bound in (np.broadcast_to(h.lower, g.shape), np.broadcast_to(h.upper, g.shape)):
-        finite = np.isfinite(bound)
-        if finite.any():
-            model.nonneg([(t[finite], 1.0), (v[finite], bound[finite]), (bound * g)[finite]])
-        if not finite.all():
-            sign = np.sign(bound[~finite])
-            model.nonneg([(v[~finite], sign), sign * g[~finite]])
+    v = model.variable(len(g))
+    if isinstance(h, Ball):
+        length = model.variable()
+        model.linear(v, -np.broadcast_to(np.asarray(h.centre, float), g.shape))
+        model.linear(length, float(h.radius))
+        model.soc([(length, 1.0)], [(v, 1.0), g])
+    else:
+        t = model.variable(len(g))
+        model.linear(t, 1.0)
+        for bound in (np.broadcast_to(h.lower, g.shape), np.broadcast_to(h.upper, g.shape)):
+            finite = np.isfinite(bound)
+            if finite.any():
+                model.nonneg([(t[finite], 1.0), (v[finite], bound[finite]), (bound * g)[finite]])
+            if not finite.all():
+                sign = np.sign(bound[~finite])
+                model.nonneg([(v[~finite], sign), sign * g[~finite]])
     model.norm_at_most([(v, 1.0)], [np.array([ball])], P_OF[kind])
     v = model.solve().x[v]
     size = float(norm(v, kind))
     # feasible exactly, whatever the solver's accuracy
-    return v * min(1.0, ball / size) if size > 0 else v
-
-
-def _ball_dual(g: Array, kind: str, ball: float, h: Ball) -> Array:
-    """The v of the ball of the transport multipliers that minimises h*(-(g + v)) = radius ||g + v||
-    - <centre, g + v>.
-    """
-    model = Model()
-    v, length = model.variable(len(g)), model.variable()
-    model.linear(v, -np.broadcast_to(np.asarray(h.centre, float), g.shape))
-    model.linear(length, float(h.radius))
-    model.soc([(length, 1.0)], [(v, 1.0), g])
-    model.norm_at_most([(v, 1.0)], [np.array([ball])], P_OF[kind])
-    v = model.solve().x[v]
-    size = float(norm(v, kind))
     return v * min(1.0, ball / size) if size > 0 else v
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from bonafed import client_names
 from bonafed.arrays import Array
@@ -295,20 +295,15 @@ class Metadata:
         """
         if label is None and column is None:
             return self.masses
-        known = () if self.classes is None else self.classes.tolist()
-        factors = dict.fromkeys(known, 1.0)
+        factors = dict.fromkeys(self.labels, 1.0)
         if self.factors is not None:
-            factors = dict(zip(known, self.factors.tolist(), strict=True))
+            factors = dict(zip(self.labels, self.factors.tolist(), strict=True))
 
         def factor(of: Any, at: Any) -> float:
             fits = (label is None or of == label) and (column is None or at == value)
             return factors.get(of, 1.0) if fits else 0.0
 
-        return self._mass(column or "", factor)
-
-    def _mass(self, table: str, factor: Any) -> Array:
-        """(N,) the weights of all cells of a table, times a factor of label and value."""
-        tables = [each.cells.get(table, ()) for each in self.introductions]
+        tables = [each.cells.get(column or "", ()) for each in self.introductions]
         sums = [sum(factor(label, at) * weight for label, at, weight in cells) for cells in tables]
         return np.array(sums, float)
 
@@ -328,17 +323,3 @@ class Metadata:
         parts = [each.linear for each in self.introductions]
         known = tuple(part for part in parts if part is not None)
         return known if len(known) == len(parts) else None
-
-    # ---------------------------------------------------------------- what the problem makes of it
-
-    def weighted(self, factors: Array) -> Metadata:
-        """The same with weights of the classes, (C,)."""
-        return replace(self, factors=np.asarray(factors, float))
-
-    def with_classes(self, classes: ArrayLike) -> Metadata:
-        """The same with these classes."""
-        return replace(self, classes=np.asarray(classes))
-
-    def with_feature(self, name: str) -> Metadata:
-        """The same with one more feature, the last."""
-        return replace(self, feature_names=(*self.feature_names, name))

@@ -11,17 +11,20 @@ clients allows, the prior of a mean.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.client_names import ClientName
 from bonafed.codec import Form
-from bonafed.problem.constraints.cuts import separated
 from bonafed.problem.lower_bounds import Duals, feasible_duals
 from bonafed.problem.problem import Problem
 from bonafed.rounds import record
+
+if TYPE_CHECKING:
+    from bonafed.problem.problem import Problem
 
 
 @record
@@ -77,27 +80,10 @@ def as_duals(mu: Multipliers) -> Duals | None:
     return Duals(mu.weights, mu.points, mu.risk_cuts, **of)
 
 
-def with_cuts(mu: Multipliers, cuts: Duals) -> Multipliers:
-    """Multipliers with the cuts of which they are the sums; the inverse of ``as_duals``."""
-    return replace(
-        mu,
-        weights=cuts.weights,
-        points=cuts.points,
-        risk_cuts=cuts.multipliers,
-        limit_cuts=cuts.limits,
-        parts=cuts.parts,
-        radii=cuts.radii,
-    )
-
-
 def no_multipliers(problem: Problem, n_clients: int) -> Multipliers:
     """Zeros of the right shapes, for a concrete problem."""
-    glob = problem.constraint
-    return Multipliers(
-        np.zeros(glob.held.size),
-        np.zeros(glob.coupled.size),
-        np.zeros((n_clients, problem.local_constraint.size)),
-    )
+    glob, local = problem.constraint, np.zeros((n_clients, problem.local_constraint.size))
+    return Multipliers(np.zeros(glob.held.size), np.zeros(glob.coupled.size), local)
 
 
 def signed(problem: Problem, mu: Multipliers) -> Multipliers:
@@ -127,7 +113,46 @@ def owners(problem: Problem, mu: Multipliers, names: tuple[ClientName, ...]) -> 
     }
     size["all clients together"] = float(np.abs(mu.shared).max(initial=0.0))
     size["the server"] = float(np.abs(mu.server).max(initial=0.0))
-    largest = max(size.values())
-    return [
-        name for name, v in sorted(size.items(), key=lambda item: -item[1]) if v > 1e-6 * largest
-    ]
+    least = 1e-6 * max(size.values())
+    return [name for name, v in sorted(size.items(), key=lambda item: -item[1]) if v > least]
+
+
+# Cuts of convex constraints: affine functions that lie below them.
+#
+# A method of cutting planes has them beside the cuts of the clients' risks. Constraints then are
+# owners of cuts behind the N clients, in this order: those of client 1, of client 2, ..., the sums
+# over the clients, those of the server, and for every equality c = 0 among them -c <= 0 as well.
+
+
+def equalities(problem: Problem, n_clients: int) -> NDArray[np.bool_]:
+    """(L,) which of the constraints of a concrete problem are equalities."""
+    local, glob = problem.local_constraint, problem.constraint
+    mine = np.tile(local.equality, n_clients)
+    return np.concatenate([mine, glob.coupled.equality, glob.held.equality])
+
+
+def count(problem: Problem, n_clients: int) -> int:
+    """C, the number of owners behind the clients."""
+    equal = equalities(problem, n_clients)
+    return len(equal) + int(equal.sum())
+
+
+def joined(problem: Problem, local: Array, shared: Array, held: Array) -> Array:
+    """(C, ...) in the order of owners, of what the clients' constraints (N, p, ...), the sums over
+    the clients (p_c, ...) and the server's constraints (p_0, ...) have.
+    """
+    mine = local.reshape(-1, *local.shape[2:])
+    every = np.concatenate([mine, shared, held])
+    return np.concatenate([every, -every[equalities(problem, len(local))]])
+
+
+def separated(problem: Problem, n_clients: int, owned: Array) -> tuple[Array, Array, Array]:
+    """The multipliers (N, p, ...), (p_c, ...) and (p_0, ...) that those of the owners (C, ...)
+    make.
+    """
+    equal = equalities(problem, n_clients)
+    every = np.array(owned[: len(equal)])
+    every[equal] -= owned[len(equal) :]
+    p, shared = problem.local_constraint.size, problem.constraint.coupled.size
+    mine, together, held = np.split(every, [n_clients * p, n_clients * p + shared])
+    return mine.reshape(n_clients, p, *owned.shape[1:]), together, held

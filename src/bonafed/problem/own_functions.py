@@ -35,7 +35,7 @@ from bonafed.problem.constraints.custom import FunctionConstraint
 from bonafed.problem.losses import growth
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.custom import OwnSet
+from bonafed.problem.risks.stated_sets import OwnSet
 
 STEPS = (1e-3, 1e-5)  # lengths of the two differences, in units of the model
 SLACK = 1e-5  # relative to the terms that a derivative is a sum of: own functions may round
@@ -245,13 +245,9 @@ def _check_loss(problem: Problem, block: Block, where: str) -> None:
         for p in points:
             odd: Any = True
             for at in (p, p + 1e-2, p - 1e-2):
-                g = slope(at)
-                wrong, near = _differ(
-                    inner(g, v),
-                    lambda t, at=at: value(at + t * v),
-                    inner(np.abs(g), np.abs(v)),
-                    np.abs(value(at)),
-                )
+                g, before = slope(at), lambda t, at=at: value(at + t * v)
+                terms, noise = inner(np.abs(g), np.abs(v)), np.abs(value(at))
+                wrong, near = _differ(inner(g, v), before, terms, noise)
                 odd = odd & wrong
             if odd.any():
                 k = int(odd.ravel().argmax())
@@ -261,22 +257,21 @@ def _check_loss(problem: Problem, block: Block, where: str) -> None:
     if wrong := derivative(lambda p: loss.value(p, y), lambda p: loss.gradient(p, y)):
         text = f": {wrong[0]:.6g} along a direction where the value changes by {wrong[1]:.6g}"
         refuse("has a gradient that is not the derivative of its value", text)
-    bent = loss.smooth and len(shape) == 2 and hasattr(loss, "curvature")
-    if bent and (
-        wrong := derivative(lambda p: loss.gradient(p, y), lambda p: loss.curvature(p, y))
-    ):
+    wrong = None
+    if loss.smooth and len(shape) == 2 and hasattr(loss, "curvature"):
+        wrong = derivative(lambda p: loss.gradient(p, y), lambda p: loss.curvature(p, y))
+    if wrong:
         text = f": {wrong[0]:.6g} where the gradient changes by {wrong[1]:.6g}"
         refuse("has a curvature that is not the derivative of its gradient", text)
     values, slopes = ([f(p, y) for p in points] for f in (loss.value, loss.gradient))
     if any((value < -1e-9).any() for value in values):
         refuse("is negative somewhere, and proofs need losses >= 0")
-    if is_affine(problem.predictor) and any(
-        _above(a, inner(g, q - p), b)
-        for (p, a, g), (q, b, _) in permutations(zip(points, values, slopes, strict=True), 2)
-    ):
+    seen = [*zip(points, values, slopes, strict=True)]
+    above = (_above(a, inner(g, q - p), b) for (p, a, g), (q, b, _) in permutations(seen, 2))
+    if is_affine(problem.predictor) and any(above):
         refuse("is not convex, and a bound for a linear model needs that it is")
     if len(shape) == 2 and loss.targets in ("sign", "real") and not log_link:
-        _check_claims(loss, y, points, values, slopes, refuse)
+        _check_claims(loss, y, seen, refuse)
 
 
 MEND = "Mend its methods; `extending` in the documentation says what each must return for {}."
@@ -288,27 +283,20 @@ def _above(value: Array, change: Array, other: Array) -> bool:
     return bool((value + change > other + room).any())
 
 
-def _check_claims(
-    loss: Any,
-    y: Array,
-    points: list[Array],
-    values: list[Array],
-    slopes: list[Array],
-    refuse: Callable[[str], None],
-) -> None:
-    """The Lipschitz constant, the pieces and the floor of a loss of the margin or the residual."""
+def _check_claims(loss: Any, y: Array, seen: Any, refuse: Callable[[str], None]) -> None:
+    """The Lipschitz constant, the pieces and the floor of a loss of the margin or the residual, at
+    points with values and slopes.
+    """
     a, b = loss.floor
-    for p, value, slope in zip(points, values, slopes, strict=True):
+    for p, value, slope in seen:
         t = y * p if loss.targets == "sign" else p - y
         room = SLACK * (1 + np.abs(value))
         if (np.abs(slope) > loss.lipschitz * (1 + SLACK)).any():
             refuse(f"is steeper than its lipschitz = {loss.lipschitz:g}")
         if (value < a * growth(loss, p, y) - b - room).any():
             refuse(f"is below its floor ({a:g}, {b:g})")
-        if (
-            loss.pieces
-            and (np.abs(value - np.max([c * t + d for c, d in loss.pieces], 0)) > room).any()
-        ):
+        lines = [c * t + d for c, d in loss.pieces or ()]
+        if lines and (np.abs(value - np.max(lines, 0)) > room).any():
             refuse("is not the maximum of its pieces")
 
 
@@ -330,10 +318,8 @@ def _check_regulariser(h: Any, d: int) -> None:
 
     for v, t, u in proxes:
         least = t * float(h.value(u)) + float((u - v) @ (u - v)) / 2
-        if any(
-            t * value + float((w - v) @ (w - v)) / 2 < least - SLACK * (1 + abs(least))
-            for w, value in known
-        ):
+        costs = (t * value + float((w - v) @ (w - v)) / 2 for w, value in known)
+        if any(cost < least - SLACK * (1 + abs(least)) for cost in costs):
             refuse("has a prox that is not a minimiser of step h(w) + |w - v|^2 / 2")
     for (w, a), (u, b) in permutations(known, 2):
         bend = float(getattr(h, "strong_convexity", 0.0)) - float(getattr(h, "weak_convexity", 0.0))

@@ -27,8 +27,8 @@ from bonafed.problem.losses import value_and_gradient
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_coordinates import clipped_gradients, has_rank_coordinate, loss_conjugate
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.thresholds import WithThresholds, levels_of
+from bonafed.problem.rank_levels import WithThresholds, levels_of
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import Cut, Near, RowTerms, WassersteinBall, free_space_terms
 from bonafed.rounds import Each, record
 
@@ -103,18 +103,14 @@ class PartedCut:
 def may_flip(problem: Problem) -> bool:
     """Whether worst distributions flip labels."""
     ball = problem.over_samples
-    return (
-        isinstance(ball, WassersteinBall)
-        and problem.loss.targets == "sign"
-        and math.isfinite(ball.label_cost)
-        and any(ball.radii())
-    )
+    if not isinstance(ball, WassersteinBall) or problem.loss.targets != "sign":
+        return False
+    return math.isfinite(ball.label_cost) and any(ball.radii())
 
 
 def is_parted(problem: Problem) -> bool:
     """Whether the risk is a sum over rows: a mean, or a worst case on all of R^n."""
-    ball = problem.over_samples
-    model = problem.predictor
+    ball, model = problem.over_samples, problem.predictor
     model = model.model if isinstance(model, WithThresholds) else model
     of_rows = isinstance(model, Linear) and problem.loss.targets in ("sign", "real")
     if isinstance(ball, WassersteinBall):
@@ -253,6 +249,8 @@ def _gradients(
         model = _gradients(predictor.model, block, s[:, :, 0], groups, parts)
         at = [_sums(each, groups, parts) for each in np.moveaxis(s[:, :, 1:], 2, 0)]
         return np.concatenate([model, np.stack(at, 2)], 2)
+    from scipy.sparse import csr_array
+
     D = predictor.dimension(block.n_features)
     out = np.zeros((len(s), parts.groups, D))
     for i, mine in enumerate(groups):
@@ -260,20 +258,16 @@ def _gradients(
             for g, rows in enumerate(mine):
                 out[i, g, : block.n_features] = s[i, rows] @ block.X[i, rows]
         else:
-            out[i, : len(mine), : block.n_features] = (_by_group(s[i], mine) @ block.X).toarray()
+            group = np.zeros(s.shape[1], np.intp)  # rows of no group count nothing
+            for g, rows in enumerate(mine):
+                group[rows] = g
+            # (G, m) with s_j at (g, j) for the rows j of group g
+            at, shape = (group, np.arange(s.shape[1])), (len(mine), s.shape[1])
+            sums = csr_array((s[i], at), shape=shape) @ block.X
+            out[i, : len(mine), : block.n_features] = sums.toarray()
     if predictor.intercept:
         out[:, :, -1] = _sums(s, groups, parts)
     return out
-
-
-def _by_group(s: Array, groups: list[Rows]) -> Any:
-    """(G, m) with s_j at (g, j) for the rows j of group g."""
-    from scipy.sparse import csr_array
-
-    group = np.zeros(len(s), np.intp)  # rows of no group count nothing
-    for g, rows in enumerate(groups):
-        group[rows] = g
-    return csr_array((s, (group, np.arange(len(s)))), shape=(len(groups), len(s)))
 
 
 class Minorants(NamedTuple):

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,13 +34,13 @@ from bonafed.problem.claims import (
     Told,
 )
 from bonafed.problem.losses import Quadratic
-from bonafed.problem.lower_bounds import Survey, Surveyed
+from bonafed.problem.lower_bounds import Surveyed
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.parts import has_smooth_part, parts_of
 from bonafed.problem.predictors.affine import Linear, Softmax, is_affine
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.thresholds import AboveThresholds
+from bonafed.problem.rank_levels import AboveThresholds
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import LARGEST, Algorithm, arrays_of, unreal
 
@@ -72,9 +72,28 @@ class AboutRows(Algorithm):
         """What sums of uploads say of all clients' rows, where their parts are masked."""
         return {}
 
+    problem: Problem | None
+
     @property
     def _problem(self) -> Problem:
-        raise NotImplementedError
+        """The problem; ``ValueError`` before there is one."""
+        if self.problem is None:
+            raise ValueError(f"{type(self).__name__} needs problem=: use certify(problem, fed, w).")
+        return self.problem
+
+    def at_client(self, problem: Problem, data: Any) -> Any:
+        """The rounds with the clients' problem."""
+        return replace(self, problem=problem)  # type: ignore[type-var]
+
+    def _at_client(self, step: Callable[..., Any], *settings: object) -> Callable[..., Any]:
+        """A client step of (problem, *settings, memory, message, data, rng) with the problem and
+        these settings; the problem need not be there before the step is taken.
+        """
+        return lambda *arguments: step(self._problem, *settings, *arguments)
+
+    def _answering(self, answer: Callable[..., Any], *settings: object) -> Callable[..., Any]:
+        """A client step without memory, by an answer of (problem, message, data, *settings)."""
+        return lambda memory, ask, data, rng: (memory, answer(self._problem, ask, data, *settings))
 
     def doubts(self, told: Any, who: int, message: Any, upload: Any) -> tuple[Any, str]:
         grid = self.grid(type(upload))
@@ -109,8 +128,7 @@ def held(
     return told, words
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """The sizes of the rows, of a client that has this weight."""
 
     seen: Surveyed
@@ -156,8 +174,7 @@ def differs(one: Surveyed, other: Surveyed) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Reached:
+class Reached(NamedTuple):
     """A mean loss at a model, and the slopes of its parts, where all rows are as long as was
     told.
     """
@@ -177,20 +194,15 @@ class Reached:
         lengths = np.linalg.norm(self.slopes, axis=-1)
         room = 1e-9 + self.rounding
         if self.value > most.loss * (1 + room):
-            return told, (
-                f"a mean loss of {self.value:.6g}, and rows as long as it told have at most"
-                f" {most.loss:.6g}"
-            )
+            words = f"a mean loss of {self.value:.6g}, and rows as long as it told have at most"
+            return told, f"{words} {most.loss:.6g}"
         if lengths.sum() > most.slope * most.length * (1 + room):
-            return told, (
-                f"slopes of the length {lengths.sum():.6g}, and rows as long as it told have at"
-                f" most {most.slope * most.length:.6g}"
-            )
+            words = f"slopes of the length {lengths.sum():.6g}, and rows as long as it told have"
+            return told, f"{words} at most {most.slope * most.length:.6g}"
         return told, ""
 
 
-@dataclass(frozen=True)
-class Bent:
+class Bent(NamedTuple):
     """A second derivative of a mean loss, times a weight."""
 
     problem: Problem
@@ -222,11 +234,6 @@ class Bent:
 # ---- the claims of uploads -----------------------------------------------------------------------
 
 
-def of_survey(problem: Problem, ask: Survey, up: Surveyed) -> Iterator[Claim]:
-    """Those of the sizes of rows."""
-    yield of_sizes(problem, float(np.sum(ask.prior)), up)
-
-
 def of_sizes(problem: Problem, prior: float, up: Any) -> Claim:
     """Those of the sizes of rows in any upload that has them."""
     seen = Surveyed(up.plus, up.minus, up.reach, up.target, up.square)
@@ -239,17 +246,10 @@ def of_risk(
     """Those of a client's risk (1,) at a model (D,), and of its slope (1, D) or (D,)."""
     risk, w = np.asarray(risk, float).reshape(-1), np.asarray(w, float).reshape(-1)
     slope = None if gradient is None else np.reshape(gradient, (1, -1))
-    yield from _at_least(problem, "mean loss" if what == "loss" else what, risk)
+    name = "mean loss" if what == "loss" else what
+    yield from _at_least(problem, name, risk)
     yield from _known(problem, what, w, risk)
-    yield Tangent(
-        (what, len(w)),
-        "mean loss" if what == "loss" else what,
-        w,
-        risk,
-        slope,
-        _of_solver(problem),
-        is_convex(problem),
-    )
+    yield Tangent((what, len(w)), name, w, risk, slope, _of_solver(problem), is_convex(problem))
     if not has_ball(problem) and is_plain(problem):
         slopes = np.zeros((0, len(w))) if slope is None else slope
         yield Reached(problem, w, float(risk.sum()), slopes)
@@ -449,8 +449,7 @@ def _of_solver(problem: Problem) -> float:
     return 0.0 if exact else OF_SOLVERS
 
 
-@dataclass(frozen=True)
-class _Most:
+class _Most(NamedTuple):
     """The largest loss, slope and second derivative of a row, its length with what an intercept
     multiplies, and the size of that.
     """
@@ -504,7 +503,7 @@ def of_lagrangian(problem: Problem, w: Array, matrix: Array | None) -> Iterator[
 
 def surveys(problem: Problem) -> Claims:
     """The claims of a survey."""
-    return {Surveyed: lambda who, ask, up: of_survey(problem, ask, up)}
+    return {Surveyed: lambda who, ask, up: [of_sizes(problem, float(np.sum(ask.prior)), up)]}
 
 
 def of_weighted(

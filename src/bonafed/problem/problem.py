@@ -23,40 +23,37 @@ from numpy.typing import ArrayLike
 from bonafed.arrays import Array, Block, by_row, dense
 from bonafed.data.row_errors import RowError, without_values
 from bonafed.privacy.budget import Budget
-from bonafed.problem.class_weights import Balance, checked, class_factors, weighted
-from bonafed.problem.client_means import client_gradients, client_values, row_shares
-from bonafed.problem.compiled_means import in_one_pass
+from bonafed.problem.client_means import client_gradients, client_values, in_one_pass, row_shares
 from bonafed.problem.constraints.constraint import Point, Stack, excess, several, stack
-from bonafed.problem.constraints.coupled import Coupled
+from bonafed.problem.constraints.coupled import Coupled, Global, shared
 from bonafed.problem.constraints.group_means import label_code
-from bonafed.problem.constraints.server import Global, shared
 from bonafed.problem.losses import Loss, Quadratic, has_log_link, others, value_and_gradient
 from bonafed.problem.metadata import Asked, Metadata, introduced
-from bonafed.problem.prediction import federation_with_ones
 from bonafed.problem.predictors.affine import (
     Linear,
-    Predictor,
     Softmax,
     check_outputs,
+    federation_with_ones,
     is_affine,
     pullback,
 )
 from bonafed.problem.regularisers import Zero
-from bonafed.problem.risks.mean import Mean, among
-from bonafed.problem.risks.ranks import RankRisk, TwoSided, by_rank
+from bonafed.problem.risks.ranks import Maximum, TopK, by_rank, two_sides
 from bonafed.problem.risks.risk import check_prior, per_client
-from bonafed.problem.risks.spectral import Maximum, TopK
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.risks.weight_sets import Mean, Superquantile, among
 from bonafed.problem.targets import (
+    Balance,
     check_counts,
     check_labels,
     check_quadratic,
+    checked,
+    class_factors,
     class_numbers,
     classes_of,
     coded,
+    weighted,
 )
-from bonafed.problem.wasserstein import classes
-from bonafed.problem.wasserstein.ball import Cut, Near, WassersteinBall, free_space
+from bonafed.problem.wasserstein.ball import Cut, Near, WassersteinBall, class_cut, free_space
 from bonafed.text import card, shown
 
 if TYPE_CHECKING:
@@ -157,11 +154,20 @@ class Problem:
     over_rows: Any = None
 
     def __post_init__(self) -> None:
-        if self.predictor is None:
-            object.__setattr__(self, "predictor", _default_predictor(self.loss))
+        if self.predictor is None:  # what a loss needs: a score for every class, or one number
+            several = getattr(self.loss, "targets", None) == "class"
+            one = Linear(intercept=not isinstance(self.loss, Quadratic))
+            object.__setattr__(self, "predictor", Softmax() if several else one)
         self._check_slots()
         self._check_weights()
-        self._check_outputs()
+        one_class = getattr(self.over_samples, "label", None) is not None
+        if (one_class or isinstance(self.loss, Quadratic)) and not is_affine(self.predictor):
+            raise ValueError(
+                "Quadratic() and Mean(label=...) are for methods with constraints, which need"
+                f" Linear(), got {self.predictor!r}: use a loss of rows over all of them."
+            )
+        check_outputs(self.predictor, type(self.loss).__name__, self.loss.targets == "class")
+
         self._check_constraints()
         if isinstance(self.over_samples, WassersteinBall):
             self._check_ball(self.over_samples)
@@ -229,18 +235,6 @@ class Problem:
         if why:
             raise ValueError(f"class_weight is not for this problem: {why}. Leave it out.")
 
-    def _check_outputs(self) -> None:
-        only_affine = (
-            isinstance(self.loss, Quadratic)
-            or getattr(self.over_samples, "label", None) is not None
-        )
-        if only_affine and not is_affine(self.predictor):
-            raise ValueError(
-                "Quadratic() and Mean(label=...) are for methods with constraints, which need"
-                f" Linear(), got {self.predictor!r}: use a loss of rows over all of them."
-            )
-        check_outputs(self.predictor, type(self.loss).__name__, self.loss.targets == "class")
-
     def _check_constraints(self) -> None:
         for slot in ("constraint", "local_constraint"):
             if not isinstance(getattr(self, slot), Stack | Global):
@@ -288,12 +282,8 @@ class Problem:
         constraints aside.
         """
         regular = getattr(self.regulariser, "weak_convexity", 0.0) == 0
-        return (
-            is_affine(self.predictor)
-            and bool(getattr(self.over_samples, "convex", True))
-            and bool(getattr(self.over_rows, "convex", True))
-            and regular
-        )
+        risks = (getattr(risk, "convex", True) for risk in (self.over_samples, self.over_rows))
+        return is_affine(self.predictor) and all(risks) and regular
 
     @property
     def joint_cuts(self) -> bool:
@@ -396,12 +386,9 @@ class Problem:
 
     def asked(self) -> Asked:
         """The facts that the problem needs of the data, beside sizes and features."""
-        stated = [
-            part
-            for slot in (self.constraint, self.local_constraint)
-            if not isinstance(slot, Stack | Global)
-            for part in several(slot, "a constraint")
-        ]
+        slots = (self.constraint, self.local_constraint)
+        slots = (slot for slot in slots if not isinstance(slot, Stack | Global))
+        stated = [part for slot in slots for part in several(slot, "a constraint")]
         columns = [_column(part) for part in stated]
         together = [_column(part) or "" for part in stated if isinstance(part, Coupled)]
         weighted = [""] * (self.class_weight is not None)
@@ -426,10 +413,10 @@ class Problem:
             several = len(labels) if self.loss.targets == "class" else None
             predictor = predictor.sized(data.n_features, several)
         if self.class_weight is not None:
-            data = data.weighted(self._factors(data))
+            data = replace(data, factors=np.asarray(self._factors(data), float))
         if isinstance(predictor, Softmax) and predictor.intercepts:
             predictor = replace(predictor, intercepts=False, ones=True)
-            data = data.with_feature("1")
+            data = replace(data, feature_names=(*data.feature_names, "1"))
         sized = replace(self, predictor=predictor)
         local = stack(self.local_constraint, sized, data, "local_constraint")
         glob = shared(self.constraint, sized, data, server)
@@ -498,7 +485,14 @@ class Problem:
             if ball.support is not None and self._admits:
                 fed = ball.support.admit(fed, self.loss, clip=ball.clip)
         elif by_rank(ball):
-            _check_rows(ball, fed)
+            # every client needs rows enough for the risk, all of equal weight
+            _check_alike(ball, fed)
+            first: dict[int, Any] = {}
+            for size, name in zip(fed.sizes.tolist(), fed.clients, strict=True):
+                first.setdefault(size, name)
+            for size, name in first.items():
+                _check_ranked(ball, size, f"client {name!r}")
+
         if self.over_rows is not None:
             _check_alike(self.over_rows, fed)
             _check_ranked(self.over_rows, int(data.sizes.sum()), "all clients together")
@@ -531,7 +525,7 @@ class Problem:
                 do="Check its target column.",
             )
         facts = Metadata.of([introduced(asked, server)])
-        facts = facts if data.classes is None else facts.with_classes(data.classes)
+        facts = facts if data.classes is None else replace(facts, classes=data.classes)
         return facts, server.with_targets(self._targets(server, data)).block(0)
 
     def model_start(self, n_features: int) -> Array:
@@ -611,7 +605,7 @@ class Problem:
             return Cut((weights * losses).sum(1), zero, back(by_row(weights, gradients)), zero)
         at = Near(w, block, self.loss, self.predictor, ball, radius)
         if self.loss.targets == "class":
-            return classes.cut(at)
+            return class_cut(at)
         if ball.support is None:
             return free_space(at)
         return ball.support.cut(at)
@@ -653,11 +647,9 @@ class Problem:
         points = [Point(problem, w, fed.block(i)) for i in range(fed.n_clients)]
         local, glob = problem.local_constraint, problem.constraint
         together = np.sum([glob.coupled.values(point) for point in points], 0)
-        return max(
-            *[excess(local, local.values(point)) for point in points],
-            excess(glob.held, glob.held.values(glob.point(problem, w))),
-            excess(glob.coupled, together),
-        )
+        own = [excess(local, local.values(point)) for point in points]
+        held = excess(glob.held, glob.held.values(glob.point(problem, w)))
+        return max(*own, held, excess(glob.coupled, together))
 
     def penalty(self, w: Array) -> float:
         """h(w); an intercept is free."""
@@ -684,10 +676,11 @@ def checked_model(w: ArrayLike, size: int) -> Array:
 
 def with_columns(fed: Federation, named: Sequence[str]) -> Federation:
     """The federation with a column for every feature that a constraint names as one."""
-    missing = [n for n in named if n in fed.feature_names and n not in (fed.columns or {})]
-    more = {
-        n: tuple(dense(x[:, [fed.feature_names.index(n)]])[:, 0] for x in fed.X) for n in missing
-    }
+    more = {}
+    for name in named:
+        if name in fed.feature_names and name not in (fed.columns or {}):
+            j = fed.feature_names.index(name)
+            more[name] = tuple(dense(x[:, [j]])[:, 0] for x in fed.X)
     return fed._with(columns=dict(fed.columns or {}) | more) if more else fed
 
 
@@ -695,13 +688,6 @@ def _column(constraint: object) -> str | None:
     """The column that a constraint names, whose values make groups of rows."""
     column = getattr(getattr(constraint, "constraint", constraint), "column", None)
     return column if isinstance(column, str) else None
-
-
-def _default_predictor(loss: object) -> Predictor:
-    """What a loss needs: a score for every class, or one number a row."""
-    if getattr(loss, "targets", None) == "class":
-        return Softmax()
-    return Linear(intercept=not isinstance(loss, Quadratic))
 
 
 def _of_rows(risk: Any, n: int) -> Any:
@@ -737,16 +723,6 @@ def _check_ranks(risk: object, slot: str) -> None:
         )
 
 
-def _check_rows(risk: RankRisk | TwoSided, fed: Federation) -> None:
-    """Raise unless every client has rows enough for the risk, all of equal weight."""
-    _check_alike(risk, fed)
-    first: dict[int, Any] = {}
-    for size, name in zip(fed.sizes.tolist(), fed.clients, strict=True):
-        first.setdefault(size, name)
-    for size, name in first.items():
-        _check_ranked(risk, size, f"client {name!r}")
-
-
 def _check_alike(risk: object, fed: Federation) -> None:
     """Raise unless all rows of every client have one weight."""
     for i, name in enumerate(fed.clients):
@@ -757,9 +733,9 @@ def _check_alike(risk: object, fed: Federation) -> None:
             )
 
 
-def _check_ranked(risk: RankRisk | TwoSided, n: int, whose: str) -> None:
+def _check_ranked(risk: Any, n: int, whose: str) -> None:
     """Raise unless the risk has weights for n rows; ``whose`` they are, in words."""
-    ranks = risk.rank_weights_below if isinstance(risk, TwoSided) else risk.rank_weights
+    ranks = risk.rank_weights_below if two_sides(risk) else risk.rank_weights
     try:
         sigma = np.asarray(ranks(n), float)
     except ValueError as error:
@@ -767,16 +743,15 @@ def _check_ranked(risk: RankRisk | TwoSided, n: int, whose: str) -> None:
     _check_weights(risk, sigma, n)
 
 
-def _check_weights(risk: RankRisk | TwoSided, sigma: Array, n: int) -> None:
+def _check_weights(risk: Any, sigma: Array, n: int) -> None:
     """Raise unless sigma (n,) are weights as the risk claims; proofs rely on what a custom risk
     claims.
     """
     bad = f"have shape {sigma.shape}" if sigma.shape != (n,) else ""
-    bad = bad or (
-        "are not all finite and >= 0" if not (np.isfinite(sigma) & (sigma >= 0)).all() else ""
-    )
+    if not bad and not (np.isfinite(sigma) & (sigma >= 0)).all():
+        bad = "are not all finite and >= 0"
     # each side of a reference sums to one only where all rows are there
-    if not bad and not isinstance(risk, TwoSided) and abs(sigma.sum() - 1) > 1e-9:
+    if not bad and not two_sides(risk) and abs(sigma.sum() - 1) > 1e-9:
         bad = f"sum to {sigma.sum():.12g}"
     if not bad and risk.convex and (np.diff(sigma) < -1e-12).any():
         bad = "fall somewhere, and the risk has convex = True"

@@ -30,16 +30,16 @@ from bonafed.names import NAMED, load
 from bonafed.problem.losses import Loss, has_log_link
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
-from bonafed.solvers.rank.pava import (
+from bonafed.problem.risks.weight_sets import Mean
+from bonafed.solvers.rank.proxes import (
     EXPONENTIAL,
     LOGISTIC,
     PLUS,
     Kernel,
+    conjugates_of,
     losses_of,
     rank_conjugate,
 )
-from bonafed.solvers.rank.scalar_losses import conjugates_of
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -83,9 +83,8 @@ def knot_of(kernel: Kernel, level: float) -> float:
     if kernel.kind == PLUS:
         return kernel.knot + level
     bend = kernel.width**2 / 2
-    return kernel.knot + (
-        np.sqrt(2 * level) if level <= bend else kernel.width + (level - bend) / kernel.width
-    )
+    straight = kernel.width + (level - bend) / kernel.width
+    return kernel.knot + (np.sqrt(2 * level) if level <= bend else straight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,12 +140,8 @@ def rank_rows(problem: Problem, block: Block) -> RankRows:
             "rank methods rank rows one by one and take no sample weights: repeat rows instead."
         )
     margin = problem.loss.targets == "sign"
-    return RankRows(
-        X,
-        -y if margin else np.ones_like(y),
-        np.zeros_like(y) if margin else y,
-        problem.predictor.intercept,
-    )
+    sign, shift = (-y, np.zeros_like(y)) if margin else (np.ones_like(y), y)
+    return RankRows(X, sign, shift, problem.predictor.intercept)
 
 
 def rank_weights(problem: Problem, n: int) -> Array:
@@ -185,9 +180,8 @@ def row_minorant(problem: Problem, alpha: Array, block: Block) -> tuple[float, A
     if rows.intercept:
         alpha, conjugate = _balanced(problem, rows, alpha, conjugate)
     constant = -conjugate - float(alpha @ rows.shift)
-    rounding = (
-        16 * np.finfo(float).eps * (abs(conjugate) + float(np.abs(alpha) @ np.abs(rows.shift)))
-    )
+    size = abs(conjugate) + float(np.abs(alpha) @ np.abs(rows.shift))
+    rounding = 16 * np.finfo(float).eps * size
     return constant - rounding, rows.backward(alpha)
 
 
@@ -210,9 +204,8 @@ def _balanced(
         left = float((rows.sign * balanced).sum())
         k = int(np.argmax(np.abs(balanced)))
         balanced[k] -= rows.sign[k] * left
-    theta, value = rank_conjugate(
-        balanced, rank_weights(problem, len(balanced)), kernel_of(problem.loss)
-    )
+    sigma = rank_weights(problem, len(balanced))
+    theta, value = rank_conjugate(balanced, sigma, kernel_of(problem.loss))
     return theta * balanced, value
 
 
@@ -222,11 +215,9 @@ def rank_value(problem: Problem, t: Array) -> float:
     risk = problem.over_samples
     if isinstance(risk, Mean):
         return float(losses.mean())
-    return (
-        float(np.sort(losses) @ risk.rank_weights(len(t)))
-        if hasattr(risk, "rank_weights")
-        else risk.value(losses)
-    )
+    if hasattr(risk, "rank_weights"):
+        return float(np.sort(losses) @ risk.rank_weights(len(t)))
+    return risk.value(losses)
 
 
 def has_conjugate(loss: Loss) -> bool:

@@ -21,7 +21,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from bonafed.arrays import Array, Block, Streams
+from bonafed.arrays import Array, Block
 from bonafed.codec import Form
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import Rows
@@ -92,34 +92,28 @@ class Sliced:
     middles: Sum  # (1, G + 1, D) l_i' of every group
 
 
-def ranged(
-    problem: Problem, memory: None, ask: Range, data: Block, rng: Streams
-) -> tuple[None, Ranged]:
+def ranged(problem: Problem, ask: Range, data: Block) -> Ranged:
     """The number of rows, and the range of their losses."""
     w = ask.w if len(ask.w) else np.zeros(problem.predictor.dimension(data.n_features))
     loss = Rows(problem, w, data).loss
     ends = len(loss), loss.max(), -loss.min(), len(w)
-    return memory, Ranged(*(np.array([float(x)]) for x in ends))
+    return Ranged(*(np.array([float(x)]) for x in ends))
 
 
-def tallied(
-    problem: Problem, memory: None, ask: Tally, data: Block, rng: Streams
-) -> tuple[None, Tallied]:
+def tallied(problem: Problem, ask: Tally, data: Block) -> Tallied:
     """The numbers of rows above thresholds."""
     ordered = np.sort(Rows(problem, ask.w, data).loss)
     above = len(ordered) - np.searchsorted(ordered, ask.edges, side="right")
-    return memory, Tallied(above[None].astype(float), ordered[-1:], -ordered[:1])
+    return Tallied(above[None].astype(float), ordered[-1:], -ordered[:1])
 
 
-def sliced(
-    problem: Problem, memory: None, ask: Slice, data: Block, rng: Streams
-) -> tuple[None, Sliced]:
+def sliced(problem: Problem, ask: Slice, data: Block) -> Sliced:
     """The cut of the rows."""
     rows = Rows(problem, ask.w, data)
     weights = ask.weights[np.searchsorted(ask.edges, rows.loss)]
     group = np.searchsorted(ask.borders, rows.loss)
     none, members = np.zeros(len(weights)), np.eye(len(ask.rates))[group]
-    return memory, Sliced(
+    return Sliced(
         value=(rows.loss @ weights)[None],
         gradient=rows.gradient(weights),
         hessian=rows.hessian(none, weights),
@@ -156,9 +150,8 @@ class Table(NamedTuple):
         at = np.unique(np.searchsorted(self.ranks[1:-1], np.arange(1, GROUPS) * n / GROUPS))
         at = at[at < len(self.edges)]
         rates, rows = np.zeros(len(at) + 1), np.zeros(len(at) + 1)
-        for g, (first, last) in enumerate(
-            zip(np.append(0, at + 1), np.append(at, len(self.edges)), strict=True)
-        ):
+        ends = zip(np.append(0, at + 1), np.append(at, len(self.edges)), strict=True)
+        for g, (first, last) in enumerate(ends):
             inside = first + np.flatnonzero(np.diff(self.ranks[first : last + 2]) > 0)
             if len(inside):
                 rows[g] = self.ranks[last + 1] - self.ranks[first]
@@ -238,11 +231,8 @@ def with_cut(cuts: RankCuts | None, asked: Slice, up: Sliced) -> RankCuts:
     """The cuts and one more."""
     if cuts is None:
         return RankCuts(asked.w[None], np.array([float(up.value)]), up.gradient[None])
-    return RankCuts(
-        np.vstack([cuts.w, asked.w]),
-        np.append(cuts.value, up.value),
-        np.vstack([cuts.gradient, up.gradient]),
-    )
+    w, gradient = np.vstack([cuts.w, asked.w]), np.vstack([cuts.gradient, up.gradient])
+    return RankCuts(w, np.append(cuts.value, up.value), gradient)
 
 
 def as_best(asked: Slice, members: Array, up: Sliced, objective: float) -> Best:

@@ -27,42 +27,32 @@ from bonafed.solvers.sets.projections import soft_threshold
 class Regulariser(Protocol):
     """h of a flat vector w (d,)."""
 
+    # 0 where h is convex.
     @property
-    def weak_convexity(self) -> float:
-        """0 where h is convex."""
-        ...
+    def weak_convexity(self) -> float: ...
 
+    # 0 where h is not strongly convex.
     @property
-    def strong_convexity(self) -> float:
-        """0 where h is not strongly convex."""
-        ...
+    def strong_convexity(self) -> float: ...
 
-    def value(self, w: Array) -> float:
-        """h(w); inf outside the domain."""
-        ...
+    # h(w); inf outside the domain.
+    def value(self, w: Array) -> float: ...
 
-    def prox(self, v: Array, step: float | Array) -> Array:
-        """A global minimiser of step h(w) + ||w - v||^2 / 2, step > 0 (a number or one per entry);
-        entrywise.
-        """
-        ...
+    # A global minimiser of step h(w) + ||w - v||^2 / 2, step > 0 (a number or one per entry);
+    # entrywise.
+    def prox(self, v: Array, step: float | Array) -> Array: ...
 
-    def domain_radius(self, level: float, size: int) -> float:
-        """A number that ||w||_2 cannot exceed when h(w) <= level and w has ``size`` entries; inf if
-        there is none.
-        """
-        ...
+    # A number that ||w||_2 cannot exceed when h(w) <= level and w has ``size`` entries; inf if
+    # there is none.
+    def domain_radius(self, level: float, size: int) -> float: ...
 
 
 @runtime_checkable
 class SupportsConjugate(Regulariser, Protocol):
     """A convex regulariser whose conjugate is known."""
 
-    def conjugate(self, v: Array) -> float:
-        """h*(v) = sup_w v'w - h(w); inf outside its domain (no tolerance: scale v into it
-        first).
-        """
-        ...
+    # h*(v) = sup_w v'w - h(w); inf outside its domain (no tolerance: scale v into it first).
+    def conjugate(self, v: Array) -> float: ...
 
 
 def _at_least(name: str, value: float, least: float, remedy: str, strict: bool = False) -> None:
@@ -73,8 +63,18 @@ def _at_least(name: str, value: float, least: float, remedy: str, strict: bool =
         )
 
 
+class Usual(Parameters):
+    """What most of them share: convex, not strongly so, and bounding no model."""
+
+    weak_convexity = 0.0
+    strong_convexity = 0.0
+
+    def domain_radius(self, level: float, size: int) -> float:
+        return math.inf
+
+
 @dataclass(frozen=True)
-class Zero(Parameters):
+class Zero(Usual):
     """h = 0.
 
     Examples
@@ -85,9 +85,6 @@ class Zero(Parameters):
     0.0
     """
 
-    weak_convexity = 0.0
-    strong_convexity = 0.0
-
     def value(self, w: Array) -> float:
         return 0.0
 
@@ -97,12 +94,9 @@ class Zero(Parameters):
     def conjugate(self, v: Array) -> float:
         return math.inf if v.any() else 0.0
 
-    def domain_radius(self, level: float, size: int) -> float:
-        return math.inf
-
 
 @dataclass(frozen=True)
-class L1(Parameters):
+class L1(Usual):
     """strength ||w||_1, strength >= 0.
 
     Examples
@@ -117,8 +111,6 @@ class L1(Parameters):
     """
 
     strength: float
-    weak_convexity = 0.0
-    strong_convexity = 0.0
 
     def __post_init__(self) -> None:
         _at_least("strength", self.strength, 0, "For no regulariser use Zero().")
@@ -137,7 +129,7 @@ class L1(Parameters):
 
 
 @dataclass(frozen=True)
-class L2(Parameters):
+class L2(Usual):
     """strength / 2 ||w||_2^2, strength >= 0.
 
     Examples
@@ -149,7 +141,6 @@ class L2(Parameters):
     """
 
     strength: float
-    weak_convexity = 0.0
 
     def __post_init__(self) -> None:
         _at_least("strength", self.strength, 0, "For no regulariser use Zero().")
@@ -172,7 +163,7 @@ class L2(Parameters):
 
 
 @dataclass(frozen=True)
-class ElasticNet(Parameters):
+class ElasticNet(Usual):
     """l1 ||w||_1 + l2 / 2 ||w||_2^2, l1 >= 0, l2 >= 0.
 
     Examples
@@ -185,7 +176,6 @@ class ElasticNet(Parameters):
 
     l1: float
     l2: float
-    weak_convexity = 0.0
 
     def __post_init__(self) -> None:
         _at_least("l1", self.l1, 0, "For a ridge without l1 use L2(strength).")
@@ -213,7 +203,7 @@ class ElasticNet(Parameters):
 
 
 @dataclass(frozen=True)
-class Bounds(Parameters):
+class Bounds(Usual):
     """0 where lower <= w <= upper, inf elsewhere; the bounds are numbers or (d,) and may be
     infinite.
 
@@ -227,8 +217,6 @@ class Bounds(Parameters):
 
     lower: Any
     upper: Any
-    weak_convexity = 0.0
-    strong_convexity = 0.0
 
     def __post_init__(self) -> None:
         lower, upper = np.asarray(self.lower, dtype=float), np.asarray(self.upper, dtype=float)
@@ -261,15 +249,12 @@ class Bounds(Parameters):
     def domain_radius(self, level: float, size: int) -> float:
         if level < 0:
             return 0.0
-        return float(
-            np.linalg.norm(
-                np.broadcast_to(np.maximum(np.abs(self.lower), np.abs(self.upper)), size)
-            )
-        )
+        farthest = np.maximum(np.abs(self.lower), np.abs(self.upper))
+        return float(np.linalg.norm(np.broadcast_to(farthest, size)))
 
 
 @dataclass(frozen=True)
-class Ball(Parameters):
+class Ball(Usual):
     """0 where ||w - centre||_2 <= radius, inf elsewhere: all models at most so long.
 
     Methods that need h as linear inequalities (``InteriorPoint``), or entry by entry, do not take
@@ -290,8 +275,6 @@ class Ball(Parameters):
 
     radius: float
     centre: Any = 0.0
-    weak_convexity = 0.0
-    strong_convexity = 0.0
 
     def __post_init__(self) -> None:
         remedy = "For no regulariser use Zero()."
@@ -336,7 +319,7 @@ class Ball(Parameters):
 
 
 @dataclass(frozen=True)
-class GroupL2(Parameters):
+class GroupL2(Usual):
     """strength sum_g sqrt(size of g) ||w_g||_2, the group lasso: whole groups of coefficients are
     zero together.
 
@@ -360,8 +343,6 @@ class GroupL2(Parameters):
 
     strength: float
     groups: tuple[Any, ...]
-    weak_convexity = 0.0
-    strong_convexity = 0.0
 
     def __post_init__(self) -> None:
         _at_least("strength", self.strength, 0, "For no regulariser use Zero().")
@@ -377,11 +358,8 @@ class GroupL2(Parameters):
                 f" {len(w)}."
             )
         _, group = np.unique(np.asarray(self.groups), return_inverse=True)
-        return (
-            group,
-            self.strength * np.sqrt(np.bincount(group)),
-            np.sqrt(np.bincount(group, w * w)),
-        )
+        weight = self.strength * np.sqrt(np.bincount(group))
+        return group, weight, np.sqrt(np.bincount(group, w * w))
 
     def value(self, w: Array) -> float:
         _, weight, length = self.sizes(w)
@@ -407,7 +385,7 @@ class GroupL2(Parameters):
 
 
 @dataclass(frozen=True)
-class MCP(Parameters):
+class MCP(Usual):
     """Minimax concave: strength |w| - w^2 / (2 gamma) up to |w| = gamma strength, constant beyond;
     gamma > 0.
 
@@ -424,7 +402,6 @@ class MCP(Parameters):
 
     strength: float
     gamma: float = 3.0
-    strong_convexity = 0.0
 
     def __post_init__(self) -> None:
         _at_least("strength", self.strength, 0, "For no regulariser use Zero().")
@@ -444,20 +421,14 @@ class MCP(Parameters):
     def prox(self, v: Array, step: float | Array) -> Array:
         size, end = np.abs(v), self.gamma * self.strength
         with np.errstate(divide="ignore", invalid="ignore"):
-            convex = np.where(
-                size > end,
-                size,
-                np.maximum(size - step * self.strength, 0.0) / (1 - step / self.gamma),
-            )
+            soft = np.maximum(size - step * self.strength, 0.0) / (1 - step / self.gamma)
+            convex = np.where(size > end, size, soft)
         concave = _better(self._entries, size, step, np.zeros_like(size), np.maximum(size, end))
         return np.sign(v) * np.where(np.asarray(step) < self.gamma, convex, concave)
 
-    def domain_radius(self, level: float, size: int) -> float:
-        return math.inf
-
 
 @dataclass(frozen=True)
-class SCAD(Parameters):
+class SCAD(Usual):
     """Smoothly clipped absolute deviation: gradient strength up to |w| = strength, falling to 0 at
     a strength; a > 2.
 
@@ -473,13 +444,11 @@ class SCAD(Parameters):
 
     strength: float
     a: float = 3.7
-    strong_convexity = 0.0
 
     def __post_init__(self) -> None:
         _at_least("strength", self.strength, 0, "For no regulariser use Zero().")
-        _at_least(
-            "a", self.a, 2, "The usual value is 3.7; for a = inf use L1(strength).", strict=True
-        )
+        remedy = "The usual value is 3.7; for a = inf use L1(strength)."
+        _at_least("a", self.a, 2, remedy, strict=True)
 
     @property
     def weak_convexity(self) -> float:
@@ -499,13 +468,9 @@ class SCAD(Parameters):
         with np.errstate(divide="ignore", invalid="ignore"):
             middle = (bend * size - step * end) / (bend - step)
         convex = np.where(size > end, size, np.where(soft > self.strength, middle, soft))
-        concave = _better(
-            self._entries, size, step, np.minimum(soft, self.strength), np.maximum(size, end)
-        )
+        near = np.minimum(soft, self.strength)
+        concave = _better(self._entries, size, step, near, np.maximum(size, end))
         return np.sign(v) * np.where(np.asarray(step) < bend, convex, concave)
-
-    def domain_radius(self, level: float, size: int) -> float:
-        return math.inf
 
 
 def _better(
@@ -514,9 +479,8 @@ def _better(
     """The better of two candidates of step h(w) + (w - v)^2 / 2, entry by entry; ``near`` (the
     sparser) on ties.
     """
-    return np.where(
-        step * h(near) + (near - v) ** 2 / 2 <= step * h(far) + (far - v) ** 2 / 2, near, far
-    )
+    one, other = (step * h(w) + (w - v) ** 2 / 2 for w in (near, far))
+    return np.where(one <= other, near, far)
 
 
 def has_parts(regulariser: Regulariser) -> bool:

@@ -26,15 +26,14 @@ from bonafed.arrays import Array, Block
 from bonafed.codec import Form
 from bonafed.problem.conic_form import member, multiplier_floor
 from bonafed.problem.constraints.constraint import several
-from bonafed.problem.constraints.coupled import Coupled
-from bonafed.problem.constraints.server import Global
+from bonafed.problem.constraints.coupled import Coupled, Global
 from bonafed.problem.losses import SmoothHinge
 from bonafed.problem.lower_bounds import Surveyed, survey
 from bonafed.problem.parts import has_smooth_part
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
 from bonafed.problem.requirements import takes_multipliers
-from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Sum, record
 
@@ -68,12 +67,9 @@ def limits_no_rows(problem: Problem) -> bool:
         none = not (local.size or held.coupled.size)
     else:
         parts = several(held, "constraint")
-        none = not (several(local, "local_constraint") or any(map(_is_coupled, parts)))
+        together = any(isinstance(part, Coupled) for part in parts)
+        none = not (several(local, "local_constraint") or together)
     return none and not takes_multipliers(problem)
-
-
-def _is_coupled(part: object) -> bool:
-    return isinstance(part, Coupled)
 
 
 def has_sums(problem: Problem) -> bool:
@@ -105,11 +101,8 @@ def check_weights(problem: Problem, weights: Array, clients: int | None) -> None
             f"weights must be those of the {clients} clients, got {n}: nothing was answered. Ask"
             " with the weights of all that have agreed."
         )
-    if (
-        n < 2
-        or not np.isfinite(weights).all()
-        or not problem.over_clients.contains(weights, INSIDE)
-    ):
+    known = n >= 2 and np.isfinite(weights).all()
+    if not known or not problem.over_clients.contains(weights, INSIDE):
         raise ValueError(
             "a sum over clients needs weights of the problem's set, got others: nothing was"
             " answered. Ask with the worst weights of the risks."

@@ -50,22 +50,20 @@ def gradient_sums(problem: Problem, w: Array, block: Block, parts: Parts = WHOLE
         prediction = problem.predictor.forward(w, block)
         losses, slopes = value_and_gradient(problem.loss, prediction, block.y)
         return [_sums(problem.row_weights(losses, block)[0], slopes[0])]
-    own, flips = _own_and_flips(problem, w, block)
+    # the slopes of losses, and of what flips of labels add to them
+    if may_flip(problem):
+        terms = _terms(problem, w, block, problem.radii(block))
+        own, flips = terms.gradient[0], terms.flip_gradient[0]
+    else:
+        prediction = problem.predictor.forward(w, block)
+        own = problem.loss.gradient(prediction, block.y)[0]
+        flips = np.zeros(len(block.y[0]))
     if parts.count(problem) == 1:
         return [_sums(shares[0], own + flips)]
     group = groups_of(shares, parts)
     if parts.smooth:
         return [_sums(shares[0], own), _sums(shares[0], flips, group)]
     return [_sums(shares[0], own + flips, group)]
-
-
-def _own_and_flips(problem: Problem, w: Array, block: Block) -> tuple[Array, Array]:
-    """(m,) the slopes of losses, and of what flips of labels add to them."""
-    if may_flip(problem):
-        terms = _terms(problem, w, block, problem.radii(block))
-        return terms.gradient[0], terms.flip_gradient[0]
-    prediction = problem.predictor.forward(w, block)
-    return problem.loss.gradient(prediction, block.y)[0], np.zeros(len(block.y[0]))
 
 
 def limit_sums(problem: Problem, w: Array, block: Block, parts: Parts = WHOLE) -> list[list[Sums]]:

@@ -20,9 +20,9 @@ from bonafed.names import short_name
 from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks import Mean, Simplex, resolve_prior
-from bonafed.problem.risks.mean import among
 from bonafed.problem.risks.ranks import by_rank
+from bonafed.problem.risks.risk import resolve_prior
+from bonafed.problem.risks.weight_sets import Mean, Simplex, among
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.runs.constraint_metrics import asked
 from bonafed.runs.form import damaged

@@ -15,7 +15,7 @@ from bonafed.data.federation import Federation
 from bonafed.measures import figures_of, small
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import Loss, expected
-from bonafed.problem.prediction import scores
+from bonafed.problem.predictors.affine import scores
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.runs.constraint_metrics import summary

@@ -30,7 +30,7 @@ from bonafed.data.reading import ENCODINGS, KINDS, ColumnKind, is_delimiter
 from bonafed.data.schema import OTHER, Schema
 from bonafed.names import NAMED, load
 from bonafed.problem.calibration import Sigmoid
-from bonafed.problem.prediction import predictor
+from bonafed.problem.predictors.affine import predictor
 from bonafed.rounds import Stop
 from bonafed.runs.files import Record, Row, RunError, load_tensors, parsed, plain, save_arrays
 from bonafed.runs.form import (

@@ -21,7 +21,7 @@ from bonafed.arrays import Array
 from bonafed.config.config import Config
 from bonafed.data.federation import Federation
 from bonafed.engines.inprocess import InProcess
-from bonafed.problem.prediction import scores
+from bonafed.problem.predictors.affine import scores
 from bonafed.runs.privacy_plan import Plan, stated_method
 
 DRAWS = 10  # tables that are invented

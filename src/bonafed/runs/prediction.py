@@ -21,7 +21,7 @@ from bonafed.data.tables import Table
 from bonafed.names import load
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import expected
-from bonafed.problem.prediction import predictor, scores, with_ones
+from bonafed.problem.predictors.affine import predictor, scores, with_ones
 from bonafed.runs.files import Row
 from bonafed.runs.model_file import read_model, targets_of
 

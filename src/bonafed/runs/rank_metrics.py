@@ -22,8 +22,14 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array, stream
 from bonafed.fairness import fairness_metrics, group_rates
-from bonafed.problem.risks import ProspectTheory, RankedRange, Spectral, TopK
-from bonafed.problem.risks.ranks import by_rank, two_sided
+from bonafed.problem.risks.ranks import (
+    ProspectTheory,
+    RankedRange,
+    Spectral,
+    TopK,
+    by_rank,
+    two_sided,
+)
 from bonafed.problem.risks.risk import Risk
 from bonafed.runs.files import Record
 

@@ -29,7 +29,7 @@ from bonafed.data.tables import (
     split,
 )
 from bonafed.data.validation import missing
-from bonafed.problem.prediction import federation_with_ones
+from bonafed.problem.predictors.affine import federation_with_ones
 from bonafed.runs.datasets import (
     Tables,
     Watch,

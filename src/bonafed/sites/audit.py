@@ -26,10 +26,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from bonafed.storage import OWN, Lock, append, cut, write_whole
 from bonafed.text import short
 
 FORMAT = "bonafed audit log 1"
+KEYS = {"number": "line", "size": "bytes"}  # of a line, where they are not those of `Entry`
 BEGUN, MESSAGE, NOTE, TORN = "begun", "message", "note", "torn"
 EVENTS = (BEGUN, MESSAGE, NOTE, TORN)
 ENDING = re.compile(rb'(.*),"hash":"([0-9a-f]{64})"\}', re.DOTALL)
@@ -189,10 +190,9 @@ class AuditLog:
             begun = _read(next(_lines(path))[0])
         owner = begun.entry.text if begun is not None and begun.entry.event == BEGUN else None
         if owner != site:
-            raise AuditError(
-                f"the log {path.name} begins as that of site {owner!r}, and this site is {site!r}:"
-                " give site.log another path, or correct site.name."
-            )
+            text = f"the log {path.name} begins as that of site {owner!r}, and this site is"
+            do = "give site.log another path, or correct site.name."
+            raise AuditError(f"{text} {site!r}: {do}")
         return log
 
     @property
@@ -229,21 +229,12 @@ class AuditLog:
         """
         if way not in ("in", "out"):
             raise ValueError(f"way must be 'in' or 'out', got {way!r}.")
-        message = Entry(
-            number=0,
-            at="",
-            event=MESSAGE,
-            way=way,
-            who=short(who, NAME),
-            kind=short(kind, NAME),
-            experiment=short(experiment, NAME),
-            seq=seq if seq is not None and 0 <= seq < 2**63 else None,
-            size=size,
-            masked=masked,
-            fields={short(name, NAME): content for name, content in (fields or {}).items()},
-            refused=tuple((short(r.rule, NAME), short(r.text, TEXT)) for r in refusals),
-        )
-        return self._add(message, sync)
+        seq = seq if seq is not None and 0 <= seq < 2**63 else None
+        held = {short(name, NAME): content for name, content in (fields or {}).items()}
+        refused = tuple((short(r.rule, NAME), short(r.text, TEXT)) for r in refusals)
+        who, kind, experiment = (short(name, NAME) for name in (who, kind, experiment))
+        told = seq, size, masked, held, refused
+        return self._add(Entry(0, "", MESSAGE, way, who, kind, experiment, *told), sync)
 
     def note(self, text: str) -> Entry:
         """Add a line about something else, such as the digest of the policy now in force."""
@@ -334,21 +325,7 @@ def _now() -> str:
 
 def _written(entry: Entry, before: str) -> tuple[bytes, str]:
     """The line of an entry after the line with the hash ``before``, and its own hash."""
-    row: dict[str, Any] = {
-        "line": entry.number,
-        "at": entry.at,
-        "event": entry.event,
-        "way": entry.way,
-        "who": entry.who,
-        "kind": entry.kind,
-        "experiment": entry.experiment,
-        "seq": entry.seq,
-        "bytes": entry.size,
-        "masked": entry.masked,
-        "fields": entry.fields,
-        "refused": entry.refused,
-        "text": entry.text,
-    }
+    row = {KEYS.get(field.name, field.name): getattr(entry, field.name) for field in fields(entry)}
     kept = {key: value for key, value in row.items() if value or (key == "seq" and value == 0)}
     body = json.dumps({**kept, "before": before}, separators=(",", ":")).encode()[:-1]
     hash_ = hashlib.sha256(body).hexdigest()
@@ -375,22 +352,11 @@ def _read(line: bytes) -> _Line | None:
         return None
     try:
         row = json.loads(line)
-        entry = Entry(
-            number=row["line"],
-            at=row["at"],
-            event=row["event"],
-            way=row.get("way", ""),
-            who=row.get("who", ""),
-            kind=row.get("kind", ""),
-            experiment=row.get("experiment", ""),
-            seq=row.get("seq"),
-            size=row.get("bytes", 0),
-            masked=row.get("masked", False),
-            fields={name: Content(*content) for name, content in row.get("fields", {}).items()},
-            refused=tuple((rule, reason) for rule, reason in row.get("refused", ())),
-            text=row.get("text", ""),
-        )
-        before = row["before"]
+        keys = {field.name: KEYS.get(field.name, field.name) for field in fields(Entry)}
+        entry = Entry(**{name: row[key] for name, key in keys.items() if key in row})
+        held = {name: Content(*content) for name, content in entry.fields.items()}
+        refused = tuple((rule, reason) for rule, reason in entry.refused)
+        entry, before = replace(entry, fields=held, refused=refused), row["before"]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     sound = _is_sound(entry) and isinstance(before, str)
@@ -399,18 +365,15 @@ def _read(line: bytes) -> _Line | None:
 
 def _is_sound(entry: Entry) -> bool:
     """Whether every part of an entry has its type."""
-    texts = (entry.at, entry.event, entry.way, entry.who, entry.kind, entry.experiment, entry.text)
-    counts = (entry.number, entry.size, 0 if entry.seq is None else entry.seq)
-    counts += tuple(n for content in entry.fields.values() for n in content[:2])
-    texts += tuple(content.how for content in entry.fields.values())
-    texts += tuple(part for pair in entry.refused for part in pair)
-    return (
-        all(isinstance(text, str) for text in texts)
-        and all(type(count) is int and count >= 0 for count in counts)
-        and isinstance(entry.masked, bool)
-        and entry.event in EVENTS
-        and entry.way in ("in", "out", "")
-    )
+    texts = [entry.at, entry.event, entry.way, entry.who, entry.kind, entry.experiment, entry.text]
+    counts = [entry.number, entry.size, 0 if entry.seq is None else entry.seq]
+    for content in entry.fields.values():
+        counts += content[:2]
+        texts.append(content.how)
+    texts += [part for pair in entry.refused for part in pair]
+    plain = all(isinstance(text, str) for text in texts) and isinstance(entry.masked, bool)
+    whole = all(type(count) is int and count >= 0 for count in counts)
+    return plain and whole and entry.event in EVENTS and entry.way in ("in", "out", "")
 
 
 def _lines(path: Path, start: int = 0) -> Iterator[tuple[bytes, bool]]:
@@ -437,7 +400,7 @@ def read_log(path: Path) -> tuple[list[Entry], list[Fault]]:
     ------
     FileNotFoundError : there is neither a log nor a head record
     """
-    head_text = _text_of_head(path)
+    head_text = Lock(head_path(path)).text()
     try:
         reader = _Reader(_head(head_text) or Head())
         for line, is_whole in _lines(path):
@@ -448,10 +411,6 @@ def read_log(path: Path) -> tuple[list[Entry], list[Fault]]:
         return [], [Fault(1, f"the log is gone, and its head record {head_path(path).name} is not")]
     reader.finish(head_text)
     return reader.entries, sorted(reader.faults)
-
-
-def _text_of_head(path: Path) -> str:
-    return Lock(head_path(path)).text()
 
 
 class _Reader:
@@ -481,27 +440,22 @@ class _Reader:
         if self.torn is not None:  # a torn line is the last one
             self._say(CHANGED, self.torn)
             self.torn = None
-        self._follow(line)
-        self.entries.append(line.entry)
-        self.last = Head(line.entry.number, line.hash, self.size)
-        if line.entry.number == self.head.number:
-            self.counted = self.last
-
-    def _follow(self, line: _Line) -> None:
-        """Say where a line is not the one that comes after the line before it."""
+        # it comes after the line before it
         entry = line.entry
         if self.line == 1 and (entry.event != BEGUN or entry.kind != FORMAT):
             self._say("it does not name the site and the format, as the first line does")
-        if self.last is None:
-            return
-        ahead = entry.number - self.last.number - 1
+        ahead = 0 if self.last is None else entry.number - self.last.number - 1
         if ahead > 0:
             lines = f"{ahead} line{'s' * (ahead > 1)} before it {'are' if ahead > 1 else 'is'}"
             self._say(f"{lines} missing: it is number {entry.number}")
         elif ahead < 0:
             self._say(f"it was inserted or moved: it is number {entry.number}")
-        elif line.before != self.last.hash:
+        elif self.last is not None and line.before != self.last.hash:
             self._say("it does not follow the line before it: one of the two was replaced")
+        self.entries.append(line.entry)
+        self.last = Head(line.entry.number, line.hash, self.size)
+        if line.entry.number == self.head.number:
+            self.counted = self.last
 
     def finish(self, head_text: str) -> None:
         """Compare the end with the head record; a crash leaves lines that it does not count."""
@@ -516,14 +470,11 @@ class _Reader:
                 self._say(text, self.line)
         elif last is not None and last.number < head.number:
             self._say(f"the end was cut off: {head.number} lines were written", self.line + 1)
-        elif self._is_replaced():
-            self._say("it is not the line that the head record counted last", head.number)
-
-    def _is_replaced(self) -> bool:
-        """Whether the line that was counted last is another one now."""
-        counted, head = self.counted, self.head
-        other = counted is not None and counted.hash != head.hash
-        return other or (counted != head and all(fault.crash for fault in self.faults))
+        else:  # whether the line that was counted last is another one now
+            counted = self.counted
+            other = counted is not None and counted.hash != head.hash
+            if other or (counted != head and all(fault.crash for fault in self.faults)):
+                self._say("it is not the line that the head record counted last", head.number)
 
     def _say(self, text: str, line: int | None = None, crash: bool = False) -> None:
         line = self.line if line is None else line

@@ -101,9 +101,8 @@ def log(
     try:
         entries, faults = read_log(path)
     except FileNotFoundError as error:
-        raise ConfigError(
-            f"there is no log {str(path)!r} yet: the first message that the site receives begins it"
-        ) from error
+        text = f"there is no log {str(path)!r} yet"
+        raise ConfigError(f"{text}: the first message that the site receives begins it") from error
     if known is not None:
         faults += _foreign(entries, known.site.name)
     for entry in () if verify else entries:
@@ -125,10 +124,8 @@ def key(folder: Folder = Path(".")) -> None:
 
     known = read_site(folder)
     if known.key is None:
-        raise ConfigError(
-            f'{known.path} names no key: write key = "site.key" in its table [site], and the site'
-            " signs what it sends"
-        )
+        do = 'write key = "site.key" in its table [site], and the site signs what it sends'
+        raise ConfigError(f"{known.path} names no key: {do}")
     if not known.key.exists():
         make_key(known.key)
         typer.echo(f"wrote the private key {printable(str(known.key))}: keep it here", err=True)
@@ -165,10 +162,8 @@ def export(
     settings.check()
     sites = settings.data.sites
     if sites is None:
-        raise ConfigError(
-            f"{config} reads rows itself, and a job is for sites that keep theirs: give data.sites,"
-            " their names, instead of data.path"
-        )
+        text = f"{config} reads rows itself, and a job is for sites that keep theirs: give"
+        raise ConfigError(f"{text} data.sites, their names, instead of data.path")
     name = experiment or Carrier.named(settings)
     job = job_of_config(settings, name, to)
     if to == "flare":

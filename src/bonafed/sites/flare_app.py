@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from nvflare.apis.event_type import EventType  # pyright: ignore[reportMissingImports]
 from nvflare.apis.executor import Executor  # pyright: ignore[reportMissingImports]
@@ -35,28 +35,10 @@ PATIENCE = 30.0  # seconds in which a site says what runs there
 TOLD = 2**18  # bytes about rounds in one answer
 
 
-class Party(Protocol):
-    """The site's side of a run."""
-
-    def answer(self, sender: str, data: bytes) -> bytes: ...
-
-    def close(self) -> None: ...
-
-
-class Workspace(Protocol):
-    """The part of FLARE's ``Workspace`` that is used here."""
-
-    def get_app_config_dir(self, job_id: str) -> str: ...
-
-    def get_site_config_dir(self) -> str: ...
-
-    def get_result_root(self, job_id: str) -> str: ...
-
-
-class Engine(Protocol):
-    """The part of FLARE's ``ServerEngine`` that is used here."""
-
-    def register_app_command(self, topic: str, cmd_func: Callable[..., dict[str, str]]) -> None: ...
+# FLARE's ``Workspace``, of which ``get_app_config_dir``, ``get_site_config_dir`` and
+# ``get_result_root`` are used, and its ``ServerEngine``, of which ``register_app_command`` is
+Workspace = Any
+Engine = Any
 
 
 class Owner:
@@ -64,9 +46,9 @@ class Owner:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # a call that ran out of time still runs when the next comes
-        self._party: Party | None = None
+        self._party: Any = None  # of bonafed.sites.party, once it is open
 
-    def open(self, folder: Path, name: str) -> Party:
+    def open(self, folder: Path, name: str) -> Any:
         """The site's side of the run, which lives as long as the job's process."""
         from bonafed.sites.party import open_party
 
@@ -204,11 +186,8 @@ def _job_and_folder(workspace: Workspace, number: str) -> tuple[dict[str, str], 
 
 def versions() -> dict[str, str]:
     """The software that runs here."""
-    return {
-        "bonafed": version("bonafed"),
-        "nvflare": version("nvflare"),
-        "python": platform.python_version(),
-    }
+    packages = {name: version(name) for name in ("bonafed", "nvflare")}
+    return {**packages, "python": platform.python_version()}
 
 
 def _facts(site: flare.Proxy) -> str:

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bonafed.engines import flower
 from bonafed.engines.job import ERROR, package_digest
@@ -38,14 +38,7 @@ PATIENCE = 120.0  # seconds that a process waits for one that was left over
 Values = Mapping[str, object]
 
 
-class Answering(Protocol):
-    """What answers at a site: ``bonafed.sites.party.Party``."""
-
-    def answer(self, sender: str, data: bytes) -> bytes: ...
-    def close(self) -> None: ...
-
-
-OpenParty = Callable[[Path, str], Answering]
+OpenParty = Callable[[Path, str], Any]  # bonafed.sites.party.Party
 Serve = Callable[[flower.FlowerTransport, Path, Mapping[str, str]], None]
 
 
@@ -60,18 +53,13 @@ def client_app(software: str = "", open_party: OpenParty | None = None) -> Clien
     software : the digest of the bonafed that the run was made with; any where it is empty
     open_party : what opens the party of the site's folder, bonafed's own by default
     """
-    from flwr.app import (  # pyright: ignore[reportMissingImports]
-        ConfigRecord,
-        Message,
-        RecordDict,
-    )
+    from flwr.app import Message  # pyright: ignore
     from flwr.clientapp import ClientApp  # pyright: ignore[reportMissingImports]
 
     app = ClientApp()
 
     def replied(message: Message, envelope: flower.Envelope) -> Message:
-        records = {name: ConfigRecord(dict(values)) for name, values in envelope.items()}
-        return Message(RecordDict(records), reply_to=message)
+        return Message(flower.records_of(envelope), reply_to=message)
 
     @app.query("hello")
     def hello(message: Message, context: Context) -> Message:
@@ -80,10 +68,8 @@ def client_app(software: str = "", open_party: OpenParty | None = None) -> Clien
     @app.query("step")
     def step(message: Message, context: Context) -> Message:
         sender = "Flower"  # a run that goes on has another number
-        opener = open_party or _party
-        return replied(
-            message, take_step(message.content, context.node_config, sender, software, opener)
-        )
+        place, opener = context.node_config, open_party or _party
+        return replied(message, take_step(message.content, place, sender, software, opener))
 
     return app
 
@@ -118,10 +104,9 @@ def place(config: Values, environment: Mapping[str, str] = os.environ) -> tuple[
         return Path(folder), name
     name, folder = config.get(flower.CLIENT_ID), config.get(SITE) or environment.get(SITE_VARIABLE)
     if not isinstance(name, str) or not name:
-        raise flower.RefusedError(
-            f"the SuperNode has no name of a site (its {flower.CLIENT_ID} is {shown(name)}): start"
-            f" it with --node-config '{flower.CLIENT_ID}=\"NAME\"'"
-        )
+        text = f"the SuperNode has no name of a site (its {flower.CLIENT_ID} is {shown(name)}):"
+        text += f" start it with --node-config '{flower.CLIENT_ID}=\"NAME\"'"
+        raise flower.RefusedError(text)
     if not isinstance(folder, str) or not Path(folder).is_dir():
         raise flower.RefusedError(
             f"the SuperNode of {shown(name)} has no folder of a site: start it with --node-config"
@@ -148,13 +133,11 @@ def _refusals() -> Iterator[list[flower.Envelope]]:
 
 def _check_software(needed: str) -> None:
     if needed and needed != (given := package_digest()):
-        raise flower.RefusedError(
-            f"the bonafed that is installed has the digest {given[:16]}, the run was made with"
-            f" {needed[:16]}: install the wheel of the approval sheet"
-        )
+        text = f"the bonafed that is installed has the digest {given[:16]}, the run was made with"
+        raise flower.RefusedError(f"{text} {needed[:16]}: install the wheel of the approval sheet")
 
 
-def _party(folder: Path, name: str) -> Answering:
+def _party(folder: Path, name: str) -> Any:
     """Open bonafed's own party."""
     from bonafed.sites.party import open_party
 
@@ -197,18 +180,15 @@ def run_job(
     _check_software(software)
     base = environment.get(SERVER_VARIABLE)
     if not base:
-        raise flower.FlowerError(
-            f"the SuperLink has no folder for runs of bonafed: set {SERVER_VARIABLE} in its"
-            " environment and start it again"
-        )
+        text = f"the SuperLink has no folder for runs of bonafed: set {SERVER_VARIABLE} in its"
+        raise flower.FlowerError(f"{text} environment and start it again")
     content = json.loads(job.read_text(encoding="utf-8"))
     folder = flower.job_folder(Path(base), content["job"])
     make_folder(folder)
     with _alone(folder, "the server of this job"), _noted(folder / ERROR):
         limits = flower.Limits(**content["limits"])
-        with closing(
-            flower.FlowerTransport(grid, content["sites"], limits, message=message)
-        ) as transport:
+        carrier = flower.FlowerTransport(grid, content["sites"], limits, message=message)
+        with closing(carrier) as transport:
             transport.gather()
             serve(transport, folder, content["job"])
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +24,8 @@ from bonafed.problem.constraints.group_means import Group, OnRows
 from bonafed.problem.parts import least_rows, parts_of
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import STEPS, levels
-from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.ranks import by_rank
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import CodecError
 from bonafed.sites.audit import AuditError, AuditLog, Content, contents
 from bonafed.sites.policy import Policy, Proposal, Refusal, When, refused
@@ -41,11 +42,9 @@ class RefusedByPolicyError(Exception):
         super().__init__("; ".join(refusal.text for refusal in self.refusals))
 
 
-def refuses(
-    rule: str, text: str, do: str = "", answer: str = "", ask: str = ""
-) -> RefusedByPolicyError:
+def refuses(rule: str, *words: str, **more: str) -> RefusedByPolicyError:
     """The error for one refusal, see `refused`."""
-    return RefusedByPolicyError([refused(rule, text, do, answer, ask)])
+    return RefusedByPolicyError([refused(rule, *words, **more)])
 
 
 @dataclass
@@ -99,46 +98,25 @@ class Guard:
         """Write down what came in, None where it was not read; the line reaches the disk with the
         answer's.
         """
-        if self.log is not None and envelope is None:
-            with _written():
-                self.log.write("in", sender, "", size=size, sync=False)
-        elif envelope is not None:
-            self._write("in", sender, envelope, size, (), False)
+        self._write("in", sender, envelope, size=size, sync=False)
 
-    def said(
-        self, sender: str, envelope: Envelope, size: int, refusals: Iterable[Refusal] = ()
-    ) -> None:
-        """Write down what is about to leave."""
-        self._write("out", sender, envelope, size, refusals, True)
+    def said(self, sender: str, envelope: Envelope, size: int, refusals: Any = ()) -> None:
+        """Write down what is about to leave, with the refusals that are the reason of it."""
+        self._write("out", sender, envelope, size=size, refusals=refusals)
 
-    def _write(
-        self,
-        way: str,
-        who: str,
-        envelope: Envelope,
-        size: int,
-        refusals: Iterable[Refusal],
-        sync: bool,
-    ) -> None:
+    def _write(self, way: str, who: str, envelope: Envelope | None, **facts: Any) -> None:
         """Write a line about a message: an algorithm's own, where it carries one."""
         if self.log is None:
             return
-        body = envelope.body
-        inside = getattr(body, "message", getattr(body, "upload", body))
-        kind, fields, masked = _shown(inside)
+        kind = ""
+        if envelope is not None:
+            body = envelope.body
+            inside = getattr(body, "message", getattr(body, "upload", body))
+            kind, fields, masked = _shown(inside)
+            facts |= {"experiment": envelope.experiment, "seq": envelope.number}
+            facts |= {"masked": masked, "fields": fields}
         with _written():
-            self.log.write(
-                way,
-                who,
-                kind,
-                experiment=envelope.experiment,
-                seq=envelope.number,
-                size=size,
-                masked=masked,
-                fields=fields,
-                refusals=refusals,
-                sync=sync,
-            )
+            self.log.write(way, who, kind, **facts)
 
 
 def _shown(message: object) -> tuple[str, dict[str, Content], bool]:
@@ -151,9 +129,8 @@ def _shown(message: object) -> tuple[str, dict[str, Content], bool]:
             return type(asked).__name__, contents(asked), False
         if isinstance(message, Sealed) and (hidden := hidden_in(message)) is not None:
             # whatever is not masked the server reads, whether it needs it or not
-            clear = {
-                name: held._replace(how="each") for name, held in contents(hidden.clear).items()
-            }
+            known = contents(hidden.clear)
+            clear = {name: held._replace(how="each") for name, held in known.items()}
             sums = {name: Content(math.prod(shape), 0, "sum") for name, _, shape in hidden.fields}
             return type(hidden.clear).__name__, clear | sums, True
     return type(message).__name__, contents(message), False
@@ -197,7 +174,5 @@ def _written() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise AuditError(
-            f"the audit log cannot be written ({error}), so that no answer leaves this site: free"
-            " its disk, or end the process that holds the log."
-        ) from error
+        text = f"the audit log cannot be written ({error}), so that no answer leaves this site:"
+        raise AuditError(f"{text} free its disk, or end the process that holds the log.") from error

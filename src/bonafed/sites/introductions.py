@@ -19,11 +19,11 @@ from pathlib import Path
 from bonafed.problem.metadata import Introduced
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero
-from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import decode, encode, record
 from bonafed.sites.audit import AuditError
 from bonafed.sites.guard import Guard, RefusedByPolicyError, refuses
-from bonafed.sites.policy import RULES, Policy, Refusal
+from bonafed.sites.policy import RULES, Refusal
 from bonafed.statements import statement_bytes
 from bonafed.storage import OWN, make_folder, write_whole
 
@@ -56,7 +56,11 @@ class Introductions:
         if mark in kept.marks:
             return
         if len(kept.marks) >= policy.maximum_introductions:
-            raise _too_many(policy, file)
+            rule = "maximum_introductions"
+            text = f"the site has answered {policy.maximum_introductions} questions about its rows,"
+            text += " each with another problem or other columns"
+            do = f"Remove {file} to begin the count anew, or raise {rule}"
+            raise refuses(rule, text, do, ask="Ask its owner")
         make_folder(self.folder)
         write_whole(file, encode(Questions((*kept.marks, mark))), OWN)
 
@@ -104,13 +108,3 @@ def check_declared(problem: Problem, roles: str, classes: Sequence[object] | Non
         raise refuses("declared", "values and counts of groups are told to no private problem.")
     if roles and asked.classes and classes is None:
         raise refuses("declared", "the classes of the target are not read off rows. State them.")
-
-
-def _too_many(policy: Policy, file: Path) -> RefusedByPolicyError:
-    rule = "maximum_introductions"
-    text = (
-        f"the site has answered {policy.maximum_introductions} questions about its rows,"
-        " each with another problem or other columns"
-    )
-    do = f"Remove {file} to begin the count anew, or raise {rule}"
-    return refuses(rule, text, do, ask="Ask its owner")

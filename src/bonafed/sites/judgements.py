@@ -29,6 +29,7 @@ from bonafed.sites.guard import refuses
 from bonafed.sites.policy import Policy
 from bonafed.storage import OWN, make_folder, write_whole
 
+JUDGED, CERTIFIED = "judged", "certified"  # files
 MOST_MODELS = 8  # that are judged at once
 MOST_SEEN = 1_000  # models of certificates that are remembered, the last ones
 
@@ -103,22 +104,14 @@ class Judgements:
 
     folder: Path
 
-    @property
-    def _answered(self) -> Path:
-        return self.folder / "judged"
-
-    @property
-    def _seen(self) -> Path:
-        return self.folder / "certified"
-
     def see(self, server: str, question: object) -> None:
         """Keep the model that a question of a certificate is about."""
         w = getattr(question, "w", None)
         if not isinstance(w, np.ndarray):
             return
-        kept, model = _kept(self._seen, Seen()), _model(server, w)
+        kept, model = _kept(self.folder / CERTIFIED, Seen()), _model(server, w)
         if model not in kept.models:
-            self._write(self._seen, Seen((*kept.models, model)[-MOST_SEEN:]))
+            _keep(self.folder / CERTIFIED, Seen((*kept.models, model)[-MOST_SEEN:]))
 
     def check(
         self, policy: Policy, server: str, agreement: bytes, ask: judging.JudgeRows, held: HeldOut
@@ -128,13 +121,11 @@ class Judgements:
         few others have joined or left since an earlier answer.
         """
         question = f"{agreement.hex()} {hashlib.sha256(encode(ask)).hexdigest()}"
-        kept, most = _kept(self._answered, Answered()), policy.maximum_judgements
-        seen = _kept(self._seen, Seen()).models
+        kept, most = _kept(self.folder / JUDGED, Answered()), policy.maximum_judgements
+        seen = _kept(self.folder / CERTIFIED, Seen()).models
         if any(_model(server, w) not in seen for w in np.atleast_2d(ask.models)):
-            text = (
-                "a model is judged where this site has answered the certificate of it,"
-                " in an experiment that it has agreed to with the same server"
-            )
+            text = "a model is judged where this site has answered the certificate of it,"
+            text += " in an experiment that it has agreed to with the same server"
             do = "Certify the model first"
             raise refuses("agreed_runs", text, do, ask=do)
         if question in kept.questions:
@@ -142,16 +133,16 @@ class Judgements:
         if len(ask.models) > MOST_MODELS or len(kept.questions) >= most:
             rule = "maximum_judgements"
             text = f"at most {MOST_MODELS} models are judged at once, and {most} times"
-            do = f"Remove {self._answered} to begin the count anew."
+            do = f"Remove {self.folder / JUDGED} to begin the count anew."
             raise refuses(rule, text, do, ask="Ask its owner")
         for about in kept.about:
             changed = len(np.setxor1d(about.rows, held.rows))
             if 0 < changed < policy.minimum_rows or (not changed and about.classes != held.classes):
                 rule = "minimum_rows"
                 text = "since an earlier judgement few of the rows or classes have changed"
-                do = f"Wait for more rows, or remove {self._answered}."
+                do = f"Wait for more rows, or remove {self.folder / JUDGED}."
                 raise refuses(rule, text, do, ask="Ask the site's owner")
-        self._write(self._answered, replace(kept, questions=(*kept.questions, question)))
+        _keep(self.folder / JUDGED, replace(kept, questions=(*kept.questions, question)))
 
     def judge(self, algorithm: Algorithm, held: HeldOut, least: int) -> Algorithm:
         """The round of judging as the site answers it; any other algorithm as it is."""
@@ -160,10 +151,6 @@ class Judgements:
         if isinstance(algorithm, judging.Judging):
             return replace(algorithm, site=AtSite(self, held, least))
         return algorithm
-
-    def _write(self, file: Path, kept: Any) -> None:
-        make_folder(self.folder)
-        write_whole(file, encode(kept), OWN)
 
 
 @dataclass(frozen=True)
@@ -228,15 +215,16 @@ class AtSite:
 
     def _about(self) -> OnRows:
         """What was answered about these rows."""
-        for about in _kept(self.kept._answered, Answered()).about:
+        for about in _kept(self.kept.folder / JUDGED, Answered()).about:
             if np.array_equal(about.rows, self.held.rows):
                 return about
         return OnRows(self.held.rows, self.held.classes)
 
     def _keep(self, old: OnRows, new: OnRows) -> None:
-        kept = _kept(self.kept._answered, Answered())
+        file = self.kept.folder / JUDGED
+        kept = _kept(file, Answered())
         others = [one for one in kept.about if not np.array_equal(one.rows, old.rows)]
-        self.kept._write(self.kept._answered, replace(kept, about=(*others, new)))
+        _keep(file, replace(kept, about=(*others, new)))
 
 
 def _alike(scores: Array, prediction: Array) -> Array:
@@ -246,6 +234,11 @@ def _alike(scores: Array, prediction: Array) -> Array:
     if scores.ndim == 2:
         return scores[:, 1] - scores[:, 0]
     return np.stack([np.zeros(len(scores)), scores], axis=1)
+
+
+def _keep(file: Path, kept: object) -> None:
+    make_folder(file.parent)
+    write_whole(file, encode(kept), OWN)
 
 
 def _model(server: str, w: Array) -> str:

@@ -24,31 +24,16 @@ from bonafed.arrays import Array, Block, Streams
 from bonafed.certificates.duality import run_all
 from bonafed.codec import Form
 from bonafed.engines.engine import Engine
-from bonafed.measures import (
-    NUMBERS,
-    SEVERAL,
-    TWO,
-    Task,
-    figures_of,
-    in_cells,
-    losses,
-    of_cells,
-    small,
-)
+from bonafed.measures import NUMBERS, SEVERAL, TWO, Task, figures_of, in_cells, of_cells, small
+from bonafed.measures import losses as losses_of
 from bonafed.measures import stated as stated_of
 from bonafed.measures import told as told_of
 from bonafed.problem.losses import Loss, expected
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Algorithm, Done, Each, Round, Stop, record
-from bonafed.runs.comparison import (
-    Compared,
-    compared_merits,
-    compared_rows,
-    counted,
-    sign_test,
-    verdict,
-)
+from bonafed.runs import comparison
+from bonafed.runs.comparison import Compared, counted, sign_test, verdict
 from bonafed.runs.constraint_metrics import asked
 from bonafed.runs.evaluation import Judged, judged, worst_of
 from bonafed.runs.files import Record, Row
@@ -56,6 +41,14 @@ from bonafed.runs.splits import HELD_OUT
 from bonafed.solution.predictions import decisions, figures, positive, task_of
 
 ANOTHER = "a model that was judged earlier"
+OTHER = (
+    "At {} the held-out figures of {} are those of {}: the two differ there for so few people that"
+    " figures of both would tell of these."
+)
+MERGED = (
+    "At {} {} gives a class to so few held-out rows that their counts would tell of these: they are"
+    " counted as the class that it gives to most."
+)
 EARLIER = -1  # in the place of a model's position: one that was judged by an earlier question
 
 
@@ -124,27 +117,23 @@ class Judging(Algorithm):
             predictions, figures_of = self.site.stand_ins(loss, predictions, y)
         told = [_told(loss, judged(loss, one, y), least) for one in predictions]
         each = [_numbers(loss, one) for one in told]
+        # (1, M - 1, 7) the main model with each other one
+        (main, *others), pairs = [one.rows for one in told], []
+        for other in others:
+            pair = comparison.compared_rows(loss, main, other)
+            if self.site is not None and loss.targets == "real":
+                signs = self.site.signs(comparison.compared_merits(loss, main, other))
+                pair = pair._replace(better=int((signs > 0).sum()), worse=int((signs < 0).sum()))
+            pairs.append(pair)
         return memory, JudgedRows(
             rows=np.array([float(len(y))]),
             loss=np.array([[float(one.rows.loss.mean()) for one in told]]),
             confusion=np.array([[confusion for confusion, _ in each]], float),
             measures=np.array([[measures for _, measures in each]]),
-            compared=self._compared(loss, [one.rows for one in told]),
+            compared=np.array(pairs, float).reshape(1, len(pairs), len(Compared._fields)),
             figures_of=np.array([figures_of], float),
             merged=np.array([[one.merged for one in told]], float),
         )
-
-    def _compared(self, loss: Loss, rows: Sequence[Judged]) -> Array:
-        """(1, M - 1, 7) the main model with each other one."""
-        main, *others = rows
-        pairs = []
-        for other in others:
-            pair = compared_rows(loss, main, other)
-            if self.site is not None and loss.targets == "real":
-                signs = self.site.signs(compared_merits(loss, main, other))
-                pair = pair._replace(better=int((signs > 0).sum()), worse=int((signs < 0).sum()))
-            pairs.append(pair)
-        return np.array(pairs, float).reshape(1, len(pairs), len(Compared._fields))
 
     def end(self, state: None, ids: Sequence[int], up: JudgedRows) -> tuple[JudgedRows, Done]:
         return up, Done(Stop.OPTIMAL)
@@ -188,18 +177,11 @@ def in_place_of_others(measures: Sequence[Record]) -> list[str]:
     notes = []
     for row in measures:
         for client in row["clients"]:
+            at, model = client["client"], row["model"]
             if (of := client.get("figures_of")) is not None:
-                notes.append(
-                    f"At {client['client']} the held-out figures of {row['model']} are those of"
-                    f" {of}: the two differ there for so few people that figures of both would tell"
-                    " of these."
-                )
+                notes.append(OTHER.format(at, model, of))
             if client.get("merged"):
-                notes.append(
-                    f"At {client['client']} {row['model']} gives a class to so few held-out rows"
-                    " that their counts would tell of these: they are counted as the class that it"
-                    " gives to most."
-                )
+                notes.append(MERGED.format(at, model))
     return notes
 
 
@@ -427,14 +409,14 @@ def view(loss: Loss, prediction: Array, y: Array, least: int = 0) -> View:
     value, task = loss.value(prediction, y), task_of(loss, prediction)
     if task == NUMBERS:
         told = expected(loss, prediction)
-        numbers = np.stack([value, *losses(task, y, told)])
+        numbers = np.stack([value, *losses_of(task, y, told)])
         return View(told, np.zeros((0, len(y))), numbers, 0)
     decided, _ = classes_of(prediction, least)
     if task == SEVERAL:
         p = softmax(prediction, axis=1)
-        numbers = np.stack([value, *losses(task, y.astype(int), p)])
+        numbers = np.stack([value, *losses_of(task, y.astype(int), p)])
         return View(decided, _ranks(p.T), numbers, p.shape[1])
-    numbers = np.stack([value, *losses(task, y > 0, positive(loss, prediction))])
+    numbers = np.stack([value, *losses_of(task, y > 0, positive(loss, prediction))])
     return View(decided, _ranks(decisions(prediction)[None]), numbers, 2)
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,8 @@ from bonafed.codec import (
 )
 from bonafed.data.federation import Federation
 from bonafed.data.row_errors import without_values
-from bonafed.engines import secure_summed, wire
+from bonafed.engines import secure_summed as masked
+from bonafed.engines import wire
 from bonafed.engines.checkpoint_schema import Fields
 from bonafed.engines.job import package_digest
 from bonafed.names import short_name
@@ -56,7 +58,8 @@ from bonafed.sites.privacy_ledger import PrivateRun, SiteLedger, without_keys
 from bonafed.sites.rows import OwnRows, Roles, Source, columns_of, of_site
 from bonafed.sites.selections import SELECTIONS, Selections, plain_name
 from bonafed.sites.session import Agree, Agreed, Introduce, method_of
-from bonafed.sites.signatures import Sign, asked, signed, signer
+from bonafed.sites.signatures import Sign, signed, signer
+from bonafed.sites.signatures import asked as digest_of_question
 from bonafed.sites.site_file import WatchedSite, secret_of
 from bonafed.solution.plan import needs_secure_sum, setting_of
 from bonafed.statements import digest, stated
@@ -96,8 +99,7 @@ class RunState:
     answer: Any  # to it
 
 
-@dataclass
-class LocalRun:
+class LocalRun(NamedTuple):
     """A run that a site takes part in: the algorithm with the site's own concrete problem."""
 
     state: RunState
@@ -186,41 +188,37 @@ class Party:
         ------
         AuditError : the log cannot be written, so that nothing may leave the site
         """
-        envelope, refusals, rule = None, (), ""
+        envelope, body, refused = None, None, None
         try:
             envelope = self._opened(sender, data)
-        except RefusedByPolicyError as refused:
-            refusals, rule = refused.refusals, refused.rule
+        except RefusedByPolicyError as error:
+            refused = error
         self.guard.heard(sender, envelope, len(data))
-        body = None
         if envelope is not None:
             try:
                 body = self._answer(sender, envelope.experiment, envelope.body)
                 encoded_size(body)  # raises for what cannot travel
-            except RefusedByPolicyError as refused:
-                refusals, rule = refused.refusals, refused.rule
+            except RefusedByPolicyError as error:
+                refused = error
             except Exception as error:
                 body = wire.Failed(self.guard.told(error))
-        if refusals:
-            body = wire.Refused(rule, refusals[0].answer)
+        refusals = refused.refusals if refused else ()
+        if refused:
+            body = wire.Refused(refused.rule, refused.refusals[0].answer)
         asked = envelope or wire.Envelope("", self.name, wire.UNREAD, None)
         reply = wire.Envelope(asked.experiment, self.name, asked.number, body)
         if self.sign is not None:
-            reply = signed(reply, self._question(data, asked), self.sign)
+            # the digest of the question, and of the agreement and the algorithm that it is about
+            ask, known = asked.body, []
+            if isinstance(ask, wire.Step) and isinstance(ask.run, str):
+                run = self.runs.get((asked.experiment, ask.run))
+                if run is not None and (agreed := self.known.get(asked.experiment)) is not None:
+                    method = hashlib.sha256(run.state.method.tobytes()).digest()
+                    known = [agreed.digest, method]
+            reply = signed(reply, digest_of_question(data, *known), self.sign)
         sent = encode(reply)
         self.guard.said(sender, reply, len(sent), refusals)
         return sent
-
-    def _question(self, data: bytes, envelope: wire.Envelope) -> str:
-        """The digest of a question, and of the agreement and the algorithm that it is about."""
-        ask = envelope.body
-        if isinstance(ask, wire.Step) and isinstance(ask.run, str):
-            known = self.known.get(envelope.experiment)
-            run = self.runs.get((envelope.experiment, ask.run))
-            if known is not None and run is not None:
-                method = hashlib.sha256(run.state.method.tobytes()).digest()
-                return asked(data, known.digest, method)
-        return asked(data)
 
     def _opened(self, sender: str, data: bytes) -> wire.Envelope:
         """The envelope, where the site as it is now lets the server ask; nothing of a message from
@@ -229,18 +227,15 @@ class Party:
         self._read_again()
         self.guard.judge_at(Proposal(server=sender), When.SERVER)
         if len(data) > LARGEST:
-            raise refuses(
-                wire.DAMAGED,
-                f"it has {len(data)} bytes, and at most {LARGEST} are read: send less.",
-            )
+            text = f"it has {len(data)} bytes, and at most {LARGEST} are read: send less."
+            raise refuses(wire.DAMAGED, text)
         try:
             envelope = decode(data, header=LARGEST_HEADER)
         except CodecError as error:
             raise refuses(wire.DAMAGED, f"{error}.") from error
         if not isinstance(envelope, wire.Envelope) or not _is_plain(envelope):
-            raise refuses(
-                wire.DAMAGED, f"this {type(envelope).__name__} has no question of a server."
-            )
+            text = f"this {type(envelope).__name__} has no question of a server."
+            raise refuses(wire.DAMAGED, text)
         if envelope.site != self.name:
             raise refuses(wire.DAMAGED, f"it is for the site {envelope.site!r:.60}.")
         return envelope
@@ -258,22 +253,23 @@ class Party:
             text = f"nothing is allowed until it can be read: {error}"
             answer = "the site cannot read its file, and allows nothing"
             raise refuses("site.toml", text, "", answer, "Ask its owner") from error
-        self.guard.policy, self.source = self.file.site.policy, of_site(self.file.site, self.secret)
+        site = self.file.site
+        self.guard.policy, self.source = site.policy, of_site(site, self.secret)
         for held in (self.rows, self.known, self.runs):
             held.clear()
-        self.guard.note(f"site.toml has changed: the policy is {self.file.site.policy.digest()}")
+        self.guard.note(f"site.toml has changed: the policy is {site.policy.digest()}")
 
     def _answer(self, sender: str, experiment: str, body: object) -> object:
         """The body of the answer."""
         if isinstance(body, wire.Step):
-            asked = secure_summed.asked_in(body.message)
-            if not isinstance(
-                asked, secure_summed.PROTOCOL
-            ):  # a secure sum's own ask for nothing of the rows
+            asked = masked.asked_in(body.message)
+            # a secure sum's own ask for nothing of the rows
+            if not isinstance(asked, masked.PROTOCOL):
                 self.guard.judge_at(Proposal(messages=(type(asked).__name__,)), When.MESSAGE)
         try:
             if isinstance(body, Introduce):
-                return self._introduced(sender, body)
+                with self.introductions.one_sentence():
+                    return self._asked(sender, body)[2]
             if isinstance(body, Agree):
                 return self._agreed(sender, experiment, body)
             if isinstance(body, wire.StartRun):
@@ -282,15 +278,10 @@ class Party:
                 return self._stepped(sender, experiment, body)
         except NotAgreedError as unknown:
             return wire.Unknown(str(unknown))
-        raise refuses(
-            wire.DAMAGED, f"a {type(body).__name__} is not a question that a site answers."
-        )
+        text = f"a {type(body).__name__} is not a question that a site answers."
+        raise refuses(wire.DAMAGED, text)
 
     # ---- what it agrees to
-
-    def _introduced(self, sender: str, ask: Introduce) -> Introduced:
-        with self.introductions.one_sentence():
-            return self._asked(sender, ask)[2]
 
     def _asked(self, sender: str, ask: Introduce) -> tuple[Problem, OwnRows, Introduced]:
         """The problem and the rows that a server asks for, and what the site tells of these, where
@@ -327,9 +318,7 @@ class Party:
             self.rows = {(roles, private): rows}
         return self.rows[roles, private]
 
-    def _proposal(
-        self, sender: str, ask: Introduce, problem: Problem, rows: OwnRows | None = None
-    ) -> Proposal:
+    def _proposal(self, sender: str, ask: Introduce, problem: Problem, rows=None) -> Proposal:
         """What the policy has to know of a problem and of the rows that it asks for, where these
         are read.
         """
@@ -370,24 +359,23 @@ class Party:
         agreement = AgreedRecord(sender, ask.ask, ask.introductions)
         kept = self._kept(experiment, "agreed", AgreedRecord)
         if kept is not None and encode(kept) != encode(agreement):
-            raise refuses(
-                "experiment",
-                f"the site has agreed to another experiment of the name {experiment!r:.60}: give"
-                " this one another name.",
-            )
-        if kept is None:
-            with self.introductions.one_sentence():
-                known = self._read(agreement)
-        else:
+            text = f"the site has agreed to another experiment of the name {experiment!r:.60}: give"
+            raise refuses("experiment", f"{text} this one another name.")
+        with self.introductions.one_sentence() if kept is None else nullcontext():
             known = self._read(agreement)
         if kept is None and known.problem.privacy is not None:
             self.ledger.check_budget(known.problem.privacy)
         file = self._file(experiment, "agreed")
         if not file.exists():
-            self._check_room()
+            others = [each for each in self.folder.iterdir() if each.name != SELECTIONS]
+            if (count := sum(each.is_dir() for each in others)) >= MOST_EXPERIMENTS:
+                text = f"the site keeps {count}, and at most {MOST_EXPERIMENTS} are kept"
+                do = f"Remove the folders of those that are over from {self.folder}"
+                ask_for = "Ask its owner to remove those that are over"
+                raise refuses("experiments", text, do, ask=ask_for)
         make_folder(file.parent)
         write_whole(file, encode(agreement), OWN)
-        self._know(experiment, known)
+        _remember(self.known, experiment, known)
         policy = self.guard.policy
         mark = "" if policy is None else policy.digest()
         return Agreed(digest(ask.ask.problem.tobytes()), version("bonafed"), mark)
@@ -400,10 +388,9 @@ class Party:
         problem, rows, facts = self._asked(sender, ask)
         self.introductions.count(held_against(problem, ask.roles, agreement.introductions))
         if encode(facts) not in map(encode, agreement.introductions):
-            raise ValueError(
-                "the server does not say of this site what its rows are, or rows or secret of the"
-                " site are others now: begin another experiment, so that it is asked anew."
-            )
+            text = "the server does not say of this site what its rows are, or rows or secret of"
+            text += " the site are others now: begin another experiment, so that it is asked anew."
+            raise ValueError(text)
         metadata = Metadata.of(agreement.introductions)
         concrete, coded = problem.at(metadata)
         block = problem.coded(rows.train, metadata).block(0)
@@ -423,6 +410,7 @@ class Party:
             held = HeldOut.of(rows.test, metadata.labels)
         mine = np.array([metadata.position(self.name)])
         told = Agree(agreement.ask, agreement.introductions)
+        alone = np.arange(len(block.y[0]), dtype=np.uint64)
         return Experiment(
             problem=concrete,
             block=replace(block, index=mine),
@@ -432,9 +420,7 @@ class Party:
             proposal=proposal,
             judging=replace(proposal, rows=size_of(rows.test), levels=rows.test_levels),
             digest=hashlib.sha256(encode(told)).digest(),
-            people=np.arange(len(block.y[0]), dtype=np.uint64)
-            if rows.people is None
-            else rows.people,
+            people=alone if rows.people is None else rows.people,
         )
 
     def _agreement(self, sender: str, experiment: str) -> Experiment:
@@ -445,30 +431,12 @@ class Party:
             kept = self._kept(experiment, "agreed", AgreedRecord)
             if kept is None:
                 raise NotAgreedError("experiment")
-            self._know(experiment, self._read(kept))
+            _remember(self.known, experiment, self._read(kept))
         known = self.known[experiment]
         if known.proposal.server != sender:
-            raise refuses(
-                "allowed_servers", "the site has agreed to this experiment with another server."
-            )
+            text = "the site has agreed to this experiment with another server."
+            raise refuses("allowed_servers", text)
         return known
-
-    def _know(self, experiment: str, known: Experiment) -> None:
-        """Have an experiment in memory, and forget the one that came first of too many."""
-        self.known[experiment] = known
-        for name in [*self.known][:-KEPT]:
-            del self.known[name]
-
-    def _check_room(self) -> None:
-        """Raise `RefusedByPolicyError` where the site keeps too many experiments already."""
-        kept = [each for each in self.folder.iterdir() if each.name != SELECTIONS]
-        count = sum(each.is_dir() for each in kept)
-        if count >= MOST_EXPERIMENTS:
-            rule = "experiments"
-            text = f"the site keeps {count}, and at most {MOST_EXPERIMENTS} are kept"
-            do = f"Remove the folders of those that are over from {self.folder}"
-            ask = "Ask its owner to remove those that are over"
-            raise refuses(rule, text, do, ask=ask)
 
     # ---- runs
 
@@ -483,41 +451,36 @@ class Party:
             if not algorithm.stateless:
                 memory = algorithm.client_start(known.rows_for(algorithm))
                 state = replace(state, memory=settled(memory))
-            run = new = LocalRun(state, algorithm)
+            run = LocalRun(state, algorithm)
             charged = self._charged(known, experiment, run)
-            self._note_readable(ask.run, method_of(ask.method.tobytes()))
+            method = method_of(ask.method.tobytes())
+            if isinstance(method, masked.SecureSummed):  # what the server reads of this site
+                told = "; ".join(f"{name}: {text}" for name, text in method.inner.readable.items())
+                what = f"beside sums over the sites the server reads {told or 'nothing'} of this"
+                what += " site"
+                self.guard.note(f"a run with secure sums, {ask.run!r:.40}: {what}")
             self.ledger.begin(
-                secure_summed.carried_by(algorithm), charged, lambda: self._keep(experiment, new)
+                masked.carried_by(algorithm), charged, partial(self._keep, experiment, run)
             )
         elif (run.state.method.tobytes(), run.state.seed) != (ask.method.tobytes(), ask.seed):
             raise ValueError(f"the run {ask.run!r:.40} was begun with another algorithm or seed.")
         return wire.RunStarted(ask.run, run.state.turn)
-
-    def _note_readable(self, run: str, method: Algorithm) -> None:
-        """Note in the log what the server reads of this site in a run with secure sums."""
-        if isinstance(method, secure_summed.SecureSummed):
-            told = "; ".join(f"{name}: {text}" for name, text in method.inner.readable.items())
-            what = f"beside sums over the sites the server reads {told or 'nothing'} of this site"
-            self.guard.note(f"a run with secure sums, {run!r:.40}: {what}")
 
     def _algorithm(self, method: NDArray[np.uint8], known: Experiment) -> Algorithm:
         """The algorithm of a statement with the site's problem, where the policy allows it and it
         takes the problem.
         """
         summed = method_of(method.tobytes())
-        algorithm = secure_summed.carried_by(summed)
-        simulated = (
-            isinstance(summed, secure_summed.SecureSummed) and summed.option.keys != "secure"
-        )
+        algorithm = masked.carried_by(summed)
+        simulated = isinstance(summed, masked.SecureSummed) and summed.option.keys != "secure"
         if simulated and self.guard.policy is not None:
-            raise refuses(
-                "secure_sum",
-                "masks from the seed can be taken away by anyone who has it: ask for"
-                ' SecureSum(keys="secure").',
-            )
-        sums = isinstance(summed, secure_summed.SecureSummed)
-        if sums and known.problem.privacy is None and not algorithm.held_out:
-            _check_hidden(algorithm)
+            text = "masks from the seed can be taken away by anyone who has it: ask for"
+            raise refuses("secure_sum", f'{text} SecureSum(keys="secure").')
+        sums = isinstance(summed, masked.SecureSummed)
+        plain = known.problem.privacy is None and not algorithm.held_out
+        if sums and plain and (told := unannounced(algorithm)):  # more of a site than it announces
+            text = f"a secure sum does not hide {told[0]}, which {type(algorithm).__name__} sends"
+            raise refuses("secure_sum", f"{text}: ask for Bundle().")
         if isinstance(algorithm, Method):
             named = Bundle if isinstance(algorithm, MaskedBundle) else type(algorithm)
             name = short_name("algorithm", named) or home(named)
@@ -531,11 +494,8 @@ class Party:
         elif algorithm.held_out:
             self.guard.judge(known.judging, When.ROWS)
         if needs_secure_sum(known.problem) and not sums:
-            raise refuses(
-                "noise",
-                'the budget has the view "sum", and this site answers without a secure sum: its'
-                ' noise would hide too little. Ask for view="answers".',
-            )
+            text = 'the budget has the view "sum", and this site answers without a secure sum: its'
+            raise refuses("noise", f'{text} noise would hide too little. Ask for view="answers".')
         self.ledger.check_noise(algorithm, known.problem)
         policy = self._for_people(known, algorithm)
         if policy:
@@ -553,8 +513,8 @@ class Party:
         if run is None:
             raise NotAgreedError("run")
         block = known.rows_for(run.algorithm)
-        _check_form(secure_summed.asked_in(ask.message), known.metadata.n_clients)
-        self.guard.judge_parts(secure_summed.asked_in(ask.message), known.problem, block)
+        _check_form(masked.asked_in(ask.message), known.metadata.n_clients)
+        self.guard.judge_parts(masked.asked_in(ask.message), known.problem, block)
         state, mark = run.state, fingerprint(ask.message)
         conclusion = isinstance(ask.message, Conclude)
         if ask.turn == state.turn - 1 and mark == state.asked and not conclusion:
@@ -564,38 +524,23 @@ class Party:
         # a run may end while this site's last answer is on its way
         if ask.turn != state.turn and not (conclusion and ask.turn == state.turn - 1):
             return wire.Lost(ask.run, state.turn)
-        self.ledger.check_answer(
-            secure_summed.carried_by(run.algorithm), self._charged(known, experiment, run)
-        )
-        asked, policy = secure_summed.asked_in(ask.message), self.guard.policy
+        charged = self._charged(known, experiment, run)
+        self.ledger.check_answer(masked.carried_by(run.algorithm), charged)
+        asked, policy = masked.asked_in(ask.message), self.guard.policy
         if isinstance(asked, JudgeRows) and policy is not None and known.held is not None:
             self.judgements.check(policy, sender, known.digest, asked, known.held)
         step, message = run.algorithm.on_client[type(ask.message)], without_tiny(ask.message)
-        memory, upload = step(
-            state.memory if ask.turn == state.turn else state.before,
-            message,
-            block,
-            lambda p: stream(state.seed, block.names[p], state.turn),
-        )
-        self._check_people(
-            known,
-            experiment,
-            run,
-            Answered(known.problem, block, message, upload, state.memory, memory),
-        )
-        if policy is not None and not isinstance(secure_summed.carried_by(run.algorithm), Method):
+        draws = lambda p: stream(state.seed, block.names[p], state.turn)  # noqa: E731
+        before = state.memory if ask.turn == state.turn else state.before
+        memory, upload = step(before, message, block, draws)
+        told = Answered(known.problem, block, message, upload, state.memory, memory)
+        self._check_people(known, experiment, run, told)
+        if policy is not None and not isinstance(masked.carried_by(run.algorithm), Method):
             self.judgements.see(sender, asked)
         if not conclusion:
             memory, before = without_keys(run.algorithm, settled(memory), state.memory)
-            new = replace(
-                state,
-                turn=state.turn + 1,
-                memory=memory,
-                before=before,
-                asked=mark,
-                answer=upload,
-            )
-            run = replace(run, state=new)
+            kept = {"turn": state.turn + 1, "memory": memory, "before": before}
+            run = run._replace(state=replace(state, **kept, asked=mark, answer=upload))
             if run.algorithm.stateless:  # it can go on from anywhere
                 self.runs[experiment, ask.run] = run
             else:
@@ -613,29 +558,24 @@ class Party:
         return None if policy.leaves_to_noise(known.problem.privacy is not None) else policy
 
     def _check_people(
-        self, known: Experiment, experiment: str, run: LocalRun, answered: Answered
+        self, known: Experiment, name: str, run: LocalRun, answered: Answered
     ) -> None:
         """Raise `RefusedByPolicyError` where an answer hangs on too few people; what leaves is kept
         before.
         """
-        policy = self._for_people(known, secure_summed.carried_by(run.algorithm))
+        policy = self._for_people(known, masked.carried_by(run.algorithm))
         if policy is None:
             return
-        if isinstance(run.algorithm, secure_summed.SecureSummed):
-            if not isinstance(answered.ask, secure_summed.Work):
+        if isinstance(run.algorithm, masked.SecureSummed):
+            if not isinstance(answered.ask, masked.Work):
                 return
-            answered = answered._replace(
-                ask=secure_summed.asked_of(answered.ask),
-                upload=None,
-                before=None,
-                memory=answered.memory.own,
-            )
+            ask, own = masked.asked_of(answered.ask), answered.memory.own
+            answered = answered._replace(ask=ask, upload=None, before=None, memory=own)
         if self.answers is None:
             self.answers = Answers(self.folder / SELECTIONS)
-        unknown = unjudged(
-            policy, secure_summed.carried_by(run.algorithm), answered.problem, answered.ask
-        )
-        refusal = unknown or self.answers.refusal(policy, experiment, known.people, answered)
+        algorithm = masked.carried_by(run.algorithm)
+        unknown = unjudged(policy, algorithm, answered.problem, answered.ask)
+        refusal = unknown or self.answers.refusal(policy, name, known.people, answered)
         if refusal is not None:
             raise RefusedByPolicyError([refusal])
 
@@ -653,7 +593,7 @@ class Party:
             kept = self._kept(experiment, plain_name(name), RunState)
             if kept is not None and kept.run == name:
                 run = LocalRun(kept, self._algorithm(kept.method, known))
-                self._remember(experiment, run)
+                _remember(self.runs, (experiment, run.state.run), run)
         return run
 
     def _keep(self, experiment: str, run: LocalRun, anew: bool = False) -> None:
@@ -664,13 +604,7 @@ class Party:
         file = self._file(experiment, plain_name(state.run))
         # where no noise is paid for, a site that loses its power may have lost the run as well
         write_in_turns(file, state.turn, encode(state), destroy_old=secret, anew=anew, sync=secret)
-        self._remember(experiment, run)
-
-    def _remember(self, experiment: str, run: LocalRun) -> None:
-        """Have a run in memory, and forget the one that came first of too many."""
-        self.runs[experiment, run.state.run] = run
-        for key in [*self.runs][:-KEPT]:
-            del self.runs[key]
+        _remember(self.runs, (experiment, run.state.run), run)
 
     def _make_room(self, experiment: str) -> None:
         """Remove the oldest runs of algorithms that keep nothing, such as those of certificates,
@@ -689,11 +623,8 @@ class Party:
                 self.runs.pop((experiment, "" if kept is None else kept.run), None)
                 files.remove(file)
         if len(files) >= MOST_RUNS:
-            raise refuses(
-                "runs",
-                f"the site keeps {len(files)} of this experiment, and at most {MOST_RUNS} are"
-                " kept: begin another experiment.",
-            )
+            text = f"the site keeps {len(files)} of this experiment, and at most {MOST_RUNS} are"
+            raise refuses("runs", f"{text} kept: begin another experiment.")
 
     # ---- its disk
 
@@ -729,10 +660,8 @@ def open_party(folder: Path, name: str) -> Party:
     file = WatchedSite(folder)
     site = file.site
     if site.site.name != name:
-        raise ValueError(
-            f"the engine knows this site as {name!r}, and its site.toml as {site.site.name!r}: give"
-            " both the same name."
-        )
+        text = f"the engine knows this site as {name!r}, and its site.toml as {site.site.name!r}:"
+        raise ValueError(f"{text} give both the same name.")
     sign = None if site.key is None else signer(site.key)
     make_folder(site.state)
     with ExitStack() as held:
@@ -775,30 +704,21 @@ def _check_form(message: Any, n_clients: int) -> None:
     own = "each" in marks.values() or "version" in marks.values()
     told = {name: getattr(message, name) for name, mark in marks.items() if mark == "version"}
     try:
-        shown = {name: _alone(name, value) for name, value in told.items() if value is not None}
+        told = {name: value for name, value in told.items() if value is not None}
+        if odd := [n for n, value in told.items() if getattr(value, "shape", ())[:1] != (1,)]:
+            raise ValueError(f"{odd[0]} is not one client's")
+        shown = {name: value[0] for name, value in told.items()}
         fields = Fields(1 if own else n_clients, 0)
         fields.check(changed(message, **shown), type(message), type(message).__name__)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise refuses(wire.DAMAGED, f"{error}.") from error
 
 
-def _alone(name: str, value: Any) -> Any:
-    """The array of one client."""
-    if getattr(value, "shape", ())[:1] != (1,):
-        raise ValueError(f"{name} is not one client's")
-    return value[0]
-
-
-def _check_hidden(algorithm: Algorithm) -> None:
-    """Raise `RefusedByPolicyError` where a run by the name of secure sums would tell more of a site
-    than its algorithm announces.
-    """
-    if told := unannounced(algorithm):
-        raise refuses(
-            "secure_sum",
-            f"a secure sum does not hide {told[0]}, which {type(algorithm).__name__} sends: ask"
-            " for Bundle().",
-        )
+def _remember(held: dict[Any, Any], key: Any, value: Any) -> None:
+    """Have a value in memory, and forget the one that came first of too many."""
+    held[key] = value
+    for old in [*held][:-KEPT]:
+        del held[old]
 
 
 QUESTIONS = (Introduce, Agree, wire.StartRun, wire.Step)

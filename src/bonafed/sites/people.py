@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.algorithms.comparators.afl import Mix
-from bonafed.algorithms.federated.async_dro.stored_gradients import Meet, Visit
+from bonafed.algorithms.federated.async_dro import Meet, Visit
 from bonafed.algorithms.federated.bundle.async_bundle import EvaluateAt, EvaluateFirst
 from bonafed.algorithms.federated.bundle.bundle import Evaluate
 from bonafed.algorithms.federated.bundle.masked_bundle import Blend, Compare
-from bonafed.algorithms.federated.interior_point.interior_point import Expand
+from bonafed.algorithms.federated.interior_point import Expand
 from bonafed.algorithms.federated.linearisation import Linearise, units_of
 from bonafed.algorithms.federated.proximal_al.client import Settle
 from bonafed.algorithms.method import SLOPES, SQUARES, Answered, Told, at, at_model, model_of
@@ -143,20 +143,21 @@ class Answers:
         self, policy: Policy, experiment: str, answered: Answered, models: Sequence[Array]
     ) -> Refusal | None:
         """The rules about the models that are asked about."""
-        longest = max((self._length(answered, w) for w in models), default=0.0)
+        problem, block = answered.problem, answered.block
+        if self.units is None or self.units[0] is not problem or self.units[1] is not block:
+            self.units = problem, block, *units(answered)
+        # in units of the columns, and of the target where that is a number
+        each, unit = self.units[2:]
+        longest = max((float(np.linalg.norm(w * each)) / unit for w in models), default=0.0)
         if not longest <= policy.maximum_model_length:
-            return _refusal(
-                LONG,
-                f"a model is longer than {policy.maximum_model_length:g} in units of the columns",
-                "Regularise more, or use fewer columns",
-            )
+            most = policy.maximum_model_length
+            text = f"a model is longer than {most:g} in units of the columns"
+            return _refusal(LONG, text, "Regularise more, or use fewer columns")
         asked = self.models.get(experiment, set()) | {*map(_digest, models)}
         if len(asked) > policy.maximum_models:
-            return _refusal(
-                MANY,
-                f"the site answers about {policy.maximum_models} models of an experiment",
-                "Ask for a larger tol, or for a method of fewer rounds, such as Bundle()",
-            )
+            text = f"the site answers about {policy.maximum_models} models of an experiment"
+            use = "Ask for a larger tol, or for a method of fewer rounds, such as Bundle()"
+            return _refusal(MANY, text, use)
         return None
 
     def _new(self, at: Index | None, told: Sequence[Told]) -> list[New]:
@@ -168,14 +169,6 @@ class Answers:
             if not known and not any(same(placed, other) for _, other, _ in new):
                 new.append(New(one, placed, spans.NOTHING))
         return new
-
-    def _length(self, answered: Answered, w: Array) -> float:
-        """How long a model is in units of the columns, and of the target where that is a number."""
-        problem, block = answered.problem, answered.block
-        if self.units is None or self.units[0] is not problem or self.units[1] is not block:
-            self.units = problem, block, *units(answered)
-        each, unit = self.units[2:]
-        return float(np.linalg.norm(w * each)) / unit
 
     def _hang_on_few(self, least: float, new: list[New]) -> str:
         """What hangs on fewer people than ``least`` once these sums are told; "" for nothing."""
@@ -251,16 +244,12 @@ class Answers:
         if not new and not more:
             return
         slopes = [each.one for each in new]
-        kept = KeptAnswer(
-            experiment,
-            self._whole(people),
-            tuple(sorted(more)),
-            tuple(one.kind for one in slopes),
-            tuple(np.array(one.rows.shape) for one in slopes),
-            tuple("" if one.group is None else self._whole(one.group) for one in slopes),
-            tuple(each.bounds.sizes for each in new),
-            tuple(each.bounds.largest for each in new),
-        )
+        kinds = tuple(one.kind for one in slopes), tuple(np.array(s.rows.shape) for s in slopes)
+        groups = tuple("" if one.group is None else self._whole(one.group) for one in slopes)
+        bounds = (tuple(parts) for parts in zip(*(each.bounds for each in new), strict=True))
+        sizes, largest = bounds if new else ((), ())
+        whole = self._whole(people), tuple(sorted(more))
+        kept = KeptAnswer(experiment, *whole, *kinds, groups, sizes, largest)
         for file in (self.file, self.slopes):
             if not file.exists():
                 write_whole(file, b"", OWN)

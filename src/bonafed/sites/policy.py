@@ -33,9 +33,8 @@ from bonafed.config.schema import Count, Positive, Probability, Section
 from bonafed.data.profile import fold
 from bonafed.names import NAMED
 from bonafed.problem.constraints.constraint import Slot, Stack, Stated, several
-from bonafed.problem.constraints.coupled import Coupled
+from bonafed.problem.constraints.coupled import Coupled, Global
 from bonafed.problem.constraints.group_means import MOST_GROUPS, Score
-from bonafed.problem.constraints.server import Global
 from bonafed.text import shown
 
 if TYPE_CHECKING:
@@ -319,18 +318,18 @@ def _kept_back(policy: Policy, run: Proposal) -> Iterator[Refusal]:
 
 
 def _organizations(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    rule, least, known = "minimum_organizations", policy.minimum_organizations, None
+    rule, least, listed = "minimum_organizations", policy.minimum_organizations, None
     if policy.known_organizations is not None:
-        known = {fold(name) for name in policy.known_organizations}
+        listed = {fold(name) for name in policy.known_organizations}
     if run.sites is None:
         yield _unknown(rule, "who takes part")
         return
     names = {fold(name): name for name in run.sites}  # one in another spelling is the same
-    counted = [name for folded, name in names.items() if known is None or folded in known]
+    counted = [name for folded, name in names.items() if listed is None or folded in listed]
     if len(counted) < least:
         who = f" ({_first(counted)})" if counted else ""
-        what = "known organisations" if known is not None else "organisations"
-        text = f"{len(counted)} of the {least} {what} that are needed take part{who}"
+        known = "known " if listed is not None else ""
+        text = f"{len(counted)} of the {least} {known}organisations that are needed take part{who}"
         yield refused(rule, text, f"Wait for others, or lower {rule} in {FILE}")
 
 
@@ -450,9 +449,8 @@ def _budget(rule: str, what: str) -> Check:
         elif most is not None and not given <= most:
             has = "no privacy budget" if given == math.inf else f"{what} = {given:g}"
             text = f"the run has {has}, and {what} <= {most:g} is needed"
-            yield refused(
-                rule, text, f"Ask for a smaller {what} in [privacy], or raise {rule} in {FILE}"
-            )
+            do = f"Ask for a smaller {what} in [privacy], or raise {rule} in {FILE}"
+            yield refused(rule, text, do)
 
     return check
 
@@ -502,10 +500,7 @@ RULES: dict[str, Rule] = {
             " group whose mean it tells",
             FEW_ROWS,
             {When.ROWS: _rows, When.AGREEMENT: _means, When.PARTS: _parts},
-            known=(
-                "vantage6: GLM_MINIMUM_ROWS = 10",
-                "DataSHIELD: nfilter.subset = 3",
-            ),
+            known=("vantage6: GLM_MINIMUM_ROWS = 10", "DataSHIELD: nfilter.subset = 3"),
             of_rows=True,
         ),
         Rule(
@@ -766,11 +761,10 @@ class _Policy(Section):
         """Why a run is refused, by each rule of these steps that it breaks or that cannot be
         judged; none where the run may begin.
         """
-        checks = [(step, rule.checks.get(step)) for step in steps for rule in RULES.values()]
+        of = [(rule.checks, step) for step in steps for rule in RULES.values()]
+        checks = [checks[step] for checks, step in of if step in checks]
         policy: Any = self
-        found = [
-            each for _, check in checks if check is not None for each in check(policy, proposal)
-        ]
+        found = (each for check in checks for each in check(policy, proposal))
         return [*dict.fromkeys(found)]
 
     def leaves_to_noise(self, private: bool) -> bool:
@@ -846,15 +840,12 @@ def held_constraints(local: Stack | Slot, shared: Global | Slot) -> tuple[Held, 
     """
     if isinstance(local, Stack) or isinstance(shared, Global):
         return None
-    here = [("clients", one) for one in several(local, "local_constraint")]
-    there = [
-        ("together" if isinstance(one, Coupled) else "server", one)
-        for one in several(shared, "constraint")
-    ]
-    return tuple(
-        Held("model" if getattr(one, "of_model", False) else place, one)
-        for place, one in (*here, *there)
-    )
+    places = [("clients", one) for one in several(local, "local_constraint")]
+    for one in several(shared, "constraint"):
+        places.append(("together" if isinstance(one, Coupled) else "server", one))
+    of_model = [getattr(one, "of_model", False) for _, one in places]
+    pairs = zip(of_model, places, strict=True)
+    return tuple(Held("model" if of else place, one) for of, (place, one) in pairs)
 
 
 def satisfies(held: Held, demand: ConstraintSection, site: str | None) -> bool:
@@ -868,15 +859,21 @@ def satisfies(held: Held, demand: ConstraintSection, site: str | None) -> bool:
 def _is_as_strict(held: object, asked: object, site: str | None) -> bool:
     if type(held) is not type(asked) or not is_dataclass(asked):
         return False
-    pairs = [(f.name, getattr(held, f.name), getattr(asked, f.name)) for f in fields(asked)]
-    return all(
-        _limit(mine, site) <= _limit(theirs, site)
-        if name in LIMITS
-        else _is_as_strict(mine, theirs, None)  # of Coupled: all clients have one limit
-        if name == "constraint"
-        else _is_same(name, mine, theirs)
-        for name, mine, theirs in pairs
-    )
+    for name in [each.name for each in fields(asked)]:
+        mine, theirs = getattr(held, name), getattr(asked, name)
+        if name in LIMITS:
+            fits = _limit(mine, site) <= _limit(theirs, site)
+        elif name == "constraint":  # of Coupled: all clients have one limit
+            fits = _is_as_strict(mine, theirs, None)
+        elif name == "measure":  # None is what the class takes by default
+            fits = (mine or Score()) == (theirs or Score())
+        elif _is_several(mine) and _is_several(theirs):  # lists and arrays of the same entries
+            fits = np.array_equal(np.asarray(mine), np.asarray(theirs))
+        else:
+            fits = _is_several(mine) == _is_several(theirs) and bool(mine == theirs)
+        if not fits:
+            return False
+    return True
 
 
 def _limit(value: object, site: str | None) -> float:
@@ -890,15 +887,6 @@ def _limit(value: object, site: str | None) -> float:
     except (TypeError, ValueError):
         return math.nan
     return float(limits.max()) if limits.size else math.nan
-
-
-def _is_same(name: str, mine: object, theirs: object) -> bool:
-    """Whether two values of a field are equal; lists and arrays of the same entries are."""
-    if name == "measure":  # None is what the class takes by default
-        return (mine or Score()) == (theirs or Score())
-    if _is_several(mine) and _is_several(theirs):
-        return np.array_equal(np.asarray(mine), np.asarray(theirs))
-    return _is_several(mine) == _is_several(theirs) and bool(mine == theirs)
 
 
 def _is_several(value: object) -> bool:

@@ -34,6 +34,7 @@ from bonafed.sites.guard import Guard, RefusedByPolicyError, refuses
 from bonafed.sites.policy import FILE
 from bonafed.text import short
 
+Releases = tuple[Release, ...]
 LEDGER = "ledger.json"
 RULE = "maximum_epsilon"
 NOTED = "privacy ledger"  # how a note of a charge begins
@@ -102,21 +103,17 @@ class SiteLedger:
         if self.guard.policy is None or not isinstance(algorithm, PrivateMethod):
             return
         if problem.privacy is not None and algorithm.noise == "simulation":
-            text = (
-                'noise="simulation" is made from the seed, and anyone who has the seed can subtract'
-                ' it. Ask for noise="secure", which every site draws itself.'
-            )
-            raise refuses("noise", text)
+            text = 'noise="simulation" is made from the seed, and anyone who has the seed can'
+            ask = 'Ask for noise="secure", which every site draws itself.'
+            raise refuses("noise", f"{text} subtract it. {ask}")
 
     def check_budget(self, budget: Budget) -> None:
         """Raise where a run with this budget cannot be within the policy, beside all before it."""
         if (limit := self._limit(budget)) is None:
             return
         spent = self._spent(budget.adjacency)
-        each = [
-            Release(kind, noise_for(Budget(budget.epsilon, budget.delta), 1, kind))
-            for kind in MECHANISMS
-        ]
+        alone = Budget(budget.epsilon, budget.delta)
+        each = [Release(kind, noise_for(alone, 1, kind)) for kind in MECHANISMS]
         totals = [total_epsilon((*spent, one), limit.delta) for one in each]
         if min(totals) > limit.epsilon * (1 + 1e-6):
             raise self._overspent(min(totals), spent, (each[totals.index(min(totals))],), limit)
@@ -136,14 +133,26 @@ class SiteLedger:
             return
         book = self._trusted()
         if not book.has(run.number):
-            self._charge(book, algorithm, run)
+            releases = algorithm.releases(algorithm.max_rounds)
+            budget = algorithm.problem and algorithm.problem.privacy
+            assert budget is not None, "an algorithm without a budget has no releases"
+            limit = self._limit(budget) or replace(budget, epsilon=LARGEST, sizes=None, book=None)
+            try:
+                book.check_view(limit, (self.site,))
+            except ValueError as error:
+                raise refuses(RULE, f"{error}") from None
+            spent = self._spent(budget.adjacency)
+            total = total_epsilon((*spent, *releases), limit.delta)
+            try:
+                book.open_run({self.site: releases}, limit, run.number, "charged", run.about)
+            except BudgetSpentError:
+                raise self._overspent(total, spent, releases, limit) from None
+            what = f"epsilon = {total:.4g} in total at delta = {limit.delta:g}"
+            self._note(f"run {run.number} is charged: {what}")
         elif book.state(run.number) != "charged":
-            raise refuses(
-                RULE,
-                "this run has begun at this site before, and its keys of noise are lost: with"
-                " others its answers would be a second release. Begin a new run, which is charged"
-                " as another.",
-            )
+            text = "this run has begun at this site before, and its keys of noise are lost: with"
+            text += " others its answers would be a second release. Begin a new run, which is"
+            raise refuses(RULE, f"{text} charged as another.")
         book.begin_run(run.number, keep)
         self._answers(run.number)
 
@@ -155,11 +164,8 @@ class SiteLedger:
             return
         book = self._trusted()
         if not book.has(run.number):
-            raise refuses(
-                RULE,
-                "the privacy ledger of this site has no such run. Begin a new run, which is"
-                " charged.",
-            )
+            text = "the privacy ledger of this site has no such run. Begin a new run, which is"
+            raise refuses(RULE, f"{text} charged.")
         if book.state(run.number) == "charged":
             book.begin_run(run.number, lambda: None)
         self._answers(run.number)
@@ -170,26 +176,6 @@ class SiteLedger:
         return bool(noisy) and self.guard.policy is not None
 
     # ---- the file
-
-    def _charge(self, book: Book, algorithm: PrivateMethod, run: PrivateRun) -> None:
-        releases = algorithm.releases(algorithm.max_rounds)
-        budget = algorithm.problem and algorithm.problem.privacy
-        assert budget is not None, "an algorithm without a budget has no releases"
-        limit = self._limit(budget) or replace(budget, epsilon=LARGEST, sizes=None, book=None)
-        try:
-            book.check_view(limit, (self.site,))
-        except ValueError as error:
-            raise refuses(RULE, f"{error}") from None
-        spent = self._spent(budget.adjacency)
-        total = total_epsilon((*spent, *releases), limit.delta)
-        try:
-            book.open_run({self.site: releases}, limit, run.number, "charged", run.about)
-        except BudgetSpentError:
-            raise self._overspent(total, spent, releases, limit) from None
-        self._note(
-            f"run {run.number} is charged: epsilon = {total:.4g} in total at delta ="
-            f" {limit.delta:g}"
-        )
 
     def _answers(self, number: str) -> None:
         """Note that a run may answer."""
@@ -209,18 +195,12 @@ class SiteLedger:
         return self._trusted().spent((self.site,), adjacency=adjacency)[self.site]
 
     def _overspent(
-        self,
-        total: float,
-        spent: tuple[Release, ...],
-        asked: tuple[Release, ...],
-        limit: Budget,
+        self, total: float, spent: Releases, asked: Releases, limit: Budget
     ) -> RefusedByPolicyError:
         before, alone = (total_epsilon(each, limit.delta) for each in (spent, asked))
-        text = (
-            f"the run would bring this site to epsilon = {total:.4g} at delta ="
-            f" {limit.delta:g}: {before:.4g} is spent, the run asks for {alone:.4g}, and"
-            f" {limit.epsilon:g} is allowed"
-        )
+        text = f"the run would bring this site to epsilon = {total:.4g} at delta = {limit.delta:g}:"
+        text += f" {before:.4g} is spent, the run asks for {alone:.4g}, and {limit.epsilon:g} is"
+        text += " allowed"
         do = f"See {LEDGER} in the folder of the site's state, or raise {RULE} in {FILE}."
         return refuses(RULE, text, do)
 
@@ -229,10 +209,8 @@ class SiteLedger:
         book, log = self.book, self.guard.log
         noted = "" if log is None else _noted(log.path)
         if noted and not book.knows(noted):
-            do = (
-                f"Restore {book.path.name} and its lock file. To begin anew, which forgets what"
-                " was spent, move both and the audit log away, and keep them."
-            )
+            do = f"Restore {book.path.name} and its lock file. To begin anew, which forgets what"
+            do += " was spent, move both and the audit log away, and keep them."
             text = "the privacy ledger is gone, or an older copy, so that what is spent is unknown."
             raise refuses(RULE, text, do)
         return book

@@ -70,9 +70,8 @@ class Roles:
             lists = {name: tuple(fields[name]) for name in ("columns", "classes") if fields[name]}
             return cls(**fields | {"columns": ()} | lists)
         except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(
-                f"the server's description of columns cannot be read: {error}"
-            ) from None
+            text = f"the server's description of columns cannot be read: {error}"
+            raise ValueError(text) from None
 
 
 @dataclass(frozen=True)
@@ -222,18 +221,17 @@ def parted(
 
 def keyed(persons: NDArray[Any], secret: bytes) -> NDArray[np.uint64]:
     """Persons as numbers that tell nobody who they are."""
-    each = (
-        hashlib.blake2b(str(person).encode(), digest_size=8, key=secret).digest()
-        for person in persons.tolist()
-    )
+    each = (_keyed(person, secret, 8) for person in persons.tolist())
     return np.frombuffer(b"".join(each), "<u8").astype(np.uint64)
+
+
+def _keyed(value: object, secret: bytes, size: int) -> bytes:
+    return hashlib.blake2b(str(value).encode(), digest_size=size, key=secret).digest()
 
 
 def seed_at_site(seed: int, secret: bytes) -> int:
     """The seed of a site's held-out rows, which nobody knows who does not know its secret."""
-    return int.from_bytes(
-        hashlib.blake2b(str(seed).encode(), digest_size=16, key=secret).digest(), "little"
-    )
+    return int.from_bytes(_keyed(seed, secret, 16), "little")
 
 
 def _levels(rows: Federation, schema: Schema, roles: Roles) -> tuple[LevelCount, ...]:
@@ -303,10 +301,8 @@ def read_rows(site: SiteFile) -> Table:
 def holdings(table: Table, categorical: Collection[str] = ()) -> Holdings:
     """Rows, columns and levels of a table; columns in ``categorical`` hold codes."""
     rows = len(next(iter(table.values()), ()))
-    columns = (
-        Column(name, _level_rows(cells, name in categorical)) for name, cells in table.items()
-    )
-    return Holdings(rows, tuple(columns))
+    counted = {name: _level_rows(cells, name in categorical) for name, cells in table.items()}
+    return Holdings(rows, tuple(Column(name, levels) for name, levels in counted.items()))
 
 
 def level_counts(

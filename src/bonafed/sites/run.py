@@ -78,10 +78,9 @@ class Carrier:
         if engine not in ENGINES:
             raise ConfigError(f"--engine must be one of {', '.join(ENGINES)}, got {engine!r}")
         if config.data.sites is None:
-            raise ConfigError(
-                f"--engine {engine} runs over sites that keep their rows, and the configuration"
-                " reads rows itself: give data.sites, the names of the sites, instead of data.path"
-            )
+            why = f"--engine {engine} runs over sites that keep their rows, and the configuration"
+            why += " reads rows itself: give data.sites, the names of the sites, instead of"
+            raise ConfigError(f"{why} data.path")
         if (kit is None) is (engine == "flare"):
             text = "needs --kit, the FLARE folder of the user who submits jobs"
             text = text if kit is None else "takes no --kit, which is for --engine flare"
@@ -116,30 +115,21 @@ def site_folders(place: Path, names: list[str]) -> dict[str, Path]:
     there = {read_site(file).site.name: file.parent for file in sorted(place.glob(f"*/{NAME}"))}
     if missing := [name for name in names if name not in there]:
         known = f"; there: {listed([*there], 5)}" if there else ""
-        raise ConfigError(
-            f"no folder below {place} is that of the site {missing[0]!r}, by the name in its"
-            f" {NAME}{known}. Give --sites, the folder that holds a folder for each site"
-        )
+        text = f"no folder below {place} is that of the site {missing[0]!r}, by the name in its"
+        text += f" {NAME}{known}. Give --sites, the folder that holds a folder for each site"
+        raise ConfigError(text)
     return {name: there[name] for name in names}
 
 
 def job_of_config(config: Config, experiment: str, engine: str) -> dict[str, str]:
     """The job of a configuration with ``data.sites``, for FLARE or Flower."""
     config = stated_sizes(config)  # the problem that the folder will state
-    a = config.algorithm
-    given = {"tol": a.tol, "max_rounds": a.max_rounds}
+    given = {"tol": config.algorithm.tol, "max_rounds": config.algorithm.max_rounds}
     settings = {name: value for name, value in given.items() if value is not None}
-    return job_of(
-        experiment,
-        config.problem(),
-        config.method(),
-        roles_of(config),
-        patience=PATIENCE[engine.partition("-")[0]],
-        compare_with=config.report.compare_with,
-        secure_sum=bool(config.engine.get("secure_sum")),
-        seed=config.seed,
-        **settings,
-    )
+    problem = experiment, config.problem(), config.method(), roles_of(config)
+    patience, others = PATIENCE[engine.partition("-")[0]], config.report.compare_with
+    masked = bool(config.engine.get("secure_sum"))
+    return job_of(*problem, patience, others, masked, seed=config.seed, **settings)
 
 
 def schema_of(config: Config) -> Schema:
@@ -197,22 +187,6 @@ def run_at_sites(
     return written
 
 
-def _check_whole(solutions: Mapping[str, Solution]) -> None:
-    """Raise where a site has left a model of which a folder cannot state what every folder does:
-    its value, or of a private run all of its rounds.
-    """
-    for solution in solutions.values():
-        proof, stop = solution.certificate, solution.outcome.stop
-        lacks = "value" if proof is not None and not math.isfinite(proof.value) else ""
-        if solution.ledger is not None and stop in (Stop.REFUSED, Stop.IMPOSSIBLE):
-            lacks = "last rounds"
-        if lacks:
-            raise RuntimeError(
-                f"{short(solution.outcome.text, 1500)} No folder is written of a model without its"
-                f" {lacks}: the model is in the server's folder, for bonafed.load({SOLUTION!r})."
-            )
-
-
 def keep_signed(work: Path, run: Path) -> None:
     """Put what the sites signed beside their run, since it must not travel with it."""
     for file in (work / "engine").rglob(SIGNED):
@@ -221,18 +195,15 @@ def keep_signed(work: Path, run: Path) -> None:
 
 def _is_result(value: object, config: Config) -> TypeGuard[SiteRun]:
     """Whether a value is what the server of such a run leaves."""
-    if not isinstance(value, SiteRun):
+    if not isinstance(value, SiteRun) or [*value.names] != _models(config):
         return False
-    models = _models(config)
-    return (
-        [*value.names] == models
-        and len(value.solutions) == len(models)
-        and all(isinstance(each, np.ndarray) for each in value.solutions)
-        and all(isinstance(each, Introduced) for each in value.introductions)
-        and {str(each.client) for each in value.introductions} == {*(config.data.sites or ())}
-        and isinstance(value.evaluation, str)
-        and all(isinstance(each, str) for each in value.notes)
-    )
+    told = value.introductions
+    whole = len(value.solutions) == len(value.names)
+    whole &= all(isinstance(each, np.ndarray) for each in value.solutions)
+    whole &= all(isinstance(each, str) for each in (value.evaluation, *value.notes))
+    if not whole or not all(isinstance(each, Introduced) for each in told):
+        return False
+    return {str(each.client) for each in told} == {*(config.data.sites or ())}
 
 
 def _models(config: Config) -> list[str]:
@@ -261,7 +232,18 @@ def _written(
     today: date | None,
 ) -> Path:
     """The folder of a run from what its sites and its server told."""
-    _check_whole(solutions)
+    # Raise where a site has left a model of which a folder cannot state what every folder does: its
+    # value, or of a private run all of its rounds
+    for solution in solutions.values():
+        proof, stop = solution.certificate, solution.outcome.stop
+        lacks = "value" if proof is not None and not math.isfinite(proof.value) else ""
+        if solution.ledger is not None and stop in (Stop.REFUSED, Stop.IMPOSSIBLE):
+            lacks = "last rounds"
+        if lacks:
+            text = f"{short(solution.outcome.text, 1500)} No folder is written of a model without"
+            text += f" its {lacks}: the model is in the server's folder, for"
+            raise RuntimeError(f"{text} bonafed.load({SOLUTION!r}).")
+
     config, main = stated_sizes(work.config), next(iter(solutions.values()))
     data, evaluation = Metadata.of(finished.introductions), json.loads(finished.evaluation)
     check_form(work.folder / RESULT, evaluation, EvaluationForm)
@@ -272,25 +254,13 @@ def _written(
     told = in_place_of_others(evaluation["measures"])
     if main.ledger is not None:
         result |= stated_of(config, main.ledger, data.n_features)
-    result |= {
-        "at_sites": True,
-        "notes": [*main.notes, *finished.notes, *told, *filter(None, poor)],
-        "versions": versions(),
-        "data": {"train": dict(zip(data.names, data.digests(), strict=True))},
-    }
+    notes = [*main.notes, *finished.notes, *told, *filter(None, poor)]
+    digests = {"train": dict(zip(data.names, data.digests(), strict=True))}
+    result |= {"at_sites": True, "notes": notes, "versions": versions(), "data": digests}
     schema = replace(schema_of(config), classes=main.inputs.classes)  # the positive one last
     described = replace(main.inputs, schema=schema)
-    return write_run(
-        work.out,
-        config,
-        described,
-        solutions,
-        {},
-        plain(result),
-        partial=work.folder,
-        render=render,
-        today=today,
-    )
+    written = work.out, config, described, solutions, {}, plain(result)
+    return write_run(*written, partial=work.folder, render=render, today=today)
 
 
 # ---------------------------------------------------------------------------------- the carriers
@@ -371,19 +341,25 @@ def _engine(
     space = (work / "engine").absolute()
     if carrier.engine.startswith("flower"):
         yield from _flower(space, carrier, names, job)
-    elif carrier.engine == "flare":
-        yield from _flare(space, carrier, names, job, progress)
     else:
-        yield from _flare_here(space, carrier, names, job, progress)
+        yield from _flare(space, carrier, names, job, progress)
 
 
-def _flare_here(
+def _flare(
     space: Path, carrier: Carrier, names: list[str], job: Mapping[str, str], progress: Progress
 ) -> Iterator[Any]:
-    from bonafed.engines.flare import Supervisor, export_job
+    from bonafed.engines.flare import Supervisor, connect, export_job
     from bonafed.sites.trial.flare import Poc, simulate
     from bonafed.sites.trial.processes import end_all, started
 
+    how: Any = {"pause": 1.0, "progress": progress.say}
+    if carrier.engine == "flare":
+        kit, results = Path(carrier.kit), space / "results"
+        folder = export_job(space / "job", carrier.experiment, job, len(names), sites=names)
+        login, ended = partial(connect, kit, kit.name), partial(_ended, results)
+        supervisor = Supervisor(folder, login, ended, fetch=results, **how)
+        yield results, supervisor.run, supervisor.abort
+        return
     sites = site_folders(Path(carrier.sites), names)
     server = space / "server" / carrier.experiment
     end_all(space)  # what a process that was killed has left
@@ -393,33 +369,13 @@ def _flare_here(
     progress.say("FLARE: starting a server and a process for each site, with TLS")
     folder = export_job(space / "job", "run", job, len(sites), sites=names)
     with started(Poc(space, sites)) as poc:
-        ended = partial(_ended, server)
-        supervisor = Supervisor(folder, poc.connect, ended, pause=1.0, progress=progress.say)
+        supervisor = Supervisor(folder, poc.connect, partial(_ended, server), **how)
         yield server, supervisor.run, poc.stop
 
 
 def _ended(folder: Path) -> bool:
     """Whether the server needs the job no more."""
     return any((folder / name).exists() for name in (DONE, ERROR))
-
-
-def _flare(
-    space: Path, carrier: Carrier, names: list[str], job: Mapping[str, str], progress: Progress
-) -> Iterator[Any]:
-    from bonafed.engines.flare import Supervisor, connect, export_job
-
-    kit = Path(carrier.kit)
-    folder = export_job(space / "job", carrier.experiment, job, len(names), sites=names)
-    results = space / "results"
-    supervisor = Supervisor(
-        folder,
-        lambda: connect(kit, kit.name),
-        partial(_ended, results),
-        pause=1.0,
-        progress=progress.say,
-        fetch=results,
-    )
-    yield results, supervisor.run, supervisor.abort
 
 
 def _flower(
@@ -435,9 +391,7 @@ def _flower(
     approved = space / "approved"
     approved.write_text(f"{bundle.sha256}\n")
     known = approved if real else None
-    made = Deployment(
-        sites, space / "flower", simulated=not real, tls=real, authenticated=real, approved=known
-    )
+    made = Deployment(sites, space / "flower", simulated=not real, tls=real, approved=known)
     with started(made) as deployment:
         server = deployment.server / carrier.experiment
         yield server, lambda: deployment.run(bundle.app), deployment.stop

@@ -34,7 +34,7 @@ from bonafed.runs.folder import EVENTS, Render, read_run
 from bonafed.runs.outcomes import check_outcome
 from bonafed.runs.run import Run
 from bonafed.runs.sections.constraints import without_rows
-from bonafed.sites import signed_answers
+from bonafed.sites import signed_answers as answers
 from bonafed.sites.judging import added_up, in_place_of_others, no_better_than_a_constant
 from bonafed.sites.run import roles_of, signed_beside
 from bonafed.sites.server import NOT_JUDGED, UNJUDGED
@@ -71,9 +71,15 @@ def verify_at_sites(
     except FormError as error:
         return [Check("form", False, str(error))]
     checks = [check for check in verification.verified(run, render=render) if check.name != "data"]
-    kept = None if keys is None else (_signed_data(run, signed), read_keys(keys))
+    kept = None
+    if keys is not None:
+        file = signed or signed_beside(run.path)  # of all signed answers
+        if not file.is_file():
+            why = f"there are no signed answers {str(file)!r}: who ran it has them, where the sites"
+            raise ConfigError(f"{why} sign; give their file by --signed")
+        kept = file.read_bytes(), read_keys(keys)
     try:
-        told = None if kept is None else _SignedRun(run, signed_answers.apart(kept[0]), kept[1])
+        told = None if kept is None else _SignedRun(run, answers.apart(kept[0]), kept[1])
         checks += _check_of(run, told)
     except CodecError as error:
         text = f"the file of signed answers cannot be read: {error}"
@@ -94,29 +100,12 @@ def _check_of(run: Run, told: _SignedRun | None) -> Iterator[Check]:
         text = "of a private run over sites there is none, since it would be computed without noise"
         yield not_checked("certificate", text)
     elif told is None or masked:
-        text = "stay at the sites, and these numbers with them: give --keys, the sites' public keys"
+        text = "these numbers with them: give --keys, the sites' public keys"
         if masked:
-            text = (
-                "stay at the sites, and with secure_sum they sign masked answers, which show none"
-            )
-        yield Check("data", None, text, keys=_unsigned(run))
-
-
-def _signed_data(run: Run, signed: Path | None) -> bytes:
-    """The file of all signed answers."""
-    file = signed or signed_beside(run.path)
-    if not file.is_file():
-        raise ConfigError(
-            f"there are no signed answers {str(file)!r}: who ran it has them, where the sites sign;"
-            " give their file by --signed"
-        )
-    return file.read_bytes()
-
-
-def _unsigned(run: Run) -> tuple[str, ...]:
-    """What only the sites' answers could show."""
-    of_result = (f"result.json: {key}" for key in run.result if key not in KNOWN)
-    return (*of_result, *FILES, *_unsigned_figures(run))
+            text = "with secure_sum they sign masked answers, which show none"
+        of_result = (f"result.json: {key}" for key in run.result if key not in KNOWN)
+        keys = (*of_result, *FILES, *_unsigned_figures(run))
+        yield Check("data", None, f"stay at the sites, and {text}", keys=keys)
 
 
 def _unsigned_figures(run: Run) -> tuple[str, ...]:
@@ -132,17 +121,17 @@ def _unsigned_figures(run: Run) -> tuple[str, ...]:
 def _check_figures(run: Run) -> Check:
     """Figures of all held-out rows from those of every site, and the verdict from these."""
     stated, config = run.result["evaluation"], run.config
-    sites = [row["client"] for row in run.result["clients"]]
+    sites, wrong = [row["client"] for row in run.result["clients"]], ""
     if sorted(sites) != sorted(config.data.sites or ()):
-        return Check("evaluation", False, "the clients are not the sites of the configuration")
-    if any([site["client"] for site in row["clients"]] != sites for row in stated["measures"]):
-        return Check(
-            "evaluation", False, "its figures are of other sites than the table of clients"
-        )
-    if stated["measures"] and not config.data.test:
-        return Check("evaluation", False, "the configuration holds no rows out")
-    if config.data.test and not stated["measures"] and not _why_not_judged(run):
-        return Check("evaluation", False, "no figure of held-out rows, and no note says why")
+        wrong = "the clients are not the sites of the configuration"
+    elif any([site["client"] for site in row["clients"]] != sites for row in stated["measures"]):
+        wrong = "its figures are of other sites than the table of clients"
+    elif stated["measures"] and not config.data.test:
+        wrong = "the configuration holds no rows out"
+    elif config.data.test and not stated["measures"] and not _why_not_judged(run):
+        wrong = "no figure of held-out rows, and no note says why"
+    if wrong:
+        return Check("evaluation", False, wrong)
     try:
         again = added_up(config.problem(), [*_models(run)], stated)
     except UNREADABLE as error:
@@ -181,25 +170,22 @@ class _SignedRun:
     def checks(self) -> Iterator[Check]:
         """All checks; where the main certificate cannot be computed again, no further ones."""
         run, outcome = self.run, self.run.result["outcome"]
-        if signed_answers.MAIN not in self.parts:
+        if answers.MAIN not in self.parts:
             text = "the signed answers have none about the model: they are those of another run"
             yield Check("signed answers", False, text)
             return
-        again = signed_answers.verify_signed(
-            self.parts[signed_answers.MAIN],
-            self.problem,
-            run.w,
-            self.duals,
-            run.result["certificate"],
-            self.keys,
+        text, stop = outcome["text"], outcome["stop"]
+        of = self.parts[answers.MAIN], self.problem, run.w, self.duals
+        again = answers.verify_signed(
+            *(*of, run.result["certificate"], self.keys),
             roles=roles_of(run.config).text(),
-            infeasible=outcome["stop"] == "infeasible" or UNPROVED in outcome["text"],
-            bounded=not failed_in(outcome["text"]) and outcome["stop"] != "unbounded",
+            infeasible=stop == "infeasible" or UNPROVED in text,
+            bounded=not failed_in(text) and stop != "unbounded",
         )
         yield from again.checks
         if again.certificate is None or again.metadata is None:
             return
-        proof = replace(again.certificate, failed=failed_in(outcome["text"]))
+        proof = replace(again.certificate, failed=failed_in(text))
         yield from self._check_tables(proof, again.metadata, again)
         yield from verification.check_rounds(run)
         yield not_checked("events", "who answered when: no site signs a time", EVENTS)
@@ -211,10 +197,8 @@ class _SignedRun:
         they sign no more that could be computed with.
         """
         problem, roles = self.run.config.problem(), roles_of(self.run.config).text()
-        told = signed_answers.answered(
-            self.parts.get(signed_answers.MAIN, b""), problem, self.keys, roles
-        )
-        if not isinstance(told, signed_answers.Answered):
+        told = answers.answered(self.parts.get(answers.MAIN, b""), problem, self.keys, roles)
+        if not isinstance(told, answers.Answered):
             yield from told
             return
         yield from told.checks
@@ -228,11 +212,8 @@ class _SignedRun:
         digests = dict(zip(metadata.names, metadata.digests(), strict=True))
         return compared("data: train", self.run.result["data"], {"train": digests})
 
-    def _compared(self, name: str, stated: object, again: object, proof: Certificate) -> Check:
-        return compared(name, stated, plain(again), abs(proof.value))
-
     def _check_tables(
-        self, proof: Certificate, metadata: Metadata, told: signed_answers.Verified
+        self, proof: Certificate, metadata: Metadata, told: answers.Verified
     ) -> Iterator[Check]:
         """What follows from certificate and introductions."""
         run, (concrete, data), mu = self.run, self.problem.at(metadata), self.duals
@@ -244,10 +225,10 @@ class _SignedRun:
             table = constraint_table(concrete, data.clients, told.limits, proof, prices)
         rows = client_table(concrete, data, proof, table)
         stated = [{key: row.get(key) for key in rows[0]} for row in run.result["clients"]]
-        yield self._compared("clients", stated, rows, proof)
+        yield compared("clients", stated, plain(rows), abs(proof.value))
         if again := without_rows(self.problem, metadata, proof, mu, table):
             stated = {key: run.result.get(key) for key in again}
-            yield self._compared("constraints", stated, again, proof)
+            yield compared("constraints", stated, plain(again), abs(proof.value))
         yield from self._check_notes(notes(concrete, metadata, data, run.w, proof))
         yield from check_outcome(run, self.problem, metadata)
         yield self._check_digests(metadata)
@@ -277,20 +258,22 @@ class _SignedRun:
         stated, names = verification.stated_baselines(self.run), self.run.config.report.compare_with
         for name in names:
             problem, _ = BASELINES[name](self.problem, metadata)  # type: ignore[arg-type]
-            told = self._told(name, problem, metadata, f"baseline {name}", _of_baseline(name))
+            # what is stated of a baseline, beside its figures
+            places = f"result.json: baselines.{name}", f"baselines.safetensors: {name}"
+            told = self._told(name, problem, metadata, f"baseline {name}", places)
             if isinstance(told, Check):
                 yield told
                 continue
             duals = self.run.proofs.get(name)
             try:
                 w, proof = self.run.baselines[name], Duals(**duals) if duals else None
-                certificate = signed_answers.proof_of(told, w, proof).certificate
+                certificate = answers.proof_of(told, w, proof).certificate
                 again = verification.baseline_again(self.run, name, problem, metadata, certificate)
-            except signed_answers.UNUSABLE as error:
+            except answers.UNUSABLE as error:
                 text = f"cannot be computed again: {error}"
                 yield Check(f"baseline {name}", False, text)
                 continue
-            yield self._compared(f"baseline {name}", stated[name], again, certificate)
+            yield compared(f"baseline {name}", stated[name], plain(again), abs(certificate.value))
         if names:
             yield verification.unchecked_baselines(names)
 
@@ -298,39 +281,32 @@ class _SignedRun:
         """The figures of held-out rows from those that every site signed."""
         run, name = self.run, "signed evaluation"
         stated = run.result["evaluation"]
-        if not stated["measures"] and signed_answers.HELD_OUT not in self.parts:
+        if not stated["measures"] and answers.HELD_OUT not in self.parts:
             yield compared(name, stated, NOT_JUDGED)
             return
-        told = self._told(
-            signed_answers.HELD_OUT, self.problem, metadata, name, _unsigned_figures(run)
-        )
+        told = self._told(answers.HELD_OUT, self.problem, metadata, name, _unsigned_figures(run))
         if isinstance(told, Check):
             yield told
             return
         try:
-            yield compared(name, stated, plain(signed_answers.judged_again(told, _models(run))))
-        except signed_answers.UNUSABLE as error:
+            yield compared(name, stated, plain(answers.judged_again(told, _models(run))))
+        except answers.UNUSABLE as error:
             yield Check(name, False, f"cannot be computed again: {error}")
 
     def _told(
         self, part: str, problem: Problem, metadata: Metadata, name: str, places: Sequence[str]
-    ) -> signed_answers.Answered | Check:
+    ) -> answers.Answered | Check:
         """What the sites signed in one part of the file, about the rows of the main model; else a
         check called ``name``, about these ``places``.
         """
         if part not in self.parts:
             text = "the signed answers have none about it"
             return Check(name, None, text, keys=tuple(places))
-        told = signed_answers.answered(
+        told = answers.answered(
             self.parts[part], problem, self.keys, roles_of(self.run.config).text()
         )
-        if not isinstance(told, signed_answers.Answered):
+        if not isinstance(told, answers.Answered):
             return Check(name, False, next(c.text for c in told if c.ok is False))
         if told.metadata.digests() != metadata.digests():
             return Check(name, False, "the sites signed answers about other rows")
         return told
-
-
-def _of_baseline(name: str) -> tuple[str, ...]:
-    """What is stated of a baseline, beside its figures."""
-    return f"result.json: baselines.{name}", f"baselines.safetensors: {name}"

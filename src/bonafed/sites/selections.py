@@ -30,16 +30,10 @@ class Selections:
         policy, rule = self.guard.policy, "one_selection"
         if policy is None or not policy.one_selection:
             return
-        others = [
-            str(file)
-            for file, choice in self._chosen(roles).items()
-            if file.exists() and file.read_bytes() != choice.encode()
-        ]
-        if others:
-            text = (
-                "the site has answered for another choice of columns of this target, or of the rows"
-                " that are held out for all targets"
-            )
+        kept = [(file, one) for file, one in self._chosen(roles).items() if file.exists()]
+        if others := [str(file) for file, one in kept if file.read_bytes() != one.encode()]:
+            text = "the site has answered for another choice of columns of this target, or of the"
+            text += " rows that are held out for all targets"
             do = f"Remove {' and '.join(others)} to allow one more choice"
             ask = "Ask for the same ones, or ask its owner"
             raise refuses(rule, text, do, ask=ask)
@@ -58,10 +52,7 @@ class Selections:
         if not roles:
             return {}
         asked = Roles.of(roles)
-        return {
-            self.folder / SPLIT: asked.split(),
-            self.folder / plain_name(asked.target): roles,
-        }
+        return {self.folder / SPLIT: asked.split(), self.folder / plain_name(asked.target): roles}
 
 
 def plain_name(name: str) -> str:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from bonafed.algorithms.method import Method
 from bonafed.codec import CodecError
 from bonafed.engines.checkpoint import CheckpointError
-from bonafed.engines.engine import ClientError, Watch
+from bonafed.engines.engine import ClientError
 from bonafed.engines.job import DONE, ERROR, EXPERIMENT, PROGRESS, RESULT, SIGNED
 from bonafed.engines.network import ImpossibleAnswerError, Network, RefusedError, StateLostError
 from bonafed.engines.wire import Transport
@@ -102,11 +102,11 @@ def job_of(
     """
     if odd := sorted({*settings} - {*SETTINGS}):
         raise TypeError(f"a job has no setting {odd[0]!r}; it has {', '.join(SETTINGS)}.")
-    if strange := [name for name in compare_with if name not in BASELINES or name == "wafl"]:
-        raise ValueError(
-            f"compare_with has {strange[0]!r}: across sites there are the baselines"
-            f" {', '.join(name for name in BASELINES if name != 'wafl')}, and none that pools rows."
-        )
+    known = [name for name in BASELINES if name != "wafl"]
+    if strange := [name for name in compare_with if name not in known]:
+        there = f"across sites there are the baselines {', '.join(known)}, and none that pools"
+        there += " rows."
+        raise ValueError(f"compare_with has {strange[0]!r}: {there}")
     return {
         EXPERIMENT: experiment,
         "problem": _text(statement_bytes(problem)),
@@ -166,13 +166,9 @@ class _Serving:
             solutions[called(baseline)] = solved
         evaluation, notes = self._judged(main, solutions, signed)
         files = [SOLUTION, *(f"{baseline}.bf" for baseline in self.baselines)]
-        result = SiteRun(
-            names=tuple(solutions),
-            solutions=tuple(np.frombuffer((self.folder / f).read_bytes(), np.uint8) for f in files),
-            introductions=data.introductions,
-            evaluation=to_json(evaluation),
-            notes=notes,
-        )
+        kept = tuple(np.frombuffer((self.folder / f).read_bytes(), np.uint8) for f in files)
+        told = data.introductions, to_json(evaluation), notes
+        result = SiteRun(tuple(solutions), kept, *told)
         write_whole(self.folder / RESULT, encode(result))
 
     def _judged(
@@ -185,12 +181,8 @@ class _Serving:
         try:
             engine = Network(main.session, stalls=False, secure_sum=self.secure_sum)
             evaluation = judge_at_sites(main.problem, main.metadata, models, engine)
-        except (
-            RefusedError,
-            ImpossibleAnswerError,
-            ClientError,
-            ValueError,
-        ) as error:  # the models stand all the same
+        # the models stand all the same
+        except (RefusedError, ImpossibleAnswerError, ClientError, ValueError) as error:
             return {**NOT_JUDGED}, (f"{UNJUDGED}{error}",)
         self._keep(HELD_OUT, signed)
         return evaluation, ()
@@ -209,14 +201,8 @@ class _Serving:
         signed.end()
 
     def _agreed(self, ending: str, problem: Problem, signed: SignedAnswers) -> Agreement:
-        return agree(
-            self.transport,
-            self.experiment + ending,
-            problem,
-            roles=self.roles,
-            patience=self.patience,
-            keep=signed.keep,
-        )
+        how: Any = {"roles": self.roles, "patience": self.patience, "keep": signed.keep}
+        return agree(self.transport, self.experiment + ending, problem, **how)
 
     def _solved(
         self,
@@ -233,15 +219,15 @@ class _Serving:
             return load(self.folder / file)
         state = self.folder / f"{Path(file).stem}.checkpoint"
         carried = {"checkpoint": state, "secure_sum": self.secure_sum}
-        solved = partial(
-            solve,
-            agreement.problem,
-            agreement.metadata,
-            algorithm=algorithm,
-            engine=Network(agreement.session, stalls=False, **carried),
-            watch=[self._watch(name)],
-            **self.settings,
-        )
+
+        def see(row: dict[str, Any], state: object) -> None:
+            """Write a line for every round of the model."""
+            with (self.folder / PROGRESS).open("a", encoding="utf-8") as lines:
+                lines.write(to_json({"model": name, **row}) + "\n")
+
+        engine = Network(agreement.session, stalls=False, **carried)
+        how: Any = {"algorithm": algorithm, "engine": engine, "watch": [see], **self.settings}
+        solved = partial(solve, agreement.problem, agreement.metadata, **how)
         try:
             solution = solved(resume=state.exists())
         except CheckpointError:  # the machine lost its power while the file was written
@@ -251,15 +237,6 @@ class _Serving:
         self._keep(MAIN if file == SOLUTION else Path(file).stem, signed)
         solution.save(self.folder / file)
         return solution
-
-    def _watch(self, name: str) -> Watch:
-        """Write a line for every round of a model."""
-
-        def see(row: dict[str, Any], state: object) -> None:
-            with (self.folder / PROGRESS).open("a", encoding="utf-8") as lines:
-                lines.write(to_json({"model": name, **row}) + "\n")
-
-        return see
 
 
 @contextmanager

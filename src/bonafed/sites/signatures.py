@@ -53,13 +53,14 @@ def make_key(path: Path) -> None:
     FileExistsError : there is one; what it signed could not be checked with another one
     """
     _require_cryptography()
+    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     if path.exists():
         raise FileExistsError(f"there is a file {str(path)!r} already: name another one.")
     key = Ed25519PrivateKey.generate()
-    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    text = key.private_bytes(*form, serialization.NoEncryption())
     make_folder(path.parent)
     write_whole(path, text, OWN)
 
@@ -107,32 +108,22 @@ def read_keys(folder: Path) -> dict[str, bytes]:
     """
     keys: dict[str, bytes] = {}
     for path in sorted(folder.glob(f"*{ENDING}")):
-        site, key = _read_line(path)
+        parts = path.read_text(encoding="utf-8", errors="replace").strip().split(" ", 2)
+        try:
+            kind, text, site = parts
+            key = base64.b64decode(text, validate=True)
+        except ValueError:
+            kind, key, site = "", b"", ""
+        if kind != KIND or len(key) != 32 or not site.isprintable():
+            why = f"{str(path)!r} holds no public key of a site: it needs one line, {KIND}, the key"
+            raise ValueError(f"{why} and the name of the site, as `bonafed site key` prints it.")
         if site in keys:
             raise ValueError(f"{folder} has two public keys of the site {site!r}: remove one.")
         keys[site] = key
     if not keys:
-        raise ValueError(
-            f"{folder} has no public key: save there what every site's `bonafed site key` prints,"
-            f" each in a file such as north{ENDING}."
-        )
+        do = "save there what every site's `bonafed site key` prints, each in a file such as"
+        raise ValueError(f"{folder} has no public key: {do} north{ENDING}.")
     return keys
-
-
-def _read_line(path: Path) -> tuple[str, bytes]:
-    """A site and its public key."""
-    parts = path.read_text(encoding="utf-8", errors="replace").strip().split(" ", 2)
-    try:
-        kind, text, site = parts
-        key = base64.b64decode(text, validate=True)
-    except ValueError:
-        kind, key, site = "", b"", ""
-    if kind != KIND or len(key) != 32 or not site.isprintable():
-        raise ValueError(
-            f"{str(path)!r} holds no public key of a site: it needs one line, {KIND}, the key and"
-            " the name of the site, as `bonafed site key` prints it."
-        )
-    return site, key
 
 
 def _require_cryptography() -> None:

@@ -95,6 +95,14 @@ def together(files: Mapping[str, bytes]) -> bytes:
     return b"".join([len(head).to_bytes(LENGTH, "big"), head, *files.values()])
 
 
+def _split(data: bytes, start: int, sizes: Sequence[int]) -> list[bytes]:
+    """The parts of these sizes that stand one after the other from a byte on, to the end."""
+    ends = [*accumulate(sizes, initial=start)]
+    if ends[-1] != len(data):
+        raise CodecError(f"it has {len(data)} bytes and needs {ends[-1]}: it was cut or run on")
+    return [data[end - size : end] for size, end in zip(sizes, ends[1:], strict=True)]
+
+
 def apart(data: bytes) -> dict[str, bytes]:
     """The files that are in one, by name.
 
@@ -106,12 +114,10 @@ def apart(data: bytes) -> dict[str, bytes]:
     head = decode(data[LENGTH:start])
     if not isinstance(head, SignedParts) or head.format != PARTS:
         raise CodecError(f"it is not a file of {PARTS!r}")
-    sizes = [size if type(size) is int and size >= 0 else -1 for size in head.sizes]
-    ends = [*accumulate(sizes, initial=start)]
-    if min(sizes, default=0) < 0 or ends[-1] != len(data) or len(sizes) != len({*head.names}):
-        raise CodecError(f"it has {len(data)} bytes and needs {ends[-1]}: it was cut or run on")
-    parts = zip(head.names, sizes, ends[1:], strict=True)
-    return {name: data[end - size : end] for name, size, end in parts}
+    whole = all(type(size) is int and size >= 0 for size in head.sizes)
+    if not whole or len(head.sizes) != len({*head.names}):
+        raise CodecError(f"it is not a file of {PARTS!r}")
+    return dict(zip(head.names, _split(data, start, head.sizes), strict=True))
 
 
 @record
@@ -203,21 +209,16 @@ class SignedAnswers:
                 messages.append(_together([message for message, _ in whole]))
                 answers.append([answer for _, answer in whole])
             runs.append(SignedRun(run, kept.method, tuple(messages)))
-        head = SignedHead(
-            FORMAT, self.experiment, sites, ask.software, tuple(runs), np.empty((0, 0))
-        )
-        return SignedFile(head, answers).data()
+        named = FORMAT, self.experiment, sites, ask.software
+        return SignedFile(SignedHead(*named, tuple(runs), np.empty((0, 0))), answers).data()
 
 
 def _together(messages: Sequence[Any]) -> Any:
     """The message to all sites, from those that each of them was sent: the inverse of ``rows``."""
-    first = messages[0]
-    each = [name for name, how in marks(type(first)) if how == "each"]
-    stacked = {
-        name: np.concatenate([getattr(message, name) for message in messages])
-        for name in each
-        if getattr(first, name) is not None
-    }
+    first, stacked = messages[0], dict[str, Any]()
+    for name, how in marks(type(first)):
+        if how == "each" and getattr(first, name) is not None:
+            stacked[name] = np.concatenate([getattr(message, name) for message in messages])
     return replace(first, **stacked)
 
 
@@ -242,11 +243,7 @@ class SignedFile(NamedTuple):
         rounds, n = 2 + sum(len(run.messages) for run in head.runs), len(head.sites)
         if head.sizes.shape != (rounds, n) or not n or head.sizes.min() < 0:
             raise CodecError("its answers are not those of every site in every round")
-        sizes = head.sizes.ravel().tolist()
-        ends = [*accumulate(sizes, initial=start)][1:]
-        if ends[-1] != len(data):
-            raise CodecError(f"it has {len(data)} bytes and needs {ends[-1]}: it was cut or run on")
-        flat = [data[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+        flat = _split(data, start, head.sizes.ravel().tolist())
         return cls(head, [flat[k : k + n] for k in range(0, len(flat), n)])
 
     def data(self) -> bytes:
@@ -260,14 +257,16 @@ class SignedFile(NamedTuple):
 def _is_sound(head: SignedHead) -> bool:
     """Whether all parts have their types, no matter who wrote them."""
     texts = (head.experiment, head.software, *head.sites)
-    runs = all(
-        isinstance(run, SignedRun)
-        and isinstance(run.run, str)
-        and isinstance(run.method, np.ndarray)
-        and isinstance(run.messages, tuple)
-        for run in head.runs
-    )
-    return runs and all(isinstance(text, str) for text in texts)
+    if not all(isinstance(run, SignedRun) for run in head.runs):
+        return False
+    runs = [(run.run, run.method, run.messages) for run in head.runs]
+    kinds = str, np.ndarray, tuple
+    parts = [pair for run in runs for pair in zip(run, kinds, strict=True)]
+    sound = all(isinstance(part, kind) for part, kind in parts)
+    return sound and all(isinstance(text, str) for text in texts)
+
+
+Ask = Callable[[int], Any]  # the question to a site, by its number
 
 
 @dataclass
@@ -281,9 +280,7 @@ class _Answers:
     keys: Mapping[str, bytes]
     faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    def of_round(
-        self, k: int, what: str, kind: type, ask: Callable[[int], Any], *known: bytes
-    ) -> list[Any]:
+    def of_round(self, k: int, what: str, kind: type, ask: Ask, *known: bytes) -> list[Any]:
         """The bodies of all sites' answers in round ``k`` of the file, None for one that differs.
 
         Parameters
@@ -310,9 +307,8 @@ class _Answers:
         """The body of one answer; raises where it is not this site's answer to this question."""
         reply, experiment = opened(data, self.keys[site]), self.file.head.experiment
         if (reply.experiment, reply.site) != (experiment, site):
-            raise SignatureError(
-                f"it is that of {shown(reply.site)} in the experiment {shown(reply.experiment)}"
-            )
+            of = f"that of {shown(reply.site)} in the experiment {shown(reply.experiment)}"
+            raise SignatureError(f"it is {of}")
         envelope = encode(Envelope(experiment, site, reply.number, question))
         if reply.asked != asked(envelope, *known):
             raise SignatureError("the site signed an answer to another question")
@@ -423,13 +419,22 @@ def answered(
         text = f"the file of signed answers cannot be read: {error}"
         return [Check("signed answers", False, text)]
     answers = _Answers(file, keys)
-    _check_names(answers)
+    names, faults = file.head.sites, answers.faults  # the sites are those whose keys are given
+    for name in [name for name in names if name not in keys]:
+        faults[name].append("its public key is not among those given")
+    for name in [name for name in keys if names.count(name) != 1]:
+        text = f"its key is given, and it takes part {names.count(name)} times"
+        faults[name].append(text)
     written = statement_bytes(problem)
     problem = stated(written, Problem)  # as the sites read it
     ask = Introduce(np.frombuffer(written, np.uint8), file.head.software, roles)
     what = "the problem, about its rows"
     introduced = answers.of_round(0, what, Introduced, lambda i: ask)
-    _check_clients(answers, introduced)
+    # What every site told of its rows
+    for name, told in zip(answers.file.head.sites, introduced, strict=True):
+        if told is not None and str(told.client) != name:
+            answers.faults[name].append(f"it told of rows of {shown(told.client)}")
+
     if answers.faults:
         return _by_site(answers, introduced, [])
     agree = Agree(ask, tuple(introduced))
@@ -443,25 +448,6 @@ def answered(
     except UNUSABLE as error:
         return [*sites, Check("signed answers", False, f"the sites do not fit together: {error}")]
     return Answered(sites, problem, metadata, _Recorded(file.head.runs, uploads))
-
-
-def _check_names(answers: _Answers) -> None:
-    """The sites are those whose keys are given."""
-    names, keys = answers.file.head.sites, answers.keys
-    for name in names:
-        if name not in keys:
-            answers.faults[name].append("its public key is not among those given")
-    for name in keys:
-        if names.count(name) != 1:
-            text = f"its key is given, and it takes part {names.count(name)} times"
-            answers.faults[name].append(text)
-
-
-def _check_clients(answers: _Answers, introduced: Sequence[Introduced | None]) -> None:
-    """What every site told of its rows."""
-    for name, told in zip(answers.file.head.sites, introduced, strict=True):
-        if told is not None and str(told.client) != name:
-            answers.faults[name].append(f"it told of rows of {shown(told.client)}")
 
 
 def _uploads(answers: _Answers, agreement: bytes) -> list[list[list[Any]]]:
@@ -495,19 +481,15 @@ def _by_site(
         if agreed and (yes := agreed[i]) is not None:
             text += f", policy {yes.policy or 'none'}, bonafed {yes.software}"
             text += f"; and {len(answers.file.answers) - 2} answers"
-        checks.append(Check(_named(name), True, text))
+        checks.append(Check(f"site {short(printable(name), 64)}", True, text))
     for name, texts in faults.items():
         more = f", and {len(texts) - 1} more" if len(texts) > 1 else ""
-        checks.append(Check(_named(name), False, f"{printable(texts[0])}{more}"))
+        named = f"site {short(printable(name), 64)}"
+        checks.append(Check(named, False, f"{printable(texts[0])}{more}"))
     if faults:
         text = f"not computed again, because of {listed(faults, len(faults))}"
         checks.append(Check("signed certificate", None, text))
     return checks
-
-
-def _named(site: str) -> str:
-    """The name of a site's check."""
-    return f"site {short(printable(site), 64)}"
 
 
 class Proof(NamedTuple):
@@ -531,8 +513,7 @@ def proof_of(
             raise ValueError("a problem with constraints needs multipliers, and has duals")
         certificate, runs = certify_constrained(*of, duals, told.engine, infeasible, bounded)
         first = runs[0].state.first
-        limits = Limits(first.limits, first.shared_limits)
-        return Proof(certificate, limits)
+        return Proof(certificate, Limits(first.limits, first.shared_limits))
     by = certify_run if told.problem.over_rows is None else certify_ranks
     return Proof(by(*of, duals, told.engine)[0])
 
@@ -593,8 +574,7 @@ class _OtherQuestionError(ValueError):
 
 def _again(algorithm: Algorithm, n: int, run: SignedRun, uploads: list[list[Any]]) -> Run:
     """The rounds of an algorithm with what the sites uploaded in a run."""
-    state, ask = algorithm.server_start(n)
-    turn = 0
+    (state, ask), turn = algorithm.server_start(n), 0
     while isinstance(ask, Round):
         if turn == len(run.messages):
             # each of its rounds proves a bound of its own
@@ -611,16 +591,13 @@ def _again(algorithm: Algorithm, n: int, run: SignedRun, uploads: list[list[Any]
         _check_question(message, ask.message)
         if isinstance(message, Weigh):  # the state goes with what the sites were asked
             state = replace(state, shift=message.shift)
-        combined = combine(
-            type(uploads[turn][0]), [([i], upload) for i, upload in enumerate(uploads[turn])]
-        )
+        parts = [([i], upload) for i, upload in enumerate(uploads[turn])]
+        combined = combine(type(parts[0][1]), parts)
         step = handler(algorithm.on_server, type(combined), algorithm)
         state, ask = step(state, tuple(range(n)), combined)
         turn += 1
-    nothing = np.zeros(n, np.int64)
-    end = Outcome(Stop.OPTIMAL, "")
-    counts = nothing, nothing, np.zeros((2, n), np.int64)
-    return Run(state, end, [], [], turn, (), (None,) * n, *counts)
+    counts = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros((2, n), np.int64)
+    return Run(state, Outcome(Stop.OPTIMAL, ""), [], [], turn, (), (None,) * n, *counts)
 
 
 def _check_question(told: Any, again: Any) -> None:

@@ -153,10 +153,8 @@ def secret_of(site: SiteFile) -> bytes:
         write_whole(site.secret, os.urandom(SECRET_BYTES), OWN)
     secret = site.secret.read_bytes()
     if len(secret) != SECRET_BYTES:
-        raise ValueError(
-            f"the secret {site.secret} has {len(secret)} bytes and needs {SECRET_BYTES}: restore"
-            " it, or remove it. With another one, other rows are held out."
-        )
+        text = f"the secret {site.secret} has {len(secret)} bytes and needs {SECRET_BYTES}: restore"
+        raise ValueError(f"{text} it, or remove it. With another one, other rows are held out.")
     return secret
 
 
@@ -186,9 +184,8 @@ class WatchedSite:
             return False
         site = read_site(self._path)
         if site.site != self.site.site:
-            raise ConfigError(
-                f"{self._path}: [site] is not as it was when this process began: start it again."
-            )
+            text = f"{self._path}: [site] is not as it was when this process began: start it again."
+            raise ConfigError(text)
         self._bytes, self.site = data, site
         return True
 

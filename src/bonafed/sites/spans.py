@@ -75,9 +75,11 @@ def fewest(one: Slopes, other: Slopes | None, people: Index | None) -> float:
     """
     if other is None:
         return min(_effective(each, people) for each in one.sums())
-    if _differs(one.rows, other.rows):
+    # Whether two have other numbers of predictions: nothing relates their sums
+    if one.rows.shape[1:] != other.rows.shape[1:]:
         return np.inf
-    pairs = ((a, b) for a in one.sums() for b in other.sums() if _overlap(a, b))
+    # Whether a row has a slope in both
+    pairs = ((a, b) for a in one.sums() for b in other.sums() if bool(((a != 0) & (b != 0)).any()))
     return min((_effective(_away(a, b), people) for a, b in pairs), default=np.inf)
 
 
@@ -277,16 +279,6 @@ def _away(rows: Array, others: Array) -> Array:
     return away if np.abs(away).max(initial=0.0) > ROUNDING * size else np.zeros_like(away)
 
 
-def _differs(rows: Array, others: Array) -> bool:
-    """Whether two have other numbers of predictions: nothing relates their sums."""
-    return rows.shape[1:] != others.shape[1:]
-
-
-def _overlap(a: Array, b: Array) -> bool:
-    """Whether a row has a slope in both."""
-    return bool(((a != 0) & (b != 0)).any())
-
-
 def _where(mask: NDArray[np.bool_], rows: Array) -> Array:
     return np.where(mask if rows.ndim == 1 else mask[:, None], rows, 0.0)
 
@@ -380,9 +372,8 @@ class Alike:
         """Take an answer with what is known of its differences to the first of these."""
         K, many = len(self.told), len(known.largest)
         if len(self.top) == K:
-            self.some, self.top, self.spare = (
-                roomier(each, K) for each in (self.some, self.top, self.spare)
-            )
+            room = (roomier(each, K) for each in (self.some, self.top, self.spare))
+            self.some, self.top, self.spare = room
             self.sizes = roomier(roomier(self.sizes, K).swapaxes(0, 1), K).swapaxes(0, 1)
             self.largest = roomier(roomier(self.largest, K).T, K).T
         self.top[K], self.spare[K] = self._sums(one)

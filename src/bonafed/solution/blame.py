@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,40 +29,20 @@ from bonafed.problem.losses import Logistic
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L1, L2, Ball, Bounds, Zero
-from bonafed.problem.risks.mean import Mean, Sum
 from bonafed.problem.risks.ranks import by_rank
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.risks.weight_sets import Mean, Sum, Superquantile
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Stop
 from bonafed.solution import thresholds
 from bonafed.solution.solution import Solution
-from bonafed.solution.thresholds import Threshold, default_radius
+from bonafed.solution.thresholds import Threshold
 from bonafed.solution.trivial import CLOSE, LOOSEST, Finding, Triviality, balanced_accuracy, finding
 
 SMALL, LEAST = 100_000, 60  # features times rows of a table whose solves have so many rounds
 FAINT = 1e-4  # strength of a regulariser that does no harm
 RARE = 0.25  # the share of a class up to which hardly any row may have a probability above 1/2
 ROBUST = 0.3  # of r*: a radius up to this leaves most of a model
-HEADS = {
-    "coefficients are zero": "The model is constant",
-    "one value predicted": "The model is constant",
-    "one class predicted": "The model predicts one class for all rows",
-    "balanced accuracy at chance": "The model is no better than chance",
-    "no better than a constant in its own objective": "The model is no better than a constant",
-    "worse than the constant": "The model is worse than a constant",
-}
 UNKNOWN = (ValueError, TypeError, ArithmeticError)  # of problems that no formula or method takes
-
-
-class Fitted(Protocol):
-    """What is asked of a solution."""
-
-    @property
-    def w(self) -> Array: ...
-    @property
-    def certificate(self) -> Certificate: ...
-    @property
-    def rounds(self) -> int: ...
 
 
 Fit = Callable[..., Solution]  # (problem, federation, tol=, max_rounds=) -> solution
@@ -74,35 +54,35 @@ class Cause:
 
     parameter: str
     value: float | str  # as stated
-    harmless: Problem
+    harmless: dict[str, Any]  # the slots of the problem that change, as they do no harm
     words: str  # the parameter in a sentence
     do: str
     falls: bool = False  # whether small values are the ones that make a model trivial
-    below: Callable[[float], str] | None = None  # what to do where the threshold is known
 
 
-def triviality(problem: Problem, fed: Federation, solution: Fitted, fit: Fit) -> Triviality | None:
-    """Why the model of a solution is trivial, and None where it is not.
+def triviality(
+    problem: Problem, fed: Federation, w: Array, proof: Certificate, rounds: int, fit: Fit
+) -> Triviality | None:
+    """Why the model w of a solution is trivial, and None where it is not.
 
     Parameters
     ----------
     problem, fed : as stated
-    solution : the model, with its value and gap
+    w, proof, rounds : the model, its value and gap, and the rounds that it took
     fit : solves a problem, as `bonafed.solve` does without this check
     """
-    proof = solution.certificate
     if proof.infeasible is not None:
         return None
-    search = _Search(problem, fed, fit, solution.rounds)
-    found = search.judged(problem, solution)
+    search = _Search(problem, fed, fit, rounds)
+    found = search.judged(problem, w, proof)
     if found is None:
         return None
     if problem.over_rows is not None and not problem.constrained:  # it is the same in one place
         one = replace(problem, over_rows=None, over_samples=problem.over_rows)
-        search = _Search(one, fed.pooled(), fit, solution.rounds)
+        search = _Search(one, fed.pooled(), fit, rounds)
     try:
         near = proof.gap is None or proof.gap <= LOOSEST * abs(proof.value)
-        return search.answer(found, near, solution.w)
+        return search.answer(found, near, w)
     except UNKNOWN:  # a problem that cannot be changed so
         return search.not_found()
 
@@ -118,18 +98,17 @@ class _Search:
         small = fed.sizes.sum() * fed.n_features <= SMALL
         self.rounds, self.left = max(rounds // 20, LEAST if small else 0), 2
 
-    def judged(self, problem: Problem, solution: Fitted) -> Finding | None:
-        """What makes a solution of a problem trivial."""
-        concrete, data = problem.at(self.fed)
-        proof = solution.certificate
-        return finding(concrete, data, solution.w, proof.value, proof.gap, self._accuracy)
+    def judged(self, problem: Problem, w: Array, proof: Certificate) -> Finding | None:
+        """What makes a model of a problem trivial."""
 
-    def _accuracy(self) -> float | None:
-        """The balanced accuracy of the model with the least mean loss."""
-        plain = _plain(self.problem)
-        if not is_affine(plain.predictor) or self.plain is None:
-            return None
-        return balanced_accuracy(*plain.at(self.fed), self.plain.w)
+        def plain_accuracy() -> float | None:
+            plain = _plain(self.problem)
+            if not is_affine(plain.predictor) or self.plain is None:
+                return None
+            return balanced_accuracy(*plain.at(self.fed), self.plain.w)
+
+        concrete, data = problem.at(self.fed)
+        return finding(concrete, data, w, proof.value, proof.gap, plain_accuracy)
 
     @cached_property
     def plain(self) -> Solution | None:
@@ -149,23 +128,22 @@ class _Search:
 
     def answer(self, found: Finding, near: bool, w: Array) -> Triviality:
         """Why a model w with this finding is trivial; ``near``: it is near the optimum."""
-        self.found = found
+        self.found, kind = found, found.kind
         if self.private:
             if self._is_trivial(self.problem) is False:
                 text = (
-                    f"The model is trivial ({found.kind}); without privacy it would not be: the"
-                    " noise hides the rows. Raise epsilon, or take more rows or fewer features."
+                    f"The model is trivial ({kind}); without privacy it would not be: the noise"
+                    " hides the rows. Raise epsilon, or take more rows or fewer features."
                 )
-                return Triviality(found.kind, "epsilon", None, None, text)
+                return Triviality(kind, "epsilon", None, None, text)
         elif (by_formula := self._by_formula(self.problem)) is False or not (near or by_formula):
-            ended = ". The run stopped"
-            if by_formula is False:
-                ended = ", and the optimal one is not: the run stopped"
+            sure = by_formula is False
+            optimal = ", and the optimal one is not: the" if sure else ". The"
             text = (
-                f"The model is trivial ({found.kind}){ended} before it was done. Raise"
+                f"The model is trivial ({kind}){optimal} run stopped before it was done. Raise"
                 " max_rounds, or lower tol."
             )
-            return Triviality(found.kind, "max_rounds", None, None, text)
+            return Triviality(kind, "max_rounds", None, None, text)
         causes = [*_causes(self.problem, self.fed)]
         if needed := self._by_formulas(causes):
             return self._blamed(needed)
@@ -176,29 +154,29 @@ class _Search:
         if signal is None or not causes:
             return self.not_found(causes)
         # where nothing else is left to blame, the model is that of the plain mean
-        enough = [cause for cause in causes if not [*_causes(cause.harmless, self.fed)]]
-        suspects = [cause for cause in causes if not self._by_formula(cause.harmless)]
+        enough = [cause for cause in causes if not [*_causes(self._without([cause]), self.fed)]]
+        suspects = [cause for cause in causes if not self._by_formula(self._without([cause]))]
         first, *rest = suspects or causes
-        without = False if first in enough[:1] else self._is_trivial(first.harmless)
+        without = False if first in enough[:1] else self._is_trivial(self._without([first]))
         if without is False:
             return self._blamed([first])
         if enough or (without and len(rest) == 1):
             return self._blamed(enough[:1] or rest)
         words = "; ".join(cause.words.rstrip(",") for cause in causes)
         text = (
-            f"The model is trivial: {found.kind}. The plain mean of the losses has a better"
-            f" one, so that some of these are to blame: {words}. Change them one by one."
+            f"The model is trivial: {kind}. The plain mean of the losses has a better one, so that"
+            f" some of these are to blame: {words}. Change them one by one."
         )
-        return Triviality(found.kind, None, None, None, text)
+        return Triviality(kind, None, None, None, text)
 
     # -- which parameters
 
     def _by_formulas(self, causes: Sequence[Cause]) -> list[Cause]:
         """The causes that have to be taken away together, where formulas say so."""
         for cause in causes:
-            if self._by_formula(cause.harmless) is False:
+            if self._by_formula(self._without([cause])) is False:
                 return [cause]
-        if not all(self._by_formula(cause.harmless) for cause in causes):
+        if not all(self._by_formula(self._without([cause])) for cause in causes):
             return []
         for k in range(2, len(causes) + 1):
             if self._by_formula(self._without(causes[:k])) is False:
@@ -212,21 +190,26 @@ class _Search:
 
     def _without(self, causes: Sequence[Cause]) -> Problem:
         """The problem in which these parameters are harmless."""
-        problem = self.problem
-        for cause in causes:
-            slot = SLOTS.get(cause.parameter, cause.parameter)
-            if cause.parameter == "label_cost":
-                ball = replace(problem.over_samples, label_cost=math.inf)
-                problem = replace(problem, over_samples=ball)
-            elif slot == "constraint":
-                problem = replace(problem, constraint=None, local_constraint=None)
-            else:
-                problem = replace(problem, **{slot: getattr(cause.harmless, slot)})
-        return problem
+        slots = {slot: value for cause in causes for slot, value in cause.harmless.items()}
+        return replace(self.problem, **slots)
 
     def _by_formula(self, problem: Problem) -> bool | None:
         """Whether a constant is optimal, where a formula says so of a model of all zeros."""
-        return _by_formula(problem, self.fed) if self.found.of_coefficients else None
+        if not self.found.of_coefficients:
+            return None
+        try:
+            if isinstance(problem.over_samples, Superquantile):
+                limit = thresholds.tail_threshold(problem, self.fed)
+                plain = isinstance(problem.regulariser, Zero | L2)
+                return problem.over_samples.tail <= limit.value if limit.exact and plain else None
+            limit = thresholds.radius_threshold(problem, self.fed)
+        except (ValueError, ArithmeticError):
+            return None
+        ball = problem.over_samples
+        radius = max(ball.radii()) if isinstance(ball, WassersteinBall) else 0.0
+        if radius >= limit.value * (1 - 1e-6) or limit.value <= 1e-9:
+            return True
+        return False if limit.exact else None
 
     def _is_trivial(self, problem: Problem) -> bool | None:
         """Whether the optimal model of a problem is trivial; None where nothing says so."""
@@ -235,57 +218,77 @@ class _Search:
             return by_formula
         return self._verdict(problem, self._solved(problem))
 
-    def _verdict(self, problem: Problem, solution: Fitted | None) -> bool | None:
+    def _verdict(self, problem: Problem, solution: Solution | None) -> bool | None:
         """Whether the solution of a problem is trivial, as the stated one is."""
         if solution is None:
             return None
-        other = self.judged(problem, solution)
+        other = self.judged(problem, solution.w, solution.certificate)
         return other is not None and (other.of_coefficients or not self.found.of_coefficients)
 
     # -- what is said of them
 
     def _blamed(self, needed: Sequence[Cause]) -> Triviality:
         """The first of these parameters is to blame, and all of them have to change."""
-        cause, *others = needed
+        found, (cause, *others) = self.found, needed
         problem, limit = self._without(others), None
         if not isinstance(cause.value, str):
             limit = _formula(problem, self.fed, cause)
         advice = [self._advice(problem, cause, limit), *(self._advice(problem, o) for o in others)]
-        found, threshold = self.found, None
+        head = {
+            "coefficients are zero": "The model is constant",
+            "one value predicted": "The model is constant",
+            "one class predicted": "The model predicts one class for all rows",
+            "balanced accuracy at chance": "The model is no better than chance",
+            "no better than a constant in its own objective": (
+                "The model is no better than a constant"
+            ),
+            "worse than the constant": "The model is worse than a constant",
+        }[found.kind]
         robust = any(name in cause.parameter for name in ("radius", "label_cost"))
         what = "the worst-case loss" if robust else "the objective"
-        lowers = f"no coefficient lowers {what}"
-        if not found.of_coefficients:
-            lowers = f"that is best for {what}"
+        zero = found.of_coefficients
+        lowers = f"no coefficient lowers {what}" if zero else f"that is best for {what}"
         also = "".join(f" and {other.words}" for other in others)
-        text = f"{HEADS[found.kind]}: {cause.words}{also} {lowers}."
+        text = f"{head}: {cause.words}{also} {lowers}."
         if others:
             text += " All of these have to change." if len(others) > 1 else " Both have to change."
-        if limit is not None and limit.exact and found.of_coefficients:
-            end, threshold = "smallest" if cause.falls else "largest", float(limit.value)
+        threshold = None
+        if limit is not None and limit.exact and zero:
+            threshold, end = float(limit.value), "smallest" if cause.falls else "largest"
             star = {"radius": "r*, ", "tail": "tail*, "}.get(cause.parameter, "")
             first = "Then the" if others else "The"
             text += f" {first} {end} {cause.parameter} with a model is {limit.value:.3g}"
             text += f" ({star}{limit.how})."
         rarer = _rarer(found)
-        advice += [] if rarer is None else [_cut(rarer)]
-        text = " ".join([text, *advice])
+        text += "".join(f" {each}" for each in (*advice, *([] if rarer is None else [_cut(rarer)])))
         return Triviality(found.kind, cause.parameter, cause.value, threshold, text)
 
     def _advice(self, problem: Problem, cause: Cause, limit: Threshold | None = None) -> str:
         """What to do about a parameter, with the number to give it."""
         if cause.parameter != "radius":
-            return cause.do if limit is None or cause.below is None else cause.below(limit.value)
+            return cause.do if limit is None else self._known(cause, limit.value)
         below = math.inf if limit is None else ROBUST * limit.value
         below = below if below < float(cause.value) else math.inf
         try:
-            auto = default_radius(problem, self.fed)
+            auto = thresholds.default_radius(problem, self.fed)
         except UNKNOWN:
             auto = math.inf
         if auto >= min(float(cause.value), math.inf if limit is None else limit.value):
             return f"Use a radius below {below:.2g}." if below < math.inf else cause.do
         or_one = f", or one below {below:.2g}" if auto < below < math.inf else ""
         return f"Use radius='auto' ({auto:.2g}){or_one}."
+
+    def _known(self, cause: Cause, limit: float) -> str:
+        """The same, where the value is known from which on, or up to which, a model is better."""
+        if cause.parameter == "label_cost":
+            share = ROBUST * max(self.problem.over_samples.radii()) / limit
+            return f"Use label_cost=inf, or let at most {share:.1%} of the labels flip."
+        if cause.parameter == "tail":  # the rule of `RiskClassifier`
+            tail = max(0.5, 2 * limit)
+            return f"Use a tail of {tail:.2g} or more, or Mean()." if tail < 1 else "Use Mean()."
+        if cause.parameter == "strength":
+            return f"Use a strength below {ROBUST * limit:.2g}."
+        return cause.do
 
     def not_found(self, causes: Sequence[Cause] = ()) -> Triviality:
         """Nothing says which parameter is to blame."""
@@ -325,23 +328,6 @@ class _Search:
         return most if most <= 0.5 else None
 
 
-def _by_formula(problem: Problem, fed: Federation) -> bool | None:
-    """Whether a constant is optimal, where a formula says so."""
-    try:
-        if isinstance(problem.over_samples, Superquantile):
-            limit = thresholds.tail_threshold(problem, fed)
-            plain = isinstance(problem.regulariser, Zero | L2)
-            return problem.over_samples.tail <= limit.value if limit.exact and plain else None
-        limit = thresholds.radius_threshold(problem, fed)
-    except (ValueError, ArithmeticError):
-        return None
-    ball = problem.over_samples
-    radius = max(ball.radii()) if isinstance(ball, WassersteinBall) else 0.0
-    if radius >= limit.value * (1 - 1e-6) or limit.value <= 1e-9:
-        return True
-    return False if limit.exact else None
-
-
 def _formula(problem: Problem, fed: Federation, cause: Cause) -> Threshold | None:
     """The threshold of a parameter in closed form or by one program, where there is one."""
     try:
@@ -355,28 +341,22 @@ def _formula(problem: Problem, fed: Federation, cause: Cause) -> Threshold | Non
             case "strength" if isinstance(problem.regulariser, L1):
                 limit = thresholds.strength_threshold(problem, fed)
             case "label_cost":
-                limit = _label_cost(problem, fed)
+                # from radius / F on, which is exact where the share F of labels is the same there
+                ball: WassersteinBall = problem.over_samples
+                radius, here = max(ball.radii()), thresholds.flip_threshold(problem, fed)
+                if not 0 < here.value < 0.5:
+                    return None
+                moved = replace(ball, label_cost=radius / here.value)
+                there = thresholds.flip_threshold(replace(problem, over_samples=moved), fed)
+                if there.value <= 0:
+                    return None
+                same = abs(there.value - here.value) <= 0.01 * here.value
+                limit = Threshold(radius / there.value, there.exact and same, there.how)
             case _:
                 return None
     except (ValueError, ArithmeticError):
         return None
     return limit if limit is not None and 0 < limit.value < math.inf else None
-
-
-def _label_cost(problem: Problem, fed: Federation) -> Threshold | None:
-    """The label cost from which on a model is better, at the radius of the problem: radius / F,
-    which is exact where the share F of labels is the same there.
-    """
-    ball: WassersteinBall = problem.over_samples
-    radius, here = max(ball.radii()), thresholds.flip_threshold(problem, fed)
-    if not 0 < here.value < 0.5:
-        return None
-    moved = replace(ball, label_cost=radius / here.value)
-    there = thresholds.flip_threshold(replace(problem, over_samples=moved), fed)
-    if there.value <= 0:
-        return None
-    same = abs(there.value - here.value) <= 0.01 * here.value
-    return Threshold(radius / there.value, there.exact and same, there.how)
 
 
 # ----------------------------------------------------------------------------- what may be to blame
@@ -398,16 +378,25 @@ def _plain(problem: Problem) -> Problem:
     )
 
 
-SLOTS = {**dict.fromkeys(("radius", "tail", "r", "rho"), "over_samples"), "strength": "regulariser"}
-
-
 def _causes(problem: Problem, fed: Federation) -> Iterator[Cause]:
     """The parameters that can make a constant optimal, the mildest change first."""
     if problem.constrained:
         yield _of_constraints(problem)
     ball = problem.over_samples
     if isinstance(ball, WassersteinBall) and any(ball.radii()):
-        yield from _of_ball(problem, ball)
+        largest = float(np.max(ball.radii()))
+        if problem.loss.targets == "sign" and math.isfinite(ball.label_cost):
+            yield Cause(
+                "label_cost",
+                float(ball.label_cost),
+                {"over_samples": replace(ball, label_cost=math.inf)},
+                f"at label_cost {ball.label_cost:g} and radius {largest:g}, by which"
+                f" {min(largest / ball.label_cost, 1):.1%} of the labels may flip,",
+                "Use label_cost=inf, or let fewer labels flip.",
+                falls=True,
+            )
+        words = f"at radius {largest:g}"
+        yield Cause("radius", largest, {"over_samples": Mean()}, words, "Use a smaller radius.")
     elif by_rank(ball):
         yield _of_ranks(problem)
     yield from _of_clients(problem, fed)
@@ -416,40 +405,16 @@ def _causes(problem: Problem, fed: Federation) -> Iterator[Cause]:
     if problem.loss.targets == "sign" and not isinstance(problem.loss, Logistic) and curved:
         do = "Use loss=Logistic(), under which a rare class by itself makes no constant optimal."
         name = type(problem.loss).__name__
-        yield Cause("loss", name, replace(problem, loss=Logistic()), f"under the loss {name}", do)
-
-
-def _of_ball(problem: Problem, ball: WassersteinBall) -> Iterator[Cause]:
-    largest = float(np.max(ball.radii()))
-    if problem.loss.targets == "sign" and math.isfinite(ball.label_cost):
-        share = min(largest / ball.label_cost, 1)
-        yield Cause(
-            "label_cost",
-            float(ball.label_cost),
-            replace(problem, over_samples=replace(ball, label_cost=math.inf)),
-            f"at label_cost {ball.label_cost:g} and radius {largest:g}, by which"
-            f" {share:.1%} of the labels may flip,",
-            "Use label_cost=inf, or let fewer labels flip.",
-            falls=True,
-            below=lambda cost: (
-                f"Use label_cost=inf, or let at most {ROBUST * largest / cost:.1%} of the labels"
-                " flip."
-            ),
-        )
-    harmless = replace(problem, over_samples=Mean())
-    yield Cause("radius", largest, harmless, f"at radius {largest:g}", "Use a smaller radius.")
+        yield Cause("loss", name, {"loss": Logistic()}, f"under the loss {name}", do)
 
 
 def _of_ranks(problem: Problem) -> Cause:
-    risk, harmless = problem.over_samples, replace(problem, over_samples=Mean())
+    risk, harmless = problem.over_samples, {"over_samples": Mean()}
     for name in ("tail", "r", "rho"):
         if isinstance(number := getattr(risk, name, None), int | float):
             words = f"at {name} {number:g} of {type(risk).__name__} over the rows"
             do = "Let the risk count more rows: a larger tail, or Mean()."
-            falls = name == "tail"
-            return Cause(
-                name, float(number), harmless, words, do, falls, _larger_tail if falls else None
-            )
+            return Cause(name, float(number), harmless, words, do, falls=name == "tail")
     words = f"under {risk!r} of the losses of rows"
     do = "Let the risk count more rows: Superquantile with a large tail, or Mean()."
     return Cause("over_samples", repr(risk), harmless, words, do)
@@ -460,7 +425,7 @@ def _of_clients(problem: Problem, fed: Federation) -> Iterator[Cause]:
     if isinstance(risk, Mean | Sum) or fed.n_clients == 1:
         return
     prior: Any = getattr(risk, "prior", "size")
-    harmless = replace(problem, over_clients=Mean(prior))
+    harmless = {"over_clients": Mean(prior)}
     words = f"under the worst client weights of {type(risk).__name__}"
     do = "Use ChiSquareBall(0.05, prior='size'), or the mean."
     for name in ("radius", "tail"):
@@ -474,15 +439,11 @@ def _of_clients(problem: Problem, fed: Federation) -> Iterator[Cause]:
 
 def _of_regulariser(problem: Problem) -> Iterator[Cause]:
     regulariser = problem.regulariser
-    harmless = replace(problem, regulariser=L2(FAINT))
+    harmless = {"regulariser": L2(FAINT)}
     strength, name = getattr(regulariser, "strength", None), type(regulariser).__name__
     if isinstance(strength, int | float) and strength > FAINT:
         words = f"at strength {strength:g} of {name}"
-
-        def below(most: float) -> str:
-            return f"Use a strength below {ROBUST * most:.2g}."
-
-        yield Cause("strength", float(strength), harmless, words, "Regularise less.", below=below)
+        yield Cause("strength", float(strength), harmless, words, "Regularise less.")
     elif strength is None and not isinstance(regulariser, Zero):
         sets = {Bounds: "bounds", Ball: "ball"}
         words = f"under the {sets.get(type(regulariser), 'regulariser')} {name}"
@@ -490,7 +451,7 @@ def _of_regulariser(problem: Problem) -> Iterator[Cause]:
 
 
 def _of_constraints(problem: Problem) -> Cause:
-    harmless = replace(problem, constraint=None, local_constraint=None)
+    harmless = {"constraint": None, "local_constraint": None}
     for slot in ("local_constraint", "constraint"):
         for part in several(getattr(problem, slot), slot):
             inner = part.constraint if isinstance(part, Coupled) else part
@@ -507,12 +468,6 @@ def _of_constraints(problem: Problem) -> Cause:
 
 
 # ------------------------------------------------------------------------------------------- words
-
-
-def _larger_tail(least: float) -> str:
-    """The rule of `RiskClassifier`."""
-    tail = max(0.5, 2 * least)
-    return f"Use a tail of {tail:.2g} or more, or Mean()." if tail < 1 else "Use Mean()."
 
 
 def _rarer(found: Finding) -> float | None:

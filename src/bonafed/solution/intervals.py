@@ -138,7 +138,15 @@ def private_intervals(solution: Solution, level: float = 0.95) -> PrivateInterva
             " algorithm=PrivateNewton(inference=True, bound=...)."
         )
     _check_rows(moments)
-    _check_matrix(moments)
+    least = float(np.linalg.eigvalsh(moments.matrix)[0])
+    hidden = moments.matrix_noise * math.sqrt(2 * len(moments.matrix))
+    if least < HIDDEN * hidden:
+        raise ValueError(
+            f"the noise hides the curvature: its least eigenvalue is {least:.3g}, and the noise of"
+            f" the matrix is {hidden:.3g} in the operator norm, more than half of it. Intervals"
+            " need more rows, a larger epsilon, fewer or less correlated features, or a smaller"
+            " bound on their rows."
+        )
     rng = np.random.default_rng(0)  # the bootstrap is the same for everybody
     D = len(moments.matrix)
     E = rng.normal(size=(DRAWS, D, D)) / math.sqrt(2)
@@ -146,7 +154,14 @@ def private_intervals(solution: Solution, level: float = 0.95) -> PrivateInterva
     A, again = moments.matrix[None], moments.matrix + E
     phi, phi_again = np.ones(1), np.ones(DRAWS)
     if isinstance(solution.problem.loss, Squared):
-        residuals = _residuals(moments)
+        # squares are taken at the models of the run, which add their own distance from the optimum
+        residuals = moments.square - moments.spread
+        if residuals <= 3 * moments.square_noise:
+            raise ValueError(
+                f"the noise hides the variance of the residuals: {residuals:.3g} with a standard"
+                f" deviation of {moments.square_noise:.3g}. State a smaller clip, which bounds a"
+                " squared residual, or a larger epsilon."
+            )
         noisy = residuals + moments.square_noise * rng.normal(size=DRAWS)
         phi = residuals / _residual_freedom(solution.problem, moments, A)
         phi_again = np.maximum(noisy, 0.0) / _residual_freedom(solution.problem, moments, again)
@@ -161,17 +176,9 @@ def private_intervals(solution: Solution, level: float = 0.95) -> PrivateInterva
     if len(names) != D - solution.problem.predictor.intercept:
         names = tuple(f"x{j}" for j in range(D - solution.problem.predictor.intercept))
     names += ("intercept",) * bool(solution.problem.predictor.intercept)
-    return PrivateIntervals(
-        names,
-        solution.w,
-        error,
-        solution.w - reach,
-        solution.w + reach,
-        (noise / total)[0],
-        level,
-        freedom,
-        moments.over,
-    )
+    w, part = solution.w, (noise / total)[0]
+    ends = w - reach, w + reach
+    return PrivateIntervals(names, w, error, *ends, part, level, freedom, moments.over)
 
 
 def _variances(moments: Moments, A: Array, phi: Array) -> tuple[Array, Array]:
@@ -184,21 +191,6 @@ def _variances(moments: Moments, A: Array, phi: Array) -> tuple[Array, Array]:
     middle = around * np.eye(D) + moments.matrix_noise**2 / 2 * np.outer(u, u)
     noise = np.einsum("kij,jl,kil->ki", inverse, middle, inverse)
     return sampling + noise, noise
-
-
-def _residuals(moments: Moments) -> float:
-    """The sum of the squared residuals over the public number of rows.
-
-    Squares are taken at the models of the run, which add their own distance from the optimum.
-    """
-    mean = moments.square - moments.spread
-    if mean <= 3 * moments.square_noise:
-        raise ValueError(
-            f"the noise hides the variance of the residuals: {mean:.3g} with a standard deviation"
-            f" of {moments.square_noise:.3g}. State a smaller clip, which bounds a squared"
-            " residual, or a larger epsilon."
-        )
-    return mean
 
 
 def _residual_freedom(problem: Problem, moments: Moments, A: Array) -> Array:
@@ -217,18 +209,6 @@ def _residual_freedom(problem: Problem, moments: Moments, A: Array) -> Array:
             " ones, or state a larger epsilon."
         )
     return freedom
-
-
-def _check_matrix(moments: Moments) -> None:
-    least = float(np.linalg.eigvalsh(moments.matrix)[0])
-    hidden = moments.matrix_noise * math.sqrt(2 * len(moments.matrix))
-    if least < HIDDEN * hidden:
-        raise ValueError(
-            f"the noise hides the curvature: its least eigenvalue is {least:.3g}, and the noise of"
-            f" the matrix is {hidden:.3g} in the operator norm, more than half of it. Intervals"
-            " need more rows, a larger epsilon, fewer or less correlated features, or a smaller"
-            " bound on their rows."
-        )
 
 
 def _check_rows(moments: Moments) -> None:

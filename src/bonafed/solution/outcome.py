@@ -35,6 +35,8 @@ CONDITION = "Its numbers hold if all other answers of {}, which rows could give,
 REACHED = "By the answers before, the run's own objective was {:.9g} and its bound {:.9g}."
 STARTING = 2  # rounds before the first that a method counts to its cap, at most
 STEPS = "step_size", "weight_step", "step", "kappa"  # settings that make steps longer
+# what a stop becomes where a certificate does not bear it out
+UNBORNE = {Stop.OPTIMAL: Stop.UNPROVEN, Stop.INFEASIBLE: Stop.STALLED}
 REGULARISE = "add a regulariser such as L2(1e-3)"
 
 
@@ -89,16 +91,12 @@ def stated(
         outcome = Outcome(UNBORNE.get(outcome.stop, outcome.stop), text)
     if outcome.stop is not Stop.IMPOSSIBLE:
         return outcome
-    # a site answered what no rows answer: its other answers need not be true; where nothing could
-    # be proved afterwards, what the run had reached
+    # a site answered what no rows answer, so that its other answers need not be true; where nothing
+    # could be proved afterwards, the words say what the run had reached
     _, sites = lies_in(outcome.text)
-    before = ended.reached if certificate.failed else None
-    rest = [] if before is None else [REACHED.format(*before)]
+    before = ended.reached
+    rest = [REACHED.format(*before)] if certificate.failed and before is not None else []
     return replace(outcome, text=" ".join([outcome.text, *rest, CONDITION.format(sites)]))
-
-
-# what a stop becomes where a certificate does not bear it out
-UNBORNE = {Stop.OPTIMAL: Stop.UNPROVEN, Stop.INFEASIBLE: Stop.STALLED}
 
 
 def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
@@ -109,23 +107,24 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
     after = f"after {ended.rounds} rounds"
     tol = f" (tol {settings['tol']:g})" if "tol" in settings else ""
     if ended.stop is Stop.MAX_ROUNDS and ended.method.requirements.private:
-        return _budget(ended.rounds, problem.privacy is not None)
+        if problem.privacy is not None:
+            return budget_used(ended.rounds).text
+        return f"all {ended.rounds} rounds are done; no test of optimality is made."
     if ended.stop is Stop.MAX_ROUNDS:
-        raised, cap = [], settings.get("max_rounds")
+        cap, raised = settings.get("max_rounds"), ["max_rounds"]
         if ended.max_time is not None:
-            time, raised = f"max_time = {ended.max_time:g} virtual seconds", ["max_time"]
-            words = f"stopped at {time}, after {ended.rounds} rounds"
+            raised = ["max_time"]
+            how = f"stopped at max_time = {ended.max_time:g} virtual seconds, {after}"
         elif cap is None:
-            words = f"stopped {after}"
+            how, raised = f"stopped {after}", []
         elif "max_iterations" in settings and ended.rounds < cap:
             raised = ["max_iterations"]
-            words = f"stopped at max_iterations = {settings['max_iterations']}"
+            how = f"stopped at max_iterations = {settings['max_iterations']}"
         else:
-            raised = ["max_rounds"]
             beside = f" ({ended.rounds} rounds in all)" if ended.rounds != cap else ""
-            words = f"stopped at max_rounds = {cap}{beside}"
+            how = f"stopped at max_rounds = {cap}{beside}"
         remedy = " or ".join([*raised, *["tol"] * bool(tol)])
-        return f"{method} {words}{left}{tol}{f': raise {remedy}' if remedy else ''}."
+        return f"{method} {how}{left}{tol}{f': raise {remedy}' if remedy else ''}."
     if ended.stop is Stop.IMPOSSIBLE:
         return f"{ended.lies} {UNUSED} {method} ended {after}."
     how = "came to rest by its own test"
@@ -145,21 +144,15 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
     return f"{method} {how} {after}{tol}{left}{cure}."
 
 
-def _budget(rounds: int, spent: bool = True) -> str:
-    """How a run with a planned number of rounds ended; ``spent``: a budget over them."""
-    if not spent:
-        return f"all {rounds} rounds are done; no test of optimality is made."
-    return (
-        f"all {rounds} rounds over which the budget is spread are done; to say how near the"
-        " optimum is would cost more."
-    )
-
-
 def budget_used(rounds: int) -> Outcome:
     """The outcome of a private run. It is public, and takes nothing from the certificate, which is
     not.
     """
-    return Outcome(Stop.MAX_ROUNDS, _budget(rounds))
+    return Outcome(
+        Stop.MAX_ROUNDS,
+        f"all {rounds} rounds over which the budget is spread are done; to say how near the"
+        " optimum is would cost more.",
+    )
 
 
 def public_outcome(outcome: Outcome, rounds: int) -> Outcome:
@@ -187,13 +180,12 @@ def refuted(ended: Ended, certificate: Certificate) -> str:
     nothing speaks against it.
     """
     settings, constrained = settings_of(ended.method), certificate.constraint_values
-    cap = least = settings.get("max_rounds", math.inf)
-    if "max_iterations" in settings and certificate.bound is None:
-        # where nothing proves a bound, a cap of iterations can be met
-        least = min(cap, settings["max_iterations"] / settings["check"])
-    stop, rounds = ended.stop, ended.rounds
+    stop, rounds, cap = ended.stop, ended.rounds, settings.get("max_rounds", math.inf)
     if rounds > cap + STARTING:
         return f"{rounds} rounds are more than max_rounds = {cap} allows"
+    least = cap  # of rounds, or where nothing proves a bound one of iterations
+    if "max_iterations" in settings and certificate.bound is None:
+        least = min(cap, settings["max_iterations"] / settings["check"])
     if stop is Stop.MAX_ROUNDS and rounds < least and ended.max_time is None:
         return f"it ended after {rounds} rounds, before max_rounds = {cap}"
     if stop is Stop.INTERRUPTED:
@@ -261,9 +253,7 @@ def _more(ended: Ended, stop: Stop, problem: Problem, certificate: Certificate, 
             " in its parameters, so no bound says how far the optimum may be: another start or"
             " seed can lead elsewhere."
         )
-    text = ""
-    if certificate.bound is not None:
-        text += _stands_on(declared(problem))
+    text = "" if certificate.bound is None else _stands_on(declared(problem))
     if lacks:
         text += f" No bound can be proved: {lacks}."
     if stop is Stop.UNPROVEN and certificate.residuals is not None:
@@ -279,15 +269,14 @@ def _more(ended: Ended, stop: Stop, problem: Problem, certificate: Certificate, 
             " Were known cuts made on other data, or with another loss, label cost, norm or"
             " support? Solve without them."
         )
+    # of a run that did not end by itself, what is proved of its model
     cut_short = stop in (Stop.REFUSED, Stop.IMPOSSIBLE)
-    if cut_short or (ended.said and stop is not Stop.INTERRUPTED):
-        so_far = " No bound is proved of the model so far."
-        if certificate.gap is not None:
-            relative = max(certificate.relative_gap or 0.0, 0.0)
-            gap = max(certificate.gap, 0.0)
-            so_far = f" The model so far has a proven gap of {gap:.2e}, relative {relative:.2e}."
-        text += so_far
-    return text
+    if not cut_short and (not ended.said or stop is Stop.INTERRUPTED):
+        return text
+    if certificate.gap is None:
+        return text + " No bound is proved of the model so far."
+    gap, relative = max(certificate.gap, 0.0), max(certificate.relative_gap or 0.0, 0.0)
+    return f"{text} The model so far has a proven gap of {gap:.2e}, relative {relative:.2e}."
 
 
 def failed_in(text: str) -> str:
@@ -326,7 +315,7 @@ def _judged_with_limits(
     table: list[dict[str, Any]],
 ) -> Outcome:
     """The outcome of a run with constraints."""
-    unmet = broken(table)
+    unmet, own = broken(table), declared(problem)
     if not unmet and out_of_bounds(table, certificate):
         unmet = "the bounds of the regulariser"
     cure = "relax a limit, or give another start" if unmet else "raise tol"
@@ -334,32 +323,32 @@ def _judged_with_limits(
     met = ended.stop in (Stop.OPTIMAL, Stop.UNPROVEN)  # the method's test
     end = replace(ended, stop=Stop.OPTIMAL) if met else ended
     text = _words(end, problem, "", cure + (f", or use {other}" if other else ""))
+    # how far the model and its multipliers are from the conditions of optimality
     found = [f"violation {certificate.feasibility:.1e}"]
     if certificate.stationarity is not None:
-        at_zero = ""
-        if certificate.gradient_scale is not None:
-            at_zero = f" (objective's gradient at 0: {certificate.gradient_scale:.1e})"
+        scale = certificate.gradient_scale
+        at_zero = "" if scale is None else f" (objective's gradient at 0: {scale:.1e})"
         found.append(f"stationarity {certificate.stationarity:.1e}{at_zero}")
     if certificate.complementarity is not None:
         found.append(f"complementarity {certificate.complementarity:.1e}")
     text = f"{text} Recomputed: {', '.join(found)}."
-    no_model = ended.no_model or ended.stop is Stop.INFEASIBLE
-    if no_model and certificate.infeasible is None:
-        return Outcome(Stop.STALLED, f"{text} {UNPROVED} Not met: {broken(table)}.")
-    if no_model:
-        how = "as declared" if declared(problem) else "proved"
+    if ended.no_model or ended.stop is Stop.INFEASIBLE:
+        if certificate.infeasible is None:
+            return Outcome(Stop.STALLED, f"{text} {UNPROVED} Not met: {broken(table)}.")
         return Outcome(
             Stop.INFEASIBLE,
             "no model meets all constraints: every one, up to a million times as large as this,"
-            f" breaks a limit by {certificate.infeasible:.3g} or more ({how}), this one by"
-            f" {certificate.feasibility:.3g}. In conflict:"
-            f" {in_conflict(problem, multipliers, clients)}. Relax one of these limits.",
+            f" breaks a limit by {certificate.infeasible:.3g} or more"
+            f" ({'as declared' if own else 'proved'}), this one by {certificate.feasibility:.3g}."
+            f" In conflict: {in_conflict(problem, multipliers, clients)}. Relax one of these"
+            " limits.",
         )
     if unmet:
         text += f" Not met: {unmet}."
     if not met:
-        gap = "" if unmet else _proved_gap(problem, certificate, ended)
-        return Outcome(ended.stop, text + gap)
+        return Outcome(
+            ended.stop, text + ("" if unmet else _proved_gap(problem, certificate, ended))
+        )
     if unmet or certificate.failed:
         return Outcome(Stop.UNPROVEN, text)
     return _optimum(problem, certificate, ended.method, text)
@@ -398,24 +387,20 @@ def _optimum(problem: Problem, certificate: Certificate, algorithm: Method, text
     """Whether a model that meets all constraints is proved to be optimal."""
     gap, own = certificate.gap, declared(problem)
     if gap is None:
-        convex = problem.local_constraint.convex and problem.constraint.convex
-        why = (
-            "no bound could be proved: its multipliers do not balance to rounding, or the optimum"
-            " is not attained."
-            if convex
-            else "with constraints that are not convex no bound exists."
-        )
-        return Outcome(
-            Stop.UNPROVEN, f"{text} A point that meets the conditions of optimality; {why}"
-        )
-    scale = max(abs(certificate.value), 1e-12)
+        why = "with constraints that are not convex no bound exists."
+        if problem.local_constraint.convex and problem.constraint.convex:
+            why = (
+                "no bound could be proved: its multipliers do not balance to rounding, or the"
+                " optimum is not attained."
+            )
+        text += f" A point that meets the conditions of optimality; {why}"
+        return Outcome(Stop.UNPROVEN, text)
     below = _below(problem, certificate)
-    if _within(gap, algorithm, scale):
+    if _within(gap, algorithm, max(abs(certificate.value), 1e-12)):
         how = f" Proved to within {_gap_of(certificate)}."
         if own:
             how = f" Within {_gap_of(certificate)}, as declared.{_stands_on(own)}"
         return Outcome(Stop.OPTIMAL, f"{text}{below or how}")
     how = "give, as declared," if own else "prove"
-    return Outcome(
-        Stop.UNPROVEN, f"{text}{below or f' The multipliers {how} {_gap_of(certificate)} only.'}"
-    )
+    only = f" The multipliers {how} {_gap_of(certificate)} only."
+    return Outcome(Stop.UNPROVEN, f"{text}{below or only}")

@@ -1,4 +1,4 @@
-"""What a solve is going to do, settled before it begins: the problem, the method, the messages.
+"""What a solve is going to do, settled before it begins: the problem, the method, the engine.
 
     plan(problem, data) -> Plan     run(plan, engine) -> Finished     conclude(finished) -> Solution
 
@@ -12,24 +12,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from bonafed.algorithms.alternatives import check_requirements, taking
-from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
+from bonafed.algorithms.federated.async_dro import AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle, over_sites
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle, masked
-from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
+from bonafed.algorithms.federated.interior_point import InteriorPoint
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.private_newton import PrivateNewton, matrix_error
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
-from bonafed.algorithms.federated.rank_bundle import RankBundle
-from bonafed.algorithms.federated.rank_interior_point import RankInteriorPoint
+from bonafed.algorithms.federated.rank_rows import RankBundle, RankInteriorPoint
 from bonafed.algorithms.method import Method, settings_of
-from bonafed.algorithms.pooled.rank.rank_admm import RankADMM
+from bonafed.algorithms.pooled.rank_admm import RankADMM
 from bonafed.algorithms.requirements import Setting
 from bonafed.arrays import Array, is_number
 from bonafed.certificates.duality import Certification
@@ -43,17 +42,12 @@ from bonafed.problem.metadata import Metadata
 from bonafed.problem.own_functions import check_own
 from bonafed.problem.problem import Problem
 from bonafed.problem.requirements import only_constrained
-from bonafed.problem.risks.mean import Mean, Sum
-from bonafed.rounds import visibility
+from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.solution.thresholds import settled
 
-SEES = {
-    "sum": "the sum over the clients",
-    "max": "the largest over the clients",
-    "each": "every client's own",
-    "all": "the same for all",
-    "version": "the same for all",
-}
+READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton steps are the default
+SMALL = 500  # coefficients up to which second-order steps are the default
+FEW = 100  # clients up to which the server solves a program for every answer by default
 
 
 @dataclass(frozen=True)
@@ -76,18 +70,6 @@ class Plan:
     method: Method
     engine: Engine
 
-    def messages(self) -> list[dict[str, str]]:
-        """One row for every field that passes between server and clients: message, direction,
-        field, and who sees it.
-        """
-        ways = (("down", [*self.method.on_client]), ("up", [*self.method.on_server]))
-        return [
-            {"message": kind.__name__, "direction": way, "field": name, "sees": SEES[how]}
-            for way, kinds in ways
-            for kind in kinds
-            for name, how in visibility(kind).items()
-        ]
-
 
 def read_with_sums(problem: Problem) -> str:
     """What a server reads of every client in a run with secure sums, beside sums over them."""
@@ -101,35 +83,37 @@ def read_with_sums(problem: Problem) -> str:
     )
 
 
-def plan(
-    problem: Problem,
-    data: Federation | Metadata,
-    *,
-    algorithm: Method | None = None,
-    engine: Engine | None = None,
-    tol: float | None = None,
-    atol: float | None = None,
-    max_rounds: int | None = None,
-    start: Array | None = None,
-) -> Plan:
+class Settings(TypedDict, total=False):
+    """What `bonafed.solve` may be given beside the problem and the data."""
+
+    algorithm: Method | None
+    engine: Engine | None
+    tol: float | None
+    atol: float | None
+    max_rounds: int | None
+    start: Array | None
+
+
+def plan(problem: Problem, data: Federation | Metadata, **settings: Unpack[Settings]) -> Plan:
     """Settle everything that a solve needs, or raise where it cannot be done.
 
     Parameters
     ----------
-    data : the rows by client, or the `Metadata` of rows that are elsewhere; the other parameters
-        are those of `bonafed.solve`
+    data : the rows by client, or the `Metadata` of rows that are elsewhere
+    settings : as of `bonafed.solve`
     """
     if not isinstance(problem, Problem) or not isinstance(data, Federation | Metadata):
         raise TypeError(
             f"solve(problem, federation) got {type(problem).__name__} and {type(data).__name__}."
         )
-    engine = engine or InProcess()
+    given = {"engine": InProcess(), **{k: v for k, v in settings.items() if v is not None}}
+    engine: Any = given["engine"]
     problem = settled(problem, data)
     concrete, coded = problem.at(data)
     if isinstance(coded, Federation):  # no functions travel to sites
         check_own(concrete, coded)
-    chosen = algorithm or default_algorithm(concrete, coded, engine)
-    method = configure(chosen, concrete, coded, tol, atol, max_rounds, start, engine)
+    chosen: Any = given.pop("algorithm", None) or default_algorithm(concrete, coded, engine)
+    method = configure(chosen, concrete, coded, **given)
     return Plan(problem, data, concrete, coded, method, engine)
 
 
@@ -221,11 +205,9 @@ def _check_method(algorithm: object) -> None:
                 f"{name} must be a dataclass with a field for the problem: decorate the class with"
                 " @dataclass(frozen=True) and write problem: Problem | None = None in it."
             )
-        if type(algorithm).answer is Method.answer:
-            raise TypeError(
-                f"{name} must define answer(state, concluded), which returns Answer(w)."
-            )
-        return
+        if type(algorithm).answer is not Method.answer:
+            return
+        raise TypeError(f"{name} must define answer(state, concluded), which returns Answer(w).")
     text = f"algorithm must be a federated one, such as Bundle() or AsyncDRO(), got {algorithm!r}."
     if isinstance(algorithm, type):
         text += f" Give a value: {algorithm.__name__}()."
@@ -234,11 +216,6 @@ def _check_method(algorithm: object) -> None:
     else:
         text += " A class of your own derives from bonafed.extending.Method."
     raise TypeError(text)
-
-
-READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton steps are the default
-SMALL = 500  # coefficients up to which second-order steps are the default
-FEW = 100  # clients up to which the server solves a program for every answer by default
 
 
 def default_algorithm(
@@ -300,9 +277,11 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
         return
     if problem.over_rows is not None:
         yield from (RankInteriorPoint(), RankBundle())
-    value = problem.over_clients.value
-    if setting.n_clients == 1 and all(value(np.array([one])) == one for one in (1.0, 2.0)):
-        yield RankADMM()  # the risk over clients of one client is that client's own
+    # where the risk over clients of one client is that client's own
+    if setting.n_clients == 1 and all(
+        problem.over_clients.value(np.array([value])) == value for value in (1.0, 2.0)
+    ):
+        yield RankADMM()
     few = dimension <= SMALL and setting.n_clients <= FEW
     if setting.asynchronous and problem.convex and few:
         yield AsyncBundle()

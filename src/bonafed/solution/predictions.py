@@ -6,7 +6,7 @@ It keeps no row of a client.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -24,7 +24,7 @@ from bonafed.data.tables import has_column, matrix, table_of
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import Logistic, Loss, expected
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.prediction import Rows
+from bonafed.problem.predictors.affine import Rows
 from bonafed.problem.targets import classes_of
 from bonafed.solution.tables import TOGETHER, Table
 from bonafed.text import listed
@@ -98,16 +98,20 @@ def evaluated(
     for name, truth, scores, weight in parts:
         judged = figures(loss, scores, truth, calibration, weight)
         small = {"small": measures.small(judged)}
-        plain = {key: value for key, value in judged.items() if key not in LISTS}
-        for key, head in (("recalls", "recall of"), ("precisions", "precision of")):
-            named = zip(inputs.classes or (), judged.get(key, ()), strict=False)
-            plain |= {f"{head} {label}": value for label, value in named}
-        if isinstance(confusion := judged.get("confusion"), dict):
-            plain |= confusion
-        for rate, (low, high) in judged.get("interval", {}).items():
-            plain |= {f"{rate}_low": low, f"{rate}_high": high}
-        table.append({"client": name, **small, **plain})
+        table.append({"client": name, **small, **dict(_flat(judged, inputs))})
     return table
+
+
+def _flat(figures: Mapping[str, Any], inputs: Inputs) -> Iterator[tuple[str, Any]]:
+    """The figures as columns of numbers: a list by class has a column for each class."""
+    yield from ((key, value) for key, value in figures.items() if key not in LISTS)
+    for key, head in (("recalls", "recall of"), ("precisions", "precision of")):
+        named = zip(inputs.classes or (), figures.get(key, ()), strict=False)
+        yield from ((f"{head} {label}", value) for label, value in named)
+    if isinstance(confusion := figures.get("confusion"), dict):
+        yield from confusion.items()
+    for rate, (low, high) in figures.get("interval", {}).items():
+        yield from ((f"{rate}_low", low), (f"{rate}_high", high))
 
 
 def figures(
@@ -138,7 +142,11 @@ def task_of(loss: Loss, prediction: Array) -> measures.Task:
 
 
 def drawn(
-    loss: Loss, prediction: Array, y: Array, calibration: Sigmoid | None = None, points: int = 101
+    loss: Loss,
+    prediction: Array,
+    y: Array,
+    calibration: Sigmoid | None = None,
+    points: int = 101,
 ) -> measures.Curves | None:
     """The curves of a model of two classes; None for others."""
     if task_of(loss, prediction) != measures.TWO:
@@ -204,15 +212,7 @@ class Inputs:
         if isinstance(X, Federation):
             raise TypeError("rows are needed, got a Federation: use solution.evaluate(federation).")
         if not (hasattr(X, "tocsr") or isinstance(X, np.ndarray | list | tuple)):
-            table = table_of(X)  # whose columns are found by name
-            if self.schema is not None:
-                return self._finite(self.schema.transform(table, unknown))
-            if missing := [name for name in self.feature_names if name not in table]:
-                raise ValueError(
-                    f"the table has no column {missing[0]!r}, a feature of the model"
-                    f"{closest(missing[0], table)}"
-                )
-            return self._finite(matrix(table, self.feature_names))
+            return self._finite(self._of_table(X, unknown))
         given: Any = X
         sparse = hasattr(given, "tocsr")
         try:
@@ -230,6 +230,18 @@ class Inputs:
                 f" {listed(self.feature_names, d)}. For one row use X.reshape(1, -1)."
             )
         return self._finite(rows)
+
+    def _of_table(self, X: Rated, unknown: str) -> Array:
+        """The features of a table, whose columns are found by name."""
+        table = table_of(X)
+        if self.schema is not None:
+            return self.schema.transform(table, unknown)
+        if missing := [name for name in self.feature_names if name not in table]:
+            raise ValueError(
+                f"the table has no column {missing[0]!r}, a feature of the model"
+                f"{closest(missing[0], table)}"
+            )
+        return matrix(table, self.feature_names)
 
     def _finite(self, rows: Rows) -> Rows:
         values = rows if isinstance(rows, np.ndarray) else rows.data

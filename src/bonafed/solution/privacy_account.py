@@ -43,7 +43,6 @@ import numpy as np
 
 from bonafed.algorithms.federated.private.mechanism import everybody
 from bonafed.algorithms.federated.private.method import PrivateMethod
-from bonafed.algorithms.method import Method
 from bonafed.data.federation import Federation
 from bonafed.engines.checkpoint import CheckpointError
 from bonafed.engines.engine import Engine, Run, Watch
@@ -99,27 +98,6 @@ def was_begun(checkpoint: str | os.PathLike[str] | None) -> bool:
 
 
 @dataclass
-class Free:
-    """The run of an algorithm that spends nothing."""
-
-    algorithm: Method
-    fed: Federation | Metadata
-    engine: Engine
-    resume: bool
-    ledger: Ledger | None = None
-
-    def run(self, seed: int, watch: Sequence[Watch]) -> Run:
-        """The run."""
-        return self.engine.run(self.algorithm, self.fed, seed=seed, watch=watch, resume=self.resume)
-
-    def __enter__(self) -> Free:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing is to be settled."""
-
-
-@dataclass
 class Charge:
     """The open account of a private run.
 
@@ -155,30 +133,26 @@ class Charge:
     def run(self, seed: int, watch: Sequence[Watch]) -> Run:
         """The run, of the clients that have rows."""
         resume, plan = self.resume, self.algorithm.plan
-        noisy = plan is not None and plan.kind is not None
-        if not self.begun or (noisy and not resume and _checkpoint(self.engine)):
-            self._begin(seed)
-            resume = True  # from what was kept
-        run = self.engine.run(
-            self.algorithm, self.fed, seed=seed, watch=[self._see, *watch], resume=resume
-        )
-        return self._ended(run)
-
-    def _begin(self, seed: int) -> None:
-        """Keep the keys of noise, and write that clients may answer."""
 
         def keep() -> None:
             self.engine.run(self.algorithm, self.fed, seed=seed, max_rounds=0)
 
-        if self.file is None:
-            keep()
-        else:
-            self.file.begin_run(self.number, keep)
-            self.write_note()
-        self.begun = True
+        def see(row: dict[str, Any], state: object) -> None:
+            self.rounds = row["round"]
 
-    def _see(self, row: dict[str, Any], state: object) -> None:
-        self.rounds = row["round"]
+        noisy = plan is not None and plan.kind is not None
+        if not self.begun or (noisy and not resume and _checkpoint(self.engine)):
+            # the keys of noise are kept, and it is written that clients may answer
+            if self.file is None:
+                keep()
+            else:
+                self.file.begin_run(self.number, keep)
+                self.write_note()
+            self.begun = resume = True  # from what was kept
+        watch = [see, *watch]
+        return self._ended(
+            self.engine.run(self.algorithm, self.fed, seed=seed, watch=watch, resume=resume)
+        )
 
     def write_note(self) -> None:
         """Write the digest of the ledger file beside the checkpoint."""
@@ -206,12 +180,8 @@ class Charge:
         elif isinstance(error, CheckpointError) and self.old is not None and not self.rounds:
             self.file.restore_run(self.old)  # it failed before anything ran
         else:
-            self._settle(
-                {
-                    name: self.algorithm.releases(self._most(name), place)
-                    for place, name in enumerate(self.fed.names)
-                }
-            )
+            releases, places = self.algorithm.releases, enumerate(self.fed.names)
+            self._settle({name: releases(self._most(name), place) for place, name in places})
 
     def _most(self, client: str) -> int:
         """The rounds that a client may have answered in a run that failed."""
@@ -220,17 +190,13 @@ class Charge:
         answered = max(known, self.rounds + 1) if self.rounds else known + 1
         return min(answered, self.algorithm.max_rounds)
 
-    def _asked(self, run: Run) -> list[int]:
-        """The questions that each client was asked in a run that ended, and may have answered."""
+    def _ended(self, run: Run) -> Run:
+        """The run, its cost settled at the questions that each client may have answered."""
         asked = run.asked
         # the process before may have been interrupted in the round in which this one goes on
         if self.resume and not self.rounds and run.outcome.stop is Stop.INTERRUPTED:
             asked = run.turns + 1
-        return np.minimum(asked, self.algorithm.max_rounds).tolist()
-
-    def _ended(self, run: Run) -> Run:
-        """The run, its cost settled."""
-        asked = self._asked(run)
+        asked = np.minimum(asked, self.algorithm.max_rounds).tolist()
         self.ledger = self.algorithm.ledger(self.fed, asked, self.before or {})
         self._count(max(asked))
         if self.file is not None and self.ledger is not None:
@@ -276,8 +242,8 @@ class Charge:
         return final, digest
 
 
-def charged(plan: Plan, resume: bool) -> Free | Charge:
-    """The account of a run, with the algorithm whose noise is planned.
+def charged(plan: Plan, resume: bool) -> Charge:
+    """The account of a private run, with the algorithm whose noise is planned.
 
     Of the clients that have rows all whose sizes are declared take part.
 
@@ -289,8 +255,7 @@ def charged(plan: Plan, resume: bool) -> Free | Charge:
         where the ledger file is damaged, or the run to go on with is not known
     """
     algorithm, problem, fed, engine = plan.method, plan.problem, plan.data, plan.engine
-    if not isinstance(algorithm, PrivateMethod):
-        return Free(algorithm, plan.coded, engine, resume)
+    assert isinstance(algorithm, PrivateMethod)
     with_rows, budget = fed.names, problem.privacy
     problem, fed = problem.at(everybody(problem, fed))
     algorithm = replace(algorithm, problem=problem)
@@ -307,24 +272,25 @@ def charged(plan: Plan, resume: bool) -> Free | Charge:
         charge.old, charge.begun = file.reopen_run(number, budget), file.state(number) != "charged"
     else:
         ways = {*file.spent(fed.names, adjacency=budget.adjacency).values()}
-        needed = algorithm.noise_for
+        needed, number = algorithm.noise_for, new_name()
         most = max(ways, key=lambda way: needed(budget, way))
         algorithm = _bound(algorithm.planned(problem, fed, most), engine)
-        charge.number, charge.begun = new_name(), note is None
-        if note is not None:  # written first beside the checkpoint and then into the ledger file
+        # the number is written first beside the checkpoint and then into the ledger file
+        if note is not None:
             note.old = note.read() if note.path.exists() else None
-            note.write(charge.number)
+            note.write(number)
         try:
-            rounds, state = algorithm.max_rounds, "open" if note is None else "charged"
+            rounds = algorithm.max_rounds
             releases = {c: algorithm.releases(rounds, p) for p, c in enumerate(fed.names)}
-            file.open_run(releases, budget, charge.number, state)
+            file.open_run(releases, budget, number, "open" if note is None else "charged")
         except Exception:
             if note is not None:
                 note.put_back()
             raise
+        charge.number, charge.begun = number, note is None
     charge.before = file.spent(fed.names, charge.number, budget.adjacency)
     assert algorithm.plan is not None
-    placed = replace(algorithm.plan, place=file.place(charge.number))  # of its run in the file
+    placed = replace(algorithm.plan, place=file.place(charge.number))
     charge.algorithm = replace(algorithm, plan=placed)
     charge.write_note()
     return charge

@@ -18,7 +18,6 @@ from bonafed.engines.engine import Engine
 from bonafed.problem.problem import Problem
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Stop
-from bonafed.solution.solution import Solution
 from bonafed.solution.solve import fit
 from bonafed.solution.trivial import finding
 
@@ -90,58 +89,43 @@ def radius_path(
         raise ValueError("radii and client_radii must hold at least one radius each.")
     train, test = fed.split(held_out, seed) if test is None else (fed, test)
     algorithm = algorithm or Bundle()
-    table: list[dict[str, Any]] = []
-    corner = None  # the solution at the first radius of the last client radius
+    settings: Any = {"engine": engine, "tol": tol, "max_rounds": max_rounds, "seed": seed}
+    settings["start"] = None
     several = [clients]
     if client_radii is not None:
         several = [replace(clients, radius=radius) for radius in client_radii]
+    table: list[dict[str, Any]] = []
+    corner = None  # the solution at the first radius of the last client radius
+    balls = [replace(ball, radius=radius) for radius in radii]
     for risk in several:
         last = corner
-        for k, radius in enumerate(radii):
-            point = replace(problem, over_samples=replace(ball, radius=radius), over_clients=risk)
-            starts = last is not None and "start" in settings_of(algorithm)
-            last = fit(
-                point,
-                train,
-                algorithm=_warm(algorithm, last),
-                engine=engine,
-                tol=tol,
-                max_rounds=max_rounds,
-                start=last.w if last is not None and starts else None,
-                seed=seed,
-            )
+        for k, ball in enumerate(balls):
+            point, warm = replace(problem, over_samples=ball, over_clients=risk), algorithm
+            if last is not None and "start" in settings_of(algorithm):
+                settings["start"] = last.w
+            # where the cuts of the last solve hold at any radius, and are not sums over the clients
+            state = last.state if last is not None and last.problem.joint_cuts else None
+            if isinstance(algorithm, Bundle) and isinstance(state, BundleState):
+                warm = replace(algorithm, known=state.cuts)
+            last = fit(point, train, algorithm=warm, **settings)
             corner = last if k == 0 else corner
             if last.outcome.stop is Stop.INTERRUPTED:
                 raise KeyboardInterrupt
-            answer = {"w": last.w, "duals": last.duals}
-            table.append(_row(point, train, last) | judged(point, test, last.w) | answer)
+            proof = last.certificate
+            row = {
+                "radius": ball.radius,
+                "client_radius": getattr(risk, "radius", None),
+                "value": proof.value,
+                "bound": proof.bound,
+                "relative_gap": proof.relative_gap,
+                "rounds": last.rounds,
+                "outcome": last.outcome.stop.value,
+                "trivial": trivial(point, train, last.w, proof),
+            }
+            table.append(row | judged(point, test, last.w) | {"w": last.w, "duals": last.duals})
             if watch is not None:
                 watch(table[-1])
     return table
-
-
-def _warm(algorithm: Method, last: Solution | None) -> Method:
-    """The algorithm with the cuts of the last solve where they hold at any radius, and are not sums
-    over the clients.
-    """
-    if last is None or not isinstance(algorithm, Bundle) or not last.problem.joint_cuts:
-        return algorithm
-    of_clients = isinstance(last.state, BundleState)
-    return replace(algorithm, known=last.state.cuts) if of_clients else algorithm
-
-
-def _row(problem: Problem, fed: Federation, solution: Solution) -> dict[str, Any]:
-    proof = solution.certificate
-    return {
-        "radius": problem.over_samples.radius,
-        "client_radius": getattr(problem.over_clients, "radius", None),
-        "value": proof.value,
-        "bound": proof.bound,
-        "relative_gap": proof.relative_gap,
-        "rounds": solution.rounds,
-        "outcome": solution.outcome.stop.value,
-        "trivial": trivial(problem, fed, solution.w, proof),
-    }
 
 
 def trivial(problem: Problem, fed: Federation, w: Array, proof: Certificate) -> bool:

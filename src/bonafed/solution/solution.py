@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Self, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,7 +39,7 @@ from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import expected
 from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.multipliers import Multipliers
-from bonafed.problem.prediction import Rows, scores
+from bonafed.problem.predictors.affine import Rows, scores
 from bonafed.problem.predictors.torch_module import TorchPredictor
 from bonafed.problem.problem import Problem, checked_model
 from bonafed.problem.wasserstein.ball import WassersteinBall
@@ -112,13 +113,6 @@ def public_history(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def public_messages(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The messages of the rounds, without those of the certificate."""
     return [{**row} for row in rows if row["message"] in MESSAGES]
-
-
-def public_clients(ledger: Ledger) -> list[dict[str, Any]]:
-    """The clients, sorted by name, and their public numbers of rows: all that take part, with rows
-    or without.
-    """
-    return [{"client": client, "n": n} for client, n in ledger.sizes.items()]
 
 
 LEFT_OUT = ("state",)  # fields that a file has not: the server's state is what a checkpoint keeps
@@ -224,9 +218,8 @@ class Solution:
         `decision_function`. Those of two classes are calibrated, see ``calibration``.
         """
         self._of_classes("predict_proba")
-        return predictions.probabilities(
-            self._scores(X, unknown), self.problem.loss, self.calibration
-        )
+        scored = self._scores(X, unknown)
+        return predictions.probabilities(scored, self.problem.loss, self.calibration)
 
     def score(self, X: Rated, y: ArrayLike | str) -> float:
         """The accuracy on rows with the targets y, (m,) or the name of their column in the table X;
@@ -249,13 +242,8 @@ class Solution:
                 " solution.score(X, y)."
             )
         self._of_rows()
-        return predictions.evaluated(
-            self.inputs.aligned(fed),
-            self._forward,
-            self.inputs,
-            self.problem.loss,
-            self.calibration,
-        )
+        of_model = self._forward, self.inputs, self.problem.loss, self.calibration
+        return predictions.evaluated(self.inputs.aligned(fed), *of_model)
 
     @property
     def module(self) -> Any:
@@ -337,7 +325,8 @@ class Solution:
         kept = {f.name: getattr(part, f.name) for f in fields(part) if f.name not in left_out}
         problem = kept.pop("problem")
         slots = {slot.name: described(getattr(problem, slot.name)) for slot in fields(problem)}
-        store(path, {"problem": slots, "solution": {k: described(v) for k, v in kept.items()}})
+        values = {"problem": slots, "solution": {k: described(v) for k, v in kept.items()}}
+        write_whole(Path(path), encode({"what": FORMAT, **values}))
 
     @property
     def private(self) -> bool:
@@ -375,7 +364,7 @@ class Solution:
             outcome=public_outcome(self.outcome, self.rounds),
             rounds=self.rounds,
             history=public_history(self.history),
-            clients=public_clients(self.ledger),
+            clients=[{"client": client, "n": n} for client, n in self.ledger.sizes.items()],
             messages=public_messages(self.messages),
             ledger=replace(self.ledger, budget=budget),
             inputs=self.inputs,
@@ -535,11 +524,6 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def store(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
-    """Write packed values to a file, in one step."""
-    write_whole(Path(path), encode({"what": FORMAT, **values}))
-
-
 def stored(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The packed values in a file.
 
@@ -568,7 +552,6 @@ def stored(path: str | os.PathLike[str]) -> dict[str, Any]:
     return values
 
 
-TABLES = ("history", "clients", "messages", "tries", "constraints")
 REFUSED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
@@ -653,17 +636,16 @@ def _problem(
 
 def _check(solution: Solution) -> None:
     """Raise ``ValueError`` or ``TypeError`` unless the parts are what they should be and fit."""
-    for name, stated in get_type_hints(Solution).items():
-        if name not in ("problem", "w", "state"):
-            kinds = tuple(get_origin(kind) or kind for kind in get_args(stated) or (stated,))
-            if get_origin(stated) in (list, tuple):
-                kinds = (get_origin(stated),)
-            value = getattr(solution, name)
-            withheld = name == "certificate" and solution.private
-            if not isinstance(value, kinds) and not (withheld and value is None):
-                raise TypeError(f"{name} is a {type(value).__name__}")
-    for name in TABLES:
-        if not all(isinstance(row, dict) for row in getattr(solution, name)):
+    for name, hint in get_type_hints(Solution).items():
+        # an object's own checks say what a problem is; w is checked below
+        if name in ("problem", "w", *LEFT_OUT):
+            continue
+        value, union = getattr(solution, name), get_origin(hint) in (Union, UnionType)
+        kinds = [get_origin(part) or part for part in (get_args(hint) if union else (hint,))]
+        kinds += [type(None)] * (name == "certificate" and solution.private)
+        if not isinstance(value, tuple(kinds)):
+            raise TypeError(f"{name} is a {type(value).__name__}")
+        if list in kinds and not all(isinstance(row, dict) for row in value):
             raise TypeError(f"{name} has a row that is not a table's")
     if not isinstance(solution.w, np.ndarray) or solution.w.dtype != np.float64:
         raise TypeError("w is not an array of float64")

@@ -10,12 +10,13 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
+from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.method import Answer, Concluded, Method, settings_of
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate, without_numbers
@@ -35,20 +36,22 @@ from bonafed.problem.multipliers import Multipliers, no_multipliers, signed, wei
 from bonafed.problem.own_functions import declared
 from bonafed.problem.problem import Problem, remembering
 from bonafed.problem.requirements import only_constrained
-from bonafed.problem.risks.mean import Mean, Sum
+from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.rounds import Stop, decode, encode
 from bonafed.solution.blame import triviality
 from bonafed.solution.outcome import Ended, budget_used, diverged, reached, stated
-from bonafed.solution.plan import Plan, configure, plan
+from bonafed.solution.plan import Plan, Settings, configure, plan
 from bonafed.solution.predictions import Inputs
 from bonafed.solution.privacy_account import charged
-from bonafed.solution.solution import Solution
+from bonafed.solution.solution import BLANK, Solution
 from bonafed.solution.tables import Limits, client_table, constraint_table
 from bonafed.solution.trivial import TrivialModelWarning
 from bonafed.solution.warnings import notes
 from bonafed.storage import OWN, write_whole
 from bonafed.text import printable, short
 
+INTERRUPTED = "interrupted"  # why a proof failed: by Ctrl-C
+PROVING_ROUNDS = 100  # at most, for the bound of a model whose algorithm proves none
 RESTARTS = 5  # of a run whose sites lose what they keep
 LOST = "The site {} lost what it keeps of the run, which then began again at its model."
 
@@ -141,7 +144,8 @@ def solve(
             return solution
         if solution.certificate.failed:
             return solution
-        found = triviality(solution.problem, fed, solution, fit)
+        proof, rounds = solution.certificate, solution.rounds
+        found = triviality(solution.problem, fed, solution.w, proof, rounds, fit)
     if found is not None and problem.privacy is None:
         warnings.warn(found.text, TrivialModelWarning, stacklevel=2)
     return replace(solution, trivial=found)
@@ -151,23 +155,22 @@ def fit(
     problem: Problem,
     fed: Federation | Metadata,
     *,
-    engine: Engine | None = None,
     seed: int = 0,
     watch: Sequence[Watch] = (),
     resume: bool = False,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Solution:
     """`solve` without the check for a trivial model, for models that are steps to others;
-    ``settings`` as of `bonafed.solution.plan.plan`.
+    ``settings`` are the other parameters of `solve`.
     """
+    engine = settings.get("engine")
     if engine is not None and (isinstance(engine, type) or not hasattr(engine, "run")):
         raise TypeError(f"engine must be such as InProcess() or VirtualClock(), got {engine!r}.")
     if not isinstance(watch, Sequence) or not all(map(callable, watch)):
         raise TypeError(f"watch must be a list of functions of (row, state), got {watch!r}.")
     began = time.perf_counter()
     with remembering():
-        settled = plan(problem, fed, engine=engine, **settings)
-        finished = run(settled, seed=seed, watch=watch, resume=resume)
+        finished = run(plan(problem, fed, **settings), seed=seed, watch=watch, resume=resume)
         return replace(conclude(finished), seconds=time.perf_counter() - began)
 
 
@@ -195,85 +198,74 @@ def run(
     plan: Plan, *, seed: int = 0, watch: Sequence[Watch] = (), resume: bool = False
 ) -> Finished:
     """Carry out a plan; parameters as of `solve`."""
-    clients, lost = plan.data.clients, list[str]()
-    named = [_with_names(see, clients) for see in watch]
-    file = _start_file(plan)
-    if resume and file is not None and file.is_file():
-        # from the model at which it once began again
-        method = replace(plan.method, start=decode(file.read_bytes()))  # type: ignore[type-var]
-        plan = replace(plan, method=method)
-    elif not resume and file is not None:
+    clients, lost, method = plan.data.clients, list[str](), plan.method
+
+    def named(see: Watch) -> Watch:
+        return lambda row, state: see(_named_row(row, clients), state)
+
+    watch = [named(see) for see in watch]
+    checkpoint = getattr(plan.engine, "checkpoint", None)
+    # where the model stands at which a run has begun again, beside its checkpoint
+    file = None if checkpoint is None else Path(f"{checkpoint}.start")
+    if file is not None and resume and file.is_file():
+        method = replace(method, start=decode(file.read_bytes()))  # type: ignore[type-var]
+    elif file is not None and not resume:
         file.unlink(missing_ok=True)
     while True:
+        plan = replace(plan, method=method)
         try:
+            if not isinstance(method, PrivateMethod):
+                ran = plan.engine.run(method, plan.coded, seed=seed, watch=watch, resume=resume)
+                return Finished(plan, ran, seed, None, tuple(lost))
             with charged(plan, resume) as charge:
-                finished = charge.run(seed, named)
-        except StateLostError as error:
-            plan, resume = _begun_again(plan, error, len(lost)), False
-            lost.append(error.site)
-        else:
+                ran = charge.run(seed, watch)
             ledger = charge.ledger and charge.ledger.named(charge.fed.clients)
-            plan = replace(plan, method=charge.algorithm)
-            return Finished(plan, finished, seed, ledger, tuple(lost))
-
-
-def _begun_again(plan: Plan, lost: StateLostError, before: int) -> Plan:
-    """The plan from the model at which a site lost what it keeps: there all duals begin anew, at
-    every client, so that they fit each other. Raises where that is not possible.
-    """
-    method = plan.method
-    private = method.requirements.private
-    if private or lost.state is None or before >= RESTARTS or "start" not in settings_of(method):
-        raise lost
-    w = method.answer(lost.state).w
-    if not len(w) or not np.isfinite(w).all():
-        raise lost
-    if (file := _start_file(plan)) is not None:  # a server that dies from now on begins there, too
-        write_whole(file, encode(w), OWN)
-    return replace(plan, method=replace(method, start=w))  # type: ignore[type-var]
-
-
-def _start_file(plan: Plan) -> Path | None:
-    """Where the model stands at which a run has begun again, beside its checkpoint."""
-    checkpoint = getattr(plan.engine, "checkpoint", None)
-    return None if checkpoint is None else Path(f"{checkpoint}.start")
+            return Finished(replace(plan, method=charge.algorithm), ran, seed, ledger)
+        except StateLostError as error:
+            # at the model at which a site lost what it keeps all duals begin anew, at every client,
+            # so that they fit each other
+            again = "start" in settings_of(method) and not method.requirements.private
+            if not again or error.state is None or len(lost) >= RESTARTS:
+                raise
+            w = method.answer(error.state).w
+            if not len(w) or not np.isfinite(w).all():
+                raise
+            if file is not None:  # a server that dies from now on begins there, too
+                write_whole(file, encode(w), OWN)
+            method, resume = replace(method, start=w), False  # type: ignore[type-var]
+            lost.append(error.site)
 
 
 def conclude(finished: Finished) -> Solution:
-    """The solution of a plan that was carried out: its certificate, tables and warnings."""
+    """The solution of a plan that was carried out: its certificate, tables and warnings.
+
+    The rows of a private run may be at their owners' sites. Then it has public numbers, and what
+    the sites answered with noise: a certificate, computed from the rows without noise, stays there.
+    """
     began = time.perf_counter()
-    plan, run = finished.plan, finished.run
-    problem, data, concrete, method = plan.problem, plan.data, plan.concrete, plan.method
+    plan, run, ledger = finished.plan, finished.run, finished.ledger
+    data, concrete, method = plan.data, plan.concrete, plan.method
     answer = _answer(method, run)
     known: dict[str, Any] = {
-        "problem": problem,
+        "problem": plan.problem,
         "w": answer.w,
         "rounds": run.rounds,
-        "ledger": finished.ledger,
+        "ledger": ledger,
         "history": [_named_row(row, data.clients) for row in run.history],
         "copies": answer.copies,
         "state": run.state,
         "log": run.log,
-        "inputs": Inputs.of(problem.loss, data),
+        "inputs": Inputs.of(plan.problem.loss, data),
         "moments": answer.moments,
     }
-    if problem.privacy is not None and isinstance(data, Metadata):
-        # public numbers, and what sites answered with noise: a certificate, computed from the rows
-        # without noise, stays there
-        assert finished.ledger is not None, "a private run has a ledger"
-        sizes, withheld = finished.ledger.sizes, dict[str, Any](duals=None, certificate=None)
-        clients = [{"client": name, "n": sizes[name]} for name in data.clients]
-        return Solution(
-            **known,
-            **withheld,
-            outcome=run.outcome if run.outcome.text else budget_used(run.rounds),
-            clients=_with_bytes(clients, [run]),
-            messages=_merged(run.messages),
-            notes=(),
-            seconds=time.perf_counter() - began,
-        )
+    if plan.problem.privacy is not None and isinstance(data, Metadata):
+        assert ledger is not None, "a private run has a ledger"
+        rows = [{"client": name, "n": ledger.sizes[name]} for name in data.clients]
+        outcome = run.outcome if run.outcome.text else budget_used(run.rounds)
+        known |= BLANK | {"clients": _with_bytes(rows, [run]), "messages": _merged([run])}
+        return Solution(**known | {"outcome": outcome, "seconds": time.perf_counter() - began})
     beside = plan.engine.beside_run() if hasattr(plan.engine, "beside_run") else plan.engine
-    certificate, duals, side, limits = prove(plan, run, answer, beside, finished.seed)
+    certificate, duals, side, limits = prove(finished, answer, beside)
     stop = Stop.INTERRUPTED if certificate.failed == INTERRUPTED else run.outcome.stop
     infeasible = stop is Stop.INFEASIBLE  # its multipliers are no shadow prices
     end = Ended(stop, run.rounds, method, no_model=infeasible, said=run.outcome.text)
@@ -285,48 +277,45 @@ def conclude(finished: Finished) -> Solution:
         outcome = stated(end, concrete, certificate, data.clients, duals, table)
     else:
         outcome = stated(end, concrete, certificate)
-    runs = [run, *side]
+    runs, found = [run, *side], notes(concrete, data, plan.coded, answer.w, certificate)
+    here = isinstance(data, Federation)
     return Solution(
         **known,
         duals=duals,
         outcome=outcome,
         certificate=certificate,
         clients=_with_bytes(client_table(concrete, data, certificate, table), runs),
-        messages=_merged(*(each.messages for each in runs)),
-        notes=(
-            *(LOST.format(site) for site in finished.lost),
-            *notes(concrete, data, plan.coded, answer.w, certificate),
-        ),
-        seconds=time.perf_counter() - began,
+        messages=_merged(runs),
+        notes=(*(LOST.format(site) for site in finished.lost), *found),
         tries=answer.tries or [],
         constraints=table,
-        calibration=calibrated(problem, data, answer.w) if isinstance(data, Federation) else None,
+        calibration=calibrated(plan.problem, data, answer.w) if here else None,
+        seconds=time.perf_counter() - began,
     )
 
 
 def _answer(method: Method, run: Run) -> Answer:
     """What the run answers; raises where it ended before there was a model, or diverged."""
-    if run.rounds == 0 and not len(_of_state(method, run.state, None).w):
+
+    def of_state(concluded: Concluded | None) -> Answer:
+        answer = method.answer(run.state, concluded)
+        if not isinstance(answer, Answer):
+            name, kind = type(method).__name__, type(answer).__name__
+            raise TypeError(f"{name}.answer must return Answer(w), got a {kind}.")
+        return answer
+
+    if run.rounds == 0 and not len(of_state(None).w):
         if run.outcome.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
         raise run.lie or RuntimeError(run.outcome.text)
-    answer = _of_state(method, run.state, run.concluded)
-    if run.lie is not None:
-        start = settings_of(method).get("start")
-        if np.array_equal(answer.w, 0 * answer.w if start is None else start):
-            raise run.lie  # the model is the one that it started with
+    answer, start = of_state(run.concluded), settings_of(method).get("start")
+    # a run that has not left the model that it started with, zeros or one that it was given
+    if run.lie is not None and (
+        not np.any(answer.w) if start is None else np.array_equal(answer.w, start)
+    ):
+        raise run.lie
     if run.outcome.stop is Stop.STALLED and not np.isfinite(answer.w).all():
         raise ArithmeticError(diverged(method, run.rounds))
-    return answer
-
-
-def _of_state(method: Method, state: object, concluded: Concluded | None) -> Answer:
-    """The answer in a state, or ``TypeError`` where the algorithm returns anything else."""
-    answer = method.answer(state, concluded)
-    if not isinstance(answer, Answer):
-        raise TypeError(
-            f"{type(method).__name__}.answer must return Answer(w), got a {type(answer).__name__}."
-        )
     return answer
 
 
@@ -344,23 +333,15 @@ def _named_row(row: dict[str, Any], clients: tuple[ClientName, ...]) -> dict[str
     return {**row, "worst_client": clients[int(worst)] if worst >= 0 else ""}
 
 
-def _with_names(see: Watch, clients: tuple[ClientName, ...]) -> Watch:
-    return lambda row, state: see(_named_row(row, clients), state)
-
-
-def _merged(*tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _merged(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Message tables added up by message and direction."""
     total: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in (row for table in tables for row in table):
+    for row in (row for run in runs for row in run.messages):
         key = row["message"], row["direction"]
         known = total.setdefault(key, {**row, "count": 0, "bytes": 0})
         known["count"] += row["count"]
         known["bytes"] += row["bytes"]
     return list(total.values())
-
-
-INTERRUPTED = "interrupted"  # why a proof failed: by Ctrl-C
-PROVING_ROUNDS = 100  # at most, for the bound of a model whose algorithm proves none
 
 
 class Proof(NamedTuple):
@@ -375,87 +356,83 @@ class Proof(NamedTuple):
     limits: Limits | None = None
 
 
-def prove(plan: Plan, run: Run, answer: Answer, engine: Engine, seed: int) -> Proof:
+def prove(finished: Finished, answer: Answer, engine: Engine) -> Proof:
     """Certify the answer of a run by further rounds through ``engine``.
 
     A proof that fails, whatever is raised in it, loses no model: then the certificate has what can
     be computed without a bound, and says why there is none.
     """
     failed = INTERRUPTED
-    limited = only_constrained(plan.problem) or plan.method.requirements.constrained
     try:
-        if limited:  # certified by multipliers of constraints
-            return _prove_constrained(plan, run, answer, engine)
-        return _prove(plan, run, answer, engine, seed)
+        return _prove(finished, answer, engine)
     except KeyboardInterrupt:
         pass
     except Exception as error:
         failed = short(printable(f"{type(error).__name__}: {error}"), 300)
-    # only now, when the frames of the error no longer hold its arrays: without a bound
+    # only now, when the frames of the error no longer hold its arrays
     try:
-        if limited:
-            proof = _prove_constrained(plan, run, answer, engine, bounded=False)
-        else:
-            given = plan.problem, plan.data, answer.w, None, engine, answer.copies
-            certificate, rounds = certify_run(*given)
-            proof = Proof(certificate, None, [rounds])
+        proof = _prove(finished, answer, engine, bounded=False)
     except (Exception, KeyboardInterrupt):
-        proof = Proof(without_numbers(plan.data.n_clients), None, [])
+        proof = Proof(without_numbers(finished.plan.data.n_clients), None, [])
     return proof._replace(certificate=replace(proof.certificate, failed=failed))
 
 
-def _prove(plan: Plan, run: Run, answer: Answer, engine: Engine, seed: int) -> Proof:
-    problem, fed = plan.problem, plan.data
-    concrete, data = problem.at(fed)
+def _prove(finished: Finished, answer: Answer, engine: Engine, bounded: bool = True) -> Proof:
+    """The same; without a bound where it shall not be ``bounded``."""
+    plan, stop, w = finished.plan, finished.run.outcome.stop, answer.w
+    problem, fed, algorithm, concrete = plan.problem, plan.data, plan.method, plan.concrete
+    if only_constrained(problem) or algorithm.requirements.constrained:
+        return _prove_constrained(finished, answer, engine, bounded)
+    if not bounded:
+        certificate, rounds = certify_run(problem, fed, w, None, engine, answer.copies)
+        return Proof(certificate, None, [rounds])
     if problem.over_rows is not None:
-        certificate, runs = certify_ranks(problem, fed, answer.w, answer.duals, engine)
+        certificate, runs = certify_ranks(problem, fed, w, answer.duals, engine)
         return Proof(replace(certificate, declared=declared(concrete)), answer.duals, runs)
     duals, runs = answer.duals, []
-    finished = run.outcome.stop is not Stop.INTERRUPTED
     if answer.row_duals is not None:
-        duals = row_duals(*answer.row_duals, len(answer.w))
-    elif duals is None and finished and _provable(plan.method, concrete, fed.n_clients):
+        duals = row_duals(*answer.row_duals, len(w))
+    elif duals is None and stop is not Stop.INTERRUPTED and _provable(algorithm, concrete, fed):
         cuts = Bundle(max_rounds=PROVING_ROUNDS)
-        cuts = configure(cuts, concrete, data, start=answer.w, engine=engine)
-        runs.append(engine.run(cuts, data, seed=seed))
+        cuts = configure(cuts, concrete, plan.coded, start=w, engine=engine)
+        runs.append(engine.run(cuts, plan.coded, seed=finished.seed))
         if runs[-1].outcome.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
         duals = cuts.answer(runs[-1].state).duals
-    certificate, rounds = certify_run(problem, fed, answer.w, duals, engine, answer.copies)
+    certificate, rounds = certify_run(problem, fed, w, duals, engine, answer.copies)
     certificate = replace(certificate, declared=declared(concrete))
     return Proof(certificate, duals, [*runs, rounds])
 
 
-def _prove_constrained(
-    plan: Plan, run: Run, answer: Answer, engine: Engine, bounded: bool = True
-) -> Proof:
+def _prove_constrained(finished: Finished, answer: Answer, engine: Engine, bounded: bool) -> Proof:
     """Certify a model under constraints by its multipliers; ``bounded``: with a bound."""
-    concrete, n = plan.problem.at(plan.data)[0], plan.data.n_clients
-    multipliers, consensus = no_multipliers(concrete, n), None
+    plan, stop, concrete = finished.plan, finished.run.outcome.stop, finished.plan.concrete
+    multipliers, n = no_multipliers(concrete, plan.data.n_clients), plan.data.n_clients
     if answer.multipliers is not None:
         multipliers = signed(concrete, answer.multipliers)
     if not isinstance(concrete.over_clients, Mean | Sum):
         multipliers = replace(multipliers, weights=weighting(concrete, multipliers, n))
-    infeasible = run.outcome.stop is Stop.INFEASIBLE
     # an objective that falls without end has no bound, however far one is charged
-    bounded = bounded and run.outcome.stop is not Stop.UNBOUNDED
-    given = plan.problem, plan.data, answer.w, multipliers, engine
-    certificate, runs = certify_constrained(*given, infeasible, bounded)
-    if answer.copies is not None:
-        consensus = float(np.abs(answer.copies - answer.w).max())
+    bounded = bounded and stop is not Stop.UNBOUNDED
+    infeasible, w, copies = stop is Stop.INFEASIBLE, answer.w, answer.copies
+    certificate, runs = certify_constrained(
+        plan.problem, plan.data, w, multipliers, engine, infeasible, bounded
+    )
+    consensus = None if copies is None else float(np.abs(copies - w).max())
     first = runs[0].state.first
+    limits = Limits(first.limits, first.shared_limits)
     certificate = replace(certificate, consensus=consensus, declared=declared(concrete))
-    return Proof(certificate, multipliers, runs, Limits(first.limits, first.shared_limits))
+    return Proof(certificate, multipliers, runs, limits)
 
 
-def _provable(algorithm: Method, problem: Problem, n_clients: int) -> bool:
+def _provable(algorithm: Method, problem: Problem, fed: Federation | Metadata) -> bool:
     """Whether rounds of cuts can prove a bound that the algorithm has not proved itself:
     ``Bundle`` would have, and the clients of a private run are not asked again.
     """
     if isinstance(algorithm, Bundle | MaskedBundle) or algorithm.requirements.private:
         return False
     try:
-        public_shape(problem, n_clients)
+        public_shape(problem, fed.n_clients)
     # a custom regulariser or set of weights: the server's program has no form for it
     except ValueError:
         return False

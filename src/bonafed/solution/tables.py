@@ -59,20 +59,16 @@ class Table(list[Record]):
     def __repr__(self) -> str:
         lines = self._cells(ROWS, COLUMNS, CELL)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = [
-            "  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        ]
+        padded = [[c.rjust(w) for c, w in zip(line, widths, strict=True)] for line in lines]
         more = [f"... {len(self):,} rows; .frame() has all"] if len(self) > ROWS else []
-        return "\n".join([*text, *more])
+        return "\n".join([*("  ".join(line).rstrip() for line in padded), *more])
 
     def _repr_html_(self) -> str:
-        tags = ["th", *["td"] * SHOWN]
-        rows = [
-            "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in line)
-            for tag, line in zip(tags, self._cells(SHOWN, 10**6, 60), strict=False)
-        ]
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+        html, tag = "", "th"
+        for line in self._cells(SHOWN, 10**6, 60):
+            html += f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in line)}</tr>"
+            tag = "td"
+        return f"<table>{html}</table>"
 
 
 def _cell(value: object, most: int) -> str:
@@ -235,13 +231,11 @@ def out_of_bounds(table: list[dict[str, Any]], certificate: Certificate) -> bool
 def broken(table: list[dict[str, Any]], most: int = 5) -> str:
     """The constraints that are not met, the worst first, in words."""
     worst = sorted((row for row in table if not row["met"]), key=lambda row: row["slack"])
-    return _listed(
-        [
-            f"{row['owner']} ({row['constraint']}: {row['measured']:.4g}, limit {row['limit']:.4g})"
-            for row in worst
-        ],
-        most,
-    )
+    texts = [
+        f"{row['owner']} ({row['constraint']}: {row['measured']:.4g}, limit {row['limit']:.4g})"
+        for row in worst
+    ]
+    return named(texts, most)
 
 
 def gains(
@@ -264,13 +258,13 @@ def in_conflict(
     problem: Problem, mu: Multipliers, clients: tuple[ClientName, ...], most: int = 8
 ) -> str:
     """The owners whose constraints the proof of infeasibility combines."""
-    return _listed(list(map(str, owners(problem, mu, clients))), most)
+    return named(owners(problem, mu, clients), most)
 
 
-def _listed(texts: list[str], most: int) -> str:
+def named(texts: Sequence[object], most: int = 5) -> str:
     """The first of several texts, and how many more there are."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return ", ".join(texts[:most]) + more
+    return ", ".join(map(str, texts[:most])) + more
 
 
 def client_table(
@@ -285,28 +279,26 @@ def client_table(
     radius = sample_radii(problem, fed.n_clients)
     least = tightest(constraints or [])
     spent = certificate.client_labels + certificate.client_features
-    return [
-        {
+    table = []
+    for i, (name, n) in enumerate(zip(fed.clients, fed.sizes.tolist(), strict=True)):
+        labels, features = certificate.client_labels[i], certificate.client_features[i]
+        part = labels / spent[i] if spent[i] > 0 else None  # what the adversary uses of its radius
+        active = "none"
+        if part is not None:  # a part below 1e-6 of its spending counts as none
+            active = "labels" if part > 1 - 1e-6 else "features" if part < 1e-6 else "both"
+        row = {
             "client": name,
             "n": n,
             "loss": float(certificate.client_losses[i]),
             "worst_loss": float(certificate.client_risks[i]),
             "weight": float(certificate.weights[i]),
             "radius": float(radius[i]),
-            "flips": float(certificate.client_labels[i] / spent[i]) if spent[i] > 0 else None,
-            "shift": float(certificate.client_features[i] / spent[i]) if spent[i] > 0 else None,
-            "active": _active(certificate.client_labels[i], spent[i]),
+            "flips": None if part is None else float(part),
+            "shift": None if part is None else float(features / spent[i]),
+            "active": active,
         }
-        | (least.get(name, dict.fromkeys(TIGHTEST)) if constraints else {})
-        for i, (name, n) in enumerate(zip(fed.clients, fed.sizes.tolist(), strict=True))
-    ]
-
-
-def _active(labels: float, spent: float) -> str:
-    """What the adversary uses: a part below 1e-6 of its spending counts as none."""
-    part = labels / spent if spent > 0 else 0.5
-    used = "labels" if part > 1 - 1e-6 else "features" if part < 1e-6 else "both"
-    return used if spent > 0 else "none"
+        table.append(row | (least.get(name, dict.fromkeys(TIGHTEST)) if constraints else {}))
+    return table
 
 
 def exposed_rows(
@@ -350,9 +342,9 @@ def exposed_rows(
     ball = concrete.over_samples
     w = np.asarray(w, float)
     worst = worst_case(Near(w, block, concrete.loss, concrete.predictor, ball, radius))
-    moved = sum(
-        (a.weight[0] * a.feature_cost[0] for a in worst.atoms), start=np.zeros(block.y.shape[1])
-    )
+    moved = np.zeros(block.y.shape[1])
+    for a in worst.atoms:
+        moved = moved + a.weight[0] * a.feature_cost[0]
     return [
         {
             "row": int(r),

@@ -42,7 +42,6 @@ from scipy.special import ndtri
 from bonafed.arrays import DUAL, Array, Block, dense, norm, stream
 from bonafed.arrays import norm as norm_of
 from bonafed.data.federation import Federation
-from bonafed.problem.class_weights import masses
 from bonafed.problem.client_means import row_shares
 from bonafed.problem.conic_form import sample_radii, weighting
 from bonafed.problem.losses import Hinge, Logistic, Loss, Squared
@@ -50,11 +49,9 @@ from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero, has_parts, regulariser_parts
-from bonafed.problem.risks.divergences import ChiSquareBall, KLBall
-from bonafed.problem.risks.ellipsoid import Ellipsoid
-from bonafed.problem.risks.lp_ball import LpBall
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.risks.stated_sets import Ellipsoid
+from bonafed.problem.risks.weight_sets import ChiSquareBall, KLBall, LpBall, Mean, Superquantile
+from bonafed.problem.targets import masses
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.trivial import Constant, best_constant, has_constant
 from bonafed.solvers.conic.builder import P_OF, Index, Model, Status
@@ -79,6 +76,21 @@ class Threshold:
 
 
 def largest_radius(problem: Problem, fed: Federation) -> float:
+    """r* as a number, see `radius_threshold`."""
+    return radius_threshold(problem, fed).value
+
+
+def largest_tail(problem: Problem, fed: Federation) -> float:
+    """tail* as a number, see `tail_threshold`."""
+    return tail_threshold(problem, fed).value
+
+
+def label_flip_limit(problem: Problem, fed: Federation) -> float:
+    """F as a number, see `flip_threshold`."""
+    return flip_threshold(problem, fed).value
+
+
+def radius_threshold(problem: Problem, fed: Federation) -> Threshold:
     """r*: from this Wasserstein radius on a constant model is optimal.
 
     Parameters
@@ -90,37 +102,14 @@ def largest_radius(problem: Problem, fed: Federation) -> float:
 
     Returns
     -------
-    float
-        exact, or an upper bound (see `radius_threshold`); inf where there is none
+    Threshold
+        exact, or an upper bound; inf where there is none
 
     Raises
     ------
     ValueError
         for other problems
     """
-    return radius_threshold(problem, fed).value
-
-
-def largest_tail(problem: Problem, fed: Federation) -> float:
-    """tail*: up to this tail of ``Superquantile`` over the rows of one client a constant is
-    optimal; 0 where the classes can be separated, and 1 where it is optimal for the mean too.
-
-    Raises ``ValueError`` for several clients, or another loss than one of the margin.
-    """
-    return tail_threshold(problem, fed).value
-
-
-def label_flip_limit(problem: Problem, fed: Federation) -> float:
-    """F: a constant is optimal where radius / label_cost >= F. At 1/2 it always is.
-
-    Several clients count by their weights in ``over_clients`` at the best constant, with radii in
-    the proportions of the problem's. Raises ``ValueError`` unless the loss is one of the margin.
-    """
-    return flip_threshold(problem, fed).value
-
-
-def radius_threshold(problem: Problem, fed: Federation) -> Threshold:
-    """`largest_radius`, and whether it is exact."""
     concrete, data = _stated(problem, fed)
     if math.isinf(concrete.loss.lipschitz):
         raise ValueError(
@@ -149,7 +138,11 @@ def strength_threshold(problem: Problem, fed: Federation) -> Threshold:
 
 
 def tail_threshold(problem: Problem, fed: Federation) -> Threshold:
-    """`largest_tail`, and whether it is exact."""
+    """tail*: up to this tail of ``Superquantile`` over the rows of one client a constant is
+    optimal; 0 where the classes can be separated, and 1 where it is optimal for the mean too.
+
+    Raises ``ValueError`` for several clients, or another loss than one of the margin.
+    """
     concrete, data = _stated(problem, fed, ranks=True)
     X, y = data.rows(0)
     if data.n_clients > 1 or concrete.loss.targets != "sign":
@@ -191,7 +184,11 @@ def _least_peak(rows: Array, aim: Array, n: int) -> float:
 
 
 def flip_threshold(problem: Problem, fed: Federation) -> Threshold:
-    """`label_flip_limit`, and whether it is exact."""
+    """F: a constant is optimal where radius / label_cost >= F. At 1/2 it always is.
+
+    Several clients count by their weights in ``over_clients`` at the best constant, with radii in
+    the proportions of the problem's. Raises ``ValueError`` unless the loss is one of the margin.
+    """
     concrete, data = _stated(problem, fed)
     if concrete.loss.targets != "sign":
         raise ValueError(f"labels flip under a loss of the margin, got {concrete.loss!r}.")
@@ -331,28 +328,24 @@ class _Stationary:
         if not rho.any():
             return Threshold(math.inf, True, "there is no radius")
         q, smooth = self.constant.weights, bool((self.low == 1).all())
-        known, l1 = has_parts(self.problem.regulariser), 0.0  # of a custom one nothing is known
-        if known:
-            l1 = regulariser_parts(self.problem.regulariser)[0]
+        l1 = _l1(self.problem)
         total = q[self.owner] @ self.gradient[:, :-1]
         near = norm(np.sign(total) * np.maximum(np.abs(total) - l1, 0.0), kind)
         price = float(q @ rho)
         ratio = float(near) / price if price > 0 and smooth else math.inf
         bound = Threshold(ratio, False, "an upper bound")
+        known = has_parts(self.problem.regulariser)
         if smooth and (self.n == 1 or isinstance(self.problem.over_clients, Mean)):
             return replace(bound, exact=known, how="a closed form")
         found = self._program(kind, rho, l1)
         if found is None:  # of a curved set the worst weights are unique
-            return replace(bound, exact=known and smooth and self._unique, how="a closed form")
+            # clients of different losses then have unique worst weights
+            losses, over = self.constant.losses, self.problem.over_clients
+            curved = isinstance(over, KLBall | ChiSquareBall | Ellipsoid)
+            curved |= isinstance(over, LpBall) and 1 < over.p < math.inf
+            unique = curved and np.ptp(losses) > 1e-6 * np.abs(losses).max()
+            return replace(bound, exact=known and smooth and unique, how="a closed form")
         return Threshold(min(found, bound.value), known, "a conic program")
-
-    @property
-    def _unique(self) -> bool:
-        """Whether clients of different losses have unique worst weights: of a curved set."""
-        over = self.problem.over_clients
-        curved = isinstance(over, KLBall | ChiSquareBall | Ellipsoid)
-        curved |= isinstance(over, LpBall) and 1 < over.p < math.inf
-        return curved and np.ptp(self.constant.losses) > 1e-6 * np.abs(self.constant.losses).max()
 
     def _program(self, kind: str, rho: Array, l1: float) -> float | None:
         """The minimum over all worst client weights and all gradients at kinks; None where it
@@ -364,9 +357,8 @@ class _Stationary:
             return None
         if isinstance(sets, Members) or self.gradient.size > MOST_NUMBERS:
             return None
-        t = 0.0 if np.ptp(rho) == 0 else None
-        if t is not None:
-            answer = self._solved(kind, t * rho, l1, sets)
+        if np.ptp(rho) == 0:
+            answer = self._solved(kind, 0.0 * rho, l1, sets)
             return None if answer is None else max(answer[0], 0.0) / float(rho[0])
         t = 0.0
         for _ in range(20):
@@ -446,12 +438,8 @@ def _stated(problem: Problem, fed: Federation, ranks: bool = False) -> tuple[Pro
     """The concrete problem and data; raises ``ValueError`` for problems without thresholds."""
     concrete, data = problem.at(fed)
     over = concrete.over_samples
-    suits = (
-        isinstance(over, Superquantile | Mean)
-        if ranks
-        else isinstance(over, Mean | WassersteinBall)
-    )
-    suits = suits and concrete.over_rows is None
+    other = Superquantile if ranks else WassersteinBall
+    suits = isinstance(over, Mean | other) and concrete.over_rows is None
     bounded = getattr(over, "support", None) is not None
     if not has_constant(concrete) or concrete.constrained or not suits or bounded:
         raise ValueError(
@@ -470,6 +458,11 @@ def _ball(problem: Problem) -> WassersteinBall:
 def _without_ball(problem: Problem) -> Mean:
     ball = problem.over_samples
     return Mean() if isinstance(ball, WassersteinBall) else ball
+
+
+def _l1(problem: Problem) -> float:
+    """The strength of an L1 norm in the regulariser; of a custom one nothing is known."""
+    return regulariser_parts(problem.regulariser)[0] if has_parts(problem.regulariser) else 0.0
 
 
 LEVEL = 0.9  # of the quantile of the noise

@@ -39,8 +39,8 @@ from bonafed.data.federation import Federation
 from bonafed.problem.losses import Quadratic, has_log_link
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.ranks import by_rank
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import Near, WassersteinBall, free_space
 
 Kind = Literal[
@@ -158,20 +158,27 @@ def finding(
     blocks = [fed.block(i) for i in range(fed.n_clients)]
     predictions = [problem.predictor.forward(w, block)[0] for block in blocks]
     counts = None if targets == "real" else _counts(fed, blocks, predictions, targets == "class")
-    shares: tuple[float, ...] = ()
-    if counts is not None and len(counts) == 2:  # of the second class, predicted and among rows
-        shares = float(counts[:, 1].sum() / counts.sum()), float(counts[1].sum() / counts.sum())
-    if targets != "class" and _constant(blocks, predictions, targets == "real"):
+    shares = ()
+    if counts is not None and len(counts) == 2:  # of the second class among predictions and rows
+        shares = [float(part[1] / counts.sum()) for part in (counts.sum(0), counts.sum(1))]
+    # whether all rows get the same prediction, up to a small part of the targets' range
+    low, high = min(p.min() for p in predictions), max(p.max() for p in predictions)
+    reach = max(abs(low), abs(high))
+    if targets == "real":
+        reach = max(max(b.y.max() for b in blocks) - min(b.y.min() for b in blocks), 0.0)
+    else:
+        reach = max(1.0, reach)
+    if targets != "class" and high - low <= SAME * reach:
         if isinstance(problem.predictor, Linear):
             return Finding("coefficients are zero", *shares)
         return Finding("one value predicted" if counts is None else "one class predicted", *shares)
-    kind: Kind | None = None
-    if (level := constant_objective(problem, fed)) is not None:
+    kind, level = None, constant_objective(problem, fed)
+    if level is not None:
         near = max(min(gap or 0.0, LOOSEST * abs(level)), CLOSE * abs(level))
-        if level - value <= near:  # against the best constant in the problem's own objective
-            kind = "no better than a constant in its own objective"
-        if value > level + near:
-            kind = "worse than the constant"
+        if not level - value > near:
+            worse = value > level + near
+            same: Kind = "no better than a constant in its own objective"
+            kind = "worse than the constant" if worse else same
     if kind is None and counts is not None:
         kind = _of_classes(counts, plain)
     return None if kind is None else Finding(kind, *shares)
@@ -182,13 +189,6 @@ def balanced_accuracy(problem: Problem, fed: Federation, w: Array) -> float:
     blocks = [fed.block(i) for i in range(fed.n_clients)]
     predictions = [problem.predictor.forward(w, block)[0] for block in blocks]
     return _balanced(_counts(fed, blocks, predictions, problem.loss.targets == "class"))
-
-
-def _constant(blocks: Sequence[Block], predictions: Sequence[Array], real: bool) -> bool:
-    """Whether all rows get the same prediction, up to a small part of the targets' range."""
-    low, high = min(p.min() for p in predictions), max(p.max() for p in predictions)
-    reach = max(b.y.max() for b in blocks) - min(b.y.min() for b in blocks) if real else 1.0
-    return bool(high - low <= SAME * max(reach, 0.0 if real else max(abs(low), abs(high))))
 
 
 def _counts(
@@ -230,10 +230,8 @@ def constant_objective(problem: Problem, fed: Federation) -> float | None:
     """
     if not has_constant(problem) or not problem.convex:
         return None
-    constant, best = (
-        np.zeros(problem.predictor.dimension(fed.n_features)),
-        best_constant(problem, fed),
-    )
+    best, D = best_constant(problem, fed), problem.predictor.dimension(fed.n_features)
+    constant = np.zeros(D)
     constant[fed.n_features :] = best.intercept
     if problem.constrained and problem.violation(constant, fed) > 1e-6:
         return None
@@ -285,9 +283,10 @@ def best_constant(problem: Problem, fed: Federation) -> Constant:
     low, high = -FARTHEST, FARTHEST  # where the best intercept lies
     if problem.loss.targets != "sign":
         rows = np.concatenate([block.y[block.share > 0] for block in table])
-        low, high = float(rows.min()) - 1e-9, float(rows.max()) + 1e-9
         if has_log_link(problem.loss):
-            low, high = -FARTHEST, float(np.log1p(rows.max()))
+            high = float(np.log1p(rows.max()))
+        else:
+            low, high = float(rows.min()) - 1e-9, float(rows.max()) + 1e-9
     left, right = at(low), at(high)
     for k in range(STEPS):
         middle = (low + high) / 2
@@ -302,12 +301,7 @@ def best_constant(problem: Problem, fed: Federation) -> Constant:
         low, high, left, right = (
             (low, middle, left, here) if here[0] >= 0 else (middle, high, here, right)
         )
-    # the better end, and weights mixed so that their slope is 0
-    values = [float(problem.over_clients.value(end[2])) for end in (left, right)]
-    b, end = (low, left) if values[0] <= values[1] else (high, right)
-    down, up = max(-left[0], 0.0), max(right[0], 0.0)
-    share = up / (up + down) if up + down > 0 else 0.5
-    return Constant(b, min(values), end[2], share * left[1] + (1 - share) * right[1])
+    return _between(problem, low, high, left, right)
 
 
 def _meeting(low: float, high: float, left: tuple, right: tuple) -> float:
@@ -320,6 +314,16 @@ def _meeting(low: float, high: float, left: tuple, right: tuple) -> float:
         if seen and abs(met - end) <= 1e-15 * max(abs(low), abs(high)):
             return end
     return met
+
+
+def _between(problem: Problem, low: float, high: float, left: tuple, right: tuple) -> Constant:
+    """The better end, and weights mixed so that their slope is 0."""
+    values = [float(problem.over_clients.value(end[2])) for end in (left, right)]
+    b, end = (low, left) if values[0] <= values[1] else (high, right)
+    down, up = max(-left[0], 0.0), max(right[0], 0.0)
+    share = up / (up + down) if up + down > 0 else 0.5
+    q = share * left[1] + (1 - share) * right[1]
+    return Constant(b, min(values), end[2], q)
 
 
 def targets_alone(problem: Problem, fed: Federation) -> list[Block]:

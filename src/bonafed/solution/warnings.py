@@ -23,14 +23,15 @@ from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
 from bonafed.problem.calibration import calibrated
-from bonafed.problem.class_weights import masses
 from bonafed.problem.constraints.group_means import OnRows, Probability
 from bonafed.problem.lower_bounds import region
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.weight_sets import Mean
+from bonafed.problem.targets import masses
 from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.solution.tables import named
 
 # a client of fewer rows, so much of the weight and so many times its share of the rows is named
 FEW, MUCH, TIMES = 10, 0.05, 5.0
@@ -51,117 +52,58 @@ def notes(
     ``stated`` is the user's federation, ``fed`` what ``problem.at`` makes of it. Of rows that are
     elsewhere there are those warnings that need none.
     """
-    known = (
-        *_of_ball(problem, fed, certificate),
-        *_without_constrained_rows(problem, fed, certificate),
-        *_without_bound(problem, fed, certificate),
-        *_overweighted(problem, fed, certificate),
-    )
+    known = (*_of_certificate(problem, fed, certificate), *_overweighted(problem, fed, certificate))
     if isinstance(fed, Metadata) or isinstance(stated, Metadata):
         return known
-    return (
-        *_one_class(problem, fed),
-        *known,
-        *_clipped(problem, stated, fed),
-        *_without_class(problem, fed),
-        *faint_levels(problem, fed, w),
-        *_cuts(problem, stated, fed, w),
-    )
-
-
-def _one_class(problem: Problem, fed: Federation) -> Iterator[str]:
-    if problem.loss.targets != "sign":
-        return
-    single = [name for i, name in enumerate(fed.clients) if np.ptp(fed.rows(i)[1]) == 0]
-    if single:
-        yield (
-            f"Client{'s' * (len(single) > 1)} {_some(single)}: all rows have one label; its loss"
-            " rewards only that class."
+    first, targets = (), [fed.rows(i)[1] for i in range(fed.n_clients)]
+    single = [name for name, y in zip(fed.clients, targets, strict=True) if np.ptp(y) == 0]
+    if problem.loss.targets == "sign" and single:
+        first = (
+            f"Client{'s' * (len(single) > 1)} {named(single)}: all rows have one label; its loss"
+            " rewards only that class.",
         )
+    rest = (*faint_levels(problem, fed, w), *_cuts(problem, stated, fed, w))
+    return (*first, *known, *_of_rows(problem, stated, fed), *rest)
 
 
-def _of_ball(
+def _of_certificate(
     problem: Problem, fed: Federation | Metadata, certificate: Certificate
 ) -> Iterator[str]:
-    """Clients whose radius pays for flipping every label with probability 1/2, which costs
-    label_cost / 2 (where all clients do, the model is trivial, `bonafed.solution.trivial`); and
-    feature robustness without effect: all of the radius goes to labels, where a unit of it buys
-    more (drfl notes, fact 9).
-    """
-    ball = problem.over_samples
-    if not isinstance(ball, WassersteinBall):
-        return
-    useless = np.asarray(ball.radius) >= ball.label_cost / 2
-    if problem.loss.targets == "sign" and useless.any() and not useless.all():
-        yield (
-            f"Client(s) {_some(_where(fed, useless))}: radius >= label_cost / 2, the adversary can"
-            " make their labels useless."
-        )
-    if ball.support is not None or not any(ball.radii()):
-        return
-    idle = (certificate.client_labels > 0) & (certificate.client_features <= 0)
-    what = "only flips labels"
-    if problem.loss.targets == "real":
-        what = "moves targets only, and adds the same constant for every model"
-    if idle.any():
-        yield (
-            f"Feature robustness is inactive for {_some(_where(fed, idle))}: the adversary {what}. "
-            "Raise label_cost to make it move features."
-        )
-
-
-def _clipped(problem: Problem, stated: Federation, fed: Federation) -> Iterator[str]:
-    """Rows that clip=True moved onto the support; the result holds for the moved rows."""
-    if getattr(problem.over_samples, "support", None) is None:
-        return
-    moved = {}
-    for i, name in enumerate(fed.clients):
-        before, after = stated.rows(i)[0], fed.rows(i)[0]
-        if after is not before and after.shape == before.shape:
-            size, apart = (np.asarray(abs(X).max(1)).ravel() for X in (after, after - before))
-            moved[name] = int((apart > 1e-8 * (1 + size)).sum())
-    text = ", ".join([f"{name}: {count}" for name, count in moved.items() if count][:5])
-    if text:
-        yield (
-            f"Rows outside the support were clipped to it ({text}); the result is about the clipped"
-            " rows."
-        )
-
-
-def _without_constrained_rows(
-    problem: Problem, fed: Federation | Metadata, certificate: Certificate
-) -> Iterator[str]:
-    """Clients without rows for a constraint."""
-    if certificate.constraint_values is not None:
-        missing = np.isnan(certificate.constraint_values).T
-        for word, column in zip(problem.local_constraint.words, missing, strict=True):
+    """Warnings that need no rows."""
+    ball, q = problem.over_samples, certificate.constraint_values
+    if isinstance(ball, WassersteinBall) and problem.loss.targets == "sign":
+        # a radius pays for flipping every label with probability 1/2, which costs label_cost / 2;
+        # where all clients do, the model is trivial (`bonafed.solution.trivial`)
+        useless = np.asarray(ball.radius) >= ball.label_cost / 2
+        if useless.any() and not useless.all():
+            yield (
+                f"Client(s) {named(_where(fed, useless))}: radius >= label_cost / 2, the adversary"
+                " can make their labels useless."
+            )
+    if isinstance(ball, WassersteinBall) and ball.support is None and any(ball.radii()):
+        # all of the radius goes to labels, where a unit of it buys more (drfl notes, fact 9)
+        idle = (certificate.client_labels > 0) & (certificate.client_features <= 0)
+        what = "only flips labels"
+        if problem.loss.targets == "real":
+            what = "moves targets only, and adds the same constant for every model"
+        if idle.any():
+            yield (
+                f"Feature robustness is inactive for {named(_where(fed, idle))}: the adversary"
+                f" {what}. Raise label_cost to make it move features."
+            )
+    if q is not None:
+        for word, column in zip(problem.local_constraint.words, np.isnan(q).T, strict=True):
             if column.any():
-                names = _some(_where(fed, column))
+                names = named(_where(fed, column))
                 yield f"No rows for the constraint on {word} at {names}: it asks nothing there."
-
-
-def _without_class(problem: Problem, fed: Federation) -> Iterator[str]:
-    """Clients without rows of the class in the objective."""
-    mean = problem.over_samples
-    if isinstance(mean, Mean) and mean.code is not None:
-        empty = np.array([not (fed.rows(i)[1] == mean.code).any() for i in range(fed.n_clients)])
-        if empty.any():
-            names = _some(_where(fed, empty))
-            yield f"No rows of class {mean.label} at {names}: 0 in the objective."
-
-
-def _without_bound(
-    problem: Problem, fed: Federation | Metadata, certificate: Certificate
-) -> Iterator[str]:
-    constrained = certificate.constraint_values is not None
-    if certificate.bound is not None or constrained or problem.privacy is not None:
+    if certificate.bound is not None or q is not None or problem.privacy is not None:
         return
     if certificate.failed:  # the outcome says why
         return
     if not is_affine(problem.predictor):
         why = f"{type(problem.predictor).__name__} is not convex in its parameters."
-    elif not getattr(problem.over_samples, "convex", True):
-        why = f"{type(problem.over_samples).__name__} over samples is not convex."
+    elif not getattr(ball, "convex", True):
+        why = f"{type(ball).__name__} over samples is not convex."
     elif math.isfinite(region(problem, certificate.value, fed.n_features, None).size):
         why = (
             "the program that proves one was not solved, or nothing bounds the intercept (labels of"
@@ -176,15 +118,30 @@ def _without_bound(
     yield f"No lower bound is stated: {why}"
 
 
+def _of_rows(problem: Problem, stated: Federation, fed: Federation) -> Iterator[str]:
+    """Of rows that clip=True moved onto the support, and clients without the objective's class."""
+    over, moved = problem.over_samples, list[str]()
+    for i, name in enumerate(fed.clients if getattr(over, "support", None) is not None else ()):
+        before, after = stated.rows(i)[0], fed.rows(i)[0]
+        if after is not before and after.shape == before.shape:
+            size, apart = (np.asarray(abs(X).max(1)).ravel() for X in (after, after - before))
+            count = int((apart > 1e-8 * (1 + size)).sum())
+            moved += [f"{name}: {count}"] * bool(count)
+    if moved:
+        yield (
+            f"Rows outside the support were clipped to it ({', '.join(moved[:5])}); the result is"
+            " about the clipped rows."
+        )
+    if isinstance(over, Mean) and over.code is not None:
+        empty = np.array([not (fed.rows(i)[1] == over.code).any() for i in range(fed.n_clients)])
+        if empty.any():
+            names = named(_where(fed, empty))
+            yield f"No rows of class {over.label} at {names}: 0 in the objective."
+
+
 def _where(fed: Federation | Metadata, chosen: NDArray[np.bool_]) -> list[ClientName]:
     """The clients at which a mask holds."""
     return [fed.clients[i] for i in np.flatnonzero(chosen)]
-
-
-def _some(names: Sequence[ClientName]) -> str:
-    return ", ".join(map(str, names[:5])) + (
-        f" and {len(names) - 5} more" if len(names) > 5 else ""
-    )
 
 
 def _overweighted(
@@ -240,7 +197,6 @@ def _cuts(problem: Problem, stated: Federation, fed: Federation, w: Array) -> It
 
 
 ERRORS = 1.6  # standard errors of a difference: chance alone exceeds them in one sample of nine
-NAMED = 5  # clients that a note names
 
 
 def faint_levels(problem: Problem, fed: Federation, w: Array) -> Iterator[str]:
@@ -251,28 +207,32 @@ def faint_levels(problem: Problem, fed: Federation, w: Array) -> Iterator[str]:
         return
     blocks = [fed.block(i) for i in range(fed.n_clients)]
     predictions = [problem.predictor.forward(w, block) for block in blocks]
-    for part in problem.local_constraint.parts:
-        if not _compares(part):
-            continue
-        errors = [
-            _errors(part, [b], [p], np.ones(1)) for b, p in zip(blocks, predictions, strict=True)
-        ]
+
+    def each(part: OnRows) -> list[Array]:
+        pairs = zip(blocks, predictions, strict=True)
+        return [_errors(part, [b], [p], np.ones(1)) for b, p in pairs]
+
+    for part in filter(_compares, problem.local_constraint.parts):
+        errors = each(part)
         for k in _first_of_pairs(part):
             shown = {name: ERRORS * e[k] for name, e in zip(fed.clients, errors, strict=True)}
             short = [i for i, name in enumerate(fed.clients) if part.level[i, k] < shown[name]]
             if short:
                 order = sorted(short, key=lambda i: -shown[fed.clients[i]])
-                at = [f"{shown[fed.clients[i]]:.2g} at {fed.clients[i]}" for i in order[:NAMED]]
-                more = f" and {len(order) - NAMED} more" * (len(order) > NAMED)
+                at = [f"{shown[fed.clients[i]]:.2g} at {fed.clients[i]}" for i in order]
                 yield (
-                    f"{_head(part, k, part.level[short, k])} {', '.join(at)}{more}. Raise it there,"
+                    f"{_head(part, k, part.level[short, k])} {named(at)}. Raise it there,"
                     " or state it for all clients together (Coupled)."
                 )
     for shared in problem.constraint.coupled.parts:
         part = shared.one
         if not _compares(part):
             continue
-        together = _together(part, shared.scale, blocks, predictions)
+        # of its means over all rows, or of the mean of the clients' differences
+        if part.sizes is not None:
+            together = _errors(part, blocks, predictions, part.sizes)
+        else:
+            together = np.sqrt(np.nansum((shared.scale * np.array(each(part))) ** 2, 0))
         for k in _first_of_pairs(part):
             if part.level[0, k] < ERRORS * together[k]:
                 yield (
@@ -302,18 +262,6 @@ def _first_of_pairs(part: OnRows) -> list[int]:
         if not any((row == -part.coefficients[other]).all() for other in kept):
             kept.append(k)
     return kept
-
-
-def _together(
-    part: OnRows, scale: Array, blocks: Sequence[Block], predictions: Sequence[Array]
-) -> Array:
-    """(p,) errors of a constraint on all clients: of its means over all rows, or of the mean of the
-    clients' differences.
-    """
-    if part.sizes is not None:
-        return _errors(part, blocks, predictions, part.sizes)
-    each = [_errors(part, [b], [p], np.ones(1)) for b, p in zip(blocks, predictions, strict=True)]
-    return np.sqrt(np.nansum((scale * np.array(each)) ** 2, 0))
 
 
 def _errors(

@@ -18,8 +18,8 @@ from bonafed.engines import InProcess
 from bonafed.engines.delays import Adaptive, First, Stale
 from bonafed.engines.inprocess import VirtualClock
 from bonafed.papers.aspire import aspire_ease
-from bonafed.papers.aspire.aspire import ASPIRE
-from bonafed.papers.aspire.server import (
+from bonafed.papers.aspire.aspire import (
+    ASPIRE,
     POWERS,
     Approach,
     Approached,

@@ -21,11 +21,9 @@ from bonafed.problem.losses import EpsilonInsensitive, Hinge, Huber, Logistic, Q
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L1, L2, MCP, Bounds, Zero
-from bonafed.problem.risks.lp_ball import LpBall
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.risks.simplex import Simplex
+from bonafed.problem.risks.weight_sets import LpBall, Mean, Simplex
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.problem.wasserstein.box_support import BoxSupport
+from bonafed.problem.wasserstein.supports import BoxSupport
 from bonafed.rounds import Done, Stop, visibility
 from bonafed.solution.plan import configure
 from bonafed.solution.solve import fit

@@ -36,7 +36,7 @@ from bonafed.problem.losses import (
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.problem.wasserstein.box_support import BoxSupport
+from bonafed.problem.wasserstein.supports import BoxSupport
 
 LOSSES = [
     Hinge(),

@@ -12,7 +12,7 @@ from problems import PLAIN
 from scipy.optimize import minimize
 
 import bonafed as bf
-from bonafed.algorithms.pooled.rank.subproblems import RankTask
+from bonafed.algorithms.pooled.rank_subproblems import RankTask
 from bonafed.algorithms.pooled.single_client import Advance
 from bonafed.solution.plan import configure
 

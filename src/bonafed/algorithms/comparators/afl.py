@@ -24,7 +24,7 @@ the gradients.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -38,6 +38,7 @@ from bonafed.algorithms.federated.linearisation import (
     risk_gradients,
     take_part,
 )
+from bonafed.algorithms.method import Ids, Next
 from bonafed.algorithms.requirements import PROJECTION, Requirements
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Extended, Form
@@ -178,14 +179,12 @@ class AFL(base.Method):
         )
         return state, Round(Survey(prior))
 
-    def begin(self, state: AFLState, ids: Sequence[int], seen: Surveyed) -> tuple[AFLState, Round]:
+    def begin(self, state: AFLState, ids: Ids, seen: Surveyed) -> tuple[AFLState, Round]:
         w = base.with_start(self._problem, self.start, len(seen.square))
         state = replace(state, w=w, trial=w, mean=np.zeros_like(w), point=w, seen=seen)
         return state, Round(Mix(w, state.weights))
 
-    def improve(
-        self, state: AFLState, ids: Sequence[int], up: Mixed
-    ) -> tuple[AFLState, Round | Done]:
+    def improve(self, state: AFLState, ids: Ids, up: Mixed) -> Next[AFLState]:
         t, w, p = state.rounds, state.trial, state.weights
         if not (np.isfinite(up.risk).all() and np.isfinite(up.gradient).all()):
             return replace(state, rounds=t + 1), Done(Stop.STALLED)
@@ -201,17 +200,11 @@ class AFL(base.Method):
         new = {"trial": self._problem.prox(w - eta * gradient, eta)}
         new["weights"] = self._problem.over_clients.project(p + gamma * (risks - risks.max()))
         new["mean"] = state.mean + (w - state.mean) / (t + 1)
-        state = replace(
-            state,
-            w=w,
-            value=value,
-            risks=up.risk,
-            gradient=up.gradient,
-            steep=steep,
-            rounds=t + 1,
-            **new,
-        )
-        stop = self._progress(state).stop
+        state = replace(state, w=w, value=value, risks=up.risk, gradient=up.gradient, steep=steep)
+        state = replace(state, rounds=t + 1, **new)
+        numbers = value, state.bound, self.tol, self.atol, state.rounds, self.max_rounds
+        # no bound is compared with an average
+        stop = base.Progress(*numbers, met=not self.average, least=base.TINY).stop
         return state, Round(Mix(state.trial, state.weights)) if stop is None else Done(stop)
 
     def report(self, state: AFLState) -> dict:
@@ -230,12 +223,6 @@ class AFL(base.Method):
         eta = self.step_size or measured_step(self._problem, longer * curvature, turn)
         fall = 1 if is_smooth(self._problem) else turn + 1  # then gamma falls as eta does
         return eta, self.weight_step or COUPLING / (eta * max(steep, 1e-300) * fall)
-
-    def _progress(self, state: AFLState) -> base.Progress:
-        numbers = state.value, state.bound, self.tol, self.atol, state.rounds, self.max_rounds
-        return base.Progress(
-            *numbers, met=not self.average, least=base.TINY
-        )  # no bound is compared with an average
 
 
 def weigh(

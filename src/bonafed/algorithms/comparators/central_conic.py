@@ -27,26 +27,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bonafed.algorithms.alternatives import check_requirements, instead
 from bonafed.algorithms.requirements import AFFINE, MEAN_OR_BALL, ONE_CURVE, Requirements, Setting
 from bonafed.arrays import DUAL, Array, Block
+from bonafed.data.federation import Federation
 from bonafed.problem.conic_form import weighting
 from bonafed.problem.losses import Exponential, Huber, Logistic, Loss, SmoothHinge, Squared
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Regulariser, has_parts, regulariser_parts
-from bonafed.problem.risks.mean import Sum
+from bonafed.problem.risks.weight_sets import Sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.problem.wasserstein.box_support import BoxSupport
-from bonafed.problem.wasserstein.polytope_support import PolytopeSupport
+from bonafed.problem.wasserstein.supports import BoxSupport, PolytopeSupport
 from bonafed.solvers.conic.builder import P_OF, Index, Model, Rows, Status, height_of, scaled
 from bonafed.solvers.conic.weight_sets import Ball, Members, Weighting
-
-if TYPE_CHECKING:
-    from bonafed.data.federation import Federation
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,14 +112,8 @@ class CentralConic:
         lambdas = np.array(
             [math.nan if level is None else solution.x[level[0]] for level in levels]
         )
-        return Central(
-            solution.x[w],
-            weights(solution),
-            solution.value,
-            solution.dual_value,
-            lambdas,
-            solution.status,
-        )
+        proof = solution.value, solution.dual_value, lambdas, solution.status
+        return Central(solution.x[w], weights(solution), *proof)
 
 
 def coefficients_of(problem: Problem, w: Index) -> Index:
@@ -279,11 +270,8 @@ def _on_support(
         return
     assert isinstance(ball.support, BoxSupport | PolytopeSupport)
     C, d, c = _faces(ball.support, X.shape[1])
-    free, p, sign = (
-        coefficients_of(problem, w),
-        P_OF[DUAL[ball.norm]],
-        problem.loss.targets == "sign",
-    )
+    free, p = coefficients_of(problem, w), P_OF[DUAL[ball.norm]]
+    sign = problem.loss.targets == "sign"
     room = d - X @ C.T - (0.0 if sign else np.outer(y, c))
     for i in range(len(y)):
         row = [

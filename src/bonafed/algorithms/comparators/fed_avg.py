@@ -19,7 +19,7 @@ A server that averages sees only the weighted sum of the changes; a rule against
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Protocol
 
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from bonafed.algorithms import method as base
 from bonafed.algorithms.comparators.afl import first_curvature, measured_step, secant
 from bonafed.algorithms.federated.linearisation import duals_at, is_smooth, risk_gradients
+from bonafed.algorithms.method import Ids, Next
 from bonafed.algorithms.requirements import AVERAGE, Requirements
 from bonafed.arrays import Array, Block, Streams, is_number, stream
 from bonafed.codec import Extended, Form
@@ -45,8 +46,7 @@ from bonafed.rounds import Done, Each, Max, Round, Stop, Sum, record
 #
 #     average            sum_i q_i w_i / sum_i q_i
 #     coordinate median  in every coordinate the weighted median; equal weights: the median
-#     trimmed mean       in every coordinate the mean without the lowest and the highest ``share``
-# of
+#     trimmed mean  in every coordinate the mean without the lowest and the highest ``share`` of
 #                        the weight
 #     Krum               the w_i with the least sum of squared distances to its N - f - 2 nearest
 #     Bulyan             N - 2f rounds of Krum choose models; in every coordinate the mean of the
@@ -521,39 +521,33 @@ def descend(
 
     With ``single`` each client's change is uploaded, not their sum.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # the server judges what is not finite
-        return None, _walked(problem, walk, single, ask, data, rng)
-
-
-def _walked(
-    problem: Problem, walk: Walk, single: bool, ask: Descend, data: Block, rng: Streams
-) -> Descended:
     n = len(data.index)
     w = np.tile(ask.w, (n, 1))
     u, snapshot, risk, curvature = w, w, np.zeros(n), np.zeros(n)
     last: tuple[Array, Array] | None = None
-    for k, (rows, going) in enumerate(_batches(data, rng, walk)):
-        try:
-            value, gradient, _ = risk_gradients(problem, u, rows)
-        except NotFiniteError:  # losses that overflow have no ranks
-            u = np.full_like(u, np.nan)
-            break
-        if k == 0:
-            risk = value
-        if walk.batch is None and last is not None and is_smooth(problem):
-            curvature = np.maximum(curvature, secant(u - last[0], gradient - last[1]))
-        last = u, gradient
-        v = u - ask.step * (gradient + walk.strength * (u - w))
-        if not walk.single and not isinstance(problem.regulariser, Zero):
-            v = np.array([problem.prox(model, ask.step * ask.share) for model in v])
-        u = np.where(going[:, None] > 0, v, u)
-        if k + 1 == ask.snapshot:
-            snapshot = u
-    weights, change = ask.weights, u - w
-    together = None if single else (weights @ change)[None]
-    taken = (weights @ (snapshot - w))[None] if ask.snapshot else None
-    each = change if single else None
-    return Descended(together, each, taken, weights * risk, curvature)
+    with np.errstate(over="ignore", invalid="ignore"):  # the server judges what is not finite
+        for k, (rows, going) in enumerate(_batches(data, rng, walk)):
+            try:
+                value, gradient, _ = risk_gradients(problem, u, rows)
+            except NotFiniteError:  # losses that overflow have no ranks
+                u = np.full_like(u, np.nan)
+                break
+            if k == 0:
+                risk = value
+            if walk.batch is None and last is not None and is_smooth(problem):
+                curvature = np.maximum(curvature, secant(u - last[0], gradient - last[1]))
+            last = u, gradient
+            v = u - ask.step * (gradient + walk.strength * (u - w))
+            if not walk.single and not isinstance(problem.regulariser, Zero):
+                v = np.array([problem.prox(model, ask.step * ask.share) for model in v])
+            u = np.where(going[:, None] > 0, v, u)
+            if k + 1 == ask.snapshot:
+                snapshot = u
+        weights, change = ask.weights, u - w
+        together = None if single else (weights @ change)[None]
+        taken = (weights @ (snapshot - w))[None] if ask.snapshot else None
+        each = change if single else None
+        return None, Descended(together, each, taken, weights * risk, curvature)
 
 
 def _batches(data: Block, rng: Streams, walk: Walk) -> Iterator[tuple[Block, Array]]:
@@ -592,13 +586,8 @@ def _rows(data: Block, orders: list[Index], sizes: list[int], k: int) -> Block:
         index[i, :size], mask[i, :size] = order[k if k < len(order) else 0], 1.0
     at = np.arange(len(sizes))[:, None]
     weight = data.share[at, index] * mask
-    return Block(
-        data.X[at, index],
-        data.y[at, index],
-        weight / weight.sum(1, keepdims=True),
-        data.index,
-        data.names,
-    )
+    share = weight / weight.sum(1, keepdims=True)
+    return Block(data.X[at, index], data.y[at, index], share, data.index, data.names)
 
 
 def first_rows(data: Block, rng: Streams, batch: int) -> Block:
@@ -704,22 +693,17 @@ class FedAvg(LocalStepsMethod):
         q = np.asarray(self._problem.over_clients.weights(np.zeros(n_clients)), float)
         return AveragingState(w, q, 0.0, math.inf, math.inf, 0), Round(Scout(w))
 
-    def begin(
-        self, state: AveragingState, ids: Sequence[int], up: Scouted
-    ) -> tuple[AveragingState, Round]:
+    def begin(self, state: AveragingState, ids: Ids, up: Scouted) -> tuple[AveragingState, Round]:
         w = base.or_default(state.w, self._problem, int(up.features))
         state = replace(state, w=w, curvature=float(up.curvature))
         return state, self._ask(state)
 
-    def average(
-        self, state: AveragingState, ids: Sequence[int], up: Descended
-    ) -> tuple[AveragingState, Round | Done]:
+    def average(self, state: AveragingState, ids: Ids, up: Descended) -> Next[AveragingState]:
         q, total = state.weights[list(ids)], float(state.weights.sum())
-        change = (
-            np.asarray(up.change) / _mass(q)
-            if up.single is None
-            else self.aggregate.of(up.single, q)
-        )
+        if up.single is None:
+            change = np.asarray(up.change) / _mass(q)
+        else:
+            change = self.aggregate.of(up.single, q)
         w = state.w + change
         if self._walk.single and np.isfinite(w).all():
             w = self._problem.prox(w, self._step(state) / total)
@@ -752,10 +736,8 @@ class FedAvg(LocalStepsMethod):
     def _ask(self, state: AveragingState) -> Round:
         n = len(state.weights)
         to = drawn(self.seed, state.rounds, n, self._count(n))
-        return Round(
-            Descend(state.w, state.weights, self._step(state), 1 / float(state.weights.sum()), 0),
-            to,
-        )
+        share = 1 / float(state.weights.sum())
+        return Round(Descend(state.w, state.weights, self._step(state), share, 0), to)
 
     def _stop(self, state: AveragingState) -> Stop | None:
         if not (np.isfinite(state.w).all() and math.isfinite(state.value)):

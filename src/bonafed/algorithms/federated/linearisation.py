@@ -23,7 +23,7 @@ from bonafed.problem.conic_form import multiplier_floor, sample_radii
 from bonafed.problem.plausible import Claims, of_risk
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import Each, record
 
 

@@ -21,7 +21,6 @@ The server learns every client's risk and gradient at the models that it evaluat
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -37,7 +36,7 @@ from bonafed.algorithms.federated.linearisation import (
     linearise,
     take_part,
 )
-from bonafed.algorithms.method import known
+from bonafed.algorithms.method import Ids, Next, known
 from bonafed.algorithms.requirements import (
     CONVEX_PROX,
     MEAN_OF_ROWS,
@@ -53,7 +52,7 @@ from bonafed.problem.plausible import Claims, surveys
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2, Zero
 from bonafed.rounds import Done, Round, Stop, record
-from bonafed.solvers.smooth.lbfgs import QuasiNewton, begin, observe, restart
+from bonafed.solvers.smooth.stepwise import QuasiNewton, begin, observe, restart
 
 INNER = 0.1  # an inner problem is solved to this share of what new centres may bring
 SLOW, SHRINK = 0.7, 0.1  # mu and nu fall to SHRINK where that falls to no less than SLOW
@@ -153,41 +152,23 @@ class MultiplierMethod(base.Method):
 
     def server_start(self, n_clients: int) -> tuple[MultiplierState, Round]:
         prior, none = member(self._problem, n_clients), np.zeros(0)
+        nowhere = none, math.inf, np.zeros(n_clients), -math.inf, none
+        penalties = -1.0, 0.0, math.inf, math.inf
+        counts = 0, 0, math.inf, 0, 0
         state = MultiplierState(
-            none,
-            math.inf,
-            np.zeros(n_clients),
-            -math.inf,
-            none,
-            prior,
-            prior,
-            none,
-            none,
-            -1.0,
-            0.0,
-            math.inf,
-            math.inf,
-            begin(none),
-            0,
-            0,
-            math.inf,
-            0,
-            0,
-            None,
+            *nowhere, prior, prior, none, none, *penalties, begin(none), *counts, None
         )
         return state, Round(Survey(prior))
 
     def begin(
-        self, state: MultiplierState, ids: Sequence[int], seen: Surveyed
+        self, state: MultiplierState, ids: Ids, seen: Surveyed
     ) -> tuple[MultiplierState, Round]:
         w = base.with_start(self._problem, self.start, len(seen.square))
         size = np.size(self._coefficients(w))
         state = replace(state, w=w, point=w, gradient=np.zeros(size), inner=begin(w), seen=seen)
         return state, Round(Linearise(w))
 
-    def improve(
-        self, state: MultiplierState, ids: Sequence[int], up: Linearised
-    ) -> tuple[MultiplierState, Round | Done]:
+    def improve(self, state: MultiplierState, ids: Ids, up: Linearised) -> Next[MultiplierState]:
         state = replace(state, rounds=state.rounds + 1)
         if len(state.shown):
             state = replace(self._judge(state, state.shown, up), shown=np.zeros(0))
@@ -213,14 +194,18 @@ class MultiplierMethod(base.Method):
         if not (np.isfinite(up.risk).all() and np.isfinite(up.gradient).all()):  # a step too far
             if math.isinf(state.inner.value):
                 return replace(state, failures=TRIES)
-            state = replace(
-                state,
-                inner=observe(state.inner, math.inf, state.inner.gradient),
-                spent=state.spent + 1,
-            )
+            state = replace(state, inner=observe(state.inner, math.inf, state.inner.gradient))
+            state = replace(state, spent=state.spent + 1)
             return self._stuck(state) if state.inner.failed else state
         if state.mu < 0:
-            state = self._penalties(state, up)
+            # penalties in units of the problem: squared gradients, and 1, over the curvature
+            curvature = self._curvature(state)
+            mu, smooth = self.mu, isinstance(self._problem.regulariser, Zero | L2)
+            if mu is None:
+                spread = float(((up.gradient - up.gradient.mean(0)) ** 2).sum(1).max())
+                least = max(1e-3 * float(np.ptp(up.risk)), 1e-9 * float(np.abs(up.risk).max()))
+                mu = max(spread / curvature, least, 1e-300)
+            state = replace(state, mu=mu, nu=0.0 if smooth else 1 / curvature)
         w, p = state.inner.trial, self._weights(state, up.risk)
         inner = observe(state.inner, *self._smoothed(state, w, up, p))
         state = replace(state, inner=inner, spent=state.spent + 1)
@@ -238,32 +223,14 @@ class MultiplierMethod(base.Method):
         failures = 1 if score < state.mark - 1e-12 * abs(state.value) else state.failures + 1
         return replace(state, inner=begin(state.inner.w), failures=failures, mark=score, spent=0)
 
-    def _penalties(self, state: MultiplierState, up: Linearised) -> MultiplierState:
-        """The state with penalties mu and nu in the units of the problem.
-
-        These are squared gradients, and 1, over the curvature of the risks.
-        """
-        curvature = self._curvature(state)
-        mu, smooth = self.mu, isinstance(self._problem.regulariser, Zero | L2)
-        if mu is None:
-            spread = float(((up.gradient - up.gradient.mean(0)) ** 2).sum(1).max())
-            mu = max(
-                spread / curvature,
-                1e-3 * float(np.ptp(up.risk)),
-                1e-9 * float(np.abs(up.risk).max()),
-                1e-300,
-            )
-        return replace(state, mu=mu, nu=0.0 if smooth else 1 / curvature)
-
     def _curvature(self, state: MultiplierState) -> float:
         """A bound on the curvature of affine models' risks at zero, from the features' squares."""
         loss = self._problem.loss
         near = np.linspace(-2, 2, 17)
-        rows = (
-            0.5
-            if loss.targets == "class"
-            else max(float(loss.curvature(near, 0 * near + y).max()) for y in (-1, 1))
-        )
+        if loss.targets == "class":
+            rows = 0.5
+        else:
+            rows = max(float(loss.curvature(near, 0 * near + y).max()) for y in (-1, 1))
         return max(rows * float(known(state.seen).square.sum()), 1e-12)
 
     def _weights(self, state: MultiplierState, risks: Array) -> Array:
@@ -343,17 +310,8 @@ class MultiplierMethod(base.Method):
         slow = lag > SLOW * state.lag
         mu, nu = (state.mu * SHRINK, state.nu * SHRINK) if slow else (state.mu, state.nu)
         shown = np.concatenate([z, w[z.size :]]) if state.nu else np.zeros(0)
-        state = replace(
-            state,
-            centre=p,
-            gradient=s,
-            mu=mu,
-            nu=nu,
-            lag=lag,
-            shown=shown,
-            outer=state.outer + 1,
-            spent=0,
-        )
+        state = replace(state, outer=state.outer + 1, centre=p, gradient=s, mu=mu, nu=nu, lag=lag)
+        state = replace(state, shown=shown, spent=0)
         again = self._smoothed(state, w, up, self._weights(state, up.risk))
         return replace(state, inner=restart(state.inner, *again, keep=not slow))
 

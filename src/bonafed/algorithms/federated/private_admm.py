@@ -13,7 +13,7 @@ method is optimistic gradient descent: lambda_p^{t+1} is the noisy gradient at z
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -28,7 +28,15 @@ from bonafed.algorithms.federated.private.mechanism import (
     default_rho,
 )
 from bonafed.algorithms.federated.private.method import PrivateMethod, number
-from bonafed.algorithms.method import Answer, Concluded, check_choice, conclude_copies, copies_of
+from bonafed.algorithms.method import (
+    Answer,
+    Concluded,
+    Ids,
+    Next,
+    check_choice,
+    conclude_copies,
+    copies_of,
+)
 from bonafed.arrays import Array, Block, Streams, writable
 from bonafed.codec import Extended, Form
 from bonafed.data.federation import Federation
@@ -204,9 +212,7 @@ class PrivateADMM(PrivateMethod):
         w = self._start(self._size)
         return PrivateState(w, np.zeros_like(w), 0, 0.0, 0.0, n_clients), self.ask(w, 1)
 
-    def aggregate(
-        self, state: PrivateState, ids: Sequence[int], up: Perturbed
-    ) -> tuple[PrivateState, Round | Done]:
+    def aggregate(self, state: PrivateState, ids: Ids, up: Perturbed) -> Next[PrivateState]:
         """Take step (4a) with h, which returns the next w."""
         t, P = state.round + 1, state.clients
         with np.errstate(all="ignore"):  # a model that is not finite is refused below
@@ -234,10 +240,8 @@ class PrivateADMM(PrivateMethod):
     def _reach(self, t: int) -> float:
         """1 / eta^t for "prox", delta^t for "trust"."""
         if self.update == "prox":
-            return 1 / (
-                self.scaling
-                * (1 / math.sqrt(t) if self.eta is None else of_round("eta", self.eta, t))
-            )
+            eta = 1 / math.sqrt(t) if self.eta is None else of_round("eta", self.eta, t)
+            return 1 / (self.scaling * eta)
         return math.inf if self.radius is None else self.scaling * RADII[self.radius](t)
 
     def _rho(self, t: int) -> float:
@@ -284,24 +288,20 @@ class Penalty:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        check_penalty(self)
+        for name, value in {"c1": self.c1, "period": self.period, "scale": self.scale}.items():
+            if not number(value):
+                raise ValueError(f"{name} of a Penalty must be a number > 0, got {value!r}.")
+        if not (self.c2 == 0 or number(self.c2)):
+            raise ValueError(f"c2 of a Penalty must be a number >= 0, got {self.c2!r}.")
+        if not (self.epsilon == math.inf or number(self.epsilon)):
+            raise ValueError(
+                "epsilon of a Penalty must be a number > 0, or inf for no noise, got"
+                f" {self.epsilon!r}."
+            )
 
     def __call__(self, t: int) -> float:
         times = 1.2 ** min(math.floor(min(t / self.period, 1e4)), 3000)  # no overflow
         return self.scale * min(1e9, self.c1 * times + self.c2 / self.epsilon)
-
-
-def check_penalty(it: Penalty) -> None:
-    """Raise on numbers out of range."""
-    for name, value in {"c1": it.c1, "period": it.period, "scale": it.scale}.items():
-        if not number(value):
-            raise ValueError(f"{name} of a Penalty must be a number > 0, got {value!r}.")
-    if not (it.c2 == 0 or number(it.c2)):
-        raise ValueError(f"c2 of a Penalty must be a number >= 0, got {it.c2!r}.")
-    if not (it.epsilon == math.inf or number(it.epsilon)):
-        raise ValueError(
-            f"epsilon of a Penalty must be a number > 0, or inf for no noise, got {it.epsilon!r}."
-        )
 
 
 RADII = {"constant": lambda t: 1.0, "1/t": lambda t: 1 / t, "1/t^2": lambda t: 1 / t**2}
@@ -385,8 +385,7 @@ def update_multipliers(w, z, dual, rho, next_rho, new_dual, to):
 #     z_p^{t+1} = argmin_{z in W}  <f_p'(z_p^t) + xi_p - lambda_p, z> + rho ||w - z||^2 / 2 +
 # near(z,
 #     z_p^t)  (8), (9)
-#     lambda_p^{t+1} = lambda_p^t + rho (w - z_p^{t+1})
-# (4c)
+#     lambda_p^{t+1} = lambda_p^t + rho (w - z_p^{t+1})  (4c)
 #
 # Ryu and Kim, *Differentially private federated learning via inexact ADMM with multiple local
 # updates*, first version; equation numbers are theirs. f_p(z) = a_p sum_i l(z; x_pi, y_pi) with
@@ -529,11 +528,8 @@ def exact(
         pairs = [rows.value_and_gradient(problem, v[i], data, i) for i in range(len(v))]
         away = v - ask.w
         value = weight * np.array([value for value, _ in pairs]) - (memory.dual * v).sum(1)
-        gradient = (
-            weight[:, None] * np.stack([gradient for _, gradient in pairs])
-            - memory.dual
-            + ask.rho * away
-        )
+        slopes = np.stack([gradient for _, gradient in pairs])
+        gradient = weight[:, None] * slopes - memory.dual + ask.rho * away
         return value + ask.rho / 2 * (away**2).sum(1), gradient
 
     new = lbfgs(phi, memory.z, tol).v

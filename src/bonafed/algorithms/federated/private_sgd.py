@@ -14,7 +14,7 @@ private learning with adaptive clipping*, 2021), and the steps follow the clip.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -28,7 +28,7 @@ from bonafed.algorithms.federated.private.mechanism import (
     default_clip,
 )
 from bonafed.algorithms.federated.private.method import PrivateMethod
-from bonafed.algorithms.method import Answer, Concluded
+from bonafed.algorithms.method import Answer, Concluded, Ids, Next
 from bonafed.algorithms.requirements import Requirements
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
@@ -301,8 +301,8 @@ class PrivateSGD(PrivateMethod):
         return PrivateSGDState(w, 0, self._plan.clip if self.counts else None), self.ask(w, 1)
 
     def descend(
-        self, state: PrivateSGDState, ids: Sequence[int], up: Blurred | Trimmed
-    ) -> tuple[PrivateSGDState, Round | Done]:
+        self, state: PrivateSGDState, ids: Ids, up: Blurred | Trimmed
+    ) -> Next[PrivateSGDState]:
         """Take the step of this round, and move the clip towards the quantile."""
         t = state.round + 1
         step = self._step(t, state.clip)

@@ -8,13 +8,13 @@ pooled method has the engines' checkpoints, progress, interruption and history.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 
-from bonafed.algorithms.method import TINY, Answer, Concluded, Method, Progress
+from bonafed.algorithms.method import TINY, Answer, Concluded, Ids, Method, Next, Progress
 from bonafed.arrays import Array, Block
 from bonafed.codec import Extended, Form
 from bonafed.problem.claims import Claim, Number, Whole
@@ -110,9 +110,7 @@ class PooledMethod(Method):
             )
         return OwnerState(np.zeros(0), math.inf, -math.inf, 0.0, 0, 0), Round(Advance(0))
 
-    def judge(
-        self, state: OwnerState, ids: Sequence[int], up: Advanced
-    ) -> tuple[OwnerState, Round | Done]:
+    def judge(self, state: OwnerState, ids: Ids, up: Advanced) -> Next[OwnerState]:
         """Stop, or ask for the next round."""
         numbers = float(up.value[0]), float(up.bound[0]), float(up.residual[0]), int(up.steps[0])
         state = OwnerState(up.w[0], *numbers, state.rounds + 1)
@@ -164,11 +162,10 @@ def implied(problem: Problem, data: Block, constant: float, gradient: Array, val
     if not math.isfinite(constant):
         return -math.inf
     n_features = len(problem.predictor.split(gradient)[0])
-    seen = (
-        combine(Surveyed, [((0,), survey(data, np.ones(1)))])
-        if problem.predictor.intercept
-        else None
-    )
+    if problem.predictor.intercept:
+        seen = combine(Surveyed, [((0,), survey(data, np.ones(1)))])
+    else:
+        seen = None
     where = region(problem, value, n_features, seen)
     return lower_bound(problem, Minorant(constant, gradient, np.zeros(1), np.ones(1)), where)[0]
 

@@ -11,21 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import bonafed as bf
-from bonafed.papers.aspire.race import clients_alone as ind
-from bonafed.papers.aspire.race import mixture as mix_even
+from bonafed.papers.aspire import race
 
-__all__ = [
-    "afl",
-    "aspire_adp",
-    "aspire_cp",
-    "aspire_ease",
-    "aspire_per",
-    "aspire_synchronous",
-    "drfa_prox",
-    "fed_avg",
-    "ind",
-    "mix_even",
-]
+ind, mix_even = race.clients_alone, race.mixture
 
 
 def aspire_ease(**settings: Any) -> bf.ASPIRE:

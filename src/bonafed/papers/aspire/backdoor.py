@@ -161,14 +161,9 @@ def judged(attack: Attack, name: str, over_clients: ext.Risk, tol: float = 1e-6)
     risks = client_risks(replace(problem, over_clients=bf.Mean()), solution.w, attack.fed)
     weights = getattr(solution.duals, "weights", over_clients.weights(risks))
     bad, gap = attack.bad, solution.certificate.relative_gap
-    return Outcome(
-        name,
-        attack.success(problem, solution.w),
-        attack.accuracy(problem, solution.w),
-        float(risks[~bad].max()),
-        float(np.asarray(weights)[bad].sum()),
-        float("nan") if gap is None else gap,
-    )
+    shares = attack.success(problem, solution.w), attack.accuracy(problem, solution.w)
+    numbers = float(risks[~bad].max()), float(np.asarray(weights)[bad].sum())
+    return Outcome(name, *shares, *numbers, float("nan") if gap is None else gap)
 
 
 def sweep(

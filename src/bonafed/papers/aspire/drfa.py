@@ -22,7 +22,7 @@ choice. Published codes differ from this one in floors of p and in a falling gam
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -148,9 +148,7 @@ class DRFA(ext.LocalStepsMethod):
             ext.Scout(w)
         )
 
-    def begin(
-        self, state: DRFAState, ids: Sequence[int], up: ext.Scouted
-    ) -> tuple[DRFAState, ext.Round]:
+    def begin(self, state: DRFAState, ids: ext.Ids, up: ext.Scouted) -> tuple[DRFAState, ext.Round]:
         w = ext.or_default(state.w, self._problem, int(up.features))
         state = replace(
             state, w=w, mean=np.zeros_like(w), curvature=float(up.curvature), steep=float(up.steep)
@@ -158,8 +156,8 @@ class DRFA(ext.LocalStepsMethod):
         return state, self._descend(state)
 
     def average_models(
-        self, state: DRFAState, ids: Sequence[int], up: ext.Descended
-    ) -> tuple[DRFAState, ext.Round | ext.Done]:
+        self, state: DRFAState, ids: ext.Ids, up: ext.Descended
+    ) -> ext.Next[DRFAState]:
         if up.change is None or up.snapshot is None:
             raise ValueError("the clients sent no sums of their changes.")
         w, snapshot = state.w + up.change, state.w + up.snapshot
@@ -176,9 +174,7 @@ class DRFA(ext.LocalStepsMethod):
             Judge(snapshot), to
         )
 
-    def weigh(
-        self, state: DRFAState, ids: Sequence[int], up: Judged
-    ) -> tuple[DRFAState, ext.Round | ext.Done]:
+    def weigh(self, state: DRFAState, ids: ext.Ids, up: Judged) -> ext.Next[DRFAState]:
         n, risks, f = len(state.weights), state.risks.copy(), np.zeros(len(state.weights))
         risks[list(ids)] = up.risk
         f[list(ids)] = n / len(ids) * up.risk
@@ -188,12 +184,8 @@ class DRFA(ext.LocalStepsMethod):
         pulled = (state.weights + far * (f + self.strength * state.prior)) / (
             1 + self.strength * far
         )
-        state = replace(
-            state,
-            weights=self._problem.over_clients.project(pulled),
-            risks=risks,
-            turns=state.turns + 1,
-        )
+        state = replace(state, turns=state.turns + 1)
+        state = replace(state, weights=self._problem.over_clients.project(pulled), risks=risks)
         return ext.unless_capped(state, self._descend(state), 2 * state.turns, self.max_rounds)
 
     def report(self, state: DRFAState) -> dict:

@@ -23,9 +23,8 @@ import bonafed as bf
 import bonafed.extending as ext
 from bonafed.data import load
 from bonafed.extending import Array
-from bonafed.papers.aspire.aspire import ASPIRE
+from bonafed.papers.aspire.aspire import ASPIRE, Steps
 from bonafed.papers.aspire.drfa import DRFA
-from bonafed.papers.aspire.server import Steps
 
 LEVELS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3)
 COSTED = 1e-2  # the level whose messages and bytes are shown
@@ -165,13 +164,8 @@ def row(name: str, run: Run) -> tuple[Any, ...]:
 
 def columns() -> tuple[str, ...]:
     """The heads of ``row``."""
-    return (
-        "method",
-        *(f"{level:g}" for level in LEVELS),
-        f"messages to {COSTED:g}",
-        f"KiB to {COSTED:g}",
-        "least gap",
-    )
+    levels = (f"{level:g}" for level in LEVELS)
+    return ("method", *levels, f"messages to {COSTED:g}", f"KiB to {COSTED:g}", "least gap")
 
 
 # The methods that race: all at their defaults, and AFL and ASPIRE tuned over small grids.

@@ -167,15 +167,34 @@ class CentralisedAL:
             ):
                 stop = bf.Stop.OPTIMAL if whole.convex else bf.Stop.UNPROVEN
             elif not minimum.reached:
-                stop, text = (
-                    bf.Stop.STALLED,
-                    f"an inner solve ended at {minimum.distance:.1e}, not at {tau:.1e}",
-                )
+                stop = bf.Stop.STALLED
+                text = f"an inner solve ended at {minimum.distance:.1e}, not at {tau:.1e}"
             w, mu = minimum.w, new
             if stop != bf.Stop.MAX_ROUNDS:
                 break
         assert minimum is not None
-        return self._result(whole, minimum, mu, k + 1, count, stop, text)
+        at: Everything = minimum.smooth.rest
+        gradient = at.gradient + mu @ at.jacobian + minimum.subgradient
+        unequal = ~whole.equality
+        residuals = Residuals(
+            float(np.abs(gradient).max()) if math.isfinite(minimum.distance) else math.inf,
+            float(np.where(whole.equality, np.abs(at.c), at.c).max(initial=0.0)),
+            float(np.abs(mu * at.c)[unequal].max(initial=0.0)),
+        )
+        met = f"optimality conditions met to {self._tolerances()}"
+        words = {
+            bf.Stop.OPTIMAL: f"{met}; this bounds no gap",
+            bf.Stop.UNPROVEN: f"{met}; the problem is not convex, so this may be no minimum",
+            bf.Stop.MAX_ROUNDS: (
+                f"stopped at max_outer = {self.max_outer}; {residuals}: raise max_outer or beta; a"
+                " violation that stays while the multipliers grow means that no model may meet the"
+                " constraints"
+            ),
+        }
+        value = at.value + problem.penalty(at.w)
+        return CentralisedResult(
+            at.w, whole.parts(mu), value, k + 1, count, stop, text or words[stop], residuals
+        )
 
     def _first(self, problem: bf.Problem, fed: bf.Federation) -> Array:
         D = problem.predictor.dimension(fed.n_features)
@@ -196,39 +215,6 @@ class CentralisedAL:
             return whole.hessian(at, new) + beta * active.T @ active + np.eye(len(w)) / beta
 
         return ext.Smooth(value, gradient, hessian, at)
-
-    def _result(
-        self,
-        whole: Whole,
-        minimum: ext.Minimum,
-        mu: Array,
-        outer: int,
-        count: int,
-        stop: bf.Stop,
-        text: str,
-    ) -> CentralisedResult:
-        at: Everything = minimum.smooth.rest
-        gradient = at.gradient + mu @ at.jacobian + minimum.subgradient
-        unequal = ~whole.equality
-        residuals = Residuals(
-            float(np.abs(gradient).max()) if math.isfinite(minimum.distance) else math.inf,
-            float(np.where(whole.equality, np.abs(at.c), at.c).max(initial=0.0)),
-            float(np.abs(mu * at.c)[unequal].max(initial=0.0)),
-        )
-        met = f"optimality conditions met to {self._tolerances()}"
-        words = {
-            bf.Stop.OPTIMAL: f"{met}; this bounds no gap",
-            bf.Stop.UNPROVEN: f"{met}; the problem is not convex, so this may be no minimum",
-            bf.Stop.MAX_ROUNDS: (
-                f"stopped at max_outer = {self.max_outer}; {residuals}: raise max_outer or beta; a"
-                " violation that stays while the multipliers grow means that no model may meet the"
-                " constraints"
-            ),
-        }
-        value = at.value + whole.problem.penalty(at.w)
-        return CentralisedResult(
-            at.w, whole.parts(mu), value, outer, count, stop, text or words[stop], residuals
-        )
 
 
 def updated(mu: Array, c: Array, beta: float, equality: NDArray[np.bool_]) -> Array:
@@ -258,11 +244,8 @@ class Whole:
         self.problem, self.n_clients = problem, fed.n_clients
         self.blocks = fed.blocks()
         self.weights = problem.over_clients.project(np.zeros(fed.n_clients))
-        held, coupled, local = (
-            problem.constraint.held,
-            problem.constraint.coupled,
-            problem.local_constraint,
-        )
+        glob, local = problem.constraint, problem.local_constraint
+        held, coupled = glob.held, glob.coupled
         self.equality = np.concatenate(
             [held.equality, coupled.equality, np.tile(local.equality, fed.n_clients)]
         )
@@ -312,15 +295,8 @@ class Whole:
             local_gradient[block.index] = problem.local_constraint.jacobian(at)
         server = glob.point(problem, w)
         c = np.concatenate([glob.held.values(server)[0], coupled, local.ravel()])
-        return Everything(
-            w,
-            value,
-            gradient,
-            c,
-            np.concatenate(
-                [glob.held.jacobian(server)[0], coupled_gradient, local_gradient.reshape(-1, D)]
-            ),
-        )
+        J = [glob.held.jacobian(server)[0], coupled_gradient, local_gradient.reshape(-1, D)]
+        return Everything(w, value, gradient, c, np.concatenate(J))
 
     def hessian(self, at: Everything, mu: Array) -> Array:
         """f'' + sum_k mu_k c_k'', with differences of c_k' where c_k'' is unknown."""
@@ -335,17 +311,11 @@ class Whole:
                 (self.coupled[0], every[:, self.coupled[1]]),
                 (self.local[0], parts.local[block.index][:, self.local[1]]),
             ]
-            total = (
-                total
-                + ext.hessians(
-                    ext.Point(problem, at.w, block), self.weights[block.index], terms, together=True
-                )[0]
-            )
-        return (
-            total
-            if self.analytic.all() or not mu[~self.analytic].any()
-            else total + self._by_differences(at.w, mu)
-        )
+            here, q = ext.Point(problem, at.w, block), self.weights[block.index]
+            total = total + ext.hessians(here, q, terms, together=True)[0]
+        if self.analytic.all() or not mu[~self.analytic].any():
+            return total
+        return total + self._by_differences(at.w, mu)
 
     def _by_differences(self, w: Array, mu: Array) -> Array:
         """sum_k mu_k c_k'' over the constraints without second derivatives."""

@@ -19,17 +19,16 @@ import bonafed as bf
 import bonafed.extending as ext
 from bonafed.extending import Array
 from bonafed.papers.constrained import data, tables
-from bonafed.papers.constrained import tables as printed
 
 LEVEL = 0.1
 CLIENTS = (1, 5, 10, 20)
 STARTS = 4  # starts of the reference, zeros among them
 
 PRINTED = {
-    1: printed.Printed(0.37, 9.83e-5, 0.37, 1.97e-3, 0.10, 0.10),
-    5: printed.Printed(0.37, 3.99e-3, 0.37, 1.86e-3, 0.09, 0.10),
-    10: printed.Printed(0.37, 6.39e-3, 0.37, 2.39e-3, 0.08, 0.10),
-    20: printed.Printed(0.38, 9.46e-3, 0.37, 4.61e-3, 0.08, 0.10),
+    1: tables.Printed(0.37, 9.83e-5, 0.37, 1.97e-3, 0.10, 0.10),
+    5: tables.Printed(0.37, 3.99e-3, 0.37, 1.86e-3, 0.09, 0.10),
+    10: tables.Printed(0.37, 6.39e-3, 0.37, 2.39e-3, 0.08, 0.10),
+    20: tables.Printed(0.38, 9.46e-3, 0.37, 4.61e-3, 0.08, 0.10),
 }
 
 
@@ -41,7 +40,7 @@ def problem(level: float = LEVEL) -> bf.Problem:
     )
 
 
-def gaps(trial: printed.Trial) -> Array:
+def gaps(trial: tables.Trial) -> Array:
     """The |difference of the groups' losses|, (N + 1,), of every client and the server."""
     return np.concatenate([trial.end.measured.max(1), [trial.end.server.max()]])
 
@@ -54,7 +53,7 @@ def trial(
     level: float = LEVEL,
     part: float = 1.0,
     starts: int = STARTS,
-) -> printed.Trial:
+) -> tables.Trial:
     """One run with the rows and the start of a seed, on the share ``part`` of the rows.
 
     Its reference is the best of several starts.
@@ -62,12 +61,12 @@ def trial(
     rows, stated = data.adult(), problem(level)
     fed, d = data.with_server(rows, n_clients, seed, part), rows.X.shape[1]
     start, *others = (
-        printed.on_sphere(d, ext.stream(seed, "reference" if k else "start", k))
+        tables.on_sphere(d, ext.stream(seed, "reference" if k else "start", k))
         for k in range(starts)
     )
-    trace = printed.follow(algorithm or bf.InteriorPoint(), stated, fed, start)
+    trace = tables.follow(algorithm or bf.InteriorPoint(), stated, fed, start)
     best = tables.best(tables.loss_gaps(fed, level), [None, *others])
-    return printed.Trial(fed, best, trace, printed.evaluate(stated, fed, [trace.w])[0])
+    return tables.Trial(fed, best, trace, tables.evaluate(stated, fed, [trace.w])[0])
 
 
 def table_2(
@@ -75,10 +74,10 @@ def table_2(
     trials: int = 10,
     algorithm: Callable[[], ext.Method] = bf.InteriorPoint,
     part: float = 1.0,
-) -> list[printed.Row]:
+) -> list[tables.Row]:
     """One row for each number of clients; columns ``paper_*`` compare in trend only."""
     runs = {n: [trial(n, k, algorithm(), part=part) for k in range(trials)] for n in clients}
-    return [{"clients": n} | printed.row(runs[n], gaps, PRINTED[n]) for n in clients]
+    return [{"clients": n} | tables.row(runs[n], gaps, PRINTED[n]) for n in clients]
 
 
 def figure_2(
@@ -86,4 +85,4 @@ def figure_2(
 ) -> list[dict[str, float]]:
     """The clients' losses and gaps by round (mean, least and largest), and the server's gap."""
     run = trial(n_clients, seed, algorithm, part=part, starts=1)
-    return printed.bands(printed.evaluate(problem(), run.fed, run.trace.models), equal_is_gap=True)
+    return tables.bands(tables.evaluate(problem(), run.fed, run.trace.models), equal_is_gap=True)

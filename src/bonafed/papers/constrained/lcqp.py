@@ -146,23 +146,14 @@ def aggregate(fed: bf.Federation, tol: float = 1e-10) -> tuple[Array, bf.Multipl
     """
     ext.check_quadratic(fed, LCQP.predictor)
     A, b = np.sum(fed.X, 0), np.sum(fed.y, 0, dtype=float)
-    rows = _stacked(fed, len(b), tol)
-    _check_consistent(rows, tol)
-    w, mu = np.zeros(len(b)), np.zeros(len(rows.d))
-    for _ in range(3):  # the solve, and two steps of refinement with the same factors
-        dw, dmu = _solve(rows, A, A @ w + b + rows.C.T @ mu, rows.C @ w + rows.d, tol)
-        w, mu = w + dw, mu + dmu
-    return w, _by_owner(rows, mu, fed.n_clients), float(w @ (A @ w / 2 + b))
-
-
-def _stacked(fed: bf.Federation, D: int, tol: float) -> _Constraints:
+    D = len(b)
     of_server = None if fed.server is None else fed.server.linear
     parts = [*(of_server or [(np.zeros((0, D)), np.zeros(0))]), *(fed.linear or ())]
     C, d = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     sizes = [len(offsets) for _, offsets in parts]
     left, scale, right = np.linalg.svd(C, full_matrices=True)
     rank = int((scale > tol * scale.max(initial=0.0)).sum())
-    return _Constraints(
+    rows = _Constraints(
         names=("server", *fed.names),
         owner=np.repeat(np.arange(len(sizes)), sizes),
         number=np.concatenate([np.arange(size) for size in sizes]),
@@ -173,6 +164,12 @@ def _stacked(fed: bf.Federation, D: int, tol: float) -> _Constraints:
         right=right[:rank].T,
         rest=right[rank:].T,
     )
+    _check_consistent(rows, tol)
+    w, mu = np.zeros(len(b)), np.zeros(len(rows.d))
+    for _ in range(3):  # the solve, and two steps of refinement with the same factors
+        dw, dmu = _solve(rows, A, A @ w + b + rows.C.T @ mu, rows.C @ w + rows.d, tol)
+        w, mu = w + dw, mu + dmu
+    return w, _by_owner(rows, mu, fed.n_clients), float(w @ (A @ w / 2 + b))
 
 
 def _check_consistent(rows: _Constraints, tol: float) -> None:

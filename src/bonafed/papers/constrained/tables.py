@@ -129,28 +129,16 @@ def follow(
     method = replace(own, problem=problem.at(fed)[0])
     models: list[Array] = []
     began = time.process_time()
-    solution = ext.fit(
-        problem,
-        fed,
-        algorithm=algorithm,
-        start=start,
-        watch=[lambda row, state: models.append(method.answer(state)[0])],
-    )
+    watch = [lambda row, state: models.append(method.answer(state)[0])]
+    solution = ext.fit(problem, fed, algorithm=algorithm, start=start, watch=watch)
     seconds = time.process_time() - began
     sent = [m for m in solution.messages if not m["message"].startswith("Weigh")]
     up, down = (
         sum(m["bytes"] for m in sent if m["direction"] == way) // 8 for way in ("up", "down")
     )
-    return Trace(
-        models=np.array(models),
-        stop=solution.outcome.stop.value,
-        rounds=solution.rounds,
-        outer=solution.history[-1].get("outer") if solution.history else None,
-        floats=up + down,
-        up=up,
-        seconds=seconds,
-        w=solution.w,
-    )
+    outer = solution.history[-1].get("outer") if solution.history else None
+    ended = solution.outcome.stop.value, solution.rounds, outer
+    return Trace(np.array(models), *ended, up + down, up, seconds, solution.w)
 
 
 def evaluate(problem: bf.Problem, fed: bf.Federation, models: Iterable[Array]) -> list[Evaluation]:
@@ -168,15 +156,9 @@ def evaluate(problem: bf.Problem, fed: bf.Federation, models: Iterable[Array]) -
         excess += [*np.where(server.held.equality, np.abs(at_server), at_server)]
         if server.held.size:
             at_server = at_server + server.held.limits(server.block)[0]
-        evaluations.append(
-            Evaluation(
-                objective=concrete.over_clients.value(risks) + concrete.penalty(w),
-                violation=float(max([0.0, *excess])),
-                risks=risks,
-                measured=(values + limits)[order],
-                server=at_server,
-            )
-        )
+        value = concrete.over_clients.value(risks) + concrete.penalty(w)
+        worst, measured = float(max([0.0, *excess])), (values + limits)[order]
+        evaluations.append(Evaluation(value, worst, risks, measured, at_server))
     return evaluations
 
 

@@ -172,11 +172,8 @@ def mnist(rows: int = ROWS, single: bool = True) -> Split:
 def femnist() -> Split:
     """114 writers, single precision, and the test images of all 195."""
     test = load.femnist("test")
-    return Split(
-        load.femnist("train").single(),
-        np.concatenate(test.X),
-        np.concatenate(test.y).astype(np.intp),
-    )
+    X, y = np.concatenate(test.X), np.concatenate(test.y).astype(np.intp)
+    return Split(load.femnist("train").single(), X, y)
 
 
 def shaped(

@@ -17,20 +17,366 @@ z_ik / nu is the worst case's mass on branch k of row i.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import scipy.linalg.lapack as _lapack
+from numpy.typing import NDArray
 
 import bonafed.extending as ext
 from bonafed.extending import Array
-from bonafed.papers.drfl import newton_system as newton
+
+# Newton's equations of a structured primal-dual interior point method, part by part.
+#
+#     minimise  ||v - b||^2 / 2 + tau (pi - a)^2 / 2  subject to
+#             pi = radius lambda + <share, alpha>  and every part
+#
+# in x = (v, lambda). A part holds rows f(x, hidden) + s = 0 with slacks s and multipliers z in a
+# self-dual cone; it removes s, z and its hidden variables from Newton's equations, which leaves
+#
+#     [ I + H   B ] [ dx    ]       border 0 is the equation of pi, with multiplier nu;
+#     [ B'     -C ] [ dbeta ]       border 1 that of the l1 norm: Lip sum e <= lambda.
+#
+# In every iteration the methods of a part are called in this order: ``look`` (computes residuals),
+# ``add`` (to H, B, C), then twice, as predictor and corrector (Mehrotra), ``aim`` at a
+# complementarity, ``load`` (right-hand sides), ``step`` (to ds, dz).
+
+lapack: Any = _lapack  # the generated module has no types
+total, least = np.add.reduce, np.minimum.reduce  # what the methods of arrays call by way of Python
+
+# t (m,) -> psi (K, m), psi' (K, m) or (K, 1), psi'' (K, m) or None for zero
+Curve = Callable[[Array], tuple[Array, Array, Any]]
+
+
+class System:
+    """Matrices and right-hand sides under construction, for D + 1 unknowns and some borders."""
+
+    def __init__(self, size: int, borders: int) -> None:
+        self.H, self.B = np.zeros((size, size)), np.zeros((size, borders))
+        self.C = np.zeros(borders)
+
+    def factor(self) -> bool:
+        """Factorise v's square and the border's Schur complement; False where they are singular.
+
+        Where rounding spoilt the square its diagonal is increased until Cholesky's method works.
+
+        lambda belongs to the border: its diagonal may be zero.
+        """
+        square = self.H[:-1, :-1]
+        diagonal = np.einsum("ii->i", square)  # a view
+        scale = diagonal.copy()
+        self.edge = np.concatenate([self.H[:-1, -1:], self.B[:-1]], 1)
+        corner = np.diag(np.concatenate([self.H[-1, -1:], -self.C]))
+        corner[0, 1:] = corner[1:, 0] = self.B[-1]
+        for lift in (0.0, 1e-13, 1e-10, 1e-7):
+            diagonal[:] = scale * (1 + lift)
+            self.L, info = lapack.dpotrf(square, lower=1, clean=0)
+            if info == 0:
+                self.inner = lapack.dpotrs(self.L, self.edge, lower=1)[0]
+                self.schur = corner - self.edge.T @ self.inner
+                return bool(np.isfinite(self.schur).all() and np.linalg.det(self.schur) != 0)
+        return False
+
+    def solve(self, gx: Array, gbeta: Array) -> tuple[Array, Array]:
+        """(dx, dbeta) with (I + H) dx + B dbeta = -gx and B'dx - C dbeta = -gbeta."""
+        free = lapack.dpotrs(self.L, -gx[:-1], lower=1)[0]
+        ends = np.concatenate([gx[-1:], gbeta])
+        border = np.linalg.solve(self.schur, -ends - self.edge.T @ free)
+        return np.concatenate([free - self.inner @ border, border[:1]]), border[1:]
+
+
+class Rows:
+    """Rows whose slacks s and multipliers z are in a self-dual cone, here the orthant."""
+
+    s: Array
+    z: Array
+    rc: Array
+    ds: Array
+    dz: Array
+
+    @property
+    def degree(self) -> int:
+        """How many products s z there are."""
+        return self.s.size
+
+    def aim(self, target: float, corrected: bool) -> None:
+        """Set the complementarity: s dz + z ds = target - s z (- ds dz of the predictor)."""
+        self.rc = target - self.s * self.z - (self.ds * self.dz if corrected else 0.0)
+
+    def longest(self) -> float:
+        """The longest step that keeps s, z >= 0."""
+        shrink = float(min(least(self.ds / self.s, None), least(self.dz / self.z, None)))
+        return -1 / shrink if shrink < 0 else math.inf
+
+    def advance(self, length: float) -> None:
+        """Take a step of this length."""
+        self.s, self.z = self.s + length * self.ds, self.z + length * self.dz
+
+
+@dataclass
+class Fold(Rows):
+    """Rows psi_k(t_i) + fee_k lambda - alpha_i + s_ik = 0 with t = T v - shift.
+
+    alpha is the hidden variable; its border is <h, alpha>.
+    """
+
+    curve: Curve
+    fee: Array  # (K, 1)
+    h: Array  # (m,)
+    border: int
+    forward: Callable[[Array], Array]  # T
+    backward: Callable[[Array], Array]  # T'
+    gram: Callable[[Array, Array], None]  # add T' diag(.) T
+    shift: Array | float
+    hidden: Array
+    s: Array
+    z: Array
+
+    def look(self, x: Array, beta: Array) -> None:
+        """Compute values, gradients and residuals, and means over k weighted by omega = z / s."""
+        psi, self.dpsi, bend = self.curve(self.forward(x[:-1]) - self.shift)
+        room = self.hidden - psi - self.fee * x[-1]
+        # in curved rows the slack takes up what Newton's step missed
+        self.s = np.where(room > 0.8 * self.s, room, self.s)
+        self.r = self.s - room
+        self.r_hidden = beta[self.border] * self.h - total(self.z)
+        self.omega = self.z / self.s
+        self.total = total(self.omega)
+        self.p, self.o = (total(self.omega * part) / self.total for part in (self.dpsi, self.fee))
+        self.bend = 0.0 if bend is None else total(self.z * bend)
+
+    def gradient(self, gx: Array, gbeta: Array) -> None:
+        """Add the terms of z and hidden to the equations of x and of the border."""
+        in_t, in_level = total(self.dpsi * self.z), float(total(self.fee * self.z, None))
+        self._onto(in_t, in_level, float(self.h @ self.hidden), gx, gbeta)
+
+    def _onto(
+        self, in_t: Array, in_level: float, in_border: float, gx: Array, gbeta: Array
+    ) -> None:
+        gx[:-1] += self.backward(in_t)
+        gx[-1] += in_level
+        gbeta[self.border] += in_border
+
+    def add(self, system: System) -> None:
+        off, extra = self.dpsi - self.p, self.fee - self.o  # variances over k: no cancellation
+        self.gram(self.bend + total(self.omega * off * off), system.H)
+        edge = self.backward(total(self.omega * off * extra))
+        system.H[:-1, -1] += edge
+        system.H[-1, :-1] += edge
+        system.H[-1, -1] += total(self.omega * extra * extra, None)
+        system.B[:-1, self.border] += self.backward(self.p * self.h)
+        system.B[-1, self.border] += self.o @ self.h
+        system.C[self.border] += (self.h * self.h / self.total).sum()
+
+    def load(self, gx: Array, gbeta: Array) -> None:
+        push = self.rc / self.s + self.omega * self.r
+        self.q = total(push) - self.r_hidden
+        in_t = total(self.dpsi * push) - self.p * self.q
+        in_level = float(total(self.fee * push, None) - self.o @ self.q)
+        self._onto(in_t, in_level, float(self.h @ (self.q / self.total)), gx, gbeta)
+
+    def step(self, dx: Array, dbeta: Array) -> None:
+        dt = self.forward(dx[:-1])
+        self.dhidden = (
+            self.p * dt + self.o * dx[-1] + (self.q - self.h * dbeta[self.border]) / self.total
+        )
+        self.ds = -self.r - self.dpsi * dt - self.fee * dx[-1] + self.dhidden
+        self.dz = (self.rc - self.z * self.ds) / self.s
+
+    def advance(self, length: float) -> None:
+        super().advance(length)
+        self.hidden = self.hidden + length * self.dhidden
+
+
+@dataclass
+class Edges(Rows):
+    """Rows size_j v_j + constant_j - lambda + s_j = 0, j over entries ``at`` of v."""
+
+    at: NDArray[np.intp]
+    size: Array
+    constant: Array
+    s: Array
+    z: Array
+
+    def look(self, x: Array, beta: Array) -> None:
+        self.r = self.size * x[self.at] + self.constant - x[-1] + self.s
+        self.omega = self.z / self.s
+
+    def gradient(self, gx: Array, gbeta: Array) -> None:
+        self._onto(self.z, gx)
+
+    def _onto(self, z: Array, gx: Array) -> None:
+        np.add.at(gx, self.at, self.size * z)
+        gx[-1] -= z.sum()
+
+    def add(self, system: System) -> None:
+        pull = self.omega * self.size
+        np.add.at(system.H, (self.at, self.at), pull * self.size)
+        np.add.at(system.H[:, -1], self.at, -pull)
+        np.add.at(system.H[-1], self.at, -pull)
+        system.H[-1, -1] += self.omega.sum()
+
+    def load(self, gx: Array, gbeta: Array) -> None:
+        self._onto(self.rc / self.s + self.omega * self.r, gx)
+
+    def step(self, dx: Array, dbeta: Array) -> None:
+        self.ds = -self.r - self.size * dx[self.at] + dx[-1]
+        self.dz = (self.rc - self.z * self.ds) / self.s
+
+
+@dataclass
+class Total(Rows):
+    """The row size sum_j e_j - lambda + s = 0 of border 1, whose multiplier is z = beta_1."""
+
+    s: Array  # (1,)
+    z: Array
+
+    def look(self, x: Array, beta: Array) -> None:
+        self.r = -x[-1:] + self.s  # the fold of |v_j| <= e_j adds its part
+
+    def gradient(self, gx: Array, gbeta: Array) -> None:
+        gx[-1] -= self.z[0]
+        gbeta[1] += self.r[0]
+
+    def add(self, system: System) -> None:
+        system.B[-1, 1] -= 1.0
+        system.C[1] += self.s[0] / self.z[0]
+
+    def load(self, gx: Array, gbeta: Array) -> None:
+        gbeta[1] += self.rc[0] / self.z[0]
+
+    def step(self, dx: Array, dbeta: Array) -> None:
+        self.dz = dbeta[1:2]
+        self.ds = (self.rc - self.s * self.dz) / self.z
+
+
+@dataclass
+class Cone(Rows):
+    """The row (lambda, size v) = s in the second-order cone {s_0 >= ||s_1||}.
+
+    It is scaled by Nesterov-Todd's W with W z = W^-1 s.
+    """
+
+    n: int
+    size: float
+    s: Array
+    z: Array
+
+    @property
+    def degree(self) -> int:
+        return 1
+
+    def _image(self, x: Array) -> Array:
+        image = np.empty(self.n + 1)
+        image[0], image[1:] = x[-1], self.size * x[: self.n]
+        return image
+
+    def _onto(self, z: Array, gx: Array) -> None:
+        gx[-1] -= z[0]
+        gx[: self.n] -= self.size * z[1:]
+
+    def look(self, x: Array, beta: Array) -> None:
+        self.r = self.s - self._image(x)
+        lengths = ((u[0], np.sqrt(u[1:] @ u[1:])) for u in (self.s, self.z))
+        js, jz = (np.sqrt((first - rest) * (first + rest)) for first, rest in lengths)
+        mixed = self.s / js + _reflected(self.z) / jz
+        self.point = mixed / np.sqrt(2 * (1 + self.s @ self.z / (js * jz)))
+        self.root = np.sqrt(js / jz)
+        self.scaled = self._scale(self.z)
+
+    def _scale(self, x: Array) -> Array:
+        """W x."""
+        return self.root * _boost(self.point, x)
+
+    def _unscale(self, x: Array) -> Array:
+        """W^-1 x."""
+        return _boost(_reflected(self.point), x) / self.root
+
+    def gradient(self, gx: Array, gbeta: Array) -> None:
+        self._onto(self.z, gx)
+
+    def add(self, system: System) -> None:
+        """Add W^-2 = (2 (J p)(J p)' - J) / root^2 in (lambda, size v) to the system."""
+        direction = np.zeros(len(system.H))
+        self._onto(-_reflected(self.point), direction)
+        diagonal = np.zeros(len(system.H))
+        diagonal[: self.n], diagonal[-1] = self.size**2, -1.0
+        system.H += (2 * np.outer(direction, direction) + np.diag(diagonal)) / self.root**2
+
+    def aim(self, target: float, corrected: bool) -> None:
+        """Set W dz + W^-1 ds to the u with scaled o u = target e - scaled o scaled.
+
+        The corrector also subtracts (W^-1 ds) o (W dz).
+        """
+        rc = -_jordan(self.scaled, self.scaled)
+        rc[0] += target
+        if corrected:
+            rc -= _jordan(self._unscale(self.ds), self._scale(self.dz))
+        self.rc = self._unscale(_jordan_solve(self.scaled, rc))
+
+    def load(self, gx: Array, gbeta: Array) -> None:
+        self._onto(self.rc + self._unscale(self._unscale(self.r)), gx)
+
+    def step(self, dx: Array, dbeta: Array) -> None:
+        self.ds = self._image(dx) - self.r
+        self.dz = self.rc - self._unscale(self._unscale(self.ds))
+
+    def longest(self) -> float:
+        return min(_cone_step(self.s, self.ds), _cone_step(self.z, self.dz))
+
+
+def _reflected(x: Array) -> Array:
+    """J x = (x_0, -x_1)."""
+    reflected = -x
+    reflected[0] = x[0]
+    return reflected
+
+
+def _boost(p: Array, x: Array) -> Array:
+    """The hyperbolic rotation that takes (1, 0) to p, applied to x."""
+    along, turned = float(p[1:] @ x[1:]), np.empty_like(x)
+    turned[0], turned[1:] = p[0] * x[0] + along, x[1:] + p[1:] * (x[0] + along / (1 + p[0]))
+    return turned
+
+
+def _jordan(x: Array, y: Array) -> Array:
+    product = np.empty_like(x)
+    product[0], product[1:] = x @ y, x[0] * y[1:] + y[0] * x[1:]
+    return product
+
+
+def _jordan_solve(x: Array, r: Array) -> Array:
+    """d with x o d = r."""
+    first = (x[0] * r[0] - x[1:] @ r[1:]) / (x[0] ** 2 - x[1:] @ x[1:])
+    d = np.empty_like(r)
+    d[0], d[1:] = first, (r[1:] - first * x[1:]) / x[0]
+    return d
+
+
+def _cone_step(u: Array, du: Array) -> float:
+    """The largest t with u + t du in the cone.
+
+    It is the first root of (u_0 + t du_0)^2 = ||u_1 + t du_1||^2.
+    """
+    a = du[0] ** 2 - du[1:] @ du[1:]
+    b = u[0] * du[0] - u[1:] @ du[1:]
+    c = max(u[0] ** 2 - u[1:] @ u[1:], 0.0)
+    root = math.sqrt(max(b * b - a * c, 0.0))
+    roots = [c / below for below in (-b + root, -b - root) if below != 0] if b * b >= a * c else []
+    return min((t for t in roots if t > 0), default=math.inf)
+
+
+Part = Fold | Edges | Total | Cone
+
 
 ITERATIONS = 80
 LOOSE = 1e3  # times the tolerances: still solved
 PATIENCE = 10  # iterations without a better iterate
 
 
-def lines(a: Array, b: Array) -> newton.Curve:
+def lines(a: Array, b: Array) -> Curve:
     """The branches a_k t + b_k."""
     a, b = a[:, None], b[:, None]
     return lambda t: (a * t + b, a, None)
@@ -50,7 +396,7 @@ class Epigraph:
     scale: Array | None
     shift: Array | None
     share: Array
-    curve: newton.Curve
+    curve: Curve
     fee: Array
     radius: float
     lipschitz: float
@@ -109,7 +455,7 @@ class Projection:
     solved: bool
 
 
-def _parts(epi: Epigraph, v: Array, level: float, nu: float) -> tuple[list[newton.Part], float]:
+def _parts(epi: Epigraph, v: Array, level: float, nu: float) -> tuple[list[Part], float]:
     """The rows of the problem with first slacks and multipliers, and the first lambda."""
     d, D, force = epi.d, len(v), nu * epi.radius  # of the equation of lambda
     fee = epi.fee[:, None]
@@ -122,43 +468,30 @@ def _parts(epi: Epigraph, v: Array, level: float, nu: float) -> tuple[list[newto
         if epi.dual == "linf":
             at, size = np.tile(np.arange(d), 2), np.repeat([epi.lipschitz, -epi.lipschitz], d)
             s, z = level - size * w[at], np.full(2 * d, force / (2 * d))
-            parts.append(newton.Edges(at, size, np.zeros(2 * d), s, z))
+            parts.append(Edges(at, size, np.zeros(2 * d), s, z))
         elif epi.dual == "l1":
             e = np.abs(w) + gap / (2 * d * epi.lipschitz)
             slack, z = np.stack([e - w, e + w]), np.full((2, d), epi.lipschitz * force / 2)
             parts.append(_absolute(epi, D, e, slack, z))
-            parts.append(
-                newton.Total(np.array([level - epi.lipschitz * e.sum()]), np.array([force]))
-            )
+            parts.append(Total(np.array([level - epi.lipschitz * e.sum()]), np.array([force])))
         else:
             s, z = np.concatenate([[level], epi.lipschitz * w]), np.zeros(d + 1)
             z[0] = force
-            parts.append(newton.Cone(d, epi.lipschitz, s, z))
+            parts.append(Cone(d, epi.lipschitz, s, z))
         if epi.floor > 0:
             numbers = (0.0, epi.floor, level - epi.floor, force / 2)
-            parts.append(newton.Edges(np.zeros(1, np.intp), *(np.array([x]) for x in numbers)))
+            parts.append(Edges(np.zeros(1, np.intp), *(np.array([x]) for x in numbers)))
     shift = 0.0 if epi.shift is None else epi.shift
     t = epi.forward(v) - shift
     psi = epi.curve(t)[0] + fee * level
     hidden = psi.max(0) + 0.1 * max(float(np.abs(psi.max(0)).mean()), 1e-3)
     z = np.tile(nu * epi.share / len(fee), (len(fee), 1))
-    data = newton.Fold(
-        epi.curve,
-        fee,
-        epi.share,
-        0,
-        epi.forward,
-        epi.backward,
-        epi.gram,
-        shift,
-        hidden,
-        hidden - psi,
-        z,
-    )
+    rows = epi.forward, epi.backward, epi.gram, shift, hidden, hidden - psi, z
+    data = Fold(epi.curve, fee, epi.share, 0, *rows)
     return [data, *parts], level
 
 
-def _absolute(epi: Epigraph, D: int, e: Array, s: Array, z: Array) -> newton.Fold:
+def _absolute(epi: Epigraph, D: int, e: Array, s: Array, z: Array) -> Fold:
     """|v_j| <= e_j for the entries within the norm."""
     d = epi.d
 
@@ -169,19 +502,8 @@ def _absolute(epi: Epigraph, D: int, e: Array, s: Array, z: Array) -> newton.Fol
         return np.concatenate([r, np.zeros(D - d)])
 
     h, fee = np.full(d, epi.lipschitz), np.zeros((2, 1))
-    return newton.Fold(
-        lines(np.array([1.0, -1.0]), np.zeros(2)),
-        fee,
-        h,
-        1,
-        lambda v: v[:d],
-        backward,
-        gram,
-        0.0,
-        e,
-        s,
-        z,
-    )
+    sides = lines(np.array([1.0, -1.0]), np.zeros(2))
+    return Fold(sides, fee, h, 1, lambda v: v[:d], backward, gram, 0.0, e, s, z)
 
 
 def project(
@@ -253,14 +575,14 @@ class _State:
     outside: float  # R(b) - a
     x: Array
     beta: Array
-    parts: list[newton.Part]
+    parts: list[Part]
 
     @classmethod
     def start(
         cls, epi: Epigraph, b: Array, a: float, tau: float, level: float, nu: float, outside: float
     ) -> _State:
         parts, level = _parts(epi, b, level, nu)
-        borders = [nu, *(part.z[0] for part in parts if isinstance(part, newton.Total))]
+        borders = [nu, *(part.z[0] for part in parts if isinstance(part, Total))]
         return cls(epi, b, a, tau, outside, np.append(b, level), np.array(borders), parts)
 
     def snapshot(self, merit: float, iteration: int) -> tuple[float, Array, Array, Array, int]:
@@ -281,7 +603,7 @@ class _State:
         self.count = sum(part.degree for part in self.parts)
         self.mu = product / self.count
         rows = max(
-            float(np.abs(part.r).max()) for part in self.parts if not isinstance(part, newton.Total)
+            float(np.abs(part.r).max()) for part in self.parts if not isinstance(part, Total)
         )
         unit = self.outside + 1e-4 * abs(self.a)
         gap = 1e-13 * nu * unit + min(
@@ -297,7 +619,7 @@ class _State:
     def advance(self) -> bool:
         """One predictor-corrector step; False when the equations are singular."""
         D = len(self.b)
-        system = newton.System(D + 1, len(self.beta))
+        system = System(D + 1, len(self.beta))
         system.H.flat[: D * (D + 1) : D + 2] = 1.0  # the diagonal
         system.H[-1, -1] = 0.0 if self.epi.radius > 0 else 1.0
         system.B[-1, 0], system.C[0] = self.epi.radius, 1 / self.tau
@@ -315,7 +637,7 @@ class _State:
             part.advance(length)
         return True
 
-    def _direction(self, system: newton.System, target: float) -> tuple[float, Array, Array]:
+    def _direction(self, system: System, target: float) -> tuple[float, Array, Array]:
         """Newton's direction towards complementarity ``target``, and its longest step <= 1.
 
         Target 0 is the predictor.

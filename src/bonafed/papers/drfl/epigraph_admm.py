@@ -14,7 +14,7 @@ a scaled norm. At the end zeta = q*.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -117,7 +117,7 @@ class EpigraphADMM(projection.EpigraphMethod):
         return state, ext.Round(projection.Begin(state.w))
 
     def begin(
-        self, state: EpigraphState, ids: Sequence[int], up: projection.Begun
+        self, state: EpigraphState, ids: ext.Ids, up: projection.Begun
     ) -> tuple[EpigraphState, ext.Round]:
         S, largest = len(up.pi), float(np.abs(up.pi).max())
         c_w = 1 / S if self.c_w is None else self.c_w
@@ -125,8 +125,8 @@ class EpigraphADMM(projection.EpigraphMethod):
         return self._primal(replace(self._begun(state, up), c_w=c_w, c_z=c_z))
 
     def improve(
-        self, state: EpigraphState, ids: Sequence[int], up: projection.Projected
-    ) -> tuple[EpigraphState, ext.Round | ext.Done]:
+        self, state: EpigraphState, ids: ext.Ids, up: projection.Projected
+    ) -> ext.Next[EpigraphState]:
         state = self._dual(state, up)
         stop = self._stop(state)
         if stop is not None:
@@ -196,8 +196,7 @@ def _factor(pair: tuple[float, float]) -> float:
 #
 # Equation numbers are theirs.
 #
-#     minimise  qhat't - gamma + theta ||t||_{p*} + h(w)
-# (5)
+#     minimise  qhat't - gamma + theta ||t||_{p*} + h(w)  (5)
 #     subject to  t = z + gamma e + eta,  eta >= 0       dual sigma
 #                 w = w_s                                dual psi_s
 #                 z_s = pi_s >= R_s(w_s)                 dual zeta_s           s = 1, ..., S
@@ -287,13 +286,13 @@ class ADLPMM(projection.EpigraphMethod):
         return state, ext.Round(projection.Begin(state.w))
 
     def begin(
-        self, state: LPMMState, ids: Sequence[int], up: projection.Begun
+        self, state: LPMMState, ids: ext.Ids, up: projection.Begun
     ) -> tuple[LPMMState, ext.Round]:
         return self._primal(replace(self._begun(state, up), t=up.pi))
 
     def improve(
-        self, state: LPMMState, ids: Sequence[int], up: projection.Projected
-    ) -> tuple[LPMMState, ext.Round | ext.Done]:
+        self, state: LPMMState, ids: ext.Ids, up: projection.Projected
+    ) -> ext.Next[LPMMState]:
         state = self._dual(state, up)
         stop = self._stop(state)
         return (state, ext.Done(stop)) if stop is not None else self._primal(state)
@@ -301,11 +300,9 @@ class ADLPMM(projection.EpigraphMethod):
     def _constants(self, n_clients: int) -> tuple[float, float, float]:
         """The constants (c, c', c'')."""
         c = 1 / n_clients if self.c is None else self.c
-        return (
-            (c, 2 * n_clients * c, 2 * n_clients * c)
-            if self.steps == "paper"
-            else (c, 2 * c, (n_clients + 1) * c)
-        )
+        if self.steps == "paper":
+            return c, 2 * n_clients * c, 2 * n_clients * c
+        return c, 2 * c, (n_clients + 1) * c
 
     def _primal(self, state: LPMMState) -> tuple[LPMMState, ext.Round]:
         """The server's half of the primal update, and the clients' requests."""
@@ -337,13 +334,9 @@ class ADLPMM(projection.EpigraphMethod):
         zeta = state.zeta + c * (up.pi - state.z)
         spread = max(projection.norm(state.z), projection.norm(state.t))
         state, model, height = self._answered(state, up, psi, zeta, c, c)
-        return replace(
-            state,
-            sigma=sigma,
-            weights=self._problem.over_clients.project(zeta),
-            primal=max(model[0], height[0], projection.relative(short, spread)),
-            dual=max(model[1], height[1], state.moved),
-        )
+        state = replace(state, dual=max(model[1], height[1], state.moved), sigma=sigma)
+        state = replace(state, weights=self._problem.over_clients.project(zeta))
+        return replace(state, primal=max(model[0], height[0], projection.relative(short, spread)))
 
 
 # The plain min-max method: projected ascent on client weights around minimisation over models.
@@ -471,7 +464,7 @@ class DoubleLoop(ext.Method):
         )
 
     def begin(
-        self, state: LoopState, ids: Sequence[int], up: projection.Begun
+        self, state: LoopState, ids: ext.Ids, up: projection.Begun
     ) -> tuple[LoopState, ext.Round]:
         w = up.w[0]
         state = replace(
@@ -479,9 +472,7 @@ class DoubleLoop(ext.Method):
         )
         return state, ext.Round(Probe(w, state.weights))
 
-    def improve(
-        self, state: LoopState, ids: Sequence[int], up: Probed
-    ) -> tuple[LoopState, ext.Round | ext.Done]:
+    def improve(self, state: LoopState, ids: ext.Ids, up: Probed) -> ext.Next[LoopState]:
         state = self._judged(state, up.risk)
         stop = self._stop(state)
         if stop is not None:
@@ -490,7 +481,12 @@ class DoubleLoop(ext.Method):
         if state.rounds % (self.inner + 1) == 0:
             state = self._ascend(state, up.risk)
         else:
-            state = self._descend(state, up.gradient)
+            # One proximal subgradient step of the model
+            gradient = up.gradient
+            steepness = state.steepness + float(gradient @ gradient)
+            step = self.step / math.sqrt(steepness) if steepness > 0 else 0.0
+            w = self._problem.prox(state.point - step * gradient, step) if step > 0 else state.point
+            state = replace(state, point=w, total=state.total + w, steepness=steepness)
         if state.rounds % (self.inner + 1) == self.inner:
             state = replace(state, point=state.total / self.inner)
         return state, ext.Round(Probe(state.point, state.weights))
@@ -502,24 +498,13 @@ class DoubleLoop(ext.Method):
         state = replace(state, rounds=rounds, since=since)
         return replace(state, w=state.point, value=value, risks=risks) if better else state
 
-    def _descend(self, state: LoopState, gradient: Array) -> LoopState:
-        """One proximal subgradient step of the model."""
-        steepness = state.steepness + float(gradient @ gradient)
-        step = self.step / math.sqrt(steepness) if steepness > 0 else 0.0
-        w = self._problem.prox(state.point - step * gradient, step) if step > 0 else state.point
-        return replace(state, point=w, total=state.total + w, steepness=steepness)
-
     def _ascend(self, state: LoopState, risks: Array) -> LoopState:
         """One projected step of the weights along the risks at the inner solution."""
         pull = risks - risks.mean()
         spread = state.spread + float(pull @ pull)
         q = state.weights + (self.ascent / math.sqrt(spread) * pull if spread > 0 else 0.0)
-        return replace(
-            state,
-            weights=self._problem.over_clients.project(q),
-            spread=spread,
-            total=np.zeros_like(state.total),
-        )
+        state = replace(state, total=np.zeros_like(state.total))
+        return replace(state, weights=self._problem.over_clients.project(q), spread=spread)
 
     def _stop(self, state: LoopState) -> bf.Stop | None:
         if state.rounds >= self.max_rounds:

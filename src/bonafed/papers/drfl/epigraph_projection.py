@@ -22,8 +22,7 @@ import numpy as np
 import bonafed as bf
 import bonafed.extending as ext
 from bonafed.extending import Array, Block, Each, Form, Streams, record
-from bonafed.papers.drfl.epigraph import Epigraph, lines, project
-from bonafed.papers.drfl.newton_system import Curve
+from bonafed.papers.drfl.epigraph import Curve, Epigraph, lines, project
 
 
 @record
@@ -89,11 +88,8 @@ def onto_epigraph(
 
     With None they use all rows.
     """
-    w, pi, fallbacks = (
-        np.array(ask.point, float),
-        np.array(ask.height, float),
-        np.zeros(len(ask.height)),
-    )
+    w, pi = np.array(ask.point, float), np.array(ask.height, float)
+    fallbacks = np.zeros(len(w))
     for i in range(len(w)):
         rows = rows_of(data, i, None if sample is None else (rng(i), sample))
         w[i], pi[i], fallbacks[i] = _project(
@@ -114,13 +110,8 @@ def rows_of(data: Block, i: int, draw: tuple[np.random.Generator, float] | None 
     rows = slice(0, len(kept)) if kept[-1] == len(kept) - 1 else kept  # a slice copies nothing
     X = data.X[i : i + 1, rows] if isinstance(data.X, np.ndarray) else data.X[kept].toarray()[None]
     weight = data.share[i : i + 1, rows]
-    return Block(
-        X,
-        data.y[i : i + 1, rows],
-        weight / weight.sum(),
-        data.index[i : i + 1],
-        data.names[i : i + 1],
-    )
+    y, share, index = data.y[i : i + 1, rows], weight / weight.sum(), data.index[i : i + 1]
+    return Block(X, y, share, index, data.names[i : i + 1])
 
 
 def _project(
@@ -138,11 +129,8 @@ def _project(
     # projecting onto the cut is exact to rounding here
     if value - height <= 1e-13 * max(1.0, abs(value)):
         nu = (value - height) / (float(gradient @ gradient) + 1 / ratio)
-        return (
-            point - nu * gradient,
-            max(height + nu / ratio, value - nu * float(gradient @ gradient)),
-            0,
-        )
+        far = max(height + nu / ratio, value - nu * float(gradient @ gradient))
+        return point - nu * gradient, far, 0
     if getattr(problem.over_samples, "support", None) is None:
         epigraph = _epigraph(problem, rows, radius)
         projection = project(epigraph, point, height, ratio, float(value), gradient, float(level))
@@ -163,19 +151,12 @@ def _epigraph(problem: bf.Problem, block: Block, radius: float) -> Epigraph:
     sign = loss.targets == "sign"
     kappa = ball.label_cost if isinstance(ball, bf.WassersteinBall) else math.inf
     curve, fee = _branches(problem, kappa, sign and radius > 0 and math.isfinite(kappa))
-    return Epigraph(
-        np.asarray(block.X[0]),
-        block.y[0] if sign else None,
-        None if sign else block.y[0],
-        block.share[0],
-        curve,
-        fee,
-        radius,
-        loss.lipschitz,
-        ext.DUAL[ball.norm] if isinstance(ball, bf.WassersteinBall) else "l2",
-        0.0 if sign or radius == 0 else loss.lipschitz / kappa,
-        problem.predictor.intercept,
-    )
+    dual = ext.DUAL[ball.norm] if isinstance(ball, bf.WassersteinBall) else "l2"
+    floor = 0.0 if sign or radius == 0 else loss.lipschitz / kappa
+    scale, shift = (block.y[0], None) if sign else (None, block.y[0])
+    rows = np.asarray(block.X[0]), scale, shift, block.share[0]
+    numbers = radius, loss.lipschitz, dual, floor, problem.predictor.intercept
+    return Epigraph(*rows, curve, fee, *numbers)
 
 
 def _branches(problem: bf.Problem, kappa: float, flips: bool) -> tuple[Curve, Array]:
@@ -209,12 +190,8 @@ def _conic(
 ) -> tuple[Array, float]:
     """The projection as a conic program."""
     model = ext.Model()
-    v, pi, move, rise = (
-        model.variable(len(point)),
-        model.variable(),
-        model.variable(len(point)),
-        model.variable(),
-    )
+    v, pi = model.variable(len(point)), model.variable()
+    move, rise = model.variable(len(point)), model.variable()
     # the costs are in the moves, since those in (v, pi) would cancel
     model.zero([(v, 1.0), (move, -1.0), -point])
     model.zero([(pi, 1.0), (rise, -1.0), -height])
@@ -331,16 +308,9 @@ class EpigraphMethod(ext.Method):
             relative(gap, norm(up.pi), norm(up.pi - gap)),
             relative(c_z * (up.pi - state.pi), norm(zeta)),
         )
-        state = replace(
-            state,
-            copies=up.w,
-            pi=up.pi,
-            psi=psi,
-            zeta=zeta,
-            value=value,
-            fallbacks=state.fallbacks + int(up.fallbacks.sum()),
-            rounds=state.rounds + 1,
-        )
+        state = replace(state, fallbacks=state.fallbacks + int(up.fallbacks.sum()))
+        state = replace(state, rounds=state.rounds + 1, copies=up.w, pi=up.pi, psi=psi, zeta=zeta)
+        state = replace(state, value=value)
         return state, model, height
 
     def _stop(self, state: ConsensusState) -> bf.Stop | None:

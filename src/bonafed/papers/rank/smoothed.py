@@ -165,40 +165,25 @@ class SmoothedRankADMM(ext.RankMethod):
         if math.isinf(now.bound) and residual <= self.tol_residual:
             finished = ext.STATIONARY
         last = finished > 0 or ask.turn + 1 >= self.max_rounds
-        now = self._judged(
-            task, replace(now, **it._asdict()), it, alpha, data, last and not task.convex
-        )
-        best, value, bound = task.design.outward(now.best), float(now.value), float(now.bound)
-        return ext.closed(now), ext.advanced(
-            best, value, bound, it.k, residual=residual, finished=finished
-        )
-
-    def _judged(
-        self,
-        task: ext.RankTask,
-        now: SmoothedMemory,
-        it: ext.Iterate,
-        alpha: Array,
-        data: Block,
-        last: bool,
-    ) -> SmoothedMemory:
-        """The memory with the best w~ and bound; with ``last`` its w~ is the last one."""
-        w = task.prox(it.w, self.smoothing.at(it.k - 1))
+        now, w = replace(now, **it._asdict()), task.prox(it.w, self.smoothing.at(it.k - 1))
         value = task.objective(w)
-        if value < now.value or last:
+        # the best w~ is kept, and of a problem that is not convex the last one
+        if value < now.value or (last and not task.convex):
             now = replace(now, best=w, value=np.asarray(value))
             if not task.convex:
                 now = replace(now, rows=-it.dual, split=it.z)
         bound = ext.proven(task.problem, data, alpha, float(now.value))
         if task.convex and (bound > now.bound or math.isinf(now.bound)):
             now = replace(now, bound=np.asarray(bound), rows=alpha, split=it.z)
-        return now
+        best, value, bound = task.design.outward(now.best), float(now.value), float(now.bound)
+        return ext.closed(now), ext.advanced(
+            best, value, bound, it.k, residual=residual, finished=finished
+        )
 
     def _penalty(self, task: ext.RankTask) -> ext.Penalty:
-        default = (
-            bf.Balanced() if task.convex else bf.Growing(limit=10 / len(task.design.rows.sign))
-        )
-        return default if self.penalty is None else self.penalty
+        if self.penalty is not None:
+            return self.penalty
+        return bf.Balanced() if task.convex else bf.Growing(limit=10 / len(task.design.rows.sign))
 
 
 # DCA: a spectral risk as a difference of two convex ones, one of them linearised; a comparator.

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 import bonafed as bf
 import bonafed.extending as ext
-from bonafed.extending import Array, Block, Form, Kernel, Streams, gradient_at, record
+from bonafed.extending import Array, Block, Form, Streams, gradient_at, record
 
 CHUNK = 1024  # rows gathered at a time
 LARGE = 1e100  # squares of numbers beyond it may overflow
@@ -135,10 +135,8 @@ def evaluate(problem: bf.Problem, w: Array, data: Block) -> RankedPoint:
     finite(w)
     prediction = problem.predictor.forward(w, data)
     losses = finite(problem.loss.value(prediction, data.y))
-    weights, gradients = (
-        problem.row_weights(losses, data),
-        problem.loss.gradient(prediction, data.y),
-    )
+    weights = problem.row_weights(losses, data)
+    gradients = problem.loss.gradient(prediction, data.y)
     gradient = problem.predictor.backward(w, ext.by_row(weights, gradients), data)
     return RankedPoint((weights * losses).sum(1), weights, gradients, gradient)
 
@@ -185,7 +183,22 @@ class EpochMethod(ext.PooledMethod):
             where the model is no longer finite, at all rates of the grid or at the user's rate
         """
         if math.isnan(memory.rate[0]):
-            memory = _chosen(self, memory, data, rng)
+            # The walk of the best rate after its trial epochs
+            grid = tuple(self.grid or paper_grid(data.y.shape[1], data.n_features))
+            tries: list[Descent] = []
+            for rate in grid:
+                walk, generator = replace(memory, rate=np.array([float(rate)])), rng(0)
+                try:
+                    for turn in range(self.trial_epochs):
+                        walk = _epoch(self, walk, turn, data, generator)
+                except DivergedError:
+                    continue
+                tries.append(walk)
+            if not tries:
+                raise DivergedError(_all_diverge(self, grid))
+            best = min(tries, key=lambda walk: float(walk.value[0]))
+            best = replace(best, steps=np.sum([walk.steps for walk in tries], 0))
+            memory = replace(best, bound=np.max([w.bound for w in tries], 0))
         else:
             memory = _epoch(self, memory, ask.turn, data, rng(0))
         return memory, standing(memory)
@@ -255,28 +268,6 @@ def proof(problem: bf.Problem, walk: Descent, turn: int, data: Block) -> Descent
 def paper_grid(n: int, d: int) -> tuple[float, ...]:
     """The learning rates that Xiao and others try for n rows of d features."""
     return 1e-2, 1e-3, 1e-4, 1 / n, 1 / (n * d)
-
-
-def _chosen(method: EpochMethod, start: Descent, data: Block, rng: Streams) -> Descent:
-    """The walk of the best rate after its trial epochs."""
-    grid = tuple(method.grid or paper_grid(data.y.shape[1], data.n_features))
-    tries: list[Descent] = []
-    for rate in grid:
-        walk, generator = replace(start, rate=np.array([float(rate)])), rng(0)
-        try:
-            for turn in range(method.trial_epochs):
-                walk = _epoch(method, walk, turn, data, generator)
-        except DivergedError:
-            continue
-        tries.append(walk)
-    if not tries:
-        raise DivergedError(_all_diverge(method, grid))
-    best = min(tries, key=lambda walk: float(walk.value[0]))
-    return replace(
-        best,
-        steps=np.sum([walk.steps for walk in tries], 0),
-        bound=np.max([w.bound for w in tries], 0),
-    )
 
 
 def _all_diverge(method: object, grid: Sequence[float]) -> str:
@@ -506,8 +497,14 @@ class LSVRG(EpochMethod):
             rows, part = drawn[at : at + CHUNK], gain[at : at + CHUNK]
             if fast is None:
                 w = slow_steps(problem, data, w, rows, part, point, rate)
-            else:
-                w = _fast_steps(problem, data, w, rows, part, point, rate, *fast)
+                continue
+            X = data.X[0][rows] if isinstance(data.X, np.ndarray) else data.X[rows].toarray()
+            y, (kernel, h) = data.y[0][rows], fast
+            margin, w = problem.loss.targets == "sign", w.copy()
+            sign, shift = (-y, np.zeros_like(y)) if margin else (np.ones_like(y), y)
+            old, mean = point.gradients[0][rows], point.gradient[0].copy()
+            bends = float(h.l1), float(h.l2), h.lower, h.upper, bool(h.intercept)
+            _steps(w, X, sign, shift, part, old, mean, float(rate), *kernel, *bends)
         return w, len(drawn)
 
     def _draw(
@@ -537,34 +534,6 @@ def scalar_form(problem: bf.Problem, n_features: int) -> tuple[ext.Kernel, Shrin
     return kernel, Shrink(l1, l2, low, high, problem.predictor.intercept)
 
 
-def _fast_steps(
-    problem: bf.Problem,
-    data: Block,
-    w: Array,
-    rows: NDArray[np.intp],
-    gain: Array,
-    point: RankedPoint,
-    rate: float,
-    kernel: ext.Kernel,
-    shrink: Shrink,
-) -> Array:
-    X = data.X[0][rows] if isinstance(data.X, np.ndarray) else data.X[rows].toarray()
-    y, margin = data.y[0][rows], problem.loss.targets == "sign"
-    sign, shift = (-y, np.zeros_like(y)) if margin else (np.ones_like(y), y)
-    return reduced_steps(
-        w,
-        X,
-        sign,
-        shift,
-        gain,
-        point.gradients[0][rows],
-        point.gradient[0].copy(),
-        rate,
-        kernel,
-        shrink,
-    )
-
-
 def slow_steps(
     problem: bf.Problem,
     data: Block,
@@ -587,8 +556,7 @@ def slow_steps(
 
 # Steps of variance-reduced stochastic gradients on scalar losses, one row a step, O(d) each.
 #
-#     w <- prox_{rate h}( w - rate (gain_j (s_j(w) - s_j) x_j + mean) ),     s_j(w) = sign_j
-# l'(t_j),
+#     w <- prox_{rate h}( w - rate (gain_j (s_j(w) - s_j) x_j + mean) ),  s_j(w) = sign_j l'(t_j),
 #     t_j = sign_j <x_j, w> - shift_j
 #
 # s_j and ``mean`` belong to a checkpoint; h = l1 ||w||_1 + l2 ||w||^2 / 2 on lower <= w <= upper, a
@@ -644,32 +612,3 @@ def _steps(
             w[k] = min(max(v, lower[k]), upper[k])
         if intercept:
             w[d] -= rate * (pull + mean[d])
-
-
-def reduced_steps(
-    w: Array,
-    rows: Array,
-    sign: Array,
-    shift: Array,
-    gain: Array,
-    old: Array,
-    mean: Array,
-    rate: float,
-    kernel: Kernel,
-    shrink: Shrink,
-) -> Array:
-    """The model after one variance-reduced step for each row, in order.
-
-    Parameters
-    ----------
-    w : (D,) D = d, or d + 1 with an intercept
-    rows : (N, d); sign, shift : (N,) of their rank coordinates
-    gain : (N,) weight of the row over the probability that it is drawn
-    old : (N,) gradients in the prediction at the checkpoint; mean : (D,) the weighted gradient
-        there
-    rate : > 0
-    """
-    w = w.copy()
-    h = (float(shrink.l1), float(shrink.l2), shrink.lower, shrink.upper, bool(shrink.intercept))
-    _steps(w, rows, sign, shift, gain, old, mean, float(rate), *kernel, *h)
-    return w

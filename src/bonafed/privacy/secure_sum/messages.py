@@ -165,11 +165,9 @@ def array_of(
 ) -> NDArray[Any]:
     """The array, if it has this form."""
     if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype != dtype:
-        given = (
-            f"{value.dtype} of shape {value.shape}"
-            if isinstance(value, np.ndarray)
-            else type(value).__name__
-        )
+        given = type(value).__name__
+        if isinstance(value, np.ndarray):
+            given = f"{value.dtype} of shape {value.shape}"
         raise SecureSumError(
             f"{what} must be {np.dtype(dtype)} of shape {shape}, got {given}: send it again."
         )
@@ -194,9 +192,8 @@ def ascending(value: object, known: tuple[int, ...], what: str) -> tuple[int, ..
 def enough(present: int, needed: int, what: str) -> None:
     """Refuse fewer clients than are needed."""
     if present < needed:
-        raise SecureSumError(
-            f"{present} clients {what} and {needed} are needed: begin a new round."
-        )
+        text = f"{present} clients {what} and {needed} are needed: begin a new round."
+        raise SecureSumError(text)
 
 
 @dataclass(frozen=True)
@@ -219,7 +216,7 @@ class FixedPoint:
 
     Examples
     --------
-    >>> from bonafed.privacy.secure_sum.fixed_point import FixedPoint
+    >>> from bonafed.privacy.secure_sum.messages import FixedPoint
     >>> form = FixedPoint(step=2.0**-20, bound=100.0, clients=10)
     >>> form.numbers(form.whole([0.5, -3.0]) + form.whole([0.25, 1.0]))
     array([ 0.75, -2.  ])

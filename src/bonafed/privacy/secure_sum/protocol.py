@@ -55,7 +55,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,10 +129,8 @@ def advertise(
     private = draw(KEY)
     public = X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
     signature = sign(_signed(terms, client, public)) if sign is not None else b""
-    return (
-        Client(terms, client, octets(private)),
-        Advertised(client, octets(public), octets(signature)),
-    )
+    told = Advertised(client, octets(public), octets(signature))
+    return Client(terms, client, octets(private)), told
 
 
 def agree(
@@ -187,50 +185,29 @@ def share(
     state: Client, begin: BeginRound, *, draw: Draw = secrets.token_bytes
 ) -> tuple[Client, Shares]:
     """Draw this round's two secrets and share them. A round's number must exceed all before."""
-    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-
     if state.stage == "keys":
         _stage(state, "agreed", "a round")
-    if not state.number < begin.number < 2**63:
-        raise SecureSumError(
-            f"round {begin.number} cannot follow round {state.number}: number rounds upwards, and"
-            " never repeat one."
-        )
+    _follows(begin.number, state.number)
     assert state.ciphers is not None
-    n, seed, nonce = len(state.clients), draw(KEY), draw(NONCE)
-    coefficients = masking.elements(seed, 0, state.terms.threshold * 2 * masking.LIMBS).reshape(
-        state.terms.threshold, 2 * masking.LIMBS
-    )
+    n, t, seed, nonce = len(state.clients), state.terms.threshold, draw(KEY), draw(NONCE)
+    width = 2 * masking.LIMBS
+    coefficients = masking.elements(seed, 0, t * width).reshape(t, width)
     parts = masking.shares(coefficients, state.terms.clients).astype("<u4")
     sealed = [
-        ChaCha20Poly1305(key.tobytes()).encrypt(
+        _cipher(key.tobytes()).encrypt(
             nonce, parts[other].tobytes(), _about(state.roster, begin.number, state.client, other)
         )
         for other, key in zip(state.clients, state.ciphers, strict=True)
     ]
-    own = masking.as_key(coefficients[0, : masking.LIMBS])
-    wrap = masking.as_key(coefficients[0, masking.LIMBS :])
+    own, wrap = map(masking.as_key, np.split(coefficients[0], 2))
     keys = masking.of_round(state.roots, np.uint64(begin.number)).astype("<u4")
     keys[state.clients.index(state.client)] = 0
-    pairs = ChaCha20Poly1305(wrap).encrypt(
-        nonce, keys.tobytes(), about_pairs(state.roster, begin.number, state.client)
-    )
-    after = replace(
-        state,
-        number=begin.number,
-        stage="shared",
-        own=keystream.key_words(own),
-        senders=(),
-        held=None,
-    )
-    return after, Shares(
-        state.client,
-        begin.number,
-        octets(nonce),
-        octets(b"".join(sealed)).reshape(n, -1),
-        octets(pairs),
-        check_of(own),
-    )
+    about = _about_pairs(state.roster, begin.number, state.client)
+    pairs = octets(_cipher(wrap).encrypt(nonce, keys.tobytes(), about))
+    boxes = octets(b"".join(sealed)).reshape(n, -1)
+    known = {"number": begin.number, "stage": "shared", "own": keystream.key_words(own)}
+    shares = Shares(state.client, begin.number, octets(nonce), boxes, pairs, _check_of(own))
+    return replace(state, **known, senders=(), held=None), shares
 
 
 def mask(
@@ -283,7 +260,6 @@ def hold(state: Client, delivered: Delivered) -> Client:
 def _held(state: Client, delivered: Delivered) -> Client:
     """The state with the opened shares of all that hand in a vector."""
     from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
     _stage(state, "shared", "shares", delivered.number)
     assert state.ciphers is not None
@@ -296,7 +272,7 @@ def _held(state: Client, delivered: Delivered) -> Client:
     for sender, place, nonce, text in zip(senders, places, nonces, sealed, strict=True):
         about = _about(state.roster, state.number, sender, state.client)
         try:
-            cipher = ChaCha20Poly1305(state.ciphers[place].tobytes())
+            cipher = _cipher(state.ciphers[place].tobytes())
             held.append(cipher.decrypt(nonce.tobytes(), text.tobytes(), about))
         except InvalidTag as error:
             raise SecureSumError(
@@ -340,16 +316,30 @@ def reveal(state: Client, unmask: Unmask) -> tuple[Client, Revealed]:
     return after, Revealed(state.client, state.number, shares)
 
 
-def about_pairs(roster: str, number: int, client: int) -> bytes:
+def _about_pairs(roster: str, number: int, client: int) -> bytes:
     """What the list of pairwise keys of a client and round is bound to."""
     return f"bonafed secure sum pairs {roster} {number} {client}".encode()
 
 
-def check_of(key: bytes) -> Array:
+def _check_of(key: bytes) -> Array:
     """A value by which the key of a self mask is known again: words of a stream that masks do not
     use.
     """
     return octets(keystream.words(key, 0, 4, stream=1).astype("<u8").tobytes())
+
+
+def _cipher(key: bytes) -> Any:
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+    return ChaCha20Poly1305(key)
+
+
+def _follows(number: int, before: int) -> None:
+    if not before < number < 2**63:
+        raise SecureSumError(
+            f"round {number} cannot follow round {before}: number rounds upwards, and never repeat"
+            " one."
+        )
 
 
 def _about(roster: str, number: int, sender: int, to: int) -> bytes:
@@ -434,11 +424,7 @@ def enrol(terms: Terms, answers: Sequence[Advertised]) -> tuple[Server, Roster]:
 
 def begin(state: Server, number: int) -> tuple[Server, BeginRound]:
     """Open a round, whatever became of the one before; its number must exceed all before."""
-    if not state.number < number < 2**63:
-        raise SecureSumError(
-            f"round {number} cannot follow round {state.number}: number rounds upwards, and never"
-            " repeat one."
-        )
+    _follows(number, state.number)
     return Server(state.terms, state.clients, state.roster, number, "begun"), BeginRound(number)
 
 
@@ -503,6 +489,8 @@ def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[n
     SecureSumError : fewer than t answers, or shares that do not give the secrets that they are of;
         never a wrong sum
     """
+    from cryptography.exceptions import InvalidTag
+
     left = {a.client for a in state.shared} - {*state.stayed}
     holders = tuple(q for q in state.holders if q not in left)
     found = _round(state, "unmasking", answers, holders, "answers to the unmasking")
@@ -520,32 +508,22 @@ def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[n
     for message, secret in zip(state.shared, secrets, strict=True):
         key = masking.as_key(secret)
         if message.client in stayed:
-            if not np.array_equal(check_of(key), message.check):
+            if not np.array_equal(_check_of(key), message.check):
                 raise _not_recovered(state, message.client)
             own.append(keystream.key_words(key))
         else:  # what those that stayed added for the pairs with it
             signs = np.sign(np.array(state.stayed) - message.client).astype(np.int8)
-            known = np.zeros(0, np.uint8) if state.about is None else state.about
-            keys = masking.bound(_pairs(state, message, key)[places], known.tobytes())
+            about = _about_pairs(state.roster, state.number, message.client)
+            try:
+                text = _cipher(key).decrypt(message.nonce.tobytes(), message.pairs.tobytes(), about)
+            except InvalidTag as error:
+                raise _not_recovered(state, message.client) from error
+            asked = np.zeros(0, np.uint8) if state.about is None else state.about
+            keys = masking.bound(masking.key_rows(text)[places], asked.tobytes())
             masking.add(result, keys, signs, state.wide)
     masking.add(result, np.stack(own), np.full(len(own), -1, np.int8), state.wide)
     after = Server(state.terms, state.clients, state.roster, state.number)
     return replace(after, stayed=state.stayed), result.view(np.int64)
-
-
-def _pairs(state: Server, message: Shares, key: bytes) -> NDArray[np.uint32]:
-    """The keys (n, 8) of the pairwise masks that a client left behind."""
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-
-    about = about_pairs(state.roster, state.number, message.client)
-    try:
-        text = ChaCha20Poly1305(key).decrypt(
-            message.nonce.tobytes(), message.pairs.tobytes(), about
-        )
-    except InvalidTag as error:
-        raise _not_recovered(state, message.client) from error
-    return masking.key_rows(text)
 
 
 def _not_recovered(state: Server, client: int) -> SecureSumError:

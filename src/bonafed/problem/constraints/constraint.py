@@ -73,72 +73,55 @@ class Point:
 class Stated(Protocol):
     """A constraint as a user states it."""
 
-    def at(self, problem: Objective, data: Metadata) -> Concrete:
-        """The same with levels, labels and columns as arrays; raises ``ValueError`` where they do
-        not fit the data.
-        """
-        ...
+    # The same with levels, labels and columns as arrays; raises ``ValueError`` where they do not
+    # fit the data.
+    def at(self, problem: Objective, data: Metadata) -> Concrete: ...
 
 
 @runtime_checkable
 class Concrete(Protocol):
     """p constraints c(w) <= 0, or c(w) = 0 where ``equality``."""
 
+    # (p,).
     @property
-    def equality(self) -> NDArray[np.bool_]:
-        """(p,)."""
-        ...
+    def equality(self) -> NDArray[np.bool_]: ...
 
+    # What each of them bounds.
     @property
-    def words(self) -> tuple[str, ...]:
-        """What each of them bounds."""
-        ...
+    def words(self) -> tuple[str, ...]: ...
 
+    # Every inequality convex, every equality affine.
     @property
-    def convex(self) -> bool:
-        """Every inequality convex, every equality affine."""
-        ...
+    def convex(self) -> bool: ...
 
+    # Every one of them.
     @property
-    def affine(self) -> bool:
-        """Every one of them."""
-        ...
+    def affine(self) -> bool: ...
 
-    def values(self, point: Point) -> Array:
-        """c (n, p); ``VOID`` where a client does not have the constraint."""
-        ...
+    # c (n, p); ``VOID`` where a client does not have the constraint.
+    def values(self, point: Point) -> Array: ...
 
-    def jacobian(self, point: Point) -> Array:
-        """(n, p, D)."""
-        ...
+    # (n, p, D).
+    def jacobian(self, point: Point) -> Array: ...
 
-    def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
-        """sum_k multipliers_k c_k'' as weights (n, m) of the rows' x x', and as matrices (n, D, D);
-        None: zero.
-        """
-        ...
+    # sum_k multipliers_k c_k'' as weights (n, m) of the rows' x x', and as matrices (n, D, D);
+    # None: zero.
+    def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]: ...
 
-    def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
-        """A minorant of sum_k multipliers_k c_k, where these are convex, with equality at
-        the ``point``:
-        weights (n, m) of the rows' losses (None: none), gradients (n, D) and constants (n,) of an
-        affine rest.
-        """
-        ...
+    # A minorant of sum_k multipliers_k c_k, where these are convex, with equality at the
+    # ``point``: weights (n, m) of the rows' losses (None: none), gradients (n, D) and constants
+    # (n,) of an affine rest.
+    def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]: ...
 
-    def magnitudes(self, point: Point, multipliers: Array) -> Array:
-        """(n, D) the sizes of the terms that the gradient of sum_k multipliers_k c_k adds up."""
-        ...
+    # (n, D) the sizes of the terms that the gradient of sum_k multipliers_k c_k adds up.
+    def magnitudes(self, point: Point, multipliers: Array) -> Array: ...
 
-    def limits(self, block: Block) -> Array:
-        """(n, p) the level asked, so that ``values + limits`` is what is measured; NaN where the
-        client has none.
-        """
-        ...
+    # (n, p) the level asked, so that ``values + limits`` is what is measured; NaN where the
+    # client has none.
+    def limits(self, block: Block) -> Array: ...
 
-    def held_by(self, data: Metadata) -> NDArray[np.bool_]:
-        """(N, p) whether a client has the constraint, as far as is known without its rows."""
-        ...
+    # (N, p) whether a client has the constraint, as far as is known without its rows.
+    def held_by(self, data: Metadata) -> NDArray[np.bool_]: ...
 
 
 # what a slot of a problem holds
@@ -188,9 +171,8 @@ class Stack:
     def jacobian(self, point: Point) -> Array:
         """(n, p, D)."""
         n, D = point.models.shape
-        return np.concatenate(
-            [np.zeros((n, 0, D)), *[part.jacobian(point) for part in self.parts]], 1
-        )
+        parts = [part.jacobian(point) for part in self.parts]
+        return np.concatenate([np.zeros((n, 0, D)), *parts], 1)
 
     def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
         """As of a single constraint, for multipliers (n, p)."""
@@ -207,11 +189,8 @@ class Stack:
         gradients, constants = np.zeros((n, D)), np.zeros(n)
         for part, mine in self._by_part(multipliers):
             row, gradient, constant = part.split(point, mine)
-            rows, gradients, constants = (
-                added(rows, row),
-                gradients + gradient,
-                constants + constant,
-            )
+            rows = added(rows, row)
+            gradients, constants = gradients + gradient, constants + constant
         return rows, gradients, constants
 
     def magnitudes(self, point: Point, multipliers: Array) -> Array:
@@ -221,17 +200,13 @@ class Stack:
 
     def by_curvature(self, multipliers: Array) -> tuple[tuple[Stack, Array], tuple[Stack, Array]]:
         """The parts with second derivatives and those without, with their multipliers (n, p)."""
-        pairs = [*self._by_part(multipliers)]
-        known = [getattr(part, "hessian", part) is not None for part, _ in pairs]
-        curved, tangent = (
-            [pair for pair, has in zip(pairs, known, strict=True) if has is kind]
-            for kind in (True, False)
-        )
-        none = np.zeros((len(multipliers), 0))
-        return tuple(  # type: ignore[return-value]
-            (Stack(tuple(p for p, _ in kind)), np.concatenate([none, *(mu for _, mu in kind)], 1))
-            for kind in (curved, tangent)
-        )
+        both: Any = []
+        for curved in (True, False):
+            pairs = [*self._by_part(multipliers)]
+            kind = [p for p in pairs if (getattr(p[0], "hessian", p[0]) is not None) is curved]
+            mine = [np.zeros((len(multipliers), 0)), *(mu for _, mu in kind)]
+            both.append((Stack(tuple(part for part, _ in kind)), np.concatenate(mine, 1)))
+        return tuple(both)
 
     def _by_part(self, multipliers: Array) -> Iterator[tuple[Concrete, Array]]:
         start = 0
@@ -241,9 +216,8 @@ class Stack:
 
     def limits(self, block: Block) -> Array:
         """(n, p)."""
-        return np.concatenate(
-            [np.zeros((len(block.names), 0)), *[part.limits(block) for part in self.parts]], 1
-        )
+        parts = [part.limits(block) for part in self.parts]
+        return np.concatenate([np.zeros((len(block.names), 0)), *parts], 1)
 
 
 def excess(constraints: Stack, values: Array) -> float:
@@ -291,18 +265,15 @@ def stack(stated: Stack | Slot, problem: Objective, data: Metadata, slot: str) -
     """The concrete stack of what a slot of the problem holds: None, a constraint, or several in a
     sequence.
     """
-    return (
-        stated
-        if isinstance(stated, Stack)
-        else Stack(tuple(one.at(problem, data) for one in several(stated, slot)))
-    )
+    if isinstance(stated, Stack):
+        return stated
+    return Stack(tuple(one.at(problem, data) for one in several(stated, slot)))
 
 
 def several(stated: Slot, slot: str) -> tuple[Stated, ...]:
     """What a slot holds, as a sequence of constraints."""
-    parts = (
-        () if stated is None else tuple(stated) if isinstance(stated, tuple | list) else (stated,)
-    )
+    parts: tuple = tuple(stated) if isinstance(stated, tuple | list) else (stated,)
+    parts = () if stated is None else parts
     for part in parts:
         if isinstance(part, type) or not hasattr(part, "at"):
             raise TypeError(

@@ -5,7 +5,7 @@ by slack variables, (4).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -16,9 +16,12 @@ from bonafed.problem.constraints.constraint import (
     Concrete,
     Objective,
     Point,
+    Slot,
+    Stack,
     Stated,
     is_convex,
     several,
+    stack,
 )
 from bonafed.problem.constraints.group_means import OnRows
 from bonafed.problem.risks.risk import Prior, resolve_prior
@@ -68,7 +71,23 @@ class Coupled:
             )
         one = inner[0].at(problem, data)
         if isinstance(self.prior, str) and self.prior == "rows":
-            return Shared(_over_all_rows(one, data), np.ones((data.n_clients, len(one.equality))))
+            if not isinstance(one, OnRows):
+                raise ValueError(
+                    "Coupled(..., prior='rows') is for constraints on rows: for others give"
+                    " prior='uniform'."
+                )
+            if np.ptp(one.level, 0).any():
+                raise ValueError(
+                    "Coupled(..., prior='rows') has one level for all clients: give one number."
+                )
+            total = one.masses(data).sum(0)
+            if (total <= 0).any():
+                raise ValueError(
+                    "Coupled: a group has no rows at any client, so its mean is undefined. Check"
+                    " label and column."
+                )
+            whole = replace(one, total=total, sizes=data.masses)
+            return Shared(whole, np.ones((data.n_clients, len(one.equality))))
         prior = resolve_prior(self.prior, data.sizes.astype(float), data.clients)
         weight = one.held_by(data) * prior[:, None]
         if not weight.any(0).all():
@@ -133,20 +152,67 @@ class Shared:
         return np.nan_to_num(self.one.limits(block)) * self._scale(block)
 
 
-def _over_all_rows(one: Concrete, data: Metadata) -> OnRows:
-    if not isinstance(one, OnRows):
-        raise ValueError(
-            "Coupled(..., prior='rows') is for constraints on rows: for others give"
-            " prior='uniform'."
-        )
-    if np.ptp(one.level, 0).any():
-        raise ValueError(
-            "Coupled(..., prior='rows') has one level for all clients: give one number."
-        )
-    total = one.masses(data).sum(0)
-    if (total <= 0).any():
-        raise ValueError(
-            "Coupled: a group has no rows at any client, so its mean is undefined. Check label and"
-            " column."
-        )
-    return replace(one, total=total, sizes=data.masses)
+# What the slot ``constraint`` becomes: constraints on the server's own data, and sums over the
+# clients.
+
+
+@dataclass(frozen=True, eq=False)
+class Global:
+    """c_0(w) <= 0 on the server's data, and sum_i c_i(w) <= 0 over all clients.
+
+    Attributes
+    ----------
+    held : p_0 constraints
+    block : the server's rows; a row of zeros where it holds none and c_0 is about the model only
+    coupled : p_c constraints, of which every client adds its part
+    """
+
+    held: Stack = field(default_factory=Stack)
+    block: Block | None = None
+    coupled: Stack = field(default_factory=Stack)
+
+    def point(self, problem: Objective, w: Array) -> Point:
+        """The model on the server's rows."""
+        assert self.block is not None
+        return Point(problem, w, self.block)
+
+    @property
+    def convex(self) -> bool:
+        """Whether all are."""
+        return self.held.convex and self.coupled.convex
+
+
+def shared(
+    stated: Global | Slot, problem: Objective, data: Metadata, server: tuple[Metadata, Block] | None
+) -> Global:
+    """The concrete form of the slot ``constraint``; ``server`` is what the server itself holds."""
+    if isinstance(stated, Global):
+        return stated
+    parts = several(stated, "constraint")
+    together = tuple(one.at(problem, data) for one in parts if isinstance(one, Coupled))
+    held = tuple(one for one in parts if not isinstance(one, Coupled))
+    if server is None:
+        if not all(getattr(one, "of_model", False) for one in held):
+            raise ValueError(
+                "constraint is for the server's own data, and the federation has none: give"
+                " Federation(..., server=(X0, y0)), put the constraint into local_constraint (every"
+                " client's own rows), or into Coupled (all clients' rows)."
+            )
+        if any(getattr(one, "C", 0) is None for one in held):
+            raise ValueError(
+                "constraint=LinearEquality() or LinearInequality() reads the server's own C and d,"
+                " and there are none: give Federation.from_quadratics(A, b, C, d) or (C, d) here,"
+                " or put it into local_constraint for the clients'."
+            )
+        concrete, one = stack(held, problem, data, "constraint"), np.zeros((1, 1))
+        rows = np.zeros((1, 1, data.n_features)), one, one + 1.0
+        block = Block(*rows, np.zeros(1, np.intp), ("server",))
+    else:
+        concrete, block = stack(held, problem, server[0], "constraint"), server[1]
+    for word, limit in zip(concrete.words, concrete.limits(block)[0], strict=True):
+        if np.isnan(limit):
+            raise ValueError(
+                f"constraint: the server has no rows for the {word}: leave it out, or give such"
+                " rows."
+            )
+    return Global(concrete, block, Stack(together))

@@ -207,12 +207,10 @@ class OnRows:
 
     def masses(self, data: Metadata) -> Array:
         """(N, G) the weight of every client's rows in each group."""
-        codes = [g.label for g in self.groups]  # -1 and +1, or the number of a class
-        labels = [None if code is None else data.labels[max(int(code), 0)] for code in codes]
-        each = [
-            data.group_masses(label, g.column, g.value)
-            for label, g in zip(labels, self.groups, strict=True)
-        ]
+        each = []
+        for g in self.groups:  # of a label: -1 and +1, or the number of a class
+            label = None if g.label is None else data.labels[max(int(g.label), 0)]
+            each.append(data.group_masses(label, g.column, g.value))
         return np.stack(each, 1)
 
     def held_by(self, data: Metadata) -> NDArray[np.bool_]:
@@ -233,12 +231,10 @@ class OnRows:
         if self.total is not None:
             assert self.sizes is not None
             means = inside * (self.sizes[block.index][:, None] / self.total)[:, :, None]
-            return np.einsum("pg,ngm->npm", self.coefficients, means), np.ones(
-                (len(mass), len(self.coefficients)), bool
-            )
-        means = np.divide(
-            inside, mass[:, :, None], out=np.zeros_like(inside), where=mass[:, :, None] > 0
-        )
+            has = np.ones((len(mass), len(self.coefficients)), bool)
+            return np.einsum("pg,ngm->npm", self.coefficients, means), has
+        each = mass[:, :, None]
+        means = np.divide(inside, each, out=np.zeros_like(inside), where=each > 0)
         has = ~np.einsum("pg,ng->np", self.coefficients != 0, mass <= 0).astype(bool)
         return np.einsum("pg,ngm->npm", self.coefficients, means) * has[:, :, None], has
 
@@ -247,22 +243,16 @@ class OnRows:
 
     def values(self, point: Point) -> Array:
         weights, has = self.weights(point.block)
-        measured = np.matmul(
-            weights, self.measure.value(point.prediction, point.block.y)[:, :, None]
-        )[:, :, 0]
+        value = self.measure.value(point.prediction, point.block.y)
+        measured = np.matmul(weights, value[:, :, None])[:, :, 0]
         return np.where(has, measured - self._levels(point.block), VOID)
 
     def jacobian(self, point: Point) -> Array:
         weights = self.weights(point.block)[0]
         gradient = self.measure.gradient(point.prediction, point.block.y)
-        back = point.problem.predictor.backward
-        return np.stack(
-            [
-                back(point.w, by_row(weights[:, k], gradient), point.block)
-                for k in range(len(self.coefficients))
-            ],
-            1,
-        )
+        back, p = point.problem.predictor.backward, len(self.coefficients)
+        rows = [by_row(weights[:, k], gradient) for k in range(p)]
+        return np.stack([back(point.w, each, point.block) for each in rows], 1)
 
     def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
         if self.affine:
@@ -276,9 +266,8 @@ class OnRows:
         rows = np.matmul(multipliers[:, None, :], weights)[:, 0]
         if isinstance(self.measure, OfLoss) and self.measure.loss == point.problem.loss:
             return rows, np.zeros(point.models.shape), constants
-        gradients = point.problem.predictor.backward(
-            point.w, rows * self.measure.gradient(point.prediction, point.block.y), point.block
-        )
+        slopes = rows * self.measure.gradient(point.prediction, point.block.y)
+        gradients = point.problem.predictor.backward(point.w, slopes, point.block)
         if self.affine:  # exactly, however far the model is
             return None, gradients, constants
         value = (rows * self.measure.value(point.prediction, point.block.y)).sum(1)
@@ -320,9 +309,8 @@ class Levelled:
 
     def _levels(self, data: Metadata) -> Array:
         """(N,) levels, one for each client."""
-        return per_client(
-            self.level, data.n_clients, data.clients, f"the level of {type(self).__name__}"
-        )
+        name = f"the level of {type(self).__name__}"
+        return per_client(self.level, data.n_clients, data.clients, name)
 
     def _reachable(self, problem: Objective, data: Metadata) -> Array:
         """The levels; ``ValueError`` where the mean of a loss above 0 everywhere reaches none."""
@@ -482,9 +470,7 @@ class DemographicParity(Parity):
     True
     """
 
-    phrase: ClassVar[str] = (
-        "mean predictions for the groups of {column} at most {level} apart ({measure:score}s)"
-    )
+    phrase = "mean predictions for the groups of {column} at most {level} apart ({measure:score}s)"
 
 
 @dataclass(frozen=True)
@@ -510,7 +496,7 @@ class EqualisedOdds(Parity):
     True
     """
 
-    phrase: ClassVar[str] = (
+    phrase = (
         "mean predictions within either class for the groups of {column} at most {level}"
         " apart ({measure:score}s)"
     )

@@ -68,10 +68,8 @@ class OnModel:
         return np.where(has, value, np.where(self.equality, 0.0, VOID))
 
     def jacobian(self, point: Point) -> Array:
-        return np.broadcast_to(
-            self._rows_of(point.block)[0],
-            (len(point.block.names), len(self.equality), point.w.shape[-1]),
-        )
+        shape = len(point.block.names), len(self.equality), point.w.shape[-1]
+        return np.broadcast_to(self._rows_of(point.block)[0], shape)
 
     def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
         return None, None
@@ -108,7 +106,32 @@ class LinearConstraint:
         _numbers(self.C, self.d, type(self).__name__)
 
     def at(self, problem: Objective, data: Metadata) -> OnModel:
-        return _stated(self.C, self.d, problem, data, self.equality)
+        name, sign = type(self).__name__, "=" if self.equality else "<="
+        if self.C is None:
+            if data.linear is None:
+                raise ValueError(
+                    f"{name}() reads every client's own C and d, and the federation has none: give"
+                    " Federation(linear=...), Federation.from_quadratics(A, b, C, d), or"
+                    f" {name}(C, d)."
+                )
+            if problem.loss.targets == "class":
+                raise ValueError(
+                    f"{name}() reads C with one column for each feature, and each has a coefficient"
+                    f" for each class: give {name}(C, d) with a column for every coefficient."
+                )
+            k, free = max(map(len, data.linear)), int(problem.predictor.dimension(0))
+            words = tuple(f"row {i + 1} of the client's C w + d {sign} 0" for i in range(k))
+            return OnModel(None, None, np.full(k, self.equality), words, free)
+        C, d = _numbers(self.C, self.d, name)
+        p, D = len(C), problem.predictor.dimension(data.n_features)
+        d = np.broadcast_to(d, (p,)) if d.shape == (1,) else d
+        if C.shape != (p, D) or d.shape != (p,):
+            raise ValueError(
+                f"{name} needs finite C and d of shapes (k, {D}) and (k,), got {C.shape} and"
+                f" {d.shape}."
+            )
+        words = tuple(f"row {i + 1} of C w + d {sign} 0" for i in range(p))
+        return OnModel(C, d, np.full(p, self.equality), words)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,39 +182,6 @@ class LinearInequality(LinearConstraint):
     equality: ClassVar[bool] = False
 
 
-def _stated(
-    C: Coefficients | None, d: Offsets | None, problem: Objective, data: Metadata, equality: bool
-) -> OnModel:
-    name, sign = ("LinearEquality", "=") if equality else ("LinearInequality", "<=")
-    if C is None:
-        if data.linear is None:
-            raise ValueError(
-                f"{name}() reads every client's own C and d, and the federation has none: give"
-                f" Federation(linear=...), Federation.from_quadratics(A, b, C, d), or {name}(C, d)."
-            )
-        if problem.loss.targets == "class":
-            raise ValueError(
-                f"{name}() reads C with one column for each feature, and each has a coefficient for"
-                f" each class: give {name}(C, d) with a column for every coefficient."
-            )
-        k = max(map(len, data.linear))
-        words = tuple(f"row {i + 1} of the client's C w + d {sign} 0" for i in range(k))
-        return OnModel(None, None, np.full(k, equality), words, int(problem.predictor.dimension(0)))
-    C, d = _numbers(C, d, name)
-    D = problem.predictor.dimension(data.n_features)
-    d = np.broadcast_to(d, (len(C),)) if d.shape == (1,) else d
-    if C.shape != (len(C), D) or d.shape != (len(C),):
-        raise ValueError(
-            f"{name} needs finite C and d of shapes (k, {D}) and (k,), got {C.shape} and {d.shape}."
-        )
-    return OnModel(
-        C,
-        d,
-        np.full(len(C), equality),
-        tuple(f"row {i + 1} of C w + d {sign} 0" for i in range(len(C))),
-    )
-
-
 def _numbers(C: Coefficients | None, d: Offsets | None, name: str) -> tuple[Array, Array]:
     """C as a matrix and d as a vector of finite numbers; without C empty ones."""
     if C is None:
@@ -239,20 +229,15 @@ class Sign:
     of_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if (
-            not isinstance(self.of, Mapping)
-            or not self.of
-            or any(s not in (-1, 1) for s in self.of.values())
-        ):
+        signs = [*self.of.values()] if isinstance(self.of, Mapping) else []
+        if not signs or any(s not in (-1, 1) for s in signs):
             raise ValueError(f"Sign needs a mapping of feature names to +1 or -1, got {self.of!r}.")
 
     def at(self, problem: Objective, data: Metadata) -> OnModel:
         C = _rows([{name: -float(sign)} for name, sign in self.of.items()], problem, data, "Sign")
-        words = tuple(
-            f"coefficient of {name} {'>=' if sign > 0 else '<='} 0"
-            for name, sign in self.of.items()
-        )
-        return OnModel(C, np.zeros(len(C)), np.zeros(len(C), bool), words)
+        sides = {1: ">=", -1: "<="}
+        words = (f"coefficient of {name} {sides[sign]} 0" for name, sign in self.of.items())
+        return OnModel(C, np.zeros(len(C)), np.zeros(len(C), bool), tuple(words))
 
 
 @dataclass(frozen=True)
@@ -296,9 +281,8 @@ class Monotone:
     def at(self, problem: Objective, data: Metadata) -> OnModel:
         pairs = list(zip(self.features, self.features[1:], strict=False))
         C = _rows([{a: 1.0, b: -1.0} for a, b in pairs], problem, data, "Monotone")
-        return OnModel(
-            C, np.zeros(len(C)), np.zeros(len(C), bool), tuple(f"{a} <= {b}" for a, b in pairs)
-        )
+        words = tuple(f"{a} <= {b}" for a, b in pairs)
+        return OnModel(C, np.zeros(len(C)), np.zeros(len(C), bool), words)
 
 
 @dataclass(frozen=True)
@@ -332,20 +316,16 @@ class CostLimit:
 
     def __post_init__(self) -> None:
         costs = [*self.costs.values()] if isinstance(self.costs, Mapping) else []
-        if not costs or not all(
-            is_number(value) and math.isfinite(value) for value in (*costs, self.limit)
-        ):
+        known = all(is_number(v) and math.isfinite(v) for v in (*costs, self.limit))
+        if not costs or not known:
             raise ValueError(
                 f"CostLimit needs finite costs by feature name and a finite limit, got {self!r}."
             )
 
     def at(self, problem: Objective, data: Metadata) -> OnModel:
-        C = _rows(
-            [{name: float(cost) for name, cost in self.costs.items()}], problem, data, "CostLimit"
-        )
-        return OnModel(
-            C, np.array([-float(self.limit)]), np.zeros(1, bool), ("cost of the coefficients",)
-        )
+        costs = {name: float(cost) for name, cost in self.costs.items()}
+        C, words = _rows([costs], problem, data, "CostLimit"), ("cost of the coefficients",)
+        return OnModel(C, np.array([-float(self.limit)]), np.zeros(1, bool), words)
 
 
 def _rows(

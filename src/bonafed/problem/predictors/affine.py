@@ -8,13 +8,16 @@ has a proven bound. ``mlp`` and ``torch`` hold models for which no bound can be 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from scipy.sparse import csr_array, hstack
 
-from bonafed.arrays import Array, Block
+from bonafed.arrays import Array, Block, shape_of
+from bonafed.data.federation import Federation
+from bonafed.names import load
 
 
 class Predictor(Protocol):
@@ -28,34 +31,24 @@ class Predictor(Protocol):
     # whether predictions are affine in w; a predictor without the attribute counts as not affine
     convex: ClassVar[bool]
 
+    # The least and the most numbers that it can predict for a row; one without the attribute.
     @property
-    def outputs(self) -> tuple[float, float]:
-        """The least and the most numbers that it can predict for a row; one without the
-        attribute.
-        """
-        ...
+    def outputs(self) -> tuple[float, float]: ...
 
-    def sized(self, n_features: int, classes: int | None) -> Predictor:
-        """The model for these data: of one number a row, or one for each of so many classes."""
-        ...
+    # The model for these data: of one number a row, or one for each of so many classes.
+    def sized(self, n_features: int, classes: int | None) -> Predictor: ...
 
-    def dimension(self, n_features: int) -> int:
-        """D."""
-        ...
+    # D.
+    def dimension(self, n_features: int) -> int: ...
 
-    def forward(self, w: Array, block: Block) -> Array:
-        """Predictions (n, m), or (n, m, C)."""
-        ...
+    # Predictions (n, m), or (n, m, C).
+    def forward(self, w: Array, block: Block) -> Array: ...
 
-    def backward(self, w: Array, s: Array, block: Block) -> Array:
-        """``sum_i s_i d f_w(x_i) / dw`` as (n, D) for s of the predictions' shape."""
-        ...
+    # ``sum_i s_i d f_w(x_i) / dw`` as (n, D) for s of the predictions' shape.
+    def backward(self, w: Array, s: Array, block: Block) -> Array: ...
 
-    def split(self, w: Array) -> tuple[Array, Array | float]:
-        """The first entries of w, which norms and regularisers see, and the last ones, which are
-        free.
-        """
-        ...
+    # The first entries of w, which norms and regularisers see, and the last ones, which are free.
+    def split(self, w: Array) -> tuple[Array, Array | float]: ...
 
 
 def pullback(
@@ -105,11 +98,8 @@ def check_count(classes: int | None) -> None:
     """Raise ``ValueError`` unless it is None or a number of classes."""
     if classes is None:
         return
-    if (
-        not isinstance(classes, int | np.integer)
-        or isinstance(classes, bool | np.bool_)
-        or classes < 2
-    ):
+    whole = isinstance(classes, int | np.integer) and not isinstance(classes, bool | np.bool_)
+    if not whole or classes < 2:
         raise ValueError(
             f"classes must be >= 2, got {classes!r}. For one number a row use Linear() or MLP()."
         )
@@ -150,9 +140,9 @@ class Linear:
 
     def backward(self, w: Array, s: Array, block: Block) -> Array:
         gradient = block.backward(s)
-        return (
-            np.concatenate([gradient, s.sum(1, keepdims=True)], 1) if self.intercept else gradient
-        )
+        if not self.intercept:
+            return gradient
+        return np.concatenate([gradient, s.sum(1, keepdims=True)], 1)
 
     def units(self, sizes: Array) -> Array:
         """The size (..., D) of what each entry of w multiplies, for features of sizes (..., d)."""
@@ -268,3 +258,41 @@ class Softmax:
 def with_one(sizes: Array) -> Array:
     """The sizes with a 1 at the end of the last axis, that of the feature of an intercept."""
     return np.concatenate([sizes, np.ones((*sizes.shape[:-1], 1))], -1)
+
+
+# The prediction function of a model, and its values on the rows of a table.
+
+Rows = Array | csr_array
+
+
+def predictor(keys: Mapping[str, Any]) -> Predictor:
+    """The predictor that [problem] of a configuration, or a saved model's metadata, describes."""
+    cls = load("model", keys.get("model", "linear"))
+    names = [field.name for field in fields(cls) if field.name != "classes"]
+    values = {name: keys[name] for name in names if keys.get(name) is not None}
+    if "intercepts" in names:  # the data that these keys go with have a feature of ones
+        values["intercepts"] = False
+    return cls(**values)
+
+
+def scores(model: Predictor, w: Array, X: Rows) -> Array:
+    """The predictions of the rows X: (m,), or one number a class (m, C)."""
+    m, rows = shape_of(X)[0], X[None] if isinstance(X, np.ndarray) else X
+    block = Block(rows, np.zeros((1, m)), np.full((1, m), 1 / m), np.array([0]), ("",))
+    return model.forward(w, block)[0]
+
+
+def with_ones(X: Rows) -> Rows:
+    """X and a last column of ones."""
+    ones = np.ones((shape_of(X)[0], 1))
+    if isinstance(X, np.ndarray):
+        return np.hstack([X, ones])
+    return csr_array(hstack([X, ones], format="csr"))
+
+
+def federation_with_ones(fed: Federation) -> Federation:
+    """The federation with a last feature of ones, which stands for the intercepts of several
+    classes.
+    """
+    names = None if fed.feature_names is None else (*fed.feature_names, "1")
+    return fed._with(X=tuple(map(with_ones, fed.X)), feature_names=names)

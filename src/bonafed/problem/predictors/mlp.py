@@ -186,9 +186,8 @@ class MLP:
             # in place: memory is what takes time here
             seen.append(phi(z, out=z) if k < len(layers) - 1 else z)
         prediction = np.asarray(seen[-1]).reshape(n, m, -1)
-        return (prediction if self.classes else prediction[:, :, 0]), lambda s: self._back(
-            s, layers, seen, n, m
-        )
+        prediction = prediction if self.classes else prediction[:, :, 0]
+        return prediction, lambda s: self._back(s, layers, seen, block.y.shape)
 
     def _outputs_of(self, size: int, n_features: int) -> int:
         """How many outputs a model of so many entries has."""
@@ -204,15 +203,9 @@ class MLP:
             f"w must have {needed} entries for {n_features} features and {self!r}, got {size}."
         )
 
-    def _back(
-        self,
-        s: Array,
-        layers: list[tuple[Array, Array]],
-        seen: list[Array | csr_array],
-        n: int,
-        m: int,
-    ) -> Array:
+    def _back(self, s: Array, layers: list, seen: list, shape: tuple[int, ...]) -> Array:
         """The gradient (n, D) of <s, prediction> of every client."""
+        n, m = shape
         through = ACTIVATIONS[self.activation][1]
         gradient = np.ascontiguousarray(s, float).reshape(np.asarray(seen[-1]).shape)
         weights, intercepts = [], []

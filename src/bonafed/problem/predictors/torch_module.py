@@ -9,7 +9,7 @@ others (biases, scales of normalisation) are free, as the intercept of ``Linear`
 parameters (``requires_grad=False``) and buffers are constants. One model per client is one batched
 pass (``torch.func``), one client at a time where the module allows none.
 
-Only this file and ``constraints/torch_function.py`` import torch: ``pip install '.[torch]'``.
+Only this file imports torch: ``pip install '.[torch]'``.
 """
 
 from __future__ import annotations
@@ -86,9 +86,7 @@ class TorchPredictor:
         place = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         fitted = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
         _check_parameters(fitted)
-        ordered = [pair for pair in fitted if pair[1].ndim > 1] + [
-            pair for pair in fitted if pair[1].ndim <= 1
-        ]
+        ordered = sorted(fitted, key=lambda pair: pair[1].ndim <= 1)  # stable
         start = [p.detach().cpu().double().reshape(-1).numpy() for _, p in ordered]
         values = {
             "device": place,
@@ -148,10 +146,8 @@ class TorchPredictor:
     def _probe(self, n_features: int) -> Any:
         """What the module makes of two rows of zeros."""
         try:
-            return self._call(
-                self._tensor(self._start).requires_grad_(True),
-                self._tensor(np.zeros((2, n_features))),
-            )
+            start = self._tensor(self._start).requires_grad_(True)
+            return self._call(start, self._tensor(np.zeros((2, n_features))))
         except (RuntimeError, IndexError, TypeError, ValueError) as error:
             text = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ValueError(
@@ -228,9 +224,8 @@ class TorchPredictor:
                 prediction = module(row).reshape(1, -1)
             push = slope(self._numbers(prediction), i)
             push = torch.tensor(push, dtype=self._dtype).reshape(prediction.shape)
-            parts = torch.autograd.grad(
-                prediction, fitted, push, allow_unused=True, materialize_grads=True
-            )
+            unused = {"allow_unused": True, "materialize_grads": True}
+            parts = torch.autograd.grad(prediction, fitted, push, **unused)
             yield np.concatenate([part.double().numpy().reshape(-1) for part in parts])
 
     def check_rows_apart(self) -> None:
@@ -280,12 +275,8 @@ class TorchPredictor:
     def _rows(self, block: Block) -> torch.Tensor:
         """X (n, m, d) on the device, kept as long as the block."""
         torch, X = _torch(), block.X
-        if (
-            self.device == "cpu"
-            and self._dtype == torch.float64
-            and isinstance(X, np.ndarray)
-            and X.flags.writeable
-        ):
+        double = self.device == "cpu" and self._dtype == torch.float64
+        if double and isinstance(X, np.ndarray) and X.flags.writeable:
             return torch.from_numpy(X)  # the rows themselves, which nothing writes to
         rows = X if isinstance(X, np.ndarray) else X.toarray()[None]
         key = "torch rows", self.device, str(self._dtype)
@@ -327,22 +318,25 @@ def _check_parameters(fitted: list[tuple[str, torch.nn.Parameter]]) -> None:
 
 def _digest(module: torch.nn.Module) -> str:
     """Class, structure, and every parameter and buffer, frozen or not."""
-    seen = hashlib.blake2b(
-        f"{type(module).__module__}.{type(module).__qualname__} {module!r}".encode(), digest_size=8
-    )
+    name = f"{type(module).__module__}.{type(module).__qualname__} {module!r}"
+    seen = hashlib.blake2b(name.encode(), digest_size=8)
     for name, value in (*module.named_parameters(), *module.named_buffers()):
         seen.update(f"{name} {tuple(value.shape)} {value.dtype} {value.requires_grad}".encode())
-        seen.update(
-            value.detach().cpu().contiguous().reshape(-1).view(_torch().uint8).numpy().tobytes()
-        )
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        seen.update(flat.view(_torch().uint8).numpy().tobytes())
     return f"{type(module).__name__}:{seen.hexdigest()}"
 
 
-def _torch() -> Any:
+def imported_torch(name: str, instead: str) -> Any:
+    """The library, which only files that need it import; ``ImportError`` without it."""
     try:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ImportError(
-            f"TorchPredictor needs PyTorch: {install('torch')}. Without it use MLP(hidden)."
+            f"{name} needs PyTorch: {install('torch')}. Without it {instead}."
         ) from error
     return torch
+
+
+def _torch() -> Any:
+    return imported_torch("TorchPredictor", "use MLP(hidden)")

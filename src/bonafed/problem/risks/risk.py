@@ -43,9 +43,8 @@ class Worst:
 class Risk(Protocol):
     """losses (N,) -> one number, and its weights (a subgradient where the risk is convex)."""
 
-    def at(self, sizes: Sizes, names: Names = None) -> Risk:
-        """The same risk with everything that depends on the clients (a prior) as arrays."""
-        ...
+    # The same risk with everything that depends on the clients (a prior) as arrays.
+    def at(self, sizes: Sizes, names: Names = None) -> Risk: ...
 
     def value(self, losses: Array) -> float: ...
 

@@ -29,7 +29,7 @@ from bonafed.parameters import Parameters
 from bonafed.problem.conic_form import sample_radii
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L1, L2, ElasticNet, Regulariser, Zero
-from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solvers.sets.projections import project_lp_unit_ball, soft_threshold
 

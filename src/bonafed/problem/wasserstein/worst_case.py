@@ -17,12 +17,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.arrays import DUAL, Array, Block, dense, norm, norm_gradient
+from bonafed.arrays import DUAL, Array, dense, norm, norm_gradient
 from bonafed.client_names import ClientName
 from bonafed.problem.predictors.affine import Softmax
-from bonafed.problem.wasserstein.ball import Near, WassersteinBall, flip_multiplier, free_space
-from bonafed.problem.wasserstein.box_support import BoxSupport
-from bonafed.problem.wasserstein.classes import best_flips, steepest
+from bonafed.problem.wasserstein.ball import (
+    Near,
+    best_flips,
+    flip_multiplier,
+    free_space,
+    steepest,
+)
+from bonafed.problem.wasserstein.supports import BoxSupport
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -145,9 +150,8 @@ class Transport:
         for a in self.atoms:
             kept = rows[a.weight[client, rows] > 0]
             mass = self.share[client, kept] * a.weight[client, kept]
-            parts.append(
-                (dense(a.X).reshape(*a.y.shape, -1)[client, kept], a.y[client, kept], mass, kept)
-            )
+            X = dense(a.X).reshape(*a.y.shape, -1)[client, kept]
+            parts.append((X, a.y[client, kept], mass, kept))
         x, y, p, row = (np.concatenate(part) for part in zip(*parts, strict=True))
         if self.far[client] > 0:
             goes, label, fee = self._goers(client, y)
@@ -188,7 +192,9 @@ def worst_case(at: Near) -> Transport:
     n, m = block.y.shape
     if isinstance(predictor, Softmax):
         steep = steepest(w, block, predictor, ball)
-        level, atoms, far = _among_classes(at, steep.floor)
+        prediction = predictor.forward(w, block)
+        level, theta, to = best_flips(prediction, block, loss, ball, radius, steep.floor)
+        atoms, far = _flipped(at, level, steep.floor, theta, to)
         far_x, far_y, far_class = steep.along, np.zeros(n), steep.own
     else:
         bounded = _on_box if isinstance(ball.support, BoxSupport) else _on_polytope
@@ -199,72 +205,39 @@ def worst_case(at: Near) -> Transport:
     nothing = np.zeros((n, m))
     atoms = (Atom((radius == 0)[:, None] + nothing, block.X, block.y, nothing, nothing), *atoms)
     atoms = tuple(a for a in atoms if (block.share * a.weight).any())
-    worst = sum(
-        (a.weight * loss.value(predictor.forward(w, replace(block, X=a.X)), a.y) for a in atoms),
-        start=nothing,
-    )
-    flips = (
-        sum((a.weight * (a.y != block.y) for a in atoms), start=nothing)
-        if loss.targets != "real"
-        else nothing
-    )
+    moved = [predictor.forward(w, replace(block, X=a.X)) for a in atoms]
+    each = zip(atoms, moved, strict=True)
+    worst = sum((a.weight * loss.value(p, a.y) for a, p in each), start=nothing)
+    flips = nothing
+    if loss.targets != "real":
+        flips = sum((a.weight * (a.y != block.y) for a in atoms), start=nothing)
     far = np.where(far > 1e-12 * radius, far, 0.0)
-    return Transport(
-        block.names,
-        block.mean(worst) + level * far,
-        level,
-        radius,
-        loss.value(predictor.forward(w, block), block.y),
-        worst,
-        flips,
-        atoms,
-        far,
-        far_x,
-        far_y,
-        block.share,
-        loss.targets == "sign",
-        far_class,
-        ball.label_cost,
-    )
+    risks, plain = block.mean(worst) + level * far, loss.value(predictor.forward(w, block), block.y)
+    rows, away = (plain, worst, flips, atoms), (far, far_x, far_y, block.share)
+    labels = loss.targets == "sign", far_class, ball.label_cost
+    return Transport(block.names, risks, level, radius, *rows, *away, *labels)
 
 
 def _outward(at: Near, size: Array) -> tuple[Array, Array]:
     """The steepest way to lose per unit of cost, far out: (x, y) directions."""
     w, block, loss, predictor, ball, _ = at
     coefficients = np.broadcast_to(predictor.split(w)[0], (len(size), block.n_features))
-    outward = norm_gradient(
-        coefficients, DUAL[ball.norm]
-    )  # transport norm 1, <w, outward> = ||w||_*
+    # transport norm 1, <w, outward> = ||w||_*
+    outward = norm_gradient(coefficients, DUAL[ball.norm])
     if loss.targets == "sign":
         return -outward, np.zeros(len(size))
-    sign = (
-        1.0
-        if loss.pieces is None
-        else math.copysign(1.0, max((a for a, _ in loss.pieces), key=abs))
-    )
+    slopes = [1.0] if loss.pieces is None else [a for a, _ in loss.pieces]
+    sign = math.copysign(1.0, max(slopes, key=abs))
     by_y = (ball.support is not None) | (1 / ball.label_cost >= size)
-    return np.where(by_y[:, None], 0.0, sign * outward), np.where(
-        by_y, -sign / ball.label_cost, 0.0
-    )
-
-
-def _among_classes(at: Near, floor: Array) -> tuple[Array, list[Atom], Array]:
-    """Transport multipliers, atoms (flips) and the cost left over, of several classes."""
-    w, block, loss, predictor, ball, radius = at
-    level, theta, to = best_flips(predictor.forward(w, block), block, loss, ball, radius, floor)
-    return level, *_flipped(block, ball, radius, level, floor, theta, to)
+    along_y = np.where(by_y, -sign / ball.label_cost, 0.0)
+    return np.where(by_y[:, None], 0.0, sign * outward), along_y
 
 
 def _flipped(
-    block: Block,
-    ball: WassersteinBall,
-    radius: Array,
-    level: Array,
-    floor: Array,
-    theta: Array,
-    to: Array,
+    at: Near, level: Array, floor: Array, theta: Array, to: Array
 ) -> tuple[list[Atom], Array]:
     """Rows that stay and rows with their new labels, and the cost left for going far."""
+    block, ball, radius = at.block, at.ball, at.radius
     on, nothing = (radius > 0)[:, None], np.zeros_like(block.y)
     fee = nothing if math.isinf(ball.label_cost) else nothing + ball.label_cost
     left = np.where((level <= floor) & (level > 0), radius - block.mean(theta * fee), 0.0)
@@ -284,7 +257,7 @@ def _on_space(at: Near) -> tuple[Array, list[Atom], Array]:
     here, flipped = loss.value(prediction, block.y), loss.value(prediction, -block.y)
     floor = np.where(radius > 0, loss.lipschitz * ball.dual_norm(predictor.split(w)[0]), 0.0)
     level, theta = flip_multiplier(here, flipped, block.share, floor, radius, ball.label_cost)
-    return level, *_flipped(block, ball, radius, level, floor, theta, -block.y)
+    return level, *_flipped(at, level, floor, theta, -block.y)
 
 
 def _on_box(at: Near) -> tuple[Array, list[Atom], Array]:
@@ -295,9 +268,8 @@ def _on_box(at: Near) -> tuple[Array, list[Atom], Array]:
     box: Any = ball.support
     cut = box.cut(at)
     low, high, weight = box.plans(at)
-    coefficients = np.ascontiguousarray(
-        np.broadcast_to(predictor.split(w)[0], (len(radius), block.n_features))
-    )
+    shape = len(radius), block.n_features
+    coefficients = np.ascontiguousarray(np.broadcast_to(predictor.split(w)[0], shape))
     X, atoms = dense(block.X).reshape(*block.y.shape, -1), []
     for plan, part in ((low, weight), (high, 1 - weight)):
         moved = X + box.moves(coefficients, plan, block, ball.norm)
@@ -320,12 +292,11 @@ def _on_polytope(at: Near) -> tuple[Array, list[Atom], Array]:
     pieces = max((len(a.part) for a in worst if a is not None), default=0)
     weight, shift = np.zeros((2, pieces, *block.y.shape))
     moved, y = np.repeat(X[None], pieces, 0), np.repeat(block.y[None], pieces, 0)
+    price = 0.0 if math.isinf(ball.label_cost) else ball.label_cost
     for i, a in enumerate(worst):
         if a is None:
             continue
-        cost = norm(a.drift, ball.norm) + (
-            0.0 if math.isinf(ball.label_cost) else ball.label_cost
-        ) * np.abs(a.shift)
+        cost = norm(a.drift, ball.norm) + price * np.abs(a.shift)
         part = np.where(a.part >= FAR, a.part, np.where(cost > FAR * radius[i], FAR, 0.0))
         part[part.argmax(0), np.arange(part.shape[1])] += 1.0 - part.sum(0)
         inverse = np.divide(1.0, part, out=np.zeros_like(part), where=part > 0)
@@ -336,7 +307,7 @@ def _on_polytope(at: Near) -> tuple[Array, list[Atom], Array]:
     if loss.targets == "sign":
         fee = np.where(y != block.y, ball.label_cost, 0.0)
     else:
-        fee = np.zeros_like(y) if math.isinf(ball.label_cost) else ball.label_cost * np.abs(shift)
+        fee = price * np.abs(shift)
     way = norm(moved - X, ball.norm)
     cost = (block.share * weight * (way + fee)).sum((0, 2))
     paid = np.minimum(1.0, np.divide(radius, cost, out=np.ones_like(cost), where=cost > 0))[:, None]

@@ -25,9 +25,8 @@ from bonafed.drawing import (
     named_rows,
     plain_decades,
 )
-from bonafed.problem.prediction import predictor, scores, with_ones
-from bonafed.problem.predictors.affine import is_affine
-from bonafed.problem.risks import resolve_prior
+from bonafed.problem.predictors.affine import is_affine, predictor, scores, with_ones
+from bonafed.problem.risks.risk import resolve_prior
 from bonafed.report import words
 from bonafed.report.sections.section import (
     MOST,

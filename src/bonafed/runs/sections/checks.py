@@ -24,7 +24,7 @@ from bonafed.config.config import Config
 from bonafed.data.federation import Federation
 from bonafed.data.schema import Categorical
 from bonafed.measures import auc
-from bonafed.problem.prediction import scores
+from bonafed.problem.predictors.affine import scores
 from bonafed.runs.files import Record
 from bonafed.runs.form import Form, Number, Whole
 from bonafed.runs.sections.section import Inputs, Section

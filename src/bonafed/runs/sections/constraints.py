@@ -14,7 +14,7 @@ from bonafed.fairness import group_rates
 from bonafed.problem.constraints.constraint import several
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.multipliers import Multipliers
-from bonafed.problem.prediction import scores
+from bonafed.problem.predictors.affine import scores
 from bonafed.problem.problem import Problem
 from bonafed.runs.constraint_metrics import TRAINING, asked, kept
 from bonafed.runs.files import Record

@@ -129,19 +129,12 @@ class Inputs:
         starts from the data only, so that verification finds the same.
         """
         (name, w), *_ = self.models.items()
-        model = _Model(w, self.certificate, len(self.histories.get(name, ())))
-        return triviality(self.problem, self.parts.train, model, fit)
+        rounds = len(self.histories.get(name, ()))
+        return triviality(self.problem, self.parts.train, w, self.certificate, rounds, fit)
 
     def compared(self, name: str, stated: object, again: object) -> Check:
         """Stated numbers against those computed again, relative to the objective."""
         return compared(name, stated, plain(again), abs(self.certificate.value))
-
-
-@dataclass(frozen=True)
-class _Model:
-    w: Array
-    certificate: Certificate
-    rounds: int
 
 
 class Section(Protocol):

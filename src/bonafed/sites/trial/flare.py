@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from bonafed.engines import flare
 from bonafed.engines.flare import connect
@@ -72,23 +73,13 @@ def simulate(
     flare.require_flare()
     workspace = _usable(workspace)
     name = "simulation"
-    folder = flare.export_job(
-        workspace / "job",
-        name,
-        job,
-        len(sites),
-        sites=list(sites),
-        call_timeout=call_timeout,
-        tasks=tasks,
-        server=server,
-        site=site,
-    )
+    how: Any = {"call_timeout": call_timeout, "tasks": tasks, "server": server, "site": site}
+    folder = flare.export_job(workspace / "job", name, job, len(sites), sites=list(sites), **how)
     local = workspace / "flare" / "local"  # the simulator gives every participant a copy
     local.mkdir(parents=True, exist_ok=True)
     classes = [*flare.ALLOWED, *flare.ALLOWED_TASKS, *filter(None, (server, site))]
-    (local / "resources.json").write_text(
-        json.dumps({"format_version": 2, "class_allow_list": classes})
-    )
+    permitted = {"format_version": 2, "class_allow_list": classes}
+    (local / "resources.json").write_text(json.dumps(permitted))
     flare.write_setting(local, "site", sites)
     flare.write_setting(local, "server", workspace / "server")
     command = [sys.executable, "-m", SIMULATOR, str(folder), "-w", str(workspace / "flare")]
@@ -96,26 +87,17 @@ def simulate(
     output = workspace / "simulator.log"
     try:
         with output.open("ab") as sink:
-            subprocess.run(
-                command,
-                env=_environment(workspace),
-                stdout=sink,
-                stderr=sink,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                timeout=time_limit,
-                check=False,
-            )
+            streams: Any = {"stdout": sink, "stderr": sink, "stdin": subprocess.DEVNULL}
+            streams |= {"env": _environment(workspace), "start_new_session": True}
+            subprocess.run(command, timeout=time_limit, check=False, **streams)
     except subprocess.TimeoutExpired:
         log.warning("the simulator was ended after %s s", time_limit)
     finally:
         processes.end_all(workspace)
     run = workspace / "server" / job[EXPERIMENT]
     if not (run / DONE).exists():
-        raise flare.NotFinishedError(
-            f"the simulator ended without the server's record {run / DONE}: read {output}, which "
-            f"ends in\n{processes.tail(output)}"
-        )
+        text = f"the simulator ended without the server's record {run / DONE}: read {output}, which"
+        raise flare.NotFinishedError(f"{text} ends in\n{processes.tail(output)}")
     return run
 
 
@@ -143,43 +125,32 @@ class Poc:
     """
 
     def __init__(
-        self,
-        workspace: Path,
-        sites: Mapping[str, Path],
-        *,
-        classes: tuple[str, ...] = flare.ALLOWED,
+        self, workspace: Path, sites: Mapping[str, Path], *, classes: Sequence[str] = flare.ALLOWED
     ) -> None:
         flare.require_flare()
         self.workspace = _usable(workspace)
         self.runs = self.workspace / "server"  # where the server keeps its experiments
-        self.sites = dict(sites)
-        self.classes = classes
+        self.sites, self.classes = dict(sites), classes
+        self.names = (HOST, *self.sites)  # the server, then the sites
+        # FLARE's folders of these, and of the user
+        self.kits = self.workspace / PROJECT / "prod_00"
         self._daemons: dict[str, processes.Daemon] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The server, then the sites."""
-        return (HOST, *self.sites)
-
-    @property
-    def kits(self) -> Path:
-        """FLARE's folders of server, sites and user."""
-        return self.workspace / PROJECT / "prod_00"
 
     def provision(self) -> None:
         """Make certificates and folders, unless they are there."""
         if not self.kits.exists():
             _provision(self.workspace, tuple(self.sites))
         if missing := [name for name in self.names if not (self.kits / name).exists()]:
-            raise ValueError(
-                f"the project of {self.workspace} was made without {listed(missing, len(missing))}:"
-                f" give another workspace"
-            )
+            text = f"the project of {self.workspace} was made without"
+            raise ValueError(f"{text} {listed(missing, len(missing))}: give another workspace")
         for name in self.names:
             local = self.kits / name / "local"
             flare.allow(local, self.classes, only=True)
             if name == HOST:
-                _store_jobs_in(local / "resources.json", self.workspace)
+                from nvflare.lighter.utils import update_storage_locations  # pyright: ignore
+
+                # FLARE's default is one folder of the machine
+                update_storage_locations(str(local), str(self.workspace), "resources.json")
                 flare.write_setting(local, "server", self.runs)
             else:
                 flare.write_setting(local, "site", self.sites[name])
@@ -233,9 +204,8 @@ class Poc:
         while time.monotonic() < end:
             for name, daemon in self._daemons.items():
                 if daemon.ended():
-                    raise flare.NotFinishedError(
-                        f"the daemon of {name} ended; its log ends in\n{daemon.told()}"
-                    )
+                    text = f"the daemon of {name} ended; its log ends in\n{daemon.told()}"
+                    raise flare.NotFinishedError(text)
             with suppress(Exception):
                 session = self.connect()
                 try:
@@ -245,10 +215,8 @@ class Poc:
                 if {client.name for client in there} >= set(self.sites):
                     return
             time.sleep(1.0)
-        raise flare.NotFinishedError(
-            f"server and sites were not connected within {seconds:.0f} s: read console.log in the "
-            f"folders of {self.kits}"
-        )
+        text = f"server and sites were not connected within {seconds:.0f} s: read console.log in"
+        raise flare.NotFinishedError(f"{text} the folders of {self.kits}")
 
     def _of(self, name: str) -> list[processes.Process]:
         return [
@@ -270,22 +238,20 @@ def works_in(kit: Path, command: Sequence[str]) -> bool:
 def _environment(workspace: Path) -> dict[str, str]:
     """The environment of FLARE's processes, with nothing of the user's settings."""
     made = processes.environment(workspace, **STREAMS)
-    return {
-        k: v for k, v in made.items() if k not in (flare.variable("site"), flare.variable("server"))
-    }
+    return {k: v for k, v in made.items() if k not in flare.VARIABLE.values()}
 
 
 def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
     """Let FLARE make the project: certificates, start scripts, folders."""
-    from nvflare.lighter.constants import (  # pyright: ignore[reportMissingImports]
-        CtxKey,
-        ProvisionMode,
-    )
+    from nvflare.lighter.constants import CtxKey, ProvisionMode  # pyright: ignore
     from nvflare.lighter.prov_utils import prepare_builders  # pyright: ignore[reportMissingImports]
     from nvflare.lighter.provision import prepare_project  # pyright: ignore[reportMissingImports]
     from nvflare.lighter.provisioner import Provisioner  # pyright: ignore[reportMissingImports]
 
     builder, (port,) = "nvflare.lighter.impl.", processes.free_ports(HOST, 1)
+    template = {"template_file": ["master_template.yml"]}
+    # the messages of its default, http, take a tenth longer; both have TLS
+    scheme = {"config_folder": "config", "scheme": "tcp"}
     project = {
         "api_version": 3,
         "name": PROJECT,
@@ -296,15 +262,8 @@ def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
             {"name": USER, "type": "admin", "org": "bonafed", "role": "project_admin"},
         ],
         "builders": [
-            {
-                "path": f"{builder}workspace.WorkspaceBuilder",
-                "args": {"template_file": ["master_template.yml"]},
-            },
-            {
-                "path": f"{builder}static_file.StaticFileBuilder",
-                # the messages of its default, http, take a tenth longer; both have TLS
-                "args": {"config_folder": "config", "scheme": "tcp"},
-            },
+            {"path": f"{builder}workspace.WorkspaceBuilder", "args": template},
+            {"path": f"{builder}static_file.StaticFileBuilder", "args": scheme},
             {"path": f"{builder}cert.CertBuilder"},
             {"path": f"{builder}signature.SignatureBuilder"},
         ],
@@ -315,21 +274,10 @@ def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
         raise RuntimeError(f"FLARE could not provision: {'; '.join(context.get_errors())}")
 
 
-def _store_jobs_in(resources: Path, workspace: Path) -> None:
-    """Keep the server's jobs in the workspace; FLARE's default is one folder of the machine."""
-    from nvflare.lighter.utils import (  # pyright: ignore[reportMissingImports]
-        update_storage_locations,
-    )
-
-    update_storage_locations(str(resources.parent), str(workspace), resources.name)
-
-
 def _usable(workspace: Path) -> Path:
     workspace = workspace.absolute()
     if any(c.isspace() for c in str(workspace)):
-        raise ValueError(
-            f"the workspace {workspace} has a space in its path, and FLARE's start commands need "
-            f"one without: give another folder"
-        )
+        text = f"the workspace {workspace} has a space in its path, and FLARE's start commands need"
+        raise ValueError(f"{text} one without: give another folder")
     workspace.mkdir(parents=True, exist_ok=True)
     return workspace

@@ -19,9 +19,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tomli_w
 
@@ -54,8 +53,8 @@ class Deployment:
     sites : the folder of every site, by the site's name
     workspace : where logs, Flower's own files and the server's folders are
     simulated : start no SuperNodes; Flower's simulation (Ray) runs the sites
-    tls : encrypt with certificates made for this deployment
-    authenticated : SuperNodes have keys, and the SuperLink admits no other; needs ``tls``
+    tls : encrypt with certificates made for this deployment; SuperNodes have keys, and the
+        SuperLink admits no other
     approved : a file with the SHA-256 of the bundles that SuperNodes may run, one a line; else they
         run any app that is submitted
     variables : further ones of all processes
@@ -68,17 +67,11 @@ class Deployment:
         *,
         simulated: bool = False,
         tls: bool = False,
-        authenticated: bool = False,
         approved: Path | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        if authenticated and (simulated or not tls):
-            raise flower.FlowerError(
-                "authenticated SuperNodes: needed are tls=True and no simulation; Flower sends no"
-                " keys in the clear"
-            )
         self.sites, self.workspace = dict(sites), workspace.resolve()
-        self.simulated, self.authenticated = simulated, authenticated
+        self.simulated, self.authenticated = simulated, tls and not simulated
         self.approved = approved
         self.server = self.workspace / "server"
         # Flower starts its programs by their bare names
@@ -102,8 +95,30 @@ class Deployment:
             self._certificates = make_certificates(self.workspace / "certificates", HOST)
         ports = free_ports(HOST, 1 + len(self.sites))
         self._port = ports[0]
-        self._write_connection()
-        self._link = self._superlink()
+        # the file in which Flower's command line looks for the SuperLink
+        made, address = self._certificates, f"{HOST}:{self._port}"
+        safety = {"insecure": True} if made is None else {"root-certificates": str(made.authority)}
+        connection = {"address": address, **safety}
+        content = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
+        home = Path(self._environment("command")["FLWR_HOME"])
+        write_whole(home / "config.toml", tomli_w.dumps(content).encode())
+
+        command = [_program("flower-superlink"), "--host", HOST, "--port", str(self._port)]
+        command += ["--disable-runtime-dependency-installation"]
+        if self.simulated:
+            command += ["--simulation"]
+        if made is None:
+            command += ["--insecure"]
+        else:
+            command += ["--ssl-certfile", str(made.server), "--ssl-keyfile", str(made.key)]
+            command += ["--ssl-ca-certfile", str(made.authority)]
+        if self.authenticated:
+            command += ["--enable-supernode-auth"]
+        variables = self._environment("superlink", BONAFED_SERVER=str(self.server))
+        if self.simulated:
+            places = [[name, str(folder.resolve())] for name, folder in self.sites.items()]
+            variables["BONAFED_SIMULATED_SITES"] = json.dumps(places)
+        self._link = Daemon(command, variables, self.workspace / "logs" / "superlink.log")
         self._link.start()
         self._wait_for_link()
         if not self.simulated:
@@ -196,13 +211,10 @@ class Deployment:
             if (folder / DONE).exists():
                 return folder
             if (folder / ERROR).exists():
-                raise flower.FlowerError(
-                    (folder / ERROR).read_text(encoding="utf-8", errors="replace")
-                )
+                raise flower.FlowerError((folder / ERROR).read_text("utf-8", errors="replace"))
             log.warning("the job is not done: %s", last)
-        raise flower.FlowerError(
-            f"the job was not done after {attempts} runs: {last}{self._told()}"
-        )
+        text = f"the job was not done after {attempts} runs: {last}{self._told()}"
+        raise flower.FlowerError(text)
 
     def submit(self, app: Path) -> str:
         """Submit an app; the number of its run."""
@@ -222,25 +234,6 @@ class Deployment:
         return state.split(":")[0], f"run {run_id} is {state}"
 
     # ------------------------------------------------------------------------------- the details
-
-    def _superlink(self) -> Daemon:
-        command = [_program("flower-superlink"), "--host", HOST, "--port", str(self._port)]
-        command += ["--disable-runtime-dependency-installation"]
-        if self.simulated:
-            command += ["--simulation"]
-        if self._certificates is None:
-            command += ["--insecure"]
-        else:
-            command += ["--ssl-certfile", str(self._certificates.server)]
-            command += ["--ssl-keyfile", str(self._certificates.key)]
-            command += ["--ssl-ca-certfile", str(self._certificates.authority)]
-        if self.authenticated:
-            command += ["--enable-supernode-auth"]
-        variables = self._environment("superlink", BONAFED_SERVER=str(self.server))
-        if self.simulated:
-            places = [[name, str(folder.resolve())] for name, folder in self.sites.items()]
-            variables["BONAFED_SIMULATED_SITES"] = json.dumps(places)
-        return Daemon(command, variables, self.workspace / "logs" / "superlink.log")
 
     def _supernode(self, name: str, folder: Path, port: int) -> Daemon:
         place = f"node-{list(self.sites).index(name) + 1}"  # a name may be no name of a file
@@ -270,31 +263,14 @@ class Deployment:
         make_folder(home)
         return {**self._base, "FLWR_HOME": str(home), **more}
 
-    def _write_connection(self) -> None:
-        """Write the file in which Flower's command line looks for the SuperLink."""
-        connection: dict[str, object] = {"address": f"{HOST}:{self._port}"}
-        if self._certificates is None:
-            connection["insecure"] = True
-        else:
-            connection["root-certificates"] = str(self._certificates.authority)
-        content = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
-        home = Path(self._environment("command")["FLWR_HOME"])
-        write_whole(home / "config.toml", tomli_w.dumps(content).encode())
-
     def _flwr(self, *arguments: str) -> dict[str, Any]:
         """Call Flower's command line; what it prints as JSON."""
         command = [_program("flwr"), *arguments, "--format", "json"]
-        done = subprocess.run(
-            command,
-            env=self._environment("command"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        start = done.stdout.find("{")
+        how: Any = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        done = subprocess.run(command, env=self._environment("command"), check=False, **how)
+        _, brace, rest = done.stdout.partition("{")
         try:
-            answer = json.loads(done.stdout[start:]) if start >= 0 else {}
+            answer = json.loads(brace + rest or "{}")
         except json.JSONDecodeError:
             answer = {}
         if done.returncode or not answer.get("success"):
@@ -348,9 +324,8 @@ def _program(name: str) -> str:
     """The path of a program of Flower's, beside the Python that runs."""
     path = shutil.which(name, path=str(Path(sys.executable).parent))
     if path is None:
-        raise flower.FlowerError(
-            f"{name} is not installed beside {sys.executable}: {install('flower')}"
-        )
+        text = f"{name} is not installed beside {sys.executable}: {install('flower')}"
+        raise flower.FlowerError(text)
     return path
 
 
@@ -360,9 +335,8 @@ def _quoted(name: str) -> str:
         return f'"{name}"'
     if "'" not in name and name.isprintable():
         return f"'{name}'"
-    raise flower.FlowerError(
-        f"Flower cannot be given the name {shown(name)}: needed is one line without quotes"
-    )
+    needs = "needed is one line without quotes"
+    raise flower.FlowerError(f"Flower cannot be given the name {shown(name)}: {needs}")
 
 
 # Certificates and keys for a Flower deployment on one machine, made when it starts.
@@ -373,8 +347,7 @@ def _quoted(name: str) -> str:
 DAYS = 30
 
 
-@dataclass(frozen=True)
-class Certificates:
+class Certificates(NamedTuple):
     """Files in PEM form: the authority's certificate, the server's certificate and its key."""
 
     authority: Path
@@ -385,13 +358,8 @@ class Certificates:
 def make_certificates(folder: Path, host: str) -> Certificates:
     """Make an authority and the certificate of a server at an address."""
     from cryptography import x509  # pyright: ignore[reportMissingImports]
-    from cryptography.hazmat.primitives import (  # pyright: ignore[reportMissingImports]
-        hashes,
-        serialization,
-    )
-    from cryptography.hazmat.primitives.asymmetric import (  # pyright: ignore[reportMissingImports]
-        ec,
-    )
+    from cryptography.hazmat.primitives import hashes, serialization  # pyright: ignore
+    from cryptography.hazmat.primitives.asymmetric import ec  # pyright: ignore
 
     def named(text: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
@@ -401,28 +369,23 @@ def make_certificates(folder: Path, host: str) -> Certificates:
     authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
 
     def signed(subject: str, key: ec.EllipticCurvePrivateKey, is_authority: bool) -> bytes:
+        own, issuer = key.public_key(), authority_key.public_key()
+        more: x509.ExtensionType
+        if is_authority:
+            more = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+        else:
+            address = x509.IPAddress(ipaddress.ip_address(host))
+            more = x509.SubjectAlternativeName([address, x509.DNSName("localhost")])
         builder = (
-            x509.CertificateBuilder()
-            .subject_name(named(subject))
-            .issuer_name(named("bonafed deployment"))
-            .public_key(key.public_key())
+            x509.CertificateBuilder(named("bonafed deployment"), named(subject), own)
             .serial_number(x509.random_serial_number())
             .not_valid_before(begins)
             .not_valid_after(ends)
             .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
-                False,
-            )
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(own), False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), False)
+            .add_extension(more, critical=is_authority)
         )
-        if is_authority:
-            usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
-            builder = builder.add_extension(usage, critical=True)
-        else:
-            address = x509.IPAddress(ipaddress.ip_address(host))
-            names = x509.SubjectAlternativeName([address, x509.DNSName("localhost")])
-            builder = builder.add_extension(names, critical=False)
         certificate = builder.sign(authority_key, hashes.SHA256())
         return certificate.public_bytes(serialization.Encoding.PEM)
 
@@ -430,36 +393,22 @@ def make_certificates(folder: Path, host: str) -> Certificates:
     files = Certificates(folder / "authority.pem", folder / "server.pem", folder / "server.key")
     write_whole(files.authority, signed("bonafed deployment", authority_key, True))
     write_whole(files.server, signed(host, server_key, False))
-    key = server_key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    write_whole(files.key, key, OWN)
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    write_whole(files.key, server_key.private_bytes(*form, serialization.NoEncryption()), OWN)
     return files
 
 
 def make_node_key(path: Path) -> tuple[Path, Path]:
     """Make the key of a SuperNode in the form of OpenSSH; the files of both halves."""
-    from cryptography.hazmat.primitives import (  # pyright: ignore[reportMissingImports]
-        serialization,
-    )
-    from cryptography.hazmat.primitives.asymmetric import (  # pyright: ignore[reportMissingImports]
-        ec,
-    )
+    from cryptography.hazmat.primitives import serialization  # pyright: ignore
+    from cryptography.hazmat.primitives.asymmetric import ec  # pyright: ignore
 
     private, public = path, path.with_name(path.name + ".pub")
     if not private.exists():
         make_folder(path.parent)
         key = ec.generate_private_key(ec.SECP384R1())
-        half = key.public_key().public_bytes(
-            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-        )
-        whole = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        )
-        write_whole(public, half)
-        write_whole(private, whole, OWN)
+        of = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        form = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
+        write_whole(public, key.public_key().public_bytes(*of))
+        write_whole(private, key.private_bytes(*form, serialization.NoEncryption()), OWN)
     return private, public

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from bonafed.storage import make_folder
 
@@ -25,25 +25,18 @@ ENDED = 10.0  # seconds that a process may take to end
 TAIL = 2000  # characters of a log that an error quotes
 
 
-class Trial(Protocol):
-    """Server and sites that are started and ended together."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
-T = TypeVar("T", bound=Trial)
+T = TypeVar("T")  # server and sites, which have ``start`` and ``stop``
 
 
 @contextmanager
 def started(trial: T) -> Iterator[T]:
     """Server and sites, which end with the ``with`` block, also where not all can be started."""
+    both: Any = trial
     try:
-        trial.start()
+        both.start()
         yield trial
     finally:
-        trial.stop()
+        both.stop()
 
 
 class Process(NamedTuple):

@@ -248,23 +248,16 @@ class Model:
         settings = clarabel.DefaultSettings()
         settings.verbose, settings.max_threads, settings.max_iter = False, 1, max_iterations
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
-        P, A = (
-            csc_array((value, (row, col)), shape=(height, self.size))
-            for (row, col, value), height in ((curves, self.size), (entries, self.height))
-        )
+        both = (curves, self.size), (entries, self.height)
+        P, A = (csc_array((e[2], e[:2]), shape=(height, self.size)) for e, height in both)
         raw = clarabel.DefaultSolver(P, q, -A, c, self.cones, settings).solve()
-        gap = abs(raw.obj_val - raw.obj_val_dual)
-        size = max(1.0, min(abs(raw.obj_val), abs(raw.obj_val_dual)))
-        return ConicSolution(
-            np.array(raw.x) + origin,
-            np.array(raw.z),
-            raw.obj_val + offset,
-            raw.obj_val_dual + offset,
-            STATUS.get(str(raw.status), Status.FAILED),
-            raw.iterations,
-            str(raw.status),
-            max(gap / size, raw.r_prim, raw.r_dual),
+        value, dual, text = raw.obj_val, raw.obj_val_dual, str(raw.status)
+        error = max(
+            abs(value - dual) / max(1.0, min(abs(value), abs(dual))), raw.r_prim, raw.r_dual
         )
+        point, values = (np.array(raw.x) + origin, np.array(raw.z)), (value + offset, dual + offset)
+        status = STATUS.get(text, Status.FAILED)
+        return ConicSolution(*point, *values, status, raw.iterations, text, error)
 
     def solve_fast(self, tol: float = 1e-9) -> ConicSolution:
         """``solve`` or ``solve_dense``, whichever is expected to be faster; ``solve_dense`` also
@@ -272,7 +265,9 @@ class Model:
         """
         if self.size < MANY:
             return self.solve_dense(tol)
-        share = self._squares() / (BLAS * self.size**3)
+        row, _, value = _joined(self.entries)
+        squares = float((np.bincount(row[value != 0]).astype(float) ** 2).sum())
+        share = squares / (BLAS * self.size**3)
         if share > 1:
             return self.solve_dense(tol)
         # the last step of the dense method is some hundred times as accurate as what is asked of it
@@ -280,11 +275,6 @@ class Model:
         short = solution.status is Status.ALMOST_SOLVED and solution.error > _enough(tol)
         again = solution.status is Status.FAILED or (short and REMEDY * share > 1)
         return self.solve_dense(tol) if again else solution
-
-    def _squares(self) -> float:
-        """The sum over rows of their squared entry counts."""
-        row, _, value = _joined(self.entries)
-        return float((np.bincount(row[value != 0]).astype(float) ** 2).sum())
 
     def solve_dense(self, tol: float = 1e-9) -> ConicSolution:
         """``solve`` by the interior point for dense programs, where the cones are its own and it
@@ -298,29 +288,19 @@ class Model:
 
         curves, q, entries, c, origin, offset = self._data()
         ends = np.cumsum([cone.dim for cone in self.cones])
-        orders = [
-            slice(int(end) - cone.dim, int(end))
-            for cone, end in zip(self.cones, ends, strict=True)
-            if isinstance(cone, kinds[1])
-        ]
+        both = zip(self.cones, ends.tolist(), strict=True)
+        orders = [slice(end - c.dim, end) for c, end in both if isinstance(c, kinds[1])]
         P = summed(curves, (self.size, self.size))
         P += np.triu(P, 1).T
         near = sum(len(index) for index, _ in self.origins) == self.size
         solved = solve_dense(P, q, entries, c, orders, tol, near)
         if solved is None or solved.error > _enough(tol):
             return self.solve(tol)
-        curved = float(solved.x @ P @ solved.x) / 2
+        x, z, curved = solved.x, solved.z, float(solved.x @ P @ solved.x) / 2
+        values = float(q @ x) + curved + offset, -float(c @ z) - curved + offset
         status = Status.SOLVED if solved.error <= tol else Status.ALMOST_SOLVED
-        return ConicSolution(
-            solved.x + origin,
-            solved.z,
-            float(q @ solved.x) + curved + offset,
-            -float(c @ solved.z) - curved + offset,
-            status,
-            solved.iterations,
-            status.value,
-            solved.error,
-        )
+        ended = status, solved.iterations, status.value, solved.error
+        return ConicSolution(x + origin, z, *values, *ended)
 
     def _data(self) -> tuple[Entries, Array, Entries, Array, Array, float]:
         """The entries of P's upper half and of M, which add up, q and c, the point from which x is
@@ -390,10 +370,8 @@ def _repeated(values: NDArray[Any], height: int) -> NDArray[Any]:
 
 def scaled(rows: Rows, factor: float | Array) -> list[Any]:
     """Rows times a number, or row by row times a column (m, 1) where every term is a matrix."""
-    return [
-        (t[0], factor * np.asarray(t[1])) if isinstance(t, tuple) else factor * np.asarray(t)
-        for t in rows
-    ]
+    times = lambda t: factor * np.asarray(t)  # noqa: E731
+    return [(t[0], times(t[1])) if isinstance(t, tuple) else times(t) for t in rows]
 
 
 def _joined(parts: list[Entries]) -> Entries:

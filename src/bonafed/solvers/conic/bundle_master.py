@@ -24,8 +24,15 @@ import numpy as np
 
 from bonafed.arrays import Array
 from bonafed.solvers.conic.builder import FINEST, P_OF, Index, Model, Status
-from bonafed.solvers.conic.curved_weight_sets import Elliptic, Entropy, NearEntropy, Nearing
-from bonafed.solvers.conic.weight_sets import Ball, Members, Weighting
+from bonafed.solvers.conic.weight_sets import (
+    Ball,
+    Elliptic,
+    Entropy,
+    Members,
+    NearEntropy,
+    Nearing,
+    Weighting,
+)
 
 MOST_MEMBERS = 200  # programs solved at most, each with one weighting more
 POLISHED = 10  # programs solved at most to polish a solution
@@ -133,6 +140,13 @@ def minimise(
     lambda_unit = unit / fee if fee > 0 else unit
     weights = slice(0, len(scale) - shape.intercept)  # w without the intercept
     H = H * np.outer(scale, scale) / unit if H.ndim == 2 else H * scale**2 / unit
+    # Beside penalties and sums of lengths a program begins at the centre: there steps from
+    # elsewhere leave coefficients that are not quite zero, and took twice the rounds.
+    plain = not (len(shape.penalties) or shape.l1 or shape.groups)
+    if near is None or (centre is not None and not plain):
+        near = centre
+    elif not plain:
+        near = near[: len(scale)]
     program = _Program(
         replace(
             shape,
@@ -145,21 +159,19 @@ def minimise(
             upper=shape.upper / scale[weights],
             groups=shape.groups and (shape.groups[0], shape.groups[1] / unit),
         ),
-        Pieces(
-            pieces.owner,
-            pieces.part,
-            pieces.offset / unit,
-            pieces.gradient * (scale / unit),
-            pieces.gradient_level * (lambda_unit / unit),
-            pieces.parts,
+        replace(
+            pieces,
+            offset=pieces.offset / unit,
+            gradient=pieces.gradient * (scale / unit),
+            gradient_level=pieces.gradient_level * (lambda_unit / unit),
         ),
-        scale=scale,
-        centre=centre,
-        near=_start(shape, centre, near, pieces.gradient.shape[1]),
-        metric=H,
-        level=None if level is None else level / unit,
-        size=size,
-        offset=offset,
+        scale,
+        centre,
+        near,
+        H,
+        None if level is None else level / unit,
+        size,
+        offset,
     )
     for _ in range(MOST_MEMBERS):
         master, z, status, nearer = program.solved(accuracy)
@@ -235,7 +247,7 @@ class _Program:
         z = np.repeat(model.variable(), n) if _is_simplex(Q) else model.variable(n)
         excess = model.variable(len(shape.penalties))
         coefficients, owners = w[weights], np.append(z, excess)
-        prices = _risks(model, shape, pieces, coefficients, scale[weights], self.size, owners, w)
+        prices = self._risks(model, coefficients, scale[weights], owners, w)
         nearing = _add_largest(model, Q, z)
         if len(excess):
             model.linear(excess, shape.penalties)
@@ -268,6 +280,54 @@ class _Program:
         nearer = None if nearing is None else nearing(solution)
         return master, risks, solution.status, nearer
 
+    def _risks(
+        self, model: Model, coefficients: Index, scale: Array, z: Index, w: Index
+    ) -> Index | None:
+        """Add the clients' risks z and the bounds of their transport multipliers.
+
+        The pieces are the first rows of the program, in their ``order``.
+
+        Returns every client's transport multiplier, None where there are none.
+        """
+        shape, pieces, size = self.shape, self.pieces, self.size
+        lambda_ = prices = None
+        # at radius 0 too: cuts of runs at another radius hold only with their transport multiplier
+        fees = bool(pieces.gradient_level.any())
+        robust, separate = fees or bool(shape.radius.any()), fees or shape.own_multipliers
+        if robust:
+            lambda_ = model.variable(shape.n_clients if separate else 1)
+            prices = lambda_ if separate else np.repeat(lambda_, shape.n_clients)
+        others = model.variable(len(z) * (pieces.parts - 1)).reshape(len(z), -1)
+        radius = np.append(shape.radius, np.zeros(len(shape.penalties)))
+        if prices is not None:  # those of constraints are 0, whatever is multiplied by it
+            price = np.append(prices, np.repeat(prices[:1], len(shape.penalties)))
+        first = pieces.part == 0
+        for mine in (~first, first):
+            owner, part = pieces.owner[mine], pieces.part[mine]
+            rows: list = [(w, -pieces.gradient[mine]), -pieces.offset[mine]]
+            if part.any():
+                rows.append((others[owner, part - 1], 1.0))
+            else:  # the first part is what the others leave of z
+                rows.append((z[owner], 1.0))
+                rows += [(others[owner, p], -1.0) for p in range(others.shape[1])]
+            if prices is not None:
+                # what it costs stands beside what the first part gains by it, maybe all of that
+                fee = radius[owner] * (part == 0)
+                rows.append((price[owner], -(fee + pieces.gradient_level[mine])))
+            if len(owner):
+                model.nonneg(rows)
+        if lambda_ is not None:
+            model.nonneg([(lambda_, 1.0), -shape.floor])
+        if (lambda_ is not None and shape.lipschitz) or math.isfinite(size):
+            norm, middle = model.variable(), float(np.median(scale))
+            model.norm_at_most([(coefficients, scale / middle)], [(norm, 1.0)], P_OF[shape.dual])
+            if lambda_ is not None and shape.lipschitz:
+                bound = np.repeat(norm, len(lambda_)), -shape.lipschitz * middle
+                model.nonneg([(lambda_, 1.0), bound])
+            if math.isfinite(size):
+                model.nonneg([size / middle, (norm, -1.0)])
+        return prices
+
     def _proximal(self, model: Model, w: Index) -> None:
         """Add the proximal term, or replace the objective by the distance to the centre."""
         H = self.metric
@@ -284,16 +344,6 @@ class _Program:
             model.quadratic(w, H)
             centre, scale = self.centre, self.scale
             model.linear(w, -(H @ (centre / scale) if H.ndim == 2 else H * centre / scale))
-
-
-def _start(shape: Shape, centre: Array | None, near: Array | None, D: int) -> Array | None:
-    """Where a program begins: beside penalties and sums of lengths at the centre, since there steps
-    from elsewhere leave coefficients that are not quite zero, and took twice the rounds.
-    """
-    plain = not (len(shape.penalties) or shape.l1 or shape.groups)
-    if near is None or (centre is not None and not plain):
-        return centre
-    return near if plain else near[:D]
 
 
 def steepness(gradients: Array) -> Array:
@@ -318,60 +368,6 @@ def _add_largest(model: Model, Q: Weighting | NearEntropy, z: Index) -> Nearing 
     else:
         Q.add(model, z)
     return None
-
-
-def _risks(
-    model: Model,
-    shape: Shape,
-    pieces: Pieces,
-    coefficients: Index,
-    scale: Array,
-    size: float,
-    z: Index,
-    w: Index,
-) -> Index | None:
-    """Add the clients' risks z and the bounds of their transport multipliers.
-
-    The pieces are the first rows of the program, in their ``order``.
-
-    Returns every client's transport multiplier, None where there are none.
-    """
-    lambda_, prices = None, None
-    # at radius 0 too: cuts of runs at another radius hold only with their transport multiplier
-    fees = bool(pieces.gradient_level.any())
-    robust, separate = fees or bool(shape.radius.any()), fees or shape.own_multipliers
-    if robust:
-        lambda_ = model.variable(shape.n_clients if separate else 1)
-        prices = lambda_ if separate else np.repeat(lambda_, shape.n_clients)
-    others = model.variable(len(z) * (pieces.parts - 1)).reshape(len(z), -1)
-    radius = np.append(shape.radius, np.zeros(len(shape.penalties)))
-    if prices is not None:  # those of constraints are 0, whatever is multiplied by it
-        price = np.append(prices, np.repeat(prices[:1], len(shape.penalties)))
-    first = pieces.part == 0
-    for mine in (~first, first):
-        owner, part = pieces.owner[mine], pieces.part[mine]
-        rows: list = [(w, -pieces.gradient[mine]), -pieces.offset[mine]]
-        if part.any():
-            rows.append((others[owner, part - 1], 1.0))
-        else:  # the first part is what the others leave of z
-            rows += [(z[owner], 1.0), *((others[owner, p], -1.0) for p in range(others.shape[1]))]
-        if prices is not None:
-            # what it costs stands beside what the first part gains by it, which may be all of that
-            fee = radius[owner] * (part == 0)
-            rows.append((price[owner], -(fee + pieces.gradient_level[mine])))
-        if len(owner):
-            model.nonneg(rows)
-    if lambda_ is not None:
-        model.nonneg([(lambda_, 1.0), -shape.floor])
-    if (lambda_ is not None and shape.lipschitz) or math.isfinite(size):
-        norm, middle = model.variable(), float(np.median(scale))
-        model.norm_at_most([(coefficients, scale / middle)], [(norm, 1.0)], P_OF[shape.dual])
-        if lambda_ is not None and shape.lipschitz:
-            bound = np.repeat(norm, len(lambda_)), -shape.lipschitz * middle
-            model.nonneg([(lambda_, 1.0), bound])
-        if math.isfinite(size):
-            model.nonneg([size / middle, (norm, -1.0)])
-    return prices
 
 
 def _regulariser(

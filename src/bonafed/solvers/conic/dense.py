@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -156,8 +156,7 @@ class _Rows:
         return H
 
 
-@dataclass(frozen=True)
-class Solved:
+class Solved(NamedTuple):
     """The best point of a run, its multipliers, how far it is from optimal, and the iterations."""
 
     x: Array
@@ -197,7 +196,7 @@ def solve_dense(
     x, s = np.zeros(len(q)), cones.inside(c, least)  # x is counted from the point where it begins
     z = mu * cones.inverse(s)
     best: Solved | None = None
-    scales = [max(1.0, _largest(v)) for v in (q, c)]
+    scales = [max(1.0, float(np.abs(v).max(initial=0.0))) for v in (q, c)]
     for k in range(cap):
         dual, primal = rows.back(z), rows.forward(x)
         steep, short, gap, value, apart = compiled.residuals(P, q, c, x, s, z, dual, primal)
@@ -314,11 +313,6 @@ def _factor(H: Array) -> Callable[[Array, bool], Array] | None:
         return x
 
     return solve
-
-
-def _largest(u: Array) -> float:
-    """||u||_inf."""
-    return float(np.abs(u).max(initial=0.0))
 
 
 def _size(u: Array) -> float:

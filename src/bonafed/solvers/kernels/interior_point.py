@@ -120,11 +120,7 @@ def scaling(ends, s, z, size, v):
     return depth
 
 
-@njit(
-    types.void(*SCALING, types.float64, doubles(1), vector),
-    cache=True,
-    error_model="numpy",
-)
+@njit(types.void(*SCALING, types.float64, doubles(1), vector), cache=True, error_model="numpy")
 def scaled(ends, size, v, turn, u, out):
     """Write W u where ``turn`` is 1, and W^-1 u where it is -1; it may overwrite u."""
     for r in range(ends[0]):

@@ -89,12 +89,10 @@ def _write(X, y, weights, w, losses, gradients, risks, gradient):
                 if d < D:
                     gradient[i, d] += gradients[r]
                 total = risks[i] + losses[r]  # compensated: ``back`` is what the sum lost
-                back = (
-                    (risks[i] - total) + losses[r]
-                    if risks[i] >= losses[r]
-                    else (losses[r] - total) + risks[i]
-                )
-                left, risks[i] = left + back, total
+                larger, smaller = risks[i], losses[r]
+                if not risks[i] >= losses[r]:
+                    larger, smaller = losses[r], risks[i]
+                left, risks[i] = left + ((larger - total) + smaller), total
         risks[i] += left if np.isfinite(left) else 0.0
         if used == 0:  # a client without rows passes on NaN and inf
             for k in range(D):

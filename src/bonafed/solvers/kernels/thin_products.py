@@ -21,8 +21,6 @@ from collections.abc import Callable, Sequence
 from llvmlite import binding, ir
 from numba import njit
 from numba.core import cgutils, types
-from numba.core.base import BaseContext
-from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
 BYTES = 64  # of C at a time: the bytes of a row
@@ -46,19 +44,10 @@ ROWS = _rows()
 class _Emitter:
     """The instructions for ``rows`` rows by one vector of C."""
 
-    def __init__(
-        self,
-        context: BaseContext,
-        builder: ir.IRBuilder,
-        kinds: Sequence[types.Array],
-        values: Sequence[ir.Value],
-        rows: int,
-    ) -> None:
+    def __init__(self, context, builder, kinds, values, rows):
         self.builder, self.rows = builder, rows
-        self.A, self.B, self.C = (
-            cgutils.create_struct_proxy(kind)(context, builder, value=value).data
-            for kind, value in zip(kinds[:3], values[:3], strict=True)
-        )
+        proxies = zip(map(cgutils.create_struct_proxy, kinds[:3]), values[:3], strict=True)
+        self.A, self.B, self.C = (of(context, builder, value=value).data for of, value in proxies)
         self.size = kinds[0].dtype.bitwidth // 8
         self.lanes, self.pairs = BYTES // self.size, isinstance(kinds[0].dtype, types.Integer)
         self.vector = ir.VectorType(context.get_data_type(kinds[0].dtype), self.lanes)
@@ -76,9 +65,8 @@ class _Emitter:
     def spread(self, start: ir.Value) -> ir.Value:
         """A vector with one number of A in every lane."""
         step, nothing = self.builder, ir.Constant(self.vector, ir.Undefined)
-        first = step.insert_element(
-            nothing, step.load(step.gep(self.A, [start])), ir.IntType(32)(0)
-        )
+        number = step.load(step.gep(self.A, [start]))
+        first = step.insert_element(nothing, number, ir.IntType(32)(0))
         lanes = ir.VectorType(ir.IntType(32), self.lanes)
         return step.shuffle_vector(first, nothing, ir.Constant(lanes, None))
 
@@ -101,13 +89,10 @@ class _Emitter:
         a, across, along, b, down, c, below, count, new = numbers
         step, zero = self.builder, ir.Constant(self.vector, None)
         starts = [step.add(a, step.mul(across, a.type(r))) for r in range(self.rows)]
-        places = [
-            self.place(self.C, step.add(c, step.mul(below, c.type(r)))) for r in range(self.rows)
-        ]
-        sums = [
-            cgutils.alloca_once_value(step, step.select(new, zero, self.loaded(place)))
-            for place in places
-        ]
+        rows = [step.add(c, step.mul(below, c.type(r))) for r in range(self.rows)]
+        places = [self.place(self.C, row) for row in rows]
+        begun = (step.select(new, zero, self.loaded(place)) for place in places)
+        sums = [cgutils.alloca_once_value(step, value) for value in begun]
         with cgutils.for_range(step, count) as loop:
             at = step.add(b, step.mul(loop.index, down))
             value = self.loaded(self.place(self.B, at))
@@ -123,12 +108,7 @@ def _block(rows: int) -> Callable[..., None]:
     def block(typing_context, A, B, C, a, across, along, b, down, c, below, count, new):
         """Add to a block of C the sum of A[a + r across + k along] B[b + k down ...] over k."""
 
-        def code(
-            context: BaseContext,
-            builder: ir.IRBuilder,
-            signature: Signature,
-            values: Sequence[ir.Value],
-        ) -> ir.Value:
+        def code(context, builder, signature, values):
             _Emitter(context, builder, signature.args, values, rows).emit(values[3:])
             return context.get_dummy_value()
 
@@ -160,17 +140,8 @@ def multiply(A, start, across, along, B, C, shape, new):
             # computing some rows twice is quicker than the last ones one by one
             row, several = m - ROWS, True
         for left in range(0, wide, BYTES // A.itemsize):
-            at = (
-                start + row * across,
-                across,
-                along,
-                left,
-                wide,
-                row * wide + left,
-                wide,
-                count,
-                new,
-            )
+            first, of_C = start + row * across, row * wide + left
+            at = first, across, along, left, wide, of_C, wide, count, new
             if several:
                 _several(A, B, C, *at)
             else:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from bonafed.arrays import Array
-from bonafed.solvers.rank.pava import Kernel, RankProx, losses_of, prox_gradients, rank_prox
+from bonafed.solvers.rank.proxes import Kernel, RankProx, losses_of, prox_gradients, rank_prox
 
 Rows = NDArray[np.intp]  # positions
 
@@ -117,11 +117,8 @@ def _inner(system: RankSystem, at: Point, alpha: Array, s: Array, t: float) -> _
     w = system.h.prox(at.w - s * (alpha @ system.D), s)
     omega = float(np.sort(losses_of(rank.z, system.kernel)) @ system.sigma)
     split = omega - float(alpha @ rank.z) + float(((rank.z - at.z) ** 2).sum()) / (2 * t)
-    model = (
-        system.h.value(w)
-        + float(alpha @ (system.D @ w - system.shift))
-        + float(((w - at.w) ** 2 / s).sum()) / 2
-    )
+    model = system.h.value(w) + float(alpha @ (system.D @ w - system.shift))
+    model += float(((w - at.w) ** 2 / s).sum()) / 2
     return _Inner(-(split + model), w, rank.z, rank)
 
 

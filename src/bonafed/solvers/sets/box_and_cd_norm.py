@@ -150,9 +150,8 @@ def at_budget(point: Callable[[float], Point], nothing: Point, budget: float) ->
     multipliers = [0.0, math.nan]  # of rich and lean
     for turn in range(1000):
         meet = max((rich.gain - lean.gain) / (rich.usage - lean.usage), 0.0)
-        toward = multipliers[0] + (multipliers[1] - multipliers[0]) * (rich.usage - budget) / (
-            rich.usage - lean.usage
-        )
+        width, over = multipliers[1] - multipliers[0], rich.usage - budget
+        toward = multipliers[0] + width * over / (rich.usage - lean.usage)
         multiplier = toward if turn % 2 and multipliers[0] < toward < multipliers[1] else meet
         new = point(multiplier)
         line, size = rich.gain - multiplier * rich.usage, abs(rich.gain) + multiplier * rich.usage
@@ -163,9 +162,8 @@ def at_budget(point: Callable[[float], Point], nothing: Point, budget: float) ->
             rich, multipliers[0] = new, multiplier
         else:
             lean, multipliers[1] = new, multiplier
-    return Budgeted(
-        multiplier, lean.choice, rich.choice, fraction(budget - lean.usage, rich.usage - lean.usage)
-    )
+    share = fraction(budget - lean.usage, rich.usage - lean.usage)
+    return Budgeted(multiplier, lean.choice, rich.choice, share)
 
 
 class _Moves(NamedTuple):
@@ -199,15 +197,12 @@ def largest_in_cd_norm(
     d, level, multiplier = solution if solution is not None else _by_multiplier(z, moves, budget)
     with np.errstate(over="ignore"):
         cost = multiplier * moves.rate
-        gain = moves.take @ np.maximum(z - level - cost, 0.0) + moves.give @ np.maximum(
-            level - z - cost, 0.0
-        )
+        taken = moves.take @ np.maximum(z - level - cost, 0.0)
+        gain = float(taken + moves.give @ np.maximum(level - z - cost, 0.0))
     q = prior.copy()
     q[moves.live] = np.maximum(prior[moves.live] + d, 0.0)
     paid = multiplier * budget
-    return q, unscaled(
-        scale, base + paid + float(gain), abs(base) + paid + float(gain) + abs(level)
-    )
+    return q, unscaled(scale, base + paid + gain, abs(base) + paid + gain + abs(level))
 
 
 def _one_sort(z: Array, moves: _Moves, budget: float) -> tuple[Array, float, float] | None:
@@ -239,27 +234,20 @@ def _by_multiplier(z: Array, moves: _Moves, budget: float) -> tuple[Array, float
         np.add(z, cost, out=score[: len(z)])
         np.subtract(z, cost, out=score[len(z) :])
         level = marginal(score, room, amount)
-        d = _matched(score, moves, level, amount)
+        # the move d at a level, starting from all clients giving what they can; at the level itself
+        # weight that is kept comes first and weight that is taken second, and ties share by room
+        above, tied = score > level, score == level
+        n, (give, take) = len(moves.give), (moves.give, moves.take)
+        back, more = give * above[:n], take * above[n:]
+        left = amount - float(back.sum()) - float(more.sum())
+        ties = float(give[tied[:n]].sum())
+        back += give * tied[:n] * fraction(left, ties)
+        more += take * tied[n:] * fraction(left - ties, float(take[tied[n:]].sum()))
+        d = (back - give) + more
         return Point(float(z @ d), float(np.abs(d) @ moves.rate), d)
 
     best = at_budget(point, Point(0.0, 0.0, np.zeros_like(z)), budget)
     return (1 - best.share) * best.lean + best.share * best.rich, level, best.multiplier
-
-
-def _matched(score: Array, moves: _Moves, level: float, amount: float) -> Array:
-    """The move d at a level, starting from all clients giving what they can.
-
-    At the level itself, weight that is kept comes first and weight that is taken second; ties share
-    by room.
-    """
-    above, tied = score > level, score == level
-    n, (give, take) = len(moves.give), (moves.give, moves.take)
-    back, more = give * above[:n], take * above[n:]
-    left = amount - float(back.sum()) - float(more.sum())
-    ties = float(give[tied[:n]].sum())
-    back += give * tied[:n] * fraction(left, ties)
-    more += take * tied[n:] * fraction(left - ties, float(take[tied[n:]].sum()))
-    return (back - give) + more
 
 
 def cd_norm_usage(d: Array, bounds: Array) -> float:
@@ -297,9 +285,8 @@ def _nearest_move(x: Array, moves: _Moves, budget: float) -> Array:
     def response(g: float, k: float) -> tuple[Array, NDArray[np.bool_]]:
         y = x - g
         free = np.copysign(np.maximum(np.abs(y) - k * moves.rate, 0.0), y)
-        return np.clip(free, -moves.give, moves.take), (free != 0) & (-moves.give < free) & (
-            free < moves.take
-        )
+        inside = (free != 0) & (-moves.give < free) & (free < moves.take)
+        return np.clip(free, -moves.give, moves.take), inside
 
     def shifted(k: float) -> tuple[Array, NDArray[np.bool_]]:
         nonlocal start

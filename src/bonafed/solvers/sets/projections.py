@@ -132,13 +132,21 @@ def largest_over_lp_ball(z: Array, prior: Array, radius: float, p: float) -> tup
     if lp_norm(corner, p) <= radius:
         return np.maximum(prior + corner, 0.0), top + 32 * EPS * abs(top)
     if p == 1:
-        d, level, y = _largest_p1(z, prior, radius)
+        # move radius / 2 from the smallest entries to the largest; the dual has z.max = g + k and
+        # marginal donor = g - k
+        moved, donor = _fill(-z, np.where(at_top, 0.0, prior), radius / 2)
+        d = np.where(at_top, moved.sum() / at_top.sum(), -moved)
+        level, y = -donor / 2, np.maximum(z + donor / 2, -donor / 2)
     elif math.isinf(p):
-        d, level, y = _largest_pinf(z, prior, radius)
+        # fill from max(c - r, 0) up to c + r, the largest entries first; g is the marginal entry
+        low = np.maximum(prior - radius, 0.0)
+        gained, level = _fill(z, prior + radius - low, float((prior - low).sum()))
+        y = z - level
+        d, y = low - prior + gained, np.where((y < 0) & (prior <= radius), 0.0, y)
+    elif p == 2:
+        d, level, y = _arc(z, prior, radius, math.inf)
     else:
-        d, level, y = (
-            _arc(z, prior, radius, math.inf) if p == 2 else _nested(z, prior, radius, p, 0.0)
-        )
+        d, level, y = _nested(z, prior, radius, p, 0.0)
     linear, ball = float(prior @ y), radius * lp_norm(y, dual_exponent(p))
     rounding = 32 * EPS * (abs(top) + spread * (abs(level) + float(prior @ np.abs(y)) + ball))
     return _finish(prior, d, radius, p), top + spread * (level + linear + ball) + rounding
@@ -160,25 +168,6 @@ def at_prior(losses: Array, prior: Array, far: float = 0.0) -> tuple[Array, floa
     top = float(losses.max())
     mean = float(prior @ (losses - top))
     return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top) + far
-
-
-def _largest_p1(z: Array, prior: Array, radius: float) -> tuple[Array, float, Array]:
-    """Move radius / 2 from the smallest entries to the largest.
-
-    The dual has z.max = g + k and marginal donor = g - k.
-    """
-    at_top = z == 0
-    moved, donor = _fill(-z, np.where(at_top, 0.0, prior), radius / 2)
-    d = np.where(at_top, moved.sum() / at_top.sum(), -moved)
-    return d, -donor / 2, np.maximum(z + donor / 2, -donor / 2)
-
-
-def _largest_pinf(z: Array, prior: Array, radius: float) -> tuple[Array, float, Array]:
-    """Fill from max(c - r, 0) up to c + r, the largest entries first; g is the marginal entry."""
-    low = np.maximum(prior - radius, 0.0)
-    gained, level = _fill(z, prior + radius - low, float((prior - low).sum()))
-    y = z - level
-    return low - prior + gained, level, np.where((y < 0) & (prior <= radius), 0.0, y)
 
 
 def _fill(score: Array, room: Array, amount: float) -> tuple[Array, float]:
@@ -214,15 +203,13 @@ def clip_to_sum(v: Array, lower: Array, upper: Array, total: float) -> Array:
 
     def excess(g: float) -> tuple[float, float]:
         moved = v - g
-        return float(np.clip(moved, lower, upper).sum()) - total, -float(
-            ((moved > lower) & (moved < upper)).sum()
-        )
+        inside = float(((moved > lower) & (moved < upper)).sum())
+        return float(np.clip(moved, lower, upper).sum()) - total, -inside
 
     # repeated around the level: entries near it are then exact whatever their scale
     for turn in range(40):
-        level = decreasing_root(
-            excess, float((v - upper).min()), float((v - lower).max()), flat=2 * EPS * total
-        )[0]
+        ends = float((v - upper).min()), float((v - lower).max())
+        level = decreasing_root(excess, *ends, flat=2 * EPS * total)[0]
         v = v - level
         if turn and abs(level) <= 1:
             break
@@ -276,9 +263,8 @@ def _nested(
 
         ends = decreasing_root(excess, float(z.min()), float(z.max()), start[0], EPS * radius)
         # for large p, d can jump between neighbouring g: mix the two sides so that sum d = 0
-        above, below = (
-            np.maximum(_response(z - g, multiplier, radius, p, e)[0], -prior) for g in ends
-        )
+        both = (_response(z - g, multiplier, radius, p, e)[0] for g in ends)
+        above, below = (np.maximum(d, -prior) for d in both)
         start[0] = ends[0]
         return balanced(above, below), ends[0]
 
@@ -310,33 +296,22 @@ def _response(
             gradient = d * k / size
         elif p >= 2:  # convex in d: Newton from the right is monotone
             d = np.minimum(size, radius * (size / multiplier) ** k)
-            d = _newton(
-                lambda d: (
-                    d + multiplier * (d / radius) ** (p - 1) - size,
-                    1 + multiplier / k / radius * (d / radius) ** (p - 2),
-                ),
-                d,
-            )
-            gradient = 1 / (1 + multiplier / k / radius * (d / radius) ** (p - 2))
+            bend = lambda d: 1 + multiplier / k / radius * (d / radius) ** (p - 2)  # noqa: E731
+            d = _newton(lambda d: d + multiplier * (d / radius) ** (p - 1) - size, bend, d)
+            gradient = 1 / bend(d)
         else:  # convex in u = (d / radius)^(p-1)
             u = np.minimum(size / multiplier, (size / radius) ** (p - 1))
-            u = _newton(
-                lambda u: (
-                    radius * u**k + multiplier * u - size,
-                    radius * k * u ** (k - 1) + multiplier,
-                ),
-                u,
-            )
+            bend = lambda u: radius * k * u ** (k - 1) + multiplier  # noqa: E731
+            u = _newton(lambda u: radius * u**k + multiplier * u - size, bend, u)
             d = radius * u**k
-            gradient = radius * k * u ** (k - 1) / (radius * k * u ** (k - 1) + multiplier)
+            gradient = radius * k * u ** (k - 1) / bend(u)
     return np.copysign(d, t), np.where(gradient < 1e200, gradient, 0.0 if e else 1e200)
 
 
-def _newton(f: Callable[[Array], tuple[Array, Array]], x: Array) -> Array:
+def _newton(f: Callable[[Array], Array], slope: Callable[[Array], Array], x: Array) -> Array:
     """Newton's method entry by entry for convex increasing functions, from the right."""
     for _ in range(100):
-        value, gradient = f(x)
-        new = np.minimum(np.maximum(x - value / gradient, 0.0), x)
+        new = np.minimum(np.maximum(x - f(x) / slope(x), 0.0), x)
         if (x - new <= 4 * EPS * x).all():
             return new
         x = new

@@ -18,23 +18,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.solvers.conic.builder import Index, Model
-from bonafed.solvers.sets.ellipsoids import NONE, in_units, off_ball
-from bonafed.solvers.sets.kl_ball import CLOSE, FAR, TINY, newton_root
+from bonafed.solvers.sets.divergence_balls import (
+    CLOSE,
+    FAR,
+    NONE,
+    TINY,
+    in_units,
+    newton_root,
+    off_ball,
+)
 from bonafed.solvers.sets.projections import EPS, at_prior, project_simplex, top_and_spread
 
 Flags = NDArray[np.bool_]
 SIGN = 1e-12  # relative size of a number below which its sign says nothing
 
 
-@dataclass(frozen=True)
-class Axes:
+class Axes(NamedTuple):
     """The shape S in its unit, its inverse P, and W with P = W'W; ``axes`` computes them."""
 
     S: Array
@@ -47,8 +53,7 @@ class Axes:
         return float(np.linalg.norm(self.W @ d))
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A candidate d = q - c on a face: the multipliers of q >= 0, their scale, and a dual point.
 
     ``scale`` is the size of the numbers that each multiplier is the difference of.
@@ -123,7 +128,11 @@ def project_axes(x: Array, prior: Array, axes: Axes, radius: float) -> Array:
 
     point = _settle(face, np.ones(len(x), bool), prior)
     if point is None:
-        q = _nearest_program(aim, prior, axes, size)
+        model, unit = Model(), max(1.0, float(np.abs(aim).max()))
+        d = _move(model, prior, axes, size)[0]
+        model.quadratic(d, 1 / unit)
+        model.linear(d, -aim / unit)
+        q = prior + model.solve().checked("the projection on an ellipsoid").x[d]
         point = _settle(face, q > 1e-7, prior)
     return _inside(prior, q - prior if point is None else point.d, axes, size)
 
@@ -155,36 +164,34 @@ def _candidates(
     """Members of Q, each with a dual point, the cheapest first."""
 
     def face(positive: Flags) -> Point | None:
-        return _largest_on(positive, z, prior, axes, size)
+        # d = base + t w: base is the point of the face nearest to c, w the direction along it in
+        # which z grows fastest
+        pair = _base(positive, z, prior, axes)
+        if pair is None:
+            return None
+        base, w = pair
+        bend, room = axes.norm(w), size**2 - axes.norm(base) ** 2
+        if room <= 0 or bend == 0:
+            return None
+        t = math.sqrt(room) / bend
+        y = axes.P @ (base / t + w)
+        g = float((z - y)[positive].mean())
+        scale = np.abs(y) + np.abs(z) + abs(g)
+        return Point(base + t * w, y - (z - g), scale, np.where(positive, z - g, y), g)
 
     point = _settle(face, np.ones(len(z), bool), prior)
     if point is not None:
         yield _inside(prior, point.d, axes, size), point.y, point.g
-    q, y, g = _largest_program(z, prior, axes, size)
+    model = Model()
+    d, level, cone = _move(model, prior, axes, size)
+    model.linear(d, -z)
+    solution = model.solve().checked("the largest loss over an ellipsoid")
+    q, y = prior + solution.x[d], -axes.W.T @ solution.z[cone][1:]
+    g = -float(solution.z[level][0])
     point = _settle(face, q > 1e-7, prior)
     if point is not None:
         yield _inside(prior, point.d, axes, size), point.y, point.g
     yield _inside(prior, q - prior, axes, size), y, g
-
-
-def _largest_on(positive: Flags, z: Array, prior: Array, axes: Axes, size: float) -> Point | None:
-    """The maximiser d = base + t w on a face.
-
-    ``base`` is the point of the face nearest to c, w the direction along it in which z grows
-    fastest.
-    """
-    pair = _base(positive, z, prior, axes)
-    if pair is None:
-        return None
-    base, w = pair
-    bend, room = axes.norm(w), size**2 - axes.norm(base) ** 2
-    if room <= 0 or bend == 0:
-        return None
-    t = math.sqrt(room) / bend
-    y = axes.P @ (base / t + w)
-    g = float((z - y)[positive].mean())
-    scale = np.abs(y) + np.abs(z) + abs(g)
-    return Point(base + t * w, y - (z - g), scale, np.where(positive, z - g, y), g)
 
 
 def _base(positive: Flags, z: Array, prior: Array, axes: Axes) -> tuple[Array, Array] | None:
@@ -192,12 +199,10 @@ def _base(positive: Flags, z: Array, prior: Array, axes: Axes) -> tuple[Array, A
 
     base, w = np.where(positive, 0.0, -prior), np.zeros(len(z))
     right = np.stack([-(axes.P @ base)[positive], np.ones(int(positive.sum())), z[positive]], 1)
+    solved = axes.S @ right if positive.all() else None
     try:
-        solved = (
-            axes.S @ right
-            if positive.all()
-            else cho_solve(cho_factor(axes.P[np.ix_(positive, positive)]), right)
-        )
+        if solved is None:
+            solved = cho_solve(cho_factor(axes.P[np.ix_(positive, positive)]), right)
     except np.linalg.LinAlgError:
         return None
     start, ones, along = solved.T
@@ -222,7 +227,14 @@ def _corner(at_top: Flags, prior: Array, axes: Axes) -> Array:
 
     point, q = _settle(face, at_top, prior, ~at_top), prior
     if point is None:
-        q = _corner_program(at_top, prior, axes)
+        model = Model()
+        d, t = model.variable(len(prior)), model.variable()
+        model.linear(t, 1.0)
+        model.zero([(d, np.ones((1, len(d))))])
+        model.zero([(d[~at_top], 1.0), prior[~at_top]])
+        model.nonneg([(d[at_top], 1.0), prior[at_top]])
+        model.soc([(t, 1.0)], [(d, axes.W)])
+        q = prior + model.solve().checked("the largest losses in an ellipsoid").x[d]
         point = _settle(face, at_top & (q > 1e-7), prior, ~at_top)
     q = q if point is None else prior + point.d
     q = np.where(at_top, np.maximum(q, 0.0), 0.0)
@@ -250,9 +262,8 @@ def _nearest_on(positive: Flags, aim: Array, prior: Array, axes: Axes, size: flo
         part, share, _ = answer(k)
         square = max(rest + float(part @ (values * part)) + 2 * float(part @ pull), TINY)
         gradient = values * part + pull
-        fall = float(share @ gradient**2) - float(share @ (ones * gradient)) ** 2 / float(
-            share @ ones**2
-        )
+        across = float(share @ (ones * gradient)) ** 2 / float(share @ ones**2)
+        fall = float(share @ gradient**2) - across
         return 1 - size / math.sqrt(square), -size * max(fall, 0.0) / square**1.5
 
     # with base the nearest point of the face, ||d - base||_P <= sqrt(trace S) ||aim - base|| / k
@@ -265,43 +276,12 @@ def _nearest_on(positive: Flags, aim: Array, prior: Array, axes: Axes, size: flo
     return Point(d, d + pull - aim - g, np.abs(d) + np.abs(pull) + np.abs(aim) + abs(g), aim, g)
 
 
-# -- conic programs: where the signs do not settle -------------------------------------------------
-
-
-def _largest_program(z: Array, prior: Array, axes: Axes, size: float) -> tuple[Array, Array, float]:
-    """A maximiser and its dual y, g, to the accuracy of the conic solver."""
-    model = Model()
-    d, level, cone = _move(model, prior, axes, size)
-    model.linear(d, -z)
-    solution = model.solve().checked("the largest loss over an ellipsoid")
-    return prior + solution.x[d], -axes.W.T @ solution.z[cone][1:], -float(solution.z[level][0])
-
-
 def _move(model: Model, prior: Array, axes: Axes, size: float) -> tuple[Index, slice, slice]:
     """Add a move d from the prior within Q; also returns the duals of its sum and its norm."""
     d = model.variable(len(prior))
     level = model.zero([(d, np.ones((1, len(d))))])
     model.nonneg([(d, 1.0), prior])
     return d, level, model.soc([np.array([size])], [(d, axes.W)])
-
-
-def _nearest_program(aim: Array, prior: Array, axes: Axes, size: float) -> Array:
-    model, unit = Model(), max(1.0, float(np.abs(aim).max()))
-    d = _move(model, prior, axes, size)[0]
-    model.quadratic(d, 1 / unit)
-    model.linear(d, -aim / unit)
-    return prior + model.solve().checked("the projection on an ellipsoid").x[d]
-
-
-def _corner_program(at_top: Flags, prior: Array, axes: Axes) -> Array:
-    model = Model()
-    d, t = model.variable(len(prior)), model.variable()
-    model.linear(t, 1.0)
-    model.zero([(d, np.ones((1, len(d))))])
-    model.zero([(d[~at_top], 1.0), prior[~at_top]])
-    model.nonneg([(d[at_top], 1.0), prior[at_top]])
-    model.soc([(t, 1.0)], [(d, axes.W)])
-    return prior + model.solve().checked("the largest losses in an ellipsoid").x[d]
 
 
 def _inside(prior: Array, d: Array, axes: Axes, size: float) -> Array:

@@ -56,11 +56,9 @@ class _Costs(NamedTuple):
 
     def targets(self, z: Array, multiplier: float) -> tuple[NDArray[np.intp], int]:
         """The target of each weight, and over how many sums the largest value was carried."""
-        return (
-            _along(z, np.diff(self.x), multiplier)
-            if self.x.ndim == 1
-            else (_anywhere(z, self.x, multiplier), 1)
-        )
+        if self.x.ndim == 1:
+            return _along(z, np.diff(self.x), multiplier)
+        return _anywhere(z, self.x, multiplier), 1
 
     def paid(self, to: NDArray[np.intp]) -> Array:
         """The cost of each weight's way to its target."""

@@ -86,11 +86,8 @@ class Ridge:
         if not push.any():
             return w
         if c == 0:  # the minimum is finite for a push in the range of D' alone
-            return (
-                w
-                + (self.vectors @ (rho * inverse**2 * ((self.centred @ push) @ self.vectors)))
-                @ self.centred
-            )
+            twice = rho * inverse**2 * ((self.centred @ push) @ self.vectors)
+            return w + (self.vectors @ twice) @ self.centred
         turned = self.vectors @ (rho * inverse * ((self.centred @ push) @ self.vectors))
         return w + (push - turned @ self.centred) / c
 
@@ -215,9 +212,8 @@ def fista(
     for _ in range(steps):
         new = prox(ahead - length * gradient(ahead), length)
         step = new - w
-        if float(np.abs(new - ahead).max(initial=0.0)) <= max(
-            tol, 4e-16 * float(np.abs(new).max(initial=0.0))
-        ):
+        rounding = 4e-16 * float(np.abs(new).max(initial=0.0))
+        if float(np.abs(new - ahead).max(initial=0.0)) <= max(tol, rounding):
             return new
         # the momentum points uphill: restart it
         if not accelerate or float((ahead - new) @ step) > 0:

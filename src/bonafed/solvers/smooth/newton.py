@@ -11,7 +11,7 @@ All derivatives are exact.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,7 @@ FLAT = 4
 ROUNDING = 1e-13
 
 
-@dataclass(frozen=True)
-class Minima:
+class Minima(NamedTuple):
     """The points where the searches ended.
 
     Attributes
@@ -108,11 +107,8 @@ def _descend(
             "a function is not finite where its search starts: rescale the features, or start"
             " elsewhere."
         )
-    iterations, flat, stuck = (
-        np.zeros(len(v), np.intp),
-        np.zeros(len(v), np.intp),
-        np.zeros(len(v), bool),
-    )
+    iterations, flat = np.zeros((2, len(v)), np.intp)
+    stuck = np.zeros(len(v), bool)
     for _ in range(cap):
         on = (residual > tol) & ~stuck
         if not on.any():
@@ -121,7 +117,22 @@ def _descend(
         downhill = (gradient * step).sum(1)
         wrong = on & ~(downhill < 0)  # rounding, or no descent direction
         step[wrong], downhill[wrong] = -gradient[wrong], -(gradient[wrong] ** 2).sum(1)
-        new, after, there, taken = _shortened(function, v, value, gradient, step, downhill, on)
+        # halve the steps until the functions, or within rounding their gradients, fall enough
+        length, taken = np.ones(len(v)), np.zeros(len(v), bool)
+        new, after, there = v, value.copy(), gradient.copy()
+        size, rounding = (gradient**2).sum(1), ROUNDING * (1 + np.abs(value))
+        for _ in range(HALVINGS):
+            tried = v + length[:, None] * step
+            f, g = function(tried)
+            with np.errstate(invalid="ignore", over="ignore"):
+                falls = f <= value + 1e-4 * length * downhill
+                falls |= (f <= value + rounding) & ((g**2).sum(1) < size)
+            good = on & ~taken & falls & np.isfinite(g).all(1)
+            new, there = np.where(good[:, None], tried, new), np.where(good[:, None], g, there)
+            after, taken = np.where(good, f, after), taken | good
+            if not (on & ~taken).any():
+                break
+            length = np.where(taken, length, length / 2)
         level = value - after <= ROUNDING * (1 + np.abs(value))
         v, value = np.where(taken[:, None], new, v), np.where(taken, after, value)
         gradient, before = np.where(taken[:, None], there, gradient), residual
@@ -130,38 +141,6 @@ def _descend(
         stuck |= on & (~taken | (flat > FLAT))  # as far as rounding allows
         iterations = iterations + taken
     return Minima(v, residual, iterations)
-
-
-def _shortened(
-    function: Smooth,
-    v: Array,
-    value: Array,
-    gradient: Array,
-    step: Array,
-    downhill: Array,
-    on: Flags,
-) -> tuple[Array, Array, Array, Flags]:
-    """The steps halved until the functions, or within rounding their gradients, fall enough."""
-    length, taken = np.ones(len(v)), np.zeros(len(v), bool)
-    best, after, there = v, value.copy(), gradient.copy()
-    size, rounding = (gradient**2).sum(1), ROUNDING * (1 + np.abs(value))
-    for _ in range(HALVINGS):
-        new = v + length[:, None] * step
-        f, g = function(new)
-        with np.errstate(invalid="ignore", over="ignore"):
-            falls = f <= value + 1e-4 * length * downhill
-            falls |= (f <= value + rounding) & ((g**2).sum(1) < size)
-        good = on & ~taken & falls & np.isfinite(g).all(1)
-        best = np.where(good[:, None], new, best)
-        after, there, taken = (
-            np.where(good, f, after),
-            np.where(good[:, None], g, there),
-            taken | good,
-        )
-        if not (on & ~taken).any():
-            break
-        length = np.where(taken, length, length / 2)
-    return best, after, there, taken
 
 
 def _solved(hessian: Array, gradient: Array, convex: bool) -> Array:
@@ -192,12 +171,11 @@ class _Pairs:
         sy, yy = (s * y).sum(1), (y * y).sum(1)
         kept = on & (sy > 1e-14 * np.sqrt((s * s).sum(1) * yy))
         inverse = np.divide(1.0, sy, out=np.zeros_like(sy), where=kept)
-        self.scale = np.where(
-            kept, np.divide(sy, yy, out=np.ones_like(sy), where=yy > 0), self.scale
-        )
-        self.s = np.concatenate([self.s, s[None]])[-self.memory :]
-        self.y = np.concatenate([self.y, y[None]])[-self.memory :]
-        self.inverse = np.concatenate([self.inverse, inverse[None]])[-self.memory :]
+        unit = np.divide(sy, yy, out=np.ones_like(sy), where=yy > 0)
+        self.scale = np.where(kept, unit, self.scale)
+        for name, new in (("s", s), ("y", y), ("inverse", inverse)):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate([old, new[None]])[-self.memory :])
 
     def times(self, gradient: Array) -> Array:
         """The approximate inverse Hessian times the gradients; the first step is at most 1 long."""

@@ -18,7 +18,7 @@ multiple of the identity is added. Source: Nocedal and Wright, *Numerical optimi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +54,7 @@ class Iterate:
     lam: Annotated[Array, Form("k")]
 
 
-@dataclass(frozen=True)
-class Direction:
+class Direction(NamedTuple):
     """A step of all variables, its regularisation, and its target barrier parameter."""
 
     step: Iterate
@@ -87,11 +86,9 @@ def first(p: Program, x: Array) -> Iterate:
     """
     s = np.maximum(-p.c, LEAST_SLACK)
     z = min(LEAST_SLACK, 0.1 / max(len(s), 1)) / s
-    lam = (
-        np.linalg.lstsq(p.E.T, -(p.gradient + p.J.T @ z), rcond=None)[0]
-        if len(p.e)
-        else np.zeros(0)
-    )
+    lam = np.zeros(0)
+    if len(p.e):
+        lam = np.linalg.lstsq(p.E.T, -(p.gradient + p.J.T @ z), rcond=None)[0]
     return Iterate(x, s, z, np.asarray(lam, float))
 
 
@@ -116,14 +113,11 @@ def direction(p: Program, at: Iterate, delta: float) -> Direction:
     # complementarity must not fall faster than the residuals
     target = max(target, 1e-3 * mu, min(mu, 1e-2 * max(left.dual, left.primal)))
     # clipped, because a long affine step says little about a curved c
-    correction = np.clip(affine.s * affine.z, -mu, 10 * mu)
-    return Direction(
-        _solved(p, at, system, at.z * at.s + correction - target), system.delta, target
-    )
+    products = at.z * at.s + np.clip(affine.s * affine.z, -mu, 10 * mu) - target
+    return Direction(_solved(p, at, system, products), system.delta, target)
 
 
-@dataclass(frozen=True)
-class _System:
+class _System(NamedTuple):
     """The Newton system with strongly active rows A kept, all others eliminated.
 
     J' diag(z / s) J grows without bound at active constraints and would drown the Hessian. With v =
@@ -187,15 +181,8 @@ def _solved(p: Program, at: Iterate, system: _System, products: Array) -> Iterat
     rest = ~system.active
     right = -dual + p.J[rest].T @ (at.z[rest] / at.s[rest] * b[rest])
     below = np.concatenate([b[system.active], -p.e])
-    dx, v = _saddle(system, right + system.rows.T @ (system.gamma * below), below)
-    dy = v + system.gamma * (system.rows @ dx - below)
-    dz = np.where(system.active, 0.0, at.z / at.s * (p.J @ dx - b))
-    dz[system.active] = dy[: int(system.active.sum())]
-    return Iterate(dx, -primal - p.J @ dx, dz, dy[int(system.active.sum()) :])
-
-
-def _saddle(system: _System, right: Array, below: Array) -> tuple[Array, Array]:
-    """[matrix A'; A -weak] (dx, v) = (right, below), refined twice."""
+    right = right + system.rows.T @ (system.gamma * below)
+    # [matrix A'; A -weak] (dx, v) = (right, below), refined twice
     dx, v = np.zeros_like(right), np.zeros_like(below)
     for _ in range(3):
         top = right - system.matrix @ dx - system.rows.T @ v
@@ -203,10 +190,12 @@ def _saddle(system: _System, right: Array, below: Array) -> tuple[Array, Array]:
         step = cho_solve(system.factor, top)
         if system.schur is not None:
             more = cho_solve(system.schur, system.rows @ step - low)
-            step = step - system.solved @ more
-            v = v + more
+            step, v = step - system.solved @ more, v + more
         dx = dx + step
-    return dx, v
+    dy = v + system.gamma * (system.rows @ dx - below)
+    dz = np.where(system.active, 0.0, at.z / at.s * (p.J @ dx - b))
+    dz[system.active] = dy[: int(system.active.sum())]
+    return Iterate(dx, -primal - p.J @ dx, dz, dy[int(system.active.sum()) :])
 
 
 def longest(value: Array, step: Array) -> float:
@@ -225,9 +214,8 @@ def recedes(p: Program, x: Array) -> bool:
     fall, bend = -float(p.gradient @ along), float(along @ p.hessian @ along) * length
     up = (p.J @ along) / np.maximum(np.linalg.norm(p.J, axis=1), 1e-300)
     off = np.abs(p.E @ along) / np.maximum(np.linalg.norm(p.E, axis=1), 1e-300)
-    return bool(
-        fall > 0 and bend <= 1e-3 * fall and max(up.max(initial=0.0), off.max(initial=0.0)) <= 1e-6
-    )
+    inside = max(up.max(initial=0.0), off.max(initial=0.0)) <= 1e-6
+    return bool(fall > 0 and bend <= 1e-3 * fall and inside)
 
 
 def steps(at: Iterate, by: Iterate) -> tuple[float, float]:
@@ -240,9 +228,8 @@ def steps(at: Iterate, by: Iterate) -> tuple[float, float]:
 
 def moved(at: Iterate, by: Iterate, primal: float, dual: float) -> Iterate:
     """The iterate after a step."""
-    return Iterate(
-        at.x + primal * by.x, at.s + primal * by.s, at.z + dual * by.z, at.lam + dual * by.lam
-    )
+    ahead = at.x + primal * by.x, at.s + primal * by.s
+    return Iterate(*ahead, at.z + dual * by.z, at.lam + dual * by.lam)
 
 
 def merit(p: Program, s: Array, mu: float, nu: float) -> float:

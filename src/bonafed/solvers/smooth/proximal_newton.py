@@ -74,7 +74,14 @@ def minimise(
     here, count = g(w), 1
     best = at_last = Minimum(w, here, np.zeros_like(w), math.inf, count, False)
     for _ in range(most):
-        v, sub = model_minimum(here.gradient, _definite(here.hessian()), prox, w)
+        H = here.hessian()
+        try:
+            np.linalg.cholesky(H)
+        except np.linalg.LinAlgError:  # H with positive eigenvalues of the same size
+            values, vectors = np.linalg.eigh(H)
+            floor = 1e-8 * max(float(np.abs(values).max()), 1e-300)
+            H = (vectors * np.maximum(np.abs(values), floor)) @ vectors.T
+        v, sub = model_minimum(here.gradient, H, prox, w)
         height, step = here.value + h(w), 1.0
         drop = float(here.gradient @ (v - w)) + h(v) - h(w)
         while True:
@@ -84,9 +91,8 @@ def minimise(
             off = float(np.abs(there.gradient + sub).max()) if step == 1.0 else math.inf
             seen = ROUNDING * max(abs(height), abs(here.value), 1e-300)
             fall = there.value + h(x) - height
-            if fall <= 1e-4 * step * min(drop, 0.0) or (
-                off < 0.9 * best.distance and fall <= 10 * seen
-            ):
+            level = off < 0.9 * best.distance and fall <= 10 * seen
+            if fall <= 1e-4 * step * min(drop, 0.0) or level:
                 break
             step /= 2
             if step < 1e-10:
@@ -141,14 +147,3 @@ def _accelerated(
     z = x - t * (gradient + H @ (x - w))
     x = prox(z, t)
     return x, (z - x) / t
-
-
-def _definite(H: Array) -> Array:
-    """H if it is positive definite, else H with positive eigenvalues of the same size."""
-    try:
-        np.linalg.cholesky(H)
-    except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(H)
-        floor = 1e-8 * max(float(np.abs(values).max()), 1e-300)
-        return (vectors * np.maximum(np.abs(values), floor)) @ vectors.T
-    return H

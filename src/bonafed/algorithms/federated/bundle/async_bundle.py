@@ -25,7 +25,7 @@ published method is followed; step 1 is Kiwiel's proximal bundle, and a model gi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
@@ -39,7 +39,9 @@ from bonafed.algorithms.federated.linearisation import units_of
 from bonafed.algorithms.method import (
     Answer,
     Concluded,
+    Ids,
     Method,
+    Next,
     Progress,
     check_count,
     known,
@@ -66,6 +68,7 @@ NOTHING = 0.01  # of the predicted gap: a promise so small that it is worth no s
 LONGER = 100.0  # step, over that which would undo the value at the first model
 MOST_CURVATURES = 20_000_000  # numbers of all clients' second derivatives at the server
 NEVER = -1
+HEIGHTS, SLOPES = ("base", "level"), ("gradient", "gradient_level")  # of a cut
 
 
 @record
@@ -245,21 +248,11 @@ class AsyncBundle(Method):
                 bend = row_shares(problem, one) * problem.loss.curvature(prediction, one.y)
                 curvature.append(problem.predictor.gram(bend, one))
 
-        def each(name: str) -> Array:
-            return np.concatenate([getattr(cut, name) for cut in cuts])
-
-        return EvaluatedAt(
-            each("base"),
-            each("level"),
-            each("gradient"),
-            each("gradient_level"),
-            seen.plus,
-            seen.minus,
-            seen.reach,
-            seen.target,
-            seen.square,
-            np.array(curvature) if parts.smooth else None,
-        )
+        base, level = (np.concatenate([getattr(cut, name) for cut in cuts]) for name in HEIGHTS)
+        slope, rise = (np.concatenate([getattr(cut, name) for cut in cuts]) for name in SLOPES)
+        sizes = seen.plus, seen.minus, seen.reach, seen.target, seen.square
+        bends = np.array(curvature) if parts.smooth else None
+        return EvaluatedAt(base, level, slope, rise, *sizes, bends)
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -284,7 +277,9 @@ class AsyncBundle(Method):
         yield from of_curvature(problem, w, up.curvature, 1.0)
 
     def server_start(self, n_clients: int) -> tuple[AsyncBundleState, Round]:
-        prior, parts = member(self._problem, n_clients), self._asked_parts(n_clients)
+        prior, parts = member(self._problem, n_clients), parting.WHOLE
+        if parting.is_parted(self._problem):  # where models have few numbers
+            parts = server.parts_for(self._problem, n_clients, self.cuts, self.least_rows)
         start = None if self.start is None else np.asarray(self.start, float)
         nobody = np.full(n_clients, NEVER)
         zeros, empty = np.zeros(n_clients), np.zeros((n_clients, 0))
@@ -294,9 +289,7 @@ class AsyncBundle(Method):
             EvaluateFirst(prior, start, parting.stored(parts), _second_order(n_clients)), None, 1
         )
 
-    def renew(
-        self, state: AsyncBundleState, ids: Sequence[int], up: EvaluatedAt
-    ) -> tuple[AsyncBundleState, Round | Done]:
+    def renew(self, state: AsyncBundleState, ids: Ids, up: EvaluatedAt) -> Next[AsyncBundleState]:
         """Add the cuts of those who have answered; then judge, stand still, or step."""
         who = np.asarray(ids, np.int64)
         if not (np.isfinite(up.base).all() and np.isfinite(up.gradient).all()):
@@ -351,15 +344,9 @@ class AsyncBundle(Method):
         w = self._first_model(self.start, len(up.square))
         parts = _parts(parting.parts_of(state.cuts.parts), D, _second_order(n))
         curvature = np.zeros((n, D, D)) if parts.smooth else None
-        return replace(
-            state,
-            w=w,
-            point=w,
-            cuts=server.no_cuts(D, n, parts),
-            sent=np.tile(w, (n, 1)),
-            curvature=curvature,
-            first=sample_radii(problem, n) * self._least_levels(n, w),
-        )
+        state = replace(state, w=w, point=w, cuts=server.no_cuts(D, n, parts))
+        state = replace(state, sent=np.tile(w, (n, 1)), curvature=curvature)
+        return replace(state, first=sample_radii(problem, n) * self._least_levels(n, w))
 
     def _extended(
         self, state: AsyncBundleState, who: NDArray[np.int64], up: EvaluatedAt
@@ -378,13 +365,8 @@ class AsyncBundle(Method):
         state.answered[who] = state.asked[who]
         cut = parting.PartedCut(up.base, up.level, up.gradient, up.gradient_level)
         cuts = state.cuts.answered(who, state.sent[who], radii, cut)
-        state = replace(
-            state,
-            seen=new if seen is None else seen.and_of(new),
-            cuts=cuts,
-            turn=state.turn + 1,
-            fresh=state.fresh + len(who),
-        )
+        state = replace(state, turn=state.turn + 1, fresh=state.fresh + len(who))
+        state = replace(state, seen=new if seen is None else seen.and_of(new), cuts=cuts)
         return state if math.isfinite(state.step) else replace(state, step=self._first_step(state))
 
     def _first_step(self, state: AsyncBundleState) -> float:
@@ -441,7 +423,7 @@ class AsyncBundle(Method):
                 return replace(state, w=w.copy(), made=int(state.answered[i]), standing=True)
         return state
 
-    def _judged(self, state: AsyncBundleState, fresh: int) -> tuple[AsyncBundleState, Round | Done]:
+    def _judged(self, state: AsyncBundleState, fresh: int) -> Next[AsyncBundleState]:
         """End the run, where all have answered one model and its gap is within the tolerance."""
         radii, newest = sample_radii(self._problem, len(state.answered)), state.newest
         risks = radii * state.cuts.level[newest[:, 0]] + state.cuts.base[newest].sum(1)
@@ -649,12 +631,6 @@ class AsyncBundle(Method):
     def _close_enough(self, state: AsyncBundleState, value: float) -> float:
         """The gap up to which a model looks good enough."""
         return SOON * LATER**state.failed * self._progress(state, value).allowed()
-
-    def _asked_parts(self, n_clients: int) -> parting.Parts:
-        """How risks are parted, where models have few numbers."""
-        if not parting.is_parted(self._problem):
-            return parting.WHOLE
-        return server.parts_for(self._problem, n_clients, self.cuts, self.least_rows)
 
 
 def _second_order(n_clients: int) -> int:

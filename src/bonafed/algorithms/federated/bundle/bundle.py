@@ -20,7 +20,7 @@ Convex constraints are cut by their owners as the risks are, and exact penalties
 the objective (``bundle/penalties.py``), so that the steps, the model and the bound are those above.
 
 Where all rows are ranked together (``Problem(over_rows=...)``), thresholds are further numbers of
-the model, with which the risk is a mean of rows (``problem/thresholds.py``). ``Quadratic`` clients
+the model, with which the risk is a mean of rows (``problem/rank_levels.py``). ``Quadratic`` clients
 are cut as well, but their cuts bound nothing from below: the run ends where cuts promise nothing
 more, and its certificate has a bound from the multipliers and the clients' curvatures.
 
@@ -36,7 +36,7 @@ then on H follows from the gradients (``bundle/secants.py``), and programs prove
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
@@ -50,7 +50,7 @@ from bonafed.algorithms.federated.bundle import server
 from bonafed.algorithms.federated.bundle import server as exact
 from bonafed.algorithms.federated.bundle.server import least
 from bonafed.algorithms.federated.linearisation import take_part, units_of
-from bonafed.algorithms.method import known
+from bonafed.algorithms.method import Ids, Next, known
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
 from bonafed.data.federation import Federation
@@ -61,13 +61,12 @@ from bonafed.problem.claims import Claim
 from bonafed.problem.client_means import hessians
 from bonafed.problem.conic_form import member, public_shape, sample_radii
 from bonafed.problem.constraints.constraint import Point
-from bonafed.problem.constraints.cuts import joined
 from bonafed.problem.losses import Quadratic
-from bonafed.problem.multipliers import of_duals
+from bonafed.problem.multipliers import joined, of_duals
 from bonafed.problem.problem import Problem
+from bonafed.problem.rank_levels import lifted
 from bonafed.problem.regularisers import Ball, Bounds
 from bonafed.problem.requirements import only_constrained
-from bonafed.problem.thresholds import lifted
 from bonafed.rounds import Done, Each, Round, Stop, record
 from bonafed.solvers.conic.bundle_master import Master, Shape, minimise
 
@@ -284,37 +283,19 @@ class Bundle(base.Method):
     def server_start(self, n_clients: int) -> tuple[BundleState, Round]:
         w, prior = base.start_or_empty(self.start), member(self._problem, n_clients)
         w = np.append(w, np.zeros(self._thresholds)) if len(w) else w
-        cuts, zeros = (
-            self.known or server.no_cuts(len(w), n_clients, parting.WHOLE),
-            np.zeros(n_clients),
-        )
-        state = BundleState(
-            w,
-            w,
-            w,
-            math.inf,
-            zeros,
-            -math.inf,
-            0.0,
-            math.inf,
-            0,
-            0,
-            cuts,
-            None,
-            None,
-            prior,
-            np.zeros(0),
-        )
+        cuts = self.known or server.no_cuts(len(w), n_clients, parting.WHOLE)
+        # of the value and the bound nothing is known
+        nothing = math.inf, np.zeros(n_clients), -math.inf, 0.0, math.inf, 0, 0
+        state = BundleState(w, w, w, *nothing, cuts, None, None, prior, np.zeros(0))
         return state, Round(bounds.Survey(prior))
 
     def begin(
-        self, state: BundleState, ids: Sequence[int], seen: bounds.Surveyed
+        self, state: BundleState, ids: Ids, seen: bounds.Surveyed
     ) -> tuple[BundleState, Round]:
-        w = (
-            state.trial
-            if len(state.trial)
-            else np.zeros(self._problem.predictor.dimension(len(seen.square)))
-        )
+        if len(state.trial):
+            w = state.trial
+        else:
+            w = np.zeros(self._problem.predictor.dimension(len(seen.square)))
         w = base.within_bounds(self._problem, w)
         cuts = server.no_cuts(len(w), len(ids), self._parts(len(ids), len(w)))
         if self.known is not None:
@@ -324,9 +305,7 @@ class Bundle(base.Method):
         state = replace(state, trial=w, point=w, w=w, seen=seen, cuts=cuts)
         return state, self._asking(state)
 
-    def improve(
-        self, state: BundleState, ids: Sequence[int], up: server.Evaluated
-    ) -> tuple[BundleState, Round | Done]:
+    def improve(self, state: BundleState, ids: Ids, up: server.Evaluated) -> Next[BundleState]:
         radii = sample_radii(self._problem, len(ids))
         state, limits, risks = self.found(state, up)
         value = self._value(state, risks, state.trial)
@@ -451,12 +430,9 @@ class Bundle(base.Method):
         cuts, n, sizes = state.cuts, state.n_clients, self._sizes(state)
         pieces = cuts.pieces(self._count(cuts))
         limits = pieces.owner >= n
-        alone = replace(
-            pieces,
-            offset=np.where(limits, pieces.offset, 0.0),
-            gradient=np.where(limits[:, None], pieces.gradient, 0.0),
-            gradient_level=np.zeros(len(limits)),
-        )
+        alone = replace(pieces, offset=np.where(limits, pieces.offset, 0.0))
+        alone = replace(alone, gradient=np.where(limits[:, None], pieces.gradient, 0.0))
+        alone = replace(alone, gradient_level=np.zeros(len(limits)))
         nothing = {"radius": np.zeros(n), "lipschitz": 0.0, "floor": 0.0, "l1": 0.0, "l2": 0.0}
         nothing["groups"] = None
         shape = replace(self._shape(state), penalties=np.ones(len(state.sizes)), **nothing)
@@ -469,13 +445,8 @@ class Bundle(base.Method):
             left = multipliers @ cuts.gradient
             multipliers = cuts.balanced(multipliers, left, bounds.Pull(pull[:0], pull[:0]), sizes)
         owned = cuts.by_point(multipliers, len(state.risks), pieces.parts)
-        duals = bounds.Duals(
-            member(self._problem, n),
-            cuts.points,
-            owned[:, :n],
-            parts=cuts.parts,
-            limits=owned[:, n:] / state.sizes[:, None],
-        )
+        prior, limits = member(self._problem, n), owned[:, n:] / state.sizes[:, None]
+        duals = bounds.Duals(prior, cuts.points, owned[:, :n], parts=cuts.parts, limits=limits)
         return replace(state, duals=duals), Done(Stop.INFEASIBLE)
 
     def _violation(self, state: BundleState) -> float:
@@ -490,7 +461,12 @@ class Bundle(base.Method):
 
         ``limits`` (C, D) are the gradients of the constraints.
         """
-        newer: dict[str, Any] = {"curvature": self._updated(state, up)}
+        # the second derivative that clients sent, or the last one with the change of the gradients
+        H, at = up.curvature, state.tangents
+        if H is None and state.curvature is not None and at is not None:
+            changed = state.weights @ (up.gradient[:, 0] - at.gradient)
+            H = server.secants(state.curvature, (state.trial - at.w)[None], changed[None])
+        newer: dict[str, Any] = {"curvature": H}
         if newer["curvature"] is not None and parting.parts_of(state.cuts.parts).smooth:
             newer["tangents"] = server.Tangents(state.trial, up.base[:, 0], up.gradient[:, 0])
         serious = replace(state, w=state.trial, value=value, risks=risks, **newer)
@@ -517,16 +493,6 @@ class Bundle(base.Method):
         if self._bends(state, value, risks, up) > 0.5 * max(predicted, self._nothing(state)):
             state = replace(state, shift=max(4 * state.shift, LEAST_SHIFT))
         return replace(state, step=step)
-
-    def _updated(self, state: BundleState, up: server.Evaluated) -> Array | None:
-        """The second derivative that clients sent, or else the last one with the change of the
-        gradients since.
-        """
-        H, at = state.curvature, state.tangents
-        if up.curvature is not None or H is None or at is None:
-            return up.curvature
-        changed = state.weights @ (up.gradient[:, 0] - at.gradient)
-        return server.secants(H, (state.trial - at.w)[None], changed[None])
 
     def _bends(self, state: BundleState, value: float, risks: Array, up: server.Evaluated) -> float:
         """By how much the objective at the trial exceeds what it would be if mean losses were as
@@ -615,15 +581,10 @@ class Bundle(base.Method):
         return self._progress(value, bound).within(margin)
 
     def _stop(self, state: BundleState) -> Stop | None:
-        progress = replace(
-            self._progress(state.value, state.bound),
-            rounds=state.rounds,
-            cap=self.max_rounds,
-            still=state.stalled,
-            patience=STALLS,
-            margin=MARGIN,
-            met=self._violation(state) <= exact.MET,
-        )
+        met = self._violation(state) <= exact.MET
+        progress = replace(self._progress(state.value, state.bound), margin=MARGIN, met=met)
+        progress = replace(progress, rounds=state.rounds, cap=self.max_rounds)
+        progress = replace(progress, still=state.stalled, patience=STALLS)
         stop = progress.stop
         if stop is not Stop.STALLED or (math.isnan(state.predicted) and not self._quadratic):
             return stop
@@ -640,7 +601,12 @@ class Bundle(base.Method):
             level = state.bound + 0.3 * (state.value - state.bound)
         state, master, metric = self._minimised(state, level)
         if not master.solved:
-            return self._again(state)
+            # the centre once more, with a shorter step
+            state = replace(state, trial=state.w, point=state.w, step=state.step * 0.5)
+            state = replace(
+                state, shift=max(4 * state.shift, LEAST_SHIFT), stalled=state.stalled + 1
+            )
+            return replace(state, predicted=math.nan, multipliers=np.zeros(0), pair=None)
         multipliers, value = master.multipliers, master.value
         if state.tangents is not None:
             state, multipliers, value = self._newton(state, state.tangents, master, metric)
@@ -720,20 +686,6 @@ class Bundle(base.Method):
         state = replace(state, pair=self._pair(state, moved))
         return state, multipliers, master.value + float(moved @ metric @ moved) / 2
 
-    def _again(self, state: BundleState) -> BundleState:
-        """The centre once more, with a shorter step, where a program was not solved."""
-        return replace(
-            state,
-            trial=state.w,
-            point=state.w,
-            predicted=math.nan,
-            step=state.step * 0.5,
-            shift=max(4 * state.shift, LEAST_SHIFT),
-            stalled=state.stalled + 1,
-            multipliers=np.zeros(0),
-            pair=None,
-        )
-
     def _boundless(self, state: BundleState) -> bool:
         """Whether nothing bounds where an optimum lies, and steps are those of the risks' cuts
         only: then a model that promises nothing need not be evaluated, and would prove nothing.
@@ -788,8 +740,9 @@ class Bundle(base.Method):
 
     def _parts(self, n_clients: int, dimension: int) -> parting.Parts:
         """How risks are parted."""
+        # constraints are parted where a row has one prediction
         if not parting.is_parted(self._problem) and not (
-            self._problem.constrained and self._scalar
+            self._problem.constrained and self._problem.loss.targets in ("sign", "real")
         ):
             return parting.WHOLE
         small = self.variant == "proximal" and dimension <= server.SECOND_ORDER
@@ -810,11 +763,6 @@ class Bundle(base.Method):
     @property
     def _quadratic(self) -> bool:
         return isinstance(self._problem.loss, Quadratic)
-
-    @property
-    def _scalar(self) -> bool:
-        """Whether a row has one prediction, by which constraints are parted."""
-        return self._problem.loss.targets in ("sign", "real")
 
     def _count(self, cuts: server.Cuts) -> int:
         return parting.parts_of(cuts.parts).count(self._problem)

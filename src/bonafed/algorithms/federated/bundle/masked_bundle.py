@@ -24,7 +24,7 @@ exactly. Clients keep what they were asked, and refuse.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, ClassVar
@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from bonafed.algorithms.federated.bundle.bundle import Bundle, BundleState
 from bonafed.algorithms.federated.bundle.server import Evaluated, secants
-from bonafed.algorithms.method import Answer, Concluded, Method, gap_report
+from bonafed.algorithms.method import Answer, Concluded, Ids, Method, Next, gap_report
 from bonafed.algorithms.requirements import OF_SUMS, Requirements
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form, decode, encode
@@ -49,8 +49,8 @@ from bonafed.problem.metadata import Metadata
 from bonafed.problem.multipliers import of_duals
 from bonafed.problem.plausible import Claims, SumClaims, of_risk
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.risks.mean import Sum as Added
+from bonafed.problem.risks.weight_sets import Mean
+from bonafed.problem.risks.weight_sets import Sum as Added
 from bonafed.problem.sum_claims import of_each_risk, of_survey_sums, of_weighted_sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Done, Each, Round, Sum, record
@@ -257,20 +257,16 @@ class MaskedBundle(Method):
         return state, Round(secure_sums.SurveySums(prior))
 
     def begin(
-        self, state: MaskedState, ids: Sequence[int], up: secure_sums.SurveyedSums
+        self, state: MaskedState, ids: Ids, up: secure_sums.SurveyedSums
     ) -> tuple[MaskedState, Round]:
         bundle, _ = self._of_one.begin(state.of_one, [0], up.seen)
         none = np.zeros((0, len(bundle.trial)))
         return self._asking(replace(state, tried=none, slopes=none), bundle)
 
-    def weigh(
-        self, state: MaskedState, ids: Sequence[int], up: Compared
-    ) -> tuple[MaskedState, Round]:
+    def weigh(self, state: MaskedState, ids: Ids, up: Compared) -> tuple[MaskedState, Round]:
         return self._blending(replace(state, newest=up.risk), state.of_one.trial)
 
-    def improve(
-        self, state: MaskedState, ids: Sequence[int], up: Blended
-    ) -> tuple[MaskedState, Round | Done]:
+    def improve(self, state: MaskedState, ids: Ids, up: Blended) -> Next[MaskedState]:
         before, w = state.of_one, state.tried[-1]
         state = replace(state, slopes=np.vstack([state.slopes, up.gradient]))
         level, fee = secure_sums.least_multiplier(self._problem, w), self._fee(state.weights[-1])
@@ -356,18 +352,8 @@ class MaskedBundle(Method):
         if isinstance(ball, WassersteinBall):
             ball = replace(ball, radius=np.array([self._radius]))
         one = replace(problem, over_clients=Mean(np.ones(1)), over_samples=ball)
-        return Bundle(
-            self.tol,
-            self.atol,
-            self.max_rounds,
-            "proximal",
-            "identity",
-            1,
-            1,
-            self.start,
-            None,
-            one,
-        )
+        settings = self.tol, self.atol, self.max_rounds, "proximal", "identity", 1, 1
+        return Bundle(*settings, self.start, None, one)
 
 
 def check_settings(bundle: Bundle) -> None:

@@ -282,18 +282,12 @@ class Cuts:
             risks[:, :, 0] = 0.0
         elif not risks.sum() > 0:
             return None
-        duals = feasible_duals(
-            problem,
-            Duals(
-                np.zeros(n_clients) if means is None else means.weights,
-                self.points,
-                risks,
-                parts=self.parts,
-                pair=None if means is None else means.pair,
-                radii=None if own else self.radii,
-                limits=limits if len(sizes) else None,
-            ),
-        )
+        weights, pair = np.zeros(n_clients), None
+        if means is not None:
+            weights, pair = means.weights, means.pair
+        duals = Duals(weights, self.points, risks, parts=self.parts, pair=pair)
+        duals = replace(duals, radii=None if own else self.radii)
+        duals = feasible_duals(problem, replace(duals, limits=limits if len(sizes) else None))
         every = duals.multipliers
         if duals.limits is not None:
             every = np.concatenate([every, duals.limits * sizes[:, None]], 1)
@@ -407,8 +401,7 @@ def first_sizes(values: Array, gradients: Array, value: float, gradient: Array) 
 
 # Second derivatives from how gradients change, by updates of BFGS.
 #
-#     H' = H + y y' / (s'y) - H s (H s)' / (s'H s),       y the change of the gradient over the step
-# s
+#     H' = H + y y' / (s'y) - H s (H s)' / (s'H s),  y the change of the gradient over the step s
 #
 # keeps H positive definite where s'y > 0, and H' s = y (Nocedal, Wright, section 6.1).
 

@@ -9,11 +9,11 @@ arithmetic").
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, overload
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -21,20 +21,16 @@ from numpy.typing import NDArray
 
 from bonafed.algorithms import requirements as needs
 from bonafed.arrays import Array
-from bonafed.client_names import ClientName
+from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import Release
-from bonafed.problem.losses import Loss, Multinomial
+from bonafed.problem.losses import Multinomial
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.predictors.torch_module import TorchPredictor
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.norm_penalty import is_norm_penalty
 from bonafed.solvers.kernels.exponential import exp64
-
-if TYPE_CHECKING:
-    from bonafed.data.federation import Federation
-
 
 MEAN_SIZE = {"gaussian": math.sqrt(2 / math.pi), "laplace": 1.0}  # E |xi| of noise of scale 1
 
@@ -343,52 +339,11 @@ def check_columns(fed: Federation | Metadata) -> None:
         )
 
 
-def check_sensitivity(
-    clip: float | None, bound: float | None, mechanism: str, loss: Loss, shortens: bool
-) -> None:
-    """Raise where nothing bounds how far one row moves a client's gradient; ``shortens``: by
-    default the method clips gradients of rows with a bound, too.
-    """
-    if clip is not None:
-        return
-    if bound is not None and not shortens and not math.isfinite(loss.lipschitz):
-        raise ValueError(
-            f"{type(loss).__name__} is not Lipschitz, so a bound on the rows does not bound"
-            " gradients: give clip=...."
-        )
-    if bound is None and mechanism == "laplace":
-        raise ValueError(
-            "Laplace noise needs a declared l1 bound, and the features have none: give bound=..."
-            " (on the l1 norm of a row, enforced) or clip=... (on that of a gradient), or use"
-            " mechanism='gaussian'."
-        )
+# the public sizes of the clients: how many rows, features and clients there are
+ClientSizes = Federation | Metadata
 
 
-class ClientSizes(Protocol):
-    """The public facts about a federation: its clients, their sizes, the number of features."""
-
-    @property
-    def clients(self) -> tuple[ClientName, ...]: ...
-
-    @property
-    def sizes(self) -> Iterable[int]: ...
-
-    @property
-    def n_clients(self) -> int: ...
-
-    @property
-    def n_features(self) -> int: ...
-
-
-@overload
-def everybody(problem: Problem, fed: Federation) -> Federation: ...
-
-
-@overload
-def everybody(problem: Problem, fed: Federation | Metadata) -> Federation | Metadata: ...
-
-
-def everybody(problem: Problem, fed: Federation | Metadata) -> Federation | Metadata:
+def everybody(problem: Problem, fed: ClientSizes) -> Any:
     """The federation of all clients whose sizes are declared by name, in that order; of rows that
     are elsewhere those that take part.
 
@@ -402,7 +357,21 @@ def everybody(problem: Problem, fed: Federation | Metadata) -> Federation | Meta
     if names == fed.names or set(fed.names) - set(names):
         return fed
     if isinstance(getattr(problem.over_clients, "prior", None), str | Mapping):
-        return _with_empty_clients(fed, tuple(declared))
+        # The federation of these clients; one without rows has a row of zeros of weight zero
+        clients = tuple(declared)
+        position = {name: i for i, name in enumerate(fed.names)}
+        empty = [str(client) not in position for client in clients]
+        whole = fed._pick(
+            [
+                (position.get(str(client), 0), slice(1 if without else None))
+                for client, without in zip(clients, empty, strict=True)
+            ]
+        )
+        X, weights = list(whole.X), list(whole.sample_weight or [np.ones(len(t)) for t in whole.y])
+        for k in np.flatnonzero(empty):
+            X[k], weights[k] = abs(X[k]) * 0, np.zeros(1)
+        return whole._with(clients=clients, X=tuple(X), sample_weight=tuple(weights))
+
     if len(names) == fed.n_clients:  # the prior is in the order of these clients
         return fed
     odd = next(name for name in names if name not in fed.names)
@@ -411,29 +380,11 @@ def everybody(problem: Problem, fed: Federation | Metadata) -> Federation | Meta
     )
 
 
-def _with_empty_clients(fed: Federation, clients: tuple[ClientName, ...]) -> Federation:
-    """The federation of these clients; one without rows has a row of zeros of weight zero."""
-    position = {name: i for i, name in enumerate(fed.names)}
-    empty = [str(client) not in position for client in clients]
-    whole = fed._pick(
-        [
-            (position.get(str(client), 0), slice(1 if without else None))
-            for client, without in zip(clients, empty, strict=True)
-        ]
-    )
-    X, weights = list(whole.X), list(whole.sample_weight or [np.ones(len(t)) for t in whole.y])
-    for k in np.flatnonzero(empty):
-        X[k], weights[k] = abs(X[k]) * 0, np.zeros(1)
-    return whole._with(clients=clients, X=tuple(X), sample_weight=tuple(weights))
-
-
 def sizes(problem: Problem, fed: ClientSizes) -> tuple[int, ...]:
     """The public number of rows of every client."""
-    return (
-        tuple(map(int, fed.sizes))
-        if problem.privacy is None
-        else problem.privacy.sizes_of(fed.clients, fed.sizes)
-    )
+    if problem.privacy is None:
+        return tuple(map(int, fed.sizes))
+    return problem.privacy.sizes_of(fed.clients, fed.sizes)
 
 
 def row_weights(problem: Problem, fed: ClientSizes) -> Array:

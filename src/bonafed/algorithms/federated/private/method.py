@@ -130,8 +130,19 @@ class PrivateMethod(Method):
             mechanisms.check_columns(fed)
         if problem.privacy.view == "sum":
             self._check_sums(problem.privacy, fed)
-        given = self.clip, self.bound, self.mechanism
-        mechanisms.check_sensitivity(*given, problem.loss, self.shortens)
+        # the noise follows from what one row can change: a clip, or a bound and the loss's slope
+        loss, unclipped = problem.loss, self.clip is None and not self.shortens
+        if unclipped and self.bound is not None and not math.isfinite(loss.lipschitz):
+            raise ValueError(
+                f"{type(loss).__name__} is not Lipschitz, so a bound on the rows does not bound"
+                " gradients: give clip=...."
+            )
+        if self.clip is None and self.bound is None and self.mechanism == "laplace":
+            raise ValueError(
+                "Laplace noise needs a declared l1 bound, and the features have none: give"
+                " bound=... (on the l1 norm of a row, enforced) or clip=... (on that of a"
+                " gradient), or use mechanism='gaussian'."
+            )
         self._check_model(problem)
 
     def _check_model(self, problem: Problem) -> None:
@@ -177,23 +188,15 @@ class PrivateMethod(Method):
             clip = min(self._clip(problem, fed), mechanisms.steepest(problem, kind, bound))
             multiplier = self.noise_for(budget, spent)
             sensitivity = budget.spread * clip * weight / self.rate
-        plan = mechanisms.Mechanism(
-            kind=kind,
-            multiplier=multiplier,
-            clip=clip,
-            bound=bound,
-            sensitivity=sensitivity,
-            weight=weight,
-            rounds=self.max_rounds,
-            source=self.noise or ("simulation" if budget is None else "secure"),
-            output=self.output,
-            features=fed.n_features,
-            spread=1.0 if budget is None else budget.spread,
-            single=in_single_precision(problem, self.mechanism, fed.n_features),
-            sampling=self.rate if self.rate < 1 else None,
-            counts=self.counts or None,
-            missing=budget.missing if budget is not None and budget.view == "sum" else None,
-        )
+        source = self.noise or ("simulation" if budget is None else "secure")
+        noise = kind, multiplier, clip, bound, sensitivity, weight, self.max_rounds, source
+        plan = mechanisms.Mechanism(*noise, self.output, fed.n_features)
+        single = in_single_precision(problem, self.mechanism, fed.n_features)
+        spread = 1.0 if budget is None else budget.spread
+        missing = budget.missing if budget is not None and budget.view == "sum" else None
+        sampling = self.rate if self.rate < 1 else None
+        plan = replace(plan, spread=spread, single=single, sampling=sampling, missing=missing)
+        plan = replace(plan, counts=self.counts or None)
         return replace(self, problem=problem, plan=plan)
 
     def noise_for(self, budget: Budget, spent: Sequence[Release] = ()) -> float:
@@ -272,16 +275,11 @@ class PrivateMethod(Method):
         words += ", gradient and count of short ones together" * bool(plan.counts)
         words += SOURCES[plan.source]
         # sorted, because the order of their first rows would reveal something about those rows
-        names = sorted(fed.names)
-        return Ledger(
-            budget,
-            {c: spent[c] for c in names},
-            {**before},
-            {c: public[c] for c in names},
-            words,
-            simulated=plan.source == "simulation",
-            other={c: seen[c] for c in names if seen.get(c) or (c in seen and not spent[c])},
-        )
+        names: list[Any] = sorted(fed.names)
+        mine, sizes = {c: spent[c] for c in names}, {c: public[c] for c in names}
+        other = {c: seen[c] for c in names if seen.get(c) or (c in seen and not spent[c])}
+        simulated = plan.source == "simulation"
+        return Ledger(budget, mine, {**before}, sizes, words, simulated=simulated, other=other)
 
     def _start(self, D: int) -> Array:
         if self.start is not None:

@@ -339,13 +339,8 @@ class Rows:
         if self.codes is not None:
             Z = writable(v).reshape(block.n_features, -1)
             G = np.empty_like(Z)
-            client_rows = (
-                unwritable(np.asarray(block.X))[0, :m],
-                self.codes[i, :m],
-                Z,
-                self.factor[i, :m],
-                self.length[i, :m],
-            )
+            X = unwritable(np.asarray(block.X))[0, :m]
+            client_rows = X, self.codes[i, :m], Z, self.factor[i, :m], self.length[i, :m]
             largest = softmax_gradient(*client_rows, mechanism.clip, mechanism.norm, G)
             return G.reshape(-1), largest
         # whatever the rows and the model are, no row counts for more than clip

@@ -62,26 +62,18 @@ def refine(
     if ask.units is not None:
         memory = _measured(problem, memory, ask.units, data)
     exact = Factored.of(problem, memory, ask, data, _merit)
-    new = (
-        _round(_merit(problem, memory, ask.beta, ask.sigma, data), memory, ask)
-        if exact is None
-        else exact.round(memory, ask)
-    )
+    if exact is None:
+        new = _round(_merit(problem, memory, ask.beta, ask.sigma, data), memory, ask)
+    else:
+        new = exact.round(memory, ask)
     D, away, rho = len(ask.w), new.drift[:, -1], ask.rho[:, None]
+    same = "residual", "value", "tangent", "violation", "excess", "shared"
     upload = Refined(
         shifted=rho * new.shifted[:, :D],
         slack=new.shifted[:, D:],
-        residual=new.residual,
-        value=new.value,
-        tangent=new.tangent,
-        violation=new.violation,
-        excess=new.excess,
-        shared=new.shared,
-        primal=new.primal,
         drift=rho * away[:, :D],
         slack_drift=away[:, D:],
-        inner=new.inner,
-        unsolved=new.unsolved,
+        **{name: getattr(new, name) for name in (*same, "primal", "inner", "unsolved")},
     )
     names = ("z", "gradient", "dual", "estimate", "points", "drift")
     return changed(memory, **{name: getattr(new, name) for name in names}), upload
@@ -92,16 +84,10 @@ def _measured(
 ) -> ProximalMemory:
     """The memory in new units, with the sizes of the constraints at w^k."""
     ratio, first = memory.units / units, bool((memory.units == 1).all())
-    memory = changed(
-        memory,
-        z=memory.z * ratio,
-        dual=memory.dual / ratio,
-        gradient=memory.gradient / ratio[:, : memory.gradient.shape[1]],
-        anchor=memory.anchor * ratio,
-        units=np.tile(units, (len(ratio), 1)),
-        points=memory.points[:, :0],
-        drift=memory.drift[:, :0],
-    )
+    gradient = memory.gradient / ratio[:, : memory.gradient.shape[1]]
+    memory = changed(memory, points=memory.points[:, :0], drift=memory.drift[:, :0])
+    memory = changed(memory, z=memory.z * ratio, dual=memory.dual / ratio, gradient=gradient)
+    memory = changed(memory, anchor=memory.anchor * ratio, units=np.tile(units, (len(ratio), 1)))
     merit = _merit(problem, memory, 1.0, 0.0, data)
     at = merit.point(memory.anchor)
     size = server.sizes(merit.jacobian(at), merit.constraints(memory.anchor, at))
@@ -128,30 +114,17 @@ def _round(merit: server.Merit, memory: ProximalMemory, ask: Refine) -> server.S
     dual, shifted, drift, inner = server.moved(
         w, new, start, rho, ask.sigma, anchor, drift, most, len(ask.w), lagrangian, numbers
     )
-    return server.Stepped(
-        value,
-        broken.max(1, initial=0.0),
-        (broken / memory.size[:, :p]).max(1, initial=0.0),
-        residual,
-        *numbers,
-        shared=c[:, p:] + ask.slack * merit.units[len(ask.w) :],
-        estimate=y,
-        z=new,
-        gradient=memory.gradient,
-        dual=dual,
-        shifted=shifted,
-        points=points,
-        drift=drift,
-        inner=inner,
-        unsolved=unsolved,
-    )
+    excess = (broken / memory.size[:, :p]).max(1, initial=0.0)
+    shared = c[:, p:] + ask.slack * merit.units[len(ask.w) :]
+    sums = value, broken.max(1, initial=0.0), excess, residual, numbers[0], numbers[1]
+    moves = dual, shifted, points, drift, inner
+    return server.Stepped(*sums, shared, y, new, memory.gradient, *moves, unsolved)
 
 
 def _everywhere(ask: Settle | Refine) -> Array:
     """The variables (w, s_i) of every client."""
-    w = np.empty((len(ask.slack), len(ask.w) + ask.slack.shape[1]))
-    w[:, : len(ask.w)], w[:, len(ask.w) :] = ask.w, ask.slack
-    return w
+    n = len(ask.slack)
+    return np.concatenate([np.broadcast_to(ask.w, (n, len(ask.w))), ask.slack], 1)
 
 
 def _minimised(
@@ -225,21 +198,8 @@ def _start(problem: Problem, w: Array, ask: Settle) -> ProximalMemory:
     none = np.zeros((len(w), problem.local_constraint.size + problem.constraint.coupled.size))
     history, ones = np.zeros((len(w), 0, w.shape[1])), np.ones_like(none)
     assert ask.prior is not None
-    return ProximalMemory(
-        w,
-        w[:, :0],
-        np.zeros_like(w),
-        w,
-        none,
-        none,
-        none,
-        ask.prior,
-        ones,
-        ones,
-        np.ones_like(w),
-        history,
-        history,
-    )
+    still = w, w[:, :0], np.zeros_like(w), w, none, none, none
+    return ProximalMemory(*still, ask.prior, ones, ones, np.ones_like(w), history, history)
 
 
 def _diagonal(merit: server.Merit, at: Point, y: Array) -> Array:
@@ -251,16 +211,9 @@ def _diagonal(merit: server.Merit, at: Point, y: Array) -> Array:
 def _merit(
     problem: Problem, memory: ProximalMemory, beta: float, sigma: float, data: Block
 ) -> server.Merit:
-    return server.Merit(
-        problem,
-        data,
-        memory.weight,
-        beta / memory.first_size**2,
-        sigma,
-        memory.units[0],
-        memory.anchor,
-        memory.multiplier,
-    )
+    units = memory.units[0], memory.anchor, memory.multiplier
+    betas = beta / memory.first_size**2
+    return server.Merit(problem, data, memory.weight, betas, sigma, *units)
 
 
 def convex_of(problem: Problem) -> bool:
@@ -416,26 +369,12 @@ def started(
     w: Array, slack: Array, held: Array, coupled: Array, beta: float, rho: Array
 ) -> ProximalState:
     """The state before the first round; ``held`` and ``coupled`` are zeros for its multipliers."""
-    return ProximalState(
-        w=w,
-        slack=slack,
-        anchor=w,
-        slack_anchor=slack,
-        multiplier=held,
-        total=coupled,
-        change=held,
-        total_change=coupled,
-        shifted=rho.sum() * w,
-        slack_shifted=slack,
-        copies=rho.sum() * w,
-        slack_copies=slack,
-        past=server.no_past(len(w), slack.shape),
-        beta=beta,
-        rho=rho,
-        units=np.ones(len(w) + len(coupled)),
-        first_sizes=np.ones(len(held) + len(coupled)),
-        violation=np.full(len(slack), math.nan),
-    )
+    whole, many = rho.sum() * w, len(held) + len(coupled)
+    models, multipliers = (w, slack, w, slack), (held, coupled, held, coupled)
+    sums, past = (whole, slack, whole, slack), server.no_past(len(w), slack.shape)
+    units, violation = np.ones(len(w) + len(coupled)), np.full(len(slack), math.nan)
+    rest = past, beta, rho, units, np.ones(many), violation
+    return ProximalState(*models, *multipliers, *sums, *rest)
 
 
 def in_units(state: ProximalState, units: Array) -> ProximalState:
@@ -443,17 +382,11 @@ def in_units(state: ProximalState, units: Array) -> ProximalState:
     ratio, D = state.units / units, len(state.w)
     own, slack = ratio[:D], ratio[D:]
     copies, slacks = state.copies * own, state.slack_copies * slack
-    return replace(
-        state,
-        w=state.w * own,
-        slack=state.slack * slack,
-        copies=copies,
-        slack_copies=slacks,
-        shifted=copies + (state.shifted - state.copies) / own,  # rho u + lambda, (21)
-        slack_shifted=slacks + (state.slack_shifted - state.slack_copies) / slack,
-        units=units,
-        renewed=True,
-    )
+    shifted = copies + (state.shifted - state.copies) / own  # rho u + lambda, (21)
+    slack_shifted = slacks + (state.slack_shifted - state.slack_copies) / slack
+    state = replace(state, w=state.w * own, slack=state.slack * slack, units=units, renewed=True)
+    state = replace(state, copies=copies, slack_copies=slacks)
+    return replace(state, shifted=shifted, slack_shifted=slack_shifted)
 
 
 # Clients of the proximal AL method whose step (19) is the same linear system in each round.
@@ -532,21 +465,11 @@ class Factored:
         Otherwise it comes from A itself.
         """
         n, D = memory.z.shape
-        numbers, estimate, vectors = (
-            np.empty((6, n)),
-            np.empty(self.offset.shape),
-            np.empty((2, n, D)),
-        )
-        past = (
-            memory.z,
-            memory.gradient,
-            memory.dual,
-            memory.points,
-            memory.drift,
-            memory.anchor,
-            memory.multiplier,
-        )
-        arrays = map(writable, (*past, memory.size, ask.w, ask.mix, ask.rho))
+        numbers, vectors = np.empty((6, n)), np.empty((2, n, D))
+        estimate = np.empty(self.offset.shape)
+        past = memory.z, memory.gradient, memory.dual, memory.points, memory.drift
+        held = memory.anchor, memory.multiplier, memory.size
+        arrays = map(writable, (*past, *held, ask.w, ask.mix, ask.rho))
         arguments: Any = (*arrays, ask.room, ask.sigma, *self.fixed)
         more = _quadratic_round(numbers, estimate, vectors, *arguments)
         return server.Stepped._make(
@@ -607,19 +530,8 @@ def _quadratic_round(
     new, gradients = vectors[0], vectors[1]
     for i in range(n):
         held, lifted = rho[i] * w - start[i] + sigma * anchor[i], d[i] + multiplier[i] / beta[i]
-        _minimise(
-            new[i],
-            gradients[i],
-            estimate[i],
-            held,
-            qb[i],
-            sigma + rho[i],
-            inverse[i],
-            C[i],
-            reach[i],
-            small[i],
-            lifted,
-        )
+        given = held, qb[i], sigma + rho[i], inverse[i], C[i], reach[i], small[i], lifted
+        _minimise(new[i], gradients[i], estimate[i], *given)
         for j in range(D):
             lagrangian[i] += (gradients[i, j] + qb[i, j]) * new[i, j] / 2
         for k in range(len(d[i])):

@@ -24,7 +24,7 @@ Algorithm 1 and line 1 of Algorithm 2, whose u~_i the server needs before its fi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -43,6 +43,7 @@ from bonafed.algorithms.federated.proximal_al.client import (
     in_units,
     started,
 )
+from bonafed.algorithms.method import Ids, Next
 from bonafed.arrays import Array, is_number
 from bonafed.problem.claims import Claim, Number
 from bonafed.problem.constraints.constraint import excess
@@ -192,29 +193,19 @@ class ProximalAL(base.Method):
 
     def server_start(self, n_clients: int) -> tuple[ProximalState, Round]:
         problem = self._problem
-        glob, D = (
-            problem.constraint,
-            problem.predictor.dimension(problem.constraint.block.n_features),
-        )
+        glob = problem.constraint
+        D = problem.predictor.dimension(glob.block.n_features)
         w = np.zeros(D) if self.start is None else np.asarray(self.start, float)
-        slack, held, coupled = (
-            np.zeros((n_clients, glob.coupled.size)),
-            np.zeros(glob.held.size),
-            np.zeros(glob.coupled.size),
-        )
+        held, coupled = np.zeros(glob.held.size), np.zeros(glob.coupled.size)
+        slack = np.zeros((n_clients, glob.coupled.size))
         prior = problem.over_clients.project(np.zeros(n_clients))
         convex = client.convex_of(problem)
         beta = self.beta or (1.0 if not self.scaled else STIFF if convex else FIRM)
         rho = self.rho or (1.0 if convex or not self.scaled else TIGHT)
-        state = started(w, slack, held, coupled, beta, rho * self._shares(prior))
-        return state, self._begin_subproblem(state, state.beta, prior)
-
-    def _shares(self, prior: Array) -> Array:
-        """rho_i over a: the clients' weights, and at least a tenth of their mean; sum 1."""
-        if not self.scaled:
-            return np.ones(len(prior))
         shares = np.maximum(prior, 0.1 * prior.mean())
-        return shares / shares.sum()
+        shares = shares / shares.sum() if self.scaled else np.ones(len(prior))
+        state = started(w, slack, held, coupled, beta, rho * shares)
+        return state, self._begin_subproblem(state, state.beta, prior)
 
     def _begin_subproblem(self, state: ProximalState, old: float, prior: Array | None) -> Round:
         """The request that ends a subproblem with the penalty ``old`` and begins the next one."""
@@ -222,9 +213,7 @@ class ProximalAL(base.Method):
         parts = state.w, state.slack, prior, old, new, sigma, state.rho
         return Round(Settle(*parts, self.restart))
 
-    def begin(
-        self, state: ProximalState, ids: Sequence[int], up: Settled
-    ) -> tuple[ProximalState, Round | Done]:
+    def begin(self, state: ProximalState, ids: Ids, up: Settled) -> Next[ProximalState]:
         """Carry out line 9, and lines 2-3 of the next iteration."""
         state = replace(state, rounds=state.rounds + 1, inner=0)
         if up.gradient is None:
@@ -357,28 +346,23 @@ class ProximalAL(base.Method):
             Refine(w, slack, units, state.beta, server.sigma, state.rho, tol, room, mix)
         )
 
-    def improve(
-        self, state: ProximalState, ids: Sequence[int], up: Refined
-    ) -> tuple[ProximalState, Round | Done]:
+    def improve(self, state: ProximalState, ids: Ids, up: Refined) -> Next[ProximalState]:
         """Carry out line 10: the next iteration of Algorithm 2, or its end."""
         before, n = state, len(state.violation)
         size = math.sqrt(n * float(state.w @ state.w) + float((state.slack**2).sum()))
         primal = math.sqrt(float(up.primal))
         copies = float(state.rho.sum()) * state.w + up.drift
-        state = replace(
-            state,
-            shifted=up.shifted,
-            slack_shifted=up.slack,
-            copies=copies,
-            slack_copies=state.slack + up.slack_drift,
-            residual=self._server_residual(state) + float(up.residual),
-            primal=primal / size if size else primal,
-            value=float(up.value) + self._problem.penalty(self._model(state)),
-            violation=up.violation,
-            global_violation=self._global_violation(state, up.shared),
-            rounds=state.rounds + 1,
-            inner=state.inner + 1,
-        )
+        slacks, residual = state.slack + up.slack_drift, float(up.residual)
+        value = float(up.value) + self._problem.penalty(self._model(state))
+        glob = self._problem.constraint
+        held = excess(glob.held, half.held_at(self._problem, state.w, state.units)[0])
+        broken = max(held, excess(glob.coupled, up.shared))
+        residual += self._server_residual(state)
+        state = replace(state, shifted=up.shifted, slack_shifted=up.slack, copies=copies)
+        state = replace(state, slack_copies=slacks, residual=residual, value=value)
+        state = replace(state, primal=primal / size if size else primal)
+        state = replace(state, violation=up.violation, global_violation=broken)
+        state = replace(state, rounds=state.rounds + 1, inner=state.inner + 1)
         above, charge = self._gap(before, state, up)
         state = replace(state, excess=self._excess(state, up), gap=abs(above) + charge)
         met = state.excess <= MET and above >= -BELOW * abs(state.value)
@@ -456,16 +440,9 @@ class ProximalAL(base.Method):
             and math.isfinite(state.before)
         )
         old, beta = state.beta, GROWTH * state.beta if slow else state.beta
-        state = replace(
-            state,
-            multiplier=held,
-            change=held - state.multiplier,
-            total=total,
-            total_change=total - state.total,
-            beta=beta,
-            outer=state.outer + 1,
-            inner=0,
-        )
+        state = replace(state, change=held - state.multiplier, total_change=total - state.total)
+        state = replace(state, outer=state.outer + 1, multiplier=held, total=total, beta=beta)
+        state = replace(state, inner=0)
         return state, self._begin_subproblem(state, old, None)
 
     # -- what all of it needs ----------------------------------------------------------------------
@@ -489,11 +466,6 @@ class ProximalAL(base.Method):
     @property
     def _accelerated(self) -> bool:
         return self.memory > 0 and client.convex_of(self._problem)
-
-    def _global_violation(self, state: ProximalState, shared: Array) -> float:
-        glob = self._problem.constraint
-        held = excess(glob.held, half.held_at(self._problem, state.w, state.units)[0])
-        return max(held, excess(glob.coupled, shared))
 
     def report(self, state: ProximalState) -> dict:
         """Numbers to plot; ``violation`` is the largest violation of all constraints.

@@ -26,9 +26,9 @@ from bonafed.problem.constraints.constraint import Point, Stack
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import regulariser_parts
 from bonafed.rounds import record
-from bonafed.solvers.smooth.anderson import mixing
 from bonafed.solvers.smooth.newton import newton
 from bonafed.solvers.smooth.proximal_newton import Smooth, minimise
+from bonafed.solvers.smooth.stepwise import mixing
 
 GUARD = 1.3  # growth of the fixed point residual at which the acceleration forgets
 
@@ -80,7 +80,15 @@ class Server:
         if l1 == 0 and np.isneginf(lower).all() and np.isposinf(upper).all():
             return self._newton(centre, start)
 
-        return self._composite(centre, start)
+        def smooth(w: Array) -> Smooth:
+            bend = np.full(len(w), self.weight)
+            return Smooth(*self._smooth(w, centre), lambda: self._hessian(w, bend))
+
+        inside = self._prox(start, 0.0)  # in the domain of h
+        found = minimise(
+            smooth, lambda w: self.problem.penalty(w * self._own), self._prox, inside, self.tol
+        )
+        return found.w, found.distance
 
     def multipliers(self, c: Array) -> Array:
         """The multipliers [mu_0 + beta c_0]_+, without [.]_+ for equalities."""
@@ -149,17 +157,6 @@ class Server:
                 )
         return None
 
-    def _composite(self, centre: Array, start: Array) -> tuple[Array, float]:
-        def smooth(w: Array) -> Smooth:
-            bend = np.full(len(w), self.weight)
-            return Smooth(*self._smooth(w, centre), lambda: self._hessian(w, bend))
-
-        inside = self._prox(start, 0.0)  # in the domain of h
-        found = minimise(
-            smooth, lambda w: self.problem.penalty(w * self._own), self._prox, inside, self.tol
-        )
-        return found.w, found.distance
-
     def _hessian(self, w: Array, diagonal: Array) -> Array:
         held, units = self.problem.constraint.held, self._own
         at = self.problem.constraint.point(self.problem, w * units)
@@ -223,14 +220,9 @@ def remembered(past: Past, drift: Array, slack_drift: Array, inner: Array) -> Pa
     border = inner[len(inner) - h - 1 :]
     matrix = np.zeros((h + 1, h + 1))
     matrix[:h, :h], matrix[h], matrix[:, h] = past.inner, border, border
-    return Past(
-        past.step,
-        past.slack_step,
-        np.concatenate([past.drift, drift[None]]),
-        np.concatenate([past.slack_drift, slack_drift[None]]),
-        matrix,
-        past.size,
-    )
+    drifts = np.concatenate([past.drift, drift[None]])
+    slacks = np.concatenate([past.slack_drift, slack_drift[None]])
+    return Past(past.step, past.slack_step, drifts, slacks, matrix, past.size)
 
 
 def mixed(
@@ -240,12 +232,14 @@ def mixed(
 
     ``step`` is new.
     """
-    steps, slacks = (
-        np.concatenate([past.step, step[None]]),
-        np.concatenate([past.slack_step, slack_step[None]]),
-    )
+    steps = np.concatenate([past.step, step[None]])
+    slacks = np.concatenate([past.slack_step, slack_step[None]])
     past = replace(past, step=steps, slack_step=slacks)
-    gram = _gram(past, rho)
+    # The products sum_i rho_i <r_i, r_i'>, without any single r_i but for the slacks
+    cross = past.step @ past.drift.T
+    slack = ((past.slack_step - past.slack_drift) * np.sqrt(rho)[:, None]).reshape(len(cross), -1)
+    models = float(rho.sum()) * past.step @ past.step.T
+    gram = models - cross - cross.T + past.inner + slack @ slack.T
     size = math.sqrt(max(float(gram[-1, -1]), 0.0))
     keep = 1 if not size <= GUARD * past.size else min(len(gram), memory + 1)
     past = replace(newest(past, keep), size=size)
@@ -255,22 +249,8 @@ def mixed(
 def newest(past: Past, keep: int) -> Past:
     """The history with its last entries only."""
     at = slice(len(past.drift) - keep, None)
-    parts = (
-        past.step[at],
-        past.slack_step[at],
-        past.drift[at],
-        past.slack_drift[at],
-        past.inner[at, at],
-    )
-    return Past(*parts, past.size)
-
-
-def _gram(past: Past, rho: Array) -> Array:
-    """The products sum_i rho_i <r_i, r_i'>, without any single r_i but for the slacks."""
-    cross = past.step @ past.drift.T
-    slack = ((past.slack_step - past.slack_drift) * np.sqrt(rho)[:, None]).reshape(len(cross), -1)
-    models = float(rho.sum()) * past.step @ past.step.T
-    return models - cross - cross.T + past.inner + slack @ slack.T
+    vectors = past.step[at], past.slack_step[at], past.drift[at], past.slack_drift[at]
+    return Past(*vectors, past.inner[at, at], past.size)
 
 
 # The function that every client of the proximal augmented Lagrangian method minimises.

@@ -1,6 +1,6 @@
 """The table of docs/combinations.md: which algorithm takes which problems, read off the classes.
 
-``python -m bonafed.solution.combinations`` prints it.
+``python benchmarks/combinations.py`` prints it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ each slot of a problem (`requirements` on its class); `solve`, the configuration
 read the same declarations. Where no algorithm is named, `solve` takes the first that is suitable
 (`bonafed.solution.plan`).
 
-This page is written by `python -m bonafed.solution.combinations > docs/combinations.md`.
+This page is written by `python benchmarks/combinations.py > docs/combinations.md`.
 """
 
 REASONS = {  # of convex problems that no algorithm takes: what is refused, and why

@@ -23,8 +23,7 @@ from bonafed.arrays import Array, Block
 from bonafed.problem import rank_coordinates as coordinates
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
-from bonafed.solvers.rank.pava import prospect_prox, rank_prox
-from bonafed.solvers.rank.scalar_losses import Kernel, gradients_of, losses_of
+from bonafed.solvers.rank.proxes import Kernel, gradients_of, losses_of, prospect_prox, rank_prox
 from bonafed.solvers.rank.semismooth_newton import RankSystem, Separable
 from bonafed.solvers.smooth.least_squares import Ridge, descend, descend_clipped, fista
 
@@ -192,18 +191,8 @@ class RankTask:
             c = c + self.tilt
         if isinstance(g, L1 | ElasticNet):
             l1, l2 = (g.strength, 0.0) if isinstance(g, L1) else (g.l1, g.l2)
-            return descend(
-                self.design.gram,
-                c,
-                rho,
-                self._spared(l1),
-                self._spared(l2),
-                r,
-                gamma,
-                near,
-                tol,
-                200,
-            )
+            penalties = self._spared(l1), self._spared(l2)
+            return descend(self.design.gram, c, rho, *penalties, r, gamma, near, tol, 200)
         if isinstance(g, MCP | SCAD) and gamma == 0:
             scad, strength = isinstance(g, SCAD), self._spared(g.strength)
             shape = g.a if isinstance(g, SCAD) else g.gamma
@@ -218,15 +207,8 @@ class RankTask:
         def prox(v: Array, step: float) -> Array:
             return self.envelope_prox(v, step, gamma)
 
-        return fista(
-            gradient,
-            prox,
-            steep,
-            near,
-            tol / steep if steep > 0 else tol,
-            500,
-            accelerate=g.weak_convexity == 0,
-        )
+        finely, convex = tol / steep if steep > 0 else tol, g.weak_convexity == 0
+        return fista(gradient, prox, steep, near, finely, 500, accelerate=convex)
 
     def prox(self, v: Array, step: float | Array) -> Array:
         """argmin_w g(w) + sum_j (w - v)_j^2 / (2 step_j), with a free intercept.
@@ -450,7 +432,5 @@ class ByResidual:
         return self.start
 
     def after(self, now: Progress) -> tuple[float, float]:
-        return (
-            min(now.rho * (self.slow if now.gap > self.threshold else self.fast), self.limit),
-            0.0,
-        )
+        rate = self.slow if now.gap > self.threshold else self.fast
+        return min(now.rho * rate, self.limit), 0.0

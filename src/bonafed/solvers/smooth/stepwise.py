@@ -1,12 +1,5 @@
-"""Limited-memory BFGS as a state that waits for values: it calls no function itself.
-
-    minimise phi(w):  ``state.trial`` is the next point at which phi and its gradient are wanted;
-    ``observe`` goes on.
-
-So phi may be evaluated elsewhere, and a run can be stored between any two evaluations. Directions
-come from the two-loop recursion (Nocedal and Wright, *Numerical optimization*, Algorithm 7.4).
-Steps meet the weak Wolfe conditions or, near the minimum, where differences of values are rounding,
-the approximate ones (Hager and Zhang, *A new conjugate gradient method with guaranteed descent*).
+"""Iterations that wait for numbers which somebody else computes: L-BFGS for values and gradients,
+conjugate gradients for products, Anderson's acceleration for inner products.
 """
 
 from __future__ import annotations
@@ -19,6 +12,18 @@ import numpy as np
 
 from bonafed.arrays import Array
 from bonafed.codec import Counter, Extended, Form, record
+
+# Limited-memory BFGS as a state that waits for values: it calls no function itself.
+#
+#     minimise phi(w):  ``state.trial`` is the next point at which phi and its gradient are wanted;
+#     ``observe`` goes on.
+#
+# So phi may be evaluated elsewhere, and a run can be stored between any two evaluations. Directions
+# come from the two-loop recursion (Nocedal and Wright, *Numerical optimization*, Algorithm 7.4).
+# Steps meet the weak Wolfe conditions or, near the minimum, where differences of values are
+# rounding, the approximate ones (Hager and Zhang, *A new conjugate gradient method with guaranteed
+# descent*).
+
 
 MEMORY = 30  # pairs kept
 DECREASE, FLATTER = 1e-4, 0.9  # of the Wolfe conditions
@@ -55,9 +60,8 @@ class QuasiNewton:
 def begin(w: Array) -> QuasiNewton:
     """The state before the first evaluation, which is at w."""
     zero, none = np.zeros_like(w), np.zeros((0, len(w)))
-    return QuasiNewton(
-        w, math.inf, zero, zero, 1.0, (0.0, math.inf, 0.0), math.inf, 0, none, none, False, False
-    )
+    line = 1.0, (0.0, math.inf, 0.0), math.inf, 0
+    return QuasiNewton(w, math.inf, zero, zero, *line, none, none, False, False)
 
 
 def restart(state: QuasiNewton, value: float, gradient: Array, *, keep: bool = True) -> QuasiNewton:
@@ -80,39 +84,21 @@ def observe(state: QuasiNewton, value: float, gradient: Array) -> QuasiNewton:
         return _line(replace(state, value=value, gradient=gradient, accepted=True))
     step, start = state.step, float(state.direction @ state.gradient)
     along = float(state.direction @ gradient) if math.isfinite(value) else math.nan
-    if not _decreased(state, value, along, start):
+    falls = value <= state.value + DECREASE * step * start
+    level = value <= state.value + ROUNDING * abs(state.value)
+    decreased = falls or (level and along <= (2 * DECREASE - 1) * start)
+    if not (math.isfinite(value) and decreased):
         return _search(state, value, along, replace(state, high=step, accepted=False))
     if along < FLATTER * start:
         low = step, value, along
         return _search(state, value, along, replace(state, low=low, accepted=False))
-    return _accept(state, value, gradient)
-
-
-def _decreased(state: QuasiNewton, value: float, along: float, start: float) -> bool:
-    if not math.isfinite(value):
-        return False
-    plain = value <= state.value + DECREASE * state.step * start
-    return plain or (
-        value <= state.value + ROUNDING * abs(state.value) and along <= (2 * DECREASE - 1) * start
-    )
-
-
-def _accept(state: QuasiNewton, value: float, gradient: Array) -> QuasiNewton:
     move, change = state.step * state.direction, gradient - state.gradient
     moves, changes = state.moves, state.changes
     if move @ change > 1e-14 * np.linalg.norm(move) * np.linalg.norm(change):
         moves = np.concatenate([moves[1 - MEMORY :], move[None]])
         changes = np.concatenate([changes[1 - MEMORY :], change[None]])
-    new = replace(
-        state,
-        w=state.trial,
-        value=value,
-        gradient=gradient,
-        moves=moves,
-        changes=changes,
-        accepted=True,
-    )
-    return _line(new)
+    pairs, there = {"moves": moves, "changes": changes}, state.trial
+    return _line(replace(state, w=there, value=value, gradient=gradient, accepted=True, **pairs))
 
 
 def _line(state: QuasiNewton) -> QuasiNewton:
@@ -143,9 +129,8 @@ def _search(old: QuasiNewton, value: float, along: float, state: QuasiNewton) ->
     other = (step, value, along) if state.high == step else (high, math.nan, math.nan)
     guess, width = _cubic(state.low, other), high - low
     guess = guess if math.isfinite(guess) else low + width / 2
-    return replace(
-        state, step=min(max(guess, low + 0.1 * width), high - 0.1 * width), tried=state.tried + 1
-    )
+    inside = min(max(guess, low + 0.1 * width), high - 0.1 * width)
+    return replace(state, step=inside, tried=state.tried + 1)
 
 
 def _cubic(one: tuple[float, float, float], other: tuple[float, float, float]) -> float:
@@ -172,3 +157,96 @@ def _inverse(moves: Array, changes: Array, v: Array) -> Array:
     for k in range(len(moves)):
         v = v + (shares[k] - changes[k] @ v / products[k]) * moves[k]
     return v
+
+
+# The method of conjugate gradients for A x = b, one product with A at a time.
+#
+# A is symmetric and positive semidefinite, and somebody else multiplies by it: clients, who add up
+# their parts of the product. Preconditioned by the diagonal of A.
+
+TOL = 1e-8  # of the residual, relative to its start, in the norm of the inverse diagonal
+FLAT = 1e-14  # a direction has no curvature below this share of the diagonal's
+
+
+@record
+class ConjugateGradients:
+    """The solution so far, and the direction whose product with A comes next."""
+
+    x: Array
+    residual: Array  # b - A x
+    direction: Array
+    diagonal: Array  # of A
+    energy: float  # of the residual
+    first: float  # of b
+    ended: bool = False
+
+
+def started(right: Array, diagonal: Array) -> ConjugateGradients:
+    """x = 0; entries without curvature stay there."""
+    direction = _preconditioned(right, diagonal)
+    energy = float(right @ direction)
+    ended = not (np.isfinite(energy) and energy > 0)
+    zero = np.zeros_like(right)
+    return ConjugateGradients(zero, right, direction, diagonal, energy, energy, ended)
+
+
+def stepped(state: ConjugateGradients, product: Array) -> ConjugateGradients:
+    """The next iterate, by the product of A with the direction."""
+    p = state.direction
+    curvature = float(p @ product)
+    if not curvature > FLAT * float(p * p @ state.diagonal):
+        return replace(state, ended=True)
+    step = state.energy / curvature
+    residual = state.residual - step * product
+    scaled = _preconditioned(residual, state.diagonal)
+    energy = float(residual @ scaled)
+    x, direction = state.x + step * p, scaled + energy / state.energy * p
+    ended = not energy > TOL**2 * state.first
+    return ConjugateGradients(x, residual, direction, state.diagonal, energy, state.first, ended)
+
+
+def _preconditioned(v: Array, diagonal: Array) -> Array:
+    return np.divide(v, diagonal, out=np.zeros_like(v), where=diagonal > 0)
+
+
+# Anderson's acceleration of a fixed point iteration, from inner products of its residuals only.
+#
+#     next point = sum_j mix_j g_j,  mix = argmin { ||sum_j mix_j r_j||^2 : sum mix = 1 },
+#             r_j = g_j - v_j
+#
+# g_j is the image of the point v_j. Fu, Zhang, Boyd, *Anderson accelerated Douglas-Rachford
+# splitting* (type II). The clients that hold parts of v need to reveal only their sums of <r_j,
+# r_k>.
+
+
+def mixing(gram: Array, regularise: float = 1e-10, most: float = 30.0) -> Array:
+    """The weights of the last h images.
+
+    Parameters
+    ----------
+    gram : (h, h) inner products of the residuals, the newest last
+    regularise : relative to the squared size of the residuals' changes
+    most : the weights' sizes add up to at most this, else the system is regularised further: points
+        that hardly differ say little about where to go, and far beyond them the map may behave
+        differently
+
+    Returns
+    -------
+    (h,) weights, sum 1; the newest only where the system is not finite
+    """
+    h = len(gram)
+    plain = np.eye(h)[-1]
+    if h < 2:
+        return plain
+    change = np.diff(np.eye(h), axis=0)  # r_{j+1} - r_j
+    normal = change @ gram @ change.T
+    size = float(np.trace(normal))
+    if not (np.isfinite(normal).all() and size > 0):
+        return plain
+    while regularise < 1e6:
+        gamma = np.linalg.solve(normal + regularise * size * np.eye(h - 1), change @ gram[:, -1])
+        mix = plain - gamma @ change
+        if np.isfinite(mix).all() and np.abs(mix).sum() <= most:
+            return mix
+        regularise = max(100 * regularise, 1e-14)
+    return plain

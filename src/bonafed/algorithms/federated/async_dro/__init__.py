@@ -1,1 +1,0 @@
-"""AsyncDRO: asynchronous distributionally robust optimisation with stored gradients."""

@@ -1,1 +1,0 @@
-"""A federated interior-point method for convex problems with constraints."""

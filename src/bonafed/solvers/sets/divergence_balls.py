@@ -1,0 +1,403 @@
+"""Worst cases and projections over balls round a point c of the simplex that a divergence measures:
+Kullback-Leibler, and chi-square as an axis-aligned ellipsoid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Array
+from bonafed.solvers.sets.projections import EPS, at_prior, project_simplex, top_and_spread
+
+# Worst cases and projections over a Kullback-Leibler ball around a point c of the simplex.
+#
+#     Q = {q >= 0, sum q = 1, sum_i q_i log(q_i / c_i) <= r},      r >= 0;  c_i = 0 forces q_i = 0
+#
+#     largest(z)  q = c exp(s z) / Z,  Z = sum c exp(s z);
+#             s is the root of KL(s) = s <q, z> - log Z = r,
+#                     and for every s > 0  max z'q <= (r + log Z) / s.
+#                             KL(s) rises to -log c(argmax z): where r is
+#                     at least that, q is c conditioned on the argmax
+#     nearest(x)  q + k log(q / c) = x + g
+#             with multipliers g of sum q = 1 and k >= 0 of the ball, so that
+#                     q = k W((x + g) / k + log(c / k)),  W(y) + log W(y) = y;  the divergence falls
+#                     as k grows
+#
+# The projection needs two nested scalar roots, the maximum one. No function here changes its
+# arguments.
+
+
+TINY = 1e-300
+NOISE = 64 * EPS
+FAR = 1e-30  # a multiplier so small that it counts as 0
+A_POINT = 1e-40  # a ball of this radius is its centre
+CLOSE = 1e-9  # from here one Newton step ends at rounding
+# the coefficients (k - 1) / k! of the series below, in falling powers
+EXCESS = np.array([1 / 5760, 1 / 840, 1 / 144, 1 / 30, 1 / 8, 1 / 3, 1 / 2])
+
+
+def divergence(q: Array, prior: Array) -> float:
+    """The Kullback-Leibler divergence sum q log(q / prior) - q + prior >= 0; inf off the prior.
+
+    It is accurate to a relative error even where q is close to the prior.
+    """
+    inside = prior > 0
+    if not inside.all():
+        return math.inf if q[~inside].any() else divergence(q[inside], prior[inside])
+    with np.errstate(divide="ignore"):
+        ratio = np.log1p((q - prior) / prior)
+    return float(prior @ _excess(np.maximum(ratio, -750.0)))
+
+
+def _excess(x: Array) -> Array:
+    """x e^x - e^x + 1, by its power series where the terms cancel."""
+    small = np.abs(x) < 0.03
+    if small.all():
+        return x * x * np.polyval(EXCESS, x)
+    whole = x * np.exp(x) - np.expm1(x)
+    if small.any():
+        return np.where(small, x * x * np.polyval(EXCESS, np.where(small, x, 0.0)), whole)
+    return whole
+
+
+def largest_in_entropy_ball(z: Array, prior: Array, radius: float) -> tuple[Array, float]:
+    """A maximiser of z'q over Q, and an upper bound that holds by duality, rounding included.
+
+    All arrays are (N,).
+    """
+    inside = prior > 0
+    if not inside.all():
+        part, bound = largest_in_entropy_ball(z[inside], prior[inside], radius)
+        return _spread(part, inside), bound
+    top, spread = top_and_spread(z)
+    if radius <= A_POINT or spread == 0:
+        return at_prior(z, prior, math.sqrt(radius / 2) * spread)  # by Pinsker's inequality
+    z = (z - top) / spread
+    at_top = z == 0
+    share, rest = float(prior[at_top].sum()), float(prior[~at_top].sum())
+    most = math.log1p(rest / share)  # the divergence of the prior given the argmax
+    if radius >= most:
+        return np.where(at_top, prior / share, 0.0), top + 32 * EPS * abs(top)
+    q, log_mass, s = _tilted(z, prior, radius, most, rest / share)
+    level = (radius + log_mass) / s
+    return q, top + spread * level + 32 * EPS * (abs(top) + spread * (1 + abs(level)))
+
+
+def _tilted(
+    z: Array, prior: Array, radius: float, most: float, odds: float
+) -> tuple[Array, float, float]:
+    """q ~ prior exp(s z) with divergence ``radius`` below its limit ``most``, with log Z and s.
+
+    z runs from -1 to 0.
+    """
+
+    def excess(log_s: float) -> tuple[float, float]:
+        s = math.exp(log_s)
+        q, _, size = _tilt(z, prior, s)
+        bend = s * s * float(q @ (z - float(q @ z)) ** 2)
+        left = most - size
+        if size <= radius or 2 * radius < most or left <= 0:
+            return math.log(radius / max(size, TINY)), -bend / max(size, TINY)
+        # towards the limit log(left) is nearly affine in s: Newton in s
+        value = math.log(left / (most - radius))
+        step = math.log1p(value * left / bend) if -bend < value * left else 0.0
+        return value, -value / step if step < 0 else -bend / left
+
+    # KL(s) <= s^2 / 8 below; above, most - KL(s) <= odds (1 + t) e^-t with t = s gap and 1 + t <= 2
+    # e^(t/2)
+    gap = -float(z[z < 0].max())
+    lo = 0.5 * math.log(8 * radius) - 1e-6
+    hi = max(math.log(2 * max(math.log(2 * odds / (most - radius)), 1.0) / gap), lo + 1.0)
+    deviation = math.sqrt(float(prior @ (z - float(prior @ z)) ** 2))
+    start = 0.5 * math.log(2 * radius) - math.log(max(deviation, TINY))
+    s = math.exp(newton_root(excess, lo, hi, start, CLOSE))
+    q, log_mass, _ = _tilt(z, prior, s)
+    return q, log_mass, s
+
+
+def newton_root(
+    f: Callable[[float], tuple[float, float]], lo: float, hi: float, start: float, close: float
+) -> float:
+    """The root in [lo, hi] of a decreasing smooth f that gives (value, gradient).
+
+    Newton's method inside the bracket, bisection where |f| did not halve; where |f| <= ``close``
+    one last step of Newton's ends at rounding.
+    """
+    x, before = min(max(start, lo), hi), math.inf
+    for _ in range(300):
+        value, gradient = f(x)
+        lo, hi = (x, hi) if value > 0 else (lo, x)
+        new = x - value / gradient if gradient < 0 else math.nan
+        if abs(value) <= close or (abs(value) <= 1e-3 and abs(new - x) <= 2 * EPS * abs(x)):
+            return min(max(new, lo), hi) if gradient < 0 else x
+        if hi - lo <= 4 * EPS * max(abs(lo), abs(hi)):
+            break
+        good = lo < new < hi and abs(value) <= 0.5 * before
+        x, before = (new if good else _middle(lo, hi)), abs(value)
+    return x
+
+
+def _middle(lo: float, hi: float) -> float:
+    """The middle of a bracket; the geometric mean where it spans several magnitudes."""
+    return math.sqrt(lo) * math.sqrt(hi) if 0 < 100 * lo < hi else lo + (hi - lo) / 2
+
+
+def _tilt(z: Array, prior: Array, s: float) -> tuple[Array, float, float]:
+    """q = prior exp(s z) / Z, log Z and the divergence."""
+    if s < 0.1:
+        log_mass = math.log1p(float(prior @ np.expm1(s * z)))
+        x = s * z - log_mass
+        return prior * np.exp(x), log_mass, float(prior @ _excess(x))
+    q = prior * np.exp(s * z)
+    mass = float(q.sum())
+    q /= mass
+    log_mass, gain = math.log(mass), s * float(q @ z)
+    if gain - log_mass > 1e-4 * abs(gain):
+        return q, log_mass, gain - log_mass
+    # gain and log_mass nearly cancel
+    return q, log_mass, float(prior @ _excess(np.maximum(s * z - log_mass, -750.0)))
+
+
+def project_entropy_ball(x: Array, prior: Array, radius: float) -> Array:
+    """The nearest point of Q; arrays (N,)."""
+    inside = prior > 0
+    if not inside.all():
+        return _spread(project_entropy_ball(x[inside], prior[inside], radius), inside)
+    free = project_simplex(x)
+    if radius <= A_POINT or len(x) == 1:
+        return prior.copy()
+    if divergence(free, prior) <= radius:
+        return free
+    return _Nearest(x - x.max(), prior, radius).solve()
+
+
+class _Nearest:
+    """The projection's nested roots: the level g inside, the ball's multiplier k outside."""
+
+    def __init__(self, z: Array, prior: Array, radius: float) -> None:
+        self.z, self.prior, self.radius, self.log_prior = z, prior, radius, np.log(prior)
+        self.lo, self.hi = float((prior - z).min()), float((prior - z).max())
+        self.at = self.level = self.gradient = math.nan  # the last k with its g and dg/dk
+
+    def solve(self) -> Array:
+        # |log(q / c)| <= e = (spread + 1) / k, and then KL <= e^2 / 8
+        most = (float(np.ptp(self.z)) + 1) / math.sqrt(8 * self.radius) * (1 + 1e-6)
+        k = newton_root(self._excess, FAR * most, most, most / 2, CLOSE)
+        q, ratio = self._answer(k)
+        q = self.prior * np.exp(ratio) if k >= 1 else q
+        return q / q.sum()
+
+    def _excess(self, k: float) -> tuple[float, float]:
+        """1 - sqrt(radius / divergence), nearly affine in k everywhere, and its derivative."""
+        q, ratio = self._answer(k)
+        size = max(float(self.prior @ _excess(ratio)), TINY)
+        share = q / (q + k)
+        self.gradient = float(share @ ratio) / float(share.sum())
+        root = math.sqrt(self.radius / size)
+        return 1 - root, -root * float(share @ (ratio - self.gradient) ** 2) / (2 * size)
+
+    def _answer(self, k: float) -> tuple[Array, Array]:
+        """q for the multiplier k, and log(q / prior)."""
+        from scipy.special import wrightomega
+
+        shift = self.log_prior - math.log(k)
+
+        def excess(g: float) -> tuple[float, float]:
+            w = wrightomega((self.z + g) / k + shift)
+            mass = max(k * float(w.sum()), TINY)
+            return -math.log(mass), -float((w / (1 + w)).sum()) / mass
+
+        start = self.level + self.gradient * (k - self.at)
+        start = start if math.isfinite(start) else 0.5 * (self.lo + self.hi)
+        g = newton_root(excess, self.lo, self.hi, start, max(CLOSE * min(1.0, k), NOISE))
+        self.at, self.level = k, g
+        q = k * wrightomega((self.z + g) / k + shift)
+        ratio = (self.z + g - q) / k if k >= 1 else np.log(np.maximum(q, TINY)) - self.log_prior
+        return q, np.maximum(ratio, -750.0)
+
+
+def _spread(part: Array, inside: NDArray[np.bool_]) -> Array:
+    q = np.zeros(len(inside))
+    q[inside] = part
+    return q
+
+
+# Worst cases and projections over an axis-aligned ellipsoid around a point c of the simplex.
+#
+#     Q = {q >= 0, sum q = 1, sum_i (q_i - c_i)^2 / s_i <= r},     s > 0, r >= 0
+#
+#     largest(z):  max_{q in Q} z'q  =  min over g and y >= z - g of  g + c'y + sqrt(r sum s y^2)
+#             (any g, y: a bound)
+#     nearest(x):     argmin_{q in Q} ||q - x||
+#
+# With d = q - c, the maximiser is d = max(t s (z - g), -c). Entries that reach zero stay there as t
+# grows, and while the positive entries are fixed sum d^2 / s is affine in t^2, so the iteration is
+# finite. The nearest point for the ellipsoid's multiplier k >= 0 is d = max(s (x + g - c) / (s +
+# k), -c), where g is the root of a convex piecewise linear function and k that of a smooth
+# decreasing one. s = 1 gives the ball of the 2-norm, s = c the chi-square ball (restrict to the
+# support of c first).
+
+NONE = 1e-20  # an ellipsoid of this size is its centre
+
+
+def length(v: Array) -> float:
+    """||v||_2 without overflow or underflow."""
+    top = float(np.abs(v).max(initial=0.0))
+    return top * math.sqrt(float(((v / top) ** 2).sum())) if 0 < top < math.inf else top
+
+
+def in_units(z: Array, top: float, spread: float) -> Array:
+    """z scaled to [-1, 0]; entries within any rounding of the largest count as equal to it."""
+    z = (z - top) / spread
+    return np.where(z > -1e-100, 0.0, z)
+
+
+def off_ellipsoid(d: Array, shape: Array, radius: float) -> float:
+    """How far c + d lies outside the ellipsoid, entry by entry at most; 0 inside.
+
+    The distance is to the boundary point on the segment from c + d to c.
+    """
+    return off_ball(d, length(d / np.sqrt(shape)), math.sqrt(radius))
+
+
+def off_ball(d: Array, norm: float, size: float) -> float:
+    """How far d, which has this norm, is from the ball of a size, entry by entry at most."""
+    return (1 - size / norm) * float(np.abs(d).max()) if norm > size else 0.0
+
+
+def largest_in_ellipsoid(
+    z: Array, prior: Array, shape: Array, radius: float
+) -> tuple[Array, float]:
+    """A maximiser of z'q over Q, and an upper bound that holds by duality, rounding included.
+
+    All arrays are (N,). Of several maximisers it is the one nearest to the prior in the ellipsoid's
+    norm.
+    """
+    top, spread = top_and_spread(z)
+    unit = float(shape.max())
+    size, shape = math.sqrt(radius) * math.sqrt(unit), shape / unit
+    if size <= NONE or spread == 0:
+        return at_prior(z, prior, size * math.sqrt(float(shape.sum())) * spread)
+    z, root = in_units(z, top, spread), np.sqrt(shape)
+    at_top = z == 0
+    room = np.where(at_top, shape, 0.0)
+    corner = np.where(at_top, float(prior[~at_top].sum()) * (room / room.sum()), -prior)
+    if length(corner / root) <= size:
+        return _inside(prior, corner, shape, 1.0), top + 32 * EPS * abs(top)
+    d, level, y = _arc(z, prior, shape, size)
+    linear, ball = float(prior @ y), size * length(y * root)
+    rounding = 32 * EPS * (abs(top) + spread * (abs(level) + float(prior @ np.abs(y)) + ball))
+    q = _inside(prior, d, shape, size / length(d / root))
+    return q, top + spread * (level + linear + ball) + rounding
+
+
+def _arc(z: Array, prior: Array, shape: Array, size: float) -> tuple[Array, float, Array]:
+    """The move d of norm ``size``, the level g and the dual y.
+
+    Newton's method in t^2, started from the left, ends after finitely many steps.
+    """
+    root, active = np.sqrt(shape), np.arange(len(z))
+    step = size / length(root * _centred(z, shape)[1])
+    removed = outside = 0.0  # sum and squared norm of the prior where q is zero
+    while True:
+        while True:
+            ca, sa = prior[active], shape[active]
+            mass = float(sa.sum())
+            mean, za = _centred(z[active], sa)
+            lost = removed / mass
+            kept = ca + sa * (step * za + lost) > 0
+            if kept.all():
+                break
+            out = active[~kept]
+            removed += float(prior[out].sum())
+            outside += length(prior[out] / root[out]) ** 2
+            active = active[kept]
+        variance = float(sa @ za**2)
+        room = size**2 - outside - mass * lost**2
+        new = math.sqrt(max(room, 0.0)) / math.sqrt(variance) if variance > 0 else step
+        if not step * (1 + 4 * EPS) < new < math.inf:
+            break
+        step = new
+    d = -prior
+    d[active] = sa * (step * za + lost)
+    level = float(mean - lost / step)
+    with np.errstate(over="ignore"):
+        most = np.divide(prior, shape * step, out=np.full(len(z), np.inf), where=shape * step > 0)
+    return d, level, np.maximum(z - level, -most)
+
+
+def project_ellipsoid(x: Array, prior: Array, shape: Array, radius: float) -> Array:
+    """The nearest point of Q; arrays (N,)."""
+    free = project_simplex(x)
+    unit = float(shape.max())
+    size, shape = math.sqrt(radius) * math.sqrt(unit), shape / unit
+    root = np.sqrt(shape)
+    if size <= NONE or len(x) == 1:
+        return prior.copy()
+    if length((free - prior) / root) <= size:
+        return free
+    z = (x - x.max()) - prior
+    mean, centred = _centred(z, shape)
+    most = length(root * centred) / size * (1 + 1e-6)  # ||d|| <= ||z - mean|| / k, for any mean
+    level = [-mean]
+
+    def answer(k: float) -> tuple[Array, Array]:
+        share = shape / (shape + k)
+        d, level[0] = _level(z, prior, share, level[0])
+        return d, share
+
+    # 1 - size / ||d|| is nearly affine in k, close to the root as well as far from it
+    def excess(k: float) -> tuple[float, float]:
+        d, share = answer(k)
+        free, norm = d > -prior, max(length(d / root), TINY)
+        weight = np.where(free, 1 / (shape + k), 0.0)
+        pull = (float(weight @ (d / root / norm) ** 2), float(weight @ d) / norm)
+        fall = pull[0] - pull[1] ** 2 / max(float(share[free].sum()), TINY)
+        return 1 - size / norm, -size * max(fall, 0.0) / norm
+
+    d = answer(newton_root(excess, FAR * most, most, most / 2, CLOSE))[0]
+    return _inside(prior, d, shape, size / length(d / root))
+
+
+def _level(z: Array, prior: Array, share: Array, start: float) -> tuple[Array, float]:
+    """d = max(share (z + g), -prior) with sum 0, and its level g.
+
+    g is found by Newton's method on a convex increasing piecewise linear function.
+    """
+    g = start
+    for _ in range(200):
+        d = np.maximum(share * (z + g), -prior)
+        gradient = float(share[d > -prior].sum())
+        if gradient == 0:  # every entry of q is 0: go to where the first one leaves it
+            g = float((-prior / share - z).min()) + 1 / float(share.sum())
+            continue
+        new = g - float(d.sum()) / gradient
+        if abs(new - g) <= 4 * EPS * abs(g):
+            break
+        g = new
+    excess = float(d.sum()) / max(gradient, TINY)
+    return np.maximum(d - np.where(d > -prior, share, 0.0) * excess, -prior), g
+
+
+def _centred(z: Array, weight: Array) -> tuple[float, Array]:
+    """The weighted mean of z, and z minus it.
+
+    The mean is subtracted twice, so that entries of large weight near the mean keep their digits.
+    """
+    mean = float(weight @ z) / float(weight.sum())
+    z = z - mean
+    return mean, z - float(weight @ z) / float(weight.sum())
+
+
+def _inside(prior: Array, d: Array, shape: Array, factor: float) -> Array:
+    """prior + d, moved back into the ellipsoid and the simplex after rounding.
+
+    What the sum misses is distributed in proportion to the shape.
+    """
+    q = np.maximum(prior + d * min(1.0, factor), 0.0)
+    room = np.where(q > 0, shape, 0.0)
+    return np.maximum(q + room * ((1 - float(q.sum())) / float(room.sum())), 0.0)
