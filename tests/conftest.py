@@ -20,7 +20,7 @@ from hypothesis import settings
 from bonafed.cli import main
 from bonafed.data.row_errors import without_values
 from bonafed.privacy import odometer
-from bonafed.report.sections import section
+from bonafed.report.blocks import Plot
 from bonafed.text import printable
 
 # the same cases in every run; with --full new ones
@@ -214,6 +214,6 @@ def sketches(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def sketch(name: str, plot: section.Plot) -> str:
+def sketch(name: str, plot: Plot) -> str:
     title = f'<title id="{name}-title">{html.escape(printable(plot.title))}</title>'
     return f'<svg role="img" aria-labelledby="{name}-title">{title}</svg>'

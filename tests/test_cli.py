@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import small_run
 
-import bonafed.report.progress as bonafed_progress
+import bonafed.report.terminal as bonafed_terminal
 from bonafed.runs.folder import read_run
 
 QUICK = small_run.CONFIG.replace(
@@ -199,7 +199,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
 ) -> None:
     whole = small_run.small_run(tmp_path, text=QUICK)
     with monkeypatch.context() as patch:
-        patch.setattr(bonafed_progress, "cells", Interrupt(model, after))
+        patch.setattr(bonafed_terminal, "cells", Interrupt(model, after))
         assert bonafed("run", "clinics.toml", "--out", "out") == 130
     told = capsys.readouterr().err
     assert "bonafed run --resume" in told
@@ -332,7 +332,7 @@ def test_clients_names_are_no_markup_on_a_terminal(tmp_path: Path) -> None:
 
     from rich.console import Console
 
-    from bonafed.report.sections.model import BRIEF, clients
+    from bonafed.report.sections.clients import BRIEF, clients
     from bonafed.report.terminal import drawn
 
     run = small_run.small_run(
@@ -340,7 +340,7 @@ def test_clients_names_are_no_markup_on_a_terminal(tmp_path: Path) -> None:
     )
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=200)
-    with bonafed_progress.progress(console) as live:
+    with bonafed_terminal.Display(console) as live:
         live.watch("DRFL")(
             {"round": 1, "objective": 1.0, "gap": float("inf"), "worst_client": HOSTILE[0]}, None
         )
@@ -361,8 +361,8 @@ def test_plain_lines_come_at_twice_the_time_and_at_the_end_if_asked(
     from rich.console import Console
 
     now = 100.0
-    monkeypatch.setattr(bonafed_progress.time, "monotonic", lambda: now)
-    lines = bonafed_progress.progress(Console(force_terminal=False, width=200), verbose)
+    monkeypatch.setattr(bonafed_terminal.time, "monotonic", lambda: now)
+    lines = bonafed_terminal.Display(Console(force_terminal=False, width=200), verbose)
     see = lines.watch("M")
     for k in range(1, 34):  # a round a second
         now += 1.0

@@ -36,7 +36,7 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2
 from bonafed.problem.risks.weight_sets import ChiSquareBall, LpBall, Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.solution.solve import solve
+from bonafed.solution.solve import fit, solve
 from bonafed.solution.thresholds import largest_radius, residual_scale
 
 
@@ -333,9 +333,9 @@ def test_the_path_starts_warm(monkeypatch):
 
     def recorded(*args, start, **options):
         starts.append(start)
-        return solve(*args, start=start, **options)
+        return fit(*args, start=start, **options)
 
-    monkeypatch.setattr("bonafed.solution.radius_path.fit", recorded)
+    monkeypatch.setattr("bonafed.solution.solve.fit", recorded)
     table = radius_path(problem(), FED, radii=np.array([0.02, 0.05, 0.1]), client_radii=[0.1, 0.2])
     assert starts[0] is None
     for k, neighbour in enumerate(

@@ -27,11 +27,10 @@ import numpy as np
 import pytest
 import small_run
 
-import bonafed.report.progress as bonafed_progress
+import bonafed.report.terminal as bonafed_terminal
 from bonafed import NoPrivacyWarning
 from bonafed.report.output import deliver, guarded
-from bonafed.report.pages import as_json, markdown, render
-from bonafed.report.sections.section import draw
+from bonafed.report.pages import as_json, draw, markdown, render
 from bonafed.report.tables import NAME, escaped, printable, sentence, short
 from bonafed.runs.folder import read_run
 from bonafed.runs.prediction import harmless
@@ -270,7 +269,7 @@ def test_progress_that_fails_is_switched_off_with_one_line(
     def fail(*arguments: object) -> tuple[str, ...]:
         raise ZeroDivisionError("no\nscreen")
 
-    monkeypatch.setattr(bonafed_progress, "cells", fail)
+    monkeypatch.setattr(bonafed_terminal, "cells", fail)
     assert bonafed("run", "clinics.toml", "--quick") == 0
     told = capsys.readouterr().err
     assert told == (

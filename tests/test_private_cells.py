@@ -20,7 +20,7 @@ import pandas
 import pytest
 
 import bonafed as bf
-import bonafed.report.progress as bonafed_progress
+import bonafed.report.terminal as bonafed_terminal
 from bonafed.config.config import read_config
 from bonafed.data.row_errors import RowError, without_values
 from bonafed.data.schema import declared_schema
@@ -147,7 +147,7 @@ def test_a_private_run_prints_and_hands_out_no_cell(
         return ("",) * 7
 
     with monkeypatch.context() as patch:
-        patch.setattr(bonafed_progress, "cells", interrupted)
+        patch.setattr(bonafed_terminal, "cells", interrupted)
         assert bonafed("run", "cells.toml", "--out", "runs") == 130
     said = capfd.readouterr()
     assert not leaks(tmp_path, said.out + said.err)

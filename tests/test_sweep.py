@@ -295,7 +295,7 @@ def test_the_best_point_is_named_with_what_it_is_worth(finished: Path) -> None:
     assert {"sweep_loss.svg", "sweep_judged.svg", "sweep_value.svg"} <= {
         p.name for p in (finished / "figures").iterdir()
     }
-    assert sweep.tables(run)[0].rows[found["best"]][0].endswith("best")
+    assert sweep.tried(run)[0].rows[found["best"]][0].endswith("best")
 
 
 def test_the_end_of_a_sweep_and_equal_points_are_said(finished: Path) -> None:

@@ -158,9 +158,9 @@ from bonafed.rounds import Outcome as Outcome
 from bonafed.rounds import Stop as Stop
 from bonafed.solution.intervals import PrivateIntervals as PrivateIntervals
 from bonafed.solution.intervals import private_intervals as private_intervals
-from bonafed.solution.radius_path import radius_path as radius_path
 from bonafed.solution.solution import Solution as Solution
 from bonafed.solution.solution import load as load
+from bonafed.solution.solve import radius_path as radius_path
 from bonafed.solution.solve import solve as solve
 from bonafed.solution.tables import exposed_rows as exposed_rows
 from bonafed.solution.thresholds import default_radius as default_radius

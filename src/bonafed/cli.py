@@ -15,6 +15,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from typer import Argument, Option
 
 from bonafed import signals
 from bonafed.report.output import deliver, guarded, note, printed
@@ -43,11 +44,12 @@ app.add_typer(engine_commands, name="engine")
 
 # bad input, in our words
 EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError, ArithmeticError)
-IMPOSSIBLE = 4  # status of a run that ended since a site gave an impossible answer
-NO_MODEL = 3  # status of a run that proves that no model meets its constraints
+# statuses of a run that proves that no model meets its constraints, and of one that ended since a
+# site gave an impossible answer
+STATUS = {"infeasible": 3, "impossible": 4}
 INTERRUPTED = 130  # what typer makes of a Ctrl-C
 UNREAD = 141  # as of a process that the system ends at a closed pipe
-RunPath = Annotated[Path, typer.Argument(help="Folder of a run.")]
+RunPath = Annotated[Path, Argument(help="Folder of a run.")]
 
 
 def _version(asked: bool) -> None:
@@ -62,7 +64,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+        bool, Option("--version", callback=_version, is_eager=True, help="Say the version.")
     ] = False,
 ) -> None:
     """Robust models over data that stays with its owners, with a certificate for every result."""
@@ -78,15 +80,18 @@ def main() -> None:
         except BrokenPipeError:  # the reader of a document has gone
             sys.exit(UNREAD)
         except Exception as error:
+            message = str(error) or type(error).__name__
             if hasattr(error, "exit_code"):  # wrong usage: an unknown option, a missing argument
                 message = getattr(error, "format_message", error.__str__)()
                 if len(sys.argv) == 1:  # the message is the help
                     typer.echo(message, err=True)
                     sys.exit(2)
-                _fail(f"{message} (see bonafed --help)", 2)
-            if os.environ.get("BONAFED_TRACEBACK") or not isinstance(error, EXPECTED):
+                message += " (see bonafed --help)"
+            elif os.environ.get("BONAFED_TRACEBACK") or not isinstance(error, EXPECTED):
                 raise
-            _fail(str(error) or type(error).__name__, 2)
+            for line in message.split("\n"):
+                note(line)
+            sys.exit(2)
         if status == INTERRUPTED:
             _interrupted()
         sys.exit(status if isinstance(status, int) else 0)
@@ -98,80 +103,70 @@ def _interrupted(kept: str = "") -> NoReturn:
     sys.exit(signals.status())
 
 
-def _fail(message: str, status: int) -> NoReturn:
-    for line in message.split("\n"):
-        note(line)
-    sys.exit(status)
-
-
 # --------------------------------------------------------------------------------------- init, data
 
 
 @app.command()
 def init(
     path: Annotated[
-        str | None,
-        typer.Argument(help="CSV or Parquet file, or a pattern with one file per client."),
+        str | None, Argument(help="CSV or Parquet file, or a pattern with one file per client.")
     ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="A data set by name, see `bonafed data`.")
-    ] = None,
-    client: Annotated[str | None, typer.Option(help="Column with the client of each row.")] = None,
+    dataset: Annotated[str | None, Option(help="A data set by name, see `bonafed data`.")] = None,
+    client: Annotated[str | None, Option(help="Column with the client of each row.")] = None,
     alone: Annotated[
-        bool, typer.Option("--one-client", help="All rows are those of one client.")
+        bool, Option("--one-client", help="All rows are those of one client.")
     ] = False,
-    target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
+    target: Annotated[str | None, Option(help="Column to predict.")] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option(help="Column to leave out; may be given several times.")
+        list[str] | None, Option(help="Column to leave out; may be given several times.")
     ] = None,
     dates: Annotated[
         list[str] | None,
-        typer.Option(help="COLUMN=ORDER of a column of dates: ymd, dmy or mdy; several times."),
+        Option(help="COLUMN=ORDER of a column of dates: ymd, dmy or mdy; several times."),
     ] = None,
     missing: Annotated[
         list[str] | None,
-        typer.Option(help="Text or number that means a missing cell, such as -999; several times."),
+        Option(help="Text or number that means a missing cell, such as -999; several times."),
     ] = None,
-    decimal: Annotated[str | None, typer.Option(help='Sign before decimals, "." or ",".')] = None,
-    encoding: Annotated[str | None, typer.Option(help="utf-8, latin-1, cp1252 or utf-16.")] = None,
+    decimal: Annotated[str | None, Option(help='Sign before decimals, "." or ",".')] = None,
+    encoding: Annotated[str | None, Option(help="utf-8, latin-1, cp1252 or utf-16.")] = None,
     classes: Annotated[
-        bool | None,
-        typer.Option("--classes/--numbers", help="What a target of few whole numbers is."),
+        bool | None, Option("--classes/--numbers", help="What a target of few whole numbers is.")
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="Within a budget of privacy.")] = False,
+    private: Annotated[bool, Option("--private", help="Within a budget of privacy.")] = False,
     agnostic: Annotated[
-        bool, typer.Option("--agnostic", help="For the worst client, on a simulated clock.")
+        bool, Option("--agnostic", help="For the worst client, on a simulated clock.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="File to write.")] = Path("bonafed.toml"),
-    force: Annotated[bool, typer.Option(help="Overwrite it.")] = False,
+    out: Annotated[Path, Option(help="File to write.")] = Path("bonafed.toml"),
+    force: Annotated[bool, Option(help="Overwrite it.")] = False,
 ) -> None:
     """Look at tables, propose how to read them, and write it as a commented configuration."""
-    from bonafed.config.config import ConfigError, parse_config
-    from bonafed.starters.look import Asked
+    from bonafed.config.config import parse_config
+    from bonafed.starters.look import Asked, orders
     from bonafed.starters.starter import starter
 
     if (path is None) == (dataset is None):
-        raise ConfigError("init needs a path to tables or --dataset NAME, and not both")
+        raise ValueError("init needs a path to tables or --dataset NAME, and not both")
     if private and agnostic:
-        raise ConfigError(
+        raise ValueError(
             "--private and --agnostic exclude each other: private rounds wait for all clients"
         )
     if out.exists() and not force:
-        raise ConfigError(f"{out} exists: give another --out, or --force to overwrite it")
-    asked = Asked.of(client, target, exclude, dates, decimal, encoding, classes, alone, missing)
+        raise ValueError(f"{out} exists: give another --out, or --force to overwrite it")
+    texts, days = missing or (), orders(dates or ())
+    asked = Asked(client, target, exclude or (), days, decimal, encoding, classes, alone, texts)
     more = {"private": private, "agnostic": agnostic}
     text, shown = starter(out=out.absolute(), dataset=dataset, path=path, asked=asked, **more)
     parse_config(text, folder=out.absolute().parent)  # what is written must be valid
     deliver(text, out)
-    for line in shown:
+    for line in [*shown, f"wrote {out}; next: bonafed run {quote(str(out))}"]:
         print(printable(line))
-    print(printable(f"wrote {out}; next: bonafed run {quote(str(out))}"))
 
 
 @app.command()
 def data(
     name: Annotated[
-        str | None, typer.Argument(help="A data set: loads it and says what it holds.")
+        str | None, Argument(help="A data set: loads it and says what it holds.")
     ] = None,
 ) -> None:
     """List the data sets that can be named, and where files are looked for."""
@@ -181,21 +176,15 @@ def data(
     if name is not None:
         deliver(dataset(name).text() + "\n")
         return
-    lines = [
-        f"{'hospitals':<24} {569:>7,} x {30:<5} the same patients in six invented hospitals (here)"
-    ]
+    lines = [("hospitals", 569, 30, "the same patients in six invented hospitals (here)")]
     for known in available():
         where = "here" if known.present else "needs files or the network"
-        lines.append(
-            f"{known.name:<24} {known.rows:>7,} x {known.columns:<5} {known.source} ({where})"
-        )
-    folder = directory()
-    lines.append(
-        f"files are looked for in {folder}"
-        if folder
-        else f"to use files of your own, name their folder by {SETTING}"
-    )
-    deliver("\n".join(lines) + "\n")
+        lines.append((known.name, known.rows, known.columns, f"{known.source} ({where})"))
+    last = f"to use files of your own, name their folder by {SETTING}"
+    if folder := directory():
+        last = f"files are looked for in {folder}"
+    shown = [f"{name:<24} {rows:>7,} x {count:<5} {source}" for name, rows, count, source in lines]
+    deliver("\n".join([*shown, last]) + "\n")
 
 
 # ---------------------------------------------------------------------------------------- run
@@ -203,40 +192,36 @@ def data(
 
 @app.command()
 def run(
-    config: Annotated[
-        Path | None, typer.Argument(help="Configuration, see `bonafed init`.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder in which runs are kept.")] = Path("runs"),
+    config: Annotated[Path | None, Argument(help="Configuration, see `bonafed init`.")] = None,
+    out: Annotated[Path, Option(help="Folder in which runs are kept.")] = Path("runs"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Coarse: relative gap 1e-2, 30 rounds at most.")
+        bool, Option("--quick", help="Coarse: relative gap 1e-2, 30 rounds at most.")
     ] = False,
     resume: Annotated[
-        Path | None, typer.Option(help="Folder of an interrupted run to go on with.")
+        Path | None, Option(help="Folder of an interrupted run to go on with.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Instead of the seed of the configuration.")
+        int | None, Option(min=0, help="Instead of the seed of the configuration.")
     ] = None,
     dry: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what a private run would spend and tell.")
+        bool, Option("--dry-run", help="Only say what a private run would spend and tell.")
     ] = False,
     engine: Annotated[
         str | None,
-        typer.Option(help="Run over sites: flare-sim, flare-poc, flare, flower-sim or flower."),
+        Option(help="Run over sites: flare-sim, flare-poc, flare, flower-sim or flower."),
     ] = None,
     sites: Annotated[
         Path | None,
-        typer.Option(help="Folder with a folder for each site, where they are on this machine."),
+        Option(help="Folder with a folder for each site, where they are on this machine."),
     ] = None,
-    kit: Annotated[
-        Path | None, typer.Option(help="FLARE folder of the user who submits jobs.")
-    ] = None,
+    kit: Annotated[Path | None, Option(help="FLARE folder of the user who submits jobs.")] = None,
     verbose: Annotated[
-        bool,
-        typer.Option("--verbose", help="Print the whole report, and what each model ended with."),
+        bool, Option("--verbose", help="Print the whole report, and what each model ended with.")
     ] = False,
 ) -> None:
     """Train, compare with baselines, certify, and write a report."""
     from bonafed.report.terminal import Terminal, say, show
+    from bonafed.sites.run import Carrier
 
     console, work, finished = Terminal(patient=True), None, None
     try:
@@ -250,7 +235,11 @@ def run(
                 say(line, console)
             return
         with _work(config, out, quick, resume, seed, engine is not None) as work:
-            _carrier(work, engine, sites, kit)
+            if engine is not None:
+                Carrier.of(work.config, engine, sites, kit).keep(work.folder)
+            elif sites is not None or kit is not None:
+                name = "--sites" if kit is None else "--kit"
+                raise ValueError(f"{name} is for a run over sites: give --engine as well")
             finished = _trained(work, console, verbose)
         show(finished, console, verbose)
     except BaseException as error:
@@ -262,23 +251,20 @@ def run(
         if kept:
             note(kept, whole=True)
         raise
-    if finished.result["outcome"]["stop"] == "infeasible":
-        raise typer.Exit(NO_MODEL)
-    if finished.result["outcome"]["stop"] == "impossible":
-        raise typer.Exit(IMPOSSIBLE)
+    if status := STATUS.get(finished.result["outcome"]["stop"]):
+        raise typer.Exit(status)
 
 
 def _work(
     config: Path | None, out: Path, quick: bool, resume: Path | None, seed: int | None, engine: bool
 ) -> Work:
     """The folder that the run works in, with its configuration."""
-    from bonafed.config.config import ConfigError
     from bonafed.runs.files import slug
     from bonafed.runs.work import Work, unfinished
 
     if resume is not None:
         if config is not None or quick or seed is not None or engine:
-            raise ConfigError(
+            raise ValueError(
                 "--resume takes its configuration from the interrupted run: leave out CONFIG and"
                 " options"
             )
@@ -290,26 +276,12 @@ def _work(
     return Work.begin(settings, out, name)
 
 
-def _carrier(work: Work, engine: str | None, sites: Path | None, kit: Path | None) -> None:
-    """Write into the folder of the work how a run over sites reaches them."""
-    from bonafed.config.config import ConfigError
-    from bonafed.sites.run import Carrier
-
-    if engine is not None:
-        Carrier.of(work.config, engine, sites, kit).keep(work.folder)
-    elif sites is not None or kit is not None:
-        name = "--sites" if kit is None else "--kit"
-        raise ConfigError(f"{name} is for a run over sites: give --engine as well")
-
-
 def _checked(config: Path | None, quick: bool, seed: int | None) -> Config:
     """The configuration, checked before anything is read or written."""
-    from bonafed.config.config import ConfigError, read_config
+    from bonafed.config.config import read_config
 
     if config is None:
-        raise ConfigError(
-            "run needs a configuration: bonafed run CONFIG; `bonafed init` writes one"
-        )
+        raise ValueError("run needs a configuration: bonafed run CONFIG; `bonafed init` writes one")
     settings = read_config(config, seed=seed)
     settings = settings.quick() if quick else settings
     settings.check()
@@ -319,8 +291,7 @@ def _checked(config: Path | None, quick: bool, seed: int | None) -> Config:
 def _trained(work: Work, console: Console, verbose: bool) -> Run:
     """The finished run; Ctrl-C raises KeyboardInterrupt."""
     from bonafed.report.pages import render
-    from bonafed.report.progress import progress
-    from bonafed.report.terminal import say
+    from bonafed.report.terminal import Display, say
     from bonafed.runs.declared_ranges import told
     from bonafed.runs.folder import read_run
     from bonafed.runs.pipeline import begin, opening, run_study
@@ -329,16 +300,14 @@ def _trained(work: Work, console: Console, verbose: bool) -> Run:
     if work.done is not None:
         keep_signed(work.folder, work.done)
         return read_run(work.done)
-    shown = progress(console, verbose)
+    shown, drawn = Display(console, verbose), render if work.config.report.html else None
     if work.config.data.sites is not None and (carrier := Carrier.kept(work.folder)) is not None:
         with shown as show:
-            drawn = render if work.config.report.html else None
             return read_run(run_at_sites(work, carrier, show, drawn))
     study = begin(work.config, work.folder, work.resume, shown)
     for line in [*opening(study), *told(study.config, study.parts)]:
         say(line, console)
     with shown as show:
-        drawn = render if work.config.report.html else None
         return read_run(run_study(study, work.out, show, drawn))
 
 
@@ -347,16 +316,13 @@ def _trained(work: Work, console: Console, verbose: bool) -> Run:
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="Folder of a run, or its model.safetensors.")],
+    model: Annotated[Path, Argument(help="Folder of a run, or its model.safetensors.")],
     table: Annotated[
-        Path,
-        typer.Argument(help="CSV or Parquet file with the columns that the model was trained on."),
+        Path, Argument(help="CSV or Parquet file with the columns that the model was trained on.")
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="CSV to write; default: standard output.")
-    ] = None,
+    out: Annotated[Path | None, Option(help="CSV to write; default: standard output.")] = None,
     unknown: Annotated[
-        str, typer.Option(help="Categories never trained on: error, or ignore (as zeros).")
+        str, Option(help="Categories never trained on: error, or ignore (as zeros).")
     ] = "error",
 ) -> None:
     """Predict every row of a table."""
@@ -373,16 +339,15 @@ def predict(
 @app.command()
 def report(
     run: RunPath,
-    format: Annotated[str, typer.Option("--format", help="html, md or json.")] = "html",
+    format: Annotated[str, Option("--format", help="html, md or json.")] = "html",
     out: Annotated[
-        Path | None, typer.Option(help="File to write; default: report.html, or standard output.")
+        Path | None, Option(help="File to write; default: report.html, or standard output.")
     ] = None,
     client: Annotated[
-        str | None, typer.Option(help="Only show this client's most exposed rows, to their owner.")
+        str | None, Option(help="Only show this client's most exposed rows, to their owner.")
     ] = None,
 ) -> None:
     """Write the report of a finished run again, as HTML, Markdown or JSON."""
-    from bonafed.config.config import ConfigError
     from bonafed.report.pages import as_json, markdown, render
     from bonafed.runs.files import used
     from bonafed.runs.folder import read_run, replace_report
@@ -394,7 +359,7 @@ def report(
         show_exposed(finished, client)
         return
     if format not in ("html", "md", "json"):
-        raise ConfigError(f"--format must be html, md or json, got {format!r}")
+        raise ValueError(f"--format must be html, md or json, got {format!r}")
     if format == "html" and out is None:
         for part in filter(None, (finished, finished.owner)):
             with used(part.path):
@@ -413,17 +378,13 @@ def report(
 @app.command()
 def verify(
     run: RunPath,
-    data: Annotated[
-        str | None, typer.Option(help="Where its data are now: a path or pattern.")
-    ] = None,
-    without_data: Annotated[
-        bool, typer.Option("--without-data", help="Let absent data pass.")
-    ] = False,
+    data: Annotated[str | None, Option(help="Where its data are now: a path or pattern.")] = None,
+    without_data: Annotated[bool, Option("--without-data", help="Let absent data pass.")] = False,
     keys: Annotated[
-        Path | None, typer.Option(help="Of a run over sites: folder of the sites' public keys.")
+        Path | None, Option(help="Of a run over sites: folder of the sites' public keys.")
     ] = None,
     signed: Annotated[
-        Path | None, typer.Option(help="What the sites signed, where that is not beside the run.")
+        Path | None, Option(help="What the sites signed, where that is not beside the run.")
     ] = None,
 ) -> None:
     """Check a finished run: digests, certificate, tables, computed again from model and data, or
@@ -441,18 +402,15 @@ def verify(
         print(f"  {sentence(f'{check.name}: {check.text}')}")
         print(*(f"      {sentence(line)}\n" for line in in_words(check.keys)), sep="", end="")
     if not passed(checks, without_data):
-        print(
-            "verification FAILED"
-            if any(c.ok is False for c in checks)
-            else "verification incomplete"
-        )
+        failed = any(check.ok is False for check in checks)
+        print("verification FAILED" if failed else "verification incomplete")
         raise typer.Exit(1)
     print("verified" if passed(checks) else "verified as far as possible without the data")
 
 
 def _checks(run: Path, data: str | None, keys: Path | None, signed: Path | None) -> list[Check]:
     """The checks of a run, whose rows are in one place or at sites."""
-    from bonafed.config.config import ConfigError, read_config
+    from bonafed.config.config import read_config
     from bonafed.report.pages import render
     from bonafed.runs.splits import prepare
     from bonafed.runs.verification import verify_run
@@ -462,11 +420,11 @@ def _checks(run: Path, data: str | None, keys: Path | None, signed: Path | None)
     if config is None or config.data.sites is None:
         if keys is not None:
             text = "--keys is for a run over sites, and this one has its rows in one place"
-            raise ConfigError(text)
+            raise ValueError(text)
         parts = prepare(read_config(file).reading(data)) if data is not None else None
         return verify_run(run, parts, render)
     if data is not None:
-        raise ConfigError("--data is for rows in one place, and those of this run are at sites")
+        raise ValueError("--data is for rows in one place, and those of this run are at sites")
     from bonafed.sites.run_checks import verify_at_sites
 
     return verify_at_sites(run, keys, signed, render)
@@ -474,19 +432,18 @@ def _checks(run: Path, data: str | None, keys: Path | None, signed: Path | None)
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of two or more runs.")],
-    format: Annotated[str, typer.Option("--format", help="table or md.")] = "table",
+    runs: Annotated[list[Path], Argument(help="Folders of two or more runs.")],
+    format: Annotated[str, Option("--format", help="table or md.")] = "table",
 ) -> None:
     """Finished runs side by side."""
-    from bonafed.config.config import ConfigError
     from bonafed.report import tables
     from bonafed.report.terminal import Terminal, drawn
     from bonafed.runs.folder import read_run
 
     if len(runs) < 2:
-        raise ConfigError("compare needs two runs or more")
+        raise ValueError("compare needs two runs or more")
     if format not in ("table", "md"):
-        raise ConfigError(f"--format must be table or md, got {format!r}")
+        raise ValueError(f"--format must be table or md, got {format!r}")
     results = {path: read_run(path).result for path in runs}
     distinct = len({path.name for path in runs}) == len(runs)
     table = tables.compared(

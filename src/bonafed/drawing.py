@@ -31,18 +31,13 @@ STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # a client may be called $x$
     "font.family": "sans-serif",
     "font.size": 9.5,
-    "text.color": INK,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
+    **dict.fromkeys(("xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("axes.linewidth", "grid.linewidth"), 0.6),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
     "axes.grid": True,
     "grid.color": GREY,
     "grid.alpha": 0.25,
-    "grid.linewidth": 0.6,
     "axes.axisbelow": True,
     "legend.frameon": False,
     "lines.linewidth": 1.6,
@@ -69,10 +64,8 @@ def svg(name: str, width: float, height: float, fill: Callable[[Canvas], None]) 
         assert layout is not None
         layout.execute(canvas)  # else saving draws everything twice, to lay it out first
         canvas.set_layout_engine(None)
-        out = io.StringIO()
-        canvas.savefig(
-            out, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
-        )
+        out, undated = io.StringIO(), {"Date": None, "Creator": None}
+        canvas.savefig(out, format="svg", transparent=True, metadata=undated)
     return out.getvalue()
 
 
@@ -89,9 +82,8 @@ def new_axes(count: int, width: float, height: float) -> list[Axes]:
     """So many axes side by side on a new figure of pyplot, which a notebook shows."""
     from matplotlib import pyplot as plt
 
-    _, axes = plt.subplots(
-        1, count, figsize=(width * count, height), squeeze=False, layout="constrained"
-    )
+    size = (width * count, height)
+    _, axes = plt.subplots(1, count, figsize=size, squeeze=False, layout="constrained")
     return list(axes[0])
 
 
@@ -139,15 +131,9 @@ def legend(axes: Axes, columns: int = 2, last: Sequence[str] = ()) -> int:
     widest = max(map(len, names), default=0) + 5  # and its mark
     columns = max(1, min(columns, room // widest))
     order = sorted(range(len(names)), key=lambda k: names[k] in last)
-    axes.legend(
-        [handles[k] for k in order],
-        [names[k] for k in order],
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        ncols=columns,
-        borderaxespad=0.2,
-        handlelength=1.2,
-    )
+    shown = [handles[k] for k in order], [names[k] for k in order]
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+    axes.legend(*shown, ncols=columns, handlelength=1.2, **place)
     return -(-len(names) // columns)
 
 

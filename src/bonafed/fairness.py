@@ -190,9 +190,8 @@ def equal_opportunity_difference(
     >>> bf.equal_opportunity_difference(truth, predicted, group, privileged="m")
     -0.5
     """
-    return _difference(
-        "equal opportunity difference", _tpr, y_true, y_pred, group, privileged, positive
-    )
+    both, name = _pair(y_true, y_pred, group, privileged, positive), "equal opportunity difference"
+    return _difference(name, "positives", lambda of: of.tpr, both, positive)
 
 
 def average_odds_difference(
@@ -213,8 +212,9 @@ def average_odds_difference(
     >>> bf.average_odds_difference(truth, predicted, group, privileged="m")
     -0.5
     """
+    both, name = _pair(y_true, y_pred, group, privileged, positive), "average odds difference"
     return _difference(
-        "average odds difference", _odds, y_true, y_pred, group, privileged, positive
+        name, "positives and negatives", lambda of: (of.fpr + of.tpr) / 2, both, positive
     )
 
 
@@ -235,9 +235,11 @@ def false_negative_rate_difference(
     >>> bf.false_negative_rate_difference(truth, predicted, group, privileged="m")
     0.5
     """
-    return _difference(
-        "false negative rate difference", _fnr, y_true, y_pred, group, privileged, positive
+    both, name = (
+        _pair(y_true, y_pred, group, privileged, positive),
+        "false negative rate difference",
     )
+    return _difference(name, "positives", lambda of: of.fnr, both, positive)
 
 
 def theil_index(y_true: ArrayLike, y_pred: ArrayLike, positive: Label = 1) -> float:
@@ -268,18 +270,6 @@ def theil_index(y_true: ArrayLike, y_pred: ArrayLike, positive: Label = 1) -> fl
 
 
 # -------------------------------------------------------------------- rates
-
-
-def _tpr(rates: GroupRates) -> float:
-    return rates.tpr
-
-
-def _fnr(rates: GroupRates) -> float:
-    return rates.fnr
-
-
-def _odds(rates: GroupRates) -> float:
-    return (rates.fpr + rates.tpr) / 2
 
 
 def _rates(truth: NDArray[np.bool_], chosen: NDArray[np.bool_]) -> GroupRates:
@@ -313,24 +303,21 @@ def _theil(truth: NDArray[np.bool_], chosen: NDArray[np.bool_]) -> float:
 
 def _difference(
     name: str,
+    needed: str,
     rate: Callable[[GroupRates], float],
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    group: ArrayLike,
-    privileged: Label,
+    both: tuple[GroupRates, GroupRates],
     positive: Label,
 ) -> float:
     """rate(U) - rate(P), both of which must exist."""
-    u, p = _pair(y_true, y_pred, group, privileged, positive)
-    for which, rates in (("unprivileged", u), ("privileged", p)):
+    for which, rates in zip(("unprivileged", "privileged"), both, strict=True):
         if math.isnan(rate(rates)):
             lacks = "no row" if rates.positives == 0 else "only rows"
             raise ValueError(
                 f"{name} got {lacks} with the label {positive!r} in the {which} group ({rates.rows}"
-                f" rows) and needs {'positives and negatives' if rate is _odds else 'positives'} in"
-                " both. Use more rows, or fairness_metrics, which gives NaN there."
+                f" rows) and needs {needed} in both. Use more rows, or fairness_metrics, which"
+                " gives NaN there."
             )
-    return rate(u) - rate(p)
+    return rate(both[0]) - rate(both[1])
 
 
 def _pair(
@@ -371,9 +358,8 @@ def _positive(
             f"y_true and y_pred have {len(labels)} different labels ({shown}) and two are needed."
             " For one class against the rest pass y_true == label and y_pred == label."
         )
-    return np.array([v == positive for v in truth.tolist()]), np.array(
-        [v == positive for v in chosen.tolist()]
-    )
+    is_positive = [np.array([v == positive for v in each.tolist()]) for each in (truth, chosen)]
+    return is_positive[0], is_positive[1]
 
 
 def _column(values: ArrayLike, what: str, n: int | None) -> NDArray[Any]:

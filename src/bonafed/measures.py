@@ -36,6 +36,9 @@ Figures: TypeAlias = dict[str, Any]
 TWO: Final = "two classes"
 SEVERAL: Final = "several classes"
 NUMBERS: Final = "numbers"
+OF_TWO: tuple[Task, ...] = (TWO,)
+OF_CLASSES: tuple[Task, ...] = (TWO, SEVERAL)
+OF_NUMBERS: tuple[Task, ...] = (NUMBERS,)
 
 
 @dataclass(frozen=True)
@@ -52,13 +55,13 @@ class Figure:
         scores and the weights of rows, a number, of several classes the mean of each against all
         others
     meaning : in words, with {positive} and {negative} for the classes
+    shown : how it is written
+    place : in tables of a set of rows, from the left or top; None: it is not in them
+    beside : whether it is compared between runs
     tasks : in which it is stated
     higher : whether a larger one is better
     least, most : the numbers that it can be
-    shown : how it is written
     root : whether it is the square root of the mean
-    place : in tables of a set of rows, from the left or top; None: it is not in them
-    beside : whether it is compared between runs
     short : its title in the list of all figures, where that is another one
     kept : why a site does not tell it; nothing: it does
     apart : why rows of several sites have none together; of losses they have
@@ -69,14 +72,14 @@ class Figure:
     of: Literal["rate", "confusion", "losses", "scores"]
     value: Callable[..., Any]
     meaning: str
-    tasks: tuple[Task, ...] = (TWO, SEVERAL)
+    shown: Literal["percent", "area", "number"] = "number"
+    place: int | None = None
+    beside: bool = False
+    tasks: tuple[Task, ...] = OF_CLASSES
     higher: bool = True
     least: float = 0.0
     most: float = 1.0
-    shown: Literal["percent", "area", "number"] = "number"
     root: bool = False
-    place: int | None = None
-    beside: bool = False
     short: str = ""
     kept: str = ""
     apart: str = ""
@@ -456,96 +459,66 @@ def _r2(target: Array, prediction: Array, rows: NDArray[Any]) -> float | None:
 
 # -------------------------------------------------------------------------------------- the table
 
+SMALLER = (False, 0.0, np.inf)  # is better; the least and the most
+# key, title, what it is a function of, the function; meaning, how shown, place, whether beside
 FIGURES: tuple[Figure, ...] = (  # in the order of results and of the list of all
     Figure(
         *("accuracy", "Accuracy", "rate", lambda c: (np.trace(c), c.sum())),
-        *("rows that are predicted rightly",),
-        shown="percent",
-        place=5,
-        beside=True,
+        *("rows that are predicted rightly", "percent", 5, True),
     ),
     Figure(
         *("balanced_accuracy", "Balanced accuracy", "confusion", _balanced),
         "mean of the classes' shares that are predicted rightly; 50 % is chance",
-        shown="percent",
-        place=2,
-        beside=True,
+        *("percent", 2, True),
     ),
     Figure(
         *("recall", "Recall", "rate", lambda c: (c[1, 1], c[1].sum())),
-        "rows of {positive} that are found",
-        (TWO,),
-        shown="percent",
-        place=3,
+        *("rows of {positive} that are found", "percent", 3, False, OF_TWO),
     ),
     Figure(
         *("precision", "Precision", "rate", lambda c: (c[1, 1], c[:, 1].sum())),
-        "rows predicted {positive} where that is right",
-        (TWO,),
-        shown="percent",
-        place=4,
+        *("rows predicted {positive} where that is right", "percent", 4, False, OF_TWO),
     ),
     Figure(
         *("specificity", "Specificity", "rate", lambda c: (c[0, 0], c[0].sum())),
-        "rows of {negative} that are left alone",
-        (TWO,),
-        shown="percent",
+        *("rows of {negative} that are left alone", "percent", None, False, OF_TWO),
     ),
     Figure(
         *("auc", "AUC", "scores", auc),
         "chance that a row of {positive} gets a higher score than one of {negative}; 0.5 is chance",
-        shown="area",
-        place=1,
-        beside=True,
+        *("area", 1, True),
         apart="most pairs of rows have their rows at two sites",
     ),
     Figure(
         *("average_precision", "Average precision", "scores", average_precision),
         "mean precision where each row of {positive} is found; their share of the rows is chance",
-        shown="area",
+        *("area", None, False),
         kept="an exact one shows the classes of the rows that score highest",
     ),
     Figure(
         *("brier", "Brier score", "losses", _brier),
-        "mean squared error of the probability",
-        higher=False,
-        most=np.inf,
-        place=9,
+        *("mean squared error of the probability", "number", 9, False, OF_CLASSES, *SMALLER),
     ),
     Figure(
         *("log_loss", "Log loss", "losses", _log_loss),
         "mean minus logarithm of the probability of what is true",
-        higher=False,
-        most=np.inf,
-        place=10,
+        *("number", 10, False, OF_CLASSES, *SMALLER),
     ),
     Figure(
         *("mae", "Mean absolute error", "losses", lambda y, said: np.abs(said - y)),
-        "mean absolute error",
-        (NUMBERS,),
-        higher=False,
-        most=np.inf,
-        place=6,
-        beside=True,
+        *("mean absolute error", "number", 6, True, OF_NUMBERS, *SMALLER),
         short="MAE",
     ),
     Figure(
         *("rmse", "Root mean squared error", "losses", lambda y, said: (said - y) ** 2),
-        "root of the mean squared error",
-        (NUMBERS,),
-        higher=False,
-        most=np.inf,
+        *("root of the mean squared error", "number", 7, False, OF_NUMBERS, *SMALLER),
         root=True,
-        place=7,
         short="RMSE",
     ),
     Figure(
         *("r2", "R²", "scores", _r2),
-        *("share of the variance that is explained; 0 is the mean of all, 1 is perfect",),
-        (NUMBERS,),
-        least=-np.inf,
-        place=8,
-        beside=True,
+        "share of the variance that is explained; 0 is the mean of all, 1 is perfect",
+        *("number", 8, True, OF_NUMBERS, True, -np.inf),
         short="R2",
         apart="the spread of all targets does not follow from that of each site",
     ),

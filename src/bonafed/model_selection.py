@@ -25,7 +25,7 @@ from bonafed.estimators.private import PrivateClassifier
 from bonafed.estimators.private_search import PrivateSearch
 from bonafed.estimators.rows import Groups
 from bonafed.estimators.scorers import worst_client_accuracy, worst_client_loss
-from bonafed.solution.radius_path import radius_path
+from bonafed.solution.solve import radius_path
 from bonafed.solution.thresholds import default_radius
 
 Scorer = Callable[..., float]

@@ -199,7 +199,7 @@ PUBLIC: tuple[str, ...] = (
     "bonafed.estimators.scorers:worst_client_accuracy",
     "bonafed.estimators.scorers:worst_client_loss",
     "bonafed.solution.thresholds:default_radius",
-    "bonafed.solution.radius_path:radius_path",
+    "bonafed.solution.solve:radius_path",
     "bonafed.fairness:average_odds_difference",
     "bonafed.fairness:disparate_impact",
     "bonafed.fairness:equal_opportunity_difference",

@@ -17,7 +17,7 @@ from rich.console import Console
 import bonafed as bf
 from bonafed.config.config import read_config
 from bonafed.data import readers
-from bonafed.report.progress import Guarded, Lines
+from bonafed.report.terminal import Display
 from bonafed.runs.splits import prepare
 from bonafed.solution.tables import client_table, tightest
 
@@ -103,8 +103,8 @@ def test_reading_that_takes_long_says_how_far_it_is(
     # seconds at which the reader tells of each file; other threads have another clock
     for times, told in (((0, 0, 0, 0), ""), ((0, 0.5, 1.5, 2), "reading: 2 of 4 files\n")):
         clock = SimpleNamespace(monotonic=lambda: 10.0)
-        monkeypatch.setattr("bonafed.report.progress.time", clock)
-        shown, now = Guarded(Lines(Console())), iter(times)
+        monkeypatch.setattr("bonafed.report.terminal.time", clock)
+        shown, now = Display(Console()), iter(times)
         clock.monotonic = lambda now=now: 10.0 + next(now)
         readers.read_clients(tmp_path, watch=shown.read)
         assert capsys.readouterr().out == told

@@ -44,6 +44,7 @@ from bonafed.engines.flower import (
     sealed,
     stand_before,
 )
+from bonafed.engines.flower import main as guard_main
 from bonafed.engines.job import ERROR, PACKAGE, package_digest
 from bonafed.sites import flower_app
 from bonafed.sites.trial.flower import Deployment, _quoted, simulate
@@ -772,7 +773,10 @@ def test_a_guarded_supernode_finds_the_guard_before_the_program_of_flower(tmp_pa
     found = shutil.which(PROGRAM, path=after["PATH"])
     assert found is not None
     assert Path(found).parent == tmp_path / "guard"
-    assert str(tmp_path / "approved.txt") in Path(found).read_text()
+    _, line, *_, call = Path(found).read_text().splitlines()
+    assert str(tmp_path / "approved.txt") in call
+    module, name = line.removeprefix("from ").split(" import ")  # of what is installed
+    assert getattr(importlib.import_module(module), name) is guard_main
     assert {**after, "PATH": before["PATH"]} == before
 
 

@@ -20,7 +20,7 @@ from bonafed.problem.losses import Loss
 from bonafed.problem.rank_coordinates import kernel_of
 from bonafed.runs.evaluation import measure
 from bonafed.solution.plan import configure
-from bonafed.solution.radius_path import judged
+from bonafed.solution.solve import judged
 
 NAMES = np.array(["apple", "pear", "plum"])
 

@@ -18,7 +18,7 @@ from bonafed.engines.checkpoint import describe
 from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.predictors.mlp import MLP
 from bonafed.runs.evaluation import measure
-from bonafed.solution.radius_path import judged
+from bonafed.solution.solve import judged
 
 PHI = {
     "tanh": np.tanh,

@@ -18,7 +18,7 @@ import bonafed as bf
 from bonafed.engines.checkpoint import CheckpointError, describe
 from bonafed.problem.predictors.mlp import MLP
 from bonafed.problem.predictors.torch_module import TorchPredictor
-from bonafed.solution.radius_path import judged
+from bonafed.solution.solve import judged
 
 INSTALLED = importlib.util.find_spec("torch") is not None
 if INSTALLED:

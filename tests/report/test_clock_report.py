@@ -14,9 +14,10 @@ import small_run
 
 from bonafed.engines.run_record import Log
 from bonafed.report import tables
+from bonafed.report.blocks import placed
 from bonafed.report.pages import markdown, render
 from bonafed.report.sections import certificate, evaluation
-from bonafed.report.sections.certificate import Clock, windows
+from bonafed.report.sections.certificate import about_clock, windows
 from bonafed.runs.folder import Run
 
 HOSTILE = ('<script>alert("x")</script>', "a]]>&amp;'$x$ | b", "South")
@@ -155,6 +156,14 @@ def test_a_method_that_does_not_know_its_objective_is_drawn_where_it_was_looked_
 
 
 def test_figures_without_data_are_left_out(run: Run) -> None:
-    nothing = replace(run, result={"certificate": {"bound": None}}, history=[], events=None)
-    assert Clock().plots(nothing) == {}
-    assert set(Clock().plots(replace(run, events=None))) == {"reached"}
+    result = {key: value for key, value in run.result.items() if key != "reached"}
+    assert drawn(replace(run, result=result, history=[], events=None)) == set()
+    assert drawn(replace(run, events=None)) == {"reached"}
+
+
+def drawn(run: Run) -> set[str]:
+    """The names of the figures about the clock."""
+    section = about_clock(run)
+    assert section is not None
+    places = placed(section.chapters[0].blocks)
+    return {figure.name for figure in places if figure.plot is not None}

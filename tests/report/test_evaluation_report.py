@@ -20,7 +20,8 @@ from bonafed.problem.calibration import calibrated
 from bonafed.problem.losses import Loss
 from bonafed.problem.predictors.affine import scores
 from bonafed.report import tables
-from bonafed.report.sections.evaluation import Evaluation, Quality, by_client, measures
+from bonafed.report.blocks import placed
+from bonafed.report.sections.evaluation import about_evaluation, about_quality, by_client, measures
 from bonafed.report.tables import Table, own_measures
 from bonafed.report.terminal import drawn
 from bonafed.runs.comparison import evaluate
@@ -132,7 +133,9 @@ def test_a_small_client_is_marked_and_names_no_worst_figure(run: Run) -> None:
     assert "tiny" not in shown["AUC"]["Worst client"]
     assert shown["Accuracy, worst client"]["Worst client"] == "tiny"
     assert {*cells(by_client(told)[0])} == {"a", "b", "tiny (small)"}
-    (chapter,) = Evaluation().chapters(told)
+    section = about_evaluation(told)
+    assert section is not None
+    (chapter,) = section.chapters
     assert any("mostly chance: tiny." in getattr(block, "text", "") for block in chapter.blocks)
 
 
@@ -182,8 +185,11 @@ def test_figures_are_about_the_class_that_is_called_positive(loss: Loss) -> None
 
 def test_roc_and_calibration_are_drawn_over_all_rows_and_by_client(run: Run) -> None:
     clients = [row["client"] for row in own_measures(run.result)[0]["clients"]]
-    for name in ("roc", "calibration"):
+    section = about_quality(run)
+    assert section is not None
+    drawn = [figure.plot for figure in placed(section.chapters[0].blocks) if figure.plot]
+    assert len(drawn) == 2
+    for plot in drawn:
         canvas = Figure()
-        plot = Quality().plots(run)[name]
         plot.draw(canvas, *plot.arguments)
         assert canvas.axes[0].get_legend_handles_labels()[1] == [*clients, "all rows"]

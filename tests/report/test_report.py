@@ -18,7 +18,8 @@ from report.browser import browse, cut, needs_browser
 from bonafed.drawing import column, label
 from bonafed.report import tables, words
 from bonafed.report.pages import figures, markdown, page, render
-from bonafed.report.sections import model, sweep
+from bonafed.report.sections import sweep
+from bonafed.report.sections.clients import prior_of
 from bonafed.report.terminal import show_exposed
 from bonafed.runs.folder import Run
 
@@ -285,7 +286,7 @@ def test_ranks_of_all_rows_say_whose_rows_have_the_weight(
     assert "weights of the rows, which are counted again from the model" in text
     heads = ("Client", "Rows", "Share of rows", "Mean loss", "Superquantile", "Share of the weight")
     assert f"| {' | '.join(heads)} |" in text
-    assert [*model.prior_of(run).values()] == [row["share"] for row in run.result["owners"]]
+    assert [*prior_of(run).values()] == [row["share"] for row in run.result["owners"]]
     show_exposed(run, "North")
     assert "Rows of North that weigh most" in capsys.readouterr().out
 

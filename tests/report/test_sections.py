@@ -15,11 +15,11 @@ import small_run
 from rich.console import Console
 
 from bonafed.config.config import read_config
+from bonafed.report.blocks import Block, Figure, Fold, Row, Text
 from bonafed.report.pages import as_json, figures, markdown, page
-from bonafed.report.sections import SECTIONS
-from bonafed.report.sections.model import coefficients
+from bonafed.report.sections import SECTIONS, told
+from bonafed.report.sections.clients import coefficients
 from bonafed.report.sections.opening import checks
-from bonafed.report.sections.section import Block, Figure, Fold, Row, Text
 from bonafed.report.tables import Table, escaped
 from bonafed.report.terminal import show
 from bonafed.runs.folder import Run
@@ -64,7 +64,7 @@ def leaves(blocks: Sequence[Block]) -> Iterator[Block]:
 
 
 def blocks_of(run: Run) -> list[Block]:
-    chapters = [c for section in SECTIONS if section.applies(run) for c in section.chapters(run)]
+    chapters = [chapter for section in told(run) for chapter in section.chapters]
     return [block for chapter in chapters for block in leaves(chapter.blocks)]
 
 
@@ -73,13 +73,13 @@ def test_every_figure_has_one_place_and_every_chapter_one_anchor(
     kind: str, runs: dict[str, Run]
 ) -> None:
     run = runs[kind]
-    places = [block.name for block in blocks_of(run) if isinstance(block, Figure)]
-    assert len(places) == len(set(places))
-    sections = [section for section in SECTIONS if section.applies(run)]
-    assert {name for section in sections for name in section.plots(run)} <= set(places)
-    names = [chapter.name for section in sections for chapter in section.chapters(run)]
+    places = [block for block in blocks_of(run) if isinstance(block, Figure)]
+    assert len(places) == len({figure.name for figure in places})
+    assert figures(run).keys() == {figure.name for figure in places if figure.plot is not None}
+    sections = told(run)
+    names = [chapter.name for section in sections for chapter in section.chapters]
     assert len(names) == len(set(names))
-    assert sum(bool(section.lead(run)) for section in sections) == 1  # one section opens it
+    assert sum(bool(section.lead) for section in sections) == 1  # one section opens it
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,8 +113,8 @@ def test_the_terminal_ends_with_where_the_report_is(kind: str, runs: dict[str, R
 
 def test_what_is_exact_is_in_no_section_of_the_public_part(runs: dict[str, Run]) -> None:
     public, owner = runs["public part"], runs["owner's part"]
-    names = {type(section).__name__ for section in SECTIONS if section.applies(public)}
-    assert names == {"Guarantee", "Coefficients", "Messages", "Configuration"}
+    names = {about.__name__.removeprefix("about_") for about in SECTIONS if about(public)}
+    assert names == {"guarantee", "coefficients", "messages", "configuration"}
     value = f"{owner.result['certificate']['value']:.9g}"
     assert value in markdown(owner)
     assert value not in markdown(public) + page(public, figures(public)) + as_json(public)
@@ -122,10 +122,10 @@ def test_what_is_exact_is_in_no_section_of_the_public_part(runs: dict[str, Run])
 
 def test_sections_of_a_plain_run(tmp_path: Path) -> None:
     run = small_run.small_run(tmp_path, text=small_run.MIXED)
-    names = [type(section).__name__ for section in SECTIONS if section.applies(run)]
-    asked = ["Opening", "Quality", "Evaluation", "Checks", "Coefficients", "Summary"]
-    proof = ["Certificate", "Clients", "Messages", "Configuration"]
-    assert [name for name in names if name != "Warnings"] == [*asked, *proof]
+    names = [about.__name__.removeprefix("about_") for about in SECTIONS if about(run)]
+    asked = ["questions", "quality", "evaluation", "checks", "coefficients", "summary"]
+    proof = ["certificate", "clients", "messages", "configuration"]
+    assert [name for name in names if name != "warnings"] == [*asked, *proof]
 
 
 def test_units_are_read_off_names_and_rounding_is_no_coefficient(tmp_path: Path) -> None:

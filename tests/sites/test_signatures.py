@@ -739,8 +739,9 @@ def test_a_site_cannot_tell_of_rows_of_another_one(
     assert named(cuts.verify(signers.keys, data=data)) == {NAMES[1]}
 
     class Liar(Party):
-        def _introduced(self, sender: str, ask: Introduce) -> Any:
-            return replace(super()._introduced(sender, ask), client="elsewhere")
+        def _answer(self, sender: str, experiment: str, body: object) -> Any:
+            told: Any = super()._answer(sender, experiment, body)
+            return replace(told, client="elsewhere") if isinstance(body, Introduce) else told
 
     rows = of_federation(ROWS.restrict(ROWS.clients[0]))
     liar = Liar(NAMES[0], rows, tmp_path, Guard(None))

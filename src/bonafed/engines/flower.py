@@ -708,8 +708,8 @@ def guarded(folder: Path, approved: Path, environment: Mapping[str, str]) -> dic
     environment : the one to change, such as ``os.environ``
     """
     make_folder(folder)
-    program = f"#!{sys.executable}\nfrom bonafed.engines.flower.guard import"
-    program += f" main\n\nmain({str(approved.absolute())!r})\n"
+    program = f"#!{sys.executable}\nfrom bonafed.engines.flower import main\n\n"
+    program += f"main({str(approved.absolute())!r})\n"
     write_whole(folder / PROGRAM, program.encode(), 0o755)
     path = os.pathsep.join([str(folder.absolute()), environment.get("PATH", "")])
     return {**environment, "PATH": path}

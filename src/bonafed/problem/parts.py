@@ -263,7 +263,7 @@ def _gradients(
                 group[rows] = g
             # (G, m) with s_j at (g, j) for the rows j of group g
             at, shape = (group, np.arange(s.shape[1])), (len(mine), s.shape[1])
-            sums = csr_array((s[i], at), shape=shape) @ block.X
+            sums: Any = csr_array((s[i], at), shape=shape) @ block.X
             out[i, : len(mine), : block.n_features] = sums.toarray()
     if predictor.intercept:
         out[:, :, -1] = _sums(s, groups, parts)

@@ -17,8 +17,8 @@ import os
 import stat
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from types import TracebackType
@@ -82,41 +82,36 @@ class Output:
         """Write text that is printable as it is; ``errors`` says what becomes of letters that the
         encoding lacks.
         """
-        if self.stream is not None and self.error is None:
-            code = self.encoding
-            try:
-                self.stream.write(text.encode(code, errors).decode(code))
-            except (OSError, ValueError) as error:
-                self._lose(error)
+        code = self.encoding
+        self._try(lambda stream: stream.write(text.encode(code, errors).decode(code)))
         return len(text)
 
     def flush(self) -> None:
-        if self.stream is not None and self.error is None:
-            try:
-                self.stream.flush()
-            except (OSError, ValueError) as error:
-                self._lose(error)
+        self._try(lambda stream: stream.flush())
 
     def close(self) -> None:
         """Keep the stream open, which is not ours."""
         self.flush()
 
-    def _lose(self, error: Exception) -> None:
-        """Give the stream up. What is still in its buffer goes nowhere, or Python would fail at it
-        when it ends.
+    def _try(self, act: Callable[[TextIO], object]) -> None:
+        """Write, or give the stream up. What is still in its buffer goes nowhere then, or Python
+        would fail at it when it ends.
         """
-        self.error = error
+        if self.stream is None or self.error is not None:
+            return
         try:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.fileno())
-            os.close(nowhere)
-        except (OSError, ValueError):  # no stream of the system
-            pass
-        unread = isinstance(error, BrokenPipeError) and not self.patient
-        if self.other is not None and not (self.quiet or unread):
-            more = ", and the run goes on" * self.patient
-            self.other.write(f"bonafed: {self._lost()}: nothing more is shown{more}\n")
-            self.other.flush()
+            act(self.stream)
+        except (OSError, ValueError) as error:
+            self.error = error
+            with suppress(OSError, ValueError):  # no stream of the system
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self.fileno())
+                os.close(nowhere)
+            unread = isinstance(error, BrokenPipeError) and not self.patient
+            if self.other is not None and not (self.quiet or unread):
+                more = ", and the run goes on" * self.patient
+                self.other.write(f"bonafed: {self._lost()}: nothing more is shown{more}\n")
+                self.other.flush()
 
     def _lost(self) -> str:
         return f"{self.name} is lost ({getattr(self.error, 'strerror', None) or self.error})"
@@ -170,12 +165,7 @@ def guarded() -> Iterator[None]:
 
 
 def _warn(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
+    message: Warning | str, category: type[Warning], filename: str, *place: object, **more: object
 ) -> None:
     ours = category is UserWarning and filename.startswith(PACKAGE)
     if ours or category.__module__.startswith("bonafed."):
@@ -204,7 +194,7 @@ def note(text: str, *, whole: bool = False) -> None:
 
 def deliver(text: str, out: Path | None = None, errors: str = "bonafed.plain") -> None:
     """Write a document to standard output, or in UTF-8 to the file ``out``: there the old file
-    stands until the new one is whole, and a symbolic link is followed.
+    stands until the new one, which has its modes, is whole, and a symbolic link is followed.
 
     ``errors`` says what becomes of letters that the encoding of standard output lacks. What a
     terminal shows is made printable; elsewhere the document is exact.
@@ -220,10 +210,18 @@ def deliver(text: str, out: Path | None = None, errors: str = "bonafed.plain") -
         stream.put(lines(text) if stream.isatty() else text, errors)
         stream.check()
         return
-    target = out.resolve()
+    target, data = out.resolve(), text.encode("utf-8", "backslashreplace")
     kept = "; the old file stands as it was" if target.is_file() else ""
     try:
-        _replace(target, text.encode("utf-8", "backslashreplace"))
+        mode = target.stat().st_mode if target.exists() else None
+        if mode is not None and not stat.S_ISREG(mode):  # a pipe or a device
+            target.write_bytes(data)
+            return
+        modes = 0o666 if mode is None else stat.S_IMODE(mode)
+        # in a folder of the user's no name but one that nobody has may be written to
+        write_whole(target, data, modes, beside=target.with_name(f".bonafed-{token_hex(8)}.tmp"))
+        if mode is not None:
+            target.chmod(modes)
     except OSError as error:
         why = error.strerror or str(error)
         raise OSError(f"{str(out)!r} could not be written ({why}){kept}") from error
@@ -233,18 +231,3 @@ def printed() -> None:
     """Raise where standard output was lost, for commands of which it is all that is left."""
     if isinstance(sys.stdout, Output):
         sys.stdout.check()
-
-
-def _replace(target: Path, data: bytes) -> None:
-    """Write a file beside the target, which takes its place and has its modes; a pipe or a device
-    is written to.
-    """
-    mode = target.stat().st_mode if target.exists() else None
-    if mode is not None and not stat.S_ISREG(mode):
-        target.write_bytes(data)
-        return
-    modes = 0o666 if mode is None else stat.S_IMODE(mode)
-    # in a folder of the user's no name but one that nobody has may be written to
-    write_whole(target, data, modes, beside=target.with_name(f".bonafed-{token_hex(8)}.tmp"))
-    if mode is not None:
-        target.chmod(modes)

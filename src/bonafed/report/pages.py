@@ -1,9 +1,13 @@
-"""The report of a run as one self-contained HTML file (no network, no script, readable on a phone,
-in light and in dark), as Markdown, and as JSON.
+"""The report of a run as HTML, as Markdown and as JSON.
 
-Every text of a run passes through the template's escaping: names of clients are other people's
-input. In JSON they are whole and exact in every encoding: what no terminal prints, or an encoding
-lacks, is escaped.
+The page is one self-contained file: no network, no script, readable on a phone, in light and in
+dark. Every text of a run passes through the template's escaping: names of clients are other
+people's input. Figures are SVG text in which lines and letters take the colour of the page
+(``currentColor``), so that one file suits light and dark; letters stay text. Equal runs give equal
+bytes.
+
+JSON is result.json, and what other files of the run keep. Names in it are whole and exact in every
+encoding: what no terminal prints, or an encoding lacks, is escaped.
 """
 
 from __future__ import annotations
@@ -14,16 +18,23 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
 
-from bonafed.report.sections import SECTIONS
-from bonafed.report.sections.section import Chapter, Heading, Items, Questions, Text, draw, plain
-from bonafed.report.tables import Table, escaped, lines
+from bonafed.drawing import INK, svg
+from bonafed.report.blocks import Chapter, Heading, Items, Plot, Questions, Text, placed, plain
+from bonafed.report.sections import told
+from bonafed.report.tables import Table, escaped, lines, printable
 from bonafed.runs.files import to_json
 from bonafed.runs.run import Run
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
+
+WIDTH = 4.6  # inches of a figure
+
+
+# ------------------------------------------------------------------------------------------- HTML
 
 
 def render(run: Run) -> dict[str, str]:
@@ -37,27 +48,40 @@ def render(run: Run) -> dict[str, str]:
 
 def figures(run: Run) -> dict[str, str]:
     """The figures of all sections as SVG, by name."""
-    sections = (section for section in SECTIONS if section.applies(run))
-    plots = (plot for section in sections for plot in section.plots(run).items())
-    return {name: draw(name, plot) for name, plot in plots}
+    chapters = (chapter for section in told(run) for chapter in section.chapters)
+    places = (figure for chapter in chapters for figure in placed(chapter.blocks))
+    return {each.name: draw(each.name, each.plot) for each in places if each.plot is not None}
+
+
+def draw(name: str, plot: Plot) -> str:
+    """A figure as SVG without a header, with its own ids, the colours of the page, a title for
+    readers that cannot see, and a size that follows the page.
+    """
+    drawn = lines(svg(name, WIDTH, plot.height, lambda axes: plot.draw(axes, *plot.arguments)))
+    drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn[drawn.index("<svg") :], flags=re.S)
+    drawn = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", drawn)
+    drawn = drawn.replace(INK, "currentColor")
+    drawn = drawn.replace("font: 9.5px 'sans-serif'", "font: 9.5px sans-serif")
+    for size in ("height", "width"):
+        drawn = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", drawn, count=1)
+    head, title = f'<svg role="img" aria-labelledby="{name}-title"', escape(printable(plot.title))
+    return re.sub(
+        r"<svg([^>]*)>", rf'{head}\1><title id="{name}-title">{title}</title>', drawn, count=1
+    )
 
 
 def page(run: Run, drawn: Mapping[str, str]) -> str:
     """report.html, with the figures inside."""
     from markupsafe import Markup
 
-    sections = [section for section in SECTIONS if section.applies(run)]
-    return (
-        _environment()
-        .get_template("report.html.jinja")
-        .render(
-            title=run.result["title"],
-            leads=[lead for section in sections if (lead := section.lead(run))],
-            facts=[fact for section in sections for fact in section.facts(run)],
-            chapters=[chapter for section in sections for chapter in section.chapters(run)],
-            # texts in them are escaped as they are drawn
-            figures={name: Markup(svg) for name, svg in drawn.items()},
-        )
+    sections, template = told(run), _environment().get_template("report.html.jinja")
+    return template.render(
+        title=run.result["title"],
+        leads=[section.lead for section in sections if section.lead],
+        facts=[fact for section in sections for fact in section.facts],
+        chapters=[chapter for section in sections for chapter in section.chapters],
+        # texts in them are escaped as they are drawn
+        figures={name: Markup(svg) for name, svg in drawn.items()},
     )
 
 
@@ -89,18 +113,19 @@ def _unbroken(cell: str) -> Markup:
     return Markup(text.replace(" %", "&nbsp;%"))
 
 
-# ------------------------------------------------------------------------------ Markdown and JSON
+# --------------------------------------------------------------------------------------- Markdown
 
 
 def markdown(run: Run) -> str:
-    """The whole report; of a private run that of one part."""
+    """The sections without figures and without the configuration; of a private run those of one
+    part.
+    """
     parts = [f"# {escaped(run.result['title'])}"]
-    for section in SECTIONS:
-        if section.applies(run):
-            parts += [escaped(section.lead(run))] * bool(section.lead(run))
-            for chapter in section.chapters(run):
-                if text := [*_texts(chapter)]:
-                    parts += [f"## {escaped(chapter.title)}", *text]
+    for section in told(run):
+        parts += [escaped(section.lead)] * bool(section.lead)
+        for chapter in section.chapters:
+            if text := [*_texts(chapter)]:
+                parts += [f"## {escaped(chapter.title)}", *text]
     return "\n\n".join(parts) + "\n"
 
 
@@ -122,27 +147,24 @@ def _texts(chapter: Chapter) -> Iterator[str]:
                 yield "\n".join(f"- **{question}** {answer}" for question, answer in pairs)
 
 
+# ------------------------------------------------------------------------------------------- JSON
+
+
 def as_json(run: Run) -> str:
-    """The whole record of the run."""
-    record = {**run.result}
-    for section in SECTIONS:
-        record |= section.record(run)
-    return exact(to_json(record, indent=1)) + "\n"
+    """The whole record of the run, in which signs that a terminal does not print are numbers."""
+    kept = {"sweep": run.swept and run.swept.table, "config": run.config.model_dump(by_alias=True)}
+    text = to_json({**run.result, **kept}, indent=1)
+    return "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text) + "\n"
 
 
-def exact(text: str) -> str:
-    """The same JSON, in which signs that a terminal does not print are numbers."""
-    return "".join(c if c.isprintable() or c == "\n" else in_numbers(c) for c in text)
-
-
-def in_numbers(sign: str) -> str:
+def _escaped(sign: str) -> str:
     """One sign of a JSON string by its numbers."""
     return json.dumps(sign)[1:-1]
 
 
 def _encoded(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
-    return "".join(map(in_numbers, error.object[error.start : error.end])), error.end
+    return "".join(map(_escaped, error.object[error.start : error.end])), error.end
 
 
 codecs.register_error("bonafed.json", _encoded)

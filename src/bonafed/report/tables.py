@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bonafed.text import printable, short
@@ -46,10 +46,6 @@ class Table:
         rule = ("--:" if right else ":--" for right in self.numeric)
         return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
 
-    def first(self, most: int) -> Table:
-        """The table with its first rows only."""
-        return replace(self, rows=self.rows[:most])
-
 
 def table(
     title: str,
@@ -74,16 +70,18 @@ def of_rows(
     heads: Mapping[str, str],
     ways: Mapping[str, Way] | None = None,
     text: Collection[str] | None = (),
+    long: Collection[str] = (),
 ) -> Table:
     """A table with a line for every row and a column for every key of ``heads``.
 
     ``ways`` says how the values of a key are written (by default as `number` does). The first
-    column and those in ``text`` are words; with None all columns are numbers.
+    column and those in ``text`` are words; with None all columns are numbers. Words of those in
+    ``long`` may be broken.
     """
     ways, keys = ways or {}, [*heads]
     cells = [[ways.get(key, number)(row.get(key)) for key in keys] for row in rows]
     words = [] if text is None else [0, *(keys.index(key) for key in text if key in keys)]
-    return table(title, [*heads.values()], cells, words)
+    return table(title, [*heads.values()], cells, words, [keys.index(key) for key in long])
 
 
 def filled(heads: Mapping[str, str], rows: Rows) -> dict[str, str]:

@@ -1,25 +1,33 @@
-"""A finished run on a terminal: what a person reads first. Names are other people's input: neither
-markup nor terminal codes.
+"""A run on a terminal: its progress, and what a person reads first of it when it is finished. Names
+are other people's input: neither markup nor terminal codes.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.live import Live
 from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text as Plain
 
-from bonafed.report.output import Output, Screen
-from bonafed.report.sections import SECTIONS
-from bonafed.report.sections.model import exposed, heaviest
-from bonafed.report.sections.section import Block, Heading, Items, Questions, Text, plain
-from bonafed.report.tables import Table, lines, printable, sentence
+from bonafed.engines.engine import Watch
+from bonafed.report import tables
+from bonafed.report.blocks import Block, Heading, Items, Questions, Text, plain
+from bonafed.report.output import Output, Screen, note
+from bonafed.report.sections import told
+from bonafed.report.sections.clients import exposed, heaviest
+from bonafed.report.tables import Record, Table, lines, printable, sentence
 from bonafed.runs.run import Run
+from bonafed.runs.sections.section import Progress
 
 PUBLIC, OWNERS = "public part", "stays with the owner"
 UNSEEN = (
@@ -68,13 +76,171 @@ def drawn(table: Table) -> RichTable:
     shown = RichTable(title=title, title_justify="left", box=None, pad_edge=False)
     for k, (name, right) in enumerate(zip(table.columns, table.numeric, strict=True)):
         # headings wrap, numbers do not
-        widest = max((len(row[k]) for row in table.rows), default=0)
-        shown.add_column(
-            Plain(name), justify="right" if right else "left", min_width=widest if right else None
-        )
+        widest = max((len(row[k]) for row in table.rows), default=0) if right else None
+        shown.add_column(Plain(name), justify="right" if right else "left", min_width=widest)
     for row in table.rows:
         shown.add_row(*(Plain(printable(cell)) for cell in row))
     return shown
+
+
+# --------------------------------------------------------------------------------------- progress
+
+COMPILING = (
+    "compiling numerical kernels for this machine, some seconds and only once; the next run"
+    " finds them ready"
+)
+SOON = 4.0  # seconds until the first plain line; the next ones come at twice the time
+REFRESH = 1 / 8  # seconds between two drawings of the table at least
+COLUMNS = ("Model", "Round", "Objective", "Gap", "Worst client", "Sent", "Seconds")
+
+
+class Display(Progress):
+    """A table with one row a model, redrawn as rounds finish; where the console does not redraw, a
+    line after some seconds and then at twice the time. With ``verbose`` there is a line for what is
+    finished.
+
+    It never raises: where progress cannot be shown, it is switched off with one line, and the run
+    goes on.
+    """
+
+    def __init__(self, console: Console, verbose: bool = False) -> None:
+        self.console, self.verbose, self.on = console, verbose, True
+        self.rows: dict[str, tuple[str, ...]] = {}
+        self.live = None
+        if getattr(console, "redraws", console.is_terminal):
+            # drawn between rounds: a thread would meet a row that is being changed
+            self.live = Live(console=console, auto_refresh=False, get_renderable=self._table)
+        # seconds: of the start, until the next line, of the last drawing; and of files the same
+        self.start, self.due, self.drawn = time.monotonic(), 0.0 if verbose else SOON, 0.0
+        self.first_file, self.due_file = 0.0, 1.0
+        self.listening = ExitStack()
+
+    def __enter__(self) -> Display:
+        if self.live is not None:
+            self._try(self.live.start)
+        self.listening.enter_context(on_first_compilation(partial(self.say, COMPILING)))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.listening.close()
+        with suppress(Exception):  # also of a display that is off
+            if self.live is not None:
+                self.live.stop()
+
+    def read(self, done: int, total: int) -> None:
+        """A line a second after the first file, and then at twice the time."""
+        now = time.monotonic()
+        self.first_file = self.first_file or now
+        if now - self.first_file >= self.due_file:
+            self.due_file = 2 * (now - self.first_file)
+            self.say(f"reading: {done:,} of {total:,} files")
+
+    def watch(self, model: str) -> Watch:
+        sent, seconds = 0, 0.0
+
+        def see(row: Record) -> None:
+            nonlocal sent, seconds
+            sent += row.get("bytes_up", 0) + row.get("bytes_down", 0)
+            seconds += row.get("seconds", 0.0)
+            self.rows[model] = cells(model, row, sent, seconds)
+            if self.live is None:
+                self._line(row, *self.rows[model])
+            elif time.monotonic() - self.drawn >= REFRESH:
+                self.live.refresh()
+                self.drawn = time.monotonic()
+
+        return lambda row, state: self._try(see, row)
+
+    def done(self, model: str, text: str) -> None:
+        if self.live is not None:
+            self._try(self.live.refresh)
+        elif self.verbose:
+            self.say(f"{model}: {text}")
+
+    def say(self, line: str) -> None:
+        wrap = self.live is None  # else it stands above the table
+        show = partial(self.console.print, markup=False, highlight=False, soft_wrap=wrap)
+        self._try(lambda: show(sentence(line)))
+
+    def _line(
+        self, row: Record, model: str, number: str, objective: str, gap: str, worst: str, *more: str
+    ) -> None:
+        if (passed := time.monotonic() - self.start) < self.due:
+            return
+        self.due, (sent, seconds) = 2 * passed, more
+        objective = "" if "copies" in gap else f"objective {objective}, "
+        gap = gap if "residual" in gap or "copies" in gap else f"gap {gap}"
+        # rows in one place have none
+        worst = f"worst client {worst}, " if "worst_client" in row else ""
+        unit = "virtual s" if "time" in row else "s"
+        self.say(f"{model} round {number}: {objective}{gap}, {worst}{sent}, {seconds} {unit}")
+
+    def _table(self) -> RichTable:
+        table = RichTable(box=None, pad_edge=False, header_style="bold")
+        for k, name in enumerate(COLUMNS):
+            table.add_column(name, justify="left" if k in (0, 4) else "right", no_wrap=k != 4)
+        for row in self.rows.values():
+            table.add_row(*map(Plain, row))  # a client's name is no markup
+        return table
+
+    def _try(self, act: Callable[..., Any], *arguments: object) -> None:
+        if self.on:
+            try:
+                act(*arguments)
+            except Exception as error:
+                self.on = False
+                kind = type(error).__name__
+                note(f"progress cannot be shown ({kind}: {error}); the run goes on")
+
+
+def cells(model: str, row: Record, sent: int, seconds: float) -> tuple[str, ...]:
+    """The cells of a round, with the bytes ``sent`` and the seconds since the start; these are
+    virtual where time is simulated.
+    """
+
+    def number(key: str, form: str) -> str:
+        value = row.get(key)
+        known = isinstance(value, int | float) and math.isfinite(value)
+        return f"{value:{form}}" if known else tables.NOTHING
+
+    gap = number("gap", ".1e")
+    if "rho" in row and "objective" not in row:  # private: the objective is not computed
+        gap = f"copies {gap} apart"
+    elif "step" in row and "noise" in row:  # private gradient descent, which has nothing else
+        gap = f"noise {number('noise', '.1e')}"
+    elif gap == tables.NOTHING and "dual" in row:  # methods that prove no bound on their way
+        gap = f"residual {max(row['primal'], row['dual']):.1e}"
+    elif gap == tables.NOTHING and row.get("residual", 0.0) > 0:
+        gap = f"residual {number('residual', '.1e')}"
+        gap += f", violation {number('violation', '.1e')}" if "violation" in row else ""
+    worst = tables.short(printable(str(row.get("worst_client", tables.NOTHING))), tables.NAME)
+    known = [key for key in ("objective", "predicted", "value") if key in row]
+    objective, passed = number((*known, "objective")[0], ".6f"), f"{row.get('time', seconds):.1f}"
+    return model, str(row["round"]), objective, gap, worst, tables.size(sent), passed
+
+
+@contextmanager
+def on_first_compilation(act: Callable[[], None]) -> Iterator[None]:
+    """Call ``act`` once if numba compiles a kernel meanwhile, which it need not for one that it
+    has in its cache.
+    """
+    from numba.core import event
+
+    class First(event.Listener):
+        done = False
+
+        def on_start(self, event: object) -> None:
+            if not self.done:
+                self.done = True
+                act()
+
+        def on_end(self, event: object) -> None: ...
+
+    with event.install_listener("numba:compile", First()):
+        yield
+
+
+# ----------------------------------------------------------------------------------- finished runs
 
 
 def show(run: Run, console: Console, verbose: bool = False) -> None:
@@ -84,15 +250,17 @@ def show(run: Run, console: Console, verbose: bool = False) -> None:
     """
     parts = [(PUBLIC if run.private else "report", run)]
     parts += [] if run.owner is None else [(OWNERS, run.owner)]
-    for _, part in parts if verbose else ():
-        _show_whole(part, console)
-    for _, part in parts:
-        sections = [section for section in SECTIONS if section.applies(part)]
+    sections = [told(part) for _, part in parts]
+    whole = [chapter for each in sections for section in each for chapter in section.chapters]
+    for chapter in whole if verbose else ():
+        if blocks := [*plain(chapter.blocks, chapter.title)]:
+            console.print()
+            _print([Heading(chapter.title), *blocks], console)
+    for each in sections:
         console.print()
-        for section in sections:
-            _print([Heading(section.lead(part))] * bool(section.lead(part)), console)
-        for section in reversed(sections):  # what a page opens with stands last
-            _print(section.brief(part), console)
+        _print([Heading(section.lead) for section in each if section.lead], console)
+        for section in reversed(each):  # what a page opens with stands last
+            _print(section.brief, console)
     say(UNSEEN, console)
     called = {OWNERS: "owner's part", PUBLIC: PUBLIC}
     end = [f"seal of the {called.get(name, 'run')}: {part.result['seal']}" for name, part in parts]
@@ -101,14 +269,6 @@ def show(run: Run, console: Console, verbose: bool = False) -> None:
         end.append(f"{name}: {report if report.is_file() else part.path}")
     for line in end:
         console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
-
-
-def _show_whole(run: Run, console: Console) -> None:
-    sections = (section for section in SECTIONS if section.applies(run))
-    for chapter in (chapter for section in sections for chapter in section.chapters(run)):
-        if blocks := [*plain(chapter.blocks, chapter.title)]:
-            console.print()
-            _print([Heading(chapter.title), *blocks], console)
 
 
 def _print(blocks: Sequence[Block], console: Console) -> None:

@@ -138,10 +138,8 @@ def at_sites(result: Result) -> bool:
 def whoever(result: Result) -> str:
     """Who can check a run."""
     if at_sites(result):
-        return (
-            "Anyone who has the sites' public keys can check what they signed: bonafed verify"
-            " --keys."
-        )
+        signed = "Anyone who has the sites' public keys can check what they signed"
+        return f"{signed}: bonafed verify --keys."
     return "Anyone who has the data can check model, certificate and figures: bonafed verify."
 
 
@@ -219,8 +217,7 @@ def constraints_met(result: Result) -> list[str]:
         ]
     if not rows:
         return ["There are no constraints; only one class is in the objective."]
-    unmet = [row for row in rows if not row["met"]]
-    if unmet:
+    if unmet := [row for row in rows if not row["met"]]:
         worst = min(unmet, key=lambda row: row["slack"])
         return [
             f"{len(unmet)} of {len(rows)} constraints are not met on the training rows: the worst"

@@ -143,12 +143,13 @@ class Answers:
         self, policy: Policy, experiment: str, answered: Answered, models: Sequence[Array]
     ) -> Refusal | None:
         """The rules about the models that are asked about."""
-        problem, block = answered.problem, answered.block
-        if self.units is None or self.units[0] is not problem or self.units[1] is not block:
-            self.units = problem, block, *units(answered)
-        # in units of the columns, and of the target where that is a number
-        each, unit = self.units[2:]
-        longest = max((float(np.linalg.norm(w * each)) / unit for w in models), default=0.0)
+        longest = 0.0
+        if models:  # in units of the columns, and of the target where that is a number
+            problem, block = answered.problem, answered.block
+            if self.units is None or self.units[0] is not problem or self.units[1] is not block:
+                self.units = problem, block, *units(answered)
+            each, unit = self.units[2:]
+            longest = max(float(np.linalg.norm(w * each)) / unit for w in models)
         if not longest <= policy.maximum_model_length:
             most = policy.maximum_model_length
             text = f"a model is longer than {most:g} in units of the columns"

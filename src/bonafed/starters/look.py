@@ -6,33 +6,31 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
 
 from bonafed.config.config import ConfigError
+from bonafed.data import profile
 from bonafed.data.files import LINES, MARKED, delimiter_and_header, encoding_of, opened
 from bonafed.data.profile import (
     OUTCOMES,
     SURE,
     Kind,
     Summary,
-    digest,
     fold,
     kind_of,
-    link,
     merged,
-    number_of,
     odd_class,
     sentinel,
     spellings,
     stacked,
     summarise,
-    variants,
     words,
 )
 from bonafed.data.readers import paths, read
@@ -50,7 +48,6 @@ TARGETS = (
 MOST = 50  # classes of a target of text
 GRADES = 10  # whole numbers that may be classes
 TOLD = 0.98  # share of a class from which a column is a near-copy of the target
-TINY = 20  # rows
 BELOW = 5  # lines at the end of a file that may be no rows
 TOTALS = re.compile(
     r"\W*((grand |sub)?-?totals?|sum|summe|gesamt|insgesamt|average|mean|mittelwert|durchschnitt"
@@ -74,40 +71,26 @@ class Asked:
     alone: bool = False  # one client has all rows
     missing: Sequence[str] = ()  # texts and numbers that mean a missing cell
 
-    @classmethod
-    def of(
-        cls,
-        client: str | None,
-        target: str | None,
-        exclude: Sequence[str] | None,
-        dates: Sequence[str] | None,
-        decimal: str | None,
-        encoding: str | None,
-        classes: bool | None,
-        alone: bool,
-        missing: Sequence[str] | None = None,
-    ) -> Asked:
-        """What the options of the command say."""
-        if alone and client is not None:
+    def __post_init__(self) -> None:
+        if self.alone and self.client is not None:
             raise ConfigError("--client and --one-client exclude each other")
-        orders = {}
-        for text in dates or ():
-            name, _, order = text.rpartition("=")
-            if order not in ORDERS or not name:
-                raise ConfigError(
-                    f"--dates must be COLUMN=ORDER with the order ymd, dmy or mdy, got {text!r}"
-                )
-            orders[name] = order
-        for option, value, allowed in (
-            ("--decimal", decimal, (".", ",")),
-            ("--encoding", encoding, ENCODINGS),
-        ):
+        decimal, encoding = ("--decimal", self.decimal), ("--encoding", self.encoding)
+        for (option, value), allowed in ((decimal, (".", ",")), (encoding, ENCODINGS)):
             if value is not None and value not in allowed:
                 raise ConfigError(f"{option} must be one of {', '.join(allowed)}, got {value!r}")
-        texts = tuple(missing or ())
-        return cls(
-            client, target, tuple(exclude or ()), orders, decimal, encoding, classes, alone, texts
-        )
+
+
+def orders(dates: Iterable[str]) -> dict[str, str]:
+    """The order of every column of dates, of texts such as "admitted=dmy"."""
+    found = {}
+    for text in dates:
+        name, _, order = text.rpartition("=")
+        if order not in ORDERS or not name:
+            raise ConfigError(
+                f"--dates must be COLUMN=ORDER with the order ymd, dmy or mdy, got {text!r}"
+            )
+        found[name] = order
+    return found
 
 
 @dataclass(frozen=True)
@@ -234,22 +217,21 @@ class Look:
         if column.counts is None:
             return {}
         counts = merged(column.counts, self.target_merge)
-        numbers = column.numbers + column.commas == column.present
-        if numbers and len(counts) > 2 and not self.asked.classes:
+        if _all_numbers(column) and len(counts) > 2 and not self.asked.classes:
             return {}
         return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
 
     @property
     def values_of_classes(self) -> list[object]:
         """The classes as the configuration names them: numbers, or text."""
-        numbers = self.target.numbers + self.target.commas == self.target.present
+        numbers = _all_numbers(self.target)
         return [_value(name) if numbers else name for name in self.classes]
 
     @cached_property
     def kinds(self) -> dict[str, Kind]:
         """The kind of every column."""
         tables, every = self.clients.values(), (self.roles.target, *self.names)
-        digests = {name: digest(table[name] for table in tables) for name in every}
+        digests = {name: profile.digest(table[name] for table in tables) for name in every}
         found: dict[str, Kind] = {}
         for k, name in enumerate(self.names):
             before = [self.roles.target, *self.names[:k]]
@@ -271,53 +253,43 @@ class Look:
             return kind
         if OUTCOMES & {*words(name)}:
             return Kind("outcome", "named as an outcome, which is known when the target is")
-        told = self._links(name)
-        return told or kind
+        return self._links(name) or kind
 
     def _links(self, name: str) -> Kind | None:
         """Whether the column is the target once more."""
-        numbers = not self.classes
-        middles = None
+        numbers, middles = not self.classes, None
         if numbers:
             middles = (self.columns[name].middle, self.target.middle)
             if not np.isfinite(middles).all():
                 return None
         cells = stacked([table[name] for table in self.clients.values()])
-        beside = link(cells, self._targets, middles)
-        if numbers and abs(r := beside.correlation()) > 0.9995:
-            return Kind("near-copy", "it has the target's numbers", f"correlation {r:.4f}")
-        if not numbers and (told := beside.told()) >= TOLD:
+        beside = profile.link(cells, self._targets, middles)
+        if numbers:
+            far = abs(r := beside.correlation()) <= 0.9995
+            why = "it has the target's numbers"
+            return None if far else Kind("near-copy", why, f"correlation {r:.4f}")
+        if (told := beside.told()) >= TOLD:
             return Kind("near-copy", "it tells the target", f"{100 * told:.1f} % of each class")
-        if not numbers and beside.apart():
-            return Kind("apart", "its numbers do not overlap between the classes")
-        return None
+        apart = Kind("apart", "its numbers do not overlap between the classes")
+        return apart if beside.apart() else None
 
     @cached_property
     def _targets(self) -> list[str | None]:
         """The target of every row."""
-        cells = stacked([table[self.roles.target] for table in self.clients.values()])
-        return [self._class(cell) for cell in cells.tolist()]
-
-    def _class(self, cell: object) -> str | None:
-        if cell is None or cell != cell or str(cell) in self.accepted:
-            return None
-        return self.target_merge.get(str(cell), str(cell))
+        cells = stacked([table[self.roles.target] for table in self.clients.values()]).tolist()
+        missing = (cell is None or cell != cell or str(cell) in self.accepted for cell in cells)
+        names = ((str(cell), absent) for cell, absent in zip(cells, missing, strict=True))
+        return [None if absent else self.target_merge.get(name, name) for name, absent in names]
 
     @cached_property
     def decimal(self) -> str:
         """The sign in front of decimals."""
-        if self.asked.decimal:
-            return self.asked.decimal
-        return "," if self._sure_commas else "."
+        return self.asked.decimal or ("," if self._sure_commas else ".")
 
     @cached_property
     def _sure_commas(self) -> list[str]:
         """The columns that have a decimal comma for sure: no thousands are written so."""
-        sure = [
-            name
-            for name, column in self.columns.items()
-            if column.commas > column.thousands and _is_of_numbers(column)
-        ]
+        sure = [n for n in self.commas if self.columns[n].commas > self.columns[n].thousands]
         return sure or (self.commas if self.shape.delimiter == ";" else [])
 
     @cached_property
@@ -332,101 +304,83 @@ class Look:
         """Everything that cannot be guessed safely, with the options to give: columns and clients
         are named, and no cell. A private run uses no dates.
         """
-        kinds = [] if private else self._of_kinds()
-        return [*self._of_target(private), *self._of_decimals(), *kinds]
+        target = self.roles.target
+        of_target = [f"the target {target!r} {text}" for text in self._of_target(private)]
+        return [*of_target, *self._of_decimals(), *([] if private else self._of_kinds())]
 
-    def _of_target(self, private: bool) -> list[str]:
-        name, column = self.roles.target, self.target
+    def _of_target(self, private: bool) -> Iterator[str]:
+        column, other = self.target, "give another --target"
+        counts, numbers = len(self.classes) or column.distinct, _all_numbers(column)
+        among = column.numbers + column.commas
+        unsaid = numbers and self.asked.classes is None
         if not column.present:
-            return [f"the target {name!r} has no value in any row: give another --target"]
-        counts = len(self.classes) or column.distinct
-        numbers = column.numbers + column.commas == column.present
-        if counts == 1:
-            return [f"the target {name!r} has one value in all rows: give another --target"]
-        if column.beside_numbers and not column.text:
-            return [f"the target {name!r} has limits such as <1 for numbers: give another --target"]
-        mostly = column.numbers + column.commas > 0.5 * column.present
-        if not numbers and mostly and len(self.classes) != 2:
-            return [
-                f"the target {name!r} is numbers in {column.numbers + column.commas:,} rows and"
-                f" text in {column.text:,}: correct these cells, or give another --target"
-            ]
-        if not numbers and counts > MOST:
-            return [f"the target {name!r} holds text of {counts:,} kinds: give another --target"]
-        grades = numbers and 2 < counts <= GRADES and column.whole == column.present
-        if grades and self.asked.classes is None:
+            yield f"has no value in any row: {other}"
+        elif counts == 1:
+            yield f"has one value in all rows: {other}"
+        elif column.beside_numbers and not column.text:
+            yield f"has limits such as <1 for numbers: {other}"
+        elif not numbers and among > 0.5 * column.present and len(self.classes) != 2:
+            yield (
+                f"is numbers in {among:,} rows and text in {column.text:,}: correct these cells, or"
+                f" {other}"
+            )
+        elif not numbers and counts > MOST:
+            yield f"holds text of {counts:,} kinds: {other}"
+        elif unsaid and 2 < counts <= GRADES and column.whole == column.present:
             odd = odd_class(column.counts or {})
             one = f"--missing {odd} if that" if odd and not private else "--missing X if one, X,"
-            return [
-                f"the target {name!r} holds {counts} different whole numbers: give --classes if"
-                f" they are classes, --numbers if they are amounts, and {one} stands for a missing"
-                " cell"
-            ]
-        if (
-            numbers
-            and not self.classes
-            and self.asked.classes is None
-            and (odd := sentinel(column))
-        ):
-            what = "a number" if private else odd
-            return [
-                f"the target {name!r} has {what} far from all others: give --missing"
-                f" {'X' if private else odd} if it stands for a missing cell, or --numbers if it is"
-                " an amount"
-            ]
-        return []
+            yield (
+                f"holds {counts} different whole numbers: give --classes if they are classes,"
+                f" --numbers if they are amounts, and {one} stands for a missing cell"
+            )
+        elif unsaid and not self.classes and (odd := sentinel(column)):
+            what, odd = ("a number", "X") if private else (odd, odd)
+            yield (
+                f"has {what} far from all others: give --missing {odd} if it stands for a missing"
+                " cell, or --numbers if it is an amount"
+            )
 
-    def _of_decimals(self) -> list[str]:
+    def _of_decimals(self) -> Iterator[str]:
+        columns = [name for name, c in self.columns.items() if c.points and _is_of_numbers(c)]
+        points = [name for name in columns if name not in self.asked.exclude]
         if self.asked.decimal:
-            return []
+            return
         if not self.commas:
-            return self._of_thousands()
-        options = "give --decimal , or --decimal . (then they are text, and left out)"
-        if not self._sure_commas:
-            names = ", ".join(map(repr, self.commas))
-            return [f"the commas in {names} may be decimal or stand after thousands: {options}"]
-        if points := self._points:
+            # where commas do not part the cells, points may stand after thousands
+            sure = any(self.columns[name].points > self.columns[name].pointed for name in points)
+            if points and not sure and self.shape.delimiter not in (",", None):
+                yield (
+                    f"the points in {', '.join(map(repr, points))} may be decimal or stand after"
+                    " thousands: give --decimal . if they are decimal, else"
+                    f" {_options('exclude', points)}"
+                )
+        elif not self._sure_commas:
+            yield (
+                f"the commas in {', '.join(map(repr, self.commas))} may be decimal or stand after"
+                " thousands: give --decimal , or --decimal . (then they are text, and left out)"
+            )
+        elif points:
             commas = [self._where(name, "commas") for name in self._sure_commas]
-            return [
+            yield (
                 f"decimal commas in {', '.join(commas)} and decimal points in"
                 f" {', '.join(self._where(name, 'points') for name in points)}: write one of them"
                 f" in the tables, or {_options('exclude', points)}"
-            ]
-        return []
-
-    @property
-    def _points(self) -> list[str]:
-        """The columns of numbers with points in them that are not left out."""
-        every = [name for name, c in self.columns.items() if c.points and _is_of_numbers(c)]
-        return [name for name in every if name not in self.asked.exclude]
+            )
 
     def _where(self, name: str, sign: str) -> str:
         """The column; of one with both signs also the clients that write this one."""
         parts, column = self.parts[name].items(), self.columns[name]
         at = [client for client, part in parts if getattr(part, sign)]
-        more = ", ..." * (len(at) > 6)
-        return repr(name) + f" at {', '.join(at[:6])}{more}" * bool(column.commas and column.points)
+        return repr(name) + f" at {_first(at)}" * bool(column.commas and column.points)
 
-    def _of_thousands(self) -> list[str]:
-        """Points that stand after thousands, as it may be where commas do not part the cells."""
-        columns = {name: self.columns[name] for name in self._points}
-        sure = any(column.points > column.pointed for column in columns.values())
-        if sure or not columns or self.shape.delimiter in (",", None):
-            return []
-        return [
-            f"the points in {', '.join(map(repr, columns))} may be decimal or stand after"
-            f" thousands: give --decimal . if they are decimal, else {_options('exclude', columns)}"
-        ]
-
-    def _of_kinds(self) -> list[str]:
-        asked = []
+    def _of_kinds(self) -> Iterator[str]:
         for name, of in self.kinds.items():
             if of.name != "asked" or name in self.asked.exclude:
                 continue
             key, ways = of.key, sorted(self.columns[name].fits[of.key])
             if ways:
-                choices = " or ".join(f"--{key} {_word(f'{name}={way}')}" for way in ways)
-                asked.append(
+                choices = " or ".join(f"--{key} {quote(f'{name}={way}')}" for way in ways)
+                yield (
                     f"the {key} in {name!r} may be {' or '.join(ways)} ({KINDS[key].unclear}):"
                     f" give {choices}"
                 )
@@ -436,12 +390,10 @@ class Look:
                 for client, part in self.parts[name].items()
                 if key in part.fits
             ]
-            asked.append(
-                f"the {key} in {name!r} have no one order: {', '.join(at[:6])}"
-                f"{', ...' * (len(at) > 6)}: write them in one order, or"
-                f" {_options('exclude', [name])}"
+            yield (
+                f"the {key} in {name!r} have no one order: {_first(at)}: write them in one order,"
+                f" or {_options('exclude', [name])}"
             )
-        return asked
 
     # --------------------------------------------------------------------------- clients
 
@@ -450,18 +402,10 @@ class Look:
         """The rows of every client that have a target."""
         return {client: part.present for client, part in self.parts[self.roles.target].items()}
 
-    @property
-    def one_class(self) -> list[str]:
-        """Clients whose rows are all of one class."""
-        if not self.classes:
-            return []
-        parts = self.parts[self.roles.target].items()
-        return [c for c, part in parts if len(merged(part.counts or {}, self.target_merge)) == 1]
 
-    @property
-    def tiny(self) -> list[str]:
-        """Clients of few rows."""
-        return [client for client, n in self.sizes.items() if n < TINY]
+def _all_numbers(column: Summary) -> bool:
+    """Whether all cells are numbers, some of them perhaps with a comma."""
+    return column.numbers + column.commas == column.present
 
 
 def _is_of_numbers(column: Summary) -> bool:
@@ -474,15 +418,13 @@ def _value(text: str) -> int | float:
     return int(value) if value.is_integer() else value
 
 
+def _first(names: Sequence[str]) -> str:
+    """The first of many names."""
+    return ", ".join(names[:6]) + ", ..." * (len(names) > 6)
+
+
 def _options(option: str, names: Collection[str]) -> str:
-    return "give " + " ".join(f"--{option} {_word(name)}" for name in names)
-
-
-def _word(text: str) -> str:
-    """A word of a command."""
-    from shlex import quote
-
-    return quote(text)
+    return "give " + " ".join(f"--{option} {quote(name)}" for name in names)
 
 
 # ------------------------------------------------------------------------------- reading the tables
@@ -498,19 +440,17 @@ def look(path: str, asked: Asked) -> Look:
     """
     files = paths(path)
     shape = _shape(files, asked)
-    reading = Reading(
-        encoding=shape.encoding, delimiter=shape.delimiter, missing=tuple(asked.missing)
-    )
+    missing = tuple(asked.missing)
+    reading = Reading(encoding=shape.encoding, delimiter=shape.delimiter, missing=missing)
     whole = {str(file): read(file, shape.header, reading) for file in files}
     if below := [line for file, table in whole.items() for line in _below(Path(file).name, table)]:
         raise ConfigError("\n".join(below))
     every = {name: None for table in whole.values() for name in table}
-    named = [("--client", asked.client), ("--target", asked.target)]
-    named += [("--exclude", name) for name in asked.exclude]
-    named += [("--dates", name) for name in asked.dates]
-    for option, name in named:
-        if name is not None:
-            has_column(every, name, option)
+    options = {"client": [asked.client], "target": [asked.target]}
+    for option, names in {**options, "exclude": asked.exclude, "dates": asked.dates}.items():
+        for name in names:
+            if name is not None:
+                has_column(every, name, f"--{option}")
     whole, partial = _shared(whole, asked)
     roles = _roles(whole, asked)
     if roles.client is None:
@@ -527,7 +467,7 @@ def _below(file: str, table: Table) -> list[str]:
     for r in reversed(range(max(1, len(table.lines) - BELOW), len(table.lines))):
         filled = [name for name, cells in table.items() if cells[r] is not None]
         first = str(table[filled[0]][r]) if filled else ""
-        alone = len(filled) == 1 and number_of(first) is None
+        alone = len(filled) == 1 and profile.number_of(first) is None
         total_of = len(filled) < len(table) and TOTALS.fullmatch(first)
         if not (alone or total_of) or table[filled[0]].tolist().count(first) > 1:
             break
@@ -565,7 +505,7 @@ def _by_column(known: Look, client: str) -> Look:
     """The rows by the values of the column of clients, variants of a name taken together."""
     column = stacked([table[client] for table in known.clients.values()])
     counts = summarise(column).counts or {}
-    merge = variants(counts, lambda name: re.sub(r"^(\d+)\.0$", r"\1", fold(name)))
+    merge = profile.variants(counts, lambda name: re.sub(r"^(\d+)\.0$", r"\1", fold(name)))
     clients: dict[str, list[Table]] = {}
     dropped = []
     for table in known.clients.values():
@@ -598,34 +538,26 @@ def _shape(files: Sequence[Path], asked: Asked) -> Shape:
     elif {*known} == {"latin-1", "cp1252"}:
         encoding, reason = "cp1252", known["cp1252"][1]
     elif len(known) > 1:
-        names = {
-            e: [file.name for file, (found_, _) in found.items() if found_ == e] for e in known
-        }
-        every = "; ".join(
-            f"{', '.join(of[:6])}{', ...' * (len(of) > 6)}: {e}" for e, of in names.items()
-        )
+        names = {e: [file.name for file, (its, _) in found.items() if its == e] for e in known}
+        every = "; ".join(f"{_first(of)}: {e}" for e, of in names.items())
         raise ConfigError(
             f"the files are in different encodings ({every}): save them in one, such as UTF-8"
         )
     else:
         encoding, (_, reason) = next(iter(known.items()), ("utf-8", (None, "")))
-    begun = [_begun(file, encoding) for file in texts]
-    header = tuple({name: None for _, names in begun for name in names})
-    signs = {sign for sign, _ in begun}
-    return Shape(encoding, signs.pop() if len(signs) == 1 else None, reason, header)
-
-
-def _begun(file: Path, encoding: str) -> tuple[str, list[str]]:
-    """What stands between the cells of a file, and the names in its first line."""
-    with opened(file, encoding) as text:
-        lines = [line for line, _ in zip(text, range(LINES), strict=False)]
-    sign, names = delimiter_and_header(lines)
-    if len(names) > 2 and sum(map(bool, names)) == 1:
-        raise ConfigError(
-            f"{file.name}: its first line names one of {len(names)} columns. It has to name all of"
-            " them: delete the lines above the names"
-        )
-    return sign, names
+    header, signs = {}, set()
+    for file in texts:
+        with opened(file, encoding) as text:
+            lines = [line for line, _ in zip(text, range(LINES), strict=False)]
+        sign, names = delimiter_and_header(lines)  # between the cells, and in the first line
+        if len(names) > 2 and sum(map(bool, names)) == 1:
+            raise ConfigError(
+                f"{file.name}: its first line names one of {len(names)} columns. It has to name all"
+                " of them: delete the lines above the names"
+            )
+        signs.add(sign)
+        header |= dict.fromkeys(names)
+    return Shape(encoding, signs.pop() if len(signs) == 1 else None, reason, tuple(header))
 
 
 # ----------------------------------------------------------------------------- target and client
@@ -668,7 +600,11 @@ def _client(table: Mapping[str, Any], names: Sequence[str]) -> tuple[str | None,
     """The column of clients and why, or None and what to do."""
     if found := _named(names, CLIENTS):
         return found, "guessed: so named"
-    repeats = [name for name in names if _few_texts(summarise(table[name]))]
+    known, repeats = {name: summarise(table[name]) for name in names}, []
+    for name, column in known.items():  # text that repeats, as names of clients do
+        most = max(2, column.present // 5)
+        if column.text == column.present > 0 and 2 <= column.distinct <= most:
+            repeats.append(name)
     if len(repeats) == 1:
         return repeats[0], "guessed: the only text that repeats"
     may = f" It may be one of {', '.join(map(repr, repeats))}." if repeats else ""
@@ -676,12 +612,6 @@ def _client(table: Mapping[str, Any], names: Sequence[str]) -> tuple[str | None,
         "no column looks like the client of each row: give --client, or --one-client if one owner"
         f" has all rows.{may}"
     )
-
-
-def _few_texts(column: Summary) -> bool:
-    """Whether a column holds text that repeats, as names of clients do."""
-    most = max(2, column.present // 5)
-    return column.text == column.present > 0 and 2 <= column.distinct <= most
 
 
 def _named(names: Sequence[str], known: Sequence[str]) -> str | None:

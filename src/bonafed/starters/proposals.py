@@ -7,7 +7,7 @@ from __future__ import annotations
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bonafed.config.toml import toml_key, toml_line, toml_value
 from bonafed.data.profile import (
@@ -24,22 +24,22 @@ from bonafed.data.profile import (
     spellings,
     words,
 )
-from bonafed.data.reading import KINDS, ColumnKind, kind_named
+from bonafed.data.reading import KINDS, kind_named
 from bonafed.data.tables import MISSING
-from bonafed.starters.look import TINY, Look
+from bonafed.starters.look import Look
 from bonafed.text import printable
 
 WIDTH = 80  # columns of a terminal
 USED = ("number", "comma", "code", "category", "apart")  # and the kinds of `KINDS`
 NUMBERS = ("number", "comma", "apart", "index")
 SHOWN = {"comma": "number", "apart": "number"}
+TINY = 20  # rows of a client
 FEW = 3  # rows below which a category of a small table is pooled
 # classes that stand for the absence of what the other one says
 ABSENT = frozenset({"0", "0.0", "no", "n", "nein", "non", "false", "negative", "negativ"})
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A line of the table of columns."""
 
     column: str
@@ -57,13 +57,18 @@ def data_keys(look: Look) -> str:
     return "\n".join([*_roles(look), *_reading(look), *_columns(look), *_notes(look)])
 
 
+def _whose(look: Look) -> list[str]:
+    """The keys of the client and the target."""
+    roles = look.roles
+    client = "# all rows are those of one client" if look.asked.alone else "# one file per client"
+    if roles.client is not None:
+        client = _stated(toml_line("client", roles.client), roles.why("client"))
+    return [client, _stated(toml_line("target", roles.target), roles.why("target"))]
+
+
 def _roles(look: Look) -> Iterator[str]:
     roles, sizes = look.roles, look.sizes.values()
-    if roles.client is None:
-        yield _files(look)
-    else:
-        yield _stated(toml_line("client", roles.client), roles.why("client"))
-    yield _stated(toml_line("target", roles.target), roles.why("target"))
+    yield from _whose(look)
     if look.classes:
         counted = [f"{_cut(name, 20)} in {n:,} rows" for name, n in look.classes.items()]
         yield from _comment(f"{len(counted)} classes: {', '.join(counted[:12])}.")
@@ -78,10 +83,6 @@ def _roles(look: Look) -> Iterator[str]:
         yield from _merges(roles.target, look.target_merge)
     if len(sizes) > 1:
         yield from _comment(f"{len(sizes):,} clients of {min(sizes):,} to {max(sizes):,} rows.")
-
-
-def _files(look: Look) -> str:
-    return "# all rows are those of one client" if look.asked.alone else "# one file per client"
 
 
 def positive(look: Look) -> Iterator[str]:
@@ -99,29 +100,34 @@ def positive(look: Look) -> Iterator[str]:
     yield _stated(toml_line("positive", look.values_of_classes[which]), why)
 
 
-def _reading(look: Look) -> Iterator[str]:
-    if look.shape.encoding != "utf-8":
-        yield _stated(toml_line("encoding", look.shape.encoding), look.shape.reason)
-    if look.shape.delimiter not in (",", None):
-        yield _stated(toml_line("delimiter", look.shape.delimiter), "it parts all lines alike")
+def _written(look: Look) -> Iterator[tuple[str, str]]:
+    """How the files are written, where that is unusual, and why that is known."""
+    shape = look.shape
+    if shape.encoding != "utf-8":
+        yield toml_line("encoding", shape.encoding), shape.reason
+    if shape.delimiter not in (",", None):
+        yield toml_line("delimiter", shape.delimiter), "it parts all lines alike"
     if look.decimal == ",":
-        where = f"in {_listed(look.commas)}" if look.commas else "as asked"
-        yield _stated('decimal = ","', where)
+        yield 'decimal = ","', f"in {_listed(look.commas)}" if look.commas else "as asked"
+
+
+def _reading(look: Look) -> Iterator[str]:
+    yield from (_stated(line, why) for line, why in _written(look))
     if look.accepted:
         yield _stated(toml_line("missing", [*look.accepted]), "they stand for a missing cell")
 
 
 def _columns(look: Look) -> Iterator[str]:
-    kinds, chosen = look.kinds, used(look)
-    left = {
-        name: "as asked" if name in look.asked.exclude else _reason(kind, look)
-        for name, kind in kinds.items()
-        if name not in chosen and (kind.name != "person" or name in look.asked.exclude)
-    }
-    left |= {name: kind.why for name, kind in look.partial.items()}
+    kinds, chosen, left = look.kinds, used(look), {}
     for name, kind in kinds.items():
-        if kind.name == "person" and name not in look.asked.exclude:
+        if name in look.asked.exclude:
+            left[name] = "as asked"
+        elif kind.name == "person":
             yield _stated(toml_line("person", name), f"{kind.why}; no split parts a person's rows")
+        elif name not in chosen:
+            comma = "commas stand in its numbers, which are text here"
+            left[name] = comma if kind.name == "comma" else kind.why
+    left |= {name: kind.why for name, kind in look.partial.items()}
     yield from _list("exclude", left)
     yield from _list("categorical", dict(_codes(look)))
     for kind in KINDS.values():
@@ -131,7 +137,8 @@ def _columns(look: Look) -> Iterator[str]:
             continue
         for name in of_kind:
             way = look.asked.dates.get(name) or next(iter(look.columns[name].fits[kind.key]))
-            why = "as asked" if name in look.asked.dates else f"no other {_only(kind, way)}"
+            only = f"no other {next(iter(kind.stated(way)), 'way')} fits all of its {kind.key}"
+            why = "as asked" if name in look.asked.dates else only
             how = ", ".join(toml_line(k, v) for k, v in kind.stated(way).items())
             why += kind.note(look.columns[name].lengths[1])
             yield _stated(f"{kind.key}.{toml_key(name)} = {{ {how} }}", why)
@@ -144,10 +151,6 @@ def _columns(look: Look) -> Iterator[str]:
         yield _stated(
             f"min_count = {_least(look)}", f"rarer categories are one: in {_listed(pooled)}"
         )
-
-
-def _only(kind: ColumnKind, way: str) -> str:
-    return f"{next(iter(kind.stated(way)), 'way')} fits all of its {kind.key}"
 
 
 def _codes(look: Look) -> Iterator[tuple[str, str]]:
@@ -189,18 +192,14 @@ def _least(look: Look) -> int:
     return RARE if sum(look.sizes.values()) >= LARGE else FEW
 
 
-def _reason(kind: Kind, look: Look) -> str:
-    if kind.name == "comma":
-        return "commas stand in its numbers, which are text here"
-    return kind.why
-
-
 def _notes(look: Look) -> Iterator[str]:
     """What a person should know, and may want otherwise."""
-    if look.one_class:
-        yield from _comment(f"Only one class is at {_listed(look.one_class)}.")
-    if look.tiny:
-        yield from _comment(f"Fewer than {TINY} rows are at {_listed(look.tiny)}.")
+    of_target, merge = look.parts[look.roles.target].items(), look.target_merge
+    one_class = [c for c, part in of_target if len(merged(part.counts or {}, merge)) == 1]
+    if look.classes and one_class:
+        yield from _comment(f"Only one class is at {_listed(one_class)}.")
+    if tiny := [client for client, n in look.sizes.items() if n < TINY]:
+        yield from _comment(f"Fewer than {TINY} rows are at {_listed(tiny)}.")
     kinds, chosen, codes = look.kinds, used(look), []
     for name in chosen:
         column = look.columns[name]
@@ -210,13 +209,11 @@ def _notes(look: Look) -> Iterator[str]:
             yield from _comment(f"{name!r} has one value at every client, and may stand for it.")
         dated = {"date", "datum", "day", "admitted", "born", "birth"} & {*words(name)}
         if kinds[name].name == "number" and dated and 20_000 <= column.low <= column.high < 60_000:
-            yield from _comment(
-                f"{name!r} may be days as a spreadsheet counts them: a number here."
-            )
+            text = "may be days as a spreadsheet counts them: a number here."
+            yield from _comment(f"{name!r} {text}")
         if column.absent > 0.5 * column.rows:
-            yield from _comment(
-                f"{name!r} is missing in most rows: exclude it if you expected that."
-            )
+            text = "is missing in most rows: exclude it if you expected that."
+            yield from _comment(f"{name!r} {text}")
         if kinds[name].name in ("number", "comma") and (odd := sentinel(column)):
             codes.append(odd)
             yield from _comment(f"{name!r}: {odd} is far from all others.")
@@ -224,18 +221,15 @@ def _notes(look: Look) -> Iterator[str]:
         instead = " instead of the line above" * bool(look.accepted)
         yield from _comment(f"If such numbers stand for missing cells, take{instead}:")
         yield f"# {toml_line('missing', [*dict.fromkeys((*look.accepted, *codes))])}"
-    few = [name for name in chosen if kinds[name].name == "number" and _few(look.columns[name])]
+    few = [name for name in chosen if kinds[name].name == "number"]
+    few = [name for name in few if 2 < look.columns[name].distinct <= 10]
+    few = [name for name in few if look.columns[name].whole == look.columns[name].present]
     if few:
         yield from _comment("Few whole numbers: add those that are codes to `categorical`:")
         yield f"# {toml_line('categorical', few)}"
-    mixed = [name for name, kind in kinds.items() if kind.name == "mixed"]
-    for name in mixed:
+    for name in (name for name, kind in kinds.items() if kind.name == "mixed"):
         how = "write its numbers only" if look.columns[name].amounts else "correct its cells"
         yield from _comment(f"To use {name!r}, {how}, or name odd cells under `missing`.")
-
-
-def _few(column: Summary) -> bool:
-    return 2 < column.distinct <= 10 and column.whole == column.present
 
 
 def _merges(name: str, merge: Mapping[str, str]) -> Iterator[str]:
@@ -278,26 +272,17 @@ def _listed(names: Iterable[str], most: int = 6) -> str:
 
 def private_keys(look: Look) -> str:
     """The keys of [data] of a private run: how the files are written, and nothing of the cells."""
-    lines = [_files(look)]
-    if look.roles.client is not None:
-        lines = [_stated(toml_line("client", look.roles.client), look.roles.why("client"))]
-    lines.append(_stated(toml_line("target", look.roles.target), look.roles.why("target")))
+    lines = _whose(look)
     if look.classes:
         names = toml_value(["?"] * len(look.classes))
         lines.append(_stated(f"classes = {names}", "the values of the target, as you know them"))
-    if look.shape.encoding != "utf-8":
-        lines.append(toml_line("encoding", look.shape.encoding))
-    if look.shape.delimiter not in (",", None):
-        lines.append(toml_line("delimiter", look.shape.delimiter))
-    if look.decimal == ",":
-        lines.append('decimal = ","')
+    lines += [line for line, _ in _written(look)]
     # all texts that may stand for a missing cell, whether they do or not
     every = {text for text in (*SURE, *map(str.upper, SURE), "k.A.") if " " not in text}
     texts = f"missing = {toml_value(sorted((every | {*look.asked.missing}) - MISSING))}"
     lines += textwrap.wrap(texts, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
-    lines += ["drop_missing_target = true"] + ["drop_missing_client = true"] * bool(
-        look.roles.client
-    )
+    lines.append("drop_missing_target = true")
+    lines += ["drop_missing_client = true"] * bool(look.roles.client)
     for name in (n for n, kind in look.kinds.items() if kind.name == "person"):
         why = "no split parts a person's rows; epsilon is of one row: of n rows it is n times that"
         lines.append(_stated(toml_line("person", name), why))
@@ -342,40 +327,35 @@ def summary(look: Look, private: bool = False) -> list[str]:
 
 def lines_of(look: Look, private: bool = False) -> list[Line]:
     """What every column is, and what is proposed for it; of a private run nothing of the values."""
-    chosen = {*(declared(look) if private else used(look))}
-    found = [*_given(look, private)]
-    for name, kind in look.kinds.items():
-        of = KINDS.get(kind.key)
-        shown = SHOWN.get(kind.name, kind.name) if of is None else of.shown
-        column = look.columns[name]
+    chosen, roles, target = {*(declared(look) if private else used(look))}, look.roles, look.target
+    found = []
+    if roles.client is not None:
+        values = f"{len(look.clients):,} clients"
         found.append(
-            Line(
-                name or "(no name)",
-                shown,
-                "" if private else f"{100 * column.absent / column.rows:.0f} %",
-                "" if private else _values(column, kind),
-                _proposal(kind, name, look, name in chosen, private),
-            )
+            _line(roles.client, "client", look.unnamed, look.rows, values, roles.why("client"))
         )
-    return found
+    classes = [f"{_cut(name, 12)} {n:,}" for name, n in look.classes.items()]
+    values = ", ".join(classes) or f"{target.low:.6g} to {target.high:.6g}"
+    found.append(
+        _line(roles.target, "target", target.absent, target.rows, values, roles.why("target"))
+    )
+    left_out = "left out" if private else "exclude"
+    found += [Line(name, kind.name, "", "", left_out) for name, kind in look.partial.items()]
+    never = "never read: it has no name"
+    found += [Line(name or "(no name)", "index", "", "", never) for name in look.unread]
+    for name, kind in look.kinds.items():
+        of, column = KINDS.get(kind.key), look.columns[name]
+        shown = SHOWN.get(kind.name, kind.name) if of is None else of.shown
+        proposal = _proposal(kind, name, look, name in chosen, private)
+        values = _values(column, kind)
+        found.append(
+            _line(name or "(no name)", shown, column.absent, column.rows, values, proposal)
+        )
+    return [line._replace(missing="", values="") if private else line for line in found]
 
 
-def _given(look: Look, private: bool) -> Iterator[Line]:
-    """The client, the target, and columns that are never read."""
-    if look.roles.client is not None:
-        share = "" if private else f"{100 * look.unnamed / look.rows:.0f} %"
-        values = "" if private else f"{len(look.clients):,} clients"
-        yield Line(look.roles.client, "client", share, values, look.roles.why("client"))
-    share = "" if private else f"{100 * look.target.absent / look.target.rows:.0f} %"
-    column, values = look.target, ""
-    if not private:
-        classes = [f"{_cut(name, 12)} {n:,}" for name, n in look.classes.items()]
-        values = ", ".join(classes) or f"{column.low:.6g} to {column.high:.6g}"
-    yield Line(look.roles.target, "target", share, values, look.roles.why("target"))
-    for name, kind in look.partial.items():
-        yield Line(name, kind.name, "", "", "left out" if private else "exclude")
-    for name in look.unread:
-        yield Line(name or "(no name)", "index", "", "", "never read: it has no name")
+def _line(name: str, kind: str, absent: int, rows: int, values: str, proposal: str) -> Line:
+    return Line(name, kind, f"{100 * absent / rows:.0f} %", values, proposal)
 
 
 def _values(column: Summary, kind: Kind) -> str:
@@ -408,17 +388,15 @@ def _proposal(kind: Kind, name: str, look: Look, chosen: bool, private: bool) ->
 
 def drawn(lines: Sequence[Line], width: int = WIDTH) -> list[str]:
     """The table in lines of at most so many columns."""
-    rows = [Line("column", "kind", "missing", "values", "proposal"), *lines]
-    sizes = {}
-    for key, most in (("column", 20), ("kind", 10), ("missing", 7), ("values", 22)):
-        sizes[key] = min(most, max(_wide(getattr(row, key)) for row in rows[:]))
-        if not any(getattr(row, key) for row in lines):
-            sizes[key] = 0
+    rows, sizes = [Line("column", "kind", "missing", "values", "proposal"), *lines], []
+    for k, most in enumerate((20, 10, 7, 22)):
+        kept = any(line[k] for line in lines)
+        sizes.append(min(most, max(_wide(row[k]) for row in rows)) if kept else 0)
     found = []
-    for row in rows:
-        cells = [_fitted(getattr(row, key), size) for key, size in sizes.items() if size]
-        rest = width - sum(map(_wide, cells)) - 2 * len(cells)
-        found.append("  ".join([*cells, _cut(row.proposal, rest)]).rstrip())
+    for *cells, proposal in rows:
+        cut = [(_cut(cell, size), size) for cell, size in zip(cells, sizes, strict=True) if size]
+        text = "".join(cell + " " * (size - _wide(cell) + 2) for cell, size in cut)
+        found.append((text + _cut(proposal, width - _wide(text))).rstrip())
     return found
 
 
@@ -433,8 +411,3 @@ def _cut(text: str, most: int) -> str:
     while _wide(plain) > most:
         plain = plain.removesuffix("…")[:-1].rstrip("…,. ") + "…"
     return plain
-
-
-def _fitted(text: str, size: int) -> str:
-    text = _cut(text, size)
-    return text + " " * (size - _wide(text))

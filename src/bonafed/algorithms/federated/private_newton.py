@@ -43,7 +43,7 @@ from bonafed.algorithms.requirements import (
     SMOOTH_SCALAR,
     Requirements,
 )
-from bonafed.arrays import Array, Block
+from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
 from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import Release
@@ -53,7 +53,7 @@ from bonafed.problem.losses import Logistic, Poisson, Squared
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero
-from bonafed.rounds import Done, Round, Stop, Sum, record
+from bonafed.rounds import Conclude, Done, Round, Stop, Sum, record
 from bonafed.solvers.smooth.proximal_newton import model_minimum
 
 # of a run for inference: the parts of an answer's budget for gradient, matrix and counts
@@ -270,10 +270,59 @@ class PrivateNewton(PrivateMethod):
         clip = (caps.gradient, caps.matrix, counted)[k]
         if plan.kind is None:
             return replace(plan, clip=clip)
-        plan = replace(plan, multiplier=plan.multiplier * EXACTER / math.sqrt(self._shares[k]))
         multiplier = plan.multiplier * EXACTER / math.sqrt(self._shares[k])
         sensitivity = plan.spread * clip * plan.weight
         return replace(plan, multiplier=multiplier, clip=clip, sensitivity=sensitivity)
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        return {Blur: self.bend, Conclude: lambda memory, ask, data, rng: (memory, Concluded())}
+
+    def client_start(self, data: Block) -> noises.NoiseKeys:
+        return noises.NoiseKeys(*noises.new_keys(self._plan, len(data.names)))
+
+    def bend(
+        self, memory: noises.NoiseKeys, ask: Blur, data: Block, rng: Streams
+    ) -> tuple[noises.NoiseKeys, Bent]:
+        """Carry out a round at the clients of a block."""
+        problem, plan, n = self._problem, self._plan, len(data.names)
+        told = noises.Told.of(ask.w, ask.w.dtype)
+        noises.check_question(plan, memory, told.finite)
+        w, D = ask.w, len(ask.w)
+        parts = [self._part(k) for k in range(2 + self.inference)]
+        models = np.broadcast_to(w, (n, D))
+        asked = [
+            noises.Question.of(part, memory, models, told, (ask.round, k))
+            for k, part in enumerate(parts)
+        ]
+        noisy = noises.noisy_gradients(problem, parts[0], memory, asked[0], data, rng)
+        groups, caps = min(n, noises.GROUPS), self._caps
+        counted = (1 + (caps.square is not None)) * self.inference
+        sums = [np.zeros((groups, size)) for size in (D, entries(D), counted)]
+
+        def serve(group: int) -> None:
+            for i in range(group, n, noises.GROUPS):
+                sums[0][group] += noisy(i)[0]
+                if plan.kind is None:
+                    matrix = packed(float_matrix(problem, plan, data, i, w))
+                    sums[1][group] += plan.weight[data.index[i]] * matrix
+                    continue
+                rows = IntegerRows.of(problem, parts[0], data, i)
+                grids = [part.grid(int(data.index[i])) for part in parts]
+                totals = [integer_matrix(problem, parts[1].clip, grids[1], rows, w)]
+                if self.inference:
+                    short = shortened_rows(plan, data, i)
+                    totals.append(integer_counts(problem, grids[2], caps, rows, short, w))
+                for k, total in enumerate(totals, 1):
+                    noised = noises.with_noise(parts[k], memory, asked[k], rng, i, total)
+                    sums[k][group] += grids[k].unit * noised
+
+        noises.each_of(serve, groups, data.y.size * entries(D))
+        return noises.answered(memory, asked[0]), Bent(
+            *(part.sum(0, keepdims=True) for part in sums)
+        )
 
     # -- server ------------------------------------------------------------------------------------
 

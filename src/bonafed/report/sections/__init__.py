@@ -1,32 +1,40 @@
 """The sections of a report, in the order of a page."""
 
-from bonafed.report.sections.certificate import Certificate, Clock
-from bonafed.report.sections.constraints import Constraints
-from bonafed.report.sections.evaluation import Evaluation, Quality
-from bonafed.report.sections.model import Clients, Coefficients, Ranks
-from bonafed.report.sections.opening import Checks, Opening, Summary, Trivial, Warnings
-from bonafed.report.sections.privacy import Border, Configuration, Guarantee, Messages, OwnersPart
-from bonafed.report.sections.section import ReportSection
-from bonafed.report.sections.sweep import Sweep
-
-SECTIONS: tuple[ReportSection, ...] = (
-    Trivial(),
-    Guarantee(),
-    OwnersPart(),
-    Opening(),
-    Warnings(),
-    Quality(),
-    Evaluation(),
-    Checks(),
-    Coefficients(),
-    Summary(),
-    Constraints(),
-    Sweep(),
-    Clock(),
-    Certificate(),
-    Ranks(),
-    Clients(),
-    Border(),
-    Messages(),
-    Configuration(),
+from bonafed.report.blocks import About, Section
+from bonafed.report.sections import (
+    certificate,
+    clients,
+    constraints,
+    evaluation,
+    opening,
+    privacy,
+    sweep,
 )
+from bonafed.runs.run import Run
+
+SECTIONS: tuple[About, ...] = (
+    opening.about_trivial,
+    privacy.about_guarantee,
+    privacy.about_owners_part,
+    opening.about_questions,
+    opening.about_warnings,
+    evaluation.about_quality,
+    evaluation.about_evaluation,
+    opening.about_checks,
+    clients.about_coefficients,
+    opening.about_summary,
+    constraints.about_constraints,
+    sweep.about_sweep,
+    certificate.about_clock,
+    certificate.about_certificate,
+    clients.about_ranks,
+    clients.about_clients,
+    opening.about_border,
+    opening.about_messages,
+    opening.about_configuration,
+)
+
+
+def told(run: Run) -> list[Section]:
+    """The sections of which the run has anything."""
+    return [section for about in SECTIONS if (section := about(run)) is not None]

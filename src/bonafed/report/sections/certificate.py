@@ -1,64 +1,28 @@
-"""What is guaranteed about the model, number by number, and how the method came there: by round,
-and on a simulated clock by time.
+"""What is guaranteed about the model, number by number, and how the method came there; on a
+simulated clock how good every model was at what time, and who answered how often.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bonafed import drawing
 from bonafed.arrays import Array
 from bonafed.config.engine import EngineSection
-from bonafed.drawing import (
-    BLUE,
-    DASHED,
-    GREEN,
-    GREY,
-    INK,
-    MODELS,
-    ORANGE,
-    PURPLE,
-    column,
-    decades,
-    legend,
-    line_above_zero,
-    objectives,
-    plain_decades,
-)
-from bonafed.report import words
-from bonafed.report.sections.section import (
-    Block,
-    Chapter,
-    Figure,
-    Plot,
-    ReportSection,
-    Row,
-    Text,
-    chapter,
-    texts,
-)
-from bonafed.report.tables import (
-    Result,
-    Rows,
-    Table,
-    number,
-    precise,
-    printable,
-    size,
-    spaced,
-    table,
-)
+from bonafed.drawing import BLUE, GREEN, GREY, INK, MODELS, ORANGE, PURPLE, column, objectives
+from bonafed.report import tables, words
+from bonafed.report.blocks import Chapter, Plot, Row, Section, Text, drawn, texts
+from bonafed.report.tables import Result, Rows, Table, number, precise, spaced, table
 from bonafed.runs.run import Run
 from bonafed.runs.sections.clock import thinned
 
 if TYPE_CHECKING:
-    from bonafed.arrays import Array
+    from numpy.typing import NDArray
+
     from bonafed.drawing import Axes, Canvas
     from bonafed.engines.run_record import Log
-
 
 MEANING = {
     "value": "objective of the model",
@@ -84,29 +48,35 @@ KKT = (  # the conditions of optimality of a problem that is not convex
     "distance of the balancing gradient from those of the regulariser",
     "distance of the rank coordinates from those of the model",
 )
-TRAFFIC = Figure("traffic", "What the gap cost in communication, both directions, all clients.")
+TRAFFIC = {"traffic": "What the gap cost in communication, both directions, all clients."}
+PROVEN = {
+    "convergence": "The objective of the best model so far, and the bound below which no model can"
+    " be: the optimum lies between them.",
+    "rounds": "On the way a model may violate constraints and lie below the bound; the last one"
+    " counts.",
+    **TRAFFIC,
+}
+UNPROVEN = {
+    "convergence": "The objective of the best model so far. Below, what the method left unbalanced;"
+    " it jumps where another start is tried. The certificate has the residuals of the model"
+    " itself.",
+    "rounds": "What the method reached by round.",
+    **TRAFFIC,
+}
 
 
-class Certificate(ReportSection):
+def about_certificate(run: Run) -> Section | None:
     """The bound that is proven, or how far the model is from the conditions of optimality."""
-
-    def applies(self, run: Run) -> bool:
-        return run.result["certificate"] is not None
-
-    def plots(self, run: Run) -> Mapping[str, Plot]:
-        return {} if words.private(run.result) else plots(run.result, run.history)
-
-    def chapters(self, run: Run) -> list[Chapter]:
-        result = run.result
-        title = "Exact numbers" if words.private(result) else "Certificate"
-        figures, proof = Row(_figures(result)), _proof(result)
-        if words.contradicted(result):
-            proof += f" All of it holds only{words.CONDITION}."
-        return [chapter("certificate", title, Text(proof), certificate(result), figures)]
-
-    def brief(self, run: Run) -> list[Block]:
-        rows = certificate(run.result).rows
-        return [Text(f"Certificate: {', '.join(f'{name} {value}' for name, value, _ in rows)}.")]
+    result = run.result
+    if result["certificate"] is None:
+        return None
+    title = "Exact numbers" if words.private(result) else "Certificate"
+    proof, numbers = _proof(result), certificate(result)
+    if words.contradicted(result):
+        proof += f" All of it holds only{words.CONDITION}."
+    stated = ", ".join(f"{name} {value}" for name, value, _ in numbers.rows)
+    blocks = [Text(proof), numbers, _figures(result, run.history)]
+    return Section([Chapter("certificate", title, blocks)], brief=[Text(f"Certificate: {stated}.")])
 
 
 def _proof(result: Result) -> str:
@@ -117,17 +87,18 @@ def _proof(result: Result) -> str:
             "These are numbers of the private model on its training rows. No lower bound is proven:"
             " the method stops when its budget is spent, not at an optimum."
         )
-    if words.constrained(result):
-        if words.infeasible(result):
-            return (
-                "The multipliers in duals.safetensors combine the constraints into one that no"
-                " model meets: that is the proof."
-            )
-        if proven:
-            return (
-                "The bound is proven by weak duality from the multipliers in duals.safetensors:"
-                " wrong ones can only weaken it."
-            )
+    limited = words.constrained(result)
+    if limited and words.infeasible(result):
+        return (
+            "The multipliers in duals.safetensors combine the constraints into one that no model"
+            " meets: that is the proof."
+        )
+    if limited and proven:
+        return (
+            "The bound is proven by weak duality from the multipliers in duals.safetensors: wrong"
+            " ones can only weaken it."
+        )
+    if limited:
         return (
             "No lower bound is proven for this problem; value and violation are exact, and the"
             " other numbers say how far the model is from the conditions of optimality."
@@ -152,26 +123,6 @@ def _proof(result: Result) -> str:
     return "No lower bound is proven for this problem; the value is exact."
 
 
-def _figures(result: Result) -> tuple[Figure, ...]:
-    if words.proven(result):
-        convergence = (
-            "The objective of the best model so far, and the bound below which no model can be: the"
-            " optimum lies between them."
-        )
-        rounds = (
-            "On the way a model may violate constraints and lie below the bound; the last one"
-            " counts."
-        )
-    else:
-        convergence = (
-            "The objective of the best model so far. Below, what the method left unbalanced; it"
-            " jumps where another start is tried. The certificate has the residuals of the model"
-            " itself."
-        )
-        rounds = "What the method reached by round."
-    return Figure("convergence", convergence), Figure("rounds", rounds), TRAFFIC
-
-
 def certificate(result: Result) -> Table:
     """Every number of the certificate with its meaning."""
     numbers, meaning = result["certificate"], dict(MEANING)
@@ -192,36 +143,27 @@ def certificate(result: Result) -> Table:
     return table("Certificate", ("Number", "Value", "Meaning"), rows, (0, 2), long=(2,))
 
 
-# ---------------------------------------------------------------------------------------- figures
-
-
-def plots(result: Result, history: Rows) -> dict[str, Plot]:
+def _figures(result: Result, history: Rows) -> Row:
     """The objective, bound and gap by round, and the gap by the bytes that were sent; under
-    constraints the objective and violations by round; none of a history of one round.
+    constraints the objective and violations by round; nothing of a history of one round.
     """
-    if words.constrained(result):
-        title = (
-            "Objective by round, and below it how far constraints are violated and what is left"
-            " unbalanced"
-        )
-        draw = Plot(title, 4.4, _violations, (history, result["certificate"]["bound"]))
-        return {"rounds": draw} if len(history) > 1 else {}
-    # the rounds whose objective is known, where it is not known in all
-    rows = thinned(history) or history
-    if len(rows) < 2:
-        return {}
     proven, risk = result["certificate"]["bound"], result.get("risk")
-    drawn = {}
-    if "clock" not in result:
+    # the rounds whose objective is known, where it is not known in all
+    plots, rows = {}, thinned(history) or history
+    if words.constrained(result):
+        title = "Objective by round, and below it how far constraints are violated and what is left"
+        draw = Plot(f"{title} unbalanced", 4.4, _violations, (history, proven))
+        plots = {"rounds": draw} if len(history) > 1 else {}
+    elif len(rows) > 1 and not words.private(result):
         by = "round" if risk is None else "seconds"
         title = f"Objective by {by}, and what the method leaves of the conditions of optimality"
         if _bounded(rows, proven):
             title = f"Objective and proven bound by {by}, and their gap"
-        timed = risk is not None
-        drawn["convergence"] = Plot(title, 4.4, _convergence, (rows, proven, timed))
-    if risk is None or not risk["pooled"]:
-        drawn["traffic"] = Plot("Gap by bytes sent", 2.4, _traffic, (rows, proven))
-    return drawn
+        if "clock" not in result:
+            plots["convergence"] = Plot(title, 4.4, _convergence, (rows, proven, risk is not None))
+        if risk is None or not risk["pooled"]:
+            plots["traffic"] = Plot("Gap by bytes sent", 2.4, _traffic, (rows, proven))
+    return drawn(PROVEN if words.proven(result) else UNPROVEN, plots)
 
 
 def _bounded(history: Rows, proven: float | None) -> bool:
@@ -254,11 +196,11 @@ def _convergence(canvas: Canvas, history: Rows, proven: float | None, timed: boo
     if _bounded(history, proven):
         _gap(below, x, history, proven)
     else:
-        line_above_zero(below, x, column(history, "residual"), "residual")
+        drawing.line_above_zero(below, x, column(history, "residual"), "residual")
     below.set_xlabel("seconds" if timed else "round")
     if timed:
         below.set_xscale("log")
-        decades(below, x[np.isfinite(value)])
+        drawing.decades(below, x[np.isfinite(value)])
 
 
 def _gap(axes: Axes, x: Array, history: Rows, proven: float | None) -> None:
@@ -268,7 +210,7 @@ def _gap(axes: Axes, x: Array, history: Rows, proven: float | None) -> None:
     gap = column(history, "gap")
     if proven is not None and not np.isfinite(gap).any():
         gap = objectives(history) - proven
-    line_above_zero(axes, x, gap, "gap")
+    drawing.line_above_zero(axes, x, gap, "gap")
 
 
 def _traffic(canvas: Canvas, history: Rows, proven: float | None) -> None:
@@ -296,57 +238,42 @@ def _violations(canvas: Canvas, history: Rows, bound: float | None) -> None:
             below.plot(x, y, color=colour, marker="o", markersize=2.5, label=name)
             below.set_yscale("log")
     if below.get_yscale() == "log":
-        plain_decades(below.yaxis)
+        drawing.plain_decades(below.yaxis)
         below.legend(loc="best")
     below.set(ylabel="violation, residual", xlabel="round")
 
 
-# ------------------------------------------------------------------------------------ virtual time
+# -------------------------------------------------------------------------------- simulated time
 
 WINDOWS = 60  # of time
 SLOWEST = 3  # clients that are named
-NEAR = 1.01  # times the last loss
-FIGURES = (
-    Figure(
-        "reached",
-        "Every model judged by this run's problem, on all training rows, by an observer that takes"
-        " no time.",
-    ),
-    Figure(
-        "active",
-        "Above, how many clients answered in a window of time, and how many answers one step of the"
-        " server had; below, how many steps old the oldest message was that was answered.",
-    ),
-    Figure("planes", "How many vertices of the set of client weights the method keeps."),
-)
+NEAR, LATE = 1.01, "Within 1 % of that from"  # times the last loss
+TIMED = {
+    "reached": "Every model judged by this run's problem, on all training rows, by an observer that"
+    " takes no time.",
+    "active": "Above, how many clients answered in a window of time, and how many answers one step"
+    " of the server had; below, how many steps old the oldest message was that was answered.",
+    "planes": "How many vertices of the set of client weights the method keeps.",
+}
 
 
-class Clock(ReportSection):
+def about_clock(run: Run) -> Section | None:
     """The virtual time of a run, and how good every model was when."""
-
-    def applies(self, run: Run) -> bool:
-        return "clock" in run.result
-
-    def plots(self, run: Run) -> Mapping[str, Plot]:
-        result, history, events = run.result, run.history, run.events
-        drawn = {}
-        if any(len(curve["time"]) > 1 for curve in result.get("reached", {}).values()):
-            title = "Objective and largest risk of a client of every model by virtual time"
-            drawn["reached"] = Plot(title, 4.6, _objectives, (result,))
-        if events is not None and len(events.times) and events.times.max() > 0:
-            title = "Clients that answered, and the age of their messages, by virtual time"
-            drawn["active"] = Plot(title, 4.0, _active, (events, history))
-        if np.isfinite(column(history, "planes")).any():
-            title = "Cutting planes by virtual time"
-            drawn["planes"] = Plot(title, 2.2, _planes, (history,))
-        return drawn
-
-    def chapters(self, run: Run) -> list[Chapter]:
-        sentences = texts(time_in_words(run.result, run.config.engine))
-        return [chapter("clock", "Virtual time", *sentences, Row(FIGURES), *pace(run.result))]
-
-    def brief(self, run: Run) -> list[Block]:
-        return [*texts(time_in_words(run.result, run.config.engine)[:1])]
+    result, history, events = run.result, run.history, run.events
+    if "clock" not in result:
+        return None
+    plots = {}
+    if any(len(curve["time"]) > 1 for curve in result.get("reached", {}).values()):
+        title = "Objective and largest risk of a client of every model by virtual time"
+        plots["reached"] = Plot(title, 4.6, _objectives, (result,))
+    if events is not None and len(events.times) and events.times.max() > 0:
+        title = "Clients that answered, and the age of their messages, by virtual time"
+        plots["active"] = Plot(title, 4.0, _active, (events, history))
+    if np.isfinite(column(history, "planes")).any():
+        plots["planes"] = Plot("Cutting planes by virtual time", 2.2, _planes, (history,))
+    sentences = texts(time_in_words(result, run.config.engine))
+    chapter = Chapter("clock", "Virtual time", [*sentences, drawn(TIMED, plots), *pace(result)])
+    return Section([chapter], brief=sentences[:1])
 
 
 def time_in_words(result: Result, engine: EngineSection) -> list[str]:
@@ -385,14 +312,10 @@ def pace(result: Result) -> list[Table]:
         losses = curve["largest_risk"]
         near = next(k for k in range(len(losses)) if max(losses[k:]) <= NEAR * losses[-1])
         done, rounds, sent = (curve[key][-1] for key in ("time", "round", "bytes"))
-        cells = (number(done), f"{rounds:,}", size(sent), number(losses[-1]))
+        cells = (number(done), f"{rounds:,}", tables.size(sent), number(losses[-1]))
         rows.append((spaced(name), *cells, number(curve["time"][near])))
-    heads = ("Model", "Virtual time", "Steps", "Sent", "Worst client's loss")
-    heads += ("Within 1 % of that from",)
+    heads = ("Model", "Virtual time", "Steps", "Sent", "Worst client's loss", LATE)
     return [table("Virtual time", heads, rows)] if rows else []
-
-
-# ---------------------------------------------------------------------------------------- figures
 
 
 def _objectives(canvas: Canvas, result: Result) -> None:
@@ -401,19 +324,19 @@ def _objectives(canvas: Canvas, result: Result) -> None:
     panels = canvas.subplots(2, sharex=True)
     for axes, key in zip(panels, ("objective", "largest_risk"), strict=True):
         for (name, curve), colour in zip(reached.items(), MODELS, strict=False):
-            axes.plot(curve["time"], curve[key], color=colour, label=printable(spaced(name)))
+            axes.plot(curve["time"], curve[key], color=colour, label=tables.printable(spaced(name)))
         values = np.concatenate([curve[key] for curve in reached.values()])
         if values.min() > 0 and values.max() > 20 * values.min():
             axes.set_yscale("log")
     top, below = panels
     if (bound := result["certificate"]["bound"]) is not None:
-        top.axhline(bound, color=INK, linewidth=0.9, linestyle=DASHED, label="proven bound")
+        top.axhline(bound, color=INK, linewidth=0.9, linestyle=drawing.DASHED, label="proven bound")
     top.set_ylabel("objective")
     below.set(ylabel="worst client's loss", xlabel="virtual seconds")
     if min(curve["time"][0] for curve in reached.values()) > 0:
         below.set_xscale("log")
-        decades(below, np.concatenate([curve["time"] for curve in reached.values()]))
-    legend(top, min(4, len(reached) + 1))
+        drawing.decades(below, np.concatenate([curve["time"] for curve in reached.values()]))
+    drawing.legend(top, min(4, len(reached) + 1))
 
 
 def windows(events: Log) -> tuple[Array, Array, Array]:
@@ -443,7 +366,7 @@ def _active(canvas: Canvas, events: Log, history: Rows) -> None:
     ended = events.times[np.maximum(events.ends - 1, 0)]
     top.plot(*_largest(edges, ended, sizes), color=ORANGE, label="answers in a step")
     top.set_ylabel("clients")
-    legend(top, 3)
+    drawing.legend(top, 3)
     ages = column(history, "time"), column(history, "staleness")
     below.plot(*_largest(edges, *ages), color=PURPLE)
     below.set(ylabel="oldest message, steps", xlabel="virtual seconds")

@@ -4,51 +4,17 @@ holds on new rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bonafed import drawing
 from bonafed.arrays import Array
-from bonafed.drawing import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    RED,
-    SAND,
-    legend,
-    named_rows,
-    whole_numbers,
-)
-from bonafed.report import words
-from bonafed.report.sections.section import MOST as DRAWN
-from bonafed.report.sections.section import (
-    Block,
-    Chapter,
-    Fact,
-    Figure,
-    Heading,
-    Plot,
-    ReportSection,
-    Row,
-    Text,
-    chapter,
-    texts,
-)
-from bonafed.report.tables import (
-    Record,
-    Result,
-    Rows,
-    Table,
-    Way,
-    number,
-    of_rows,
-    percent,
-    table,
-    without_rounding,
-)
+from bonafed.drawing import BLUE, GREEN, GREY, INK, ORANGE, RED, SAND, legend, named_rows
+from bonafed.report import blocks, tables, words
+from bonafed.report.blocks import Block, Chapter, Fact, Plot, Row, Section, Text, drawn, texts
+from bonafed.report.tables import Result, Rows, Table, Way, percent
 from bonafed.runs.constraint_metrics import TRAINING
 from bonafed.runs.observers import VIOLATION
 from bonafed.runs.run import Run
@@ -82,135 +48,112 @@ MEASURED = (
 IMPOSSIBLE = (
     "No model meets all of these; the one below violates them least, and is not recommended."
 )
-KEPT = (
-    "Every owner's tightest constraint; right of the line it is violated. What is guaranteed for"
-    " the training rows need not hold on others."
-)
+WAYS: dict[str, Way] = {
+    **dict.fromkeys(("selected", "tpr", "fpr", "accuracy", "rate", "other rate"), percent),
+    **dict.fromkeys(("slack", "price"), tables.without_rounding),
+    "weight": percent,
+}
+CAPTIONS = {
+    "kept": "Every owner's tightest constraint; right of the line it is violated. What is"
+    " guaranteed for the training rows need not hold on others.",
+    "bands": "Every client's constraints after each round, by their largest violation.",
+}
 
 
-class Constraints(ReportSection):
+def about_constraints(run: Run) -> Section | None:
     """Which constraints are met, on the training rows and on new ones, and their multipliers."""
+    result = run.result
+    if not words.constrained(result):
+        return None
+    if not (rows := result["constraints"]):
+        nothing = Text("None: only one class is in the objective.")
+        return Section([Chapter("constraints", "Constraints", [nothing])])
+    first, *others = kept(result)
+    body: list[Block] = [Text(IMPOSSIBLE if words.infeasible(result) else MEASURED)]
+    body.append(first)
+    if len(rows) > MOST:
+        shown = f"The {MOST} of {len(rows)} with the smallest slack; result.json has all."
+        body.append(Text(shown, soft=True))
+    body += [_figures(run), blocks.Heading("Shadow prices"), *texts(shadow_prices(result))]
+    body += [*others, *groups(result)]
+    met = sum(row["met"] for row in rows)
+    mood = "good" if met == len(rows) else "warn"
+    fact = Fact(f"{met} of {len(rows)}", "constraints met on the training rows", mood)
+    return Section([Chapter("constraints", "Constraints", body)], [fact])
 
-    def applies(self, run: Run) -> bool:
-        return words.constrained(run.result)
 
-    def facts(self, run: Run) -> list[Fact]:
-        rows = run.result["constraints"]
-        met = sum(row["met"] for row in rows)
-        mood = "good" if met == len(rows) else "warn"
-        fact = Fact(f"{met} of {len(rows)}", "constraints met on the training rows", mood)
-        return [fact] if rows else []
-
-    def plots(self, run: Run) -> Mapping[str, Plot]:
-        drawn = {}
-        names, broken = violations(run.result, run.history)
-        if len(names) and broken.shape[0] > 1:
-            title = "By how much every client violates its constraints after each round"
-            drawn["bands"] = Plot(title, _height(names), _violated, (names, broken))
-        rows = tight(run.result["constraints"])
-        owners = [*dict.fromkeys(row["owner"] for row in rows)][:DRAWN]
-        if owners:
-            title = "How far every owner's tightest constraint is from its limit, by model"
-            drawn["kept"] = Plot(title, _height(owners), _kept, (run.result, owners))
-        return drawn
-
-    def chapters(self, run: Run) -> list[Chapter]:
-        result = run.result
-        rows = result["constraints"]
-        if not rows:
-            nothing = Text("None: only one class is in the objective.")
-            return [chapter("constraints", "Constraints", nothing)]
-        blocks: list[Block] = [
-            Text(IMPOSSIBLE if words.infeasible(result) else MEASURED),
-            training(result),
-        ]
-        if len(rows) > MOST:
-            shown = f"The {MOST} of {len(rows)} with the smallest slack; result.json has all."
-            blocks.append(Text(shown, soft=True))
-        bands = "Every client's constraints after each round, by their largest violation."
-        blocks += [
-            Row((Figure("kept", KEPT), Figure("bands", bands))),
-            Heading("Shadow prices"),
-            *texts(shadow_prices(result)),
-            *new_rows(result),
-            *groups(result),
-        ]
-        return [chapter("constraints", "Constraints", *blocks)]
+def _figures(run: Run) -> Row:
+    """How far every owner's tightest constraint is from its limit, and the violations by round."""
+    (names, broken), plots = violations(run.result, run.history), {}
+    if len(names) and broken.shape[0] > 1:
+        title = "By how much every client violates its constraints after each round"
+        plots["bands"] = Plot(title, 1.5 + 0.26 * len(names), _violated, (names, broken))
+    rows = tight(run.result["constraints"])
+    owners = [*dict.fromkeys(row["owner"] for row in rows)][: blocks.MOST]
+    title = "How far every owner's tightest constraint is from its limit, by model"
+    plots["kept"] = Plot(title, 1.5 + 0.26 * len(owners), _kept, (run.result, owners))
+    return drawn(CAPTIONS, plots)
 
 
 def shadow_prices(result: Result) -> list[str]:
     """What relaxing the limits would gain, as far as the certificate bears it out."""
     if result["prices"]:
         return list(result["prices"])
+    met = all(row["met"] for row in result["constraints"])
     if words.infeasible(result):
-        return [
+        text = (
             "Where no model is feasible there are no shadow prices: the column says how the proof"
             " weighs each constraint."
-        ]
-    met = all(row["met"] for row in result["constraints"])
-    if met and (result["certificate"]["relative_gap"] or 0.0) <= NEAR:
-        return [
+        )
+    elif met and (result["certificate"]["relative_gap"] or 0.0) <= NEAR:
+        text = (
             "No limit has a shadow price: relaxing any of them a little does not lower the"
             " objective."
-        ]
-    return [
-        "No shadow prices are stated: the model is not proven near the optimum, and the multipliers"
-        " may be far off."
-    ]
+        )
+    else:
+        text = (
+            "No shadow prices are stated: the model is not proven near the optimum, and the"
+            " multipliers may be far off."
+        )
+    return [text]
 
 
 # ----------------------------------------------------------------------------------------- tables
 
 
-def training(result: Result) -> Table:
-    """Every constraint on the training rows with its multiplier, beside another model."""
+def kept(result: Result) -> list[Table]:
+    """The constraints on each set of rows, those of the training rows with their multipliers."""
+    title, rows = "Constraints on the training rows", tight(result["constraints"])
     proof = words.infeasible(result)
-
-    def multiplier(row: Record) -> tuple[str, str]:
-        cell = percent(row["weight"]) if proof else without_rounding(row["price"])
-        return without_rounding(row["slack"]), cell
-
-    other = _other(result, TRAINING)
-    heads = ("Slack", "Weight in the proof" if proof else "Multiplier")
-    rows = tight(result["constraints"])
-    return _table("Constraints on the training rows", rows, other, heads, multiplier)
+    weight = {"weight": "Weight in the proof"} if proof else {"price": "Multiplier"}
+    found = [_table(result, TRAINING, title, rows, {"slack": "Slack"} | weight)]
+    for part in result["kept"]:
+        if part["model"] == result["model"] and part["rows"] and part["set"] != TRAINING:
+            rows = tight(part["rows"])
+            found.append(_table(result, part["set"], f"Constraints on {part['set']}", rows, {}))
+    return found
 
 
-def new_rows(result: Result) -> list[Table]:
-    """The constraints on every other set of rows, beside another model."""
-    parts = [part for part in result["kept"] if part["model"] == result["model"] and part["rows"]]
-    return [
-        _table(f"Constraints on {part['set']}", tight(part["rows"]), _other(result, part["set"]))
-        for part in parts
-        if part["set"] != TRAINING
-    ]
-
-
-def _table(
-    title: str,
-    rows: Rows,
-    other: Record | None,
-    heads: Sequence[str] = (),
-    cells: Callable[[Record], Sequence[str]] = lambda row: (),
-) -> Table:
-    """One row a constraint: limit, measured value, the further ``cells``, whether it is met, its
-    rate, and the same numbers of the other model.
+def _table(result: Result, name: str, title: str, rows: Rows, more: Mapping[str, str]) -> Table:
+    """One row a constraint: limit, measured value, columns with the further heads, whether it is
+    met, its rate, and the same numbers of the first other model on this set.
     """
+    parts = (part for part in result["kept"] if part["set"] == name)
+    other = next((part for part in parts if part["model"] != result["model"]), None)
     beside = {(row["owner"], row["constraint"]): row for row in other["rows"]} if other else {}
-    rated = any(row["rate"] is not None for row in rows)
-    columns = ["Owner", "Constraint", "Limit", "Measured", *heads, "Met", *["Rate"] * rated]
+    heads = {"owner": "Owner", "constraint": "Constraint", "limit": "Limit", "measured": "Measured"}
+    heads |= {**more, "met": "Met"}
+    rated = {"rate": "Rate"} if any(row["rate"] is not None for row in rows) else {}
+    heads |= rated
     if other:
-        name = other["model"]
-        columns += [f"{name}: measured", *[f"{name}: rate"] * rated]
+        also = {"measured": "measured"} | dict.fromkeys(rated, "rate")
+        heads |= {f"other {key}": f"{other['model']}: {text}" for key, text in also.items()}
     lines = []
     for row in rows:
-        line = [row["owner"], row["constraint"], number(row["limit"]), number(row["measured"])]
-        line += [*cells(row), "yes" if row["met"] else "no", *[percent(row["rate"])] * rated]
-        if other:
-            there = beside.get((row["owner"], row["constraint"]), {})
-            line += [number(there.get("measured")), *[percent(there.get("rate"))] * rated]
-        lines.append(line)
-    return table(title, columns, lines, (0, 1, 4 + len(heads)), long=(1,))
+        there = beside.get((row["owner"], row["constraint"]), {})
+        line = {**row, "met": "yes" if row["met"] else "no"}
+        lines.append(line | {f"other {key}": there.get(key) for key in ("measured", "rate")})
+    return tables.of_rows(title, lines, heads, WAYS, ("constraint", "met"), ("constraint",))
 
 
 def tight(rows: Rows) -> Rows:
@@ -219,31 +162,20 @@ def tight(rows: Rows) -> Rows:
     return [rows[k] for k in sorted(keep)]
 
 
-def _other(result: Result, name: str) -> Record | None:
-    """The constraints of the first other model on a set."""
-    parts = (part for part in result["kept"] if part["set"] == name)
-    return next((part for part in parts if part["model"] != result["model"]), None)
-
-
 def groups(result: Result) -> list[Table]:
     """How often every group is predicted positive, rightly and wrongly, by set and model."""
-    tables = {}
+    by_group = {}
     for row in result["groups"]:
-        tables.setdefault((row["set"], row["column"]), []).append(row)
-    rates: dict[str, Way] = dict.fromkeys(("selected", "tpr", "fpr", "accuracy"), percent)
+        by_group.setdefault((row["set"], row["column"]), []).append(row)
     return [
-        of_rows(
-            f"Groups of {column} on {name}", rows, GROUPS | {"group": column}, rates, ("group",)
+        tables.of_rows(
+            f"Groups of {group} on {name}", rows, GROUPS | {"group": group}, WAYS, ("group",)
         )
-        for (name, column), rows in tables.items()
+        for (name, group), rows in by_group.items()
     ]
 
 
 # ---------------------------------------------------------------------------------------- figures
-
-
-def _height(names: Sequence[str]) -> float:
-    return 1.5 + 0.26 * len(names)
 
 
 def violations(result: Result, history: Rows) -> tuple[list[str], Array]:
@@ -257,7 +189,7 @@ def violations(result: Result, history: Rows) -> tuple[list[str], Array]:
         return [], np.zeros((0, 0))
     broken = np.array([[np.nan if v is None else v for v in row] for row in rows], dtype=float)
     total = np.nansum(np.log10(np.maximum(np.nan_to_num(broken), 1e-9)), 0)
-    most = sorted(np.argsort(-total, kind="stable")[:DRAWN].tolist())
+    most = sorted(np.argsort(-total, kind="stable")[: blocks.MOST].tolist())
     return [clients[k] for k in most], broken[:, most]
 
 
@@ -281,7 +213,7 @@ def _violated(canvas: Canvas, names: Sequence[str], broken: Array) -> None:
         axes.barh(0, 0, color=colour, label=name)
     axes.grid(visible=False)
     axes.set_xlim(0.5, len(broken) + 0.5)
-    whole_numbers(axes.xaxis)
+    drawing.whole_numbers(axes.xaxis)
     axes.set_xlabel("round")
     legend(axes)
 

@@ -1,5 +1,5 @@
-"""The model on rows that it was not trained on: how good it is, for whom it is bad, and what it is
-compared with.
+"""How good the model is on rows that it was not trained on, for whom it is bad, and how the models
+do that it is compared with.
 """
 
 from __future__ import annotations
@@ -12,46 +12,28 @@ from typing import TYPE_CHECKING
 from bonafed.drawing import GREY, INK, MODELS, label, legend, shades
 from bonafed.measures import FEW_OF_A_CLASS, FEW_ROWS, TWO, figures_of
 from bonafed.measures import Figure as Measure
-from bonafed.report import words
-from bonafed.report.sections.section import (
-    Block,
-    Chapter,
-    Figure,
-    Fold,
-    Heading,
-    Items,
-    Plot,
-    ReportSection,
-    Row,
-    Text,
-    chapter,
-    texts,
-)
-from bonafed.report.tables import (
-    Record,
-    Result,
-    Rows,
-    Table,
-    Way,
-    by_set,
-    capital,
-    filled,
-    in_tables,
-    merit,
-    number,
-    of_rows,
-    own_measures,
-    percent,
-    spaced,
-    table,
-)
+from bonafed.report import blocks, tables, words
+from bonafed.report.blocks import Block, Chapter, Figure, Fold, Plot, Section, Text, drawn, texts
+from bonafed.report.tables import Record, Result, Rows, Table, Way, number, percent
 from bonafed.runs.run import Run
 
 if TYPE_CHECKING:
     from bonafed.drawing import Axes, Canvas
 
-
+GOOD, WHOM = "How good is the model?", "For whom is it bad?"
 NAMED = 6  # classes or clients that a line names
+FEW = 8  # clients whose curves are told apart
+OPEN = 12  # clients of a table that is shown without a click
+ABOUT_CLIENTS = "The worst come first. In brackets: the exact 95 % interval of a rate, in percent."
+CELLS = {"tp": "{1}, found", "fn": "{1}, missed", "fp": "{0}, false alarm", "tn": "{0}, left alone"}
+SHOWN: dict[str, Way] = {"percent": percent, "area": "{:.3f}".format, "number": number}
+CURVES = {
+    "roc": "ROC: recall against false alarms, as the cut of the score moves. The thick line is all"
+    " rows, thin ones are clients; the diagonal is chance.",
+    "calibration": "Calibration: where 30 % are predicted, 30 % should be. The thick line is all"
+    " rows, thin ones are clients, with fewer rows each; dots are groups of rows, larger where"
+    " there are more; the diagonal is perfect.",
+}
 FAIRNESS = ("SPD", "DI", "EOD", "AOD", "FNRD", "TI")
 ABOUT_FAIRNESS = (
     "All other clients minus the largest one: in how often they are predicted positive (SPD; DI is"
@@ -70,104 +52,229 @@ ABOUT_SPREAD = (
 ABOUT_PUBLIC = "These rows are declared public: so that this page may judge the model by them."
 
 
-class Evaluation(ReportSection):
-    """Whether the model does better on new rows, overall and for the worst client."""
-
-    def applies(self, run: Run) -> bool:
-        owners_part = words.private(run.result) and not words.public_part(run.result)
-        return owners_part or bool(run.result["evaluation"]["measures"])
-
-    def plots(self, run: Run) -> Mapping[str, Plot]:
-        judged = run.result["evaluation"]["measures"]
-        return {"evaluation": _plot(run.result)} if judged else {}
-
-    def chapters(self, run: Run) -> list[Chapter]:
-        result = run.result
-        blocks: list[Block] = [*_answer(result)]
-        if result["evaluation"]["measures"]:
-            blocks += [Figure("evaluation", _caption(result)), *measures(run)]
-            blocks += [Text(ABOUT_INTERVALS, soft=True), *small(result)]
-            blocks += not_of_all(result)
-        if tables := spread(result):
-            blocks += [Heading("Spread over the clients"), Text(ABOUT_SPREAD), *tables]
-        if tables := fairness(result):
-            blocks += [Heading("Fairness between clients"), Text(ABOUT_FAIRNESS), *tables]
-        comparisons = words.answer(result)[1:]
-        if comparisons and not words.private(result):
-            blocks += [Fold("Every comparison, row by row", (Items(tuple(comparisons)),))]
-        return [chapter("evaluation", words.question(result), *blocks)]
-
-    def brief(self, run: Run) -> list[Block]:
-        result = run.result
-        owners_part = words.private(result) and not words.public_part(result)
-        return [*texts(words.cost(result)[:2])] if owners_part else []
+# ------------------------------------------------------------------------- the model of the run
 
 
-def _answer(result: Result) -> list[Text]:
-    """The paragraphs that answer the chapter's question."""
-    if words.public_part(result):
-        return [Text(ABOUT_PUBLIC)]
-    if words.private(result):
-        return [*texts(words.cost(result))]
-    return [Text(sentence, strong=True) for sentence in words.answer(result)[:1]]
+def about_quality(run: Run) -> Section | None:
+    """The figures of the model on its first set of new rows, over all and by client."""
+    if not (rows := tables.own_measures(run.result)):
+        return None
+    judged, classes = rows[0], run.model["classes"]
+    curves, plots = judged.get("curves") or {}, {}
+    if curves.get("roc"):
+        plots["roc"] = Plot("ROC curve over all rows, and by client", 3.6, _roc, (judged,))
+    if curves.get("reliability"):
+        title = "Share of positive rows by predicted probability, and by client"
+        plots["calibration"] = Plot(title, 3.6, _calibration, (judged,))
+    good: list[Block] = [Text(goodness(run)), drawn(CURVES, plots), *_all_rows(judged, classes)]
+    good += _confusion([judged], classes)
+    bad: list[Block] = [Text(badness(run)), *_clients(run)]
+    for each in _confusion(judged["clients"], classes) if len(judged["clients"]) > 1 else ():
+        bad.append(each if len(each.rows) <= OPEN else Fold(each.title, [each]))
+    return Section([Chapter("quality", GOOD, good), Chapter("whom", WHOM, bad)])
 
 
-def _caption(result: Result) -> str:
-    """What the dots and ticks of the figure are."""
-    if "risk" in result["evaluation"]["measures"][0]:
-        risk = words.risk_words(result["risk"])
-        return f"Dots: the {risk} of the losses of the set; ticks: their mean."
-    return "Dots: all rows of the set; ticks: its worst client."
+def goodness(run: Run) -> str:
+    """How good the model is, in a sentence or two."""
+    judged = tables.own_measures(run.result)[0]
+    said = []
+    for figure in first_figures(judged):
+        value, within = SHOWN[figure.shown](judged[figure.key]), _range(judged, figure.key)
+        said.append(f"{spoken(figure)} {value}" + f" (95 % interval {within})" * bool(within))
+    text = f"On {judged['n']:,} {judged['set']}: {', '.join(said)}."
+    if judged.get("recall") is not None and (classes := run.model["classes"]):
+        text += f" It finds {percent(judged['recall'])} of the rows of {classes[1]}"
+        if (right := judged.get("precision")) is not None:
+            text += f", and is right in {percent(right)} of those that it calls {classes[1]}"
+        text += "."
+    return text
 
 
-# ----------------------------------------------------------------------------------------- tables
+def first_figures(judged: Record) -> list[Measure]:
+    """The figures of rows that a reader asks for first."""
+    return [f for f in figures_of() if f.beside and judged.get(f.key) is not None]
+
+
+def spoken(figure: Measure) -> str:
+    """What a figure is called in a sentence."""
+    return figure.title if figure.title.isupper() else figure.title.lower()
+
+
+def _range(judged: Record, key: str) -> str:
+    """The interval of a figure in percent; nothing where it has none."""
+    if not (bounds := (judged.get("interval") or {}).get(key)):
+        return ""
+    return f"{100 * bounds[0]:.1f} to {100 * bounds[1]:.1f}"
+
+
+def badness(run: Run) -> str:
+    """For which client the model is worst, and whether that can be chance."""
+    judged = tables.own_measures(run.result)[0]
+    clients, (key, show) = judged["clients"], tables.merit(judged)
+    if len(clients) < 2:
+        return "There is one client, so that nobody can be served worse than another."
+    able = [row for row in clients if not row.get("small")] or clients  # others are mostly chance
+    worst = (max if key == "error" else min)(able, key=lambda row: row[key])
+    best = (min if key == "error" else max)(able, key=lambda row: row[key])
+    if worst[key] == best[key]:
+        return f"It does equally well at {len(able)} clients: {key} {show(worst[key])}."
+    called = "mean absolute error" if key == "error" else key
+    text = (
+        f"It does worst at {worst['client']}, with {called} {show(worst[key])} on {worst['n']}"
+        f" rows, and best at {best['client']}, with {show(best[key])} on {best['n']}."
+    )
+    if within := _range(worst, key):
+        low, high = worst["interval"][key]
+        inside = low <= judged[key] <= high
+        text += (
+            f" The 95 % interval at {worst['client']} is {within} %, which"
+            f" {'includes' if inside else 'excludes'} the {show(judged[key])} of all rows"
+            f"{': chance may explain the difference' if inside else ''}."
+        )
+    return text
+
+
+def _all_rows(judged: Record, classes: Sequence[object] | None) -> list[Table]:
+    """Every figure over all rows with its interval and its meaning."""
+    named = {"positive": "a class", "negative": "another"}
+    if classes and len(classes) == 2:
+        named = {"negative": str(classes[0]), "positive": str(classes[1])}
+    rows = []
+    for figure in figures_of() if "small" in judged else ():
+        if (value := judged.get(figure.key)) is not None:
+            name, within = figure.short or figure.title, _range(judged, figure.key)
+            meaning = figure.meaning.format(**named)
+            rows.append((name, SHOWN[figure.shown](value), within, meaning))
+    title, heads = (
+        f"All {judged['n']:,} {judged['set']}",
+        ("Figure", "Value", "95 % interval", "Meaning"),
+    )
+    return [tables.table(title, heads, rows, (0, 3), (3,))] if rows else []
+
+
+def _clients(run: Run) -> list[Block]:
+    """The figures of every client on each set, the worst first; those of the first set open."""
+    if not (made := by_client(run)):
+        return []
+    first, *others = made
+    body: list[Block] = [Text(ABOUT_CLIENTS), replace(first, rows=first.rows[:OPEN])]
+    if len(first.rows) > OPEN:
+        title = f"The other {len(first.rows) - OPEN} clients"
+        body.append(Fold(title, [replace(first, title=title, rows=first.rows[OPEN:])]))
+    return body + ([Fold("Clients of other sets", others)] if others else [])
+
+
+def by_client(run: Run) -> list[Table]:
+    """The figures of the model at every client, on each set of several clients, the worst first:
+    from the lowest accuracy or the largest error.
+    """
+    found = []
+    for row in tables.own_measures(run.result):
+        figures, (key, _) = _figures(run, row), tables.merit(row)
+        if len(row["clients"]) < 2 or "small" not in row:
+            continue
+        clients = sorted(row["clients"], key=lambda client: client[key], reverse=key == "error")
+        lines = [_line(client, figures) for client in clients]
+        heads = {"client": "Client", "n": "Rows", "positives": "Positives"}
+        heads |= {key: head for key, (head, _) in figures.items()}
+        title = f"Every client of {row['set']}, under {tables.spaced(row['model'])}"
+        found.append(tables.of_rows(title, lines, tables.filled(heads, lines)))
+    return found
+
+
+def _line(client: Record, figures: Mapping[str, tuple[str, Way]]) -> Record:
+    shown = {key: show(client[key]) for key, (_, show) in figures.items()}
+    for key in shown.keys() & client.get("interval", {}).keys():
+        if client[key] is not None:
+            low, high = client["interval"][key]
+            shown[key] = f"{shown[key]} ({100 * low:.0f}–{100 * high:.0f})"
+    counts = {key: client.get(key) for key in ("n", "positives")}
+    name = client["client"] + " (small)" * client["small"]
+    return {"client": name, **counts, **shown}
+
+
+def _confusion(rows: Sequence[Record], classes: Sequence[object] | None) -> list[Table]:
+    """Who was predicted what: of two classes a row of four counts a client, of several a matrix of
+    all rows.
+    """
+    cells = rows[0].get("confusion")
+    if not cells or not classes:
+        return []
+    if isinstance(cells, Mapping):
+        heads = {"client": "Client"} | {key: head.format(*classes) for key, head in CELLS.items()}
+        lines = [{"client": "All", **row, **row["confusion"]} for row in rows]
+        return [tables.of_rows("Right and wrong predictions", lines, heads)]
+    if len(rows) > 1:
+        return []
+    lines = [
+        (f"is {name}", *map(number, counts)) for name, counts in zip(classes, cells, strict=True)
+    ]
+    heads = ("", *(f"as {name}" for name in classes))
+    return [tables.table("Right and wrong predictions", heads, lines)]
+
+
+# ---------------------------------------------------------------------- beside the other models
+
+
+def about_evaluation(run: Run) -> Section | None:
+    """Whether the model does better on new rows than others, overall and for the worst client."""
+    result = run.result
+    judged, private = result["evaluation"]["measures"], words.private(result)
+    owners_part = private and not words.public_part(result)
+    if not judged and not owners_part:
+        return None
+    body: list[Block] = [Text(answer, strong=True) for answer in words.answer(result)[:1]]
+    if private:
+        body = texts(words.cost(result) if owners_part else [ABOUT_PUBLIC])
+    if judged:
+        body += [_drawn(result), *measures(run), Text(ABOUT_INTERVALS, soft=True)]
+        body += [*small(result), *not_of_all(result)]
+    if made := spread(result):
+        body += [blocks.Heading("Spread over the clients"), Text(ABOUT_SPREAD), *made]
+    if made := fairness(result):
+        body += [blocks.Heading("Fairness between clients"), Text(ABOUT_FAIRNESS), *made]
+    if not private and (comparisons := words.answer(result)[1:]):
+        body += [Fold("Every comparison, row by row", [blocks.Items(comparisons)])]
+    brief = texts(words.cost(result)[:2]) if owners_part else []
+    return Section([Chapter("evaluation", words.question(result), body)], brief=brief)
 
 
 def measures(run: Run) -> list[Table]:
-    """Every model on each set of rows that none was trained on."""
-    sets = by_set(run.result["evaluation"]["measures"])
-    return [_measured(run, name, rows) for name, rows in sets.items()]
-
-
-def _measured(run: Run, name: str, rows: Rows) -> Table:
-    """One row a figure: the model of the run with its interval and its worst client, then the
-    others.
+    """Every model on each set of rows that none was trained on, one row a figure: the model of the
+    run with its interval and its worst client, then the others.
     """
-    main, *others = rows
-    several = len(main["clients"]) > 1
-    lines = []
-    for key, (head, show) in _figures(run, main).items():
-        low, high = main.get("interval", {}).get(key, (None, None))
-        line = {
-            "figure": head,
-            "main": show(main[key]),
-            "interval": "" if low is None else f"{100 * low:.1f}–{100 * high:.1f} %",
-            "worst": _worst(main, key, show) if several else "",
-        }
-        lines.append(line)
-        line |= {str(k): show(row[key]) for k, row in enumerate(others)}
-        if several and f"worst_{key}" in main:
-            line["worst"] = ""
-            worst = {"figure": f"{head}, worst client", "worst": main[f"worst_{key}_client"]}
-            shown = {str(k): show(row[f"worst_{key}"]) for k, row in enumerate(others)}
-            lines.append(worst | shown | {"main": show(main[f"worst_{key}"]), "interval": ""})
-    heads = {"figure": "Figure", "main": spaced(main["model"])}
-    heads |= filled({"interval": "95 % interval", "worst": "Worst client"}, lines)
-    heads |= {str(k): spaced(row["model"]) for k, row in enumerate(others)}
-    return of_rows(f"{capital(name)} ({_counts(run, main)})", lines, heads, text=["worst"])
+    found = []
+    for name, (main, *others) in tables.by_set(run.result["evaluation"]["measures"]).items():
+        several, lines = len(main["clients"]) > 1, []
+        for key, (head, show) in _figures(run, main).items():
+            low, high = main.get("interval", {}).get(key, (None, None))
+            line = {"figure": head, "main": show(main[key])}
+            line["interval"] = "" if low is None else f"{100 * low:.1f}–{100 * high:.1f} %"
+            line["worst"] = _worst(main, key, show) if several else ""
+            lines.append(line)
+            line |= {str(k): show(row[key]) for k, row in enumerate(others)}
+            if several and f"worst_{key}" in main:
+                line["worst"] = ""
+                worst = {"figure": f"{head}, worst client", "worst": main[f"worst_{key}_client"]}
+                shown = {str(k): show(row[f"worst_{key}"]) for k, row in enumerate(others)}
+                lines.append(worst | shown | {"main": show(main[f"worst_{key}"]), "interval": ""})
+        heads = {"figure": "Figure", "main": tables.spaced(main["model"])}
+        heads |= tables.filled({"interval": "95 % interval", "worst": "Worst client"}, lines)
+        heads |= {str(k): tables.spaced(row["model"]) for k, row in enumerate(others)}
+        title = f"{tables.capital(name)} ({_counts(run, main)})"
+        found.append(tables.of_rows(title, lines, heads, text=["worst"]))
+    return found
 
 
 def _figures(run: Run, row: Record) -> dict[str, tuple[str, Way]]:
     """What a row of measures has of the figures, in the order in which people ask for them."""
     risk, positive = run.result.get("risk"), _classes(run)[-1:]
     of = f" of {positive[0]}" if positive and "recall" in row else ""
-    shown: dict[str, Way] = {"percent": percent, "area": number, "number": number}
-    figures: dict[str, tuple[str, Way]] = {
-        "risk": ("" if risk is None else capital(words.risk_called(risk)), number)
-    }
-    for key, figure in in_tables().items():
+    called = "" if risk is None else tables.capital(words.risk_called(risk))
+    figures: dict[str, tuple[str, Way]] = {"risk": (called, number)}
+    for key, figure in tables.in_tables().items():
         title = figure.title + of * (figure.tasks == (TWO,) and "{positive}" in figure.meaning)
-        figures[key] = title, shown[figure.shown]
+        figures[key] = title, percent if figure.shown == "percent" else number
     figures["loss"] = ("Mean loss", number)
     return {key: figure for key, figure in figures.items() if key in row}
 
@@ -190,70 +297,36 @@ def _counts(run: Run, row: Record) -> str:
 
 def _worst(row: Record, key: str, show: Way) -> str:
     """The worst client that is not small, with its figure."""
-    able = [each for each in row["clients"] if not each.get("small")]
-    able = [each for each in able if each[key] is not None]
+    clients = (each for each in row["clients"] if not each.get("small"))
+    able = [each for each in clients if each[key] is not None]
     if not able:
         return ""
-    higher = (figure := in_tables().get(key)) is not None and figure.higher
+    higher = (figure := tables.in_tables().get(key)) is not None and figure.higher
     worst = (min if higher else max)(able, key=lambda each: each[key])
     return f"{show(worst[key])} {worst['client']}"
 
 
 def small(result: Result) -> list[Text]:
     """Which clients have too few rows for their own figures."""
-    rows = own_measures(result)
+    rows = tables.own_measures(result)
     names = {each["client"]: None for row in rows for each in row["clients"] if each.get("small")}
     if not names:
         return []
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return [
-        Text(
-            f"Small clients on some set (fewer than {FEW_ROWS} rows, or {FEW_OF_A_CLASS} of a"
-            f" class), whose figures are mostly chance: {', '.join([*names][:NAMED])}{more}. Only"
-            " of accuracy (or error) and mean loss can they be the worst client.",
-            soft=True,
-        )
-    ]
+    text = (
+        f"Small clients on some set (fewer than {FEW_ROWS} rows, or {FEW_OF_A_CLASS} of a class),"
+        f" whose figures are mostly chance: {', '.join([*names][:NAMED])}{more}. Only of accuracy"
+        " (or error) and mean loss can they be the worst client."
+    )
+    return [Text(text, soft=True)]
 
 
 def not_of_all(result: Result) -> list[Text]:
     """Which figures a run over sites does not have of all held-out rows, and why."""
-    judged = own_measures(result) if words.at_sites(result) else []
+    judged = tables.own_measures(result) if words.at_sites(result) else []
     lacking = [each.lacking for each in figures_of() if each.key in judged[0]] if judged else []
     said = "; ".join(filter(None, lacking))
     return [Text(f"Not stated of the rows of all sites: {said}.", soft=True)] if said else []
-
-
-def by_client(run: Run) -> list[Table]:
-    """The figures of the model at every client, on each set of several clients, the worst first."""
-    tables = []
-    for row in own_measures(run.result):
-        figures = _figures(run, row)
-        if len(row["clients"]) < 2 or "small" not in row:
-            continue
-        lines = [_line(client, figures) for client in worst_first(row)]
-        heads = {"client": "Client", "n": "Rows", "positives": "Positives"}
-        heads |= {key: head for key, (head, _) in figures.items()}
-        title = f"Every client of {row['set']}, under {spaced(row['model'])}"
-        tables.append(of_rows(title, lines, filled(heads, lines)))
-    return tables
-
-
-def worst_first(row: Record) -> list[Record]:
-    """The clients of a set, from the lowest accuracy or the largest error."""
-    key, _ = merit(row)
-    return sorted(row["clients"], key=lambda client: client[key], reverse=key == "error")
-
-
-def _line(client: Record, figures: Mapping[str, tuple[str, Way]]) -> Record:
-    shown = {key: show(client[key]) for key, (_, show) in figures.items()}
-    for key in shown.keys() & client.get("interval", {}).keys():
-        if client[key] is not None:
-            low, high = client["interval"][key]
-            shown[key] = f"{shown[key]} ({100 * low:.0f}–{100 * high:.0f})"
-    counts = {key: client.get(key) for key in ("n", "positives")}
-    name = client["client"] + " (small)" * client["small"]
-    return {"client": name, **counts, **shown}
 
 
 def fairness(result: Result) -> list[Table]:
@@ -261,12 +334,12 @@ def fairness(result: Result) -> list[Table]:
     several clients.
     """
     judged = [row for row in result["evaluation"]["measures"] if row.get("fairness")]
-    heads, tables = {"model": "Model"} | {key: key for key in FAIRNESS}, []
-    for name, rows in by_set(judged).items():
-        lines = [row["fairness"] | {"model": spaced(row["model"])} for row in rows]
+    heads, found = {"model": "Model"} | {key: key for key in FAIRNESS}, []
+    for name, rows in tables.by_set(judged).items():
+        lines = [row["fairness"] | {"model": tables.spaced(row["model"])} for row in rows]
         title = f"Fairness on {name}: {rows[0]['fairness']['privileged']} against all others"
-        tables.append(of_rows(title, lines, heads))
-    return tables
+        found.append(tables.of_rows(title, lines, heads))
+    return found
 
 
 def spread(result: Result) -> list[Table]:
@@ -275,40 +348,41 @@ def spread(result: Result) -> list[Table]:
     """
     if "risk" in result or words.constrained(result) or words.private(result):
         return []
-    rows = [row for row in result["evaluation"]["measures"] if len(row["clients"]) > 1]
-    return [_spread(name, models) for name, models in by_set(rows).items()]
+    judged = [row for row in result["evaluation"]["measures"] if len(row["clients"]) > 1]
+    found = []
+    for name, rows in tables.by_set(judged).items():
+        (key, show), cells = tables.merit(rows[0]), []
+        worst = min if key == "accuracy" else max
+        for row in rows:
+            rates, losses = ([client[each] for client in row["clients"]] for each in (key, "loss"))
+            # every client counts once, and they are all there are: no deviation of a sample
+            of_rates = map(show, (worst(rates), fmean(rates), pstdev(rates)))
+            of_losses = map(number, (max(losses), fmean(losses), pstdev(losses)))
+            cells.append((tables.spaced(row["model"]), *of_rates, *of_losses))
+        heads = ("Model", f"Worst {key}", f"Mean {key}", "Deviation")
+        heads += ("Worst loss", "Mean loss", "Deviation")
+        title = f"Over the {len(rows[0]['clients'])} clients of {name}"
+        found.append(tables.table(title, heads, cells))
+    return found
 
 
-def _spread(name: str, rows: Rows) -> Table:
-    key, show = merit(rows[0])
-    worst = min if key == "accuracy" else max
-    cells = []
-    for row in rows:
-        rates, losses = ([client[each] for client in row["clients"]] for each in (key, "loss"))
-        # every client counts once, and they are all there are: no deviation of a sample
-        judged = map(show, (worst(rates), fmean(rates), pstdev(rates)))
-        lost = map(number, (max(losses), fmean(losses), pstdev(losses)))
-        cells.append((spaced(row["model"]), *judged, *lost))
-    columns = ("Model", f"Worst {key}", f"Mean {key}", "Deviation")
-    columns += ("Worst loss", "Mean loss", "Deviation")
-    return table(f"Over the {len(rows[0]['clients'])} clients of {name}", columns, cells)
+# ---------------------------------------------------------------------------------------- figures
 
 
-# ----------------------------------------------------------------------------------------- figure
-
-
-def _plot(result: Result) -> Plot:
+def _drawn(result: Result) -> Figure:
+    """Every model on each set of rows."""
     rows, risk = result["evaluation"]["measures"], result.get("risk")
-    height = 1.2 + 0.2 * len(rows) + 0.25 * len(by_set(rows))
-    if "risk" in rows[0] and risk is not None:
-        title = f"{capital(risk['name'])} and mean of the losses by model"
-        axis = f"loss; dots: {risk['name']}"
-        return Plot(title, height, _dots, (rows, ("risk", "loss"), "mean loss", axis))
-    key, _ = merit(rows[0])
+    key, _ = tables.merit(rows[0])
+    title = f"{tables.capital(key)} by model, on all rows and at the worst client"
+    caption = "Dots: all rows of the set; ticks: its worst client."
     axis = "accuracy in %" if key == "accuracy" else "mean absolute error"
-    title = f"{capital(key)} by model, on all rows and at the worst client"
-    keys = (key, f"worst_{key}")
-    return Plot(title, height, _dots, (rows, keys, "worst client", axis))
+    keys, tick = (key, f"worst_{key}"), "worst client"
+    if "risk" in rows[0] and risk is not None:
+        title = f"{tables.capital(risk['name'])} and mean of the losses by model"
+        caption = f"Dots: the {words.risk_words(risk)} of the losses of the set; ticks: their mean."
+        axis, keys, tick = f"loss; dots: {risk['name']}", ("risk", "loss"), "mean loss"
+    height = 1.2 + 0.2 * len(rows) + 0.25 * len(tables.by_set(rows))
+    return Figure("evaluation", caption, Plot(title, height, _dots, (rows, keys, tick, axis)))
 
 
 def _dots(canvas: Canvas, rows: Rows, keys: tuple[str, str], tick: str, axis: str) -> None:
@@ -317,14 +391,18 @@ def _dots(canvas: Canvas, rows: Rows, keys: tuple[str, str], tick: str, axis: st
     """
     axes, (dot, other) = canvas.subplots(), keys
     scale = 100.0 if dot == "accuracy" else 1.0
-    places, heads = _places(rows)
+    top, places, heads = 0.0, [], {}  # heights of every row, and of the middle of every set
+    for name, models in tables.by_set(rows).items():
+        heads[name] = top - (len(models) - 1) / 2
+        places += [top - k for k in range(len(models))]
+        top -= len(models) + 0.8
     models = list(dict.fromkeys(row["model"] for row in rows))
     for model, colour in zip(models, MODELS, strict=False):
         lines = [(y, row) for y, row in zip(places, rows, strict=True) if row["model"] == model]
         y = [place for place, _ in lines]
         dots, ends = ([scale * row[key] for _, row in lines] for key in (dot, other))
         axes.hlines(y, ends, dots, color=colour, linewidth=2)
-        axes.scatter(dots, y, s=42, color=colour, label=spaced(model), zorder=3)
+        axes.scatter(dots, y, s=42, color=colour, label=tables.spaced(model), zorder=3)
     ticks = [scale * row[other] for row in rows]
     axes.scatter(ticks, places, marker="|", s=90, color=INK, linewidths=1.6, label=tick, zorder=4)
     names = [name.replace(", ", ",\n").replace(" ", "\n", 1) for name in heads]
@@ -336,224 +414,16 @@ def _dots(canvas: Canvas, rows: Rows, keys: tuple[str, str], tick: str, axis: st
     legend(axes, len(models) + 1, last=("worst client",))
 
 
-def _places(rows: Rows) -> tuple[list[float], dict[str, float]]:
-    """The height of every row, and of the middle of every set by its name."""
-    top, places, middles = 0.0, [], {}
-    for name, models in by_set(rows).items():
-        middles[name] = top - (len(models) - 1) / 2
-        places += [top - k for k in range(len(models))]
-        top -= len(models) + 0.8
-    return places, middles
-
-
-# -------------------------------------------------------------------------- the model by itself
-
-FEW = 8  # clients whose curves are told apart
-OPEN = 12  # clients of a table that is shown without a click
-ABOUT_CLIENTS = "The worst come first. In brackets: the exact 95 % interval of a rate, in percent."
-CELLS = {"tp": "{1}, found", "fn": "{1}, missed", "fp": "{0}, false alarm", "tn": "{0}, left alone"}
-SHOWN: dict[str, Way] = {"percent": percent, "area": "{:.3f}".format, "number": number}
-ROC = Figure(
-    "roc",
-    "ROC: recall against false alarms, as the cut of the score moves. The thick line is all rows,"
-    " thin ones are clients; the diagonal is chance.",
-)
-CALIBRATION = Figure(
-    "calibration",
-    "Calibration: where 30 % are predicted, 30 % should be. The thick line is all rows, thin ones"
-    " are clients, with fewer rows each; dots are groups of rows, larger where there are more; the"
-    " diagonal is perfect.",
-)
-
-
-class Quality(ReportSection):
-    """The figures of the model on its first set of new rows, over all and by client."""
-
-    def applies(self, run: Run) -> bool:
-        return bool(own_measures(run.result))
-
-    def plots(self, run: Run) -> Mapping[str, Plot]:
-        curves = (judged := own_measures(run.result)[0]).get("curves") or {}
-        drawn = {}
-        if curves.get("roc"):
-            drawn["roc"] = Plot("ROC curve over all rows, and by client", 3.6, _roc, (judged,))
-        if curves.get("reliability"):
-            title = "Share of positive rows by predicted probability, and by client"
-            drawn["calibration"] = Plot(title, 3.6, _calibration, (judged,))
-        return drawn
-
-    def chapters(self, run: Run) -> list[Chapter]:
-        result = run.result
-        judged, classes = own_measures(result)[0], run.model["classes"]
-        good: list[Block] = [Text(goodness(run)), Row((ROC, CALIBRATION))]
-        good += [*_every_figure(judged, classes), *_confusion([judged], classes)]
-        bad: list[Block] = [Text(badness(run)), *_by_client(run)]
-        if len(judged["clients"]) > 1:
-            bad += [_folded(each) for each in _confusion(judged["clients"], classes)]
-        return [
-            chapter("quality", "How good is the model?", *good),
-            chapter("whom", "For whom is it bad?", *bad),
-        ]
-
-
-def _folded(each: Table) -> Block:
-    return each if len(each.rows) <= OPEN else Fold(each.title, (each,))
-
-
-# ------------------------------------------------------------------------------------------- words
-
-
-def goodness(run: Run) -> str:
-    """How good the model is, in one sentence."""
-    judged = own_measures(run.result)[0]
-    said = [
-        f"{spoken(figure)} {SHOWN[figure.shown](judged[figure.key])}{_within(judged, figure.key)}"
-        for figure in first_figures(judged)
-    ]
-    text = f"On {_rows(judged)}: {', '.join(said)}."
-    if judged.get("recall") is not None and (classes := run.model["classes"]):
-        text += f" It finds {percent(judged['recall'])} of the rows of {classes[1]}"
-        precise = judged.get("precision")
-        text += (
-            "."
-            if precise is None
-            else f", and is right in {percent(precise)} of those that it calls {classes[1]}."
-        )
-    return text
-
-
-def first_figures(judged: Record) -> list[Measure]:
-    """The figures of rows that a reader asks for first."""
-    return [f for f in figures_of() if f.beside and judged.get(f.key) is not None]
-
-
-def spoken(figure: Measure) -> str:
-    """What a figure is called in a sentence."""
-    return figure.title if figure.title.isupper() else figure.title.lower()
-
-
-def _rows(judged: Record) -> str:
-    return f"{judged['n']:,} {judged['set']}"
-
-
-def _within(judged: Record, key: str) -> str:
-    bounds = (judged.get("interval") or {}).get(key)
-    return f" (95 % interval {_range(bounds)})" if bounds else ""
-
-
-def _range(bounds: Sequence[float]) -> str:
-    low, high = bounds
-    return f"{100 * low:.1f} to {100 * high:.1f}"
-
-
-def badness(run: Run) -> str:
-    """For which client the model is worst, and whether that can be chance."""
-    judged = own_measures(run.result)[0]
-    clients = judged["clients"]
-    if len(clients) < 2:
-        return "There is one client, so that nobody can be served worse than another."
-    key = "error" if "error" in judged else "accuracy"
-    show = number if key == "error" else percent
-    able = [row for row in clients if not row.get("small")] or clients  # others are mostly chance
-    worst = (max if key == "error" else min)(able, key=lambda row: row[key])
-    best = (min if key == "error" else max)(able, key=lambda row: row[key])
-    if worst[key] == best[key]:
-        return f"It does equally well at {len(able)} clients: {key} {show(worst[key])}."
-    called = "mean absolute error" if key == "error" else key
-    text = (
-        f"It does worst at {worst['client']}, with {called} {show(worst[key])} on {worst['n']}"
-        f" rows, and best at {best['client']}, with {show(best[key])} on {best['n']}."
-    )
-    bounds = (worst.get("interval") or {}).get(key)
-    if bounds:
-        inside = bounds[0] <= judged[key] <= bounds[1]
-        text += (
-            f" The 95 % interval at {worst['client']} is {_range(bounds)} %, which "
-            + ("includes" if inside else "excludes")
-            + f" the {show(judged[key])} of all rows"
-            + (": chance may explain the difference." if inside else ".")
-        )
-    return text
-
-
-# ------------------------------------------------------------------------------------------ tables
-
-
-def _every_figure(judged: Record, classes: Sequence[object] | None) -> list[Table]:
-    """Every figure over all rows with its interval and its meaning."""
-    named = {"positive": "a class", "negative": "another"}
-    if classes and len(classes) == 2:
-        named = {"negative": str(classes[0]), "positive": str(classes[1])}
-    rows = []
-    for figure in figures_of() if "small" in judged else ():
-        if (value := judged.get(figure.key)) is None:
-            continue
-        bounds = (judged.get("interval") or {}).get(figure.key)
-        within = _range(bounds) if bounds else ""
-        name, meaning = figure.short or figure.title, figure.meaning.format(**named)
-        rows.append((name, SHOWN[figure.shown](value), within, meaning))
-    if not rows:
-        return []
-    title = f"All {_rows(judged)}"
-    return [table(title, ("Figure", "Value", "95 % interval", "Meaning"), rows, (0, 3), (3,))]
-
-
-def _by_client(run: Run) -> list[Block]:
-    """The figures of every client on each set, the worst first; those of the first set open."""
-    if not (tables := by_client(run)):
-        return []
-    first, *others = tables
-    blocks: list[Block] = [Text(ABOUT_CLIENTS), first.first(OPEN)]
-    if len(first.rows) > OPEN:
-        rest = replace(
-            first, title=f"The other {len(first.rows) - OPEN} clients", rows=first.rows[OPEN:]
-        )
-        blocks.append(Fold(rest.title, (rest,)))
-    return blocks + ([Fold("Clients of other sets", tuple(others))] if others else [])
-
-
-def _confusion(rows: Sequence[Record], classes: Sequence[object] | None) -> list[Table]:
-    """Who was predicted what: of two classes a row of four counts a client, of several a matrix of
-    all rows.
-    """
-    cells = rows[0].get("confusion")
-    if not cells or not classes:
-        return []
-    if isinstance(cells, Mapping):
-        heads = {"client": "Client"} | {key: head.format(*classes) for key, head in CELLS.items()}
-        lines = [{"client": "All", **row, **row["confusion"]} for row in rows]
-        return [of_rows("Right and wrong predictions", lines, heads)]
-    if len(rows) > 1:
-        return []
-    lines = [
-        (f"is {name}", *map(number, counts)) for name, counts in zip(classes, cells, strict=True)
-    ]
-    heads = ("", *(f"as {name}" for name in classes))
-    return [table("Right and wrong predictions", heads, lines)]
-
-
-# ----------------------------------------------------------------------------------------- figures
-
-
-def _square(axes: Axes, across: str, up: str) -> None:
-    axes.plot([0, 100], [0, 100], color=GREY, linewidth=0.8)
-    axes.set(xlim=(-2, 102), ylim=(-2, 102), aspect="equal", xlabel=across, ylabel=up)
-
-
 def _roc(canvas: Canvas, judged: Record) -> None:
-    axes = canvas.subplots()
-    _square(axes, "false alarms in %", "recall in %")
-    _clients(axes, judged, "roc")
+    axes = _square(canvas, "false alarms in %", "recall in %", judged, "roc")
     x, y = _percents(judged["curves"]["roc"])
     axes.plot(x, y, color=INK, linewidth=2.2, clip_on=False, label="all rows")
     axes.legend(loc="lower right", fontsize="small")
 
 
 def _calibration(canvas: Canvas, judged: Record) -> None:
-    axes = canvas.subplots()
-    _square(axes, "predicted probability in %", "positive rows in %")
-    _clients(axes, judged, "reliability")
-    groups = judged["curves"]["reliability"]
+    heads = ("predicted probability in %", "positive rows in %")
+    axes, groups = _square(canvas, *heads, judged, "reliability"), judged["curves"]["reliability"]
     x, y = _percents(groups)
     most = max(group[2] for group in groups)
     sizes = [10 + 70 * group[2] / most for group in groups]
@@ -562,8 +432,13 @@ def _calibration(canvas: Canvas, judged: Record) -> None:
     axes.legend(loc="upper left", fontsize="small")
 
 
-def _clients(axes: Axes, judged: Record, part: str) -> None:
-    """A thin line for every client that has this curve; a few clients are told apart by colour."""
+def _square(canvas: Canvas, across: str, up: str, judged: Record, part: str) -> Axes:
+    """Axes in percent, with a thin line for every client that has this curve; a few clients are
+    told apart by colour.
+    """
+    axes = canvas.subplots()
+    axes.plot([0, 100], [0, 100], color=GREY, linewidth=0.8)
+    axes.set(xlim=(-2, 102), ylim=(-2, 102), aspect="equal", xlabel=across, ylabel=up)
     lines = [(row["client"], (row.get("curves") or {}).get(part)) for row in judged["clients"]]
     lines = [(name, curve) for name, curve in lines if curve] if len(lines) > 1 else []
     named = len(lines) <= FEW
@@ -571,6 +446,7 @@ def _clients(axes: Axes, judged: Record, part: str) -> None:
     for (name, curve), colour in zip(lines, colours, strict=True):
         text, faint = label(name) if named else None, 1.0 if named else 0.35
         axes.plot(*_percents(curve), color=colour, linewidth=1.0, alpha=faint, label=text)
+    return axes
 
 
 def _percents(curve: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:

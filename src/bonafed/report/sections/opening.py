@@ -1,145 +1,124 @@
-"""What a report opens with: what a person asks first, each question with its answer; what was done
-and what is guaranteed; warnings; and the checks of rows and model with what was seen.
+"""What every report has: first what a person asks, each question with its answer, and the warnings;
+then what was done, the checks of rows and model, and last what was sent, who can learn what, and
+what the run was made from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import NamedTuple
 
-from bonafed.report import words
-from bonafed.report.sections.evaluation import SHOWN, badness, first_figures, goodness, spoken
-from bonafed.report.sections.section import (
-    Block,
-    Chapter,
-    Fact,
-    Items,
-    Questions,
-    ReportSection,
-    Text,
-    chapter,
-    texts,
-)
+from bonafed.problem.calibration import Sigmoid
+from bonafed.problem.slopes import jumping
+from bonafed.report import tables, words
+from bonafed.report.blocks import Chapter, Code, Fact, Fold, Items, Questions, Section, Text, texts
+from bonafed.report.sections import evaluation
 from bonafed.report.tables import (
-    NAME,
-    NOTHING,
     Record,
     Result,
     Table,
-    capital,
     merit,
     number,
     own_measures,
     people,
     percent,
-    short,
-    table,
 )
+from bonafed.runs import border
+from bonafed.runs.baselines import called
 from bonafed.runs.run import Run
 
-GOOD, WHOM = "How good is the model?", "For whom is it bad?"
 TRIVIAL, TRUST = "Is it trivial?", "Can I trust the numbers?"
 UNJUDGED = (
     "Nobody knows: the model was judged on no rows that were held out of training. Set data.test,"
     " such as 0.3; where it is set, a warning says why no rows were judged."
 )
+CLOSE = 0.1  # a relative gap up to this counts as good
+NOTES = 2  # warnings that a terminal shows
 
 
-class Opening(ReportSection):
-    """The questions that a person asks, in that order."""
+def about_trivial(run: Run) -> Section | None:
+    """The warning that the model says the same of everybody, or nothing better than that."""
+    if not (found := run.result.get("trivial")):
+        return None
+    text = str(found["text"])
+    blocks = [Text(text, strong=True)]
+    return Section(
+        [Chapter("trivial", "The model is trivial", blocks, warning=True)],
+        [Fact("trivial", found["kind"], "warn")],
+        brief=[Text(f"warning: {text}")],
+    )
 
-    def applies(self, run: Run) -> bool:
-        return not words.public_part(run.result)
 
-    def chapters(self, run: Run) -> list[Chapter]:
-        return [chapter("short", "In short", Questions(tuple(answers(run).items())))]
-
-    def brief(self, run: Run) -> list[Block]:
-        known = answers(run)
-        known.pop(TRIVIAL, None)  # the warning says it
-        return [Questions(tuple(known.items()))]
+def about_questions(run: Run) -> Section | None:
+    """The questions that a person asks, in that order; the chapters below say more."""
+    if words.public_part(run.result):
+        return None
+    known = answers(run)
+    brief = [
+        (asked, said) for asked, said in known.items() if asked != TRIVIAL
+    ]  # a warning says it
+    chapter = Chapter("short", "In short", [Questions(known.items())])
+    return Section([chapter], brief=[Questions(brief)])
 
 
 def answers(run: Run) -> dict[str, str]:
     """The answer to every question."""
     result, judged = run.result, bool(own_measures(run.result))
-    found = {GOOD: goodness(run) if judged else UNJUDGED}
+    found = {evaluation.GOOD: evaluation.goodness(run) if judged else UNJUDGED}
     if judged:
-        found[WHOM] = badness(run)
-    found |= {TRIVIAL: text} if (text := _trivial(result)) else {}
+        found[evaluation.WHOM] = evaluation.badness(run)
+    if "trivial" in result and not words.infeasible(result):
+        found[TRIVIAL] = "No: it is better than a constant."
+        if result["trivial"] is not None:
+            kind = result["trivial"]["kind"]
+            found[TRIVIAL] = f"Yes: {kind}. The warning above says why, and what to do."
     if judged and (verdicts := words.answer(result)) and not words.private(result):
         found[words.question(result)] = verdicts[0]
-    found[TRUST] = _trust(result)
-    return found
-
-
-def _trivial(result: Result) -> str:
-    """Whether the model says anything; empty where that was not judged."""
-    if "trivial" not in result or words.infeasible(result):
-        return ""
-    if result["trivial"] is None:
-        return "No: it is better than a constant."
-    return f"Yes: {result['trivial']['kind']}. The warning above says why, and what to do."
-
-
-def _trust(result: Result) -> str:
-    """What the checks say, and what is proven."""
     text = verdict(result) if "checks" in result else ""
-    certificate = result["certificate"]
     if words.infeasible(result):
-        return f"{text} No model meets all constraints: that is proven."
-    if words.private(result):
-        return f"{text} The guarantee of privacy is in the public part."
-    if words.proven(result):
+        text += " No model meets all constraints: that is proven."
+    elif words.private(result):
+        text += " The guarantee of privacy is in the public part."
+    elif words.proven(result):
         text += (
             " The model is proven to be within"
-            f" {certificate['relative_gap']:.2g} (relative) of the best objective of its kind"
-            f"{words.CONDITION if words.contradicted(result) else ''}."
+            f" {result['certificate']['relative_gap']:.2g} (relative) of the best objective of its"
+            f" kind{words.CONDITION if words.contradicted(result) else ''}."
+            f" {words.whoever(result)}"
         )
     else:
         text += " No bound is proven: a better model of this kind may exist."
-    return f"{text} {words.whoever(result)}".strip()
+        text += f" {words.whoever(result)}"
+    return found | {TRUST: text}
 
 
-# -------------------------------------------------------------------------- summary and warnings
+def about_warnings(run: Run) -> Section | None:
+    """What a reader has to know before the numbers are used."""
+    if not (notes := run.result["notes"]):
+        return None
+    more = [f"the report has {len(notes) - NOTES} more"] * (len(notes) > NOTES)
+    brief = [Text(f"warning: {note}") for note in [*notes[:NOTES], *more]]
+    return Section([Chapter("warnings", "Warnings", [Items(notes)], warning=True)], brief=brief)
 
-CLOSE = 0.1  # a relative gap up to this counts as good
-NOTES = 2  # warnings that a terminal shows
 
-
-class Summary(ReportSection):
+def about_summary(run: Run) -> Section | None:
     """The run in plain words; a private run opens with its guarantee of privacy instead."""
-
-    def applies(self, run: Run) -> bool:
-        return run.config.privacy is None
-
-    def lead(self, run: Run) -> str:
-        return words.lead(run.result)
-
-    def facts(self, run: Run) -> list[Fact]:
-        result = run.result
-        certificate, n = result["certificate"], len(people(result))
-        rows = sum(row["n"] for row in result["clients"])
-        proven, lied = words.proven(result), words.contradicted(result)
-        return [
-            *_judged(result),
-            Fact(
-                f"{certificate['relative_gap']:.1e}" if proven else "none",
-                f"proven relative gap, after {result['rounds']} rounds"
-                f"{words.CONDITION if lied else ''}",
-                "good" if proven and not lied and certificate["relative_gap"] <= CLOSE else "warn",
-            ),
-            Fact(
-                f"{rows:,}",
-                f"training rows {'of' if words.pooled(result) else 'at'} {words.clients(n)}",
-            ),
-        ]
-
-    def chapters(self, run: Run) -> list[Chapter]:
-        return [chapter("summary", "In plain words", *texts(words.summary(run.result)))]
-
-    def brief(self, run: Run) -> list[Block]:
-        return [*texts(words.done(run.result))]
+    if run.config.privacy is not None:
+        return None
+    result = run.result
+    gap, n = result["certificate"]["relative_gap"], words.clients(len(people(result)))
+    proven, lied = words.proven(result), words.contradicted(result)
+    after = f"proven relative gap, after {result['rounds']} rounds{words.CONDITION if lied else ''}"
+    mood = "good" if proven and not lied and gap <= CLOSE else "warn"
+    rows = sum(row["n"] for row in result["clients"])
+    facts = [
+        *_judged(result),
+        Fact(f"{gap:.1e}" if proven else "none", after, mood),
+        Fact(f"{rows:,}", f"training rows {'of' if words.pooled(result) else 'at'} {n}"),
+    ]
+    chapter = Chapter("summary", "In plain words", texts(words.summary(result)))
+    return Section([chapter], facts, words.lead(result), texts(words.done(result)))
 
 
 def _judged(result: Result) -> list[Fact]:
@@ -151,50 +130,14 @@ def _judged(result: Result) -> list[Fact]:
     row, (key, show) = judged[0], merit(judged[0])
     called = "mean absolute error" if key == "error" else key
     facts = [Fact(show(row[key]), f"{called} on {row['n']:,} {row['set']}")]
-    for figure in first_figures(row):
+    for figure in evaluation.first_figures(row):
         if figure.of == "scores":
-            text = SHOWN[figure.shown](row[figure.key])
-            facts.append(Fact(text, f"{spoken(figure)} on these rows"))
+            text = evaluation.SHOWN[figure.shown](row[figure.key])
+            facts.append(Fact(text, f"{evaluation.spoken(figure)} on these rows"))
     if len(row["clients"]) > 1:
-        worst = short(row[f"worst_{key}_client"], 24)
+        worst = tables.short(row[f"worst_{key}_client"], 24)
         facts.append(Fact(show(row[f"worst_{key}"]), f"{called} at the worst client, {worst}"))
     return facts
-
-
-class Warnings(ReportSection):
-    """What a reader has to know before the numbers are used."""
-
-    def applies(self, run: Run) -> bool:
-        return bool(run.result["notes"])
-
-    def chapters(self, run: Run) -> list[Chapter]:
-        notes = Items(tuple(run.result["notes"]))
-        return [chapter("warnings", "Warnings", notes, warning=True)]
-
-    def brief(self, run: Run) -> list[Block]:
-        notes = run.result["notes"]
-        more = [f"the report has {len(notes) - NOTES} more"] * (len(notes) > NOTES)
-        return [Text(f"warning: {note}") for note in [*notes[:NOTES], *more]]
-
-
-class Trivial(ReportSection):
-    """The warning that the model says the same of everybody, or nothing better than that."""
-
-    def applies(self, run: Run) -> bool:
-        return bool(run.result.get("trivial"))
-
-    def facts(self, run: Run) -> list[Fact]:
-        return [Fact("trivial", run.result["trivial"]["kind"], "warn")]
-
-    def chapters(self, run: Run) -> list[Chapter]:
-        text = Text(self._text(run), strong=True)
-        return [chapter("trivial", "The model is trivial", text, warning=True)]
-
-    def brief(self, run: Run) -> list[Block]:
-        return [Text(f"warning: {self._text(run)}")]
-
-    def _text(self, run: Run) -> str:
-        return str(run.result["trivial"]["text"])
 
 
 # ----------------------------------------------------------------------------------------- checks
@@ -211,53 +154,41 @@ class Words(NamedTuple):
 
 CHECKS = {
     "left_out": Words(
-        "Few rows are left out",
-        "rows without a target or a client, at most {}",
-        percent,
+        *("Few rows are left out", "rows without a target or a client, at most {}", percent),
         "the model knows nothing of them: ask why it is missing, and whether by chance",
     ),
     "identifier": Words(
         "No identifier among the features",
-        "rows with a value of a column to themselves, below {}",
-        percent,
+        *("rows with a value of a column to themselves, below {}", percent),
         "a model learns an identifier by heart: put the column into data.exclude",
     ),
     "copy": Words(
         "No copy of the target among the features",
-        "AUC of one feature, or its correlation with the target, below {}",
-        number,
+        *("AUC of one feature, or its correlation with the target, below {}", number),
         "one feature by itself gives the target away: ask whether it is known when the model is"
         " used, or put it into data.exclude",
     ),
     "duplicates": Words(
         "No rows at several clients",
-        "rows that stand at another client, too, at most {}",
-        percent,
+        *("rows that stand at another client, too, at most {}", percent),
         "the same person may be counted twice: remove the copies at one of the clients",
     ),
     "trained_on": Words(
-        "No test rows in training",
-        "test rows that were trained on, at most {}",
-        percent,
+        *("No test rows in training", "test rows that were trained on, at most {}", percent),
         "test figures flatter the model: remove the copies, or name the column of persons as"
         " data.person",
     ),
     "missing_class": Words(
-        "All classes at every client",
-        "clients without a row of some class, at most {}",
-        number,
+        *("All classes at every client", "clients without a row of some class, at most {}", number),
         "at these clients rates have no meaning, and the model cannot be judged by class",
     ),
     "tiny": Words(
-        "No tiny clients",
-        "rows of the smallest client, at least {}",
-        number,
+        *("No tiny clients", "rows of the smallest client, at least {}", number),
         "figures of so few rows are chance: read their intervals, or pool these clients",
     ),
     "shift": Words(
         "Clients are alike",
-        "largest standardised difference of means beyond sampling error, at most {}",
-        number,
+        *("largest standardised difference of means beyond sampling error, at most {}", number),
         "one model may not suit all: compare the figures of these clients with the others'",
     ),
     "trivial": Words(
@@ -270,58 +201,48 @@ CHECKS = {
 RESULTS = {True: "pass", False: "FAIL", None: "not judged"}
 
 
-class Checks(ReportSection):
+def about_checks(run: Run) -> Section | None:
     """Whether the rows and the model are such that the figures can be believed."""
-
-    def applies(self, run: Run) -> bool:
-        return "checks" in run.result
-
-    def chapters(self, run: Run) -> list[Chapter]:
-        made = checks(run.result)
-        return [
-            chapter("checks", "Can I trust the numbers?", Text(verdict(run.result), True), made)
-        ]
-
-
-def failed(result: Result) -> list[Record]:
-    """The checks that fail."""
-    return [row for row in result["checks"] if row["passed"] is False]
+    if "checks" not in run.result:
+        return None
+    made = [Text(verdict(run.result), strong=True), checks(run.result)]
+    return Section([Chapter("checks", TRUST, made)])
 
 
 def verdict(result: Result) -> str:
-    """How many checks pass, and which fail."""
+    """How many checks pass, and which fail: what they saw, where, and what to do."""
     judged = [row for row in result["checks"] if row["passed"] is not None]
     unjudged = len(result["checks"]) - len(judged)
     more = f" Not judged: {unjudged}." * (unjudged > 0)
-    if not (bad := failed(result)):
+    failures = []
+    for row in (row for row in judged if not row["passed"]):
+        check, where = CHECKS[row["name"]], f" for {_where(row)}" if row["where"] else ""
+        seen = f"{_seen(row)}{where} ({_threshold(row)})"
+        failures.append(f"{check.called}: {seen}; {check.advice}")
+    if not failures:
         return f"All {len(judged)} checks of the rows and the model pass.{more}"
-    names = "; ".join(failure(row) for row in bad)
-    verb = "fails" if len(bad) == 1 else "fail"
-    return f"{len(bad)} of {len(judged)} checks {verb}. {capital(names)}.{more}"
-
-
-def failure(row: Record) -> str:
-    """What a failed check saw, where, and what to do."""
-    check = CHECKS[row["name"]]
-    where = f" for {_where(row)}" if row["where"] else ""
-    return f"{check.called}: {_seen(row)}{where} ({_threshold(row)}); {check.advice}"
+    verb = "fails" if len(failures) == 1 else "fail"
+    names = tables.capital("; ".join(failures))
+    return f"{len(failures)} of {len(judged)} checks {verb}. {names}.{more}"
 
 
 def checks(result: Result) -> Table:
     """Every check with its threshold and what was seen."""
     rows = []
     for row in result["checks"]:
-        check = CHECKS[row["name"]]
         at = _where(row) if row["passed"] is False or row["name"] == "left_out" else ""
-        rows.append((check.called, RESULTS[row["passed"]], _seen(row), _threshold(row), at))
+        cells = (RESULTS[row["passed"]], _seen(row), _threshold(row), at)
+        rows.append((CHECKS[row["name"]].called, *cells))
     heads = ("Check", "Result", "Seen", "Threshold", "Where")
     kept = 5 if any(row[-1] for row in rows) else 4
     cells = [row[:kept] for row in rows]
-    return table("Checks of rows and model", heads[:kept], cells, (0, 1, 3, 4), long=(0, 3, 4))
+    return tables.table(
+        "Checks of rows and model", heads[:kept], cells, (0, 1, 3, 4), long=(0, 3, 4)
+    )
 
 
 def _seen(row: Record) -> str:
-    return NOTHING if row["seen"] is None else CHECKS[row["name"]].written(row["seen"])
+    return tables.NOTHING if row["seen"] is None else CHECKS[row["name"]].written(row["seen"])
 
 
 def _threshold(row: Record) -> str:
@@ -332,4 +253,87 @@ def _threshold(row: Record) -> str:
 def _where(row: Record) -> str:
     """The features or clients that a check is about."""
     more = row["count"] - len(row["where"])
-    return ", ".join(short(name, NAME) for name in row["where"]) + f" and {more} more" * (more > 0)
+    names = ", ".join(tables.short(name, tables.NAME) for name in row["where"])
+    return names + f" and {more} more" * (more > 0)
+
+
+# ------------------------------------------------------- what passed the border, and what it was of
+
+ABOUT_BORDER = (
+    "The rows stayed at their sites. This table says what passes the border all the same, of sites"
+    " with the default policy; whether a site allows more, its owner knows, and no folder."
+)
+LOOSER = "These sites allow more than the default: {}, so that answers may tell single rows."
+ARROWS = {"up": "clients → server", "down": "server → clients"}
+HEADS = {"message": "Message", "direction": "Direction", "count": "Count", "bytes": "Size"}
+BASELINES = {
+    "model": "Model",
+    "value": "Objective of its problem",
+    "bound": "Bound",
+    "gap": "Gap",
+    "rounds": "Rounds",
+    "stop": "Ended",
+}
+
+
+def about_border(run: Run) -> Section | None:
+    """Who can learn or alter what, of a run whose rows stayed at their sites."""
+    if not words.at_sites(run.result):
+        return None
+    title, masked = "Who can learn or alter what", bool(run.config.engine.get("secure_sum"))
+    private, every = run.config.privacy is not None, range(len(border.HEADS))
+    jumps = "" if private else jumping(run.config.problem(), masked)
+    said = [ABOUT_BORDER, *[LOOSER.format(jumps)] * bool(jumps)]
+    rows = [row.cells() for row in border.of_run(masked, private)]
+    promises = tables.table(title, border.HEADS, rows, text=every, long=every)
+    return Section([Chapter("border", title, [*texts(said), promises])])
+
+
+def about_messages(run: Run) -> Section:
+    """The messages of the algorithm, and the models that the run is compared with, each with the
+    gap of its own problem.
+    """
+    result = run.result
+    ways = {"direction": lambda way: ARROWS.get(way, str(way)), "bytes": tables.size}
+    sent = tables.of_rows("Messages", result["messages"], HEADS, ways, ("direction",))
+    blocks = [Text(_messages(run)), sent]
+    if result["baselines"] and not words.private(result):
+        rows = [{**row, "model": called(name)} for name, row in result["baselines"].items()]
+        blocks.append(tables.of_rows("Baselines", rows, BASELINES, {"rounds": str}, ("stop",)))
+    return Section([Chapter("messages", "Messages", blocks)])
+
+
+def _messages(run: Run) -> str:
+    """What the messages are about, and what they leave out."""
+    result = run.result
+    if words.public_part(result):
+        return (
+            "These are the messages of the algorithm; an answer is a function of one clipped sum of"
+            " gradients with noise."
+        )
+    if words.private(result):
+        return "These include the messages of the certificate, which were exchanged at the owner."
+    if words.pooled(result):
+        return (
+            "These went between the method and the one place where all rows are. Multipliers of"
+            " single rows belong to the owner of the rows."
+        )
+    radius = ', radius = "auto" and its pilot model' * (run.config.robust.radius == "auto")
+    sigmoid = run.model.get("calibration")
+    fitted = ", calibrated probabilities" * (sigmoid not in (None, asdict(Sigmoid())))
+    return (
+        "These are the messages of the algorithm and of its certificate; no message holds a row."
+        f" Not counted are sums over each client's rows, for the schema{radius}{fitted}, the check"
+        " for a trivial model and figures."
+    )
+
+
+def about_configuration(run: Run) -> Section:
+    """The configuration of the run, and the versions that its numbers depend on."""
+    rows = [(part, str(version)) for part, version in run.result["versions"].items()]
+    versions = tables.table("Versions", ("Part", "Version"), rows, (0, 1))
+    folds = [
+        Fold("config.toml, defaults included", [Code(run.config.text())]),
+        Fold("Versions", [versions]),
+    ]
+    return Section([Chapter("config", "Configuration and versions", folds)])

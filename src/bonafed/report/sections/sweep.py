@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bonafed.arrays import Array
 from bonafed.drawing import BLUE, DASHED, GREY, INK, MODELS, ORANGE, RED, column, decades, legend
 from bonafed.privacy.accounting import total_epsilon
-from bonafed.report.sections.section import (
-    Block,
-    Chapter,
-    Figure,
-    Fold,
-    Plot,
-    ReportSection,
-    Row,
-    chapter,
-    texts,
-)
-from bonafed.report.tables import (
-    Record,
-    Rows,
-    Table,
-    Way,
-    by_set,
-    capital,
-    filled,
-    magnitude,
-    number,
-    of_rows,
-    own_measures,
-    percent,
-    spaced,
-)
+from bonafed.report import tables
+from bonafed.report.blocks import Chapter, Fold, Plot, Row, Section, drawn, texts
+from bonafed.report.tables import Record, Rows, Table, Way, number, percent, spaced
 from bonafed.runs.privacy_plan import privacy_of
 from bonafed.runs.result_form import result_in
 from bonafed.runs.run import Run
@@ -42,21 +19,17 @@ from bonafed.runs.sections.privacy import read_releases
 from bonafed.runs.sections.sweep import equal
 
 if TYPE_CHECKING:
-    from bonafed.arrays import Array
     from bonafed.drawing import Axes, Canvas
     from bonafed.privacy.accounting import Release
 
 OPEN = 12  # points of a table that is shown without a click
-FIGURES = (
-    Figure("sweep_value", "The objective on the rows that the points were trained on."),
-    Figure(
-        "sweep_loss",
-        "Solid: all rows of a set; dashed: its worst client. The grey line is the value of this"
-        " run.",
-    ),
-    Figure("sweep_judged", "The same rows; dotted: the same problem without privacy."),
-    Figure("sweep_rate", "The largest rate of the constraint whose limit is changed."),
-)
+CAPTIONS = {
+    "sweep_value": "The objective on the rows that the points were trained on.",
+    "sweep_loss": "Solid: all rows of a set; dashed: its worst client. The grey line is the value"
+    " of this run.",
+    "sweep_judged": "The same rows; dotted: the same problem without privacy.",
+    "sweep_rate": "The largest rate of the constraint whose limit is changed.",
+}
 HEADS = {
     "noise": "Noise",
     "value": "Objective",
@@ -65,7 +38,11 @@ HEADS = {
     "violation": "Violation",
     "rate": "Rate",
 }
-WAYS: dict[str, Way] = {"relative_gap": magnitude, "violation": magnitude, "rate": percent}
+WAYS: dict[str, Way] = {
+    "relative_gap": tables.magnitude,
+    "violation": tables.magnitude,
+    "rate": percent,
+}
 JUDGED = {
     "loss": ("Loss", number),
     "worst_loss": ("Worst loss", number),
@@ -87,38 +64,32 @@ LOOKED = (
 )
 
 
-class Sweep(ReportSection):
+def about_sweep(run: Run) -> Section | None:
     """The objective and the judgement of the same problem at other values of one key."""
+    if run.swept is None:
+        return None
+    said, shown = words(run), tried(run)
+    fold = Fold("Every point", shown, len(shown[0].rows) <= OPEN)
+    best = choice(_table(run))[:1] if "best" in _table(run) else []
+    chapter = Chapter("sweep", "Other values", [*texts(said), _figures(run), fold])
+    return Section([chapter], brief=texts([*said[:1], *best]))
 
-    def applies(self, run: Run) -> bool:
-        return run.swept is not None
 
-    def plots(self, run: Run) -> Mapping[str, Plot]:
-        points = with_own(run)
-        if len({point["at"] for point in points if point["value"] is not None}) < 2:
-            return {}
-        key = merit(points)
-        titles = {"sweep_loss": "Loss", "sweep_judged": capital(key)} if key else {}
+def _figures(run: Run) -> Row:
+    """The objective, and what judges the points; nothing where fewer than two were solved."""
+    points, shown = with_own(run), {}
+    if len({point["at"] for point in points if point["value"] is not None}) > 1:
+        shown["sweep_value"] = ("Objective", _objective, ())
+        if key := merit(points):
+            shown["sweep_loss"] = ("Loss", _lines, ("loss",))
+            shown["sweep_judged"] = (tables.capital(key), _lines, (key,))
         if any(point.get("rate") is not None for point in points):
-            titles["sweep_rate"] = "Rates"
-        drawn = {"sweep_value": Plot(f"Objective by {_key(run)}", 2.8, _objective, (run,))}
-        lines = {"sweep_loss": "loss", "sweep_judged": key, "sweep_rate": "rate"}
-        return drawn | {
-            name: Plot(f"{title} by {_key(run)}", 2.8, _lines, (run, lines[name]))
-            for name, title in titles.items()
-        }
-
-    def chapters(self, run: Run) -> list[Chapter]:
-        shown = tables(run)
-        fold = Fold("Every point", shown, len(shown[0].rows) <= OPEN)
-        return [chapter("sweep", "Other values", *texts(words(run)), Row(FIGURES), fold)]
-
-    def brief(self, run: Run) -> list[Block]:
-        best = choice(_table(run))[:1] if "best" in _table(run) else []
-        return [*texts([*words(run)[:1], *best])]
-
-    def record(self, run: Run) -> Record:
-        return {"sweep": run.swept and run.swept.table}
+            shown["sweep_rate"] = ("Rates", _lines, ("rate",))
+    plots = {
+        name: Plot(f"{title} by {_key(run)}", 2.8, draw, (run, points, *keys))
+        for name, (title, draw, keys) in shown.items()
+    }
+    return drawn(CAPTIONS, plots)
 
 
 def _table(run: Run) -> Record:
@@ -162,10 +133,18 @@ def choice(swept: Record) -> list[str]:
     points, held = swept["points"], [*swept["held_out"].values()]
     best, (judged,) = points[swept["best"]], points[swept["best"]]["sets"].values()
     accuracy = f", accuracy {percent(judged['accuracy'])}" if "accuracy" in judged else ""
+    alike, values = len(equal(points)) - 1, sorted(point["at"] for point in points)
+    more = ""
+    if alike:
+        more = (
+            f" {alike} other point{' does' if alike == 1 else 's do'} as well: the first is named."
+        )
+    elif len(values) > 2 and (best["at"] == values[-1] or best["at"] == values[0] > 0):
+        more = " It lies at the end of the values tried: a wider sweep may find better."
     return [
         f"{number(best['at'])} had the smallest held-out loss of a client:"
         f" {number(judged['worst_loss'])} at {judged['worst_client']} (all rows:"
-        f" {number(judged['loss'])}{accuracy}).{_ties(points)}{_at_end(points, best)}",
+        f" {number(judged['loss'])}{accuracy}).{more}",
         f"This choice was made on {sum(held)} rows held out of the training rows ({min(held)} at"
         " the smallest client): its numbers flatter it, and differences between neighbours may be"
         " chance. The model of this run was trained with the value of its configuration. To use"
@@ -174,27 +153,11 @@ def choice(swept: Record) -> list[str]:
     ]
 
 
-def _ties(points: Rows) -> str:
-    ties = len(equal(points)) - 1
-    if not ties:
-        return ""
-    return f" {ties} other point{' does' if ties == 1 else 's do'} as well: the first is named."
-
-
-def _at_end(points: Rows, best: Record) -> str:
-    """A warning where a wider sweep may hold a better point."""
-    values = sorted(point["at"] for point in points)
-    end = best["at"] == values[-1] or best["at"] == values[0] > 0
-    if not end or len(values) <= 2 or len(equal(points)) > 1:
-        return ""
-    return " It lies at the end of the values tried: a wider sweep may find better."
-
-
 def with_own(run: Run) -> list[Record]:
     """The points by their values, of a private run with the run itself among them."""
     rows = [*_table(run)["points"]]
     if run.config.privacy is not None:
-        sets = {row["set"]: row for row in own_measures(run.result)}
+        sets = {row["set"]: row for row in tables.own_measures(run.result)}
         this = {"at": alone(run), "noise": _releases(run)[0].noise, "sets": sets, "this": True}
         rows.append({**this, "value": run.result["certificate"]["value"]})
     return sorted(rows, key=lambda point: point["at"])
@@ -217,7 +180,7 @@ def merit(points: Rows) -> str:
     return next((key for key in ("accuracy", "error") for row in judged if key in row), "")
 
 
-def tables(run: Run) -> tuple[Table, ...]:
+def tried(run: Run) -> tuple[Table, ...]:
     """The values tried, one row a point, and how their models do on every set of rows."""
     swept, rows = _table(run), []
     best = swept["points"][swept["best"]]["at"] if "best" in swept else None
@@ -227,61 +190,49 @@ def tables(run: Run) -> tuple[Table, ...]:
         ended = spaced(point.get("outcome", "")) + ", trivial" * point.get("trivial", False)
         rows.append({**point, "at": number(point["at"]) + mark, "outcome": ended})
     heads = {"at": _key(run), **HEADS, "rounds": "Rounds", "outcome": "Ended"}
-    found = [of_rows("Other values", rows, filled(heads, rows), WAYS, ("outcome",))]
+    found = [tables.of_rows("Other values", rows, tables.filled(heads, rows), WAYS, ("outcome",))]
     heads = {"at": _key(run)} | {key: head for key, (head, _) in JUDGED.items()}
     ways = {key: way for key, (_, way) in JUDGED.items()}
     for name in swept["points"][0]["sets"]:
         judged = [{**row["sets"].get(name, {}), "at": row["at"]} for row in rows]
-        table = of_rows(f"Other values on {name}", judged, filled(heads, judged), ways)
+        table = tables.of_rows(
+            f"Other values on {name}", judged, tables.filled(heads, judged), ways
+        )
         found.append(table)
     return tuple(found)
 
 
-# ----------------------------------------------------------------------------------------- figure
+# ---------------------------------------------------------------------------------------- figures
 
 
-class _Line(NamedTuple):
-    name: str
-    y: Array
-    colour: str
-    worst: Array | None = None
-    flat: float | None = None  # without privacy
-
-
-def _lines(canvas: Canvas, run: Run, key: str) -> None:
-    """Draw a line in one colour for every set, dashed its worst client."""
-    axes, points = canvas.subplots(), with_own(run)
+def _lines(canvas: Canvas, run: Run, points: Rows, key: str) -> None:
+    """Draw a line in one colour for every set, dashed its worst client, dotted the same problem
+    without privacy; of rates that of the training rows, too.
+    """
+    axes, x = canvas.subplots(), column(points, "at")
     scale = 100.0 if key in ("accuracy", "rate") else 1.0
-    x = column(points, "at")
-    for line in _of_sets(run, points, key):
-        axes.plot(x, scale * line.y, "o-", color=line.colour, markersize=3.5, label=line.name)
-        if line.worst is not None:
-            axes.plot(x, scale * line.worst, color=line.colour, linestyle=DASHED, linewidth=1.1)
-        if line.flat is not None:
-            axes.axhline(scale * line.flat, color=line.colour, linestyle=":", linewidth=1.0)
+    measures = tables.by_set(run.result["evaluation"]["measures"])
+    if key == "rate":
+        rates = scale * column(points, key)
+        axes.plot(x, rates, "o-", color=INK, markersize=3.5, label="training rows")
+    for name, colour in zip(points[0]["sets"], MODELS, strict=False):
+        rows = [point["sets"].get(name, {}) for point in points]
+        values = scale * column(rows, key)
+        axes.plot(x, values, "o-", color=colour, markersize=3.5, label=name)
+        if f"worst_{key}" in rows[0]:
+            worst = scale * column(rows, f"worst_{key}")
+            axes.plot(x, worst, color=colour, linestyle=DASHED, linewidth=1.1)
+        erm = {row["model"]: row for row in measures.get(name, ())}.get("ERM", {})
+        if run.config.privacy is not None and erm.get(key) is not None:
+            axes.axhline(scale * erm[key], color=colour, linestyle=":", linewidth=1.0)
     title = {"error": "mean absolute error", "rate": "largest rate"}.get(key, key)
     axes.set_ylabel(f"{title} in %" if scale == 100 else title)
     _values(axes, run, x)
 
 
-def _of_sets(run: Run, points: Rows, key: str) -> list[_Line]:
-    """The lines of every set of rows; of rates those of the training rows, too."""
-    lines = []
-    measures = by_set(run.result["evaluation"]["measures"])
-    if key == "rate":
-        lines.append(_Line("training rows", column(points, key), INK))
-    for name, colour in zip(points[0]["sets"], MODELS, strict=False):
-        rows = [point["sets"].get(name, {}) for point in points]
-        erm = {row["model"]: row for row in measures.get(name, ())}.get("ERM", {})
-        flat = erm.get(key) if run.config.privacy is not None else None
-        worst = column(rows, f"worst_{key}") if f"worst_{key}" in rows[0] else None
-        lines.append(_Line(name, column(rows, key), colour, worst, flat))
-    return lines
-
-
-def _objective(canvas: Canvas, run: Run) -> None:
+def _objective(canvas: Canvas, run: Run, points: Rows) -> None:
     """Draw the objective, its slope by the multiplier, and crosses where nothing is feasible."""
-    axes, points = canvas.subplots(), with_own(run)
+    axes = canvas.subplots()
     x, value, price = (column(points, key) for key in ("at", "value", "price"))
     axes.plot(x, value, color=BLUE, marker="o", markersize=4, label="objective")
     near = 0.4 * np.diff(x, prepend=-np.inf, append=np.inf)  # as far as the neighbours allow

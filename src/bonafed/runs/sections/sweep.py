@@ -74,8 +74,7 @@ from bonafed.runs.sections.charged_sweep import charged, check_noise
 from bonafed.runs.sections.section import Inputs, Progress, Section, Study
 from bonafed.runs.splits import Parts
 from bonafed.solution.outcome import UNPROVED, failed_in
-from bonafed.solution.radius_path import trivial
-from bonafed.solution.solve import fit
+from bonafed.solution.solve import fit, trivial
 from bonafed.solution.tables import constraint_table, limits_of
 
 JUDGES = "rows held out of the training rows"

@@ -211,7 +211,7 @@ class _Proved(NamedTuple):
     size: float  # of the numbers that the bound is the sum of
 
 
-def _program(*given: Array, **equalities: Array) -> Any:
+def _program(*given: Any, **equalities: Any) -> Any:
     from scipy.optimize import linprog
 
     return linprog(*given, **equalities, options=OPTIONS)
