@@ -339,8 +339,9 @@ def check_columns(fed: Federation | Metadata) -> None:
         )
 
 
-# the public sizes of the clients: how many rows, features and clients there are
-ClientSizes = Federation | Metadata
+# what states the clients' names and sizes and the number of features: a federation, what is told of
+# one elsewhere, or only these public numbers
+ClientSizes = Any
 
 
 def everybody(problem: Problem, fed: ClientSizes) -> Any:
