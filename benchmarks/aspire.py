@@ -86,10 +86,7 @@ def grids(
 ) -> dict[str, tuple[str, race.Run, dict[str, race.Run]]]:
     """AFL and ASPIRE over their grids: the best one's name, its run, all runs."""
     found = {}
-    fields = {
-        "AFL": race.afl_grid(),
-        "ASPIRE": race.aspire_grid(runs["ASPIRE"].state.steps, first),
-    }
+    fields = {"AFL": race.afl_grid(), "ASPIRE": race.aspire_grid(runs["ASPIRE"].state.steps, first)}
     for method, field in fields.items():
         chosen = dict(list(field.items())[::5]) if quick else field
         tried = raced(setup, chosen, best, scale)

@@ -570,10 +570,7 @@ def shifted(kind: str, train: Table, test: Table, seed: int) -> tuple[Table, Tab
         picks = [rng.choice(np.flatnonzero(test.groups == c), 200) for c in names]
         rows = np.concatenate(picks) if picks else np.arange(len(X))
         return train, Table(test.name, X[rows], test.y[rows], test.groups[rows])
-    return (
-        Table(train.name, train.X, y, train.groups),
-        Table(test.name, X, test.y, test.groups),
-    )
+    return (Table(train.name, train.X, y, train.groups), Table(test.name, X, test.y, test.groups))
 
 
 def losses(model: object, test: Table) -> tuple[float, float]:

@@ -65,11 +65,7 @@ def child(config: Path) -> None:
     digest = [d for fed in every for d in fed.digests()]
     print(
         json.dumps(
-            {
-                "seconds": seconds,
-                "copies": (_peak() - before) / size,
-                "digest": hash(tuple(digest)),
-            }
+            {"seconds": seconds, "copies": (_peak() - before) / size, "digest": hash(tuple(digest))}
         )
     )
 

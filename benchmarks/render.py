@@ -166,9 +166,7 @@ SECTIONS = (
         (Shown("rounds", ("S = 1, 3, 10", "raw")),),
     ),
     Section(
-        "zstep.py",
-        "Proximal step of a rank risk",
-        "CPU ms of one proximal step beside a sort.",
+        "zstep.py", "Proximal step of a rank risk", "CPU ms of one proximal step beside a sort."
     ),
     Section(
         "rank.py",

@@ -223,9 +223,7 @@ ALGORITHMS: dict[str, Example] = {
     ),
     "masked bundle, a limit": replace(
         solving(
-            MaskedBundle(),
-            replace(EVEN, constraint=LinearInequality(np.ones((1, 4)), 0.2)),
-            1e-6,
+            MaskedBundle(), replace(EVEN, constraint=LinearInequality(np.ones((1, 4)), 0.2)), 1e-6
         ),
         stated=None,
     ),
@@ -250,8 +248,7 @@ ALGORITHMS: dict[str, Example] = {
         AFL(0.1, 0.1, average=True, optimistic=True), HINGE
     ),
     "DRFA": first(
-        DRFA(2, participation=0.5, batch=8),
-        Problem(Multinomial(), SOFTMAX, over_clients=Simplex()),
+        DRFA(2, participation=0.5, batch=8), Problem(Multinomial(), SOFTMAX, over_clients=Simplex())
     ),
     "DRFA-Prox, all clients": first(DRFA(2, strength=0.1), LOGISTIC),
     "FedAvg": first(FedAvg(), Problem(Logistic(), Linear(True), regulariser=L1(1e-2))),

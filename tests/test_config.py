@@ -41,10 +41,7 @@ WRONG = {
         ["line 4", "problem.strength", "'a'", "number"],
     ),
     "number as text": (DATA + '[problem]\nstrength = "0.1"\n', ["problem.strength", "'0.1'"]),
-    "truth as number": (
-        DATA + "[robust]\nradius = true\n",
-        ["robust.radius", "True", "a number"],
-    ),
+    "truth as number": (DATA + "[robust]\nradius = true\n", ["robust.radius", "True", "a number"]),
     "negative radius": (
         DATA + "[robust]\nradius = -0.1\n",
         ["line 4", "robust.radius", "-0.1", ">= 0"],

@@ -126,11 +126,7 @@ BROKEN = {  # what is changed -> (line, key, words)
         "risk.name:",
         "so that one row has no bounded share",
     ),
-    "mix": (
-        lambda t: t + '[clients]\nrisk = "simplex"',
-        "clients.risk:",
-        "change clients.risk",
-    ),
+    "mix": (lambda t: t + '[clients]\nrisk = "simplex"', "clients.risk:", "change clients.risk"),
     "method": (
         lambda t: t.replace("[algorithm]", '[algorithm]\nname = "bundle"'),
         "algorithm.name:",
@@ -213,11 +209,7 @@ BROKEN = {  # what is changed -> (line, key, words)
         "privacy.adjacency:",
         "add-remove, replace",
     ),
-    "view": (
-        lambda t: t.replace("delta", 'view = "all"\ndelta'),
-        "privacy.view:",
-        "answers, sum",
-    ),
+    "view": (lambda t: t.replace("delta", 'view = "all"\ndelta'), "privacy.view:", "answers, sum"),
     "missing": (
         lambda t: t.replace("delta", "missing = -1\ndelta"),
         "privacy.missing:",
@@ -228,11 +220,7 @@ BROKEN = {  # what is changed -> (line, key, words)
         "algorithm:",
         "Take PrivateSGD()",
     ),
-    "sizes": (
-        lambda t: t.replace("East = 15", "East = 0"),
-        "privacy.sizes:",
-        "whole numbers >= 1",
-    ),
+    "sizes": (lambda t: t.replace("East = 15", "East = 0"), "privacy.sizes:", "whole numbers >= 1"),
     "misspelt": (lambda t: t.replace("delta", "delte"), "privacy.delte:", "did you mean 'delta'"),
     "sweep": (
         lambda t: t + small_run.sweep("privacy.epsilon", 1.0, 3.0),

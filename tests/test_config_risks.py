@@ -47,11 +47,7 @@ WRONG = {
     ),
     "ranks in a ball": (
         DATA + '[risk]\nname = "maximum"\n[robust]\nradius = 0.1\n',
-        [
-            "risk.name = 'maximum'",
-            "robust.radius > 0",
-            "keep one of them",
-        ],
+        ["risk.name = 'maximum'", "robust.radius > 0", "keep one of them"],
     ),
     "ranks in a ball read off": (
         DATA + '[risk]\nname = "maximum"\n[robust]\nradius = "auto"\n',
@@ -231,8 +227,7 @@ def test_no_rows_are_ranked_together_within_a_budget_or_at_sites() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "expected"),
-    [("", bf.MCP(0.1)), ("shape = 5.0", bf.MCP(0.1, 5.0))],
+    ("keys", "expected"), [("", bf.MCP(0.1)), ("shape = 5.0", bf.MCP(0.1, 5.0))]
 )
 def test_regularisers_that_are_not_convex(keys: str, expected: object) -> None:
     text = DATA + f'[problem]\npooled = true\nstrength = 0.1\nregulariser = "mcp"\n{keys}'

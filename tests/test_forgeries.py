@@ -1288,9 +1288,7 @@ def test_an_honest_run_verifies_on_a_machine_that_lists_files_in_another_order(
     assert passed(verify_run(there / path.relative_to(here), render=small_run.render))
 
 
-def test_other_line_ends_of_the_configuration_are_a_change(
-    copied: Callable[[str], Forged],
-) -> None:
+def test_other_line_ends_of_the_configuration_are_a_change(copied: Callable[[str], Forged]) -> None:
     run = copied("cut")
     file = run.path / "config.toml"
     file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))

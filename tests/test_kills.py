@@ -34,9 +34,7 @@ CHAINS = {
     ),
     "constrained": (
         Scenario("clinics", small_run.KEPT.replace("[report]", DARK), options=()),
-        [
-            "os.rename sweep.points#1",
-        ],
+        ["os.rename sweep.points#1"],
     ),
 }
 

@@ -204,8 +204,7 @@ def test_other_models_or_multipliers_of_a_level_are_found(
     run = read_run(path)
     assert run.swept is not None
     save_arrays(
-        path / "sweep.safetensors",
-        {**run.swept.arrays, array: run.swept.arrays[array] + 1e-4},
+        path / "sweep.safetensors", {**run.swept.arrays, array: run.swept.arrays[array] + 1e-4}
     )
     assert "sweep" in reseal(path)
 

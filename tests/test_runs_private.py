@@ -280,10 +280,7 @@ def test_another_model_is_found_by_the_owner_and_other_models_of_the_sweep(
     path = copy(finished, tmp_path)
     run = read_run(path)
     assert run.owner is not None
-    save_arrays(
-        path / OWNER / "sweep.safetensors",
-        {"w": run.owner.points["sweep"].w + 0.01},
-    )
+    save_arrays(path / OWNER / "sweep.safetensors", {"w": run.owner.points["sweep"].w + 0.01})
     assert f"{OWNER}sweep" in reseal(path, lambda result: None, OWNER)
     raw = (path / "model.safetensors").read_bytes()
     (path / "model.safetensors").write_bytes(raw[:-8] + np.float64(0.5).tobytes())

@@ -28,15 +28,7 @@ from bonafed.names import of_place
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Outcome, Stop
 from bonafed.solution.solve import solve
-from bonafed.statements import (
-    FORMAT,
-    MOST,
-    WITH_CODE,
-    digest,
-    lines,
-    stated,
-    statement_bytes,
-)
+from bonafed.statements import FORMAT, MOST, WITH_CODE, digest, lines, stated, statement_bytes
 from examples import (
     ALGORITHMS,
     CONSTRAINTS,

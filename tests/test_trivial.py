@@ -120,8 +120,7 @@ def at_l2(strength):
 
 
 @pytest.mark.parametrize(
-    ("at", "value", "parameter"),
-    [(at_l2, 10.0, "strength"), (at_radius_of_rows, 0.1, "radius")],
+    ("at", "value", "parameter"), [(at_l2, 10.0, "strength"), (at_radius_of_rows, 0.1, "radius")]
 )
 def test_at_most_two_solves_that_ended_find_the_parameter(at, value, parameter):
     fed, ends = table(2, rarer=0.25), []

@@ -233,13 +233,7 @@ def numbers(better: int, p: float, less: float, count: int) -> tuple[list[Any], 
         (0, 0.01, -0.3, "No, it hurt. ", "less often than chance would show; its mean loss was"),
         (9, 0.01, -0.3, "It depends. ", "more often than chance would show; its mean loss was h"),
         (2, 0.90, 0.3, "Its mean loss by itself was lower. ", "neither more nor less often than"),
-        (
-            2,
-            0.90,
-            0.0,
-            NOTHING,
-            "shown was 35.0 points of accuracy or 20.0 % of the mean loss.",
-        ),
+        (2, 0.90, 0.0, NOTHING, "shown was 35.0 points of accuracy or 20.0 % of the mean loss."),
     ],
 )
 def test_one_comparison_is_described(

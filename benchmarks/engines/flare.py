@@ -114,12 +114,7 @@ def started(workspace: Path, sites: dict[str, Path]) -> Iterator[Poc]:
 
 
 def supervised(
-    poc: Poc,
-    name: str,
-    algorithm: str,
-    rounds: int,
-    limit: float = 60.0,
-    patience: float = 600.0,
+    poc: Poc, name: str, algorithm: str, rounds: int, limit: float = 60.0, patience: float = 600.0
 ) -> tuple[threading.Thread, Supervisor]:
     """A job, and a supervisor in a thread of its own."""
     begun = time.perf_counter()

@@ -175,11 +175,7 @@ def test_every_piecewise_linear_loss_norm_and_support(k, kind, norm):
     if kind == "box":
         support, faces = (
             BoxSupport(-1.0, 1.0),
-            (
-                np.vstack([np.eye(D), -np.eye(D)]),
-                np.ones(2 * D),
-                np.zeros(2 * D),
-            ),
+            (np.vstack([np.eye(D), -np.eye(D)]), np.ones(2 * D), np.zeros(2 * D)),
         )
     else:
         C = np.vstack([np.eye(D), -np.eye(D), np.ones((1, D))])

@@ -104,9 +104,7 @@ def test_a_round_by_hand() -> None:
         gradient += noise[0]
         matrix += unpacked(noise[1], D)
     up = replace(
-        ups[0],
-        gradient=sum(up.gradient for up in ups),
-        matrix=sum(up.matrix for up in ups),
+        ups[0], gradient=sum(up.gradient for up in ups), matrix=sum(up.matrix for up in ups)
     )
     np.testing.assert_allclose(up.gradient[0], gradient, atol=1e-3)
     np.testing.assert_allclose(unpacked(up.matrix[0], D), matrix, atol=1e-5)
@@ -331,11 +329,7 @@ def test_settings_out_of_range_are_refused() -> None:
             PrivateNewton(inference=True, bound=1.0),
             "needs no regulariser",
         ),
-        (
-            problem_of(SmoothHinge()),
-            PrivateNewton(inference=True, bound=1.0),
-            "the loss Logistic",
-        ),
+        (problem_of(SmoothHinge()), PrivateNewton(inference=True, bound=1.0), "the loss Logistic"),
     ):
         with pytest.raises(ValueError, match=words):
             solve(problem, fed, algorithm=method)

@@ -116,11 +116,7 @@ def test_one_row_moves_a_sampled_sum_by_itself_or_not_at_all(
     """The other rows' coins kept, though a row more moves their positions."""
     whole = federation(kind, sizes=(60,))
     place, coins = 23, np.random.default_rng(0).random(60) < Q
-    less = replace(
-        whole,
-        X=(np.delete(whole.X[0], place, 0),),
-        y=(np.delete(whole.y[0], place),),
-    )
+    less = replace(whole, X=(np.delete(whole.X[0], place, 0),), y=(np.delete(whole.y[0], place),))
     budget = replace(BUDGET, sizes=60)
     found = {}
     for name, fed, tossed in (

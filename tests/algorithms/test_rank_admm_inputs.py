@@ -54,10 +54,7 @@ def test_one_owner_only():
             bf.Problem(bf.Quantile(0.3), PLAIN, over_samples=bf.Superquantile(0.3)),
             r"increases with one rank coordinate .* got Quantile.*use Bundle\(\)",
         ),
-        (
-            bf.Problem(bf.Multinomial(), SOFTMAX),
-            r"predictor Linear, got Softmax.*use Bundle\(\)",
-        ),
+        (bf.Problem(bf.Multinomial(), SOFTMAX), r"predictor Linear, got Softmax.*use Bundle\(\)"),
     ],
     ids=["Quantile", "Multinomial"],
 )

@@ -129,9 +129,7 @@ def test_prospect_weights_against_a_search(loss, g, seed):
 
 @pytest.mark.parametrize("g", [bf.MCP(0.1, 3.0), bf.SCAD(0.1, 3.7)], ids=repr)
 @pytest.mark.parametrize(
-    ("loss", "risk"),
-    [(bf.Logistic(), bf.Superquantile(0.43)), (bf.Squared(), bf.Mean())],
-    ids=str,
+    ("loss", "risk"), [(bf.Logistic(), bf.Superquantile(0.43)), (bf.Squared(), bf.Mean())], ids=str
 )
 def test_regularisers_that_are_not_convex(loss, risk, g):
     problem = bf.Problem(loss, PLAIN, over_samples=risk, regulariser=g)

@@ -18,11 +18,7 @@ from bonafed.solvers.rank.cut_weights import cut_weights
 
 FED = federation((20, 35, 12, 28, 9), 4)
 STEPS = np.repeat([0.3, 1.0, 3.0], [40, 40, 24])  # the mean and two superquantiles
-RISKS = [
-    bf.Extremile(2.0),
-    bf.ExponentialSpectral(2.0),
-    bf.Spectral(STEPS / STEPS.sum()),
-]
+RISKS = [bf.Extremile(2.0), bf.ExponentialSpectral(2.0), bf.Spectral(STEPS / STEPS.sum())]
 
 
 def ranked(risk: object) -> bf.Problem:

@@ -171,10 +171,7 @@ class World:
 
 
 def world(
-    place: Path,
-    tables: Tables,
-    classes: Sequence[str] | None = ("no", "yes"),
-    guarded: bool = True,
+    place: Path, tables: Tables, classes: Sequence[str] | None = ("no", "yes"), guarded: bool = True
 ) -> World:
     """Sites whose folders are in ``place``, with the policy that `first_site` writes, or with none
     where they are not ``guarded``; targets are numbers of ``classes``, or any where it is None.

@@ -58,10 +58,7 @@ def opened(tmp_path: Path) -> Iterator[Opened]:
 
 
 def agreed(
-    carrier: Any,
-    calls: dict[str, Call],
-    experiment: str = "trial",
-    problem: Any = PROBLEM,
+    carrier: Any, calls: dict[str, Call], experiment: str = "trial", problem: Any = PROBLEM
 ) -> Agreement:
     way = transport(calls, carrier=carrier)
     return agree(way, experiment, problem, roles=roles().text())

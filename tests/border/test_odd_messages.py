@@ -75,10 +75,7 @@ def asked(one: Asker) -> dict[str, tuple[Any, Any]]:
     d, z, none = one.d + 1, one.zero, Multipliers(np.zeros(0), np.zeros(0), np.zeros((1, 0)))
     pair = np.zeros((2, d))
     return {
-        "bundle": (
-            one.run(ROBUST, bf.Bundle()),
-            Evaluate(z, SMOOTH, np.ones(1), pair, "hessian"),
-        ),
+        "bundle": (one.run(ROBUST, bf.Bundle()), Evaluate(z, SMOOTH, np.ones(1), pair, "hessian")),
         "certificate": (
             one.run(MEAN, Certification(np.zeros(1))),
             Certify(z, z[None], np.ones((1, 1)), pair=pair, weights=np.ones(1)),

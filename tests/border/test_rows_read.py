@@ -11,16 +11,7 @@ from pathlib import Path
 
 import pytest
 from border.askers import ASKERS, RANKED, attack, by_message
-from border.readers import (
-    CLASSES,
-    PROBLEMS,
-    READERS,
-    ROBUST,
-    World,
-    made,
-    read_by,
-    world,
-)
+from border.readers import CLASSES, PROBLEMS, READERS, ROBUST, World, made, read_by, world
 
 import bonafed as bf
 from bonafed.engines.network import RefusedError

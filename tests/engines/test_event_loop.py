@@ -18,18 +18,7 @@ from bonafed.arrays import Array, stream
 from bonafed.engines import CheckpointError, VirtualClock
 from bonafed.engines.batching import Memories, Rows
 from bonafed.engines.delays import Constant, First
-from bonafed.rounds import (
-    Algorithm,
-    Done,
-    Each,
-    Round,
-    Stop,
-    Version,
-    encode,
-    join,
-    record,
-    rows,
-)
+from bonafed.rounds import Algorithm, Done, Each, Round, Stop, Version, encode, join, record, rows
 
 SLOW = {"site c2": 10.0}
 

@@ -586,8 +586,7 @@ def timed(grid: Grid):
 
 
 @pytest.mark.parametrize(
-    ("cuts", "restarts"),
-    [((4,), ()), ((1, 5, 9, 17), ()), ((), (5, 11)), ((6, 14), (3, 10, 16))],
+    ("cuts", "restarts"), [((4,), ()), ((1, 5, 9, 17), ()), ((), (5, 11)), ((6, 14), (3, 10, 16))]
 )
 def test_a_job_that_was_cut_short_ends_with_the_same_bits(
     tmp_path: Path, cuts: tuple[int, ...], restarts: tuple[int, ...]

@@ -22,18 +22,7 @@ from toy import Toy, ToyAsk, ToyMemory, federation
 import bonafed
 from bonafed.arrays import Array, stream
 from bonafed.engines import InProcess, VirtualClock, checkpoint, clients, inprocess, loop
-from bonafed.rounds import (
-    Algorithm,
-    Done,
-    Each,
-    Round,
-    Stop,
-    Sum,
-    Version,
-    encode,
-    join,
-    record,
-)
+from bonafed.rounds import Algorithm, Done, Each, Round, Stop, Sum, Version, encode, join, record
 
 MODES = pytest.mark.parametrize("mode", inprocess.MODES)
 

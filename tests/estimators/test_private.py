@@ -438,10 +438,7 @@ def test_a_class_that_no_row_has_is_declared(clinics):
             {"spend": 2.0, "book": "b.json"},
             "spend must be > 0 and at most the total of the privacy ledger, epsilon = 1, got 2.0",
         ),
-        (
-            {"classes": ["ill", "well"]},
-            r"there are labels that are not among the declared classes",
-        ),
+        ({"classes": ["ill", "well"]}, r"there are labels that are not among the declared classes"),
         ({"classes": [0, 1]}, r"labels that are not among"),
         ({"classes": ["ill"]}, "two classes or more, got one class.*declare all"),
         ({"regulariser": bf.MCP(0.1, 3.0)}, "needs a convex regulariser, got MCP"),
@@ -635,10 +632,7 @@ def test_rows_that_cannot_be_centred_are_scaled_alone():
     X, z, _, rule = shifted()
     y = rule > 0.3
     settings = {"ranges": (-1, 1), "rounds": 5, "random_state": 0, "epsilon": 4}
-    for more in (
-        {"mechanism": "laplace", "bound": 2.0},
-        {"fit_intercept": False},
-    ):
+    for more in ({"mechanism": "laplace", "bound": 2.0}, {"fit_intercept": False}):
         model = bf.PrivateClassifier(**settings, **more).fit(z, y, groups=GROUPS_3)
         np.testing.assert_array_equal(model.centre_, np.zeros(3))
         assert model.privacy_.before.get("x", ()) == ()

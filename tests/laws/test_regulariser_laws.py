@@ -137,11 +137,7 @@ def test_prox_against_a_conic_solver():
 
 
 @LAW
-@given(
-    v=vectors,
-    radius=st.floats(1e-12, 1e12),
-    centre=vectors | st.sampled_from([0.0, 1.0, -1e9]),
-)
+@given(v=vectors, radius=st.floats(1e-12, 1e12), centre=vectors | st.sampled_from([0.0, 1.0, -1e9]))
 def test_the_projection_onto_a_ball_lies_in_it(v, radius, centre):
     """Whatever the rounding: a model outside would have an infinite objective."""
     if radius > 1e-13 * np.abs(centre).max():

@@ -42,11 +42,7 @@ def noised(gradient: np.ndarray, kind: str = "gaussian") -> attacks.Answers:
 
 @pytest.mark.parametrize(
     ("loss", "columns", "kind"),
-    [
-        ("logistic", 784, "gaussian"),
-        ("multinomial", 80, "gaussian"),
-        ("multinomial", 8, "laplace"),
-    ],
+    [("logistic", 784, "gaussian"), ("multinomial", 80, "gaussian"), ("multinomial", 8, "laplace")],
 )
 def test_low_bits_of_doubles_give_a_record_away(loss, columns, kind):
     it = attacks.lone(loss, columns, kind)

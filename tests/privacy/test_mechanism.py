@@ -57,11 +57,7 @@ def moved(one: np.ndarray, other: np.ndarray, mechanism: str) -> np.ndarray:
     return np.abs(gap).sum(1) if mechanism == "laplace" else np.sqrt((gap**2).sum(1))
 
 
-OPTIONS = {
-    "clip": {"clip": 0.7},
-    "bound": {"bound": 1.3},
-    "both": {"clip": 0.2, "bound": 0.6},
-}
+OPTIONS = {"clip": {"clip": 0.7}, "bound": {"bound": 1.3}, "both": {"clip": 0.2, "bound": 0.6}}
 
 
 @settings(max_examples=150, deadline=None)

@@ -76,10 +76,7 @@ class Group:
         return answers, self.sends(unmask)
 
     def total(
-        self,
-        x: np.ndarray,
-        gone: tuple[Collection[int], ...] = ((), (), ()),
-        number: int = 1,
+        self, x: np.ndarray, gone: tuple[Collection[int], ...] = ((), (), ()), number: int = 1
     ) -> np.ndarray:
         """The sum; gone are those that do not share, mask, reveal."""
         shared = set(self.clients) - set(gone[0])

@@ -25,10 +25,7 @@ Z = np.array([1.0, 2.0, 3.0])
             lambda: bf.Box([0.1, 0.5, 0.1], [0.9, 0.4, 0.9]).at(THREE, NAMES),
             r"got 0.5 > 0.4 for client 'b'",
         ),
-        (
-            lambda: bf.Box(0.0, -0.5).at(THREE),
-            "lower must not be above upper, got 0 and -0.5",
-        ),
+        (lambda: bf.Box(0.0, -0.5).at(THREE), "lower must not be above upper, got 0 and -0.5"),
         (lambda: bf.Box(0.0, 0.2).value(Z), "set is empty"),
         (lambda: bf.Box(0.0, 0.2).project(Z), "set is empty"),
         (lambda: bf.Box(0.0, 0.2).contains(Z), "set is empty"),
@@ -42,10 +39,7 @@ Z = np.array([1.0, 2.0, 3.0])
             lambda: bf.Box(0.0, [1.0, 1.0]).at(THREE),
             r"upper must be a number or 3 numbers, one per client, got shape",
         ),
-        (
-            lambda: bf.Box(0.0, {"a": 1.0}).at(THREE, NAMES),
-            "exactly one entry for each client",
-        ),
+        (lambda: bf.Box(0.0, {"a": 1.0}).at(THREE, NAMES), "exactly one entry for each client"),
         (lambda: bf.Box(0.0, {"a": 1.0}).at(THREE), "clients that have no names here"),
         (lambda: bf.Box(0.0, {"a": "1", "b": 1, "c": 1}).at(THREE, NAMES), "upper must be numbers"),
         (lambda: bf.CDNorm(-1.0, 0.1), "budget must be a number >= 0, got -1.0"),

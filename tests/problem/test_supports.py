@@ -393,10 +393,7 @@ def test_the_worst_distribution_stays_inside_and_attains_the_value(loss, norm, l
 def test_data_outside_are_named_or_clipped():
     X, y = (
         [np.array([[0.5, 0.1], [1.5, 0.0], [0.0, -3.0]]), np.zeros((2, 2))],
-        [
-            np.array([0.1, 0.2, 3.0]),
-            np.zeros(2),
-        ],
+        [np.array([0.1, 0.2, 3.0]), np.zeros(2)],
     )
     fed = Federation(("north", "south"), X, y)
     for support, nearest in (

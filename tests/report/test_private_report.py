@@ -116,12 +116,9 @@ def test_the_owner_sees_what_privacy_cost(stays: Run) -> None:
         "roc",
         "calibration",
     }
-    assert {
-        "privacy.epsilon",
-        "accuracy in %",
-        "held-out rows",
-        "shifted clients",
-    } <= found["sweep_judged"]
+    assert {"privacy.epsilon", "accuracy in %", "held-out rows", "shifted clients"} <= found[
+        "sweep_judged"
+    ]
 
 
 def test_a_rehearsal_guarantees_nothing(tmp_path: Path) -> None:

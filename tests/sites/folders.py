@@ -22,11 +22,7 @@ CLASSES = ("ill", "well")
 OPEN = "minimum_people = 1\nsmooth_losses_only = false"
 # the same about models of any length and number
 WIDE = f"{OPEN}\nmaximum_models = 100000\nmaximum_model_length = 1e30"
-PROBLEM = bf.Problem(
-    bf.Logistic(),
-    over_clients=bf.LpBall(0.2, 2, "size"),
-    regulariser=bf.L2(1e-2),
-)
+PROBLEM = bf.Problem(bf.Logistic(), over_clients=bf.LpBall(0.2, 2, "size"), regulariser=bf.L2(1e-2))
 
 
 def rows_of(name: str, m: int = 120) -> dict[str, np.ndarray]:

@@ -56,10 +56,7 @@ def parties(fed: Federation, folder: Path) -> dict[str, Party]:
     """A party for every client of a federation."""
     return {
         name: Party(
-            name,
-            of_federation(fed.restrict(client).without_server()),
-            folder / name,
-            Guard(None),
+            name, of_federation(fed.restrict(client).without_server()), folder / name, Guard(None)
         )
         for name, client in zip(fed.names, fed.clients, strict=True)
     }

@@ -25,12 +25,7 @@ COMBINED = {"sum", "max", "each"}
 
 def answers() -> dict[str, tuple[str, ...]]:
     """Every class of answers in bonafed, with its fields: an engine combines all of these."""
-    for package in (
-        bonafed.algorithms,
-        bonafed.papers,
-        bonafed.certificates,
-        bonafed.problem,
-    ):
+    for package in (bonafed.algorithms, bonafed.papers, bonafed.certificates, bonafed.problem):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             import_module(module.name)
     return {

@@ -73,10 +73,7 @@ VIOLATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "a rare level": ({"levels": (LevelCount("sex", 4),)}, "minimum_level_rows"),
     "a row of its own level": ({"levels": (LevelCount("sex", 1),)}, "minimum_level_rows"),
     "few rows held out": ({"held_out": 3}, "minimum_rows"),
-    "the mean over a small group": (
-        {"averaged": (("the rows of a group", 19),)},
-        "minimum_rows",
-    ),
+    "the mean over a small group": ({"averaged": (("the rows of a group", 19),)}, "minimum_rows"),
     "sums over small groups": ({"parts": 19}, "minimum_rows"),
     "a small group": (
         {"told": replace(TOLD, cells={"sex": ((None, "f", 4.0),)})},

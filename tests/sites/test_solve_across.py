@@ -25,9 +25,7 @@ PROBLEMS = {
         regulariser=bf.L2(1e-2),
     ),
     "constraint over all": bf.Problem(
-        bf.Logistic(),
-        constraint=bf.Coupled(bf.NeymanPearson(1.0, 0.6)),
-        regulariser=bf.L2(1e-2),
+        bf.Logistic(), constraint=bf.Coupled(bf.NeymanPearson(1.0, 0.6)), regulariser=bf.L2(1e-2)
     ),
     "class weights": bf.Problem(
         bf.Logistic(),

@@ -89,13 +89,7 @@ VIOLATIONS = {
         roles(),
         120,
     ),
-    "too loose a constraint": (
-        "constraint",
-        DEMAND,
-        FAIR,
-        replace(roles(), columns=("sex",)),
-        120,
-    ),
+    "too loose a constraint": ("constraint", DEMAND, FAIR, replace(roles(), columns=("sex",)), 120),
     "too few organisations": (
         "minimum_organizations",
         "minimum_organizations = 4",

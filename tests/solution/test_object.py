@@ -165,7 +165,7 @@ def test_the_lines_say_what_a_person_asks(solved):
     lines = repr(solved).splitlines()
     assert lines[0] == "Solution: optimal"
     assert [line.split(":")[0].strip() for line in lines[1:]] == [
-        *("outcome", "problem", "value", "model", "clients"),
+        *("outcome", "problem", "value", "model", "clients")
     ]
     assert f"{solved.certificate.value:.6g}; no model is below" in lines[3]
     assert "4 coefficients; features x0, x1, x2; classes ill, well" in lines[4]

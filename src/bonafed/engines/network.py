@@ -29,16 +29,7 @@ from bonafed.engines.engine import ClientError, ImpossibleAnswerError, Run, Watc
 from bonafed.engines.loop import Batch, EventEngine, Loop, Source
 from bonafed.engines.secure_summed import asked_in
 from bonafed.privacy.secure_sum.messages import SecureSum, option_of
-from bonafed.rounds import (
-    Algorithm,
-    Conclude,
-    Outcome,
-    Round,
-    Stop,
-    arrays_of,
-    combine,
-    settled,
-)
+from bonafed.rounds import Algorithm, Conclude, Outcome, Round, Stop, arrays_of, combine, settled
 
 BREATH = 0.5  # seconds at most until a Ctrl-C is noticed
 REFUSED = "the site {} answers no further question of this run, by its rules: {}"

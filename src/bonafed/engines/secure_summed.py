@@ -47,17 +47,9 @@ from bonafed.privacy.secure_sum import masking
 from bonafed.privacy.secure_sum import messages as secure
 from bonafed.privacy.secure_sum import protocol as at_client
 from bonafed.privacy.secure_sum import protocol as at_server
-from bonafed.privacy.secure_sum.messages import (
-    SecureSum,
-)
+from bonafed.privacy.secure_sum.messages import SecureSum
 from bonafed.privacy.secure_sum.protocol import Client, Server
-from bonafed.rounds import (
-    Algorithm,
-    Conclude,
-    Done,
-    Parcel,
-    Round,
-)
+from bonafed.rounds import Algorithm, Conclude, Done, Parcel, Round
 
 POLLS = 2  # answers of others before those that are waited for count as lost
 OwnRows = Annotated[secure.Array, "each"]  # of any dtype

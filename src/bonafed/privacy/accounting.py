@@ -282,9 +282,7 @@ def _rounded(r: Release, step: float) -> Release:
     return Release(r.mechanism, min(noise, r.noise), r.count, min(max(sampling, r.sampling), 1.0))
 
 
-def _split(
-    releases: tuple[Release, ...],
-) -> tuple[float, list[tuple[float, int]], list[Release]]:
+def _split(releases: tuple[Release, ...]) -> tuple[float, list[tuple[float, int]], list[Release]]:
     """1 / noise of the one Gaussian release equal to all without sampling, (epsilon, count) of the
     pure ones, and those with sampling.
     """

@@ -70,11 +70,7 @@ def _convergence(
     _titled(axes, "Noise" if noisy else "Convergence")
     if noisy:
         axes.plot(
-            rounds,
-            draw.column(history, "noise"),
-            color=draw.GREEN,
-            marker="o",
-            markersize=2.5,
+            rounds, draw.column(history, "noise"), color=draw.GREEN, marker="o", markersize=2.5
         )
         axes.set_ylabel("scale of the noise")
     elif (gap > 0).any():

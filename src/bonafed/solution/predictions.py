@@ -142,11 +142,7 @@ def task_of(loss: Loss, prediction: Array) -> measures.Task:
 
 
 def drawn(
-    loss: Loss,
-    prediction: Array,
-    y: Array,
-    calibration: Sigmoid | None = None,
-    points: int = 101,
+    loss: Loss, prediction: Array, y: Array, calibration: Sigmoid | None = None, points: int = 101
 ) -> measures.Curves | None:
     """The curves of a model of two classes; None for others."""
     if task_of(loss, prediction) != measures.TWO:

@@ -241,10 +241,7 @@ def test_sparse_rows_plain_means_and_row_weights():
 
 def test_supports_are_solved_and_every_conic_program_counted():
     ball = WassersteinBall(0.2, 0.6, "l1", BoxSupport(-1.0, 1.0))
-    problem, fed = (
-        Problem(Hinge(), PLAIN, ball, LpBall(0.2)),
-        federation(True, clients=2, rows=8),
-    )
+    problem, fed = (Problem(Hinge(), PLAIN, ball, LpBall(0.2)), federation(True, clients=2, rows=8))
     central = CentralConic().solve(problem, fed)
     done, result = run(EpigraphADMM(), problem, fed, tol=1e-5)
     assert result.outcome.stop is Stop.OPTIMAL

@@ -17,12 +17,7 @@ from bonafed.algorithms.federated.linearisation import risk_gradients
 from bonafed.data.federation import Federation
 from bonafed.papers.drfl import epigraph
 from bonafed.papers.drfl import epigraph_projection as epigraph_client
-from bonafed.papers.drfl.epigraph_projection import (
-    Copies,
-    Project,
-    onto_epigraph,
-    rows_of,
-)
+from bonafed.papers.drfl.epigraph_projection import Copies, Project, onto_epigraph, rows_of
 from bonafed.problem.losses import (
     Absolute,
     EpsilonInsensitive,

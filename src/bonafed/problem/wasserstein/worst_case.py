@@ -20,13 +20,7 @@ from numpy.typing import NDArray
 from bonafed.arrays import DUAL, Array, dense, norm, norm_gradient
 from bonafed.client_names import ClientName
 from bonafed.problem.predictors.affine import Softmax
-from bonafed.problem.wasserstein.ball import (
-    Near,
-    best_flips,
-    flip_multiplier,
-    free_space,
-    steepest,
-)
+from bonafed.problem.wasserstein.ball import Near, best_flips, flip_multiplier, free_space, steepest
 from bonafed.problem.wasserstein.supports import BoxSupport
 
 if TYPE_CHECKING:
