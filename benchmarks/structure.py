@@ -7,8 +7,7 @@
 All columns are measured by the same code; what stood ``before`` is read from git. Definitions:
 
 - Lines of code are counted after formatting for 100 characters (what fits on a line stands on one,
-  in all columns), without blank lines, comments and
-  docstrings; templates of pages count as code.
+  in all columns), without blank lines, comments and docstrings; templates of pages count as code.
 - Lines of imports are all lines of import statements, as a share of the lines of code.
 - Two files (or a file and itself) are alike where six or more lines of code follow each other in
   both, with other names, numbers and texts at most. Lines of imports and docstrings do not count,
