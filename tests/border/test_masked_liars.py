@@ -18,15 +18,22 @@ from liars import LIES
 from sites.helpers import agreed
 
 import bonafed as bf
-from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
-from bonafed.certificates.duality import Certification
+from bonafed.algorithms.federated.bundle.masked_bundle import Blend, Compare, MaskedBundle
+from bonafed.certificates.duality import Certification, CertifySums
 from bonafed.engines import ClientError
 from bonafed.engines.network import ImpossibleAnswerError, Network
+from bonafed.problem.secure_sums import SurveySums
 
-RUN = ((MaskedBundle, "survey"), (MaskedBundle, "compare"), (MaskedBundle, "blend"))
-PROOF = ((Certification, "survey_sums"), (Certification, "certify_sums"))
-# by name, the steps in which a site lies
-WHERE = {"always": RUN + PROOF, "models": RUN[1:], "sums": RUN[2:], "certificate": PROOF[1:]}
+# by name, the messages that a site answers with a lie
+WHERE: dict[str, dict[type, tuple[type, ...]]] = {
+    "always": {
+        MaskedBundle: (SurveySums, Compare, Blend),
+        Certification: (SurveySums, CertifySums),
+    },
+    "models": {MaskedBundle: (Compare, Blend)},
+    "sums": {MaskedBundle: (Blend,)},
+    "certificate": {Certification: (CertifySums,)},
+}
 OTHER_ROWS = "swapped labels"
 # a certificate asks for sums once, and so an earlier answer is the right one
 PASSES = {("stale", "certificate")}
@@ -35,20 +42,27 @@ LYING = [(lie, where) for lie in LIES for where in WHERE if lie not in NOT_CARRI
 
 
 def lie_at(patch: pytest.MonkeyPatch, where: str, lie: Any) -> None:
-    """Have one site lie in these steps."""
+    """Have one site lie in its answers to these messages."""
 
     def lying(step: Callable[..., Any]) -> Callable[..., Any]:
-        def stepped(self: Any, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
-            after, up = step(self, memory, ask, data, rng)
+        def stepped(memory: Any, ask: Any, data: Any, rng: Any) -> Any:
+            after, up = step(memory, ask, data, rng)
             if data.names[0] != LIAR:
                 return after, up
             others = replace(data, y=-data.y)
-            return after, lie(ask, up, lambda: step(self, memory, ask, others, rng)[1])
+            return after, lie(ask, up, lambda: step(memory, ask, others, rng)[1])
 
         return stepped
 
-    for cls, name in WHERE[where]:
-        patch.setattr(cls, name, lying(getattr(cls, name)))
+    def steps_of(honest: Callable[[Any], dict[type, Any]], asks: tuple[type, ...]) -> property:
+        return property(
+            lambda self: {
+                ask: lying(step) if ask in asks else step for ask, step in honest(self).items()
+            }
+        )
+
+    for cls, asks in WHERE[where].items():
+        patch.setattr(cls, "on_client", steps_of(cls.on_client.fget, asks))
 
 
 @dataclass(frozen=True)

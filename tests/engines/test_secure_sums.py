@@ -352,7 +352,7 @@ def test_what_cannot_be_added_up_is_refused_with_what_to_do(monkeypatch: pytest.
         bf.SecureSum(keys="seed")
     with pytest.raises(ValueError, match="fewest"):
         InProcess(secure_sum=bf.SecureSum(fewest=1)).run(Toy(), SEVEN)
-    monkeypatch.setattr("bonafed.privacy.secure_sum.client.find_spec", lambda name: None)
+    monkeypatch.setattr("bonafed.privacy.secure_sum.messages.find_spec", lambda name: None)
     with pytest.raises(ClientError, match=r"\.\[sign\]"):
         InProcess(secure_sum=True).run(Voting(), SEVEN)
 

@@ -506,7 +506,7 @@ class RankBundle(base.Method):
 
     @property
     def on_client(self) -> dict:
-        return {ask: self._at_client(answer) for ask, answer in rank_cuts.CLIENT.items()}
+        return {ask: self._answering(answer) for ask, answer in rank_cuts.CLIENT.items()}
 
     @property
     def on_server(self) -> dict:
