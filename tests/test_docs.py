@@ -11,6 +11,7 @@ import re
 import shlex
 import sys
 import types
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,8 @@ def code(cell: str) -> list[str]:
 @EACH
 def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    # noise from the operating system makes one run in a hundred say so of rows that are not
+    warnings.filterwarnings("ignore", "some .* of the rows are shortened by clip", RuntimeWarning)
     module = types.ModuleType(f"docs_{page.stem}")
     # where dataclasses look up their annotations
     monkeypatch.setitem(sys.modules, module.__name__, module)
