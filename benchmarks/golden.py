@@ -50,10 +50,12 @@ CHANGED_ON_PURPOSE: tuple[tuple[str, str, str], ...] = (
     ("*", "*average_precision", "a new figure"),
     *(("*", f"*report.json:{key}", "one table of other values") for key in ("path", "trade_off")),
     ("*", "*report.json:sweep", "one table of other values"),
-    *(("path", f"*{key}*", "one table of other values") for key in ("path.", "sweep")),
-    *(("*", f"*:privacy/{key}/length", "one table of other values") for key in ("curve", "sweep")),
+    *(
+        ("*", f"*{key}*", "one table of other values")
+        for key in ("path.json", "path.safe", ":path/", "path_", "trade_off", "curve", "sweep")
+    ),
     ("*", "said verify.txt:state 2[3-7]", "what happened in the rounds is listed now"),
-    ("private", "said verify.txt:state [34]?", "what happened in the rounds is listed now"),
+    ("*private", "said verify.txt:state [34]?", "what happened in the rounds is listed now"),
     ("*", "events.bft:digest", "the log's class has its module in it; its numbers are the same"),
 )
 
