@@ -245,8 +245,10 @@ def decode(data: bytes, *, records: bool = True, header: int | None = None) -> A
         why = "it was cut short or run together; resend it"
         raise CodecError(f"the record has {len(data)} bytes and needs {total}: {why}")
     if hashlib.blake2b(data[:-_DIGEST], digest_size=_DIGEST).digest() != data[-_DIGEST:]:
-        text = "the record's digest does not match its bytes: it was damaged on the way; resend or"
-        raise CodecError(f"{text} restore it")
+        raise CodecError(
+            "the record's digest does not match its bytes: it was damaged on the way; resend or"
+            " restore it"
+        )
     try:
         described = json.loads(data[_PREFIX.size : _PREFIX.size + length])
         reader = _Reader(data, _PREFIX.size + length, records)
@@ -295,8 +297,10 @@ class _Reader:
     def record(self, name: str, fields: dict[str, Any]) -> Any:
         cls = _class_of(name)
         if set(fields) != set(FIELDS[cls]):
-            text = f"{name} has the fields {sorted(fields)} in the bytes and {sorted(FIELDS[cls])}"
-            raise CodecError(f"{text} here: both sides need the same version of its module")
+            raise CodecError(
+                f"{name} has the fields {sorted(fields)} in the bytes and {sorted(FIELDS[cls])}"
+                " here: both sides need the same version of its module"
+            )
         return cls(**{key: self.unpack(part) for key, part in fields.items()})
 
 

@@ -393,8 +393,10 @@ class Combiner:
             if value.shape[:1] == (n,) or (value.shape[:1] == (1,) and how in ("sum", "max")):
                 return value.dtype, *value.shape[1:]
             actual = f"shape {value.shape}"
-        text = f"{self.upload_class.__name__}.{name} needs a leading axis of the {n} client(s) of"
-        raise ValueError(f"{text} the block, got {actual}")
+        raise ValueError(
+            f"{self.upload_class.__name__}.{name} needs a leading axis of the {n} client(s) of"
+            f" the block, got {actual}"
+        )
 
     def result(self) -> tuple[tuple[int, ...], Any]:
         """The ids in ascending order and the combined upload (``Each`` fields in the same

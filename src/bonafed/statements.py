@@ -155,9 +155,11 @@ class _Classes:
             return cls
         for cls in [cls for cls in self.allowed if is_dataclass(cls) and home(cls) == name]:
             return cls
-        text = f"{where} is to be a {shown(name)}, which is not a class that a statement may hold:"
-        text += " it needs the public classes of problems and algorithms of bonafed. Update"
-        raise CodecError(f"{text} bonafed, or refuse the statement")
+        raise CodecError(
+            f"{where} is to be a {shown(name)}, which is not a class that a statement may hold:"
+            " it needs the public classes of problems and algorithms of bonafed. Update"
+            " bonafed, or refuse the statement"
+        )
 
     def name(self, cls: type, where: str) -> str:
         """The name of a class; ``CodecError`` with what to do for one that is not stated."""
@@ -222,9 +224,11 @@ def _check_size(value: object, depth: int, where: str) -> None:
         deep = f"more than {DEEPEST} levels deep, deeper than any problem"
         raise CodecError(f"{short(where, 60)} is {deep}")
     if isinstance(value, Sequence | Mapping) and len(value) > ENTRIES and type(value) is not str:
-        text = f"{where} has {len(value):,} entries, and can have at most {ENTRIES:,}: give an"
-        text += " array"
-        raise CodecError(f"{text} where they are numbers")
+        raise CodecError(
+            f"{where} has {len(value):,} entries, and can have at most {ENTRIES:,}: give an"
+            " array"
+            " where they are numbers"
+        )
 
 
 def _key(key: object, where: str) -> bool | int | float | str:
@@ -305,9 +309,11 @@ def _built(data: bytes, kind: type[T], known: _Classes, most: int) -> T:
         needs = f"needs to be of a {kind.__name__}"
         raise CodecError(f"the statement is of a {type(value).__name__}, and {needs}")
     if _encoded(value, known) != data:
-        why = "the statement is not in the one form that its meaning has, so that its digest says"
-        why += " nothing: it was not written by statement_bytes of this version of bonafed, or a"
-        raise CodecError(f"{why} class changes the values of its fields")
+        raise CodecError(
+            "the statement is not in the one form that its meaning has, so that its digest says"
+            " nothing: it was not written by statement_bytes of this version of bonafed, or a"
+            " class changes the values of its fields"
+        )
     return value
 
 

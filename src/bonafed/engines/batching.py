@@ -329,6 +329,8 @@ class FederatedData(Known, Protocol):
 def rows_here(federation: Known) -> FederatedData:
     """The federation, where its rows are in this process; raises ``TypeError`` elsewhere."""
     if not isinstance(federation, FederatedData):
-        text = "this engine computes with the clients' rows itself, and they are at their owners:"
-        raise TypeError(f"{text} give the rows, or the engine that reaches the sites.")
+        raise TypeError(
+            "this engine computes with the clients' rows itself, and they are at their owners:"
+            " give the rows, or the engine that reaches the sites."
+        )
     return federation

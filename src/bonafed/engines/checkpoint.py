@@ -96,8 +96,10 @@ def load(path: Path, kind: type[T]) -> T:
         text = f"no checkpoint at {path}: nothing to resume. Begin a new run (resume=False)"
         raise CheckpointError(text) from None
     except CodecError as error:
-        why = f"the checkpoint {path} cannot be read: {error}. Restore it from a copy, or begin a"
-        raise CheckpointError(f"{why} new run (resume=False)") from error
+        raise CheckpointError(
+            f"the checkpoint {path} cannot be read: {error}. Restore it from a copy, or begin a"
+            " new run (resume=False)"
+        ) from error
     if type(value) is not kind:
         why = f"{path} holds a {type(value).__name__}, no checkpoint: give the path of a checkpoint"
         raise CheckpointError(why)
@@ -333,8 +335,10 @@ class PartedFile:
         fitting = [each for each in part.generations if each.round == kept.round]
         if part.mark != kept.mark or not fitting:
             other = "another run" if part.mark != kept.mark else "other rounds"
-            why = f"{self.clients.name} is of {other} than {self.server.name}: restore both files"
-            raise CheckpointError(f"{why} from one copy, {BEGIN}")
+            raise CheckpointError(
+                f"{self.clients.name} is of {other} than {self.server.name}: restore both files"
+                f" from one copy, {BEGIN}"
+            )
         self.mark, self.last = kept.mark, fitting[0]
         return replace(kept, memories=fitting[0].memories)
 

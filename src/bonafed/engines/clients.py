@@ -101,9 +101,11 @@ class Clients:
             raise TypeError(f"Round.to needs {needs}, got {ask.to}")
         for i in to:
             if (last := flight.since[i]) >= 0:
-                text = f"client {self.names[i]} is asked in round {round_ + 1} and has not answered"
-                text += f" the message of round {last + 1}: ask those who answered, to=tuple(ids),"
-                raise ValueError(f"{text} or wait for all (wait_for=None)")
+                raise ValueError(
+                    f"client {self.names[i]} is asked in round {round_ + 1} and has not answered"
+                    f" the message of round {last + 1}: ask those who answered, to=tuple(ids),"
+                    " or wait for all (wait_for=None)"
+                )
         most = flight.count + len(to)
         raise ValueError(f"Round.wait_for must be in 1..{most}, got {ask.wait_for}")
 

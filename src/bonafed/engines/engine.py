@@ -106,9 +106,11 @@ def check_algorithm(algorithm: Algorithm) -> None:
     own = type(algorithm)
     lacks = lacks or [n for n in STEPS if getattr(own, n, None) is getattr(Algorithm, n)]
     if lacks:
-        text = f"an engine runs an algorithm, got {type(algorithm).__name__}, which lacks"
-        text += f" {', '.join(lacks)}: derive the class from bonafed.rounds.Algorithm, which has"
-        raise TypeError(f"{text} defaults for all but the steps, and define {', '.join(STEPS)}")
+        raise TypeError(
+            f"an engine runs an algorithm, got {type(algorithm).__name__}, which lacks"
+            f" {', '.join(lacks)}: derive the class from bonafed.rounds.Algorithm, which has"
+            f" defaults for all but the steps, and define {', '.join(STEPS)}"
+        )
 
 
 def check_request(algorithm: Algorithm, ask: Round, n: int, in_flight: int = 0) -> None:

@@ -162,8 +162,10 @@ def export_job(
     place = folder / name
     there = {path.relative_to(place) for path in place.rglob("*") if not path.is_dir()}
     if more := sorted(path.as_posix() for path in there - set(files)):
-        text = f"{place} holds {listed(more, len(more))}, which is not part of a job: remove the"
-        raise FileExistsError(f"{text} folder or give another name")
+        raise FileExistsError(
+            f"{place} holds {listed(more, len(more))}, which is not part of a job: remove the"
+            " folder or give another name"
+        )
     make_folder(folder / name / CONFIG)
     for path, data in files.items():
         write_whole(folder / name / path, data)
@@ -516,8 +518,10 @@ class Supervisor:
             self._lost = time.monotonic()
             self.progress(f"the FLARE server does not answer ({text})")
         elif (away := time.monotonic() - self._lost) > self.patience:
-            why = f"the FLARE server has not answered for {away:.0f} s ({text}): start it, then"
-            raise NotFinishedError(f"{why} start again to go on") from error
+            raise NotFinishedError(
+                f"the FLARE server has not answered for {away:.0f} s ({text}): start it, then"
+                " start again to go on"
+            ) from error
 
     def _close(self) -> None:
         session, self._session = self._session, None

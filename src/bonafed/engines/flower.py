@@ -548,9 +548,11 @@ def export_app(
             inside = [name for name in archive.namelist() if name.startswith(top) and name != top]
             given = digest_of((name.removeprefix(top), archive.read(name)) for name in inside)
         if given != needed:
-            text = f"{wheel} holds another bonafed (digest {given[:16]}) than the one that runs"
-            text += f" here ({needed[:16]}): install that wheel first, or give the wheel that is"
-            raise FlowerError(f"{text} installed")
+            raise FlowerError(
+                f"{wheel} holds another bonafed (digest {given[:16]}) than the one that runs"
+                f" here ({needed[:16]}): install that wheel first, or give the wheel that is"
+                " installed"
+            )
         pins["wheel_sha256"] = hashlib.sha256(wheel.read_bytes()).hexdigest()
     files = _files(dict(job), [*sites], limits or Limits(), pins, apps)
     # the bundle that Flower makes of these files, bit by bit

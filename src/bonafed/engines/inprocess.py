@@ -438,8 +438,10 @@ class Replay(EventEngine):
     def seed_of(self, seed: int | None) -> int:
         """The seed of the recorded run; raises for another one."""
         if seed is not None and seed != self.log.seed:
-            text = f"the log is of seed {self.log.seed}, got seed {seed}: leave the seed out, and"
-            raise ValueError(f"{text} the run is repeated with that of the log.")
+            raise ValueError(
+                f"the log is of seed {self.log.seed}, got seed {seed}: leave the seed out, and"
+                " the run is repeated with that of the log."
+            )
         return self.log.seed
 
     def loop(self, algorithm: Algorithm, federation: Known, seed: int) -> Loop:
@@ -477,9 +479,11 @@ class _Recorded(Source):
         enough = len(np.unique(ids)) >= max(least, len(ids), 1)
         if not enough or not known.all() or (since[ids] < 0).any():
             asked = np.flatnonzero(since >= 0).tolist()
-            why = f"the log does not fit: in round {t + 1} it has {len(ids)} answers, of"
-            why += f" {ids[:5].tolist()}, and the algorithm waits for {least} of the {in_flight}"
-            raise ValueError(f"{why} asked, {asked[:5]}. Replay needs the run's algorithm.")
+            raise ValueError(
+                f"the log does not fit: in round {t + 1} it has {len(ids)} answers, of"
+                f" {ids[:5].tolist()}, and the algorithm waits for {least} of the {in_flight}"
+                f" asked, {asked[:5]}. Replay needs the run's algorithm."
+            )
         self.latest = float(times[-1])
         return Batch(ids, times)
 

@@ -280,10 +280,12 @@ class SecureSummed(Algorithm):
     def _enrol(self, memory: SumMemory, ask: Enrol, data: Block, rng: Streams) -> Step:
         terms, needed = ask.terms, self._terms(ask.terms.clients)
         if terms.least < needed.least or terms.threshold < needed.threshold:
-            text = f"the server would open sums over {terms.least} of {terms.clients} clients with"
-            text += f" the help of {terms.threshold}, and {needed.least} and {needed.threshold} are"
-            text += " agreed on: nothing was sent. Give the server the secure sum that its run"
-            raise secure.SecureSumError(f"{text} states.")
+            raise secure.SecureSumError(
+                f"the server would open sums over {terms.least} of {terms.clients} clients with"
+                f" the help of {terms.threshold}, and {needed.least} and {needed.threshold} are"
+                " agreed on: nothing was sent. Give the server the secure sum that its run"
+                " states."
+            )
         client, answer = at_client.advertise(terms, int(data.index[0]), draw=self._draw(rng))
         return self._kept(memory, client), answer
 
@@ -368,8 +370,10 @@ class SecureSummed(Algorithm):
         """What the algorithm's server receives: the answers' other fields, combined, and sums."""
         first = hidden[0][1]
         if others := [i for i, each in hidden if each.fields != first.fields]:
-            text = f"clients {[hidden[0][0], others[0]]} have answered with other Sum fields or"
-            raise ValueError(f"{text} shapes: {first.fields}")
+            raise ValueError(
+                f"clients {[hidden[0][0], others[0]]} have answered with other Sum fields or"
+                f" shapes: {first.fields}"
+            )
         clear = [([i], each.clear) for i, each in hidden]
         kind, wide, at, sums = type(clear[0][1]), first.masked.wide, 0, dict[str, Any]()
         words = total.view(np.uint64).reshape(-1, 1 + wide)  # a row for each number
@@ -510,9 +514,11 @@ class SecureSummed(Algorithm):
         n, terms, wanted = len(state.busy), state.protocol.terms, {*state.wanted}
         check_request(self.inner, ask, n)
         if len(wanted) < terms.least:
-            text = f"{type(self.inner).__name__} asks {len(wanted)} of {n} clients, and a sum is"
-            text += f" over {terms.least} at least: SecureSum(fewest={max(2, len(wanted))}) allows"
-            raise secure.SecureSumError(f"{text} fewer.")
+            raise secure.SecureSumError(
+                f"{type(self.inner).__name__} asks {len(wanted)} of {n} clients, and a sum is"
+                f" over {terms.least} at least: SecureSum(fewest={max(2, len(wanted))}) allows"
+                " fewer."
+            )
         senders = wanted & {*shares}
         least = max(self.inner.quorum(len(wanted)), terms.least)
         if len(senders) < least or len(shares) < terms.threshold:

@@ -162,8 +162,10 @@ def export(
     settings.check()
     sites = settings.data.sites
     if sites is None:
-        text = f"{config} reads rows itself, and a job is for sites that keep theirs: give"
-        raise ConfigError(f"{text} data.sites, their names, instead of data.path")
+        raise ConfigError(
+            f"{config} reads rows itself, and a job is for sites that keep theirs: give"
+            " data.sites, their names, instead of data.path"
+        )
     name = experiment or Carrier.named(settings)
     job = job_of_config(settings, name, to)
     if to == "flare":

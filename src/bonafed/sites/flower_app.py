@@ -180,8 +180,10 @@ def run_job(
     _check_software(software)
     base = environment.get(SERVER_VARIABLE)
     if not base:
-        text = f"the SuperLink has no folder for runs of bonafed: set {SERVER_VARIABLE} in its"
-        raise flower.FlowerError(f"{text} environment and start it again")
+        raise flower.FlowerError(
+            f"the SuperLink has no folder for runs of bonafed: set {SERVER_VARIABLE} in its"
+            " environment and start it again"
+        )
     content = json.loads(job.read_text(encoding="utf-8"))
     folder = flower.job_folder(Path(base), content["job"])
     make_folder(folder)

@@ -174,5 +174,7 @@ def _written() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        text = f"the audit log cannot be written ({error}), so that no answer leaves this site:"
-        raise AuditError(f"{text} free its disk, or end the process that holds the log.") from error
+        raise AuditError(
+            f"the audit log cannot be written ({error}), so that no answer leaves this site:"
+            " free its disk, or end the process that holds the log."
+        ) from error

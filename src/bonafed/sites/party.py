@@ -359,8 +359,11 @@ class Party:
         agreement = AgreedRecord(sender, ask.ask, ask.introductions)
         kept = self._kept(experiment, "agreed", AgreedRecord)
         if kept is not None and encode(kept) != encode(agreement):
-            text = f"the site has agreed to another experiment of the name {experiment!r:.60}: give"
-            raise refuses("experiment", f"{text} this one another name.")
+            raise refuses(
+                "experiment",
+                f"the site has agreed to another experiment of the name {experiment!r:.60}: give"
+                " this one another name.",
+            )
         with self.introductions.one_sentence() if kept is None else nullcontext():
             known = self._read(agreement)
         if kept is None and known.problem.privacy is not None:
@@ -494,8 +497,11 @@ class Party:
         elif algorithm.held_out:
             self.guard.judge(known.judging, When.ROWS)
         if needs_secure_sum(known.problem) and not sums:
-            text = 'the budget has the view "sum", and this site answers without a secure sum: its'
-            raise refuses("noise", f'{text} noise would hide too little. Ask for view="answers".')
+            raise refuses(
+                "noise",
+                'the budget has the view "sum", and this site answers without a secure sum: its'
+                ' noise would hide too little. Ask for view="answers".',
+            )
         self.ledger.check_noise(algorithm, known.problem)
         policy = self._for_people(known, algorithm)
         if policy:
@@ -623,8 +629,11 @@ class Party:
                 self.runs.pop((experiment, "" if kept is None else kept.run), None)
                 files.remove(file)
         if len(files) >= MOST_RUNS:
-            text = f"the site keeps {len(files)} of this experiment, and at most {MOST_RUNS} are"
-            raise refuses("runs", f"{text} kept: begin another experiment.")
+            raise refuses(
+                "runs",
+                f"the site keeps {len(files)} of this experiment, and at most {MOST_RUNS} are"
+                " kept: begin another experiment.",
+            )
 
     # ---- its disk
 
@@ -660,8 +669,10 @@ def open_party(folder: Path, name: str) -> Party:
     file = WatchedSite(folder)
     site = file.site
     if site.site.name != name:
-        text = f"the engine knows this site as {name!r}, and its site.toml as {site.site.name!r}:"
-        raise ValueError(f"{text} give both the same name.")
+        raise ValueError(
+            f"the engine knows this site as {name!r}, and its site.toml as {site.site.name!r}:"
+            " give both the same name."
+        )
     sign = None if site.key is None else signer(site.key)
     make_folder(site.state)
     with ExitStack() as held:

@@ -77,9 +77,11 @@ class Carrier:
         if engine not in ENGINES:
             raise ConfigError(f"--engine must be one of {', '.join(ENGINES)}, got {engine!r}")
         if config.data.sites is None:
-            why = f"--engine {engine} runs over sites that keep their rows, and the configuration"
-            why += " reads rows itself: give data.sites, the names of the sites, instead of"
-            raise ConfigError(f"{why} data.path")
+            raise ConfigError(
+                f"--engine {engine} runs over sites that keep their rows, and the configuration"
+                " reads rows itself: give data.sites, the names of the sites, instead of"
+                " data.path"
+            )
         if (kit is None) is (engine == "flare"):
             text = "needs --kit, the FLARE folder of the user who submits jobs"
             text = text if kit is None else "takes no --kit, which is for --engine flare"
@@ -239,9 +241,11 @@ def _written(
         if solution.ledger is not None and stop in (Stop.REFUSED, Stop.IMPOSSIBLE):
             lacks = "last rounds"
         if lacks:
-            text = f"{short(solution.outcome.text, 1500)} No folder is written of a model without"
-            text += f" its {lacks}: the model is in the server's folder, for"
-            raise RuntimeError(f"{text} bonafed.load({SOLUTION!r}).")
+            raise RuntimeError(
+                f"{short(solution.outcome.text, 1500)} No folder is written of a model without"
+                f" its {lacks}: the model is in the server's folder, for"
+                f" bonafed.load({SOLUTION!r})."
+            )
 
     config, main = stated_sizes(work.config), next(iter(solutions.values()))
     data, evaluation = Metadata.of(finished.introductions), json.loads(finished.evaluation)

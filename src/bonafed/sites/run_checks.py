@@ -75,8 +75,10 @@ def verify_at_sites(
     if keys is not None:
         file = signed or signed_beside(run.path)  # of all signed answers
         if not file.is_file():
-            why = f"there are no signed answers {str(file)!r}: who ran it has them, where the sites"
-            raise ConfigError(f"{why} sign; give their file by --signed")
+            raise ConfigError(
+                f"there are no signed answers {str(file)!r}: who ran it has them, where the sites"
+                " sign; give their file by --signed"
+            )
         kept = file.read_bytes(), read_keys(keys)
     try:
         told = None if kept is None else _SignedRun(run, answers.apart(kept[0]), kept[1])

@@ -115,8 +115,10 @@ def read_keys(folder: Path) -> dict[str, bytes]:
         except ValueError:
             kind, key, site = "", b"", ""
         if kind != KIND or len(key) != 32 or not site.isprintable():
-            why = f"{str(path)!r} holds no public key of a site: it needs one line, {KIND}, the key"
-            raise ValueError(f"{why} and the name of the site, as `bonafed site key` prints it.")
+            raise ValueError(
+                f"{str(path)!r} holds no public key of a site: it needs one line, {KIND}, the key"
+                " and the name of the site, as `bonafed site key` prints it."
+            )
         if site in keys:
             raise ValueError(f"{folder} has two public keys of the site {site!r}: remove one.")
         keys[site] = key

@@ -151,8 +151,10 @@ def secret_of(site: SiteFile) -> bytes:
         write_whole(site.secret, os.urandom(SECRET_BYTES), OWN)
     secret = site.secret.read_bytes()
     if len(secret) != SECRET_BYTES:
-        text = f"the secret {site.secret} has {len(secret)} bytes and needs {SECRET_BYTES}: restore"
-        raise ValueError(f"{text} it, or remove it. With another one, other rows are held out.")
+        raise ValueError(
+            f"the secret {site.secret} has {len(secret)} bytes and needs {SECRET_BYTES}: restore"
+            " it, or remove it. With another one, other rows are held out."
+        )
     return secret
 
 

@@ -96,8 +96,10 @@ def simulate(
         processes.end_all(workspace)
     run = workspace / "server" / job[EXPERIMENT]
     if not (run / DONE).exists():
-        text = f"the simulator ended without the server's record {run / DONE}: read {output}, which"
-        raise flare.NotFinishedError(f"{text} ends in\n{processes.tail(output)}")
+        raise flare.NotFinishedError(
+            f"the simulator ended without the server's record {run / DONE}: read {output}, which"
+            f" ends in\n{processes.tail(output)}"
+        )
     return run
 
 
@@ -215,8 +217,10 @@ class Poc:
                 if {client.name for client in there} >= set(self.sites):
                     return
             time.sleep(1.0)
-        text = f"server and sites were not connected within {seconds:.0f} s: read console.log in"
-        raise flare.NotFinishedError(f"{text} the folders of {self.kits}")
+        raise flare.NotFinishedError(
+            f"server and sites were not connected within {seconds:.0f} s: read console.log in"
+            f" the folders of {self.kits}"
+        )
 
     def _of(self, name: str) -> list[processes.Process]:
         return [
@@ -277,7 +281,9 @@ def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
 def _usable(workspace: Path) -> Path:
     workspace = workspace.absolute()
     if any(c.isspace() for c in str(workspace)):
-        text = f"the workspace {workspace} has a space in its path, and FLARE's start commands need"
-        raise ValueError(f"{text} one without: give another folder")
+        raise ValueError(
+            f"the workspace {workspace} has a space in its path, and FLARE's start commands need"
+            " one without: give another folder"
+        )
     workspace.mkdir(parents=True, exist_ok=True)
     return workspace
