@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import pkgutil
 import re
 import shlex
 import sys
@@ -169,8 +170,18 @@ def test_every_command_and_option_is_documented() -> None:
 
 @EACH
 def test_public_names_exist(page: Path) -> None:
-    for name in re.findall(r"\bqr\.([A-Za-z_]\w*)", page.read_text(encoding="utf-8")):
+    for name in re.findall(r"\bbf\.([A-Za-z_]\w*)", page.read_text(encoding="utf-8")):
         assert name in bonafed.__all__, name
+
+
+def test_files_and_modules_that_a_source_names_exist() -> None:
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"`((?:\w+/)*\w+\.py)`", text):
+            near = (path.parent / name, SOURCE / name, ROOT / name)
+            assert any(file.is_file() for file in near), f"{path} names {name}, which is not there"
+        for name in re.findall(r"`(bonafed(?:\.\w+)+)`", text):
+            pkgutil.resolve_name(name)
 
 
 @EACH

@@ -201,16 +201,7 @@ def audit(
     >>> many.canaries, many.runs  # of two clients with three features each
     (600, 100)
     """
-    for name, count in {"runs": runs, "canaries": canaries}.items():
-        if not (count is None or (number(count) and count >= FEWEST and count % 1 == 0)):
-            raise ValueError(f"{name} must be a whole number >= {FEWEST}, got {count!r}.")
-    for name, value in {"weaken": weaken, "claimed": claimed}.items():
-        if not (number(value) or (name == "claimed" and value is None)):
-            raise ValueError(f"{name} must be a number > 0, got {value!r}.")
-    if not (number(confidence) and 0.5 <= confidence < 1):
-        raise ValueError(f"confidence must lie in [0.5, 1), got {confidence!r}.")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a whole number >= 0, got {seed!r}.")
+    _check({"runs": runs, "canaries": canaries}, weaken, claimed, confidence, seed)
     delta, budget = 0.0, problem.privacy
     if budget is not None:
         delta, claimed = budget.delta, float(budget.epsilon) if claimed is None else claimed
@@ -248,6 +239,26 @@ def audit(
     ]
     result = _judged(scores, claim)
     return result if plan.kind == "gaussian" else replace(result, gaussian=None)
+
+
+def _check(
+    counts: Mapping[str, int | None],
+    weaken: float,
+    claimed: float | None,
+    confidence: float,
+    seed: int,
+) -> None:
+    """Raise for settings of an audit that are out of range."""
+    for name, count in counts.items():
+        if not (count is None or (number(count) and count >= FEWEST and count % 1 == 0)):
+            raise ValueError(f"{name} must be a whole number >= {FEWEST}, got {count!r}.")
+    for name, value in {"weaken": weaken, "claimed": claimed}.items():
+        if not (number(value) or (name == "claimed" and value is None)):
+            raise ValueError(f"{name} must be a number > 0, got {value!r}.")
+    if not (number(confidence) and 0.5 <= confidence < 1):
+        raise ValueError(f"confidence must lie in [0.5, 1), got {confidence!r}.")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a whole number >= 0, got {seed!r}.")
 
 
 class _Claim(NamedTuple):

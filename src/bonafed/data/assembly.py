@@ -98,24 +98,9 @@ def federation_parts(
     roles |= {} if person is None else {person: "the person of each row"}
     if features is not None and first.reading is not None:
         features = first.reading.made(features)
-    for name, role in {**dict.fromkeys(columns, "a further column"), **roles}.items():
-        has_column(first, name, role)
-    if features is None:  # a fitted schema names them itself
-        others = [name for name in first if name not in roles and name not in columns]
-        features = [] if fitted else others
-    for name in features:
-        has_column(first, name, "a feature")
-        if name in roles:
-            raise ValueError(
-                f"the column {name!r} is {roles[name]} and cannot be a feature as well."
-            )
-    if not features and not fitted:
-        raise ValueError(
-            "no column is left for the features: the table has"
-            f" {check.listed(map(repr, first), 'column')}."
-        )
+    features = _feature_names(first, roles, features, columns, fitted)
     if isinstance(schema, Recipe):
-        schema = Schema.fit(whole, schema, features=[*features], target=target, classes=classes)
+        schema = Schema.fit(whole, schema, features=features, target=target, classes=classes)
     if schema is not None and classes is None:
         classes = schema.classes
     if schema is not None and positive is not None and classes is not None:
@@ -145,6 +130,33 @@ def federation_parts(
         "persons": None if person is None else persons_of(whole, person),
         "positive": positive,
     }
+
+
+def _feature_names(
+    table: Table,
+    roles: Mapping[str, str],
+    features: Sequence[str] | None,
+    columns: Sequence[str],
+    fitted: bool,
+) -> list[str]:
+    """The columns that features are made of; a fitted schema names them itself."""
+    for name, role in {**dict.fromkeys(columns, "a further column"), **roles}.items():
+        has_column(table, name, role)
+    if features is None:
+        others = [name for name in table if name not in roles and name not in columns]
+        features = [] if fitted else others
+    for name in features:
+        has_column(table, name, "a feature")
+        if name in roles:
+            raise ValueError(
+                f"the column {name!r} is {roles[name]} and cannot be a feature as well."
+            )
+    if not features and not fitted:
+        raise ValueError(
+            "no column is left for the features: the table has"
+            f" {check.listed(map(repr, table), 'column')}."
+        )
+    return [*features]
 
 
 # What may stand in the place of arrays: the name of a column of the table X, and one pair (X, y)

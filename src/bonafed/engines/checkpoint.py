@@ -1,5 +1,5 @@
 """Checkpoints: the state of a run after a round, in one file, written by the one codec. That of a
-private run has a second file (`bonafed.engines.client_part`).
+private run has a second file, with what its clients keep.
 
 A checkpoint belongs to (data, algorithm, seed): it is refused when one of them differs. It is
 written to a file beside the old one, which it then replaces in one step, so that a crash while

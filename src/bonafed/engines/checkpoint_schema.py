@@ -58,39 +58,46 @@ class Fields:
             fitting = [hint for hint in rest if isinstance(hint, type) and isinstance(value, hint)]
             self._value(value, (fitting or rest)[0], form, where)
         elif type(value) in FIELDS:
-            needed = _class(hint)
-            if needed is not None and not isinstance(value, needed):
-                raise _other(where, needed, value)
-            hints = hints_of(type(value))
-            for name in FIELDS[type(value)]:
-                self._value(getattr(value, name), hints[name], Form(), f"{where}.{name}")
+            self._record(value, _class(hint), where)
         elif kind is tuple or (hint is Any and isinstance(value, tuple)):
-            if not isinstance(value, tuple):
-                raise _other(where, tuple, value)
-            every = [inside[0]] * len(value) if inside[1:] == (Ellipsis,) else inside
-            if inside and len(every) != len(value):
-                raise ValueError(f"{where} has {len(value)} parts and needs {len(every)}")
-            for k, part in enumerate(value):
-                self._value(part, every[k] if inside else Any, form, f"{where}[{k}]")
+            self._tuple(value, inside, form, where)
         elif kind in (dict, Mapping) or (hint is Any and isinstance(value, dict)):
             if not isinstance(value, dict):
                 raise _other(where, dict, value)
             for key, part in value.items():
                 self._value(part, inside[1] if inside else Any, form, f"{where}[{key!r}]")
         elif kind is np.ndarray:
-            if not isinstance(value, np.ndarray):
-                raise _other(where, np.ndarray, value)
-            if form.shape is not None:
-                # a type only may be a loose word of the author of an algorithm
-                if (number := _dtype(hint)) is not None and value.dtype != number:
-                    text = f"{where} holds {value.dtype} numbers, and must hold {number}"
-                    raise ValueError(text)
-                self._shape(value, [axis.strip() for axis in form.shape.split(",") if axis], where)
-                self._numbers(value, form, where)
-            elif value.dtype.kind in "fc":
-                self._numbers(value, form, where)
+            self._array(value, _dtype(hint), form, where)
         elif (known := _class(hint)) is not None:
             self._plain(value, known, form, where)
+
+    def _record(self, value: object, needed: type | None, where: str) -> None:
+        if needed is not None and not isinstance(value, needed):
+            raise _other(where, needed, value)
+        hints = hints_of(type(value))
+        for name in FIELDS[type(value)]:
+            self._value(getattr(value, name), hints[name], Form(), f"{where}.{name}")
+
+    def _tuple(self, value: object, inside: tuple[Any, ...], form: Form, where: str) -> None:
+        if not isinstance(value, tuple):
+            raise _other(where, tuple, value)
+        every = (inside[0],) * len(value) if inside[1:] == (Ellipsis,) else inside
+        if inside and len(every) != len(value):
+            raise ValueError(f"{where} has {len(value)} parts and needs {len(every)}")
+        for k, part in enumerate(value):
+            self._value(part, every[k] if inside else Any, form, f"{where}[{k}]")
+
+    def _array(self, value: object, number: object, form: Form, where: str) -> None:
+        if not isinstance(value, np.ndarray):
+            raise _other(where, np.ndarray, value)
+        if form.shape is not None:
+            # a type only may be a loose word of the author of an algorithm
+            if number is not None and value.dtype != number:
+                raise ValueError(f"{where} holds {value.dtype} numbers, and must hold {number}")
+            self._shape(value, [axis.strip() for axis in form.shape.split(",") if axis], where)
+            self._numbers(value, form, where)
+        elif value.dtype.kind in "fc":
+            self._numbers(value, form, where)
 
     def _plain(self, value: object, kind: type, form: Form, where: str) -> None:
         """A number, a text, a truth, a member of an enumeration."""

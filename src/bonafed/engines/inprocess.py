@@ -135,7 +135,7 @@ NO_TIMES: Array = np.empty(0)
 # It is a discrete-event simulation. A message to client i at time t is answered at t plus the
 # client's next delay (``delays.py``); time in which the client is out of reach is added. Answers
 # are taken in the order of their times, and of their messages where times are equal, until the rule
-# of waiting (``waiting.py``) is met. They are computed when they are taken, all in one step, from
+# of waiting (``delays.py``) is met. They are computed when they are taken, all in one step, from
 # the messages that were sent: time passes only on the clock, never in the machine.
 
 NO_MARKS, NO_TRIPS = np.empty(0, bool), np.empty(0)

@@ -14,9 +14,8 @@ Clients that do not answer in time are left out of the sum where the algorithm s
 enough (``Algorithm.quorum``); else the server waits for all. What comes too late stays masked, and
 anyone who sent it takes part again from the round after the next opening on. Where too few are left
 of those who began a sum, those that are there begin another one, with the answers that they have.
-An algorithm that goes on
-while others are in flight waits here for all that it asks: a sum is over a set of clients that is
-known before it is opened.
+An algorithm that goes on while others are in flight waits here for all that it asks: a sum is over
+a set of clients that is known before it is opened.
 
 What a client sends differs in kind and length with the step and may come late, so it is one
 ``Parcel``: the bytes of a record, preceded by their number.

@@ -362,7 +362,7 @@ def _refusal(rule: str, what: str, advice: str) -> Refusal:
     return refused(rule, what, f"{advice}, or change {rule} in {FILE}", ask=advice)
 
 
-# What the answers of a run tell of a site's rows, message by message (`bonafed.algorithms.told`).
+# What the answers of a run tell of a site's rows, message by message (`Told`).
 #
 # No rule can judge the answer to a message that is not listed here and that does not say in
 # ``tells`` what its answers tell: such as a model where a client's own solver stops, as of

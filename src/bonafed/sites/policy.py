@@ -125,7 +125,7 @@ class Proposal:
     rows : of this site that take part
     levels : the smallest level of every column with categories; () where no column has any
     epsilon, delta : the privacy budget of the run; epsilon is inf where it has none
-    constraints : those of the problem, see `bonafed.sites.demands.held_constraints`
+    constraints : those of the problem, see `held_constraints`
     held_out : rows of this site that would be held out
     told : what the site would tell of its rows
     averaged : over what the answers average beside all rows, and over how many rows each

@@ -382,10 +382,9 @@ def update_multipliers(w, z, dual, rho, next_rho, new_dual, to):
 
 # The client half of the private ADMM: its messages, its memory, and one round.
 #
-#     z_p^{t+1} = argmin_{z in W}  <f_p'(z_p^t) + xi_p - lambda_p, z> + rho ||w - z||^2 / 2 +
-# near(z,
-#     z_p^t)  (8), (9)
-#     lambda_p^{t+1} = lambda_p^t + rho (w - z_p^{t+1})  (4c)
+#     z_p^{t+1} = argmin_{z in W}  <f_p'(z_p^t) + xi_p - lambda_p, z> + rho ||w - z||^2 / 2
+#                                  + near(z, z_p^t)                                       (8), (9)
+#     lambda_p^{t+1} = lambda_p^t + rho (w - z_p^{t+1})                                       (4c)
 #
 # Ryu and Kim, *Differentially private federated learning via inexact ADMM with multiple local
 # updates*, first version; equation numbers are theirs. f_p(z) = a_p sum_i l(z; x_pi, y_pi) with

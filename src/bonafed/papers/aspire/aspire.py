@@ -7,9 +7,9 @@
 
 Jiao, Yang, Song, *Federated distributionally robust optimization with non-convex objectives:
 algorithm and analysis*; equation numbers are theirs. Worker j stores a copy w_j of the model and
-phi_j (``client.py``); the master stores z, h, a number lambda_l for each cutting plane p_l in P,
-and every worker's w_j and phi_j (``server.py``). It goes on with the workers who have answered: how
-many, and how old answers may be, is a setting of the engine (S, tau, ASPIRE-ADP).
+phi_j; the master stores z, h, a number lambda_l for each cutting plane p_l in P, and every worker's
+w_j and phi_j. It goes on with the workers who have answered: how many, and how old answers may be,
+is a setting of the engine (S, tau, ASPIRE-ADP).
 
 This version corrects five points: (12) has -phi_j where -w_j is printed; c_1 = c_2 = 0 replaces
 schedules that stall; steps scale with the number of workers; the oracle is exact; planes are added
@@ -36,8 +36,8 @@ from bonafed.extending import Array, Block, Each, Form, Streams, record
 #     h      <- P(h - eta_h (1 - sum_l lambda_l))  (14)
 #     lambda <- P(lambda + rho_1 (p_l'f - h - c_1 lambda_l))  (15)
 #     phi_j  <- P(phi_j + rho_2 (z - w_j - c_2 phi_j)),    j in Q  (16)
-#     A  <- A and p = argmax_P p'f where p'f > max_l p_l'f, without those whose lambda is 0
-# (18)-(21)
+#     A      <- A and p = argmax_P p'f where p'f > max_l p_l'f,
+#               without those whose lambda is 0                                           (18)-(21)
 #
 # A plane is stored as its vertex p_l = pbar + a_l: pbar cancels everywhere. The master stores every
 # worker's w_j and phi_j, so that an answer changes two rows and two sums, whatever N; about every N
@@ -228,22 +228,21 @@ def mixture(problem: bf.Problem, state: ASPIREState) -> Array:
 # The step sizes and bounds of ASPIRE-EASE: the user's, chosen from the first answers, or by the
 # schedules of its theory.
 #
-#     kappa = 3 L / N,  eta_z = 1 / (N kappa),  rho_2 = kappa / 2,  eta_w = 1 / (kappa + omega_j
-# L_j)
-#     rho_1 = share slow wide / (|A| f),  eta_h = share f / 2
+#     kappa = 3 L / N,  eta_z = 1 / (N kappa),  rho_2 = kappa / 2
+#     eta_w = 1 / (kappa + omega_j L_j),  rho_1 = share slow wide / (|A| f),  eta_h = share f / 2
 #
 # L is the mean curvature and f the mean loss at the first model. kappa, 1 / eta_w and rho_2 are of
-# the size 1/N because omega_j is: everything else makes progress of the size 1/N. With share = |Q|
-# / N, N answers count alike, one by one or together. |A| planes push sum_l lambda_l together, so
-# each moves |A| times less; wide = 0.2 / spread within [1, 2], as planes that differ little
-# (spread: mean ||p_l - p||^2) change little. The paper bounds rho_1 by 1/tau; here slow = (6 /
-# age)^(3/2) within [1/32, 1], where age is the longest time between two answers of one worker,
-# counted in answers of all workers over N: without it lambda runs ahead of a worker who cannot
-# follow.
+# the size 1/N because omega_j is: everything else makes progress of the size 1/N. With
+# share = |Q| / N, N answers count alike, one by one or together. |A| planes push
+# sum_l lambda_l together, so each moves |A| times less; wide = 0.2 / spread within [1, 2], as
+# planes that differ little (spread: mean ||p_l - p||^2) change little. The paper bounds rho_1 by
+# 1/tau; here slow = (6 / age)^(3/2) within [1/32, 1], where age is the longest time between two
+# answers of one worker, counted in answers of all workers over N: without it lambda runs ahead of a
+# worker who cannot follow.
 #
-# Theorem 1 and Setting 2: c = nu / (rho (t + 1)^(1/6)), and one eta for w, z and h. As printed (nu
-# = 1) its two conditions on rho exclude each other for every L > 0; rho = 2 (1 - nu) / L with nu <
-# 1 meets both.
+# Theorem 1 and Setting 2: c = nu / (rho (t + 1)^(1/6)), and one eta for w, z and h. As printed
+# (nu = 1) its two conditions on rho exclude each other for every L > 0; rho = 2 (1 - nu) / L with
+# nu < 1 meets both.
 
 GAMMA = 2.0  # gamma of Theorem 1, its least value
 # right in experiments with one worker up to 50 times slower than the others
@@ -529,7 +528,7 @@ class ASPIRE(ext.Method):
     theory : the schedules of Theorem 1 and Setting 2 with ``nu`` < 1; they are valid and stall
     nu : c rho (t + 1)^(1/6) in these schedules; the paper's 1 leaves no rho
     kappa, rho1, rho2, eta_w, eta_z, eta_h, smooth : positive numbers, used as they are; None:
-        chosen from the first losses, gradients and curvatures (``step_sizes.py``). ``smooth`` is L
+        chosen from the first losses, gradients and curvatures (`chosen`). ``smooth`` is L
         of the schedules
     c1, c2 : the regularisation of the multipliers (10); with ``theory`` their lower ends
     bounds : alpha_1 to alpha_4; None: far from the iterates. `bounds_reached` of a state names

@@ -173,10 +173,8 @@ def columns() -> tuple[str, ...]:
 #     AFL     eta in 1, 2, 4, 8, 16, gamma in 0.01, 0.02, 0.03, 0.05, 0.1; and its measured steps,
 #             extrapolated or not
 #     ASPIRE  its default kappa, and with it rho_2, 1 / eta_z and 1 / eta_w, times 0.5, 1, 2, 4;
-# rho_1
-#             at its default, and fixed at 0.5, 1, 2 times S / (f N^2), its value for N planes
-# without
-#             stragglers (f is the mean loss at first)
+#             rho_1 at its default, and fixed at 0.5, 1, 2 times S / (f N^2), its value for N planes
+#             without stragglers (f is the mean loss at first)
 #
 # A tuned method is the entrant whose time to the level is least.
 

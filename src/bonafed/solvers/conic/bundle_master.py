@@ -140,13 +140,6 @@ def minimise(
     lambda_unit = unit / fee if fee > 0 else unit
     weights = slice(0, len(scale) - shape.intercept)  # w without the intercept
     H = H * np.outer(scale, scale) / unit if H.ndim == 2 else H * scale**2 / unit
-    # Beside penalties and sums of lengths a program begins at the centre: there steps from
-    # elsewhere leave coefficients that are not quite zero, and took twice the rounds.
-    plain = not (len(shape.penalties) or shape.l1 or shape.groups)
-    if near is None or (centre is not None and not plain):
-        near = centre
-    elif not plain:
-        near = near[: len(scale)]
     program = _Program(
         replace(
             shape,
@@ -167,7 +160,7 @@ def minimise(
         ),
         scale,
         centre,
-        near,
+        _start(shape, centre, near, len(scale)),
         H,
         None if level is None else level / unit,
         size,
@@ -197,6 +190,16 @@ def minimise(
         w[weights] = centre + away * min(1.0, radius / max(float(np.linalg.norm(away)), 1e-300))
     point = np.append(w, master.point[len(w) :])
     return replace(master, point=point, w=w, value=master.value * unit)
+
+
+def _start(shape: Shape, centre: Array | None, near: Array | None, size: int) -> Array | None:
+    """Where a program begins. Beside penalties and sums of lengths that is the centre: there steps
+    from elsewhere leave coefficients that are not quite zero, and took twice the rounds.
+    """
+    plain = not (len(shape.penalties) or shape.l1 or shape.groups)
+    if near is None or (centre is not None and not plain):
+        return centre
+    return near if plain else near[:size]
 
 
 @dataclass(frozen=True, eq=False)

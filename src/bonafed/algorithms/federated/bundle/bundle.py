@@ -17,7 +17,7 @@ Qiao, Ho. The level variant projects the centre onto {model <= bound + 0.3 (best
 of 1.
 
 Convex constraints are cut by their owners as the risks are, and exact penalties keep their place in
-the objective (``bundle/penalties.py``), so that the steps, the model and the bound are those above.
+the objective (``server.py``), so that the steps, the model and the bound are those above.
 
 Where all rows are ranked together (``Problem(over_rows=...)``), thresholds are further numbers of
 the model, with which the risk is a mean of rows (``problem/rank_levels.py``). ``Quadratic`` clients
@@ -30,7 +30,7 @@ flips of labels are cut. A step is then one of Newton's method, and its multipli
 gradients at the new point, balance up to second order: they prove a bound that needs no program.
 
 With metric="secant" clients send H until a step promises less than a tenth of the objective; from
-then on H follows from the gradients (``bundle/secants.py``), and programs prove the bound.
+then on H follows from the gradients (`secants`), and programs prove the bound.
 """
 
 from __future__ import annotations
