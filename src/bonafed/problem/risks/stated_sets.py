@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,7 +30,7 @@ from bonafed.problem.risks.risk import (
     resolve_prior,
     vector,
 )
-from bonafed.problem.risks.weight_sets import WeightSet, attained, on_simplex
+from bonafed.problem.risks.weight_sets import WeightSet, on_simplex
 from bonafed.solvers.sets.box_and_cd_norm import (
     cd_norm_usage,
     largest_in_box,
@@ -43,7 +43,7 @@ from bonafed.solvers.sets.divergence_balls import (
     project_ellipsoid,
 )
 from bonafed.solvers.sets.nearest_point import nearest_point
-from bonafed.solvers.sets.polyhedra import Met, excess, largest_in_polyhedron
+from bonafed.solvers.sets.polyhedra import Met, excess, largest_in_polyhedron, project_polyhedron
 from bonafed.solvers.sets.projections import EPS, clip_to_sum
 from bonafed.solvers.sets.rotated_ellipsoids import (
     Axes,
@@ -95,9 +95,7 @@ class Box(WeightSet):
     upper: PerClient
 
     def __post_init__(self) -> None:
-        for name in ("lower", "upper"):
-            numbers(entries(getattr(self, name)), name)
-        lower, upper = (np.asarray(entries(limit)) for limit in (self.lower, self.upper))
+        lower, upper = numbers(entries(self.lower), "lower"), numbers(entries(self.upper), "upper")
         if lower.ndim == upper.ndim == 0 and lower > upper:
             raise ValueError(f"lower must not be above upper, got {lower:g} and {upper:g}.")
 
@@ -124,8 +122,8 @@ def limits(box: Box, n: int, names: Names = None) -> tuple[Array, Array]:
     if (lower > upper).any():
         i = int(np.argmax(lower - upper))
         raise ValueError(
-            f"lower must be at most upper, got {lower[i]:g} > {upper[i]:g} for {_client(i, names)}:"
-            " exchange them, and keep both within [0, 1]."
+            f"lower must be at most upper, got {lower[i]:g} > {upper[i]:g} for client"
+            f" {i if names is None else repr(names[i])}: exchange them, keep both within [0, 1]."
         )
     least, most = float(lower.sum()), float(upper.sum())
     if least > 1 + SLACK:
@@ -140,10 +138,6 @@ def limits(box: Box, n: int, names: Names = None) -> tuple[Array, Array]:
         )
     lower = lower / max(least, 1.0)
     return lower, np.maximum(upper / min(most, 1.0), lower)
-
-
-def _client(i: int, names: Names) -> str:
-    return f"client {i if names is None else repr(names[i])}"
 
 
 # The worst client weights near a prior, with a cap on each and a budget for all: the CD-norm.
@@ -360,14 +354,6 @@ def checked(shape: object) -> Array:
 # that change slowly need no new program; no answer depends on them.
 
 
-class _Scaled(NamedTuple):
-    """D and c with rows divided by the largest entry of D, and what was met."""
-
-    D: Array
-    c: Array
-    met: Met | None
-
-
 @dataclass(frozen=True, eq=False)
 class Polyhedron(WeightSet):
     """Client weights q with D q <= c.
@@ -414,7 +400,7 @@ class Polyhedron(WeightSet):
         concrete = replace(self, D=matrix, c=c)
         for array in (matrix, c):  # what is kept of them must stay true
             array.setflags(write=False)
-        vars(concrete)["_kept"] = concrete.scaled(len(sizes))._replace(met=Met())
+        vars(concrete)["_kept"] = (*concrete.scaled(len(sizes))[:2], Met())
         concrete.worst(np.zeros(len(sizes)))
         return concrete
 
@@ -423,34 +409,37 @@ class Polyhedron(WeightSet):
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def _largest(self, losses: Array) -> tuple[Array, float]:
-        D, c, met = self.scaled(len(losses))
-        answer = largest_in_polyhedron(losses, D, c, met)
-        if answer is None:
-            raise ValueError(_empty(D, c))
-        return answer
+        return self._solved(largest_in_polyhedron, losses)
 
     def _nearest(self, v: Array) -> Array:
-        from bonafed.solvers.sets.polyhedra import project_polyhedron
+        return self._solved(project_polyhedron, v)
 
-        D, c, met = self.scaled(len(v))
-        q = project_polyhedron(v, D, c, met)
-        if q is None:
-            raise ValueError(_empty(D, c))
-        return q
+    def _solved(self, program: Callable[..., Any], vector: Array) -> Any:
+        """What a program over the set returns; raises ``ValueError`` where the set is empty."""
+        D, c, met = self.scaled(len(vector))
+        answer = program(vector, D, c, met)
+        if answer is None:
+            raise ValueError(
+                f"the set is empty: all weights of the {D.shape[1]} clients exceed a row of D q <="
+                f" c, the best by {excess(D, c):.6g} (rows over their largest entry). Raise c."
+            )
+        return answer
 
     def _holds(self, weights: Array, tol: float) -> bool:
         """Rows count in units of their largest entry."""
         D, c, _ = self.scaled(len(weights))
         return float((D @ weights - c).max(initial=-np.inf)) <= tol
 
-    def scaled(self, n: int) -> _Scaled:
-        """D and c of n clients in their scale; raises ``ValueError`` where they do not fit."""
+    def scaled(self, n: int) -> tuple[Array, Array, Met | None]:
+        """D and c of n clients with rows divided by the largest entry of D, and what was met;
+        raises ``ValueError`` where they do not fit.
+        """
         if isinstance(self.D, Mapping):
             raise ValueError(
                 "D by client name needs the clients' names: call risk.at(sizes, names) first."
             )
         kept = vars(self).get("_kept")
-        if kept is not None and kept.D.shape[1] == n:
+        if kept is not None and kept[0].shape[1] == n:
             return kept
         c = numbers(self.c, "c")
         D = _matrix(self.D, c)
@@ -460,14 +449,7 @@ class Polyhedron(WeightSet):
             )
         scale = np.abs(D).max(1)
         scale = np.where(scale > 0, scale, 1.0)
-        return _Scaled(D / scale[:, None], c / scale, None)
-
-
-def _empty(D: Array, c: Array) -> str:
-    return (
-        f"the set is empty: all weights of the {D.shape[1]} clients exceed a row of D q <= c,"
-        f" the best by {excess(D, c):.6g} (rows divided by their largest entry). Raise c."
-    )
+        return D / scale[:, None], c / scale, None
 
 
 def _matrix(D: object, c: Array) -> Array:
@@ -658,7 +640,7 @@ class OwnSet(WeightSet):
                 f"the maximiser's bound {bound:.12g} is below the {value:.12g} of its own weights."
                 " Return a number that no weights of the set exceed, or the weights only."
             )
-        return attained(losses, q, bound)
+        return Worst(value, q, max(bound, value))
 
     def project(self, v: Array) -> Array:
         v = vector(v, "v")

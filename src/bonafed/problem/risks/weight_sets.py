@@ -5,7 +5,7 @@ superquantile, divergences.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -54,24 +54,21 @@ class WeightSet(Parameters, ABC):
     underscore, whose arguments are checked vectors.
     """
 
+    # A maximiser q of losses'q over the set, and a number that no member exceeds.
+    _largest: Callable[[Array], tuple[Array, float]]
+    # The member nearest to v.
+    _nearest: Callable[[Array], Array]
+    # Whether weights keep what the set asks beside the simplex, within a tolerance.
+    _holds: Callable[[Array, float], bool]
+
     @abstractmethod
     def at(self, sizes: Sizes, names: Names = None) -> Self: ...
 
-    def _largest(self, losses: Array) -> tuple[Array, float]:
-        """A maximiser q of losses'q over the set, and a number that no member exceeds."""
-        raise NotImplementedError
-
-    def _nearest(self, v: Array) -> Array:
-        """The member nearest to v."""
-        raise NotImplementedError
-
-    def _holds(self, weights: Array, tol: float) -> bool:
-        """Whether weights keep what the set asks beside the simplex, within ``tol``."""
-        raise NotImplementedError
-
     def worst(self, losses: Array) -> Worst:
         losses = vector(losses, "losses")
-        return attained(losses, *self._largest(losses))
+        q, bound = self._largest(losses)
+        value = float(q @ losses)
+        return Worst(value, q, max(bound, value))  # rounding may put the bound below
 
     def project(self, v: Array) -> Array:
         return self._nearest(vector(v, "v"))
@@ -124,12 +121,6 @@ def on_simplex(weights: Array, tol: float) -> bool:
     return bool(weights.min() >= -tol and abs(weights.sum() - 1) <= tol)
 
 
-def attained(losses: Array, q: Array, bound: float) -> Worst:
-    """The worst case that q attains; a bound that rounding put below it is raised to it."""
-    value = float(q @ losses)
-    return Worst(value, q, max(bound, value))
-
-
 # The largest loss  R(z) = max_{q >= 0, sum q = 1} q'z = max_i z_i  (agnostic federated learning
 # over clients).
 
@@ -153,14 +144,10 @@ class Simplex(WeightSet):
     def at(self, sizes: Sizes, names: Names = None) -> Simplex:
         return self
 
-    def _largest(self, losses: Array) -> tuple[Array, float]:
-        value = losses.max()
-        largest = losses == value
-        return largest / largest.sum(), float(value)
-
     def worst(self, losses: Array) -> Worst:
-        weights, value = self._largest(vector(losses, "losses"))
-        return Worst(value, weights, value)
+        losses = vector(losses, "losses")
+        largest, value = losses == losses.max(), float(losses.max())
+        return Worst(value, largest / largest.sum(), value)
 
     def _nearest(self, v: Array) -> Array:
         from bonafed.solvers.sets.simplex_kernel import onto_simplex
@@ -207,9 +194,6 @@ class Mean(Centred):
         value = float(q @ losses)
         return Worst(value, q, value + 32 * EPS * float(q @ np.abs(losses)))
 
-    def weights(self, losses: Array) -> Array:
-        return self.project(losses)
-
     def _nearest(self, v: Array) -> Array:
         return self._centre(v).copy()
 
@@ -221,12 +205,12 @@ def among(risk: R, names: Sequence[ClientName], declared: object) -> R:
     """A mean with weights by name, of these clients only and scaled; of ``declared`` clients some
     may have no rows.
     """
-    if not (isinstance(risk, Mean) and isinstance(declared, Mapping)):
+    prior: Any = getattr(risk, "prior", None)
+    if not (
+        isinstance(risk, Mean) and isinstance(prior, Mapping) and isinstance(declared, Mapping)
+    ):
         return risk
-    prior, present = risk.prior, {*map(str, names)}
-    if not isinstance(prior, Mapping):
-        return risk
-    if not (present < {*map(str, prior)} == {*map(str, declared)}):
+    if not ({*map(str, names)} < {*map(str, prior)} == {*map(str, declared)}):
         return risk
     weights = [float(q) for q in by_position(prior, names, "prior", others=True).values()]
     total = sum(weights)
@@ -379,14 +363,11 @@ class Superquantile(Centred):
         """sigma (n,), ascending ranks; ``ValueError`` for a prior that weighs losses
         differently.
         """
-        if not isinstance(self.prior, str) or self.prior != "uniform":
-            prior = prior_for(self.prior, n)
-            if np.ptp(prior) > 8 * EPS:
-                raise ValueError(
-                    f"rank weights need the prior 'uniform', got {self.prior!r}: a loss that counts"
-                    " more than another has no weight by rank only. Over samples repeat rows"
-                    " instead."
-                )
+        if np.ptp(prior_for(self.prior, n)) > 8 * EPS:
+            raise ValueError(
+                f"rank weights need the prior 'uniform', got {self.prior!r}: a loss that counts"
+                " more than another has no weight by rank only. Over samples repeat rows instead."
+            )
         mass = n * self.tail
         mass = float(round(mass)) if abs(mass - round(mass)) <= 4 * EPS * mass else mass
         return np.clip(mass - np.arange(n, dtype=float)[::-1], 0.0, 1.0) / mass
