@@ -12,7 +12,7 @@ from constrained_programs import clients, rows_of, stated
 from problems import PLAIN
 
 import bonafed as bf
-from bonafed.problem.multipliers import Multipliers, owners
+from bonafed.problem.lower_bounds import Multipliers, owners
 from bonafed.solution.tables import (
     broken,
     constraint_rows,

@@ -107,7 +107,9 @@ from bonafed.problem.conic_form import client_ball as client_ball
 from bonafed.problem.conic_form import member as member
 from bonafed.problem.constraints.constraint import Point as Point
 from bonafed.problem.constraints.constraint import Stack as Stack
-from bonafed.problem.multipliers import no_multipliers as no_multipliers
+from bonafed.problem.lower_bounds import no_multipliers as no_multipliers
+from bonafed.problem.metadata import check_quadratic as check_quadratic
+from bonafed.problem.metadata import classes_of as classes_of
 from bonafed.problem.plausible import Claims as Claims
 from bonafed.problem.plausible import is_convex as is_convex
 from bonafed.problem.plausible import of_risk as of_risk
@@ -127,8 +129,6 @@ from bonafed.problem.risks.ranks import weights_by_rank as weights_by_rank
 from bonafed.problem.risks.risk import Risk as Risk
 from bonafed.problem.risks.risk import Worst as Worst
 from bonafed.problem.risks.risk import prox_by_moreau as prox_by_moreau
-from bonafed.problem.targets import check_quadratic as check_quadratic
-from bonafed.problem.targets import classes_of as classes_of
 from bonafed.rounds import Algorithm as Algorithm
 from bonafed.rounds import Conclude as Conclude
 from bonafed.rounds import Done as Done

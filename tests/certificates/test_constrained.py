@@ -21,7 +21,7 @@ from scipy.optimize import minimize_scalar
 import bonafed as bf
 from bonafed.certificates import constrained
 from bonafed.certificates.constrained import certify_constrained
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Multipliers
 
 NONE = np.zeros(0)
 OF = bf.Mean(label=0)

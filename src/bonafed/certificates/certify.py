@@ -8,15 +8,12 @@ from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
 from bonafed.certificates.constrained import Weighing, certify_constrained
 from bonafed.certificates.duality import Certification, certify_run
-from bonafed.certificates.row_ranks import RankCertification
-from bonafed.certificates.row_spectra import SpectrumCertification, certify_ranks
+from bonafed.certificates.row_ranks import RankCertification, SpectrumCertification, certify_ranks
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
-from bonafed.problem.lower_bounds import Duals
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Duals, Multipliers
 from bonafed.problem.own_functions import check_own, declared
-from bonafed.problem.problem import Problem
-from bonafed.problem.requirements import check_affine, only_constrained
+from bonafed.problem.problem import Problem, check_affine, only_constrained
 
 # the rounds in which certificates are computed, and what they are told, as sites know them
 ROUNDS = (Certification, RankCertification, SpectrumCertification, Weighing, Multipliers)

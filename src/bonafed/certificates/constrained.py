@@ -27,42 +27,53 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array, Block
-from bonafed.certificates.certificate import Certificate, certificate, outside
+from bonafed.certificates.certificate import Certificate, certificate, off_regulariser, outside
 from bonafed.certificates.duality import FAR, certify_concrete, certify_run, run_all, with_sums
-from bonafed.certificates.kkt import off_regulariser
-from bonafed.certificates.minorants import (
-    UNIT,
-    curved,
-    hessian_diagonal,
-    hessian_product,
-    in_domain,
-    locked,
-    minorant,
-    pseudosolve,
-    ridge,
-)
 from bonafed.certificates.row_ranks import RankCertification
 from bonafed.codec import Form
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
-from bonafed.problem import plausible
+from bonafed.problem import client_means, plausible
 from bonafed.problem.claims import Below, Claim, Number
-from bonafed.problem.client_means import client_gradients, client_values, hessians
-from bonafed.problem.constraints.constraint import Point, Stack, excess
+from bonafed.problem.constraints.constraint import (
+    Point,
+    Stack,
+    added,
+    excess,
+    magnitudes_of_rows,
+    most_added,
+)
 from bonafed.problem.losses import Quadratic
-from bonafed.problem.lower_bounds import NOTHING, region
+from bonafed.problem.lower_bounds import (
+    NOTHING,
+    Multipliers,
+    as_duals,
+    no_multipliers,
+    region,
+    signed,
+    weighting,
+)
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers, as_duals, no_multipliers, signed, weighting
 from bonafed.problem.problem import Problem, checked_model
-from bonafed.problem.rank_coordinates import has_conjugate
+from bonafed.problem.rank_coordinates import clipped_gradients, has_conjugate, loss_conjugate
 from bonafed.problem.rank_levels import lifted
-from bonafed.problem.regularisers import L1, Ball, Bounds, ElasticNet, GroupL2, Zero
+from bonafed.problem.regularisers import (
+    L1,
+    L2,
+    Ball,
+    Bounds,
+    ElasticNet,
+    GroupL2,
+    Regulariser,
+    SupportsConjugate,
+    Zero,
+)
 from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import Done, Each, Max, Round, Stop, Sum, record
 from bonafed.solvers.smooth.stepwise import ConjugateGradients, started, stepped
@@ -226,12 +237,12 @@ class Weighing(plausible.AboutRows):
             return Weighed(constant, balance, size, spread, count, ended, *[None] * 10)
         zero = Point(problem, np.zeros_like(ask.w), data)
         pushed = [np.einsum("np,npd->nd", mu, stack.jacobian(point)) for stack, mu in terms]
-        risk = loss = client_values(point)
+        risk = loss = client_means.client_values(point)
         if not isinstance(problem.loss, Quadratic):
             loss = data.mean(problem.loss.value(point.prediction, data.y))
         matrix = diagonal = None
         if self.provable and dense:
-            matrix = hessians(point, ask.prior, curved(terms), together=True)
+            matrix = client_means.hessians(point, ask.prior, curved(terms), together=True)
         elif self.provable:
             diagonal = hessian_diagonal(point, ask.prior, terms)
         sums = constant, balance, size, spread, count, ended
@@ -243,8 +254,8 @@ class Weighing(plausible.AboutRows):
             limits=problem.local_constraint.limits(data),
             shared=problem.constraint.coupled.values(point),
             shared_limits=problem.constraint.coupled.limits(data),
-            gradient=ask.prior[:, None] * client_gradients(point) + sum(pushed),
-            start=ask.prior[:, None] * client_gradients(zero),
+            gradient=ask.prior[:, None] * client_means.client_gradients(point) + sum(pushed),
+            start=ask.prior[:, None] * client_means.client_gradients(zero),
             hessian=matrix,
             diagonal=diagonal,
         )
@@ -315,7 +326,11 @@ class Weighing(plausible.AboutRows):
             state = replace(state, moving=moving)
             return state, self.question(state, len(ids))
         assert first.hessian is not None
-        whole = hessians(here, None, curved(terms), together=True)[0] + first.hessian - up.locked
+        whole = (
+            client_means.hessians(here, None, curved(terms), together=True)[0]
+            + first.hessian
+            - up.locked
+        )
         whole[np.diag_indices(len(g))] += self._ridge()
         shift = state.shift.copy()
         shift[free] -= pseudosolve(whole[np.ix_(free, free)], aim[free])
@@ -526,3 +541,169 @@ def conclude_constrained(
         gradient_scale=float(np.abs(start).max(initial=0.0)),
         infeasible=proof if proof is not None and proof > 0 else None,
     )
+
+
+# Affine minorants of convex Lagrangians, by Fenchel's inequality row by row.
+
+UNIT = float(np.finfo(float).eps) / 2  # the relative error of one operation
+
+
+class AffineMinorant(NamedTuple):
+    """constant + <gradient, w> for each of n clients, as it was computed.
+
+    A sum of k terms is off by at most k UNIT times the sum of their sizes, up to second order, and
+    a product of k numbers by k UNIT times its size.
+    """
+
+    constant: Array  # (n,)
+    gradient: Array  # (n, D)
+    size: Array  # (n, D) at least the sizes of the terms of the gradient
+    spread: Array  # (n,) and of those of the constant
+    terms: Array  # (n,) how many terms an entry of the gradient has at most
+
+
+def minorant(
+    point: Point, prior: Array | None, terms: Sequence[Any], shift: Array
+) -> AffineMinorant:
+    """An affine minorant of sum_i prior_i f_i + <multipliers, c> for every client.
+
+    The gradients of the row losses are those at w, shifted along the linear map of ``shift`` and
+    clipped to their domain.
+    """
+    problem, block = point.problem, point.block
+    n, D = point.models.shape
+    rows: Array | None = None
+    gradients, constants = np.zeros((n, D)), np.zeros(n)
+    size, spread, count = np.zeros((n, D)), np.zeros(n), np.zeros(n)
+    # the point of tangency of all parts but the row losses, and those without second derivatives,
+    # whose gradients at another point nobody knows before
+    moved = Point(problem, point.w + shift, block) if shift.any() else point
+    for constraints, multipliers in terms:
+        kinds = zip((moved, point), constraints.by_curvature(multipliers), strict=True)
+        for at, (part, mine) in kinds:
+            row, gradient, constant = part.split(at, mine)
+            rows = added(rows, row)
+            gradients, constants = gradients + gradient, constants + constant
+        each, weight = constraints.values(point), np.abs(multipliers)
+        size = size + constraints.magnitudes(point, weight)
+        count = count + constraints.size
+        limits = np.abs(np.nan_to_num(constraints.limits(block)))
+        spread = spread + (weight * (np.abs(each) + limits)).sum(1)
+    spread = spread + (size * np.maximum(np.abs(point.models), np.abs(moved.models))).sum(1)
+    if isinstance(problem.loss, Quadratic):
+        if prior is not None:
+            gradient = prior[:, None] * client_means.client_gradients(moved)
+            square = prior * (moved.models * moved.prediction).sum(1) / 2
+            sizes = np.abs(moved.models)[:, :, None]
+            products = np.matmul(np.abs(np.asarray(block.X)), sizes)[:, :, 0]
+            size = size + prior[:, None] * (products + np.abs(block.y))
+            spread = spread + prior * (np.abs(moved.models) * products).sum(1)
+            return AffineMinorant(constants - square, gradients + gradient, size, spread, count)
+        return AffineMinorant(constants, gradients, size, spread, count)
+    if prior is not None:
+        rows = added(rows, prior[:, None] * client_means.row_shares(problem, block))
+    if rows is None or not (problem.loss.smooth and has_conjugate(problem.loss)):
+        return AffineMinorant(constants, gradients, size, spread, count)
+    loss, y = problem.loss, block.y
+    change = loss.curvature(point.prediction, y) * problem.predictor.forward(shift, block)
+    gradient = clipped_gradients(loss, loss.gradient(point.prediction, y) + change, y)
+    conjugate = np.where(rows > 0, loss_conjugate(loss, gradient, y), 0.0)
+    return AffineMinorant(
+        constants - (rows * conjugate).sum(1),
+        gradients + problem.predictor.backward(point.w, rows * gradient, block),
+        size + magnitudes_of_rows(point, rows, gradient),
+        spread + most_added(np.abs(rows), conjugate),
+        count + (rows != 0).sum(1),
+    )
+
+
+def curved(terms: Sequence[tuple[Stack, Array]]) -> list[tuple[Stack, Array]]:
+    """The constraints with second derivatives, with their multipliers."""
+    return [constraints.by_curvature(multipliers)[0] for constraints, multipliers in terms]
+
+
+def locked(point: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Array:
+    """The Hessian, (1, D, D), of the rows whose gradients reached the end of their domain.
+
+    The shift led them there; it is their part of the Hessian of the Lagrangian.
+    """
+    rows = _locked_rows(point, prior, terms, shift)
+    if rows is None:
+        return np.zeros((1, point.w.shape[-1], point.w.shape[-1]))
+    return point.problem.predictor.gram(rows, point.block)[None]
+
+
+def _locked_rows(point: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Array | None:
+    """The curvature (n, m) of those rows; None: zero."""
+    problem, block = point.problem, point.block
+    if isinstance(problem.loss, Quadratic) or not shift.any() or not has_conjugate(problem.loss):
+        return None
+    loss, y = problem.loss, block.y
+    rows: Array | None = prior[:, None] * client_means.row_shares(problem, block)
+    for constraints, multipliers in terms:
+        rows = added(rows, constraints.split(point, multipliers)[0])
+    assert rows is not None
+    curvature = loss.curvature(point.prediction, y)
+    change = curvature * problem.predictor.forward(shift, block)
+    gradient = loss.gradient(point.prediction, y) + change
+    return rows * curvature * (clipped_gradients(loss, gradient, y) != gradient)
+
+
+def hessian_product(
+    point: Point, prior: Array | None, terms: Sequence[Any], shift: Array, direction: Array
+) -> Array:
+    """The Hessian of a client's part of the Lagrangian, without the rows of `locked`, times a
+    direction, (n, D).
+    """
+    problem, block = point.problem, point.block
+    rows, matrices = client_means.curvatures(point, prior, curved(terms))
+    total = np.zeros(point.models.shape)
+    if rows is not None:
+        ended = None if prior is None else _locked_rows(point, prior, terms, shift)
+        rows = rows if ended is None else rows - ended
+        along = problem.predictor.forward(direction, block)
+        total = problem.predictor.backward(point.w, rows * along, block)
+    return total if matrices is None else total + matrices @ direction
+
+
+def hessian_diagonal(point: Point, prior: Array | None, terms: Sequence[Any]) -> Array:
+    """The diagonal (n, D) of the Hessian of a client's part of the Lagrangian."""
+    problem, block = point.problem, point.block
+    rows, matrices = client_means.curvatures(point, prior, curved(terms))
+    total = np.zeros(point.models.shape)
+    if rows is not None:
+        squares = replace(block, X=block.X * block.X)
+        total = problem.predictor.backward(point.w, rows, squares)
+    return total if matrices is None else total + np.einsum("ndd->nd", matrices)
+
+
+def in_domain(h: SupportsConjugate, s: Array) -> Array:
+    """A point of the domain of h* near s."""
+    if math.isfinite(h.conjugate(s)):
+        return s
+    if isinstance(h, Bounds):
+        return h.pushes(s)
+    # by Moreau's identity this is the prox of h*, and where h* is an indicator the projection
+    s = s - h.prox(s, 1.0)
+    # rounding may leave it just outside
+    inner = ((1 - shrink) * s for shrink in (0.0, 1e-15, 1e-14, 1e-13, 1e-12, 1e-10))
+    return next((near for near in inner if math.isfinite(h.conjugate(near))), s)
+
+
+def ridge(h: Regulariser) -> float:
+    """The curvature of a regulariser, the same in all coefficients."""
+    return h.strength if isinstance(h, L2) else h.l2 if isinstance(h, ElasticNet) else 0.0
+
+
+def pseudosolve(matrix: Array, right: Array) -> Array:
+    """The pseudoinverse of a positive semidefinite matrix times a vector.
+
+    It is taken in units of the root of the diagonal.
+    """
+    if not (np.isfinite(matrix).all() and np.isfinite(right).all()):
+        return np.zeros_like(right)
+    root = np.sqrt(np.maximum(np.diag(matrix), 0.0))
+    units = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2 * np.outer(units, units))
+    keep = values > 1e-14 * max(float(values[-1]), 1e-300)
+    return units * (vectors[:, keep] @ ((vectors[:, keep].T @ (units * right)) / values[keep]))

@@ -7,8 +7,8 @@ and adds them up with its multipliers. The sum is an affine minorant of the obje
 duals came from, and ``bonafed.problem.lower_bounds`` minimises it by weak duality. So a wrong dual
 can only weaken the bound, never falsify it.
 
-Where predictions are not affine in w no lower bound is known; ``certificates.stationary`` says what
-the certificate holds then.
+Where predictions are not affine in w no lower bound is known; `stationarity` says what the
+certificate holds then.
 
 Each client keeps its rows. The server receives the client's risk and mean loss at w, and otherwise
 only sums over all clients. With a secure sum it receives no more of a client than its risk
@@ -26,13 +26,15 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from bonafed.arrays import Array, Block, by_row
-from bonafed.certificates.certificate import Certificate, certificate, outside
-from bonafed.certificates.kkt import (
+from bonafed.certificates.certificate import (
+    Certificate,
     Differentiate,
     Differentiated,
+    certificate,
     chosen,
     differentiate,
     kkt_residuals,
+    outside,
     stationarity,
 )
 from bonafed.codec import Form
@@ -40,6 +42,7 @@ from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run
 from bonafed.engines.inprocess import InProcess
 from bonafed.privacy.secure_sum.messages import option_of
+from bonafed.problem import parts as parting
 from bonafed.problem import plausible, secure_sums
 from bonafed.problem.claims import Claim, Number
 from bonafed.problem.conic_form import member, sample_radii
@@ -56,32 +59,16 @@ from bonafed.problem.lower_bounds import (
     feasible_duals,
     lower_bound,
     region,
+    separated,
     without_dual,
 )
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import separated
-from bonafed.problem.parts import (
-    WHOLE,
-    Minorants,
-    Parted,
-    Parts,
-    has_shifted_slopes,
-    is_parted,
-    of_rows,
-    parted_cut,
-    parted_limits,
-    parts_of,
-    rounding_of_gradients,
-    rows_of_a_sum,
-    shifted_minorants,
-    unit_of_sums,
-)
+from bonafed.problem.plausible import of_combined_sums, of_each_risk, of_survey_sums
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem, checked_model
 from bonafed.problem.rank_coordinates import is_provable, row_minorant
 from bonafed.problem.rank_levels import lifted
 from bonafed.problem.regularisers import Ball, Bounds, Zero
-from bonafed.problem.sum_claims import of_combined_sums, of_each_risk, of_survey_sums
 from bonafed.problem.wasserstein.ball import Near
 from bonafed.problem.wasserstein.worst_case import worst_case
 from bonafed.rounds import Algorithm, Done, Each, Round, Stop, Sum, record
@@ -100,7 +87,7 @@ class Certify:
     # (1, n) multipliers of the one client's rows, see ``Duals``
     rows: Annotated[Each, Form("N, rows")] | None = None
     split: Annotated[Each, Form("N, ...")] | None = None  # (1, n)
-    parts: Parted | None = None  # how risks are parted, see ``Duals``
+    parts: parting.Parted | None = None  # how risks are parted, see ``Duals``
     pair: Annotated[Array, Form("2, D")] | None = None  # see ``Duals``
     # of the mean losses, where there is a pair
     weights: Annotated[Each, Form("N")] | None = None
@@ -173,49 +160,53 @@ class _Combined:
         point: Array,
         multiplier: Array,
         data: Block,
-        parts: Parts,
+        parts: parting.Parts,
         radius: Array | None,
     ) -> None:
         """Add the cuts at a point by their multipliers, (n,) or (n, P)."""
         if not multiplier.any():
             return
-        cut = parted_cut(problem, point, data, parts, radius)
+        cut = parting.parted_cut(problem, point, data, parts, radius)
         mu = multiplier.reshape(cut.base.shape)  # one of every part, and no more
         slope, fee = by_row(mu, cut.gradient).sum(1), (mu * cut.gradient_level).sum(1)
         base = (mu * cut.base).sum(1)
         self.constant += base - slope @ point - fee * cut.level
         self.gradient += slope
         self.gradient_level += fee
-        of = mu if is_parted(problem) else mu[:, :1]  # the other parts are zero
-        slopes = self._slopes(problem, point, of_rows(problem, of, data, parts), data)
+        of = mu if parting.is_parted(problem) else mu[:, :1]  # the other parts are zero
+        slopes = self._slopes(problem, point, parting.of_rows(problem, of, data, parts), data)
         over_all = parts.smooth and mu[:, 0].any()
-        rows, D = data.y.shape[1] if over_all else rows_of_a_sum(data, parts), len(point)
-        size = rounding_of_gradients(problem.predictor, data, slopes, rows)
+        rows, D = data.y.shape[1] if over_all else parting.rows_of_a_sum(data, parts), len(point)
+        size = parting.rounding_of_gradients(problem.predictor, data, slopes, rows)
         self.size += size
-        self.spread += unit_of_sums(rows) * (np.abs(mu * cut.base).sum(1) + np.abs(fee * cut.level))
+        self.spread += parting.unit_of_sums(rows) * (
+            np.abs(mu * cut.base).sum(1) + np.abs(fee * cut.level)
+        )
         # of the gradient, and of the predictions at which the slopes are those
         self.spread += size @ np.abs(point)
-        of_predictions = rounding_of_gradients(problem.predictor, data, slopes, D)
+        of_predictions = parting.rounding_of_gradients(problem.predictor, data, slopes, D)
         self.spread += of_predictions @ np.abs(point)
 
-    def limit(self, constraints: Stack, point: Point, multiplier: Array, parts: Parts) -> None:
+    def limit(
+        self, constraints: Stack, point: Point, multiplier: Array, parts: parting.Parts
+    ) -> None:
         """Add the cuts of constraints at a point by their multipliers (n, p, P)."""
         if not multiplier.any():
             return
-        value, gradient = parted_limits(constraints, point, parts)
+        value, gradient = parting.parted_limits(constraints, point, parts)
         multiplier = multiplier.reshape(value.shape)  # one of every part, and no more
         slope = np.einsum("npq,npqd->nd", multiplier, gradient)
         self.constant += np.einsum("npq,npq->n", multiplier, value) - slope @ point.w
         self.gradient += slope
         most = np.abs(multiplier).max(2)
-        rows, D = rows_of_a_sum(point.block, parts), len(point.w)
+        rows, D = parting.rows_of_a_sum(point.block, parts), len(point.w)
         terms = constraints.magnitudes(point, most)
-        self.size += unit_of_sums(rows) * terms
+        self.size += parting.unit_of_sums(rows) * terms
         sizes = np.abs(value).sum(2) + np.abs(np.nan_to_num(constraints.limits(point.block)))
-        self.spread += unit_of_sums(rows) * (most * sizes).sum(1)
-        self.spread += unit_of_sums(rows + D) * (terms @ np.abs(point.w))
+        self.spread += parting.unit_of_sums(rows) * (most * sizes).sum(1)
+        self.spread += parting.unit_of_sums(rows + D) * (terms @ np.abs(point.w))
 
-    def include(self, mean_losses: Minorants) -> None:
+    def include(self, mean_losses: parting.Minorants) -> None:
         """Add minorants of the mean losses."""
         self.constant += mean_losses.constant
         self.gradient += mean_losses.gradient
@@ -375,14 +366,16 @@ class Certification(plausible.AboutRows):
         combined = _Combined.nothing(n, len(ask.w))
         for k, point in enumerate(ask.points):
             radius = None if ask.radii is None else ask.radii[:, k]
-            combined.add(problem, point, ask.multipliers[:, k], data, parts_of(ask.parts), radius)
+            combined.add(
+                problem, point, ask.multipliers[:, k], data, parting.parts_of(ask.parts), radius
+            )
             if ask.local is not None and ask.shared is not None:
-                at, parts = Point(problem, point, data), parts_of(ask.parts)
+                at, parts = Point(problem, point, data), parting.parts_of(ask.parts)
                 shared = np.tile(ask.shared[k], (n, 1, 1))
                 combined.limit(problem.local_constraint, at, ask.local[:, k], parts)
                 combined.limit(problem.constraint.coupled, at, shared, parts)
         if ask.pair is not None and ask.weights is not None:
-            combined.include(shifted_minorants(problem, ask.pair, ask.weights, data))
+            combined.include(parting.shifted_minorants(problem, ask.pair, ask.weights, data))
         constant, gradient = combined.constant, combined.gradient
         residuals = None
         if ask.rows is not None and is_provable(problem):
@@ -417,7 +410,7 @@ class Certification(plausible.AboutRows):
                 continue
             whole = weights * float(total) / float(weights.sum())
             secure_sums.check_weights(problem, whole, self.clients)
-            combined.add(problem, point, weights[data.index], data, WHOLE, None)
+            combined.add(problem, point, weights[data.index], data, parting.WHOLE, None)
         risk, c = problem.client_risks(ask.w, data), combined
         return CertifiedSums(risk, c.constant, c.gradient, c.spread, c.size)
 
@@ -630,7 +623,7 @@ def _minorant(problem: Problem, duals: Duals, up: Certified, weights: Array) -> 
         held = separated(problem, len(weights), duals.limits.swapaxes(0, 1))[2]
         for point, multiplier in zip(duals.points, held.swapaxes(0, 1), strict=True):
             here = glob.point(problem, point)
-            own.limit(glob.held, here, multiplier[None], parts_of(duals.parts))
+            own.limit(glob.held, here, multiplier[None], parting.parts_of(duals.parts))
     constant, spread = float(up.constant) + float(own.constant[0]), float(up.spread)
     gradient, rounding = up.gradient + own.gradient[0], spread + float(own.spread[0])
     size = up.size + own.size[0]
@@ -649,14 +642,14 @@ def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals 
     if duals is None:
         return
     shapes, affine = duals.shapes(fed.n_clients, D), is_affine(problem.predictor)
-    shifted = has_shifted_slopes(problem) and parts_of(duals.parts).smooth
+    shifted = parting.has_shifted_slopes(problem) and parting.parts_of(duals.parts).smooth
     if duals.pair is not None and not shifted:
         raise ValueError(
             "duals.pair is for risks whose mean losses are a separate part, got"
             f" parts={duals.parts!r} and {problem.in_words()}."
         )
     if duals.parts is not None and affine:
-        count = parts_of(duals.parts).count(problem)
+        count = parting.parts_of(duals.parts).count(problem)
         shapes["multipliers"] = (len(duals.points), fed.n_clients, count)
     if affine and duals.pair is None:  # weights follow from the multipliers
         del shapes["weights"]

@@ -27,12 +27,10 @@ from bonafed.codec import Form
 from bonafed.problem.conic_form import member, multiplier_floor
 from bonafed.problem.constraints.constraint import several
 from bonafed.problem.constraints.coupled import Coupled, Global
-from bonafed.problem.losses import SmoothHinge
 from bonafed.problem.lower_bounds import Surveyed, survey
-from bonafed.problem.parts import has_smooth_part
+from bonafed.problem.parts import has_even_slopes, has_smooth_part
 from bonafed.problem.predictors.affine import is_affine
-from bonafed.problem.problem import Problem
-from bonafed.problem.requirements import takes_multipliers
+from bonafed.problem.problem import Problem, takes_multipliers
 from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Sum, record
@@ -42,11 +40,6 @@ INSIDE = 1e-6  # how far from Q weights may be, by rounding
 
 
 # ---- whether a problem can be asked so
-
-
-def has_even_slopes(problem: Problem) -> bool:
-    """Whether the slope of the loss changes gradually, and is nowhere 0 for all but a few rows."""
-    return bool(problem.loss.smooth) and not isinstance(problem.loss, SmoothHinge)
 
 
 def moves_evenly(problem: Problem) -> bool:

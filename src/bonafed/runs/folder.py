@@ -28,8 +28,7 @@ from pathlib import Path
 from bonafed.arrays import Array
 from bonafed.config.config import Config, read_config
 from bonafed.engines.run_record import Log
-from bonafed.problem.lower_bounds import Duals
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Duals, Multipliers
 from bonafed.problem.rank_levels import few_levels, levels
 from bonafed.runs.baselines import check_proof, proof_arrays, restored, stored
 from bonafed.runs.files import (

@@ -30,8 +30,8 @@ from bonafed.data.federation import Federation
 from bonafed.engines.engine import UNUSED, Watch, lies_in
 from bonafed.engines.inprocess import InProcess, VirtualClock
 from bonafed.engines.run_record import Log
+from bonafed.problem.lower_bounds import Multipliers
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Outcome, Stop
 from bonafed.runs.baselines import BASELINES, called, label

@@ -24,15 +24,14 @@ from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
 from bonafed.certificates.constrained import certify_constrained
 from bonafed.certificates.duality import certify_run
-from bonafed.certificates.row_spectra import certify_ranks
+from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.config.config import ConfigError
 from bonafed.data.federation import Federation
 from bonafed.data.schema import declared_schema
 from bonafed.data.validation import ordered
 from bonafed.problem.calibration import calibrated
-from bonafed.problem.lower_bounds import Duals
+from bonafed.problem.lower_bounds import Duals, Multipliers, no_multipliers, signed
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers, no_multipliers, signed
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Stop
 from bonafed.runs.baselines import BASELINES, called, label

@@ -30,11 +30,11 @@ from bonafed.algorithms.federated.linearisation import Linearise, units_of
 from bonafed.algorithms.federated.proximal_al.client import Settle
 from bonafed.algorithms.method import SLOPES, SQUARES, Answered, Told, at, at_model, model_of
 from bonafed.arrays import Array, Block
+from bonafed.certificates.certificate import Differentiate
 from bonafed.certificates.constrained import Weigh, WeighAlong
 from bonafed.certificates.duality import Certify, CertifySums
-from bonafed.certificates.kkt import Differentiate
 from bonafed.codec import CodecError, decode, encode, record
-from bonafed.problem import slopes as row_slopes
+from bonafed.problem import parts as row_slopes
 from bonafed.problem.losses import has_log_link
 from bonafed.problem.lower_bounds import Survey
 from bonafed.problem.parts import may_flip, parts_of

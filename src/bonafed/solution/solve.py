@@ -23,7 +23,7 @@ from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate, without_numbers
 from bonafed.certificates.constrained import certify_constrained
 from bonafed.certificates.duality import certify_run
-from bonafed.certificates.row_spectra import certify_ranks
+from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.client_names import ByClient, ClientName
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run, Watch
@@ -31,12 +31,17 @@ from bonafed.engines.network import StateLostError
 from bonafed.privacy.ledger import Ledger
 from bonafed.problem.calibration import calibrated
 from bonafed.problem.conic_form import public_shape
-from bonafed.problem.lower_bounds import Duals, row_duals
+from bonafed.problem.lower_bounds import (
+    Duals,
+    Multipliers,
+    no_multipliers,
+    row_duals,
+    signed,
+    weighting,
+)
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers, no_multipliers, signed, weighting
 from bonafed.problem.own_functions import declared
-from bonafed.problem.problem import Problem, remembering
-from bonafed.problem.requirements import only_constrained
+from bonafed.problem.problem import Problem, only_constrained, remembering
 from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Stop, decode, encode

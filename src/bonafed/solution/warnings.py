@@ -25,11 +25,10 @@ from bonafed.data.federation import Federation
 from bonafed.problem.calibration import calibrated
 from bonafed.problem.constraints.group_means import OnRows, Probability
 from bonafed.problem.lower_bounds import region
-from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Metadata, masses
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.weight_sets import Mean
-from bonafed.problem.targets import masses
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.tables import named
 

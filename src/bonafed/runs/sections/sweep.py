@@ -29,7 +29,7 @@ from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
 from bonafed.certificates.certify import certify
 from bonafed.certificates.constrained import certify_constrained
-from bonafed.certificates.row_spectra import certify_ranks
+from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.config.config import Config
 from bonafed.config.sections import SweepSection
 from bonafed.data.federation import Federation
@@ -38,8 +38,7 @@ from bonafed.privacy.ledger import Ledger
 from bonafed.problem.constraints.constraint import Concrete
 from bonafed.problem.constraints.coupled import Shared
 from bonafed.problem.constraints.group_means import OnRows
-from bonafed.problem.lower_bounds import Duals
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Duals, Multipliers
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Stop
 from bonafed.runs.baselines import check_proof, proof_arrays, restored, stored

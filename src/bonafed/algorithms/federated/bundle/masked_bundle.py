@@ -44,14 +44,19 @@ from bonafed.problem.claims import Claim
 from bonafed.problem.client_means import hessians
 from bonafed.problem.conic_form import member, sample_radii
 from bonafed.problem.constraints.constraint import Point
-from bonafed.problem.lower_bounds import Duals
+from bonafed.problem.lower_bounds import Duals, of_duals
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import of_duals
-from bonafed.problem.plausible import Claims, SumClaims, of_risk
+from bonafed.problem.plausible import (
+    Claims,
+    SumClaims,
+    of_each_risk,
+    of_risk,
+    of_survey_sums,
+    of_weighted_sum,
+)
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.risks.weight_sets import Sum as Added
-from bonafed.problem.sum_claims import of_each_risk, of_survey_sums, of_weighted_sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Done, Each, Round, Sum, record
 
