@@ -116,9 +116,9 @@ from bonafed.problem.plausible import of_risk as of_risk
 from bonafed.problem.plausible import of_weighted as of_weighted
 from bonafed.problem.predictors.affine import scores as scores
 from bonafed.problem.predictors.affine import with_ones as with_ones
-from bonafed.problem.rank_coordinates import is_provable as is_provable
-from bonafed.problem.rank_coordinates import kernel_of as kernel_of
-from bonafed.problem.rank_coordinates import plus_minus as plus_minus
+from bonafed.problem.rank_levels import is_provable as is_provable
+from bonafed.problem.rank_levels import kernel_of as kernel_of
+from bonafed.problem.rank_levels import plus_minus as plus_minus
 from bonafed.problem.regularisers import regulariser_parts as regulariser_parts
 from bonafed.problem.risks.ranks import ByRank as ByRank
 from bonafed.problem.risks.ranks import ConvexByRank as ConvexByRank

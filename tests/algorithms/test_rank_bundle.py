@@ -10,7 +10,6 @@ from numpy.testing import assert_allclose
 from toy import federation
 
 import bonafed as bf
-from bonafed.certificates import row_ranks
 from bonafed.engines.inprocess import InProcess
 from bonafed.problem import rank_levels
 from bonafed.rounds import visibility
@@ -70,14 +69,14 @@ def test_wrong_steps_and_mixtures_weaken_the_bound(monkeypatch, wrong):
     """Whoever computes them wrongly proves less, never more."""
     problem = ranked(RISKS[0])
     best = bf.solve(problem, FED)
-    honest = row_ranks.mixed
+    honest = rank_levels.mixed
 
     def mixed(*given):
         out = honest(*given)
         mixture = np.roll(out.mixture, 1)
         return out._replace(step=out.step * 0.3 + wrong, mixture=mixture, bound=-1.0)
 
-    monkeypatch.setattr(row_ranks, "mixed", mixed)
+    monkeypatch.setattr(rank_levels, "mixed", mixed)
     proof = bf.certify(problem, FED, best.w)
     assert proof.bound is None or proof.bound <= best.certificate.value
     assert proof.value == pytest.approx(best.certificate.value, rel=1e-12)

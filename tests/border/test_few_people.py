@@ -14,7 +14,7 @@ from sites.folders import NAMES, OPEN, PROBLEM, folder_of, roles
 import bonafed as bf
 from bonafed.algorithms.method import Method
 from bonafed.algorithms.pooled.single_client import Advance
-from bonafed.certificates.constrained import Weigh, Weighing
+from bonafed.certificates.certify import Weigh, Weighing
 from bonafed.engines.network import Network, RefusedError
 from bonafed.engines.wire import LocalTransport
 from bonafed.problem.lower_bounds import no_multipliers, rounded_up

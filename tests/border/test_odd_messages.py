@@ -18,7 +18,7 @@ from border.readers import NAMES, as_rows, made, world
 import bonafed as bf
 from bonafed.algorithms.federated.bundle.bundle import Evaluate
 from bonafed.algorithms.federated.interior_point import Expand
-from bonafed.certificates.constrained import Weigh, Weighing
+from bonafed.certificates.certify import Weigh, Weighing
 from bonafed.certificates.duality import Certification, Certify
 from bonafed.codec import FIELDS, Form, changed
 from bonafed.problem.lower_bounds import Multipliers

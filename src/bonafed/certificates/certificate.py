@@ -13,7 +13,7 @@ from bonafed.arrays import Array, Block
 from bonafed.codec import Form
 from bonafed.problem import regularisers
 from bonafed.problem.problem import Problem
-from bonafed.problem.rank_coordinates import kernel_of, knot_of, rank_rows, rank_weights
+from bonafed.problem.rank_levels import kernel_of, knot_of, rank_rows, rank_weights
 from bonafed.rounds import Each, Sum, record
 from bonafed.solvers.rank.proxes import PLUS, Kernel, gradients_of
 from bonafed.text import card

@@ -50,7 +50,7 @@ from bonafed.problem.lower_bounds import (
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem, check_affine, checked_model
 from bonafed.problem.rank_levels import Levels, Rows, few_levels, levels, lifted
-from bonafed.rounds import Done, Each, Max, Round, Stop, Sum, record
+from bonafed.rounds import Done, Each, Max, Next, Round, Stop, Sum, record
 
 EDGES = 512  # thresholds of a round that counts
 COUNTS = 5  # such rounds: thresholds are then known to 1e-13 of the range of the losses
@@ -156,9 +156,6 @@ class RankProof:
     weights: Array | None = None  # (N,) of the clients, of the best bound
 
 
-Next = tuple[RankProof, Round | Done]
-
-
 @dataclass(frozen=True)
 class RowRounds(plausible.AboutRows):
     """What the rounds of both certificates by ranks share: they begin with the rows' sizes and the
@@ -168,7 +165,7 @@ class RowRounds(plausible.AboutRows):
     """
 
     w: Array
-    sizes: Array | None = None
+    sizes: Any = None
     problem: Problem | None = None
 
     stateless: ClassVar[bool] = True
@@ -180,7 +177,7 @@ class RowRounds(plausible.AboutRows):
 
     def said(self, who: int, ask: Look, up: Looked) -> Iterator[Claim]:
         """What losses claim, the number of rows being that of the introduction."""
-        rows = float(self._sizes[who])
+        rows = float(self.sizes[who])
         yield AllRows(rows)
         yield from plausible.of_losses(
             self._problem, ask.w, rows, up.total, up.largest, up.smallest
@@ -188,7 +185,7 @@ class RowRounds(plausible.AboutRows):
         yield Number("a mean loss", up.loss, up.total / rows, up.total / rows)
 
     def server_start(self, n_clients: int) -> tuple[Any, Round]:
-        return self.first(), Round(Survey(self._sizes / self._sizes.sum()))
+        return self.first(), Round(Survey(self.sizes / self.sizes.sum()))
 
     def seen(self, state: Any, ids: Sequence[int], up: Surveyed) -> tuple[Any, Round]:
         return replace(state, seen=up), Round(Look(self.w))
@@ -208,19 +205,14 @@ class RowRounds(plausible.AboutRows):
         constant -= (self._n + len(there)) * np.finfo(float).eps * size
         if not (math.isfinite(constant) and np.isfinite(gradient).all()):
             return -math.inf, math.inf
-        shares = self._sizes / self._n
+        shares = self.sizes / self._n
         minorant = Minorant(constant, gradient, np.zeros(len(shares)), shares)
         where = region(self._problem, state.value, len(coefficients), state.seen)
         return lower_bound(self._problem, minorant, where)
 
     @property
-    def _sizes(self) -> Array:
-        assert self.sizes is not None
-        return self.sizes
-
-    @property
     def _n(self) -> int:
-        return int(self._sizes.sum())
+        return int(self.sizes.sum())
 
 
 @dataclass(frozen=True)
@@ -262,15 +254,13 @@ class RankCertification(RowRounds):
         for what in (up.weight, up.weighted, up.slopes, up.slope, up.share):
             yield Number("a sum of weights", what)
 
-    def looked(self, state: RankProof, ids: Sequence[int], up: Looked) -> Next:
+    def looked(self, state: Any, ids: Sequence[int], up: Looked) -> Next:
         K = len(self._levels.tails)
         low, high = np.full(K, -float(up.smallest)), np.full(K, float(up.largest))
         return self._narrower(replace(state, looked=up, low=low, high=high))
 
-    def narrow(self, state: RankProof, ids: Sequence[int], up: Counted) -> Next:
+    def narrow(self, state: Any, ids: Sequence[int], up: Counted) -> Next:
         """Keep the two thresholds of every level between which the number of rows is met."""
-        assert state.low is not None
-        assert state.high is not None
         edges = _edges(state.low, state.high)
         over = (up.above >= self._levels.tails[:, None] * self._n).sum(1)  # edges that are too low
         padded = np.column_stack([state.low, edges, state.high])
@@ -278,9 +268,7 @@ class RankCertification(RowRounds):
         low, high = padded[level, over], padded[level, over + 1]
         return self._narrower(replace(state, low=low, high=high, counts=state.counts + 1))
 
-    def _narrower(self, state: RankProof) -> Next:
-        assert state.low is not None
-        assert state.high is not None
+    def _narrower(self, state: Any) -> Next:
         size = np.maximum(np.abs(state.low), np.abs(state.high))
         known = state.high - state.low <= 1e-14 * size
         if state.counts < COUNTS and not known.all():
@@ -289,19 +277,15 @@ class RankCertification(RowRounds):
             return state, Done(Stop.OPTIMAL)
         return self._wider(state)
 
-    def _wider(self, state: RankProof) -> tuple[RankProof, Round]:
+    def _wider(self, state: Any) -> tuple[RankProof, Round]:
         """Begin with the next width, at the model itself."""
-        assert state.high is not None
-        assert state.looked is not None
         of, n, width = self._levels, self._n, state.width + 1
         caps, size = of.caps(n), WIDTHS[width] * float(state.looked.total) / n
         at = WeighRows(self.w, state.high, caps, caps * of.tails, of.mean / n, max(size, 1e-300))
         return replace(state, at=at, width=width, steps=0, last=math.inf), Round(at)
 
-    def shift(self, state: RankProof, ids: Sequence[int], up: WeighedRows) -> Next:
+    def shift(self, state: Any, ids: Sequence[int], up: WeighedRows) -> Next:
         """The value, and the Newton step that balances the gradients."""
-        assert state.at is not None
-        assert state.looked is not None
         at, of = state.at, self._levels
         if not state.steps:
             value = of.shares @ at.thresholds + at.caps @ up.above + at.plain * state.looked.total
@@ -320,11 +304,9 @@ class RankCertification(RowRounds):
         step = -np.linalg.lstsq(scaled, gradient, rcond=None)[0] / size
         return replace(state, step=step), Round(StepRows(at, step))
 
-    def bound(self, state: RankProof, ids: Sequence[int], up: SteppedRows) -> Next:
+    def bound(self, state: Any, ids: Sequence[int], up: SteppedRows) -> Next:
         """The bound of one step, and the next one."""
         at, step, of, n = state.at, state.step, self._levels, self._n
-        assert at is not None
-        assert step is not None
         there = at.w + step[len(at.caps) :]
         less = np.minimum(of.shares / np.maximum(up.weight, 1e-300), 1.0)
         room = np.maximum(n * at.caps - up.weight, 1e-300)
@@ -335,7 +317,7 @@ class RankCertification(RowRounds):
         slopes = float(scale @ up.slopes + rest * up.slope)
         proven, left = self._proven(state, there, value, gradient, slopes)
         if state.bound is None or proven > state.bound:
-            weights = up.share @ scale + rest * self._sizes
+            weights = up.share @ scale + rest * self.sizes
             state = replace(state, bound=proven, stationarity=left, weights=weights)
         gap = (state.value - proven) / max(abs(state.value), 1e-300)
         # step on while the gap falls, and try wider ramps until one succeeds
@@ -494,9 +476,6 @@ class SpectrumProof:
     weights: Array | None = None  # (N,) of the clients, of the best bound
 
 
-NextCut = tuple[SpectrumProof, Round | Done]
-
-
 @dataclass(frozen=True)
 class SpectrumCertification(RowRounds):
     """The rounds of the certificate of a model by cuts."""
@@ -526,15 +505,14 @@ class SpectrumCertification(RowRounds):
         yield plausible.RankCut(ask.w, float(up.value[0]), up.gradient[0], tables)
         yield from plausible.of_lagrangian(self._problem, ask.w, up.hessian)
 
-    def looked(self, state: SpectrumProof, ids: Sequence[int], up: Looked) -> NextCut:
+    def looked(self, state: Any, ids: Sequence[int], up: Looked) -> Next:
         edges = rank_levels.spread_edges(-float(up.smallest), float(up.largest), None, self._n)
         trial = rank_levels.Tally(self.w, edges)
         return replace(state, looked=up, trial=trial), Round(trial)
 
-    def cut(self, state: SpectrumProof, ids: Sequence[int], up: rank_levels.Tallied) -> NextCut:
+    def cut(self, state: Any, ids: Sequence[int], up: rank_levels.Tallied) -> Next:
         """Count again while bins hold rows of different weights, then cut."""
         trial = state.trial
-        assert trial is not None
         counted = rank_levels.table(self._problem.over_rows.rank_weights(self._n), trial.edges, up)
         excess, counts = float(counted.excess.sum()), state.counts + 1
         blur, most = (SHARP, AGAIN) if state.tables else (BLUR, TABLES_COUNTED)
@@ -549,27 +527,18 @@ class SpectrumCertification(RowRounds):
     def _edges(self, counted: rank_levels.Table, again: bool = False) -> Array:
         return rank_levels.spread_edges(counted.low, counted.high, counted, self._n, again)
 
-    def improve(self, state: SpectrumProof, ids: Sequence[int], up: rank_levels.Sliced) -> NextCut:
+    def improve(self, state: Any, ids: Sequence[int], up: rank_levels.Sliced) -> Next:
         """Keep the cut and look near the best model, or cut the mixture found."""
-        asked, members, problem = state.asked, state.members, self._problem
-        assert asked is not None
-        assert members is not None
-        assert state.trial is not None
-        last = state.trial.edges
+        asked, last, problem = state.asked, state.trial.edges, self._problem
         objective = float(up.value) + state.excess + problem.penalty(asked.w)
-        before = state.best
-        good = before is None or before.objective - objective >= 0.1 * state.predicted
-        if before is None:
-            state = replace(state, value=objective)
-        best = before
+        best, value = state.best, objective if state.best is None else state.value
+        good = best is None or best.objective - objective >= 0.1 * state.predicted
         if best is None or objective < best.objective:
-            best = rank_levels.as_best(asked, members, up, objective)
+            best = rank_levels.as_best(asked, state.members, up, objective)
         cuts = rank_levels.with_cut(state.cuts, asked, up)
-        share, tables = (
-            state.share if good else rank_levels.SHARPER * state.share,
-            (*state.tables, asked),
-        )
-        state = replace(state, best=best, cuts=cuts, tables=tables, share=share)
+        share = state.share if good else rank_levels.SHARPER * state.share
+        tables = (*state.tables, asked)
+        state = replace(state, best=best, cuts=cuts, tables=tables, share=share, value=value)
         ridge, penalty = self._ridge, problem.penalty(best.w)
         now = rank_levels.mixed(best, cuts, ridge, penalty, 0.0)
         gap = (best.objective - now.bound) / max(abs(best.objective), 1e-300)
@@ -594,17 +563,16 @@ class SpectrumCertification(RowRounds):
         ask = MixTables(w, np.array([one.w for one, _ in used]), edges, weights)
         return replace(state, mix=ask), Round(ask)
 
-    def bound(self, state: SpectrumProof, ids: Sequence[int], up: Mixture) -> NextCut:
+    def bound(self, state: Any, ids: Sequence[int], up: Mixture) -> Next:
         """The bound of the mixture's cut, and a Newton step with its weights."""
         mix = state.mix
-        assert mix is not None
         value, slopes = float(up.value), float(up.slopes)
         proven, left = self._proven(state, mix.w, value, up.gradient, slopes)
         better = state.bound is None or proven > state.bound
+        state = replace(state, mixes=state.mixes + 1)
         if better:
             state = replace(state, bound=proven, stationarity=left, weights=up.share)
         gap = (state.value - proven) / max(abs(state.value), 1e-300)
-        state = replace(state, mixes=state.mixes + 1)
         if gap <= EXACT or not better or state.mixes >= REFINED:
             return state, Done(Stop.OPTIMAL)
         matrix = up.hessian + np.diag(self._ridge)

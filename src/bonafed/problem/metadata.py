@@ -10,7 +10,7 @@ there as losses need them: two classes as -1 and +1, several as their numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bonafed import client_names
 from bonafed.arrays import Array
 from bonafed.client_names import ClientName
 from bonafed.data import validation as check
@@ -219,10 +218,8 @@ class Metadata:
         """The clients' names."""
         return tuple(each.client for each in self.introductions)
 
-    @property
-    def n_clients(self) -> int:
-        """N."""
-        return len(self.introductions)
+    n_clients, names = Federation.n_clients, Federation.names
+    position, positions = Federation.position, Federation.positions
 
     @property
     def n_features(self) -> int:
@@ -257,19 +254,6 @@ class Metadata:
     def fitted(self) -> bool:
         """Whether the features were made by a schema that was fitted on rows."""
         return any(each.fitted for each in self.introductions)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The clients' names as text."""
-        return tuple(map(str, self.clients))
-
-    def position(self, client: ClientName) -> int:
-        """The position of a client, by name."""
-        return client_names.position(client, self.clients)
-
-    def positions(self, clients: Iterable[ClientName]) -> list[int]:
-        """The positions of several clients, by name."""
-        return client_names.positions(clients, self.clients)
 
     # ---------------------------------------------------------------- groups of rows
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bonafed.arrays import Array
+from bonafed.problem import parts as parting
 from bonafed.problem.claims import (
     RELATIVE,
     UNIT,
@@ -39,12 +40,10 @@ from bonafed.problem.conic_form import sample_radii
 from bonafed.problem.losses import Quadratic
 from bonafed.problem.lower_bounds import Surveyed
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.parts import has_smooth_part, parts_of
 from bonafed.problem.predictors.affine import Linear, Softmax, is_affine
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import AboveThresholds, Ranged, Sliced, Tallied
 from bonafed.problem.risks.weight_sets import Mean
-from bonafed.problem.secure_sums import SurveyedSums, SurveySums, least_multiplier
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import LARGEST, Algorithm, arrays_of, record, unreal
 
@@ -262,7 +261,7 @@ def of_risk(
 
 def of_cut(problem: Problem, who: int, w: Array, parted: Array | None, up: Any) -> Iterator[Claim]:
     """Those of a cut of every part of a client's risk at a model (D,), as of `PartedCut`."""
-    parts, w = parts_of(parted), np.reshape(w, -1)
+    parts, w = parting.parts_of(parted), np.reshape(w, -1)
     base, level, fee = up.base[0], float(up.level[0]), up.gradient_level[0]
     count, D = parts.count(problem), len(w)
     if base.shape != (count,) or fee.shape != base.shape or up.gradient[0].shape != (count, D):
@@ -282,7 +281,7 @@ def of_cut(problem: Problem, who: int, w: Array, parted: Array | None, up: Any) 
         return
     yield from of_risk(problem, w, risk)
     yield from _joint(problem, at, base.sum(keepdims=True), slope.sum(0, keepdims=True))
-    if parts.smooth and has_smooth_part(problem):
+    if parts.smooth and parting.has_smooth_part(problem):
         yield from of_risk(problem, w, base[:1], up.gradient[0, :1], "loss")
     if is_plain(problem):
         slopes = slope[:, :-1].sum(0, keepdims=True) if parts.smooth else slope[:, :-1]
@@ -365,7 +364,7 @@ def of_limits(
     whole, total = each.reshape(p, -1).sum(1), None if slope is None else slope.sum(1)
     yield Tangent((kind, D), what, at, whole, total, 0.0, stack.convex)
     if each.ndim == 2 and each.shape[1] > 1:
-        key = (kind, *parts_of(parted), D)
+        key = (kind, *parting.parts_of(parted), D)
         slope = None if slope is None else slope.reshape(-1, D)
         yield Tangent(key, what, at, each.reshape(-1), slope, 0.0, stack.convex)
 
@@ -586,7 +585,7 @@ class WeightedLoss(NamedTuple):
 
 
 def of_survey_sums(
-    problem: Problem, ask: SurveySums, up: SurveyedSums, slack: float
+    problem: Problem, ask: parting.SurveySums, up: parting.SurveyedSums, slack: float
 ) -> Iterator[Claim]:
     """Those of the sizes of all clients' rows."""
     total, room = float(np.sum(ask.prior)), slack / RELATIVE
@@ -607,7 +606,7 @@ def own_losses(problem: Problem, w: Array, risks: Array) -> tuple[Array, float]:
     """The clients' mean losses (N,) by their risks, which their Wasserstein balls add to, and what
     rounding leaves of them, relative.
     """
-    losses = risks - sample_radii(problem, len(risks)) * least_multiplier(problem, w)
+    losses = risks - sample_radii(problem, len(risks)) * parting.least_multiplier(problem, w)
     size = float(np.abs(risks).max()) / max(float(np.abs(losses).max()), 1e-300)
     return losses, 100 * ROUNDING * size
 

@@ -144,7 +144,14 @@ class Problem:
                 "Quadratic() and Mean(label=...) are for methods with constraints, which need"
                 f" Linear(), got {self.predictor!r}: use a loss of rows over all of them."
             )
-        affine.check_outputs(self.predictor, type(self.loss).__name__, self.loss.targets == "class")
+        several, (least, most) = self.loss.targets == "class", affine.outputs_of(self.predictor)
+        if most < 2 if several else least > 1:
+            raise TypeError(
+                f"{type(self.loss).__name__} needs the predictor"
+                f" {'Softmax()' if several else 'Linear()'}, got {self.predictor!r}: Softmax()"
+                " makes one prediction for every class and goes with Multinomial(), Linear() one"
+                " number for all other losses; MLP() makes either."
+            )
 
         self._check_constraints()
         if isinstance(self.over_samples, WassersteinBall):

@@ -22,7 +22,7 @@ import numpy as np
 
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
-from bonafed.certificates.constrained import certify_constrained
+from bonafed.certificates.certify import certify_constrained
 from bonafed.certificates.duality import certify_run
 from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.config.config import ConfigError

@@ -34,8 +34,7 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
-from bonafed.certificates.certify import ROUNDS
-from bonafed.certificates.constrained import Weigh, WeighAlong, Weighing, certify_constrained
+from bonafed.certificates.certify import ROUNDS, Weigh, WeighAlong, Weighing, certify_constrained
 from bonafed.certificates.duality import certify_run
 from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.codec import CodecError, decode, encode, record

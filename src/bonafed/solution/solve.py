@@ -21,7 +21,7 @@ from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.method import Answer, Concluded, Method, settings_of
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate, without_numbers
-from bonafed.certificates.constrained import certify_constrained
+from bonafed.certificates.certify import certify_constrained
 from bonafed.certificates.duality import certify_run
 from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.client_names import ByClient, ClientName

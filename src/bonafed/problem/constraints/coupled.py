@@ -87,33 +87,19 @@ class Coupled:
         return Shared(one, weight / weight.sum(0))  # the mean over the clients that have it
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Shared:
     """The concrete form: client i adds scale_i c_i(w) to each of the p sums."""
 
     one: constraints.Concrete
     scale: Array  # (N, p)
 
-    @property
-    def equality(self) -> NDArray[np.bool_]:
-        return self.one.equality
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        return tuple(f"{word}, all clients together" for word in self.one.words)
-
-    @property
-    def convex(self) -> bool:
-        return self.one.convex
-
-    @property
-    def affine(self) -> bool:
-        return self.one.affine
-
-    @property
-    def hessian(self) -> object:
-        """None where the constraint has no second derivatives."""
-        return getattr(self.one, "hessian", self.one)
+    def __post_init__(self) -> None:
+        one = self.one
+        self.equality, self.convex, self.affine = one.equality, one.convex, one.affine
+        self.words = tuple(f"{word}, all clients together" for word in one.words)
+        # None where the constraint has no second derivatives
+        self.hessian: object = getattr(one, "hessian", one)
 
     def held_by(self, data: Metadata) -> NDArray[np.bool_]:
         """(N, p) whether a client adds to the sums."""

@@ -27,8 +27,7 @@ from pydantic import Field
 
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
-from bonafed.certificates.certify import certify
-from bonafed.certificates.constrained import certify_constrained
+from bonafed.certificates.certify import certify, certify_constrained
 from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.config.config import Config
 from bonafed.config.sections import SweepSection

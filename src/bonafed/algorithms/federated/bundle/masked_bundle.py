@@ -8,7 +8,7 @@ At every model w the server
        where Q has one member, as that of a mean;
     2. asks with this q, one and the same for all clients, for the sums of q_s F_s(w), of its
        gradients, and of its second derivatives, F_s the mean losses
-       (``bonafed.problem.secure_sums``).
+       (``bonafed.problem.parts``).
 
 The sums are a cut: q is in Q, so that it is below the objective everywhere, and equal to it at w.
 So the server runs ``Bundle`` on the one function max_{q in Q} sum_s q_s R_s, as if it were the risk
@@ -39,7 +39,7 @@ from bonafed.algorithms.requirements import OF_SUMS, Requirements
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form, decode, encode
 from bonafed.data.federation import Federation
-from bonafed.problem import secure_sums
+from bonafed.problem import parts
 from bonafed.problem.claims import Claim
 from bonafed.problem.client_means import hessians
 from bonafed.problem.conic_form import member, sample_radii
@@ -180,7 +180,7 @@ class MaskedBundle(Method):
         if fed is None:
             return
         n = fed.n_clients
-        most, allowed = secure_sums.largest_share(problem, n), secure_sums.share_allowed(n)
+        most, allowed = parts.largest_share(problem, n), parts.share_allowed(n)
         if n < 2 or most > allowed * (1 + 1e-9):
             raise ValueError(
                 f"a secure sum over {n} clients needs a set of weights that gives none of them more"
@@ -202,12 +202,12 @@ class MaskedBundle(Method):
 
     @property
     def on_client(self) -> dict:
-        return {secure_sums.SurveySums: self.survey, Compare: self.compare, Blend: self.blend}
+        return {parts.SurveySums: self.survey, Compare: self.compare, Blend: self.blend}
 
     def survey(
-        self, memory: Asked, ask: secure_sums.SurveySums, data: Block, rng: Streams
-    ) -> tuple[Asked, secure_sums.SurveyedSums]:
-        return memory, secure_sums.survey_sums(self._problem, ask, data, self.clients)
+        self, memory: Asked, ask: parts.SurveySums, data: Block, rng: Streams
+    ) -> tuple[Asked, parts.SurveyedSums]:
+        return memory, parts.survey_sums(self._problem, ask, data, self.clients)
 
     def compare(
         self, memory: Asked, ask: Compare, data: Block, rng: Streams
@@ -221,10 +221,10 @@ class MaskedBundle(Method):
 
     def blend(self, memory: Asked, ask: Blend, data: Block, rng: Streams) -> tuple[Asked, Blended]:
         problem, weights = self._problem, ask.weights[data.index]
-        secure_sums.check_weights(problem, ask.weights, self.clients)
+        parts.check_weights(problem, ask.weights, self.clients)
         memory = _with(memory, ask)
         cut, bend = problem.cut(ask.w, data), None
-        if secure_sums.sends_curvature(problem, len(ask.w)):
+        if parts.sends_curvature(problem, len(ask.w)):
             bend = hessians(Point(problem, ask.w, data), weights, (), together=True)
         return memory, Blended(weights * cut.base, weights[:, None] * cut.gradient, bend)
 
@@ -243,26 +243,24 @@ class MaskedBundle(Method):
             return of_weighted_sum(problem, ask.w, ask.weights, *sums, slack)
 
         return {
-            secure_sums.SurveyedSums: lambda ask, up, slack: of_survey_sums(
-                problem, ask, up, slack
-            ),
+            parts.SurveyedSums: lambda ask, up, slack: of_survey_sums(problem, ask, up, slack),
             Compared: lambda ask, up, slack: of_each_risk(problem, ask.w, up.risk),
             Blended: blended,
         }
 
     @property
     def on_server(self) -> dict:
-        return {secure_sums.SurveyedSums: self.begin, Compared: self.weigh, Blended: self.improve}
+        return {parts.SurveyedSums: self.begin, Compared: self.weigh, Blended: self.improve}
 
     def server_start(self, n_clients: int) -> tuple[MaskedState, Round]:
         prior = member(self._problem, n_clients)
         none, nothing = np.zeros((0, 0)), np.zeros(n_clients)
         state, _ = self._of_one.server_start(1)
         state = MaskedState(_kept(state), nothing, nothing, none, np.zeros((0, n_clients)), none)
-        return state, Round(secure_sums.SurveySums(prior))
+        return state, Round(parts.SurveySums(prior))
 
     def begin(
-        self, state: MaskedState, ids: Ids, up: secure_sums.SurveyedSums
+        self, state: MaskedState, ids: Ids, up: parts.SurveyedSums
     ) -> tuple[MaskedState, Round]:
         bundle, _ = self._of_one.begin(state.of_one, [0], up.seen)
         none = np.zeros((0, len(bundle.trial)))
@@ -274,7 +272,7 @@ class MaskedBundle(Method):
     def improve(self, state: MaskedState, ids: Ids, up: Blended) -> Next[MaskedState]:
         before, w = state.of_one, state.tried[-1]
         state = replace(state, slopes=np.vstack([state.slopes, up.gradient]))
-        level, fee = secure_sums.least_multiplier(self._problem, w), self._fee(state.weights[-1])
+        level, fee = parts.least_multiplier(self._problem, w), self._fee(state.weights[-1])
         base, bend = float(up.loss) + fee * level, up.curvature
         cut = Evaluated(
             np.array([[base]]), np.array([level]), up.gradient[None, None], np.array([[fee]])
