@@ -216,11 +216,11 @@ def _keys(root: type[BaseModel], path: Sequence[str]) -> list[str]:
     """The keys that the table at ``path`` may have."""
     model: Any = root
     for part in path:
-        field = next(
-            (f for name, f in model.model_fields.items() if (f.alias or name) == part), None
-        )
-        kinds = [field.annotation, *get_args(field.annotation)] if field else []
-        model = next((k for k in kinds if hasattr(k, "model_fields")), None)
+        kinds = {
+            field.alias or name: field.annotation for name, field in model.model_fields.items()
+        }
+        several = (kinds.get(part), *get_args(kinds.get(part)))
+        model = next((kind for kind in several if hasattr(kind, "model_fields")), None)
         if model is None:
             return []
     return model.keys()

@@ -88,6 +88,7 @@ BRIEF_CONSTRAINED = (
     *("held_accuracy", "held_error"),
 )
 WORST = 3  # clients that a terminal shows
+OF_OWNERS = "How much of the weight of all rows a client's rows have; ticks: its share of the rows."
 TITLE = "Clients in training"
 CAPTIONS = {
     "clients": "Mean loss of a client's rows, and the largest mean loss near them.",
@@ -135,9 +136,7 @@ def _figures(run: Run) -> Row:
     if words.together(result):
         title = "Share of the weight of each client, and its share of rows"
         names = ("share of the weight", "share of rows")
-        captions["weights"] = (
-            "How much of the weight of all rows a client's rows have; ticks: its share of the rows."
-        )
+        captions["weights"] = OF_OWNERS
     if not limited or run.config.clients.risk != "mean":
         plots["weights"] = Plot(title, height, _weights, (rows, prior_of(run), names))
     if not limited and any(row.get("flips") is not None for row in rows):
@@ -152,22 +151,20 @@ def clients(result: Result, keys: Sequence[str], most: int | None = None) -> Tab
     """
     judged = next(iter(tables.own_measures(result)), {"clients": ()})
     held = {row["client"]: row for row in judged["clients"]}
-    rows: list[Record] = [
-        row | {f"held_{key}": value for key, value in held.get(row["client"], {}).items()}
-        for row in tables.people(result)
-    ]
+    rows: list[Record] = []
+    for row in tables.people(result):
+        there = held.get(row["client"], {})
+        rows.append(row | {f"held_{key}": value for key, value in there.items()})
     title, heads, risk = "Clients", {key: HEADS[key] for key in keys}, result.get("risk")
     if most is not None and len(rows) > most:
         title = f"The {most} of {len(rows)} clients with the largest worst case"
         rows = sorted(rows, key=lambda row: -row["worst_loss"])[:most]
-    # headings that say more, where there are constraints or a spectral risk
-    more = {}
-    if words.constrained(result):
-        more = {"worst_loss": "Objective's loss"}
+    if words.constrained(result):  # headings that say more
+        heads["worst_loss"] = "Objective's loss"
     elif risk is not None:
-        more = {"worst_loss": tables.capital(risk["name"])}
-        more |= {"weight": "Share of the weight"} if words.together(result) else {}
-    heads |= {key: head for key, head in more.items() if key in heads}
+        heads["worst_loss"] = tables.capital(risk["name"])
+        heads["weight"] = "Share of the weight" if words.together(result) else HEADS["weight"]
+    heads = {key: heads[key] for key in keys}
     return of_rows(title, rows, tables.filled(heads, rows), CELLS, TEXTS)
 
 
@@ -216,8 +213,7 @@ def _weights(canvas: Canvas, rows: Rows, prior: Mapping[str, float], names: Sequ
 def _adversary(canvas: Canvas, rows: Rows) -> None:
     axes = canvas.subplots()
     places = named_rows(axes, [row["client"] for row in rows])
-    shares = [[100 * (row[key] or 0.0) for row in rows] for key in ("flips", "shift")]
-    flips, shift = np.array(shares)
+    flips, shift = ([100 * (row[key] or 0.0) for row in rows] for key in ("flips", "shift"))
     axes.barh(places, flips, 0.5, color=ORANGE, label="labels or targets")
     axes.barh(places, shift, 0.5, left=flips, color=GREEN, label="features")
     axes.set(xlim=(0, 100), xlabel="share of its budget in %")
@@ -238,11 +234,10 @@ def about_ranks(run: Run) -> Section | None:
     """The sorted training losses under a spectral risk, and what each rank weighs in it."""
     if not (losses := run.result.get("losses")):
         return None
-    inside = " of its client, times the weight of that client."
-    inside = "." if words.together(run.result) else inside
+    inside = " of its client, times the weight of that client" * (not words.together(run.result))
     caption = (
         "Every row's training loss, sorted, in groups of five rows or more; below, what its"
-        f" rank weighs in the {words.risk_words(run.result['risk'])}{inside}"
+        f" rank weighs in the {words.risk_words(run.result['risk'])}{inside}."
     )
     title = "Sorted losses of the training rows, and the weight that each rank has"
     figure = Figure("losses", caption, Plot(title, 4.4, _curves, (losses,)))
@@ -360,21 +355,20 @@ def _features(run: Run) -> Iterator[tuple[str, float, str]]:
 def _about(run: Run, rows: Sequence[Coefficient]) -> str:
     """What a coefficient does to the prediction, and the intercept."""
     matrix, intercepts = _linear(run)
-    classes, kind = run.model["classes"], targets_of(run.model)
-    raises = "A positive coefficient raises the prediction"
-    if kind == "sign":
-        raises = f"A positive coefficient speaks for {classes[1]}, a negative one for {classes[0]}"
-    elif kind == "class":
-        raises = "A positive coefficient speaks for the class beside it"
+    no, *_, yes = run.model["classes"] or ("", "")
+    raises = {
+        "sign": f"A positive coefficient speaks for {yes}, a negative one for {no}",
+        "class": "A positive coefficient speaks for the class beside it",
+        "real": "A positive coefficient raises the prediction",
+    }
     text = (
-        f"{raises}: by the scaled number for one step of the scaled feature, and by the number per"
+        f"{raises[targets_of(run.model)]}: by the scaled number for one step of the scaled feature, and by the number per"
         " unit for one unit of the column as it is in the table."
     )
     if run.model["loss"] == "logistic":
         text += " Of a logistic model the exponential is a factor of the odds."
     if len(matrix) == 1 and run.model["intercept"]:
-        columns = (c for c in run.schema.columns if isinstance(c, Numeric))
-        centres = {c.name: c.centre for c in columns}
+        centres = {c.name: c.centre for c in run.schema.columns if isinstance(c, Numeric)}
         plain = intercepts[0] - sum(row.plain * centres.get(row.feature, 0.0) for row in rows)
         text += (
             f" The intercept is {tables.number(float(intercepts[0]))} with scaled features, and"

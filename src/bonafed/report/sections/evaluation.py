@@ -139,16 +139,13 @@ def _all_rows(judged: Record, classes: Sequence[object] | None) -> list[Table]:
     named = {"positive": "a class", "negative": "another"}
     if classes and len(classes) == 2:
         named = {"negative": str(classes[0]), "positive": str(classes[1])}
-    rows = []
+    rows, title = [], f"All {judged['n']:,} {judged['set']}"
     for figure in figures_of() if "small" in judged else ():
         if (value := judged.get(figure.key)) is not None:
             name, within = figure.short or figure.title, _range(judged, figure.key)
             meaning = figure.meaning.format(**named)
             rows.append((name, SHOWN[figure.shown](value), within, meaning))
-    title, heads = (
-        f"All {judged['n']:,} {judged['set']}",
-        ("Figure", "Value", "95 % interval", "Meaning"),
-    )
+    heads = ("Figure", "Value", "95 % interval", "Meaning")
     return [tables.table(title, heads, rows, (0, 3), (3,))] if rows else []
 
 
@@ -206,9 +203,7 @@ def _confusion(rows: Sequence[Record], classes: Sequence[object] | None) -> list
         return [tables.of_rows("Right and wrong predictions", lines, heads)]
     if len(rows) > 1:
         return []
-    lines = [
-        (f"is {name}", *map(number, counts)) for name, counts in zip(classes, cells, strict=True)
-    ]
+    lines = [(f"is {name}", *map(number, row)) for name, row in zip(classes, cells, strict=True)]
     heads = ("", *(f"as {name}" for name in classes))
     return [tables.table("Right and wrong predictions", heads, lines)]
 
@@ -312,7 +307,7 @@ def small(result: Result) -> list[Text]:
     names = {each["client"]: None for row in rows for each in row["clients"] if each.get("small")}
     if not names:
         return []
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    more = f" and {len(names) - NAMED} more" * (len(names) > NAMED)
     text = (
         f"Small clients on some set (fewer than {FEW_ROWS} rows, or {FEW_OF_A_CLASS} of a class),"
         f" whose figures are mostly chance: {', '.join([*names][:NAMED])}{more}. Only of accuracy"

@@ -26,6 +26,7 @@ from bonafed.report.blocks import (
 )
 from bonafed.report.tables import Record, Result, Rows, Table, number, of_rows, table
 from bonafed.runs.sections.section import Run
+from bonafed.text import first_true
 
 if TYPE_CHECKING:
     from bonafed.drawing import Canvas
@@ -76,8 +77,7 @@ def about_guarantee(run: Run) -> Section | None:
     privacy, at_sites = result["privacy"], words.at_sites(result)
     rows, n = sum(row["n"] for row in result["clients"]), words.clients(len(result["clients"]))
     exact = "exact numbers stay with the owner of the data"
-    if at_sites:
-        exact = "no exact number about a row has left a site"
+    exact = "no exact number about a row has left a site" if at_sites else exact
     lead = (
         f"A model trained within a privacy budget, from data that stayed with {n}. This report is"
         f" public and may travel with the model; {exact}."
@@ -94,16 +94,13 @@ def about_guarantee(run: Run) -> Section | None:
         Fact(f"{rows:,}", f"training rows as public, at {n}"),
     ]
     promises, ended = guaranteed(result), f"{result['problem']} {words.ended(result)}"
-    public = (
-        blocks.Heading("Taken to be public, and not protected"),
-        blocks.Items(privacy["public"]),
-    )
-    chapters.append(Chapter("guarantee", title, [*texts([*promises, ended]), *public]))
+    public = blocks.Heading("Taken to be public, and not protected")
+    body = [*texts([*promises, ended]), public, blocks.Items(privacy["public"])]
+    chapters.append(Chapter("guarantee", title, body))
     chapters.append(Chapter("budget", "Budget by client", _spent(result)))
     if len(run.history) > 1:
-        below = "step"
-        if "gap" in run.history[0]:
-            below = "distance of the clients' copies from the model"
+        copies = "gap" in run.history[0]
+        below = "distance of the clients' copies from the model" if copies else "step"
         plot = Plot(f"Noise in every answer, and {below}, by round", 4.0, _rounds, (run.history,))
         body = [Row([Figure("rounds", ROUNDS, plot), Text(ABOUT_ROUNDS)])]
         chapters.append(Chapter("rounds", "Rounds", body))
@@ -120,11 +117,9 @@ def _spent(result: Result) -> list[Block]:
     """What every client has spent of its budget, and the total by every accountant."""
     spent = result["privacy"]["ledger"]
     rows = sorted(spent, key=lambda row: -row["epsilon"])[:MOST]
-    title, arguments = (
-        "What every client has spent of its budget, and what is left",
-        (rows, result["privacy"]),
-    )
-    figure = Figure("budget", BARS, Plot(title, 1.3 + 0.26 * len(rows), _budget, arguments))
+    title, height = "What every client has spent of its budget, and what is left", 0.26 * len(rows)
+    plot = Plot(title, 1.3 + height, _budget, (rows, result["privacy"]))
+    figure = Figure("budget", BARS, plot)
     cells = []
     for key, (name, meaning) in TOTALS.items():
         totals = [row[key] for row in spent if row[key] is not None]
@@ -157,45 +152,36 @@ def guaranteed(result: Result) -> list[str]:
     epsilon, delta, views = privacy["epsilon"], privacy["delta"], privacy["views"]
     odds = math.exp(epsilon) if epsilon < 700 else math.inf
     paid = ", those of earlier runs on the same rows included," if privacy["before"] else ""
-    others = (
+    others = {
+        " This is what this run spends. Each client has charged it in its own privacy ledger,"
+        " together with all other runs on its rows, whose total only the client knows.": at_sites,
         " No privacy ledger is kept: other runs on the same rows, if there are any, would add to"
-        " this."
-    )
-    if at_sites:
-        others = (
-            " This is what this run spends. Each client has charged it in its own privacy ledger,"
-            " together with all other runs on its rows, whose total only the client knows."
-        )
-    elif privacy["book"]:
-        others = ""
-    where, n = "" if at_sites else " outside owner/", words.clients(len(privacy["ledger"]))
-    sent = f"every message that the {n} sent"
-    if views["view"] == "sum":
-        sent = f"every sum of what the {n} sent"
-    sampled, (_, _, _, *sampling) = "", next(iter(privacy["releases"].values()))[0]
-    if sampling:  # a round is of a share of the rows
-        sampled = (
-            f" Each row took part in a round with probability {sampling[0]:g}, by a secret coin of"
-            " its client's."
-        )
-    source = (
+        " this.": not privacy["book"],
+    }
+    where, n = " outside owner/" * (not at_sites), words.clients(len(privacy["ledger"]))
+    sent = f"every {'sum of what' if views['view'] == 'sum' else 'message that'} the {n} sent"
+    (_, _, _, *sampling) = next(iter(privacy["releases"].values()))[0]
+    sampled = [  # a round is of a share of the rows
+        f" Each row took part in a round with probability {rate:g}, by a secret coin of its"
+        " client's."
+        for rate in sampling
+    ]
+    sources = {
+        "Each client drew its noise with a key of its own operating system, which nobody else"
+        " has.": privacy["source"] == "secure",
         "The noise was made from the seed of the configuration: anyone who has that can subtract"
-        " it."
-    )
-    if privacy["source"] == "secure":
-        source = (
-            "Each client drew its noise with a key of its own operating system, which nobody else"
-            " has."
-        )
+        " it.": True,
+    }
     return [
         f"Everything in this folder{where} and {sent}{paid} is ({number(epsilon)},"
         f" {delta:g})-differentially private; ({privacy['allowed']:g}, {delta:g}) was allowed."
         " Whatever somebody believed about one row before, seeing all of it multiplies the odds"
-        f" by at most {number(odds)}, except with probability {delta:g}.{others}",
+        f" by at most {number(odds)}, except with probability {delta:g}.{first_true(others)}",
         *filter(None, [views["text"]]),
         privacy["protects"],
         f"In each of {result['rounds']} rounds every client answered with one sum of gradients,"
-        f" {_clipped(privacy)}, and {privacy['mechanism'].capitalize()} noise.{sampled} {source}",
+        f" {_clipped(privacy)}, and {privacy['mechanism'].capitalize()} "
+        f" noise.{''.join(sampled)} {first_true(sources)}",
         "The model, this report and all predictions are made from these noisy answers and public"
         " numbers only, so that nothing done with them later spends more.",
     ]
@@ -251,11 +237,9 @@ def _budget(canvas: Canvas, rows: Rows, privacy: Record) -> None:
 
 
 def _rounds(canvas: Canvas, history: Rows) -> None:
-    panels = canvas.subplots(2, sharex=True)
-    x = column(history, "round")
+    panels, x = canvas.subplots(2, sharex=True), column(history, "round")
     second = ("step", BLUE, "step") if "step" in history[0] else ("gap", BLUE, "distance")
-    lines = (("noise", ORANGE, "noise"), second)
-    for axes, (key, colour, name) in zip(panels, lines, strict=True):
+    for axes, (key, colour, name) in zip(panels, (("noise", ORANGE, "noise"), second), strict=True):
         y = column(history, key)
         y = np.where(y > 0, y, np.nan)
         axes.plot(x, y, color=colour)
