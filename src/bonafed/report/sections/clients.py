@@ -362,8 +362,8 @@ def _about(run: Run, rows: Sequence[Coefficient]) -> str:
         "real": "A positive coefficient raises the prediction",
     }
     text = (
-        f"{raises[targets_of(run.model)]}: by the scaled number for one step of the scaled feature, and by the number per"
-        " unit for one unit of the column as it is in the table."
+        f"{raises[targets_of(run.model)]}: by the scaled number for one step of the scaled feature,"
+        " and by the number per unit for one unit of the column as it is in the table."
     )
     if run.model["loss"] == "logistic":
         text += " Of a logistic model the exponential is a factor of the odds."
