@@ -112,14 +112,19 @@ def label(problem: Problem) -> str:
 # ------------------------------------------------------------------------------------ in a folder
 
 
-def proof_arrays(duals: object) -> dict[str, Array]:
-    """The arrays that prove the bound of a model beside the main one, by name: of the points those
-    whose cuts have a multiplier. Empty without a proof.
+def proof_arrays(duals: Duals | Multipliers | None, whole: bool = False) -> dict[str, Array]:
+    """The arrays that prove the bound of a model, by name; of points, unless ``whole``, those whose
+    cuts have a multiplier. Empty without a proof.
     """
-    if not isinstance(duals, Duals):
-        return {}
-    used = vars(duals.used())
-    return {name: array for name, array in used.items() if array is not None}
+    used = duals.used() if isinstance(duals, Duals) and not whole else duals
+    arrays = {} if used is None else vars(used)
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def duals_of(arrays: Mapping[str, Array]) -> Duals | Multipliers | None:
+    """The inverse of `proof_arrays`."""
+    kind: Any = Multipliers if "server" in arrays else Duals
+    return kind(**arrays) if arrays else None
 
 
 def stored(

@@ -146,9 +146,7 @@ def _write_exact(
         proofs = {name.lower(): proof_arrays(models[name].duals) for name in names}
         save_arrays(folder / "baselines.safetensors", stored(weights, proofs))
     if not private:
-        duals = {} if solution.duals is None else vars(solution.duals)
-        proof = {name: array for name, array in duals.items() if array is not None}
-        save_arrays(folder / "duals.safetensors", proof)
+        save_arrays(folder / "duals.safetensors", proof_arrays(solution.duals, whole=True))
     if solution.log is not None:
         solution.log.save(folder / EVENTS)
     for section in SECTIONS:

@@ -11,56 +11,22 @@ the same answers give the same bytes. All that is exact is withheld, in ``owner/
 certificate, losses, digests of the data, warnings, comparisons, the model without privacy, the
 models of a sweep, and times.
 
-The keys of a section have the form that stands with the section. Whether keys fit each other shows
-when they are used.
+Whether keys fit each other shows when they are used.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from bonafed.config.config import Config
 from bonafed.data.federation import Federation
 from bonafed.problem.metadata import Metadata
+from bonafed.runs import forms
 from bonafed.runs.baselines import label
 from bonafed.runs.checks import Check
-from bonafed.runs.comparison import EvaluationForm
-from bonafed.runs.files import (
-    Count,
-    Digest,
-    Direction,
-    Extended,
-    FileName,
-    Form,
-    NonNegative,
-    Number,
-    Record,
-    Row,
-    RunError,
-    Share,
-    ShortDigest,
-    StopName,
-    Whole,
-    at_least,
-    check_form,
-    files_in,
-    form,
-    needs,
-    one_of,
-    optional,
-    parsed,
-    perhaps,
-    plain,
-    rows_in,
-    shown,
-    text_in,
-)
+from bonafed.runs.files import Record, Row, RunError, files_in, parsed, plain, rows_in, text_in
 from bonafed.runs.model_file import FORMAT
 from bonafed.runs.privacy_plan import privacy_of
 from bonafed.runs.sections.all import SECTIONS
@@ -168,117 +134,7 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             return "not installed"
 
-    return {"python": platform.python_version(), **{name: of(name) for name in PACKAGES[1:]}}
-
-
-# ----------------------------------------------------------------------------------------- the form
-
-# whose versions are stated: what numbers and figures depend on
-PACKAGES = ("python", "bonafed", "numpy", "scipy", "clarabel", "matplotlib")
-Version = Annotated[
-    str, StringConstraints(pattern=r"^([0-9][0-9A-Za-z.+!_-]{0,63}|not installed)$")
-]
-
-
-Residuals: Any = Annotated[list[Number], Field(min_length=3, max_length=3)]
-# how the run ended
-OutcomeForm = form("OutcomeForm", needs(StopName, "stop") | needs(str, "text"))
-# a certificate; arrays have an entry for each client
-CertificateForm = form(
-    "CertificateForm",
-    needs(Number, "value", "feasibility"),
-    needs(Number | None, "bound", "gap", "relative_gap", "stationarity", "complementarity"),
-    needs(Number | None, "consensus", "gradient_scale", "infeasible"),
-    needs(list[Number], "weights", "client_risks", "client_losses"),
-    needs(list[Extended], "client_levels", "client_labels", "client_features"),
-    needs(Residuals | None, "residuals"),
-    needs(list[list[Number | None]] | None, "constraint_values"),
-    needs(list[Number | None] | None, "server_values", "shared_values"),
-)
-# a row of the table of clients
-ClientForm = form(
-    "ClientForm",
-    needs(str, "client") | needs(Count, "n"),
-    needs(Number, "loss", "worst_loss", "weight") | needs(NonNegative, "radius"),
-    needs(Share | None, "flips", "shift"),
-    needs(Literal["none", "labels", "features", "both"], "active"),
-    needs(Whole, "bytes_up", "bytes_down"),
-    perhaps(Number | None, "limit", "measured", "slack", "price"),
-)
-# what the public part of a private run has of a client
-PublicClientForm = form(
-    "PublicClientForm",
-    needs(str, "client") | needs(Whole, "n", "bytes_up", "bytes_down") | needs(Number, "weight"),
-)
-# how often one type of message was sent
-MessageForm = form(
-    "MessageForm",
-    needs(str, "message") | needs(Direction, "direction") | needs(Whole, "count", "bytes"),
-)
-# what is stated of a baseline
-BaselineForm = form(
-    "BaselineForm",
-    needs(Number, "value") | needs(Number | None, "bound", "gap"),
-    needs(StopName, "stop") | needs(Whole, "rounds"),
-)
-# one start of a method with several
-TryForm = form(
-    "TryForm", needs(Whole, "start", "iterations", "polish") | needs(Number, "objective")
-)
-# what every result.json has, be it of a whole run or of the public part of a private one
-PartForm = form(
-    "PartForm",
-    needs(int, "format") | needs(str, "title", "model", "problem") | needs(OutcomeForm, "outcome"),
-    needs(Whole, "rounds") | needs(list[MessageForm], "messages"),
-    needs(EvaluationForm, "evaluation"),
-    needs(dict[Annotated[str, one_of(PACKAGES)], Version], "versions"),
-    perhaps(Literal[True], "at_sites"),
-    needs(dict[FileName, Digest], "files") | needs(Digest, "seal"),
-)
-# a result.json, without the keys of the sections
-RunForm = form(
-    "RunForm",
-    needs(NonNegative, "seconds") | needs(CertificateForm, "certificate"),
-    needs(Annotated[list[ClientForm], at_least(1)], "clients"),
-    needs(list[str], "notes") | perhaps(list[TryForm], "tries"),
-    needs(dict[str, BaselineForm], "baselines"),
-    needs(dict[str, dict[str, ShortDigest]], "data") | perhaps(ShortDigest, "book"),
-    base=PartForm,
-)
-NONE = Field(max_length=0)
-# the result.json of the public part of a private run, without the keys of the sections: what was
-# computed from the rows exactly is empty
-PublicForm = form(
-    "PublicForm",
-    needs(None, "certificate") | needs(Annotated[list[str], NONE], "notes"),
-    needs(Annotated[list[PublicClientForm], at_least(1)], "clients"),
-    needs(Annotated[dict[str, BaselineForm], NONE], "baselines"),
-    needs(Annotated[dict[str, dict[str, ShortDigest]], NONE], "data"),
-    base=PartForm,
-)
-
-
-class HistoryForm(Form):
-    """A row of the history; beside these columns it has what the method reports."""
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, str | bool | Extended | None]
-
-    round: Count
-    time: NonNegative = optional()
-    seconds: NonNegative = optional()
-    bytes_up: Whole
-    bytes_down: Whole
-    objective: Extended | None = optional()
-    exact_objective: Number = optional()
-    largest_risk: Number = optional()
-    client_violation: list[NonNegative | None] | None = optional()
-
-    @model_validator(mode="after")
-    def _columns_have_names(self) -> HistoryForm:
-        if odd := [key for key in self.model_extra or () if not re.fullmatch("[a-z_]{1,40}", key)]:
-            raise ValueError(f"columns of small letters, not {shown(odd[0])}")
-        return self
+    return {"python": platform.python_version(), **{name: of(name) for name in forms.PACKAGES[1:]}}
 
 
 def result_in(file: Path, config: Config, public: bool = False) -> Record:
@@ -290,28 +146,28 @@ def result_in(file: Path, config: Config, public: bool = False) -> Record:
     """
     result = parsed(file, text_in(file))
     if result.get("format") != FORMAT:
-        stated = shown(result.get("format"))
+        stated = forms.shown(result.get("format"))
         raise RunError(f"{file.parent}: the run is of format {stated}, this bonafed reads {FORMAT}")
     rest = {**result}
     for section in SECTIONS:
         here = config.data.sites is None or section.at_sites
         if section.keys and here and section.is_stated(config, public):
             part = {key: rest.pop(key) for key in section.keys if key in rest}
-            check_form(file, part, _form_of(section))
-    check_form(file, rest, PublicForm if public else RunForm)
+            forms.check_form(file, part, _form_of(section))
+    forms.check_form(file, rest, forms.PUBLIC if public else forms.RUN)
     return result
 
 
 @cache
-def _form_of(section: Section) -> type[Form]:
-    return form("SectionForm", section.keys)
+def _form_of(section: Section) -> type[forms.Form]:
+    return forms.form(section.keys)
 
 
 def history_in(file: Path) -> list[Record]:
     """The rows of a history.jsonl."""
     rows = rows_in(file)
     for k, row in enumerate(rows):
-        check_form(file, row, HistoryForm, f"line {k + 1}")
+        forms.check_form(file, row, forms.HISTORY, f"line {k + 1}")
     return rows
 
 

@@ -15,7 +15,7 @@ function, when the folder is written and again when it is verified.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,31 +25,22 @@ import numpy as np
 from bonafed.algorithms.method import Answer, Method
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
+from bonafed.certificates.certify import certify
+from bonafed.certificates.constrained import certify_constrained
 from bonafed.config.config import Config
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import UNUSED, Watch, lies_in
 from bonafed.engines.inprocess import InProcess, VirtualClock
 from bonafed.engines.run_record import Log
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.multipliers import Multipliers, no_multipliers, signed
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Outcome, Stop
-from bonafed.runs.baselines import BASELINES, called, label
+from bonafed.runs import forms
+from bonafed.runs.baselines import BASELINES, called, duals_of, label
 from bonafed.runs.checks import Check, not_checked
 from bonafed.runs.evaluation import asked
-from bonafed.runs.files import (
-    Count,
-    Form,
-    NonNegative,
-    Number,
-    Record,
-    Row,
-    check_form,
-    form,
-    needs,
-    parsed,
-    write,
-)
+from bonafed.runs.files import Record, Row, parsed, write
 from bonafed.runs.sections.section import Run
 from bonafed.runs.splits import Parts
 from bonafed.solution.outcome import (
@@ -66,6 +57,7 @@ from bonafed.solution.plan import configure, default_algorithm
 from bonafed.solution.privacy_account import was_begun
 from bonafed.solution.solution import Solution
 from bonafed.solution.solve import fit
+from bonafed.solution.tables import constraint_table, limits_of
 from bonafed.storage import named_errors
 
 
@@ -145,7 +137,7 @@ PACE = 1.1  # between two evaluations
 class Trace:
     """Numbers by round, which are kept in ``file``, too; with ``resume`` those in it are read."""
 
-    form: ClassVar[type[Form]]
+    form: ClassVar[type[forms.Form]]
 
     def __init__(self, file: Path | None = None, resume: bool = False) -> None:
         self.file = file
@@ -156,7 +148,7 @@ class Trace:
             whole, _, _ = file.read_bytes().rpartition(b"\n")  # the last line may be half written
             rows = [parsed(file, line) for line in whole.decode(errors="replace").splitlines()]
             for row in rows:
-                check_form(file, row, self.form)
+                forms.check_form(file, row, self.form)
             self.rows = {row["round"]: row for row in rows}
         write(file, b"".join(map(_line, self.rows.values())))
 
@@ -172,17 +164,6 @@ def _line(row: Record) -> bytes:
     return json.dumps(row).encode() + b"\n"
 
 
-# the objective after a round, and when that was
-ObjectiveForm = form(
-    "ObjectiveForm",
-    needs(Count, "round") | needs(NonNegative, "when") | needs(Number, OBJECTIVE, LARGEST),
-)
-# every client's violation after a round
-ViolationForm = form(
-    "ViolationForm", needs(Count, "round") | needs(list[NonNegative | None], VIOLATION)
-)
-
-
 class ObjectiveTrace(Trace):
     """The exact objective and the largest risk of a client by round; `bonafed.solve` calls it after
     each round.
@@ -194,7 +175,7 @@ class ObjectiveTrace(Trace):
     keep_rows : rounds for each row of the history
     """
 
-    form = ObjectiveForm
+    form = forms.OBJECTIVE
 
     def __init__(
         self,
@@ -252,7 +233,7 @@ class ViolationTrace(Trace):
     round.
     """
 
-    form = ViolationForm
+    form = forms.VIOLATION
 
     def __call__(self, row: Record, state: object) -> None:
         """Keep the violations of the round, where the server knows them."""
@@ -341,6 +322,33 @@ def stop_of(
     """The stop that may be stated of a model, or why it cannot be the stated one."""
     again = outcome_of(end, problem, fed, certificate, multipliers, table)
     return refuted(end, certificate) or again.stop.value
+
+
+def proved(
+    problem: Problem,
+    fed: Federation,
+    w: Array,
+    arrays: Mapping[str, Array],
+    stop: str = "",
+    failed: str = "",
+    tried: bool = False,
+) -> tuple[Certificate, list[Record], Multipliers | None]:
+    """The certificate of a model from the arrays of its proof, and with constraints their table and
+    the multipliers; ``failed``: why its proof failed, ``tried``: the multipliers are the weights of
+    a proof that nothing is feasible, which was not found.
+    """
+    duals, infeasible = duals_of(arrays), tried or stop == Stop.INFEASIBLE.value
+    if not isinstance(duals, Multipliers):
+        return replace(certify(problem, fed, w, duals), failed=failed), [], None
+    bounded = not failed and stop != Stop.UNBOUNDED.value
+    proof, _ = certify_constrained(problem, fed, w, duals, infeasible=infeasible, bounded=bounded)
+    proof = replace(proof, failed=failed)
+    concrete, data = problem.at(fed)
+    mu = signed(concrete, duals)
+    limits, prices = limits_of(concrete, data), mu
+    if infeasible:
+        prices = no_multipliers(concrete, fed.n_clients)
+    return proof, constraint_table(concrete, data.clients, limits, proof, prices), mu
 
 
 def summary(config: Config, solution: Solution, fed: Federation | Metadata) -> Record:

@@ -20,19 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
-from bonafed.certificates.constrained import certify_constrained
-from bonafed.certificates.duality import certify_run
-from bonafed.certificates.row_spectra import certify_ranks
 from bonafed.config.config import ConfigError
 from bonafed.data.federation import Federation
 from bonafed.data.schema import declared_schema
 from bonafed.data.validation import ordered
 from bonafed.problem.calibration import calibrated
-from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers, no_multipliers, signed
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Stop
 from bonafed.runs.baselines import BASELINES, called, label
@@ -54,10 +48,10 @@ from bonafed.runs.result import (
 from bonafed.runs.sections.all import SECTIONS
 from bonafed.runs.sections.section import Inputs, Run
 from bonafed.runs.splits import Parts, prepare
-from bonafed.runs.training import check_outcome, ended, method_of, stop_of
+from bonafed.runs.training import check_outcome, ended, method_of, proved, stop_of
 from bonafed.solution.outcome import UNPROVED, failed_in
 from bonafed.solution.solution import public_history
-from bonafed.solution.tables import client_table, constraint_table, limits_of
+from bonafed.solution.tables import client_table
 from bonafed.solution.warnings import notes
 
 __all__ = ["Check", "passed", "verify_run"]
@@ -236,7 +230,9 @@ UNCHECKED_CONSENSUS = not_checked(
 def _inputs(run: Run, parts: Parts) -> Inputs:
     """What results are computed from, with the certificate proved again."""
     problem = run.config.settled(parts.train).problem()
-    certificate, table, multipliers = _proved(run, problem, parts.train)
+    stop, text = run.result["outcome"]["stop"], run.result["outcome"]["text"]
+    how = stop, failed_in(text), UNPROVED in text
+    certificate, table, multipliers = proved(problem, parts.train, run.w, run.duals, *how)
     order = [name for name in run.config.report.compare_with if name in run.baselines]
     return Inputs(
         config=run.config,
@@ -289,9 +285,7 @@ def _check_models(run: Run, inputs: Inputs) -> Iterator[Check]:
     }
     again: Record = {}
     for name, (baseline, fed) in others.items():
-        proof = run.proofs.get(name)
-        duals = Duals(**proof) if proof else None
-        certificate = _certified(baseline, fed, run.baselines[name], duals)
+        certificate, _, _ = proved(baseline, fed, run.baselines[name], run.proofs.get(name, {}))
         clock = fed.clients == parts.train.clients
         again[name] = baseline_again(run, name, baseline, fed, certificate, clock)
     yield inputs.compared("baselines", stated_baselines(run), again)
@@ -342,41 +336,10 @@ def baseline_again(
     return {**numbers, "stop": stop, "rounds": stated["rounds"], "weights": weights}
 
 
-def _certified(problem: Problem, fed: Federation, w: Array, duals: Duals | None) -> Certificate:
-    """The certificate of a model without constraints."""
-    by = certify_run if problem.over_rows is None else certify_ranks
-    return by(problem, fed, w, duals)[0]
-
-
 def _weights(problem: Problem, fed: Federation | Metadata, certificate: Certificate) -> list[float]:
     """The weights of clients in what proves a bound: by rows, where all are ranked together."""
     weights: list[float] = plain(certificate.weights)
     return weights if problem.over_rows is None else plain(fed.sizes / fed.sizes.sum())
-
-
-def _proved(
-    run: Run, problem: Problem, fed: Federation
-) -> tuple[Certificate, list[Record], Multipliers | None]:
-    """The certificate, and with constraints their table and the multipliers."""
-    outcome = run.result["outcome"]
-    failed = failed_in(outcome["text"])  # then no bound is stated
-    if not run.config.constrained:
-        duals = Duals(**run.duals) if run.duals else None
-        return replace(_certified(problem, fed, run.w, duals), failed=failed), [], None
-    infeasible = tried_infeasible(run)
-    mu = Multipliers(**run.duals)
-    bounded = not failed and run.result["outcome"]["stop"] != Stop.UNBOUNDED.value
-    certificate, _ = certify_constrained(
-        problem, fed, run.w, mu, infeasible=infeasible, bounded=bounded
-    )
-    certificate = replace(certificate, failed=failed)
-    concrete, data = problem.at(fed)
-    mu = signed(concrete, mu)
-    multipliers = no_multipliers(concrete, fed.n_clients) if infeasible else mu
-    table = constraint_table(
-        concrete, data.clients, limits_of(concrete, data), certificate, multipliers
-    )
-    return certificate, table, mu
 
 
 def tried_infeasible(run: Run) -> bool:

@@ -38,33 +38,16 @@ if TYPE_CHECKING:
     from bonafed.drawing import Canvas
 
 HEADS = {
-    "client": "Client",
-    "n": "Rows",
-    "share": "Share of rows",
-    "loss": "Mean loss",
-    "worst_loss": "Worst case",
-    "weight": "Client weight q*",
-    "radius": "Radius",
-    "limit": "Limit",
-    "measured": "Measured",
-    "slack": "Slack",
-    "price": "Multiplier",
-    "flips": "Label flips",
-    "shift": "Feature shift",
-    "active": "Adversary",
-    "held_accuracy": "Held-out accuracy",
-    "held_error": "Held-out error",
-    "bytes_up": "Sent",
-    "bytes_down": "Received",
-    "note": "Note",
+    **{"client": "Client", "n": "Rows", "share": "Share of rows", "loss": "Mean loss"},
+    **{"worst_loss": "Worst case", "weight": "Client weight q*", "radius": "Radius"},
+    **{"limit": "Limit", "measured": "Measured", "slack": "Slack", "price": "Multiplier"},
+    **{"flips": "Label flips", "shift": "Feature shift", "active": "Adversary"},
+    **{"held_accuracy": "Held-out accuracy", "held_error": "Held-out error"},
+    **{"bytes_up": "Sent", "bytes_down": "Received", "note": "Note"},
 }
 EXPOSED = {
-    "row": "Row (from 0)",
-    "loss": "Loss",
-    "worst_loss": "Worst case",
-    "added": "Added to the risk",
-    "flip": "Label flipped",
-    "moved": "Features moved by",
+    **{"row": "Row (from 0)", "loss": "Loss", "worst_loss": "Worst case"},
+    **{"added": "Added to the risk", "flip": "Label flipped", "moved": "Features moved by"},
 }
 CELLS = {
     **dict.fromkeys(("share", "weight", "flips", "shift", "held_accuracy"), percent),

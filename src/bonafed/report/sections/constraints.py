@@ -33,13 +33,8 @@ VIOLATED = (  # up to, in words, colour
     (np.inf, "more", RED),
 )
 GROUPS = {
-    "model": "Model",
-    "group": "Group",
-    "rows": "Rows",
-    "selected": "Predicted positive",
-    "tpr": "True positives",
-    "fpr": "False positives",
-    "accuracy": "Accuracy",
+    **{"model": "Model", "group": "Group", "rows": "Rows", "selected": "Predicted positive"},
+    **{"tpr": "True positives", "fpr": "False positives", "accuracy": "Accuracy"},
 }
 MEASURED = (
     "Measured is what the limit bounds: a mean loss, a mean score, a difference of such means. The"

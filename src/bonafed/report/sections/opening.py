@@ -256,12 +256,8 @@ LOOSER = "These sites allow more than the default: {}, so that answers may tell 
 ARROWS = {"up": "clients → server", "down": "server → clients"}
 HEADS = {"message": "Message", "direction": "Direction", "count": "Count", "bytes": "Size"}
 BASELINES = {
-    "model": "Model",
-    "value": "Objective of its problem",
-    "bound": "Bound",
-    "gap": "Gap",
-    "rounds": "Rounds",
-    "stop": "Ended",
+    **{"model": "Model", "value": "Objective of its problem", "bound": "Bound", "gap": "Gap"},
+    **{"rounds": "Rounds", "stop": "Ended"},
 }
 
 

@@ -39,14 +39,8 @@ TOTALS = {  # key -> (accountant, what its total is)
     "basic": ("Basic composition", "the sum over all answers"),
 }
 LEDGER = {
-    "client": "Client",
-    "rows": "Rows, as public",
-    "answers": "Answers",
-    "noise": "Noise",
-    "scale": "Scale",
-    "before": "Spent before",
-    "epsilon": "Epsilon in all",
-    "left": "Left",
+    **{"client": "Client", "rows": "Rows, as public", "answers": "Answers", "noise": "Noise"},
+    **{"scale": "Scale", "before": "Spent before", "epsilon": "Epsilon in all", "left": "Left"},
 }
 ABOUT_LEDGER = (
     "Noise is relative to the sensitivity, which is what one row can change; scale is that of the"

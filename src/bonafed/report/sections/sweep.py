@@ -32,12 +32,8 @@ CAPTIONS = {
     "sweep_rate": "The largest rate of the constraint whose limit is changed.",
 }
 HEADS = {
-    "noise": "Noise",
-    "value": "Objective",
-    "relative_gap": "Gap",
-    "price": "Multiplier",
-    "violation": "Violation",
-    "rate": "Rate",
+    **{"noise": "Noise", "value": "Objective", "relative_gap": "Gap", "price": "Multiplier"},
+    **{"violation": "Violation", "rate": "Rate"},
 }
 WAYS: dict[str, Way] = {
     "relative_gap": tables.magnitude,

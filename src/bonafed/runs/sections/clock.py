@@ -9,44 +9,19 @@ import numpy as np
 
 from bonafed.config.config import Config
 from bonafed.engines.run_record import Log
+from bonafed.runs import forms
 from bonafed.runs.checks import Check, not_checked
-from bonafed.runs.files import (
-    Count,
-    NonNegative,
-    Number,
-    Record,
-    Row,
-    Whole,
-    at_least,
-    form,
-    needs,
-    perhaps,
-)
+from bonafed.runs.files import Record, Row
 from bonafed.runs.sections.section import Inputs, Run, Section
 from bonafed.runs.training import LARGEST, OBJECTIVE
-
-# the objective of one model at every evaluation, see `curves`
-TraceForm = form(
-    "TraceForm",
-    needs(Annotated[list[Count], at_least(1)], "round") | perhaps(list[NonNegative], "time"),
-    needs(list[Whole], "bytes") | needs(list[Number], "objective"),
-    needs(list[NonNegative], "largest_risk"),
-)
-# the events of a clock, see `summary`
-SummaryForm = form(
-    "SummaryForm",
-    needs(NonNegative, "time") | needs(Whole, "answers"),
-    needs(Annotated[dict[str, Whole], at_least(1)], "by_client"),
-    needs(dict[str, NonNegative], "crashed"),
-)
 
 
 class Clock(Section):
     """A simulated clock, and methods whose objective is evaluated beside their rounds."""
 
     name = "events"
-    keys = perhaps(Annotated[dict[str, TraceForm], at_least(1)], "reached")
-    keys |= perhaps(SummaryForm, "clock")
+    keys = forms.perhaps(Annotated[dict[str, forms.TRACE], forms.at_least(1)], "reached")
+    keys |= forms.perhaps(forms.CLOCK, "clock")
     files = ("events.bft",)
 
     def applies(self, config: Config) -> bool:

@@ -20,16 +20,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
 
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
-from bonafed.certificates.certify import certify
-from bonafed.certificates.constrained import certify_constrained
-from bonafed.certificates.row_spectra import certify_ranks
 from bonafed.config.config import Config
 from bonafed.config.sections import SweepSection
 from bonafed.data.federation import Federation
@@ -42,75 +37,22 @@ from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Stop
-from bonafed.runs.baselines import check_proof, proof_arrays, restored, stored
+from bonafed.runs import files, forms
+from bonafed.runs.baselines import check_proof, duals_of, proof_arrays, restored, stored
 from bonafed.runs.checks import Check, not_checked
 from bonafed.runs.evaluation import kept, measure
-from bonafed.runs.files import (
-    Count,
-    NonNegative,
-    Number,
-    Positive,
-    Record,
-    Row,
-    Share,
-    StopName,
-    Whole,
-    at_least,
-    check_form,
-    complete,
-    damaged,
-    form,
-    load_arrays,
-    needs,
-    one_of,
-    parsed,
-    perhaps,
-    save_arrays,
-    text_in,
-    to_json,
-    write,
-)
+from bonafed.runs.files import Record, Row
 from bonafed.runs.privacy_plan import plan, privacy_of, public_of
 from bonafed.runs.sections.privacy import of_point
 from bonafed.runs.sections.section import Inputs, Points, Progress, Run, Section, Study
 from bonafed.runs.splits import Parts
-from bonafed.runs.training import ended, method_of, stop_of
+from bonafed.runs.training import ended, method_of, proved, stop_of
 from bonafed.solution.outcome import UNPROVED, failed_in
 from bonafed.solution.privacy_account import was_begun
 from bonafed.solution.solution import Solution
 from bonafed.solution.solve import fit, trivial
-from bonafed.solution.tables import constraint_table, limits_of
 
 JUDGES = "rows held out of the training rows"
-
-
-# how the model of a point does on one set of rows; ``measured`` of the constraint whose limit is
-# changed
-JudgedForm = form(
-    "JudgedForm",
-    needs(Number, "loss", "worst_loss") | needs(str, "worst_client"),
-    perhaps(Share, "accuracy", "worst_accuracy") | perhaps(NonNegative, "error", "worst_error"),
-    perhaps(Number | None, "measured", "rate"),
-)
-# one value of the key; where nothing is feasible the point has no objective and no price.
-# ``failed`` is the error of its proof, ``alone`` epsilon of the point by itself
-PointForm = form(
-    "PointForm",
-    needs(Number, "at") | needs(Number | None, "value") | needs(dict[str, JudgedForm], "sets"),
-    perhaps(StopName, "outcome") | perhaps(Whole, "rounds"),
-    perhaps(Annotated[str, one_of([UNPROVED])], "tried"),
-    perhaps(Annotated[str, Field(pattern=r"^\w{1,60}$")], "failed"),
-    perhaps(Number | None, "bound", "relative_gap", "infeasible", "price", "rate"),
-    perhaps(bool, "trivial") | perhaps(Number, "violation"),
-    perhaps(NonNegative, "alone") | perhaps(Positive, "noise"),
-)
-# sweep.json; ``own`` is the value of the run
-SweepForm = form(
-    "SweepForm",
-    needs(str, "parameter") | needs(Number | None, "own") | perhaps(Whole, "best"),
-    perhaps(Annotated[dict[str, Count], at_least(1)], "held_out"),
-    needs(Annotated[list[PointForm], at_least(1)], "points"),
-)
 
 
 class Sweep(Section):
@@ -142,8 +84,7 @@ class Sweep(Section):
             how = {"outcome": solution.outcome.stop.value, "rounds": solution.rounds}
             how |= {"tried": UNPROVED} if UNPROVED in text else {}  # then no multipliers, but
             how |= {"failed": failed} if (failed := failed_in(text)) else {}  # weights of a proof
-            whole = isinstance(duals, Multipliers)
-            proofs[str(k)] = _arrays(duals) if whole else proof_arrays(duals)
+            proofs[str(k)] = proof_arrays(duals)
             models.append(solution.w)
             proof = solution.certificate
             row = _point(config, there, train, tests, solution.w, duals, proof, study.parts.ranked)
@@ -164,40 +105,42 @@ class Sweep(Section):
             if config.privacy is not None:
                 points.append({**row, "at": value, **_private(config, w, parts)})
                 continue
-            there, duals = config.at(value), _duals(proofs.get(str(k), {}))
-            problem, words = there.problem(), row.get("tried", "")
-            proof = _proved(problem, train, w, duals, row)
-            method, rounds = method_of(there, problem, train), row["rounds"]
-            end = ended(there, method, row["outcome"], words, rounds)
-            stop = stop_of(end, problem, train, proof, *_limits(problem, train, proof, duals))
+            there, arrays = config.at(value), proofs.get(str(k), {})
+            problem, rounds, ending = there.problem(), row["rounds"], row["outcome"]
+            how = ending, row.get("failed", ""), "tried" in row
+            proof, table, mu = proved(problem, train, w, arrays, *how)
+            method = method_of(there, problem, train)
+            end = ended(there, method, ending, row.get("tried", ""), rounds)
+            stop = stop_of(end, problem, train, proof, mu, table)
             again = {"at": value, "outcome": stop, "rounds": rounds}
             again |= {key: row[key] for key in ("tried", "failed") if key in row}
+            duals = duals_of(arrays)
             point = _point(config, there, train, tests, w, duals, proof, parts.ranked)
             points.append(again | point)
         return _table(config, parts, points)
 
     def write(self, folder: Path, points: Points) -> None:
-        write(folder / self.files[0], to_json(points.table, indent=1).encode())
-        save_arrays(folder / self.files[1], points.arrays)
+        files.write(folder / self.files[0], files.to_json(points.table, indent=1).encode())
+        files.save_arrays(folder / self.files[1], points.arrays)
 
     def read(self, run: Run, thresholds: int = 0) -> Points:
-        complete(run.path, self.files)
+        files.complete(run.path, self.files)
         file, kept_in = (run.path / name for name in self.files)
-        table, arrays = parsed(file, text_in(file)), load_arrays(kept_in)
-        check_form(file, table, SweepForm)
+        table, arrays = files.parsed(file, files.text_in(file)), files.load_arrays(kept_in)
+        forms.check_form(file, table, forms.SWEEP)
         models, proofs = restored(arrays)
         points = [str(k) for k in range(len(table["points"]))]
         whole = {*models} == {"w"} and models["w"].ndim == 2
         if not whole or len(models["w"]) != len(points) or not {*proofs} <= {*points}:
-            raise damaged(file, "it does not fit its models")
+            raise files.damaged(file, "it does not fit its models")
         if (run.config.privacy is None) != ("outcome" in table["points"][0]):
-            raise damaged(file, "its points are not those of the configuration")
+            raise files.damaged(file, "its points are not those of the configuration")
         kind = Multipliers if run.config.constrained else Duals
         clients = len(run.result["clients"])
         for proof in proofs.values():
             check_proof(kept_in, proof, models["w"].shape[1] + thresholds, kind, clients)
         if kind is Multipliers and len(proofs) < len(points):
-            raise damaged(file, "a point has no multipliers")
+            raise files.damaged(file, "a point has no multipliers")
         return Points(table, arrays)
 
     def stated(self, run: Run) -> Row:
@@ -317,44 +260,6 @@ def _alone(config: Config, there: Config) -> Problem | None:
 # ------------------------------------------------------------------------------------ its proof
 
 
-def _arrays(duals: Multipliers) -> Mapping[str, Array]:
-    return {name: array for name, array in vars(duals).items() if array is not None}
-
-
-def _duals(arrays: Mapping[str, Array]) -> Duals | Multipliers | None:
-    kind: Any = Multipliers if "server" in arrays else Duals
-    return kind(**arrays) if arrays else None
-
-
-def _proved(
-    problem: Problem, fed: Federation, w: Array, duals: Duals | Multipliers | None, row: Row
-) -> Certificate:
-    """The certificate of a point, proved again."""
-    failed = row.get("failed", "")
-    if isinstance(duals, Multipliers):
-        bounded = not failed and row["outcome"] != Stop.UNBOUNDED.value
-        infeasible = row["outcome"] == Stop.INFEASIBLE.value or "tried" in row
-        proof, _ = certify_constrained(
-            problem, fed, w, duals, infeasible=infeasible, bounded=bounded
-        )
-    elif problem.over_rows is not None:
-        proof, _ = certify_ranks(problem, fed, w, duals)
-    else:
-        proof = certify(problem, fed, w, duals)
-    return replace(proof, failed=failed)
-
-
-def _limits(
-    problem: Problem, fed: Federation, proof: Certificate, duals: Duals | Multipliers | None
-) -> tuple[Multipliers | None, Sequence[Row]]:
-    """The multipliers of a point and the table of its constraints."""
-    if not isinstance(duals, Multipliers):
-        return None, ()
-    concrete, data = problem.at(fed)
-    limits = limits_of(concrete, data)
-    return duals, constraint_table(concrete, data.clients, limits, proof, duals)
-
-
 def _price(config: Config, there: Config, fed: Federation, mu: Multipliers) -> float:
     """Minus the gradient of the optimal value in the limit: the sum of the multipliers of the
     constraint.
@@ -416,19 +321,6 @@ def line(parameter: str, point: Row) -> str:
 FINISHED = "sweep.json"  # of a working folder: the points that are finished
 
 
-# a point while the others are trained, with its model
-FinishedPointForm = form(
-    "FinishedPointForm",
-    needs(Positive, "at", "noise") | needs(NonNegative, "alone") | needs(list[Number], "w"),
-)
-# the plan of a sweep, (epsilon, total) by point, and its points so far
-FinishedForm = form(
-    "FinishedForm",
-    needs(list[Annotated[list[Positive], Field(min_length=2, max_length=2)]], "plan"),
-    needs(list[FinishedPointForm], "points"),
-)
-
-
 def charged(study: Study, progress: Progress) -> tuple[list[Record], list[Array]]:
     """What every point was run with, and its model; those in the folder of the work are kept."""
     assert study.work is not None
@@ -440,14 +332,14 @@ def charged(study: Study, progress: Progress) -> tuple[list[Record], list[Array]
     if not stored["plan"]:
         public = public_of(config, study.parts.owners.n_features)
         stored["plan"] = [*map(list, plan(config, public, budget.book).sweep)]
-        write(file, json.dumps(stored).encode())
+        files.write(file, json.dumps(stored).encode())
     for k, (epsilon, total) in enumerate(stored["plan"]):
         if k < len(stored["points"]):
             continue
         solution = _trained(study, k, epsilon, total, progress)
         assert solution.ledger is not None
         stored["points"].append(point_of(epsilon, solution.ledger, solution.w))
-        write(file, json.dumps(stored).encode())
+        files.write(file, json.dumps(stored).encode())
     rows = [{key: v for key, v in row.items() if key != "w"} for row in stored["points"]]
     return rows, [np.array(row["w"]) for row in stored["points"]]
 
@@ -456,13 +348,13 @@ def _finished(file: Path, epsilons: Sequence[float], size: int) -> Record:
     """The plan and the points in the folder of a run that was interrupted, whose models have so
     many numbers.
     """
-    stored = parsed(file, text_in(file))
-    check_form(file, stored, FinishedForm)
+    stored = files.parsed(file, files.text_in(file))
+    forms.check_form(file, stored, forms.CHARGED)
     plan, points = stored["plan"], stored["points"]
     ends = [epsilon for epsilon, _ in plan]
     known = [(row["at"], len(row["w"])) for row in points]
     if ends not in ([], list(epsilons)) or known != [(end, size) for end in ends[: len(points)]]:
-        raise damaged(file, "its points are not those of the configuration")
+        raise files.damaged(file, "its points are not those of the configuration")
     return stored
 
 
