@@ -203,21 +203,18 @@ class Objects(Section):
     def _parameters(self, of: str) -> dict[str, Parameter]:
         return self._of_class(of, getattr(self, of))
 
-    def _owners(self, of: str, key: str) -> dict[str, Parameter]:
-        """The field that a key sets, by the names of the classes that have it."""
-        kind = self.STATES[of]
-        return {
-            name: p
-            for name in NAMED[kind]
-            for p in parameters(load(kind, name)).values()
-            if self.KEYS.get(p.field, p.field) == key and p.field not in self.ELSEWHERE
-        }
-
     def _check_owner(self, key: str) -> Refusal | None:
         """Why a key is refused that the named classes do not take."""
-        for of in self.STATES:
-            owners = self._owners(of, key)
-            if getattr(self, of) in owners or (owners and self._is_default(key)):
+        declared = type(self).model_fields.get(key)
+        usual = declared and declared.get_default(call_default_factory=True) == self.get(key)
+        for of, kind in self.STATES.items():
+            owners = [
+                name
+                for name in NAMED[kind]
+                for field in parameters(load(kind, name))
+                if self.KEYS.get(field, field) == key and field not in self.ELSEWHERE
+            ]
+            if getattr(self, of) in owners or (owners and usual):
                 self._extra().pop(key, None)
                 return None
             if owners:
@@ -226,11 +223,6 @@ class Objects(Section):
                     f" {' or '.join(map(repr, owners))}"
                 )
         return Refusal(unknown(key, self.keys()), key)
-
-    def _is_default(self, key: str) -> bool:
-        """Whether a key has its default."""
-        field = type(self).model_fields.get(key)
-        return field is not None and self.get(key) == field.get_default(call_default_factory=True)
 
     def _read(self, key: str, parameter: Parameter) -> object:
         value = self._extra()[key]

@@ -228,7 +228,10 @@ def _read_part(run: Run, owner: Path | None = None) -> Run:
 def _with_exact(run: Run) -> Run:
     """The run, or its owner's part, with what was computed from the rows exactly."""
     path, config, size = run.path, run.config, len(run.w)
-    thresholds = _thresholds(run)
+    risk = config.problem().over_rows if config.risk.together else None
+    # of rows that are all ranked together the points of a proof have thresholds after the model
+    n = sum(row["n"] for row in run.result["clients"])
+    thresholds = len(levels(risk, n).shares) if few_levels(risk) else 0
     baselines, proofs = _read_baselines(run, thresholds)
     duals = {}
     if config.privacy is None:
@@ -247,16 +250,6 @@ def _with_exact(run: Run) -> Run:
     events = _read_events(path, run) if config.logged else None
     exact = replace(run, duals=duals, baselines=baselines, proofs=proofs)
     return replace(exact, points=points, events=events)
-
-
-def _thresholds(run: Run) -> int:
-    """How many thresholds the points of a proof have after the model: where the rows of all clients
-    are ranked together.
-    """
-    risk = run.config.problem().over_rows if run.config.risk.together else None
-    if not few_levels(risk):
-        return 0
-    return len(levels(risk, sum(row["n"] for row in run.result["clients"])).shares)
 
 
 def _read_baselines(

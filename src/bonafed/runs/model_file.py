@@ -239,7 +239,11 @@ def _predicted(model: files.Row, score: Array) -> dict[str, list[object]]:
         columns: dict[str, list[object]] = {
             "prediction": [classes[1 if s > 0 else 0] for s in score]
         }
-        if (sigmoid := _sigmoid(model)) is not None:
+        # scores of this loss are log odds
+        sigmoid = Sigmoid() if model["loss"] == "logistic" else None
+        if (fitted := model.get("calibration")) is not None:
+            sigmoid = Sigmoid(**fitted)
+        if sigmoid is not None:
             columns["probability"] = sigmoid.probability(score).tolist()
             columns["positive"] = [classes[1]] * len(score)
         return columns | {"score": score.tolist()}
@@ -247,13 +251,6 @@ def _predicted(model: files.Row, score: Array) -> dict[str, list[object]]:
     chances = softmax(score, axis=1)
     shares = {f"probability_{name}": chances[:, k].tolist() for k, name in enumerate(classes)}
     return {"prediction": [classes[k] for k in score.argmax(1)], **shares, **by_class}
-
-
-def _sigmoid(model: files.Row) -> Sigmoid | None:
-    """What makes probabilities of scores: as it was fitted, or none where scores are log odds."""
-    if (fitted := model.get("calibration")) is not None:
-        return Sigmoid(**fitted)
-    return Sigmoid() if model["loss"] == "logistic" else None
 
 
 def as_csv(columns: Mapping[str, Sequence[object]]) -> str:

@@ -163,19 +163,10 @@ def plan(config: Config, public: Public, book: str | os.PathLike[str] | None = N
         other = total_epsilon((*spent, *seen), budget.delta)
     D = problem.predictor.dimension(public.n_features)
     asked = rows(algorithm.ask(np.zeros(D), 1).message, (0,))
-    return Plan(
-        public=public,
-        algorithm=algorithm,
-        noise=noise,
-        budget=budget,
-        scale=noise.scale,
-        other=other,
-        accounts=accounts((*spent, *algorithm.releases(rounds)), budget.delta),
-        before=before,
-        sweep=tuple(points),
-        up=encoded_size(algorithm.answer_alike(D)),
-        down=encoded_size(asked),
-    )
+    totals = accounts((*spent, *algorithm.releases(rounds)), budget.delta)
+    up, down = encoded_size(algorithm.answer_alike(D)), encoded_size(asked)
+    given = public, algorithm, noise, budget, noise.scale, other
+    return Plan(*given, totals, before, tuple(points), up, down)
 
 
 def planned(

@@ -16,7 +16,7 @@ Whether keys fit each other shows when they are used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -41,14 +41,26 @@ def result_of(
     study: Study, models: Mapping[str, Solution], points: Mapping[str, Points], evaluation: Row
 ) -> Record:
     """All keys of result.json except the digests of files; ``models`` has the main one first."""
-    inputs = inputs_of(study, models, points)
+    main = next(iter(models.values()))
+    inputs = Inputs(
+        config=study.stated,
+        problem=main.problem,
+        parts=study.parts,
+        models={name: solution.w for name, solution in models.items()},
+        certificate=main.certificate,
+        multipliers=main.duals,
+        constraints=main.constraints,
+        histories={name: solution.history for name, solution in models.items()},
+        events=main.log,
+        ledger=main.ledger,
+        points=points,
+    )
     result = of_models(study.stated, models, study.parts.train, evaluation)
     for section in SECTIONS:
         result |= section.result(inputs) if section.keys else {}
     result |= {"versions": versions(), "data": data_digests(study.parts)}
-    ledger = inputs.ledger
-    if ledger is not None and ledger.book:
-        result["book"] = ledger.book  # what a later copy of the ledger file knows
+    if main.ledger is not None and main.ledger.book:
+        result["book"] = main.ledger.book  # what a later copy of the ledger file knows
     return plain(result)
 
 
@@ -76,24 +88,6 @@ def of_models(
         "baselines": {name.lower(): _summary(models[name]) for name in [*models][1:]},
         "evaluation": evaluation,
     }
-
-
-def inputs_of(study: Study, models: Mapping[str, Solution], points: Mapping[str, Points]) -> Inputs:
-    """What the sections compute their results from, of models that were just trained."""
-    main = next(iter(models.values()))
-    return Inputs(
-        config=study.stated,
-        problem=main.problem,
-        parts=study.parts,
-        models={name: solution.w for name, solution in models.items()},
-        certificate=main.certificate,
-        multipliers=main.duals,
-        constraints=main.constraints,
-        histories={name: solution.history for name, solution in models.items()},
-        events=main.log,
-        ledger=main.ledger,
-        points=points,
-    )
 
 
 def titled(config: Config) -> str:
@@ -209,22 +203,14 @@ def parts_of(config: Config, result: Row) -> dict[str, Record]:
 
 def public_result(config: Config, result: Row) -> Record:
     """The result.json that may leave the owner, digests of the files excepted."""
-    messages = public_messages(result["messages"])
+    messages, weights = public_messages(result["messages"]), client_weights(config)
+    sizes = privacy_of(config).sizes  # rows as declared, and the bytes that all send alike
+    sent = {f"bytes_{way}": bytes_sent(messages, way) // len(weights) for way in ("up", "down")}
+    clients = [{"client": c, "n": sizes[c], "weight": q, **sent} for c, q in weights.items()]
     copied = (*COPIED, *PUBLIC, *(["at_sites"] if config.data.sites is not None else []))
     public = {key: result[key] for key in copied} | NOTHING
-    public |= {"clients": public_clients(config, messages), "messages": messages}
+    public |= {"clients": clients, "messages": messages}
     return plain({**public, "evaluation": public_evaluation(config, result["evaluation"])})
-
-
-def public_clients(config: Config, messages: Sequence[Row]) -> list[Record]:
-    """One row a client: rows as declared, weight, and the bytes that every client sends alike."""
-    sizes, weights = privacy_of(config).sizes, client_weights(config)
-    ways = ("up", "down")
-    each = {f"bytes_{way}": bytes_sent(messages, way) // len(weights) for way in ways}
-    return [
-        {"client": name, "n": sizes[name], "weight": weight, **each}
-        for name, weight in weights.items()
-    ]
 
 
 def public_evaluation(config: Config, evaluation: Row) -> Record:

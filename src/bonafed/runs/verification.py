@@ -48,7 +48,7 @@ from bonafed.runs.result import (
 from bonafed.runs.sections.all import SECTIONS
 from bonafed.runs.sections.section import Inputs, Run
 from bonafed.runs.splits import Parts, prepare
-from bonafed.runs.training import check_outcome, ended, method_of, proved, stop_of
+from bonafed.runs.training import check_outcome, proved, stop_of
 from bonafed.solution.outcome import UNPROVED, failed_in
 from bonafed.solution.solution import public_history
 from bonafed.solution.tables import client_table
@@ -115,7 +115,13 @@ def _checks(run: Run, parts: Parts | None, render: Render | None) -> Iterator[Ch
         parts = parts or prepare(run.config)
     except (ConfigError, ValueError, OSError) as error:
         text = f"the data cannot be read, so what was computed from them is not checked: {error}"
-        yield Check("data", None, text, keys=_without_data(run))
+        known = ("format", "title", "model", "versions", "files", "seal", "privacy", "withheld")
+        part, where = run.exact or run, "" if run.owner is None else OWNER
+        # what only the rows show: all that does not follow from configuration and form
+        keys = [f"{where}result.json: {key}" for key in part.result if key not in known]
+        keys += [f"{where}{name}" for name in part.result["files"]]
+        keys += ["model.safetensors", "config.toml"]
+        yield Check("data", None, text, keys=tuple(keys))
         return
     if judged:
         again = evaluate(run.config.problem(), {"private": run.w}, parts.tests, parts.ranked)
@@ -132,15 +138,6 @@ def _checks(run: Run, parts: Parts | None, render: Render | None) -> Iterator[Ch
                 keys = (key if key.startswith(SHARED) else f"{OWNER}{key}" for key in check.keys)
                 check = replace(check, name=f"{OWNER}{check.name}", keys=tuple(keys))
             yield check
-
-
-def _without_data(run: Run) -> tuple[str, ...]:
-    """What only the rows show: all that does not follow from configuration and form."""
-    known = ("format", "title", "model", "versions", "files", "seal", "privacy", "withheld")
-    part, where = run.exact or run, "" if run.owner is None else OWNER
-    of_result = (f"{where}result.json: {key}" for key in part.result if key not in known)
-    inside = (f"{where}{name}" for name in part.result["files"])
-    return (*of_result, *inside, "model.safetensors", "config.toml")
 
 
 def _check_alone(run: Run) -> Iterator[Check]:
@@ -180,8 +177,11 @@ def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
         if odd:
             text = f"the rows of {', '.join(odd[:5])} differ from those of the run"
         yield Check(f"data: {name}", not odd, text)
-    yield from check_model(run, parts)
     inputs = _inputs(run, parts)
+    infeasible = run.result["outcome"]["stop"] == Stop.INFEASIBLE.value
+    sigmoid = calibrated(inputs.problem, parts.train, run.w)
+    again = model_of(run.config, parts.train, infeasible, sigmoid)
+    yield from _compared_model(run.model, again)
     yield from _check_certificate(run, inputs)
     yield from _check_clients(run, inputs)
     yield from _check_models(run, inputs)
@@ -328,10 +328,9 @@ def baseline_again(
     whether it ran on that of the engine.
     """
     stated = run.result["baselines"][name]
-    method = method_of(run.config, baseline, fed, main=False, clock=clock)
-    end = ended(run.config, method, stated["stop"], "", stated["rounds"], clock)
+    how, timed = (stated["stop"], "", stated["rounds"]), {"clock": clock, "timed": clock}
     numbers = {"value": certificate.value, "bound": certificate.bound, "gap": certificate.gap}
-    stop = stop_of(end, baseline, fed, certificate)
+    stop = stop_of(run.config, baseline, fed, how, certificate, main=False, **timed)
     weights = _weights(baseline, fed, certificate) if name in run.proofs else None
     return {**numbers, "stop": stop, "rounds": stated["rounds"], "weights": weights}
 
@@ -440,18 +439,10 @@ def _known(run: Run, part: Run) -> set[str]:
 # ---------------------------------------------------------------------------------------- the model
 
 
-def check_model(run: Run, parts: Parts) -> Iterator[Check]:
-    """How features are made, classes predicted and probabilities computed, from the configuration,
-    the rows and the numbers of the model.
-    """
-    infeasible = run.result["outcome"]["stop"] == "infeasible"
-    problem = run.config.settled(parts.train).problem()
-    sigmoid = calibrated(problem, parts.train, run.w)
-    yield from _compared_model(run.model, model_of(run.config, parts.train, infeasible, sigmoid))
-
-
 def check_declared_model(run: Run) -> Iterator[Check]:
-    """The same where the configuration declares all of it, without the rows."""
+    """How features are made, classes predicted and probabilities computed, from the configuration,
+    where it declares all of it.
+    """
     data, named = run.config.data, run.config.loss().targets != "real"
     if run.exact is not None and data.sites is None:
         return
@@ -513,7 +504,7 @@ def _compared_report(
     here = versions()
     same = {part: stated.get(part) == here[part] for part in DRAWN_BY}
     pages = {key: data.decode(errors="replace") for key, data in stored.items()}
-    wrong = [key for key, page in pages.items() if _is_active(page)]
+    wrong = [key for key, page in pages.items() if _Reader(page).active]
     if same["bonafed"]:  # then what its words and numbers are drawn with is the same
         wrong += [key for key in keys if _words(pages.get(key)) != _words(drawn.get(key))]
     if wrong or all(same.values()):
@@ -532,9 +523,14 @@ def _words(page: str | None) -> str | None:
 
 
 class _Reader(HTMLParser):
-    """Looks for what acts when a page is opened, or loads from elsewhere."""
+    """Whether a page of HTML or SVG does more than show itself: acts when it is opened, or loads
+    from elsewhere.
+    """
 
-    active = False
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.active = "@import" in page or "url(" in page.replace("url(#", "")
+        self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.active |= tag in ACTIVE
@@ -542,10 +538,3 @@ class _Reader(HTMLParser):
             self.active |= key.startswith("on") or (
                 key in LINKS and not (value or "").startswith("#")
             )
-
-
-def _is_active(page: str) -> bool:
-    """Whether a page of HTML or SVG does more than show itself."""
-    reader = _Reader()
-    reader.feed(page)
-    return reader.active or "@import" in page or "url(" in page.replace("url(#", "")

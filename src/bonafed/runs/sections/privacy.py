@@ -87,16 +87,6 @@ def withheld(config: Config) -> list[dict[str, str]]:
     return [{"what": what, "why": why} for what, why in stays(config)]
 
 
-def carried_out(config: Config, public: Public, releases: Releases) -> PrivateMethod:
-    """The method with the noise of these releases; the rest of its plan is from public numbers."""
-    problem, algorithm = stated_method(config, public)
-    problem = replace(problem, privacy=replace(budget_of(config), book=None))
-    algorithm, noise = planned(algorithm, problem, public)
-    # in the view "sum" the client whose records count most has the noise that was planned
-    found = [release.noise for each in releases.values() for release in read_releases(each)]
-    return replace(algorithm, plan=replace(noise, multiplier=min(found, default=noise.multiplier)))
-
-
 def views_of(
     config: Config, public: Public, algorithm: PrivateMethod, releases: Releases, before: Releases
 ) -> Record:
@@ -158,9 +148,15 @@ def guarantee(config: Config, n_features: int, releases: Releases, before: Relea
     only.
     """
     p, public = privacy_of(config), public_of(config, n_features)
-    algorithm = carried_out(config, public, releases)
-    assert algorithm.plan is not None
-    scales = dict(zip(public.clients, algorithm.plan.scale.tolist(), strict=True))
+    problem, algorithm = stated_method(config, public)
+    problem = replace(problem, privacy=replace(budget_of(config), book=None))
+    # the method with the noise of these releases; the rest of its plan is from public numbers. In
+    # the view "sum" the client whose records count most has the noise that was planned
+    algorithm, noise = planned(algorithm, problem, public)
+    found = [release.noise for each in releases.values() for release in read_releases(each)]
+    noise = replace(noise, multiplier=min(found, default=noise.multiplier))
+    algorithm = replace(algorithm, plan=noise)
+    scales = dict(zip(public.clients, noise.scale.tolist(), strict=True))
     rows = ledger_table(config, scales, releases, before)
     return plain(
         {
@@ -174,7 +170,7 @@ def guarantee(config: Config, n_features: int, releases: Releases, before: Relea
             "rehearsal": REHEARSAL if p.rehearsal else "",
             "sweep": list(map(float, config.budgets)),
             "mechanism": algorithm.mechanism,
-            **{key: getattr(algorithm.plan, key) for key in ("source", "clip", "bound")},
+            **{key: getattr(noise, key) for key in ("source", "clip", "bound")},
             "rounds": algorithm.max_rounds,
             "ledger": rows,
             "releases": releases,

@@ -29,7 +29,6 @@ from bonafed.config.config import Config
 from bonafed.config.sections import SweepSection
 from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import total_epsilon
-from bonafed.privacy.ledger import Ledger
 from bonafed.problem.constraints.constraint import Concrete
 from bonafed.problem.constraints.coupled import Shared
 from bonafed.problem.constraints.group_means import OnRows
@@ -46,7 +45,7 @@ from bonafed.runs.privacy_plan import plan, privacy_of, public_of
 from bonafed.runs.sections.privacy import of_point
 from bonafed.runs.sections.section import Inputs, Points, Progress, Run, Section, Study
 from bonafed.runs.splits import Parts
-from bonafed.runs.training import ended, method_of, proved, stop_of
+from bonafed.runs.training import proved, stop_of
 from bonafed.solution.outcome import UNPROVED, failed_in
 from bonafed.solution.privacy_account import was_begun
 from bonafed.solution.solution import Solution
@@ -109,9 +108,8 @@ class Sweep(Section):
             problem, rounds, ending = there.problem(), row["rounds"], row["outcome"]
             how = ending, row.get("failed", ""), "tried" in row
             proof, table, mu = proved(problem, train, w, arrays, *how)
-            method = method_of(there, problem, train)
-            end = ended(there, method, ending, row.get("tried", ""), rounds)
-            stop = stop_of(end, problem, train, proof, mu, table)
+            how = ending, row.get("tried", ""), rounds
+            stop = stop_of(there, problem, train, how, proof, mu, table)
             again = {"at": value, "outcome": stop, "rounds": rounds}
             again |= {key: row[key] for key in ("tried", "failed") if key in row}
             duals = duals_of(arrays)
@@ -338,7 +336,12 @@ def charged(study: Study, progress: Progress) -> tuple[list[Record], list[Array]
             continue
         solution = _trained(study, k, epsilon, total, progress)
         assert solution.ledger is not None
-        stored["points"].append(point_of(epsilon, solution.ledger, solution.w))
+        released = solution.ledger.releases.values()
+        # of clients whose records count for less in a sum, the one whose records count most
+        releases = min(released, key=lambda each: each[-1].noise)
+        alone = total_epsilon(releases, budget.delta)
+        numbers = {"at": epsilon, "alone": alone, "noise": releases[-1].noise}
+        stored["points"].append({**numbers, "w": solution.w.tolist()})
         files.write(file, json.dumps(stored).encode())
     rows = [{key: v for key, v in row.items() if key != "w"} for row in stored["points"]]
     return rows, [np.array(row["w"]) for row in stored["points"]]
@@ -377,19 +380,6 @@ def _trained(study: Study, k: int, epsilon: float, total: float, progress: Progr
         raise KeyboardInterrupt
     progress.done(name, solution.outcome.text)
     return solution
-
-
-def point_of(epsilon: float, ledger: Ledger, w: Array) -> Record:
-    """What one point was run with, and its model. Of clients whose records count for less in a sum,
-    the one whose records count most has the noise that is stated.
-    """
-    releases = min(ledger.releases.values(), key=lambda released: released[-1].noise)
-    return {
-        "at": epsilon,
-        "alone": total_epsilon(releases, ledger.budget.delta),
-        "noise": releases[-1].noise,
-        "w": w.tolist(),
-    }
 
 
 def check_noise(config: Config, parts: Parts, points: Sequence[Row]) -> Check:
