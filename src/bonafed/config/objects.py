@@ -16,6 +16,7 @@ import sys
 import types
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import chain
 from string import Formatter
 from typing import (
     TYPE_CHECKING,
@@ -87,15 +88,11 @@ def parameters(cls: type) -> dict[str, Parameter]:
     for base in reversed(cls.__mro__):
         scope.update(vars(sys.modules[base.__module__]))
     types_ = get_type_hints(cls, localns=scope)
-    return {
-        field.name: Parameter(
-            field.name,
-            types_[field.name],
-            field.default if field.default_factory is MISSING else field.default_factory(),
-        )
-        for field in dataclasses.fields(cls)
-        if field.init
-    }
+    made = {}
+    for field in (field for field in dataclasses.fields(cls) if field.init):
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        made[field.name] = Parameter(field.name, types_[field.name], default)
+    return made
 
 
 class Objects(Section):
@@ -132,9 +129,8 @@ class Objects(Section):
             keys = self._parameters(of)
             lacking = [f"`{key}`" for key, p in keys.items() if p.required and key not in extra]
             if lacking:
-                beside = (
-                    f" beside {of} = {getattr(self, of)!r}" if of in type(self).model_fields else ""
-                )
+                named = of in type(self).model_fields
+                beside = f" beside {of} = {getattr(self, of)!r}" if named else ""
                 raise ValueError(f"needs {' and '.join(lacking)}{beside}")
             self._try(of, keys)
         return self
@@ -142,12 +138,8 @@ class Objects(Section):
     @classmethod
     def keys(cls) -> list[str]:
         """All keys that the table may have, whichever classes it names."""
-        more = (
-            key
-            for of, kind in cls.STATES.items()
-            for name in NAMED[kind]
-            for key in cls._of_class(of, name)
-        )
+        classes = ((of, name) for of, kind in cls.STATES.items() for name in NAMED[kind])
+        more = chain.from_iterable(cls._of_class(*one) for one in classes)
         return [*dict.fromkeys((*super().keys(), *more))]
 
     def keys_of(self, of: str) -> list[str]:
@@ -168,10 +160,10 @@ class Objects(Section):
         """
         cls = self.named_class(of)
         if hasattr(cls, "phrase"):
-            stated = {name: self.get(self.KEYS.get(name, name)) for name in parameters(cls)}
-            values = {
-                k: p.default if stated[k] is None else stated[k] for k, p in parameters(cls).items()
-            }
+            values = {}
+            for name, p in parameters(cls).items():
+                stated = self.get(self.KEYS.get(name, name))
+                values[name] = p.default if stated is None else stated
             return _Words().vformat(cls.phrase, (), values)
         fields = [f"{key} = {self.get(key)}" for key in self._parameters(of) if self.get(key)]
         name = getattr(self, of).replace("_", " ")

@@ -45,6 +45,11 @@ def not_checked(name: str, why: str, *keys: str) -> Check:
     return Check(name, None, why, checkable=False, keys=keys)
 
 
+def nothing(name: str, odd: Sequence[object], well: str, ill: str, most: int = 5) -> Check:
+    """That there is nothing ``odd``; how that is said, and what is said of the first ones."""
+    return Check(name, not odd, f"{ill}: {', '.join(map(str, odd[:most]))}" if odd else well)
+
+
 def is_listed(place: str, checks: Sequence[Check]) -> bool:
     """Whether a key, such as "result.json: seconds", is among those that were not checked."""
     keys = {key for check in checks if check.ok is None for key in check.keys}

@@ -25,7 +25,7 @@ from bonafed.data.federation import Federation
 from bonafed.problem.metadata import Metadata
 from bonafed.runs import forms
 from bonafed.runs.baselines import label
-from bonafed.runs.checks import Check
+from bonafed.runs.checks import Check, nothing
 from bonafed.runs.files import Record, Row, RunError, files_in, parsed, plain, rows_in, text_in
 from bonafed.runs.model_file import FORMAT
 from bonafed.runs.privacy_plan import privacy_of
@@ -229,7 +229,6 @@ def check_public(run: Run) -> Check:
     odd += ["result.json: evaluation"] * (hidden and any(evaluation.values()))
     columns = dict.fromkeys(key for row in run.history for key in row)
     odd += [f"history.jsonl: {key}" for key in columns if key not in HISTORY]
-    text = "nothing but what the budget pays for"
-    if odd:
-        text = f"does not belong there: {', '.join(odd[:5])}"
-    return Check("public part", not odd, text)
+    return nothing(
+        "public part", odd, "nothing but what the budget pays for", "does not belong there"
+    )

@@ -30,7 +30,7 @@ from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Stop
 from bonafed.runs.baselines import BASELINES, called, label
-from bonafed.runs.checks import Check, check_files, compared, not_checked, passed
+from bonafed.runs.checks import Check, check_files, compared, not_checked, nothing, passed
 from bonafed.runs.comparison import evaluate
 from bonafed.runs.files import UNREADABLE, FormError, Record, Row, files_in, plain, text_in
 from bonafed.runs.folder import EVENTS, Render, is_drawn, read_run
@@ -152,8 +152,7 @@ def _check_alone(run: Run) -> Iterator[Check]:
     for name, points in run.points.items():
         arrays |= {f"{name}: {key}": array for key, array in points.arrays.items()}
     odd = [name for name, array in arrays.items() if not np.isfinite(array).all()]
-    text = f"not finite: {', '.join(odd)}" if odd else "model and duals are finite"
-    yield Check("finite", not odd, text)
+    yield nothing("finite", odd, "model and duals are finite", "not finite")
     if run.config.privacy is not None:
         yield check_public(run)
     if run.config.privacy is not None or run.config.data.sites is not None:
@@ -173,10 +172,8 @@ def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
     for name in sorted(stated.keys() | again.keys()):
         old, new = stated.get(name, {}), again.get(name, {})
         odd = [c for c in dict.fromkeys((*old, *new)) if old.get(c) != new.get(c)]
-        text = f"{len(new)} clients"
-        if odd:
-            text = f"the rows of {', '.join(odd[:5])} differ from those of the run"
-        yield Check(f"data: {name}", not odd, text)
+        lead = "the rows of these clients differ from those of the run"
+        yield nothing(f"data: {name}", odd, f"{len(new)} clients", lead)
     inputs = _inputs(run, parts)
     infeasible = run.result["outcome"]["stop"] == Stop.INFEASIBLE.value
     sigmoid = calibrated(inputs.problem, parts.train, run.w)
@@ -280,9 +277,8 @@ def _check_clients(run: Run, inputs: Inputs) -> Iterator[Check]:
 def _check_models(run: Run, inputs: Inputs) -> Iterator[Check]:
     result, problem, parts = run.result, inputs.problem, inputs.parts
     # what is stated of a baseline, from its model and what proves its bound
-    others = {
-        name: BASELINES[name](problem, parts.train) for name in run.config.report.compare_with
-    }
+    names = run.config.report.compare_with
+    others = {name: BASELINES[name](problem, parts.train) for name in names}
     again: Record = {}
     for name, (baseline, fed) in others.items():
         certificate, _, _ = proved(baseline, fed, run.baselines[name], run.proofs.get(name, {}))
@@ -386,23 +382,20 @@ def check_names(run: Run) -> Iterator[Check]:
         odd = sorted(found - {*part.result["files"]})
         odd += sorted(name for name in found - {*odd} - _known(run, part) if not is_drawn(name))
         odd += sorted(_empty(part.path))
-        text = f"unknown: {', '.join(map(ascii, odd[:5]))}" if odd else f"{len(found)} known files"
-        yield Check(f"{where}files", not odd, text)
+        known = f"{len(found)} known files"
+        yield nothing(f"{where}files", [*map(ascii, odd)], known, "unknown")
         at_sites = run.config.data.sites is not None
         stated = [part.result["title"], "at_sites" in part.result]
         yield compared(f"{where}title", stated, [titled(run.config), at_sites])
         text = "its words are those of the person who ran it"
         yield not_checked(f"{where}title", text, f"{where}result.json: title", *TITLED)
-        name, again = ("config.toml", run.config.text())
-        if part is not run:
-            name, again = ("README.txt", README)
+        name, again = ("config.toml", run.config.text()) if part is run else ("README.txt", README)
         file = part.path / name
         if not file.is_file() or text_in(file) != again:
             yield Check(f"{where}{name}", False, "has another text than a run writes into it")
         stated = ", ".join(f"{name} {number}" for name, number in part.result["versions"].items())
-        yield not_checked(
-            f"{where}versions", f"that it was {stated}", f"{where}result.json: versions"
-        )
+        place = f"{where}result.json: versions"
+        yield not_checked(f"{where}versions", f"that it was {stated}", place)
         if "tries" in part.result:
             alike = run.config.risk.by_rank and not run.config.problem().convex
             yield Check(f"{where}tries", alike, "are those of a problem that is not convex")
@@ -535,6 +528,5 @@ class _Reader(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.active |= tag in ACTIVE
         for key, value in attrs:
-            self.active |= key.startswith("on") or (
-                key in LINKS and not (value or "").startswith("#")
-            )
+            leads = key in LINKS and not (value or "").startswith("#")
+            self.active |= leads or key.startswith("on")

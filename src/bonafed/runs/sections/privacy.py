@@ -19,7 +19,7 @@ from bonafed.config.config import Config
 from bonafed.privacy.accounting import Release, accounts, total_epsilon
 from bonafed.privacy.ledger import Book, Ledger, views
 from bonafed.runs import forms
-from bonafed.runs.checks import Check, compared, not_checked
+from bonafed.runs.checks import Check, compared, not_checked, nothing
 from bonafed.runs.files import Record, Row, plain
 from bonafed.runs.privacy_plan import (
     REHEARSAL,
@@ -239,8 +239,7 @@ def _check_sweep(config: Config, public: Public, stated: Row) -> Check:
             spent = read_releases(stated["before"].get(client, ()))
             if not any(_alike(release, each) for each in spent):
                 missing.append(f"the run at epsilon {epsilon:g} of {client}")
-    text = f"not charged: {', '.join(missing[:3])}" if missing else "its runs are charged"
-    return Check("charged sweep", not missing, text)
+    return nothing("charged sweep", missing, "its runs are charged", "not charged")
 
 
 def of_point(config: Config, public: Public, epsilon: float, client: int | None = None) -> Release:

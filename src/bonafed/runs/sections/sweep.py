@@ -38,7 +38,7 @@ from bonafed.problem.problem import Problem
 from bonafed.rounds import Stop
 from bonafed.runs import files, forms
 from bonafed.runs.baselines import check_proof, duals_of, proof_arrays, restored, stored
-from bonafed.runs.checks import Check, not_checked
+from bonafed.runs.checks import Check, not_checked, nothing
 from bonafed.runs.evaluation import kept, measure
 from bonafed.runs.files import Record, Row
 from bonafed.runs.privacy_plan import plan, privacy_of, public_of
@@ -392,5 +392,4 @@ def check_noise(config: Config, parts: Parts, points: Sequence[Row]) -> Check:
             odd.append(f"the noise {row['noise']:.6g} is not that of epsilon {row['at']:g}")
         if not math.isclose(alone, row["alone"], rel_tol=1e-9):
             odd.append(f"noise {row['noise']:.6g} by itself makes epsilon {alone:.6g}")
-    text = f"differs: {'; '.join(odd[:3])}" if odd else "noise as its epsilons need it"
-    return Check("sweep", not odd, text)
+    return nothing("sweep", odd, "noise as its epsilons need it", "differs")
