@@ -29,8 +29,7 @@ from bonafed.report.terminal import show
 from bonafed.rounds import Stop
 from bonafed.runs import verification
 from bonafed.runs.files import UNREADABLE, FormError, save_arrays, sealed
-from bonafed.runs.folder import read_run
-from bonafed.runs.result import OWNER
+from bonafed.runs.folder import OWNER, read_run
 from bonafed.runs.splits import Parts, prepare
 from bonafed.runs.training import outcome_of
 from bonafed.runs.verification import passed, verify_run

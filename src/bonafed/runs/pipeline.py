@@ -21,8 +21,7 @@ from bonafed.engines.checkpoint import load, save
 from bonafed.rounds import Stop, record
 from bonafed.runs import privacy_plan
 from bonafed.runs.comparison import evaluate
-from bonafed.runs.folder import Render, write_run
-from bonafed.runs.result import result_of
+from bonafed.runs.folder import Render, result_of, write_run
 from bonafed.runs.sections.all import SECTIONS
 from bonafed.runs.sections.section import Points, Progress, Section, Silent, Study
 from bonafed.runs.splits import Parts, prepare

@@ -33,18 +33,21 @@ from bonafed.runs.baselines import BASELINES, called, label
 from bonafed.runs.checks import Check, check_files, compared, not_checked, nothing, passed
 from bonafed.runs.comparison import evaluate
 from bonafed.runs.files import UNREADABLE, FormError, Record, Row, files_in, plain, text_in
-from bonafed.runs.folder import EVENTS, Render, is_drawn, read_run
-from bonafed.runs.model_file import described, model_of
-from bonafed.runs.result import (
+from bonafed.runs.folder import (
+    EVENTS,
     OWNER,
     README,
+    Render,
     check_public,
     data_digests,
+    is_drawn,
     public_evaluation,
     public_result,
+    read_run,
     titled,
     versions,
 )
+from bonafed.runs.model_file import described, model_of
 from bonafed.runs.sections.all import SECTIONS
 from bonafed.runs.sections.section import Inputs, Run
 from bonafed.runs.splits import Parts, prepare

@@ -30,9 +30,8 @@ from bonafed.rounds import Stop, decode
 from bonafed.runs import forms
 from bonafed.runs.baselines import called, label
 from bonafed.runs.files import parsed, plain, slug, text_in
-from bonafed.runs.folder import Render, write_run
+from bonafed.runs.folder import Render, of_models, titled, versions, write_run
 from bonafed.runs.privacy_plan import stated_sizes
-from bonafed.runs.result import of_models, titled, versions
 from bonafed.runs.sections.constraints import without_rows
 from bonafed.runs.sections.privacy import stated_of
 from bonafed.runs.sections.section import Progress

@@ -12,8 +12,8 @@ from bonafed.privacy.accounting import total_epsilon
 from bonafed.report import tables
 from bonafed.report.blocks import Chapter, Fold, Plot, Row, Section, drawn, texts
 from bonafed.report.tables import Record, Rows, Table, Way, number, percent, spaced
+from bonafed.runs.folder import result_in
 from bonafed.runs.privacy_plan import privacy_of
-from bonafed.runs.result import result_in
 from bonafed.runs.sections.privacy import read_releases
 from bonafed.runs.sections.section import Run
 from bonafed.runs.sections.sweep import equal
