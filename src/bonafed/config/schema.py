@@ -9,20 +9,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeGuard, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    create_model,
-    model_validator,
-)
+import pydantic
+from pydantic import Field, PlainValidator
 
 from bonafed.data.reading import KINDS, ColumnKind, Reading, is_delimiter
 
-Kept = TypeVar("Kept", bound=BaseModel)
+Kept = TypeVar("Kept", bound=pydantic.BaseModel)
 BLANK = "?"  # what a person has still to declare of a column
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -40,10 +32,10 @@ def _once(texts: list[str]) -> list[str]:
     return texts
 
 
-Texts = Annotated[list[str], AfterValidator(_once)]
+Texts = Annotated[list[str], pydantic.AfterValidator(_once)]
 Paths = Annotated[  # a path, a pattern such as 'sites/*.csv', or a list of them
     list[Filled],
-    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    pydantic.BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
     Field(min_length=1),
 ]
 
@@ -114,10 +106,10 @@ def _delimiter(value: object) -> str | None:
 # ---------------------------------------------------------------------------------------- sections
 
 
-class Section(BaseModel):
+class Section(pydantic.BaseModel):
     """A table of the file: no unknown keys, no guessed types."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True)
 
     @classmethod
     def keys(cls) -> list[str]:
@@ -183,7 +175,7 @@ if TYPE_CHECKING:
         """
 
 else:
-    TablesSection = create_model(
+    TablesSection = pydantic.create_model(
         "TablesSection", __base__=_Tables, **{kind.key: kind_of(kind) for kind in KINDS.values()}
     )
 
@@ -234,7 +226,7 @@ class DataSection(TablesSection):
         *("features", "categorical", "indicators", "min_count"),
     )
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _one_source(self) -> DataSection:
         no_class = self.classes is not None and self.positive not in (None, *self.classes)
         rules = {f"has positive = {self.positive!r}, which is none of `classes`": no_class}

@@ -17,17 +17,9 @@ from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
 from bonafed.algorithms.federated.private_admm import Penalty
 from bonafed.algorithms.method import Method
+from bonafed.config import schema
 from bonafed.config.objects import Objects, as_object, as_table, in_file, known, parameters, read
-from bonafed.config.schema import (
-    Count,
-    Label,
-    NonNegative,
-    Positive,
-    Probability,
-    Section,
-    Share,
-    kept,
-)
+from bonafed.config.schema import Section, kept
 from bonafed.config.toml_file import ConfigError, Refusal, near
 from bonafed.engines.inprocess import InProcess, VirtualClock
 from bonafed.names import load
@@ -52,14 +44,14 @@ class ProblemSection(Objects):
 
     loss: Annotated[str, known("loss")] = "hinge"
     # only rows of this class are minimised
-    label: Label | None = None
+    label: schema.Label | None = None
     regulariser: Annotated[str, known("regulariser")] = "l2"
-    strength: NonNegative = 1e-3
-    l1_share: Probability = 0.5
+    strength: schema.NonNegative = 1e-3
+    l1_share: schema.Probability = 0.5
     intercept: bool = True  # of "linear"; of "softmax" a feature of ones
     model: Annotated[str, known("model")] = "linear"
     # "balanced", or the weight of every class: of rows, and so of clients
-    class_weight: Literal["balanced"] | dict[str, Positive] | None = None
+    class_weight: Literal["balanced"] | dict[str, schema.Positive] | None = None
     # all rows in one place: one client to solve for; whose rows they are stays for the report
     pooled: bool = False
 
@@ -200,8 +192,8 @@ class AlgorithmSection(Section):
     """How it is solved, and when to stop."""
 
     name: Annotated[str, known("algorithm", "auto")] = "auto"
-    tol: Positive | None = None
-    max_rounds: Count | None = None
+    tol: schema.Positive | None = None
+    max_rounds: schema.Count | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
     @property
@@ -363,10 +355,9 @@ JUDGED = 0.3  # share of the training rows that judges, where a sweep is made to
 
 def _number(value: object) -> float:
     """A finite number >= 0; whole ones stay whole."""
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    if not plain or not 0 <= value < math.inf:
-        raise ValueError("allowed: a finite number >= 0")
-    return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+        return value
+    raise ValueError("allowed: a finite number >= 0")
 
 
 def several(value: object) -> list[float]:
@@ -409,7 +400,7 @@ class SweepSection(Section):
     values: Annotated[list[float], PlainValidator(several)]
     # share of every client's training rows that judges the models, which are trained on the rest;
     # 0: they are trained on all, and the rows judge that judge the run; None: by the key
-    test: Share | None = None
+    test: schema.Share | None = None
 
     @property
     def constraint(self) -> tuple[int, str] | None:

@@ -189,20 +189,33 @@ CURVES = form(
     needs(list[Interval], "roc")
     | needs(list[Annotated[list[NonNegative], exactly(3)]], "reliability")
 )
+
+
+class Judged(Form):
+    """Of rows that a model is judged on: keys that are not named here are figures."""
+
+    model_config = pydantic.ConfigDict(extra="allow")
+
+    @pydantic.model_validator(mode="after")
+    def _figures_are_in_their_ranges(self) -> Judged:
+        known = {figure.key: figure for figure in figures_of()}
+        for key, value in (self.model_extra or {}).items():
+            if key not in known:
+                raise ValueError(f"no key {shown(key)}")
+            low, high = max(known[key].least, -FAR), min(known[key].most, FAR)
+            if value is not None and not (type(value) in (int, float) and low <= value <= high):
+                raise ValueError(f"{key} from {low:g} to {high:g}, not {shown(value)}")
+        return self
+
+
 # the figures of `bonafed.measures` for a set of rows, or for a client's, or none of them
 FIGURES = form(
-    {
-        each.key: (
-            Annotated[float | None, Field(ge=max(each.least, -FAR), le=min(each.most, FAR))],
-            None,
-        )
-        for each in figures_of()
-    },
     needs(Count, "n") | needs(Number, "loss") | perhaps(Number, "risk") | perhaps(bool, "small"),
     perhaps(Share, "accuracy") | perhaps(NonNegative, "error") | perhaps(Whole, "positives"),
     perhaps(list[Whole], "counts") | perhaps(list[Share | None], "recalls", "precisions"),
     perhaps(CONFUSION | list[list[Whole]], "confusion"),
     perhaps(dict[str, Interval], "interval") | perhaps(CURVES, "curves"),
+    base=Judged,
 )
 # how a model does at one client; ``figures_of`` another model where a site tells only those,
 # ``merged`` where it counts a class of few predictions as another one

@@ -42,16 +42,8 @@ from bonafed.runs.checks import Check, not_checked
 from bonafed.runs.evaluation import asked
 from bonafed.runs.files import Record, Row, parsed, write
 from bonafed.runs.sections.section import Progress, Run, Silent, Study
-from bonafed.solution.outcome import (
-    UNPROVED,
-    Ended,
-    budget_used,
-    failed_in,
-    judged_by_method,
-    reached,
-    refuted,
-    stated,
-)
+from bonafed.solution import outcome
+from bonafed.solution.outcome import Ended
 from bonafed.solution.plan import configure, default_algorithm
 from bonafed.solution.privacy_account import was_begun
 from bonafed.solution.solution import Solution
@@ -273,11 +265,11 @@ def outcome_of(
     """
     method, (stop, text, rounds) = method_of(config, problem, fed, main, clock), how
     time = config.engine.get("max_time") if timed and config.engine.clocked else None
-    no_model, (lies, _) = UNPROVED in text, lies_in(text)
-    end = Ended(Stop(stop), rounds, method, time, no_model, lies, reached(history))
+    no_model, (lies, _) = outcome.UNPROVED in text, lies_in(text)
+    end = Ended(Stop(stop), rounds, method, time, no_model, lies, outcome.reached(history))
     concrete, data = problem.at(fed)
     rows = [{**row} for row in table]
-    return end, stated(end, concrete, proof, data.clients, multipliers, rows)
+    return end, outcome.stated(end, concrete, proof, data.clients, multipliers, rows)
 
 
 def stop_of(*given: Any, **more: Any) -> str:
@@ -285,7 +277,7 @@ def stop_of(*given: Any, **more: Any) -> str:
     has it.
     """
     end, again = outcome_of(*given, **more)
-    return refuted(end, given[4]) or again.stop.value
+    return outcome.refuted(end, given[4]) or again.stop.value
 
 
 def proved(
@@ -318,11 +310,11 @@ def proved(
 def summary(config: Config, solution: Solution, fed: Federation | Metadata) -> Record:
     """How the model of a run ended, as result.json has it."""
     if solution.problem.privacy is not None:
-        again = budget_used(solution.rounds)
+        again = outcome.budget_used(solution.rounds)
     else:
         text, duals = solution.outcome.text, solution.duals
         how = solution.outcome.stop.value, text, solution.rounds
-        proof = replace(solution.certificate, failed=failed_in(text))
+        proof = replace(solution.certificate, failed=outcome.failed_in(text))
         mu = duals if isinstance(duals, Multipliers) else None
         more: Any = {"timed": _by_engine(solution.log), "history": solution.history, "clock": True}
         given = how, proof, mu, solution.constraints
@@ -341,7 +333,7 @@ def check_outcome(run: Run, problem: Problem, fed: Federation | Metadata) -> Ite
     """
     outcome, rounds = run.result["outcome"], run.result["rounds"]
     certificate = Certificate.of(run.result["certificate"])
-    certificate = replace(certificate, failed=failed_in(outcome["text"]))
+    certificate = replace(certificate, failed=outcome.failed_in(outcome["text"]))
     multipliers = Multipliers(**run.duals) if run.config.constrained else None
     given = (outcome["stop"], outcome["text"], rounds), certificate, multipliers
     more: Any = {"timed": _by_engine(run.events), "history": run.history, "clock": True}
@@ -349,7 +341,7 @@ def check_outcome(run: Run, problem: Problem, fed: Federation | Metadata) -> Ite
     end, again = outcome_of(run.config, problem, fed, *given, rows, **more)
     _, sites = lies_in(f"{end.lies} {UNUSED}")
     named = {name for part in sites.split(", ") for name in part.split(" or ")}
-    why = refuted(end, certificate)
+    why = outcome.refuted(end, certificate)
     if end.stop is Stop.IMPOSSIBLE and not (sites and named <= {*fed.names}):
         why = why or "it names no client that gave such an answer"
     if why:
@@ -362,6 +354,6 @@ def check_outcome(run: Run, problem: Problem, fed: Federation | Metadata) -> Ite
     if end.lies:
         text = "what a site answered that no rows answer: such an answer is not kept"
         yield not_checked("outcome", text, "result.json: outcome")
-    elif judged_by_method(end):
+    elif outcome.judged_by_method(end):
         text = f"whether {type(end.method).__name__} met its own test, which no certificate repeats"
         yield not_checked("outcome", text, "result.json: outcome")

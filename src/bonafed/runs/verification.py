@@ -29,24 +29,12 @@ from bonafed.problem.calibration import calibrated
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Stop
+from bonafed.runs import folder
 from bonafed.runs.baselines import BASELINES, called, label
 from bonafed.runs.checks import Check, check_files, compared, not_checked, nothing, passed
 from bonafed.runs.comparison import evaluate
 from bonafed.runs.files import UNREADABLE, FormError, Record, Row, files_in, plain, text_in
-from bonafed.runs.folder import (
-    EVENTS,
-    OWNER,
-    README,
-    Render,
-    check_public,
-    data_digests,
-    is_drawn,
-    public_evaluation,
-    public_result,
-    read_run,
-    titled,
-    versions,
-)
+from bonafed.runs.folder import EVENTS, OWNER, Render
 from bonafed.runs.model_file import described, model_of
 from bonafed.runs.sections.all import SECTIONS
 from bonafed.runs.sections.section import Inputs, Run
@@ -83,7 +71,7 @@ def verify_run(
         data has ok None. Of a private run the owner's part is checked where it is there.
     """
     try:
-        run = read_run(path)
+        run = folder.read_run(path)
     except FormError as error:
         return [Check("form", False, str(error))]
     return verified(run, parts, render)
@@ -128,12 +116,12 @@ def _checks(run: Run, parts: Parts | None, render: Render | None) -> Iterator[Ch
         return
     if judged:
         again = evaluate(run.config.problem(), {"private": run.w}, parts.tests, parts.ranked)
-        again = plain(public_evaluation(run.config, again))
+        again = plain(folder.public_evaluation(run.config, again))
         yield compared("evaluation", run.result["evaluation"], again)
     if run.owner is not None:  # the public part has of the owner's what may travel, as it is there
         whole = {**run.result, **run.owner.result, "privacy": run.result["privacy"]}
         stated = {key: value for key, value in run.result.items() if key not in ("files", "seal")}
-        again = [public_result(run.config, whole), plain(public_history(run.owner.history))]
+        again = [folder.public_result(run.config, whole), plain(public_history(run.owner.history))]
         yield compared(f"{OWNER}public part", [stated, run.history], again)
     if run.exact is not None:
         for check in _check_with_data(run.exact, parts):
@@ -157,7 +145,7 @@ def _check_alone(run: Run) -> Iterator[Check]:
     odd = [name for name, array in arrays.items() if not np.isfinite(array).all()]
     yield nothing("finite", odd, "model and duals are finite", "not finite")
     if run.config.privacy is not None:
-        yield check_public(run)
+        yield folder.check_public(run)
     if run.config.privacy is not None or run.config.data.sites is not None:
         yield from check_declared_model(run)
         again = [run.config.sentence(), label(run.config.problem())]
@@ -171,7 +159,7 @@ def _check_alone(run: Run) -> Iterator[Check]:
 
 def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
     """The rows are those of the run, and whatever follows from rows, model and duals."""
-    stated, again = run.result.get("data", {}), data_digests(parts)
+    stated, again = run.result.get("data", {}), folder.data_digests(parts)
     for name in sorted(stated.keys() | again.keys()):
         old, new = stated.get(name, {}), again.get(name, {})
         odd = [c for c in dict.fromkeys((*old, *new)) if old.get(c) != new.get(c)]
@@ -383,16 +371,20 @@ def check_names(run: Run) -> Iterator[Check]:
     for where, part in parts_in(run):
         found = {*_files_of(run, part)}
         odd = sorted(found - {*part.result["files"]})
-        odd += sorted(name for name in found - {*odd} - _known(run, part) if not is_drawn(name))
+        odd += sorted(
+            name for name in found - {*odd} - _known(run, part) if not folder.is_drawn(name)
+        )
         odd += sorted(_empty(part.path))
         known = f"{len(found)} known files"
         yield nothing(f"{where}files", [*map(ascii, odd)], known, "unknown")
         at_sites = run.config.data.sites is not None
         stated = [part.result["title"], "at_sites" in part.result]
-        yield compared(f"{where}title", stated, [titled(run.config), at_sites])
+        yield compared(f"{where}title", stated, [folder.titled(run.config), at_sites])
         text = "its words are those of the person who ran it"
         yield not_checked(f"{where}title", text, f"{where}result.json: title", *TITLED)
-        name, again = ("config.toml", run.config.text()) if part is run else ("README.txt", README)
+        name, again = (
+            ("config.toml", run.config.text()) if part is run else ("README.txt", folder.README)
+        )
         file = part.path / name
         if not file.is_file() or text_in(file) != again:
             yield Check(f"{where}{name}", False, "has another text than a run writes into it")
@@ -474,7 +466,7 @@ def _compared_model(stated: Row, again: Record) -> Iterator[Check]:
 def check_report(run: Run, render: Render | None) -> Iterator[Check]:
     """The report of every part, drawn again from the rest of the folder by ``render``."""
     for where, part in parts_in(run):
-        stored = {name: part.path / name for name in _files_of(run, part) if is_drawn(name)}
+        stored = {name: part.path / name for name in _files_of(run, part) if folder.is_drawn(name)}
         if render is None:
             drawn = [*(f"{where}{name}" for name in stored), "config.toml: report"]
             yield not_checked(f"{where}report", "nothing to draw it with was given", *drawn)
@@ -497,7 +489,7 @@ def _compared_report(
     odd = [key for key in keys if stored.get(key) != drawn.get(key, "").encode()]
     if not odd:
         return Check(name, True, f"drawn again: {len(stored)} equal files")
-    here = versions()
+    here = folder.versions()
     same = {part: stated.get(part) == here[part] for part in DRAWN_BY}
     pages = {key: data.decode(errors="replace") for key, data in stored.items()}
     wrong = [key for key, page in pages.items() if _Reader(page).active]

@@ -17,19 +17,8 @@ from bonafed.data.schema import Numeric
 from bonafed.drawing import BLUE, DASHED, GREEN, GREY, INK, ORANGE, PURPLE, legend, named_rows
 from bonafed.problem.predictors.affine import is_affine, predictor, scores, with_ones
 from bonafed.problem.risks.risk import resolve_prior
-from bonafed.report import tables, words
-from bonafed.report.blocks import (
-    MOST,
-    Block,
-    Chapter,
-    Figure,
-    Fold,
-    Plot,
-    Row,
-    Section,
-    Text,
-    drawn,
-)
+from bonafed.report import blocks, tables, words
+from bonafed.report.blocks import MOST, Block, Plot, Text
 from bonafed.report.tables import NOTHING, Record, Result, Rows, Table, of_rows, percent
 from bonafed.runs.model_file import targets_of
 from bonafed.runs.sections.section import Run
@@ -81,27 +70,27 @@ CAPTIONS = {
 }
 
 
-def about_clients(run: Run) -> Section | None:
+def about_clients(run: Run) -> blocks.Section | None:
     """Each client's loss, weight and held-out numbers, and what an adversary does within it."""
     result = run.result
     if words.public_part(result):  # whose ledger lists the clients
         return None
     if words.private(result):
-        return Section([Chapter("clients", TITLE, [clients(result, PRIVATE)])])
-    blocks: list[Block] = [_figures(run)]
+        return blocks.Section([blocks.Chapter("clients", TITLE, [clients(result, PRIVATE)])])
+    body: list[Block] = [_figures(run)]
     if len(tables.people(result)) > MOST:
         shown = f"The figures show the {MOST} clients with the largest worst-case loss."
-        blocks.append(Text(shown, soft=True))
+        body.append(Text(shown, soft=True))
     limited = words.constrained(result)
-    blocks.append(clients(result, CONSTRAINED if limited else TRAINED))
+    body.append(clients(result, CONSTRAINED if limited else TRAINED))
     if not words.pooled(result):
         sent = replace(clients(result, ("client", *SENT)), title="Sent and received")
-        blocks.append(Fold(sent.title, [sent]))
+        body.append(blocks.Fold(sent.title, [sent]))
     brief = clients(result, BRIEF_CONSTRAINED if limited else BRIEF, WORST)
-    return Section([Chapter("clients", TITLE, blocks)], brief=[brief])
+    return blocks.Section([blocks.Chapter("clients", TITLE, body)], brief=[brief])
 
 
-def _figures(run: Run) -> Row:
+def _figures(run: Run) -> blocks.Row:
     """Losses, weights, and what the adversary spends its budget on; under constraints no losses,
     and weights where not all are given.
     """
@@ -125,7 +114,7 @@ def _figures(run: Run) -> Row:
     if not limited and any(row.get("flips") is not None for row in rows):
         title = "What the adversary spends its budget on"
         plots["adversary"] = Plot(title, height, _adversary, (rows,))
-    return drawn(captions, plots)
+    return blocks.drawn(captions, plots)
 
 
 def clients(result: Result, keys: Sequence[str], most: int | None = None) -> Table:
@@ -213,7 +202,7 @@ ABOUT_RANKS = (
 )
 
 
-def about_ranks(run: Run) -> Section | None:
+def about_ranks(run: Run) -> blocks.Section | None:
     """The sorted training losses under a spectral risk, and what each rank weighs in it."""
     if not (losses := run.result.get("losses")):
         return None
@@ -223,8 +212,10 @@ def about_ranks(run: Run) -> Section | None:
         f" rank weighs in the {words.risk_words(run.result['risk'])}{inside}."
     )
     title = "Sorted losses of the training rows, and the weight that each rank has"
-    figure = Figure("losses", caption, Plot(title, 4.4, _curves, (losses,)))
-    return Section([Chapter("losses", "Losses by rank", [Row([figure, Text(ABOUT_RANKS)])])])
+    figure = blocks.Figure("losses", caption, Plot(title, 4.4, _curves, (losses,)))
+    return blocks.Section(
+        [blocks.Chapter("losses", "Losses by rank", [blocks.Row([figure, Text(ABOUT_RANKS)])])]
+    )
 
 
 def heaviest(client: str, rows: Rows) -> Table:
@@ -276,7 +267,7 @@ class Coefficient(NamedTuple):
     scale: float  # how many units of the column one of the scaled feature is
 
 
-def about_coefficients(run: Run) -> Section | None:
+def about_coefficients(run: Run) -> blocks.Section | None:
     """The coefficients of a model that is affine in its features, the largest first."""
     withheld = words.private(run.result) and not words.public_part(run.result)
     if withheld or not is_affine(predictor(run.model)):  # the public part has the model
@@ -285,12 +276,12 @@ def about_coefficients(run: Run) -> Section | None:
     first, rest = rows[:SHOWN], rows[SHOWN:]
     title = "Coefficients of the scaled features, the largest first"
     plot = Plot(title, 0.7 + 0.22 * len(first), _bars, (first,))
-    figure = Figure("coefficients", "Coefficients of the scaled features.", plot)
-    blocks = [Text(_about(run, rows)), Row([figure, _table("Coefficients", first)])]
+    figure = blocks.Figure("coefficients", "Coefficients of the scaled features.", plot)
+    body = [Text(_about(run, rows)), blocks.Row([figure, _table("Coefficients", first)])]
     if rest:
         title = f"The other {len(rest)} coefficients"
-        blocks.append(Fold(title, [_table(title, rest)]))
-    return Section([Chapter("coefficients", "What the model looks at", blocks)])
+        body.append(blocks.Fold(title, [_table(title, rest)]))
+    return blocks.Section([blocks.Chapter("coefficients", "What the model looks at", body)])
 
 
 def coefficients(run: Run) -> list[Coefficient]:

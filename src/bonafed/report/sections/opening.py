@@ -14,16 +14,7 @@ from bonafed.problem.slopes import jumping
 from bonafed.report import tables, words
 from bonafed.report.blocks import Chapter, Code, Fact, Fold, Items, Questions, Section, Text, texts
 from bonafed.report.sections import evaluation
-from bonafed.report.tables import (
-    Record,
-    Result,
-    Table,
-    merit,
-    number,
-    own_measures,
-    people,
-    percent,
-)
+from bonafed.report.tables import Record, Result, Table, number, percent
 from bonafed.runs import border
 from bonafed.runs.baselines import called
 from bonafed.runs.sections.section import Run
@@ -60,7 +51,7 @@ def about_questions(run: Run) -> Section | None:
 
 def answers(run: Run) -> dict[str, str]:
     """The answer to every question."""
-    result, judged = run.result, bool(own_measures(run.result))
+    result, judged = run.result, bool(tables.own_measures(run.result))
     found = {evaluation.GOOD: evaluation.goodness(run) if judged else UNJUDGED}
     if judged:
         found[evaluation.WHOM] = evaluation.badness(run)
@@ -99,7 +90,7 @@ def about_summary(run: Run) -> Section | None:
     if run.config.privacy is not None:
         return None
     result = run.result
-    gap, n = result["certificate"]["relative_gap"], words.clients(len(people(result)))
+    gap, n = result["certificate"]["relative_gap"], words.clients(len(tables.people(result)))
     proven, lied = words.proven(result), words.contradicted(result)
     after = f"proven relative gap, after {result['rounds']} rounds{words.CONDITION * lied}"
     mood = "good" if proven and not lied and gap <= CLOSE else "warn"
@@ -117,9 +108,9 @@ def _judged(result: Result) -> list[Fact]:
     """How the model does on the first set of new rows, and at its worst client; without such rows
     its objective.
     """
-    if not (judged := own_measures(result)):
+    if not (judged := tables.own_measures(result)):
         return [Fact(f"{result['certificate']['value']:.4g}", "objective")]
-    row, (key, show) = judged[0], merit(judged[0])
+    row, (key, show) = judged[0], tables.merit(judged[0])
     called = "mean absolute error" if key == "error" else key
     facts = [Fact(show(row[key]), f"{called} on {row['n']:,} {row['set']}")]
     for figure in evaluation.first_figures(row):

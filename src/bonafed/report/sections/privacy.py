@@ -12,18 +12,7 @@ import numpy as np
 from bonafed import drawing
 from bonafed.drawing import BLUE, GREY, INK, ORANGE, column, legend, named_rows
 from bonafed.report import blocks, words
-from bonafed.report.blocks import (
-    MOST,
-    Block,
-    Chapter,
-    Fact,
-    Figure,
-    Plot,
-    Row,
-    Section,
-    Text,
-    texts,
-)
+from bonafed.report.blocks import MOST, Block, Fact, Text
 from bonafed.report.tables import Record, Result, Rows, Table, number, of_rows, table
 from bonafed.runs.sections.section import Run
 from bonafed.text import first_true
@@ -63,7 +52,7 @@ OWNER = (
 )
 
 
-def about_guarantee(run: Run) -> Section | None:
+def about_guarantee(run: Run) -> blocks.Section | None:
     """The public part of a private run: the guarantee, the ledger, and what is withheld."""
     result = run.result
     if not words.public_part(result):
@@ -79,7 +68,7 @@ def about_guarantee(run: Run) -> Section | None:
     spent, mood = f"total epsilon, of {privacy['allowed']:g} allowed", "good"
     chapters, title, rehearsal = [], "The guarantee", privacy["rehearsal"]
     if rehearsal:
-        chapters.append(Chapter("rehearsal", "A rehearsal", [Text(rehearsal)], warning=True))
+        chapters.append(blocks.Chapter("rehearsal", "A rehearsal", [Text(rehearsal)], warning=True))
         title, spent, mood = "What would be guaranteed", f"{spent}, in a rehearsal", "warn"
     facts = [
         Fact(f"{privacy['epsilon']:.4g}", spent, mood),
@@ -89,22 +78,26 @@ def about_guarantee(run: Run) -> Section | None:
     ]
     promises, ended = guaranteed(result), f"{result['problem']} {words.ended(result)}"
     public = blocks.Heading("Taken to be public, and not protected")
-    body = [*texts([*promises, ended]), public, blocks.Items(privacy["public"])]
-    chapters.append(Chapter("guarantee", title, body))
-    chapters.append(Chapter("budget", "Budget by client", _spent(result)))
+    body = [*blocks.texts([*promises, ended]), public, blocks.Items(privacy["public"])]
+    chapters.append(blocks.Chapter("guarantee", title, body))
+    chapters.append(blocks.Chapter("budget", "Budget by client", _spent(result)))
     if len(run.history) > 1:
         copies = "gap" in run.history[0]
         below = "distance of the clients' copies from the model" if copies else "step"
-        plot = Plot(f"Noise in every answer, and {below}, by round", 4.0, _rounds, (run.history,))
-        body = [Row([Figure("rounds", ROUNDS, plot), Text(ABOUT_ROUNDS)])]
-        chapters.append(Chapter("rounds", "Rounds", body))
+        plot = blocks.Plot(
+            f"Noise in every answer, and {below}, by round", 4.0, _rounds, (run.history,)
+        )
+        body = [blocks.Row([blocks.Figure("rounds", ROUNDS, plot), Text(ABOUT_ROUNDS)])]
+        chapters.append(blocks.Chapter("rounds", "Rounds", body))
     where = "It is in the folder owner/, which stays where the data are."
     cells = [(row["what"], row["why"]) for row in result["withheld"]]
     title = "What is withheld"
     withheld = table(title, ("What", "Why"), cells, (0, 1), long=(0, 1))
-    chapters.append(Chapter("withheld", title, [*texts([where] * (not at_sites)), withheld]))
+    chapters.append(
+        blocks.Chapter("withheld", title, [*blocks.texts([where] * (not at_sites)), withheld])
+    )
     said = [*filter(None, [rehearsal]), ended, promises[0]]
-    return Section(chapters, facts, lead, [ledger(result, MOST_SPENT), *texts(said)])
+    return blocks.Section(chapters, facts, lead, [ledger(result, MOST_SPENT), *blocks.texts(said)])
 
 
 def _spent(result: Result) -> list[Block]:
@@ -112,8 +105,8 @@ def _spent(result: Result) -> list[Block]:
     spent = result["privacy"]["ledger"]
     rows = sorted(spent, key=lambda row: -row["epsilon"])[:MOST]
     title, height = "What every client has spent of its budget, and what is left", 0.26 * len(rows)
-    plot = Plot(title, 1.3 + height, _budget, (rows, result["privacy"]))
-    figure = Figure("budget", BARS, plot)
+    plot = blocks.Plot(title, 1.3 + height, _budget, (rows, result["privacy"]))
+    figure = blocks.Figure("budget", BARS, plot)
     cells = []
     for key, (name, meaning) in TOTALS.items():
         totals = [row[key] for row in spent if row[key] is not None]
@@ -121,20 +114,20 @@ def _spent(result: Result) -> list[Block]:
             cells.append((name, number(max(totals)), meaning))
     heads = ("Accountant", "Epsilon", "Meaning")
     accounts = table("Total by accountant", heads, cells, (0, 2), long=(0, 2))
-    body: list[Block] = [Text(ABOUT_LEDGER), Row([figure, accounts]), ledger(result)]
+    body: list[Block] = [Text(ABOUT_LEDGER), blocks.Row([figure, accounts]), ledger(result)]
     if len(result["clients"]) > MOST:
         shown = f"The figure shows the {MOST} clients that have spent most."
         body.append(Text(shown, soft=True))
     return body
 
 
-def about_owners_part(run: Run) -> Section | None:
+def about_owners_part(run: Run) -> blocks.Section | None:
     """What opens the part that stays with the owner: that it stays there."""
     if words.public_part(run.result) or not words.private(run.result):
         return None
     title = "This page stays with the owner of the data"
     lead = "The part of a private run that stays with the owner of the data."
-    return Section([Chapter("owner", title, [Text(OWNER)], warning=True)], lead=lead)
+    return blocks.Section([blocks.Chapter("owner", title, [Text(OWNER)], warning=True)], lead=lead)
 
 
 # ------------------------------------------------------------------------------------------ words

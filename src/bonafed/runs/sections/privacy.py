@@ -18,21 +18,10 @@ from bonafed.client_names import ClientName
 from bonafed.config.config import Config
 from bonafed.privacy.accounting import Release, accounts, total_epsilon
 from bonafed.privacy.ledger import Book, Ledger, views
-from bonafed.runs import forms
+from bonafed.runs import forms, privacy_plan
 from bonafed.runs.checks import Check, compared, not_checked, nothing
 from bonafed.runs.files import Record, Row, plain
-from bonafed.runs.privacy_plan import (
-    REHEARSAL,
-    Public,
-    budget_of,
-    made_public,
-    planned,
-    privacy_of,
-    protects,
-    public_of,
-    stated_method,
-    stays,
-)
+from bonafed.runs.privacy_plan import budget_of, privacy_of, public_of
 from bonafed.runs.sections.section import Inputs, Run, Section
 from bonafed.solution.outcome import budget_used
 
@@ -84,11 +73,15 @@ def stated_of(config: Config, ledger: Ledger, n_features: int) -> Record:
 
 def withheld(config: Config) -> list[dict[str, str]]:
     """What stays with the owner, and why."""
-    return [{"what": what, "why": why} for what, why in stays(config)]
+    return [{"what": what, "why": why} for what, why in privacy_plan.stays(config)]
 
 
 def views_of(
-    config: Config, public: Public, algorithm: PrivateMethod, releases: Releases, before: Releases
+    config: Config,
+    public: privacy_plan.Public,
+    algorithm: PrivateMethod,
+    releases: Releases,
+    before: Releases,
 ) -> Record:
     """For whom the guarantee holds, and the total of anyone who has the other view."""
     budget, places = budget_of(config), {name: p for p, name in enumerate(public.clients)}
@@ -148,11 +141,11 @@ def guarantee(config: Config, n_features: int, releases: Releases, before: Relea
     only.
     """
     p, public = privacy_of(config), public_of(config, n_features)
-    problem, algorithm = stated_method(config, public)
+    problem, algorithm = privacy_plan.stated_method(config, public)
     problem = replace(problem, privacy=replace(budget_of(config), book=None))
     # the method with the noise of these releases; the rest of its plan is from public numbers. In
     # the view "sum" the client whose records count most has the noise that was planned
-    algorithm, noise = planned(algorithm, problem, public)
+    algorithm, noise = privacy_plan.planned(algorithm, problem, public)
     found = [release.noise for each in releases.values() for release in read_releases(each)]
     noise = replace(noise, multiplier=min(found, default=noise.multiplier))
     algorithm = replace(algorithm, plan=noise)
@@ -165,9 +158,9 @@ def guarantee(config: Config, n_features: int, releases: Releases, before: Relea
             "allowed": p.epsilon,
             "adjacency": p.adjacency,
             "book": p.book is not None,
-            "protects": protects(config),
-            "public": made_public(config),
-            "rehearsal": REHEARSAL if p.rehearsal else "",
+            "protects": privacy_plan.protects(config),
+            "public": privacy_plan.made_public(config),
+            "rehearsal": privacy_plan.REHEARSAL if p.rehearsal else "",
             "sweep": list(map(float, config.budgets)),
             "mechanism": algorithm.mechanism,
             **{key: getattr(noise, key) for key in ("source", "clip", "bound")},
@@ -230,7 +223,7 @@ def _check_ledger(run: Run) -> Iterator[Check]:
     yield compared("withheld", result["withheld"], withheld(config))
 
 
-def _check_sweep(config: Config, public: Public, stated: Row) -> Check:
+def _check_sweep(config: Config, public: privacy_plan.Public, stated: Row) -> Check:
     """Every run of a sweep that is charged is among what was spent before the model."""
     privacy, missing = privacy_of(config), []
     for epsilon in () if privacy.rehearsal else config.budgets:
@@ -242,21 +235,23 @@ def _check_sweep(config: Config, public: Public, stated: Row) -> Check:
     return nothing("charged sweep", missing, "its runs are charged", "not charged")
 
 
-def of_point(config: Config, public: Public, epsilon: float, client: int | None = None) -> Release:
+def of_point(
+    config: Config, public: privacy_plan.Public, epsilon: float, client: int | None = None
+) -> Release:
     """What a run of the sweep releases of a client, or of the one whose records count most: noise
     as for its epsilon only.
     """
-    problem, algorithm = stated_method(config, public)
+    problem, algorithm = privacy_plan.stated_method(config, public)
     budget = replace(budget_of(config), epsilon=epsilon, book=None)
     method = algorithm.planned(replace(problem, privacy=budget), public)
     (release,) = method.releases(method.max_rounds, client)
     return release
 
 
-def _alike(planned: Release, release: Release) -> bool:
+def _alike(due: Release, release: Release) -> bool:
     """Whether a release is as planned; its noise comes from a total, by bisection."""
-    same = replace(planned, noise=1.0) == replace(release, noise=1.0)
-    return same and math.isclose(planned.noise, release.noise, rel_tol=1e-4)
+    same = replace(due, noise=1.0) == replace(release, noise=1.0)
+    return same and math.isclose(due.noise, release.noise, rel_tol=1e-4)
 
 
 def _check_ledger_file(owner: Run) -> Iterator[Check]:
