@@ -7,8 +7,6 @@ every line, and a first line such as ``sep=;``. Columns without a name, such as 
 somebody saved with the rows, are never read; the second column of a name is called "name (2)".
 """
 
-from __future__ import annotations
-
 import csv
 import glob
 import itertools

@@ -18,8 +18,6 @@ a higher mean loss is what it costs. A model under constraints is asked whether 
 rows that it was not trained on, and what they cost.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias

@@ -19,8 +19,6 @@ constraint may be violated. There the level of a client holds for that client on
 on groups is left out where a set has fewer than two of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -2,8 +2,6 @@
 `bonafed.runs.forms` says what they hold.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

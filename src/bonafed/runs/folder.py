@@ -24,8 +24,6 @@ never overwritten. `bonafed.runs.forms` says what its files hold, and `bonafed.r
 checks one.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

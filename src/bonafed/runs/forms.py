@@ -5,8 +5,6 @@ with a value of its type. Whether keys fit each other shows where they are used
 (`bonafed.runs.files.used`). A new key of a record that is written stands here, too.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
@@ -197,7 +195,7 @@ class Judged(Form):
     model_config = pydantic.ConfigDict(extra="allow")
 
     @pydantic.model_validator(mode="after")
-    def _figures_are_in_their_ranges(self) -> Judged:
+    def _figures_are_in_their_ranges(self) -> "Judged":
         known = {figure.key: figure for figure in figures_of()}
         for key, value in (self.model_extra or {}).items():
             if key not in known:
@@ -328,7 +326,7 @@ class History(Form):
     __pydantic_extra__: dict[str, str | bool | Extended | None]
 
     @pydantic.model_validator(mode="after")
-    def _columns_have_names(self) -> History:
+    def _columns_have_names(self) -> "History":
         if odd := [key for key in self.model_extra or () if not re.fullmatch("[a-z_]{1,40}", key)]:
             raise ValueError(f"columns of small letters, not {shown(odd[0])}")
         return self
@@ -533,7 +531,7 @@ class Model(Form):
     classes: CLASSES
 
     @pydantic.model_validator(mode="after")
-    def _parts_fit(self) -> Model:
+    def _parts_fit(self) -> "Model":
         names = {field.name for field in dataclasses.fields(load("model", self.model))}
         if odd := [key for key in self.model_extra or {} if key not in names]:
             raise ValueError(f"no key such as {odd[0][:60]!a}")

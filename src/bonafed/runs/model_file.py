@@ -5,8 +5,6 @@ The metadata follow from configuration, data and outcome only, so that verificat
 again and compares.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -7,8 +7,6 @@
 results again. How progress is shown and how a report is drawn is handed in.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import date

@@ -2,8 +2,6 @@
 that shows every column.
 """
 
-from __future__ import annotations
-
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
