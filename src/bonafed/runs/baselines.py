@@ -163,12 +163,9 @@ def check_proof(
 
 def restored(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
     """The models and the proofs in the arrays of a file."""
-    models: dict[str, Array] = {}
     proofs: dict[str, dict[str, Array]] = {}
     for key, array in arrays.items():
         name, part, what = key.partition("/")
         if part:
             proofs.setdefault(name, {})[what] = array
-        else:
-            models[name] = array
-    return models, proofs
+    return {name: array for name, array in arrays.items() if "/" not in name}, proofs

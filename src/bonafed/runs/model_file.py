@@ -123,7 +123,13 @@ def stored_model(path: str | os.PathLike[str]) -> tuple[Array, files.Record, Sch
         raise files.damaged(file, "its feature_names are not those of its schema")
     if model["classes"] != model["schema"]["classes"]:
         raise files.damaged(file, "its classes are not those of its schema")
-    if w.shape != (_dimension(file, model, len(schema.feature_names)),):
+    several = len(model["classes"]) if targets_of(model) == "class" else None
+    try:
+        size = predictor(model).sized(len(names), several).dimension(len(names))
+    except (ValueError, TypeError, ArithmeticError) as error:
+        text = f"{model['model']} cannot be made of its keys: {error}"
+        raise files.damaged(file, text) from error
+    if w.shape != (size,):
         raise files.damaged(file, "its model does not fit its schema")
     return w, model, schema
 
@@ -131,17 +137,6 @@ def stored_model(path: str | os.PathLike[str]) -> tuple[Array, files.Record, Sch
 def targets_of(model: files.Row) -> str:
     """The kind of targets that the loss of a saved model takes, as its class has it."""
     return load("loss", model["loss"]).targets
-
-
-def _dimension(file: Path, model: files.Row, n_features: int) -> int:
-    """The size of a saved model."""
-    d, several = n_features + model.get("ones", False), targets_of(model) == "class"
-    try:
-        return predictor(model).sized(d, len(model["classes"]) if several else None).dimension(d)
-    except (ValueError, TypeError, ArithmeticError) as error:
-        raise files.damaged(
-            file, f"{model['model']} cannot be made of its keys: {error}"
-        ) from error
 
 
 # -------------------------------------------------------------------------------------- predictions
@@ -245,10 +240,10 @@ def _predicted(model: files.Row, score: Array) -> dict[str, list[object]]:
             columns["probability"] = sigmoid.probability(score).tolist()
             columns["positive"] = [classes[1]] * len(score)
         return columns | {"score": score.tolist()}
-    by_class = {f"score_{name}": score[:, k].tolist() for k, name in enumerate(classes)}
-    chances = softmax(score, axis=1)
-    shares = {f"probability_{name}": chances[:, k].tolist() for k, name in enumerate(classes)}
-    return {"prediction": [classes[k] for k in score.argmax(1)], **shares, **by_class}
+    columns = {"prediction": [classes[k] for k in score.argmax(1)]}
+    for kind, numbers in (("probability", softmax(score, axis=1)), ("score", score)):
+        columns |= {f"{kind}_{c}": numbers[:, k].tolist() for k, c in enumerate(classes)}
+    return columns
 
 
 def as_csv(columns: Mapping[str, Sequence[object]]) -> str:

@@ -329,11 +329,11 @@ def check_outcome(run: Run, problem: Problem, fed: Federation | Metadata) -> Ite
     """The outcome of a run against what it states of its rounds, its certificate and its
     constraints, which other checks compare with what they are.
     """
-    outcome, rounds = run.result["outcome"], run.result["rounds"]
+    said, rounds = run.result["outcome"], run.result["rounds"]
     certificate = Certificate.of(run.result["certificate"])
-    certificate = replace(certificate, failed=outcome.failed_in(outcome["text"]))
+    certificate = replace(certificate, failed=outcome.failed_in(said["text"]))
     multipliers = Multipliers(**run.duals) if run.config.constrained else None
-    given = (outcome["stop"], outcome["text"], rounds), certificate, multipliers
+    given = (said["stop"], said["text"], rounds), certificate, multipliers
     more: Any = {"timed": _by_engine(run.events), "history": run.history, "clock": True}
     rows = run.result.get("constraints", ())
     end, again = outcome_of(run.config, problem, fed, *given, rows, **more)
@@ -343,12 +343,11 @@ def check_outcome(run: Run, problem: Problem, fed: Federation | Metadata) -> Ite
     if end.stop is Stop.IMPOSSIBLE and not (sites and named <= {*fed.names}):
         why = why or "it names no client that gave such an answer"
     if why:
-        yield Check("outcome", False, f"is not {outcome['stop']}: {why}")
-    elif outcome != {"stop": again.stop.value, "text": again.text}:
+        yield Check("outcome", False, f"is not {said['stop']}: {why}")
+    elif said != {"stop": again.stop.value, "text": again.text}:
         yield Check("outcome", False, f"is not as stated, but {again.stop.value}: {again.text}")
     else:
-        text = f"{outcome['stop']}, as rounds and certificate bear it out"
-        yield Check("outcome", True, text)
+        yield Check("outcome", True, f"{said['stop']}, as rounds and certificate bear it out")
     if end.lies:
         text = "what a site answered that no rows answer: such an answer is not kept"
         yield not_checked("outcome", text, "result.json: outcome")

@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 
@@ -372,7 +371,10 @@ def check_names(run: Run) -> Iterator[Check]:
         odd += sorted(
             name for name in found - {*odd} - _known(run, part) if not folder.is_drawn(name)
         )
-        odd += sorted(_empty(part.path))
+        empty = [path for path in part.path.rglob("*") if path.is_dir() and not any(path.iterdir())]
+        # names of folders say something, but for that of figures that are no longer drawn
+        empty = [path.relative_to(part.path) for path in empty if path.name != "figures"]
+        odd += sorted(path.as_posix() for path in empty)
         known = f"{len(found)} known files"
         yield nothing(f"{where}files", [*map(ascii, odd)], known, "unknown")
         at_sites = run.config.data.sites is not None
@@ -400,14 +402,6 @@ def _files_of(run: Run, part: Run) -> list[str]:
     """The files of one part, but for its result.json."""
     inside = OWNER if run.private and part is run else ""
     return [name for name in files_in(part.path, inside) if name != "result.json"]
-
-
-def _empty(folder: Path) -> set[str]:
-    """The folders of a part without a file; their names say something, but for that of figures that
-    are no longer drawn.
-    """
-    paths = [path for path in folder.rglob("*") if path.is_dir() and not any(path.iterdir())]
-    return {path.relative_to(folder).as_posix() for path in paths if path.name != "figures"}
 
 
 def _known(run: Run, part: Run) -> set[str]:

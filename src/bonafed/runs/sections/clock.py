@@ -63,10 +63,9 @@ def thinned(history: Sequence[Row]) -> list[Record]:
         since = {key: total + row.get(key, 0) for key, total in since.items()}
         if row.get(OBJECTIVE) is None:
             continue
-        bound, gap = row.get("bound"), None
-        if isinstance(bound, int | float) and np.isfinite(bound):
-            gap = row[OBJECTIVE] - bound
-        rows.append({**row, **since, "objective": row[OBJECTIVE], "gap": gap})
+        bound, value = row.get("bound"), row[OBJECTIVE]
+        known = isinstance(bound, int | float) and np.isfinite(bound)
+        rows.append({**row, **since, "objective": value, "gap": value - bound if known else None})
         since = dict.fromkeys(since, 0)
     return rows
 
@@ -93,10 +92,7 @@ def curves(histories: Mapping[str, Sequence[Row]]) -> dict[str, dict[str, list[f
 
 def summary(log: Log) -> Record:
     """When a log of events ends, how many answers it has in all and by client, who crashed when."""
-    counts = np.bincount(log.answered, minlength=len(log.clients))
-    return {
-        "time": float(log.times.max()) if len(log.times) else 0.0,
-        "answers": len(log.answered),
-        "by_client": dict(zip(log.clients, counts.tolist(), strict=True)),
-        "crashed": dict(log.crashed),
-    }
+    counts = np.bincount(log.answered, minlength=len(log.clients)).tolist()
+    time, n = float(log.times.max(initial=0.0)), len(log.answered)
+    by_client = dict(zip(log.clients, counts, strict=True))
+    return {"time": time, "answers": n, "by_client": by_client, "crashed": dict(log.crashed)}

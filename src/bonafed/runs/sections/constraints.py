@@ -56,12 +56,8 @@ class Constraints(Section):
                 by_group += [{**where, **row} for row in groups(problem, w, fed)]
         proof, table, of = inputs.certificate, inputs.constraints, inputs.multipliers
         priced = with_rates(problem, inputs.parts.train, proof, of, table, met[0]["rows"])
-        return {
-            "constraints": priced,
-            "prices": stated(proof, table),
-            "kept": met,
-            "groups": by_group,
-        }
+        prices = stated(proof, table)
+        return {"constraints": priced, "prices": prices, "kept": met, "groups": by_group}
 
 
 def without_rows(

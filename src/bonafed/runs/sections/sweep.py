@@ -65,16 +65,15 @@ class Sweep(Section):
         """Solve and judge the problem at every value."""
         config, points, models = study.config, [], []
         if config.privacy is not None:
-            rows, models = charged(study, progress)
-            points = [
-                row | _private(config, w, study.parts) for row, w in zip(rows, models, strict=True)
-            ]
+            made, models = charged(study, progress)
+            for row, w in zip(made, models, strict=True):
+                points.append(row | _private(config, w, study.parts))
             return Points(_table(config, study.parts, points), {"w": np.array(models)})
         proofs: dict[str, Mapping[str, Array]] = {}
-        train, tests = judges(config, study.parts)
+        rows = judges(config, study.parts)
         for k, value in enumerate(of(config).values):
             there = config.at(value)
-            solution = fit(there.problem(), train, **there.solve_arguments(clock=False))
+            solution = fit(there.problem(), rows.train, **there.solve_arguments(clock=False))
             if solution.outcome.stop is Stop.INTERRUPTED:
                 raise KeyboardInterrupt
             duals, text = solution.duals, solution.outcome.text
@@ -83,9 +82,8 @@ class Sweep(Section):
             how |= {"failed": failed} if (failed := failed_in(text)) else {}  # weights of a proof
             proofs[str(k)] = proof_arrays(duals)
             models.append(solution.w)
-            proof = solution.certificate
-            row = _point(config, there, train, tests, solution.w, duals, proof, study.parts.ranked)
-            points.append({"at": value, **how, **row})
+            given = rows, study.parts.ranked, solution.w, duals, solution.certificate
+            points.append({"at": value, **how, **_point(config, there, *given)})
             progress.done(self.name, line(of(config).parameter, points[-1]))
         return Points(_table(config, study.parts, points), stored({"w": np.array(models)}, proofs))
 
@@ -95,7 +93,7 @@ class Sweep(Section):
         """
         parts, swept = inputs.parts, inputs.points[self.name]
         config, points = inputs.config.settled(parts.train), []
-        train, tests = judges(config, parts)
+        rows = judges(config, parts)
         _, proofs = restored(swept.arrays)
         tried = zip(of(config).values, swept.table["points"], swept.w, strict=True)
         for k, (value, row, w) in enumerate(tried):
@@ -105,14 +103,13 @@ class Sweep(Section):
             there, arrays = config.at(value), proofs.get(str(k), {})
             problem, rounds, ending = there.problem(), row["rounds"], row["outcome"]
             how = ending, row.get("failed", ""), "tried" in row
-            proof, table, mu = proved(problem, train, w, arrays, *how)
+            proof, table, mu = proved(problem, rows.train, w, arrays, *how)
             how = ending, row.get("tried", ""), rounds
-            stop = stop_of(there, problem, train, how, proof, mu, table)
+            stop = stop_of(there, problem, rows.train, how, proof, mu, table)
             again = {"at": value, "outcome": stop, "rounds": rounds}
             again |= {key: row[key] for key in ("tried", "failed") if key in row}
-            duals = duals_of(arrays)
-            point = _point(config, there, train, tests, w, duals, proof, parts.ranked)
-            points.append(again | point)
+            given = rows, parts.ranked, w, duals_of(arrays), proof
+            points.append(again | _point(config, there, *given))
         return _table(config, parts, points)
 
     def write(self, folder: Path, points: Points) -> None:
@@ -162,12 +159,12 @@ def of(config: Config) -> SweepSection:
     return config.sweep
 
 
-def judges(config: Config, parts: Parts) -> tuple[Federation, Mapping[str, Federation]]:
-    """The rows to train on, and the sets that judge."""
+def judges(config: Config, parts: Parts) -> Parts:
+    """The rows to train the points on, and the sets that judge."""
     if not of(config).held:
-        return parts.train, parts.tests
+        return parts
     train, test = parts.train.split(of(config).held, config.seed)
-    return train, {JUDGES: test}
+    return replace(parts, train=train, tests={JUDGES: test})
 
 
 def _table(config: Config, parts: Parts, points: Sequence[Row]) -> Record:
@@ -175,7 +172,7 @@ def _table(config: Config, parts: Parts, points: Sequence[Row]) -> Record:
     sweep = of(config)
     table = {"parameter": sweep.parameter, "own": sweep.own(config.model_dump(by_alias=True))}
     if sweep.held:
-        test = judges(config, parts)[1][JUDGES]
+        test = judges(config, parts).tests[JUDGES]
         table |= {"held_out": dict(zip(test.names, map(int, test.sizes), strict=True))}
         table |= {"best": equal(points)[0]}
     return {**table, "points": [*points]}
@@ -194,16 +191,15 @@ def equal(points: Sequence[Row]) -> list[int]:
 def _point(
     config: Config,
     there: Config,
-    train: Federation,
-    tests: Mapping[str, Federation],
+    rows: Parts,
+    ranked: int,
     w: Array,
     duals: Duals | Multipliers | None,
     proof: Certificate,
-    ranked: int | None,
 ) -> Record:
     """The numbers of a point; no price is stated where it is infeasible."""
     problem, impossible = there.problem(), proof.infeasible is not None
-    alone = _alone(config, there)
+    alone, train, tests = _alone(config, there), rows.train, rows.tests
     point: Record = {
         "value": None if impossible else proof.value,
         "bound": proof.bound,
@@ -367,13 +363,9 @@ def _trained(study: Study, k: int, epsilon: float, total: float, progress: Progr
     budget = replace(budget, book=None) if privacy_of(config).rehearsal else budget
     path = study.work / f"sweep-{k}.checkpoint"
     arguments = {**config.solve_arguments(path), "seed": config.seed + 1 + k}
-    solution = fit(
-        replace(config.problem(), privacy=budget),
-        study.parts.train,
-        **arguments,
-        watch=(progress.watch(name),),
-        resume=study.resume and was_begun(path),
-    )
+    problem, again = replace(config.problem(), privacy=budget), study.resume and was_begun(path)
+    watch = (progress.watch(name),)
+    solution = fit(problem, study.parts.train, **arguments, watch=watch, resume=again)
     if solution.outcome.stop is Stop.INTERRUPTED:
         raise KeyboardInterrupt
     progress.done(name, solution.outcome.text)
