@@ -25,16 +25,11 @@ from bonafed.solution.plan import choose
 
 MOST = 4  # methods that an error names
 KEYS = {  # of a slot of the problem or of its setting
-    "loss": ("problem", "loss"),
-    "predictor": ("problem", "model"),
-    "regulariser": ("problem", "regulariser"),
-    "over_samples": ("risk", "name"),
-    "over_rows": ("risk", "name"),
-    "over_clients": ("clients", "risk"),
-    "clients": ("problem", "pooled"),
-    "engine": ("engine", "kind"),
-    "sums": ("engine", "secure_sum"),
-    "constraint": ("problem", "label"),
+    **{"loss": ("problem", "loss"), "predictor": ("problem", "model")},
+    **{"regulariser": ("problem", "regulariser"), "constraint": ("problem", "label")},
+    **{"over_samples": ("risk", "name"), "over_rows": ("risk", "name")},
+    **{"over_clients": ("clients", "risk"), "clients": ("problem", "pooled")},
+    **{"engine": ("engine", "kind"), "sums": ("engine", "secure_sum")},
 }
 
 

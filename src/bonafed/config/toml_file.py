@@ -69,18 +69,11 @@ def checked(model: type[Model], raw: Mapping[str, Any], text: str = "", where: s
 
 Place = tuple[str | int, ...]
 WORDS = {  # pydantic's kinds of errors -> what is allowed
-    "float_type": "a number",
-    "int_type": "an integer",
-    "int_from_float": "an integer",
-    "bool_type": "true or false",
-    "string_type": "text",
-    "list_type": "a list",
-    "tuple_type": "a list",
-    "dict_type": "a table by name",
-    "string_too_short": "text that is not blank",
-    "string_pattern_mismatch": "text that is not blank",
-    "too_short": "more entries",
-    "too_long": "fewer entries",
+    **{"float_type": "a number", "int_type": "an integer", "int_from_float": "an integer"},
+    **{"bool_type": "true or false", "string_type": "text", "dict_type": "a table by name"},
+    **{"list_type": "a list", "tuple_type": "a list"},
+    **dict.fromkeys(("string_too_short", "string_pattern_mismatch"), "text that is not blank"),
+    **{"too_short": "more entries", "too_long": "fewer entries"},
 }
 
 

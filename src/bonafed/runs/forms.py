@@ -30,18 +30,11 @@ from bonafed.solution.trivial import Kind
 FAR = 1e150  # squares of such numbers are finite
 SHOWN = 60  # letters of a value that an error shows
 WORDS = {  # pydantic's kinds of errors -> what is needed
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "int_type": "a whole number",
-    "int_parsing_size": f"a whole number of at most {FAR:g}",
-    "string_type": "text",
-    "string_unicode": "text",
-    "string_pattern_mismatch": "text of another form",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "dict_type": "an object",
-    "model_type": "an object",
-    "none_required": "null",
+    **{"float_type": "a number", "finite_number": "a finite number", "int_type": "a whole number"},
+    **{"int_parsing_size": f"a whole number of at most {FAR:g}", "none_required": "null"},
+    **{"string_type": "text", "string_unicode": "text", "bool_type": "true or false"},
+    **{"string_pattern_mismatch": "text of another form", "list_type": "a list"},
+    **{"dict_type": "an object", "model_type": "an object"},
 }
 
 

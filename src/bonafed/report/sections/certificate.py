@@ -117,11 +117,8 @@ def certificate(result: Result) -> Table:
         meaning["stationarity"] = "gradient left unbalanced"
     if words.constrained(result):
         meaning |= UNDER_CONSTRAINTS
-    rows = [
-        (spaced(key), precise(numbers[key]), text)
-        for key, text in meaning.items()
-        if numbers.get(key) is not None
-    ]
+    known = {key: text for key, text in meaning.items() if numbers.get(key) is not None}
+    rows = [(spaced(key), precise(numbers[key]), text) for key, text in known.items()]
     residuals = zip(numbers.get("residuals") or (), KKT, strict=False)
     rows += [(f"KKT residual {k}", precise(r), text) for k, (r, text) in enumerate(residuals, 1)]
     return table("Certificate", ("Number", "Value", "Meaning"), rows, (0, 2), long=(2,))

@@ -317,9 +317,8 @@ def _features(run: Run) -> Iterator[tuple[str, float, str]]:
     for column in run.schema.columns:
         numeric = isinstance(column, Numeric)
         if numeric:
-            found = UNIT.search(column.name)
-            unit = column.unit or (found[1].strip() if found else NOTHING)
-            yield column.name, column.scale, unit
+            named = (found[1].strip() for found in UNIT.finditer(column.name))
+            yield column.name, column.scale, column.unit or next(named, NOTHING)
         else:
             yield from ((f"{column.name} = {c}", 1.0, YES) for c in column.categories)
         if column.indicator if numeric else column.missing:

@@ -34,19 +34,14 @@ HEADS = {
     **{"violation": "Violation", "rate": "Rate"},
 }
 WAYS: dict[str, Way] = {
-    "relative_gap": tables.magnitude,
-    "violation": tables.magnitude,
+    **dict.fromkeys(("relative_gap", "violation"), tables.magnitude),
     "rate": percent,
 }
 JUDGED = {
-    "loss": ("Loss", number),
-    "worst_loss": ("Worst loss", number),
-    "accuracy": ("Accuracy", percent),
-    "worst_accuracy": ("Worst accuracy", percent),
-    "error": ("Error", number),
-    "worst_error": ("Worst error", number),
-    "measured": ("Measured", number),
-    "rate": ("Rate", percent),
+    **{"loss": ("Loss", number), "worst_loss": ("Worst loss", number)},
+    **{"accuracy": ("Accuracy", percent), "worst_accuracy": ("Worst accuracy", percent)},
+    **{"error": ("Error", number), "worst_error": ("Worst error", number)},
+    **{"measured": ("Measured", number), "rate": ("Rate", percent)},
 }
 PRICES = (
     "The multiplier is minus the slope of the objective: what the objective falls by, at most, for"
