@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from string import Template
 
 import numpy as np
 
@@ -26,7 +24,204 @@ from bonafed.starters.look import Asked, look
 
 SOFTMAX = "a softmax model, which has no Wasserstein balls"
 SOMEBODY = "a_client"  # in examples, where no client is known by name
-TEXTS = tomllib.loads(Path(__file__).with_name("templates.toml").read_text("utf-8"))
+PARTITION = (
+    'partition = { by = "dirichlet", clients = 10, alpha = 1.0 }  # whose each row is: "iid",'
+    ' "dirichlet", "label"'
+)
+
+# ------------------------------------------------------------------ a distributionally robust model
+
+CLIENTS = """\
+[clients]                      # the worst client weights
+risk = "chi_square"  # near the prior; "mean": no worst case; "simplex": any weights; "lp_ball", ...
+radius = 0.05                  # how far from the prior; 0.2 to 0.5 where clients truly differ
+prior = "size"                 # by rows; or "uniform", or a table with one weight per client
+"""
+
+ROBUST = """\
+# Written by `bonafed init`. Run it with `bonafed run {file}`.
+# Keys have defaults unless they say otherwise.
+title = {title}
+seed = 0                       # of the split, of noise, of every random stream
+
+[data]
+{source}
+scale = "standard"  # of numbers, fitted from sums over the clients: "standard", "minmax" or "none"
+test = 0.3                     # share of every client's rows that is held out to judge on; 0: none
+shifted = []                   # clients that are never trained on, only judged on
+# [data.drift]              # makes the shifted clients' data worse: in units of the scaled features
+# scale = 1.1                  # an instrument out of tune: x' = scale x + offset
+# noise = 0.2                  # standard deviation of noise on every feature
+
+[problem]
+loss = {loss}
+regulariser = "l2"             # "none", "l1", "l2" or "elastic_net"
+strength = 1e-3
+intercept = true               # free of the regulariser and of the adversary
+
+[robust]                       # the Wasserstein ball round every client's rows
+radius = "auto"                # read off the rows; 0: their own distribution; a table: by client
+label_cost = inf               # {label_cost_means}; inf: labels never move
+norm = "linf"                  # of a change of the features: "l1", "l2" or "linf"
+support = "none"             # or a box the features stay in, such as {{ lower = 0.0, upper = 1.0 }}
+
+{clients}
+# [risk]              # the worst part of the losses instead; leave out [robust] and [clients]
+# name = "superquantile"       # the mean of the largest; or "extremile", "top_k", "maximum"
+# tail = 0.1                   # of the largest 10 %
+# on = "together"              # of all clients' rows, where they are; "clients": each client's own
+
+# [[constraint]]  # what the model must keep; leave out [robust] and [clients]; smooth losses
+# kind = "neyman_pearson"  # or "demographic_parity", "bounded_group_loss", "sign", ...
+# label = {label}
+# level = 0.3                  # at every client: a number, or a table with one for each
+# on = "clients"               # or "together" (all rows), "server" (rows of data.server)
+
+# [sweep]                      # other values of one key, solved and judged beside the model
+# parameter = "robust.radius"  # or "problem.strength", "clients.radius", "constraint.1.level", ...
+# values = {{ from = 0.001, to = 1.0, count = 10 }}  # geometric; or a list, such as [0.0, 0.1]
+# test = 0.3                   # share of every client's training rows that judges the values
+
+[algorithm]
+name = "auto"                # "bundle", "ad_lpmm", "epigraph_admm", "double_loop"; with constraints
+                               # "interior_point" or "proximal_al"
+tol = 1e-6                     # relative gap at which to stop
+
+[report]
+html = true
+compare_with = ["erm", "afl"]  # models to train beside it: "erm", "afl", "drfa", "wafl"
+"""
+# of two classes, and of numbers
+LOSSES = (
+    '"logistic"              # or "hinge", "smooth_hinge"',
+    '"huber"                 # or "absolute", "epsilon_insensitive", "quantile"\n'
+    '# over sites give engine.secure_sum = true; or "squared", which has no [robust]',
+)
+
+# --------------------------- a model for the worst client weights, and one of several classes
+
+WORST = """\
+[clients]         # which client weights are allowed; the model is best for the worst of them
+risk = "simplex"  # any weights: the worst client; or near a prior, one of these with its keys:
+# risk = "cd_norm"  # each weight at most `bounds` from the prior, at most `budget` clients there
+# budget = 2.0
+# bounds = 0.1  # a number, or one by client: a small one for those you trust less
+# risk = "kl_ball"   # also "chi_square", "total_variation", "lp_ball": within `radius` of the prior
+# radius = 0.1
+# risk = "box"                 # each weight between `lower` and `upper`
+# prior = "size"               # "uniform", "size", or a table with one weight per client
+
+[engine]            # time is simulated: state who is slow here; two runs are equal to the bit
+kind = "virtual_clock"         # "in_process": all clients at once, without a clock
+# stragglers = {{ {client} = 10.0 }}  # factors of some clients' delays
+# outages = {{ {client} = [[20.0, 40.0]] }}  # out of reach from, to, in virtual seconds
+# crashes = {{ {client} = 90.0 }}  # never answers after that
+wait = {{ kind = "first", n = 1 }}  # or "stale" with tau = 10; "adaptive"
+# delays = {{ kind = "lognormal", sigma = 0.3, client_sigma = 0.3 }}  # or "constant", "trace"
+# max_time = 1000.0            # virtual seconds
+"""
+
+ALIKE = f"""\
+{CLIENTS}
+[engine]            # all clients at once; `bonafed init --agnostic` simulates the time they take
+kind = "in_process"
+"""
+
+AGNOSTIC = """\
+# Written by `bonafed init{option}`. Run it with `bonafed run {file}`; every key has a default.
+title = {title}
+seed = 0                       # of the split, of the delays, of every random stream
+
+[data]
+{source}
+scale = "standard"  # of numbers, fitted from sums over the clients: "standard", "minmax" or "none"
+test = 0.3                     # share of every client's rows that is held out to judge on; 0: none
+
+[problem]
+loss = {loss}
+model = {model}
+# hidden = [16]                # of "mlp": units of the hidden layers
+strength = 1e-3                # of the l2 regulariser
+
+{clients}
+[algorithm]
+name = "auto"                  # "async_bundle"; also "async_dro", "aspire", "afl", "drfa"
+tol = {tol}                     # relative gap at which to stop
+
+[report]
+html = true
+compare_with = ["erm"]         # models to train beside it: "erm", "afl", "drfa"
+"""
+# of numbers, of two classes, and of several
+AGNOSTIC_LOSSES = (
+    '"squared"               # or "huber", about which sites answer with engine.secure_sum only',
+    '"logistic"              # or another smooth one, such as "smooth_hinge"',
+    '"multinomial"           # of several classes',
+)
+MODELS = (
+    '"linear"               # or "mlp", a network',
+    '"softmax"              # or "mlp", a network',
+)
+
+# ------------------------------------------------------------------------------- a private model
+
+PRIVATE = """\
+# Written by `bonafed init --private`.
+# See what it would spend: `bonafed run --dry-run {file}`; run it with
+# `bonafed run {file}`; every key has a default unless it says otherwise.
+title = {title}
+seed = 0                       # of which rows are held out; noise has separate keys
+
+[data]
+{source}
+scale = "none"  # nothing is read off the rows: that would not be charged
+test = 0.3      # share of every client's rows that is held out, each row decided by itself; 0: none
+
+# What is possible in each column, from what everybody may know of it and NOT from these rows: put
+# numbers and names where a "?" stands; until then the run refuses to begin, and spends nothing.
+[data.columns]
+{columns}
+
+[problem]
+loss = {loss}  # it must be smooth{model}
+regulariser = "l2"
+strength = 1e-3
+
+[privacy]                      # one total for every single row, whatever is run within it
+epsilon = 1.0     # the odds of any belief about a row change by a factor of at most exp(epsilon)
+delta = 1e-6                   # but for this probability; well below one over the number of rows
+adjacency = "add-remove"       # one row more or less; "replace": one row is another one
+# view = "sum"                 # the total is for anyone who sees sums over all clients only
+# sizes = {{ a_client = 1000 }}  # rows of every client; left out: they are counted, and public
+# book = "book.json"  # the privacy ledger: all runs on these rows stay within epsilon together
+{rehearsal}
+
+# [sweep]                      # other totals to train with: each is charged
+# parameter = "privacy.epsilon"
+# values = [0.25, 0.5]
+
+[evaluation]
+public = false            # the rows judged on are private, too: numbers on them stay with the owner
+
+[algorithm]
+name = "private_admm"
+max_rounds = 100               # the budget is spread over them
+# options = {{ clip = 1.0, rho = 0.5, mechanism = "gaussian" }}  # left out: from public numbers
+
+[report]
+html = true
+# compare_with = ["erm"]       # the same problem without privacy: it stays with the owner
+"""
+# of numbers, of two classes, and of several
+PRIVATE_LOSSES = (
+    '"huber"                 # or "squared"',
+    '"logistic"              # or "smooth_hinge"',
+    AGNOSTIC_LOSSES[2],
+)
+PUBLIC = "rehearsal = true      # the rows are public: the guarantee is only tried out"
+
+
+# ----------------------------------------------------------------------------------- the choice
 
 
 def starter(
@@ -63,31 +258,26 @@ def starter(
     if private:
         columns = (f"{toml_key(name)} = {how}" for name, how in data.columns.items())
         known |= {"columns": "\n".join(columns), "model": '\nmodel = "softmax"' * several}
-        known |= {"rehearsal": "# " * (dataset is None) + TEXTS["public"]}
-        return _filled("private", known, loss=TEXTS["private_losses"][kind]), about
+        known |= {"rehearsal": "# " * (dataset is None) + PUBLIC, "loss": PRIVATE_LOSSES[kind]}
+        return PRIVATE.format(**known), about
     if agnostic or several:
         # if nobody asked for the worst client weights, they are near the sizes, without a clock
-        clients, option, tol = f"{TEXTS['clients']}\n{TEXTS['in_process']}", "", "1e-6"
+        clients, option, tol = ALIKE, "", "1e-6"
         if agnostic:
-            clients = _filled("worst", {}, client=toml_key(data.client))
+            clients = WORST.format(client=toml_key(data.client))
             option, tol = " --agnostic", "1e-3"
-        known |= {"loss": TEXTS["agnostic_losses"][kind], "model": TEXTS["models"][several]}
-        return _filled("agnostic", known, clients=clients, option=option, tol=tol), about
-    known |= {"clients": TEXTS["clients"], "loss": TEXTS["robust_losses"][not classes]}
+        known |= {"loss": AGNOSTIC_LOSSES[kind], "model": MODELS[several]}
+        return AGNOSTIC.format(**known, clients=clients, option=option, tol=tol), about
+    known |= {"clients": CLIENTS, "loss": LOSSES[not classes]}
     known |= {"label": toml_value(classes[-1] if classes else "a class")}
     cost = "of flipping a label" if classes else "of moving the target by one unit"
-    text = _filled("robust", known, label_cost_means=cost)
+    text = ROBUST.format(**known, label_cost_means=cost)
     if not classes:  # the loss is in units of the target
         train = prepare(parse_config(text, folder=out.parent)).train
         threshold = f"threshold = {1.35 * residual_scale(train):.3g}"
         why = "1.35 times the spread of the residuals of a ridge regression"
         text = re.sub(r"(?m)^(loss = .*)$", rf"\1\n{threshold}  # {why}", text, count=1)
     return text, about
-
-
-def _filled(name: str, known: Mapping[str, str], **more: str) -> str:
-    """A text of ``templates.toml`` with its values."""
-    return Template(TEXTS[name]).substitute(known, **more)
 
 
 @dataclass(frozen=True)
@@ -120,7 +310,7 @@ def inspect_dataset(name: str, several: bool) -> Inspected:
     classes = [] if data.classes is None else data.classes.tolist()
     return Inspected(
         title=name,
-        source=toml_line("name", name) + f"\n{TEXTS['partition']}" * (not data.owned),
+        source=toml_line("name", name) + f"\n{PARTITION}" * (not data.owned),
         classes=classes if several or data.two_classes else [],
         columns={
             key: _of_public([table[key] for table in data.tables.values()])
