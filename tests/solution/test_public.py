@@ -48,7 +48,7 @@ def shown(solution, folder):
     part, file = solution.public(), folder / "file"
     solution.save(file)
     again = bf.load(file)
-    kept = [described(value) for value in vars(part).values()]
+    kept = [described(getattr(part, name)) for name in vars(part)]
     texts = [text for each in (solution, part, again) for text in (repr(each), str(each))]
     pickles = [pickle.dumps(each) for each in (solution, part)]
     html = [each._repr_html_() for each in (solution, part, again)]

@@ -339,7 +339,8 @@ class Solution:
         if not self.private or self.ledger is None:
             return self
         budget = replace(self.ledger.budget, book=None)  # a path of the owner's machine
-        return PublicSolution(
+        part = object.__new__(PublicSolution)  # with no attribute beside these
+        vars(part).update(
             problem=replace(self.problem, privacy=budget),
             w=self.w,
             outcome=public_outcome(self.outcome, self.rounds),
@@ -350,8 +351,9 @@ class Solution:
             ledger=replace(self.ledger, budget=budget),
             inputs=self.inputs,
             moments=self.moments,
-            **BLANK,
+            calibration=None,
         )
+        return part
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """What a pickle holds: of a private solution the public part only."""
