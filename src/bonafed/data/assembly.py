@@ -42,14 +42,13 @@ class TableOptions(TypedDict, total=False):
     positive: str | float | None
 
 
-def codes_of(schema: Schema | Recipe | None, *names: str | None) -> tuple[str, ...]:
+def codes_of(options: TableOptions) -> list[str]:
     """The columns whose cells are codes, to be read as they are written."""
-    codes: Sequence[str] = ()
-    if isinstance(schema, Recipe):
-        codes = schema.categorical
-    elif schema is not None:
+    schema, person = options.get("schema"), options.get("person")
+    codes = [*schema.categorical] if isinstance(schema, Recipe) else []
+    if isinstance(schema, Schema):
         codes = [column.name for column in schema.columns if isinstance(column, Categorical)]
-    return tuple(name for name in (*codes, *names) if name is not None)
+    return codes if person is None else [*codes, person]
 
 
 def tables_of(
@@ -92,8 +91,8 @@ def federation_parts(
     same_columns(tables)
     first, fitted = next(iter(whole.values())), isinstance(schema, Schema)
     roles = {target: "the target", sample_weight: "the sample weight"}
+    roles |= {person: "the person of each row"}
     roles = {name: role for name, role in roles.items() if name is not None}
-    roles |= {} if person is None else {person: "the person of each row"}
     if features is not None and first.reading is not None:
         features = first.reading.made(features)
     features = _feature_names(first, roles, features, columns, fitted)
