@@ -11,8 +11,6 @@ fields, and made again by calling the class, whose checks then apply. What holds
 function, a torch module, an object of a class of the user's) is stored as a description only.
 """
 
-from __future__ import annotations
-
 import enum
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -273,7 +271,7 @@ class Solution:
         """``history`` as a data frame, as `clients_frame` does."""
         return frame(self.history, backend)
 
-    def plot(self, kind: Kind | None = None, *, axes: Axes | Sequence[Axes] | None = None) -> Any:
+    def plot(self, kind: Kind | None = None, *, axes: "Axes | Sequence[Axes] | None" = None) -> Any:
         """Draw the run with matplotlib.
 
         Parameters
@@ -316,7 +314,7 @@ class Solution:
         """
         return self.problem.privacy is not None and self.ledger is not None
 
-    def public(self) -> Solution:
+    def public(self) -> "Solution":
         """What may leave the owners of the rows: of a private run the model, the history, ledger
         and messages, all of them public numbers or answers with noise, which the budget pays for;
         of any other run all of it.
@@ -413,7 +411,7 @@ class PublicSolution(Solution):
             f" which solve(...) ran: solution.{name}. Files and pickles have the public part only."
         )
 
-    def public(self) -> PublicSolution:
+    def public(self) -> "PublicSolution":
         """Itself."""
         return self
 

@@ -29,8 +29,6 @@ between two parts of r*, from which on a constant model is optimal: so it is nev
 never 0 where the rows can be separated.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
