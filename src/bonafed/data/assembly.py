@@ -8,22 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed.client_names import ByClient, ClientName, by_position, client_name, closest
+from bonafed.data import tables as frames
 from bonafed.data import validation as check
 from bonafed.data.reading import Reading
 from bonafed.data.schema import Categorical, Numeric, Recipe, Schema
-from bonafed.data.tables import (
-    Table,
-    check_numbers,
-    has_column,
-    matrix,
-    numbers,
-    persons_of,
-    present,
-    refined,
-    same_columns,
-    table_of,
-    targets_of,
-)
+from bonafed.data.tables import Table, has_column, matrix, numbers, present, refined, table_of
 
 Name = TypeVar("Name", str, ClientName)
 
@@ -88,7 +77,7 @@ def federation_parts(
 ) -> dict[str, Any]:
     """The arguments of `Federation` from one table per client."""
     tables = {f"client {name!r}": table for name, table in whole.items()}
-    same_columns(tables)
+    frames.same_columns(tables)
     first, fitted = next(iter(whole.values())), isinstance(schema, Schema)
     roles = {target: "the target", sample_weight: "the sample weight"}
     roles |= {person: "the person of each row"}
@@ -107,9 +96,9 @@ def federation_parts(
     plain, weights = features, None
     if schema is not None:
         plain = [column.name for column in schema.columns if isinstance(column, Numeric)]
-    check_numbers(whole, plain)
+    frames.check_numbers(whole, plain)
     if sample_weight is not None:
-        check_numbers(whole, [sample_weight])
+        frames.check_numbers(whole, [sample_weight])
         weights = [numbers(table, sample_weight, where) for where, table in tables.items()]
     make = schema.transform if schema is not None else None
     return {
@@ -118,13 +107,13 @@ def federation_parts(
             matrix(table, features, where) if make is None else make(table, unknown, where)
             for where, table in tables.items()
         ],
-        "y": targets_of(whole, target, declared),
+        "y": frames.targets_of(whole, target, declared),
         "classes": classes,
         "feature_names": features if schema is None else schema.feature_names,
         "sample_weight": weights,
         "columns": {key: [table[key] for table in whole.values()] for key in columns},
         "schema": schema,
-        "persons": None if person is None else persons_of(whole, person),
+        "persons": None if person is None else frames.persons_of(whole, person),
         "positive": positive,
     }
 

@@ -19,15 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import client_names
 from bonafed.arrays import Array, Block
 from bonafed.client_names import ByClient, ClientName
+from bonafed.data import assembly
 from bonafed.data import validation as check
-from bonafed.data.assembly import (
-    TableOptions,
-    by_client,
-    codes_of,
-    federation_parts,
-    tables_of,
-    without_column,
-)
+from bonafed.data.assembly import TableOptions, codes_of
 from bonafed.data.holdout import drawn, held_out, is_held
 from bonafed.data.readers import Files, read_clients
 from bonafed.data.reading import PLAIN
@@ -209,7 +203,7 @@ class Federation:
         (3, 1)
         """
         if isinstance(X, Mapping) and y is None and groups is None:
-            parts_of = by_client(X, feature_names, sample_weight, columns, persons)
+            parts_of = assembly.by_client(X, feature_names, sample_weight, columns, persons)
             declared = None if classes is None else np.asarray(classes)
             return cls(**parts_of, classes=declared, schema=schema, positive=positive)
         if y is None or groups is None:
@@ -220,9 +214,9 @@ class Federation:
             )
         given, owners, targets = X, groups, y
         if isinstance(groups, str):  # the name of a column, which leaves X
-            given, owners = without_column(given, groups, "groups")
+            given, owners = assembly.without_column(given, groups, "groups")
         if isinstance(y, str):
-            given, targets = without_column(given, y, "y")
+            given, targets = assembly.without_column(given, y, "y")
         if not (hasattr(given, "tocsr") or isinstance(given, np.ndarray | list | tuple)):
             columned = table_of(given)
             given, feature_names = (
@@ -282,11 +276,11 @@ class Federation:
         """
         reading = options.pop("reading", PLAIN)
         whole, declared = (
-            tables_of(tables, target, reading, codes_of(options)),
+            assembly.tables_of(tables, target, reading, codes_of(options)),
             dict[str, Any](options),
         )
         with located(whole):
-            return cls(**federation_parts(whole, target, **declared))
+            return cls(**assembly.federation_parts(whole, target, **declared))
 
     @classmethod
     @before_a_problem()

@@ -21,23 +21,11 @@ from numpy.typing import ArrayLike
 
 from bonafed.arrays import Array
 from bonafed.client_names import ByClient, ClientName
+from bonafed.data import tables as frames
 from bonafed.data import validation as check
 from bonafed.data.reading import KINDS, PLAIN, Reading
 from bonafed.data.row_errors import Faults, RowError
-from bonafed.data.tables import (
-    COMMA,
-    OTHERWISE,
-    Table,
-    check_numbers,
-    has_column,
-    numbers,
-    odd_rows,
-    refined,
-    same_columns,
-    table_of,
-    targets_of,
-    texts,
-)
+from bonafed.data.tables import Table, has_column, numbers, odd_rows, refined, table_of, texts
 
 SMALL = 2**16  # cells of a table whose columns are taken together
 LARGEST = ("text", "number", "high", "low")  # of what clients send: the largest counts, no sum
@@ -256,10 +244,10 @@ class Schema:
             for name, table in zip(tables, given, strict=True)
         }
         clients = {f"client {name!r}": table for name, table in by_name.items()}
-        same_columns(clients)
+        frames.same_columns(clients)
         chosen = _chosen(next(iter(clients.values())), features, target, recipe)
         if classes is None and target is not None:
-            y = targets_of(by_name, target)
+            y = frames.targets_of(by_name, target)
             classes = check.classes(y, None, [*by_name])
         with Faults() as faults:
             declared = recipe.categorical
@@ -388,7 +376,7 @@ def _codes(
         if not (text and number) or name in (*recipe.categorical, *faults.errors):
             continue
         with faults.of(name):
-            check_numbers(tables, [name], some=True)
+            frames.check_numbers(tables, [name], some=True)
             of_text = [repr(client) for client, table in tables.items() if odd_rows(table[name])]
             what = f"numbers at some clients, text at others ({check.listed(of_text, 'client')})"
             raise RowError(
@@ -447,7 +435,7 @@ def _categorical(
 
 def _advice(cells: Sequence[str], rows: int = 0) -> str:
     """What to do about a column of text, by what its cells look like; ``rows`` have one of them."""
-    if all(COMMA.fullmatch(cell) for cell in cells):
+    if all(frames.COMMA.fullmatch(cell) for cell in cells):
         return "They look like numbers with a decimal comma: set `decimal` to ','."
     for kind in KINDS.values():
         if cells and frozenset.intersection(*map(kind.fits, cells)):
@@ -455,7 +443,7 @@ def _advice(cells: Sequence[str], rows: int = 0) -> str:
     if rows:
         likely = "It looks like an identifier: leave" if 2 * len(cells) > rows else "Leave"
         return f"{likely} it out by `exclude`, or pool rare categories by `min_count`."
-    return OTHERWISE
+    return frames.OTHERWISE
 
 
 def _fill_categorical(
