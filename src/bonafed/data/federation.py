@@ -109,7 +109,7 @@ class Federation:
             key: check.per_row(key, [np.asarray(part) for part in parts], clients, lengths)
             for key, parts in (self.columns or {}).items()
         }
-        self._set(
+        vars(self).update(
             clients=clients,
             X=X,
             y=y,
@@ -151,12 +151,8 @@ class Federation:
     def _with(self, **changes: object) -> Federation:
         """A copy with other values in these fields, which are known to be right."""
         other = copy.copy(self)
-        other._set(**changes)
+        vars(other).update(changes)
         return other
-
-    def _set(self, **fields: object) -> None:
-        for key, value in fields.items():
-            object.__setattr__(self, key, value)
 
     # ---------------------------------------------------------------- constructors
 

@@ -205,7 +205,6 @@ def _of_numbers(column: Array, cells: Sequence[str] | None = None) -> Summary:
     """The summary of numbers, written as ``cells`` if they were text."""
     values = column[column == column]
     unique = np.unique(values)
-    few = len(unique) <= KEPT
     written = cells if cells is not None else (_written(v) for v in values.tolist())
     finite = unique[np.isfinite(unique)]
     return Summary(
@@ -215,7 +214,7 @@ def _of_numbers(column: Array, cells: Sequence[str] | None = None) -> Summary:
         whole=int((values == np.rint(values)).sum()),
         ends=_ends([*finite[:2].tolist(), *finite[-2:].tolist()]),
         rising=bool((np.diff(values) > 0).all()),
-        counts=Counter(written) if few else None,
+        counts=Counter(written) if len(unique) <= KEPT else None,
         distinct=len(unique),
     )
 
@@ -257,7 +256,6 @@ def _of_texts(cells: Sequence[str]) -> Summary:
         else:
             tally["diseases"] += n * bool(DISEASE.fullmatch(text))
             tally["amounts"] += n * bool(AMOUNT.fullmatch(text))
-    finite = [v for v in numbers.values() if np.isfinite(v)]
     read = [numbers[c] for c in cells if c in numbers]
     kept = {text: n for text, n in counts.items() if text not in tokens}
     return Summary(
@@ -265,7 +263,7 @@ def _of_texts(cells: Sequence[str]) -> Summary:
         tokens=tokens,
         kinds=kinds,
         fits=fits,
-        ends=_ends(finite),
+        ends=_ends(v for v in numbers.values() if np.isfinite(v)),
         rising=bool(read) and all(a < b for a, b in pairwise(read)),
         lengths=(min(lengths), max(lengths)),
         counts=kept if len(kept) <= KEPT else None,

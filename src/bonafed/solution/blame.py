@@ -31,18 +31,10 @@ from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.weight_sets import Mean, Sum, Superquantile
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Stop
-from bonafed.solution import thresholds
+from bonafed.solution import thresholds, trivial
 from bonafed.solution.solution import Solution
 from bonafed.solution.thresholds import Threshold
-from bonafed.solution.trivial import (
-    CLOSE,
-    LOOSEST,
-    Finding,
-    Triviality,
-    balanced_accuracy,
-    finding,
-    scores_of,
-)
+from bonafed.solution.trivial import Finding, Triviality
 
 SMALL, LEAST = 100_000, 60  # features times rows of a table whose solves have so many rounds
 FAINT = 1e-4  # strength of a regulariser that does no harm
@@ -87,7 +79,7 @@ def triviality(
         one = replace(problem, over_rows=None, over_samples=problem.over_rows)
         search = _Search(one, fed.pooled(), fit, rounds)
     try:
-        near = proof.gap is None or proof.gap <= LOOSEST * abs(proof.value)
+        near = proof.gap is None or proof.gap <= trivial.LOOSEST * abs(proof.value)
         return search.answer(found, near, w)
     except UNKNOWN:  # a problem that cannot be changed so
         return search.not_found()
@@ -111,10 +103,10 @@ class _Search:
             plain = _plain(self.problem)
             if not is_affine(plain.predictor) or self.plain is None:
                 return None
-            return balanced_accuracy(*plain.at(self.fed), self.plain.w)
+            return trivial.balanced_accuracy(*plain.at(self.fed), self.plain.w)
 
         concrete, data = problem.at(self.fed)
-        return finding(concrete, data, w, proof.value, proof.gap, plain_accuracy)
+        return trivial.finding(concrete, data, w, proof.value, proof.gap, plain_accuracy)
 
     @cached_property
     def plain(self) -> Solution | None:
@@ -127,13 +119,13 @@ class _Search:
             return None
         self.left -= 1
         try:
-            solution = self.fit(problem, self.fed, tol=CLOSE, max_rounds=self.rounds)
+            solution = self.fit(problem, self.fed, tol=trivial.CLOSE, max_rounds=self.rounds)
         except UNKNOWN:  # no method takes it, or it has no optimum
             return None
         return solution if solution.outcome.stop in (Stop.OPTIMAL, Stop.UNPROVEN) else None
 
     def answer(self, found: Finding, near: bool, w: Array) -> Triviality:
-        """Why a model w with this finding is trivial; ``near``: it is near the optimum."""
+        """Why a model w with this trivial.finding is trivial; ``near``: it is near the optimum."""
         self.found, kind = found, found.kind
         if self.private:
             if self._is_trivial(self.problem) is False:
@@ -167,10 +159,9 @@ class _Search:
             return self._blamed([first])
         if enough or (without and len(rest) == 1):
             return self._blamed(enough[:1] or rest)
-        words = "; ".join(cause.words.rstrip(",") for cause in causes)
         text = (
             f"The model is trivial: {kind}. The plain mean of the losses has a better one, so that"
-            f" some of these are to blame: {words}. Change them one by one."
+            f" some of these are to blame: {_listed(causes)}. Change them one by one."
         )
         return Triviality(kind, None, None, None, text)
 
@@ -234,20 +225,12 @@ class _Search:
         problem = self._without(others)
         limit = None if isinstance(cause.value, str) else _formula(problem, self.fed, cause)
         advice = [self._advice(problem, cause, limit), *(self._advice(problem, o) for o in others)]
-        head = {
-            "coefficients are zero": "is constant",
-            "one value predicted": "is constant",
-            "one class predicted": "predicts one class for all rows",
-            "balanced accuracy at chance": "is no better than chance",
-            "no better than a constant in its own objective": "is no better than a constant",
-            "worse than the constant": "is worse than a constant",
-        }[found.kind]
         robust = any(name in cause.parameter for name in ("radius", "label_cost"))
         what = "the worst-case loss" if robust else "the objective"
         zero = found.of_coefficients
         lowers = f"no coefficient lowers {what}" if zero else f"that is best for {what}"
         also = "".join(f" and {other.words}" for other in others)
-        text = f"The model {head}: {cause.words}{also} {lowers}."
+        text = f"The model {trivial.KINDS[found.kind]}: {cause.words}{also} {lowers}."
         if others:
             text += " All of these have to change." if len(others) > 1 else " Both have to change."
         threshold = None
@@ -289,9 +272,8 @@ class _Search:
 
     def not_found(self, causes: Sequence[Cause] = ()) -> Triviality:
         """Nothing says which parameter is to blame."""
-        words = "; ".join(cause.words.rstrip(",") for cause in causes)
         text = f"The model is trivial: {self.found.kind}. Which parameter is to blame was not found"
-        text += f": it may be so {words}." if words else "."
+        text += f": it may be so {_listed(causes)}." if causes else "."
         return Triviality(self.found.kind, None, None, None, text)
 
     def _without_signal(self, w: Array) -> Triviality:
@@ -319,7 +301,7 @@ class _Search:
         if sigmoid is None or self.found.positives is None:
             return None
         concrete, data = self.problem.at(self.fed)
-        p = sigmoid.probability(np.concatenate(scores_of(concrete, data, w)))
+        p = sigmoid.probability(np.concatenate(trivial.scores_of(concrete, data, w)))
         most = float((p if self.found.positives <= 0.5 else 1 - p).max())
         return most if most <= 0.5 else None
 
@@ -459,6 +441,10 @@ def _of_constraints(problem: Problem) -> Cause:
 
 
 # ------------------------------------------------------------------------------------------- words
+
+
+def _listed(causes: Sequence[Cause]) -> str:
+    return "; ".join(cause.words.rstrip(",") for cause in causes)
 
 
 def _rarer(found: Finding) -> float | None:

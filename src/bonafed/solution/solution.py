@@ -59,16 +59,8 @@ if TYPE_CHECKING:
 
 # columns of the history that follow from public numbers and noisy answers
 HISTORY = ("round", "rho", "step", "clip", "gap", "noise", "bytes_up", "bytes_down")
-# of private rounds, and their directions
-MESSAGES = {
-    "Bent": "up",
-    "Perturb": "down",
-    "Perturbed": "up",
-    "Blur": "down",
-    "Blurred": "up",
-    "Trim": "down",
-    "Trimmed": "up",
-}
+# of private rounds
+MESSAGES = ("Bent", "Perturb", "Perturbed", "Blur", "Blurred", "Trim", "Trimmed")
 # what a solution has and its public part has not, and where it comes from
 WITHHELD = {
     "duals": "they are computed from the rows without noise",
@@ -338,17 +330,15 @@ class Solution:
             return self
         budget = replace(self.ledger.budget, book=None)  # a path of the owner's machine
         part = object.__new__(PublicSolution)  # with no attribute beside these
+        whole = {key: getattr(self, key) for key in ("w", "rounds", "inputs", "moments")}
         vars(part).update(
+            **whole,
             problem=replace(self.problem, privacy=budget),
-            w=self.w,
             outcome=public_outcome(self.outcome, self.rounds),
-            rounds=self.rounds,
             history=public_history(self.history),
             clients=[{"client": client, "n": n} for client, n in self.ledger.sizes.items()],
             messages=public_messages(self.messages),
             ledger=replace(self.ledger, budget=budget),
-            inputs=self.inputs,
-            moments=self.moments,
             calibration=None,
         )
         return part

@@ -7,6 +7,7 @@ path of Wasserstein radii every model is judged on held-out rows.
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
@@ -331,10 +332,10 @@ def _merged(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Message tables added up by message and direction."""
     total: dict[tuple[str, str], dict[str, Any]] = {}
     for row in (row for run in runs for row in run.messages):
-        key = row["message"], row["direction"]
-        known = total.setdefault(key, {**row, "count": 0, "bytes": 0})
-        known["count"] += row["count"]
-        known["bytes"] += row["bytes"]
+        known = total.setdefault(
+            (row["message"], row["direction"]), {**row, "count": 0, "bytes": 0}
+        )
+        known |= {key: known[key] + row[key] for key in ("count", "bytes")}
     return list(total.values())
 
 
@@ -423,12 +424,10 @@ def _provable(algorithm: Method, problem: Problem, fed: Federation | Metadata) -
     """
     if isinstance(algorithm, Bundle | MaskedBundle) or algorithm.requirements.private:
         return False
-    try:
+    with suppress(ValueError):  # the server's program has no form for a custom regulariser or risk
         public_shape(problem, fed.n_clients)
-    # a custom regulariser or set of weights: the server's program has no form for it
-    except ValueError:
-        return False
-    return True
+        return True
+    return False
 
 
 def radius_path(
@@ -497,7 +496,6 @@ def radius_path(
     train, test = fed.split(held_out, seed) if test is None else (fed, test)
     algorithm = algorithm or Bundle()
     settings: Any = {"engine": engine, "tol": tol, "max_rounds": max_rounds, "seed": seed}
-    settings["start"] = None
     several = [clients]
     if client_radii is not None:
         several = [replace(clients, radius=radius) for radius in client_radii]

@@ -165,21 +165,19 @@ def constraint_table(
     - limit|; a constraint is ``met`` where its slack is at least - tol max(1, |limit|). Constraints
     that a client does not have are left out.
     """
-    shared, local = problem.constraint, problem.local_constraint
-    assert certificate.constraint_values is not None
-    assert certificate.server_values is not None
-    assert certificate.shared_values is not None
-    table: list[dict[str, Any]] = []
-    held, coupled = shared.held, shared.coupled
+    shared, local, table = problem.constraint, problem.local_constraint, list[dict[str, Any]]()
+    own, server = certificate.constraint_values, certificate.server_values
+    together, held, coupled = certificate.shared_values, shared.held, shared.coupled
+    assert own is not None
+    assert server is not None
+    assert together is not None
     if held.size:
         asked = held.limits(shared.block)[0]
-        table += constraint_rows(SERVER, held, asked, certificate.server_values, mu.server, tol)
+        table += constraint_rows(SERVER, held, asked, server, mu.server, tol)
     if coupled.size:
-        values = certificate.shared_values
-        table += constraint_rows(TOGETHER, coupled, limits.shared, values, mu.shared, tol)
+        table += constraint_rows(TOGETHER, coupled, limits.shared, together, mu.shared, tol)
     for i, name in enumerate(clients if local.size else ()):
-        values = certificate.constraint_values[i]
-        table += constraint_rows(name, local, limits.local[i], values, mu.local[i], tol)
+        table += constraint_rows(name, local, limits.local[i], own[i], mu.local[i], tol)
     return table
 
 

@@ -28,7 +28,6 @@ step goes to where the tangents at the ends meet, which is soon a kink of losses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -41,14 +40,15 @@ from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import Near, WassersteinBall, free_space
 
-Kind = Literal[
-    "coefficients are zero",
-    "one value predicted",
-    "one class predicted",
-    "balanced accuracy at chance",
-    "no better than a constant in its own objective",
-    "worse than the constant",
-]
+# what makes a model trivial, and how a sentence says it of the model
+KINDS = {
+    "coefficients are zero": "is constant",
+    "one value predicted": "is constant",
+    "one class predicted": "predicts one class for all rows",
+    "balanced accuracy at chance": "is no better than chance",
+    "no better than a constant in its own objective": "is no better than a constant",
+    "worse than the constant": "is worse than a constant",
+}
 CHANCE = 0.005  # above 1 / (number of classes), a balanced accuracy is still chance
 WEAK = 0.05  # up to this much above it, it is compared with that of the plain mean of the losses
 FAR = 8.0  # times as much above chance as this model: then the model is at chance
@@ -121,7 +121,7 @@ class Triviality:
 class Finding:
     """What makes a model trivial, in numbers."""
 
-    kind: Kind
+    kind: str  # of `KINDS`
     # of two classes: the share of rows of the larger label among those predicted, and among all
     predicted: float | None = None
     positives: float | None = None
@@ -167,8 +167,7 @@ def finding(
         if isinstance(problem.predictor, Linear):
             return Finding("coefficients are zero", *shares)
         return Finding("one value predicted" if counts is None else "one class predicted", *shares)
-    kind: Kind | None = None
-    level = constant_objective(problem, fed)
+    kind, level = None, constant_objective(problem, fed)
     if level is not None:
         near = max(min(gap or 0.0, LOOSEST * abs(level)), CLOSE * abs(level))
         if value > level + near:
@@ -205,7 +204,7 @@ def _balanced(counts: Array) -> float:
     return float((np.diag(counts)[seen] / counts.sum(1)[seen]).mean())
 
 
-def _of_classes(counts: Array, plain: Callable[[], float | None]) -> Kind | None:
+def _of_classes(counts: Array, plain: Callable[[], float | None]) -> str | None:
     """One class for all rows, or classes no better than at random."""
     if (counts.sum(0) > 0).sum() <= 1:
         return "one class predicted"
