@@ -125,7 +125,7 @@ class _Search:
         return solution if solution.outcome.stop in (Stop.OPTIMAL, Stop.UNPROVEN) else None
 
     def answer(self, found: Finding, near: bool, w: Array) -> Triviality:
-        """Why a model w with this trivial.finding is trivial; ``near``: it is near the optimum."""
+        """Why a model w with this finding is trivial; ``near``: it is near the optimum."""
         self.found, kind = found, found.kind
         if self.private:
             if self._is_trivial(self.problem) is False:
