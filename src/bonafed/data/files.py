@@ -53,7 +53,7 @@ def unchanged(path: Path) -> Iterator[None]:
     before = _regular(path)
     yield
     after = path.stat()
-    if any(getattr(before, key) != getattr(after, key) for key in ("st_size", "st_mtime_ns")):
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         raise ValueError(CHANGED.format(path=path))
 
 
