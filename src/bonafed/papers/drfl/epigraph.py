@@ -14,8 +14,6 @@ size of v. With the multipliers z_ik and nu of the branches and of pi = radius l
 z_ik / nu is the worst case's mass on branch k of row i.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
@@ -506,7 +504,7 @@ def project(
     return Projection(x[:-1], pi, mass / beta[0], bool(merit <= LOOSE))
 
 
-def _run(state: _State) -> tuple[float, Array, Array, Array, int]:
+def _run(state: "_State") -> tuple[float, Array, Array, Array, int]:
     """Iterate; returns the best merit, with its x, border, masses and iteration."""
     state.look()
     best = state.snapshot(math.inf, 0)

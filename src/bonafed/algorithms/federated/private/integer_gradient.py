@@ -11,8 +11,6 @@ sums in one order wherever the row lies, and transcendental functions meet rows 
 which no part is computed in another way.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -73,7 +71,7 @@ class IntegerRows:
     grid: Grid
 
     @classmethod
-    def of(cls, problem: Problem, mechanism: Mechanism, data: Block, i: int) -> IntegerRows:
+    def of(cls, problem: Problem, mechanism: Mechanism, data: Block, i: int) -> "IntegerRows":
         """Those of client i of a block."""
         intercept, grid = int(problem.predictor.intercept), mechanism.grid(int(data.index[i]))
         key = "integer rows", i, mechanism.bound, grid.norm, grid.direction, intercept
@@ -81,7 +79,9 @@ class IntegerRows:
         return rows if rows.grid == grid else replace(rows, grid=grid)  # the clip may move
 
     @classmethod
-    def _rounded(cls, bound: float, data: Block, i: int, intercept: int, grid: Grid) -> IntegerRows:
+    def _rounded(
+        cls, bound: float, data: Block, i: int, intercept: int, grid: Grid
+    ) -> "IntegerRows":
         from scipy.sparse import csr_array, hstack, vstack
 
         m, d = int((data.share[i] > 0).sum()), data.n_features
@@ -107,7 +107,7 @@ class IntegerRows:
         y = np.resize(data.y[i, :m], m + spare) if m else data.y[i, :0]
         return cls(U, y, length, size, grid)
 
-    def of_rows(self, at: NDArray[np.intp]) -> IntegerRows:
+    def of_rows(self, at: NDArray[np.intp]) -> "IntegerRows":
         """Those of the rows at some positions only."""
         spare = -len(at) % WHOLE
         U, length, size = self.U[at], self.length[at], self.size[at]
