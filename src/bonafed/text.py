@@ -2,8 +2,6 @@
 long, and as HTML without a tag of theirs. And the words that several errors share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from html import escape
 

@@ -6,8 +6,6 @@ what they default to and what they allow is read off the class: no class is desc
 is first checked against the type of its field, then by the class itself, which is made once for it.
 """
 
-from __future__ import annotations
-
 import builtins
 import dataclasses
 import math

@@ -9,8 +9,6 @@ do, and what may stand beside [privacy]: whatever is read off the rows and leave
 breaks the guarantee of a private run, so that scaling, categories and classes are declared there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import chain
 

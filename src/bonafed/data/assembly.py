@@ -1,7 +1,5 @@
 """The arrays of a federation, made from one table per client."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict, TypeVar

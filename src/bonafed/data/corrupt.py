@@ -4,8 +4,6 @@ What happens to a client's rows depends on (seed, its name) only. Turn 0 of its 
 `Federation.split`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

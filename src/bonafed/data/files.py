@@ -6,8 +6,6 @@ is not a regular file (a folder, a pipe, a device) is not opened, and a file tha
 is read is refused.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import gzip

@@ -5,8 +5,6 @@ Every function returns (n,) labels; a partition that leaves a client without row
 smaller federation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any
 

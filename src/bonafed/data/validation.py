@@ -2,8 +2,6 @@
 grouping of rows by client, rows held out, and digests.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence, Sized

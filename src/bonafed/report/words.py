@@ -1,7 +1,5 @@
 """What the numbers of a run mean, in plain sentences."""
 
-from __future__ import annotations
-
 from bonafed.report.tables import Record, Result, by_set, capital, merit, number, people, precise
 
 CLASHING = 12  # constraints of a proof that are named

@@ -5,8 +5,6 @@ DRFA  largest of the clients' mean losses    WAFL  one Wasserstein ball round th
 unconstrained  the mean loss without constraints, all rows in the objective
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, replace
 from pathlib import Path

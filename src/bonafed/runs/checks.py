@@ -1,7 +1,5 @@
 """Checks of a finished run, and the comparison of stated numbers with numbers computed again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

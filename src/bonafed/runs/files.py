@@ -6,8 +6,6 @@ checked once, when it is read: anyone who uses it later finds every key that it 
 of its type. Whether keys fit each other shows where they are used (`used`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -14,8 +14,6 @@ A folder is written elsewhere on the same file system and renamed when complete;
 never overwritten. `bonafed.runs.verification` checks one.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

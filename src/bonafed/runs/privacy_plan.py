@@ -13,8 +13,6 @@ leaves the noise at that of its epsilon only,
 and the model of the run has what is left of epsilon after all of them.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterable, Mapping

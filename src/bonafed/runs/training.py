@@ -12,8 +12,6 @@ A folder keeps no word of a method: whatever it says of an outcome is composed f
 function, when the folder is written and again when it is verified.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

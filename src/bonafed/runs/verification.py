@@ -8,8 +8,6 @@ number is found even where all digests were changed with it. What would take tra
 again, such as the history of the rounds, and what nothing can show is listed.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

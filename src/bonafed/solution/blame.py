@@ -9,8 +9,6 @@ model has to be better, and that in which the first one is. A solve has a twenti
 the fit, on a small table `LEAST` at least; of one that does not end within them nothing is said.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

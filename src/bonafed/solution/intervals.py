@@ -20,8 +20,6 @@ does to it in the mean, and Student's t with the degrees of freedom that its var
 (Satterthwaite 1946) takes the place of the normal law. All is computed from what was released.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import dataclass

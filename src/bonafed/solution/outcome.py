@@ -7,8 +7,6 @@ folder can keep it and `verify` can compose it again. Only what the engine repor
 refusal of a site, stands in front as it was said.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

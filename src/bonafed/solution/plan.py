@@ -7,8 +7,6 @@ owners; the three steps are the same. Where no method is named, it is the first 
 `preferred` that takes the problem.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass, replace

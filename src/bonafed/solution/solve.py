@@ -4,8 +4,6 @@ The certificate of a run's model takes rounds that prove it, through the same en
 path of Wasserstein radii every model is judged on held-out rows.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Sequence

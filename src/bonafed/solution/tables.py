@@ -7,8 +7,6 @@ limit by t lowers the optimal objective by at most price * t, and by that to fir
 of clients has losses, weights and worst cases.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 from importlib.util import find_spec

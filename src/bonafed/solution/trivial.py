@@ -25,8 +25,6 @@ sign finds b to the last digits, and q as a mixture of the worst weights on eith
 step goes to where the tangents at the ends meet, which is soon a kink of losses that have some.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

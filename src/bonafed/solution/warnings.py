@@ -9,8 +9,6 @@ variance v of phi over the rows of both: of probabilities m (1 - m), as of the r
     error_k^2 = v_k sum_g a_kg^2 sum_j u_gj^2        u_gj: share of row j in the mean of group g
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import TypeGuard

@@ -2,8 +2,6 @@
 is, and of which kind every column is.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ That of a private run names columns, and nothing that was read off their values;
 name, which is public, also what the columns hold.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

@@ -19,8 +19,6 @@ minimise the largest violation t instead. An optimum t > 0, with multipliers y >
 that no model is feasible.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -9,8 +9,6 @@ convex objective,
 whose minimum is a lower bound on the optimum (``bonafed.problem.lower_bounds``).
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

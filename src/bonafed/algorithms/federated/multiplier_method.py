@@ -18,8 +18,6 @@ gap. A smooth h (none, L2) is not smoothed.
 The server learns every client's risk and gradient at the models that it evaluates.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar

@@ -11,8 +11,6 @@ noisy count of the rows that are not shortened (Andrew, Thakkar, McMahan, Ramasw
 private learning with adaptive clipping*, 2021), and the steps follow the clip.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

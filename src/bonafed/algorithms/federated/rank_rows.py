@@ -1,7 +1,5 @@
 """Second-order methods for convex risks by rank over the rows of all clients, which stay there."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -14,8 +14,6 @@ is large without them.
 The suspicion is knowledge from outside; here exactly the malicious clients are suspected.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -19,8 +19,6 @@ With K > 1 the local steps drift, the more the less alike the clients are; then 
 choice. Published codes differ from this one in floors of p and in a falling gamma.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ of sums, for which every client must reveal A_i, b_i, C_i and d_i; iterative met
 with it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

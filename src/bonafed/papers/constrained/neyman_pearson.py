@@ -9,8 +9,6 @@ sphere. Their files are not public (see ``data``), and their "relative differenc
 runs of tolerance 1e-3; ours is to the optimum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import bonafed as bf

@@ -11,8 +11,6 @@ separate penalties, and the iteration is over-relaxed. The client's step is the 
 a scaled norm. At the end zeta = q*.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -10,8 +10,6 @@ that method stops short of its tolerance, it uses the conic program of the whole
 counted as a fallback.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

@@ -16,8 +16,6 @@ in which no number is divided by gamma. Iterations, penalties and the proven gap
 make iterations faster.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar

@@ -3,8 +3,6 @@ then what was done, the checks of rows and model, and last what was sent, who ca
 what the run was made from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """All sections of a run, in the order in which they are trained, judged and checked."""
 
-from __future__ import annotations
-
 from bonafed.runs.sections.checks import DataChecks, Trivial
 from bonafed.runs.sections.clock import Clock
 from bonafed.runs.sections.constraints import Constraints, Ranks

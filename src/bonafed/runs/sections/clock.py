@@ -1,7 +1,5 @@
 """The time of a run: the objective at each evaluation, and who answered how often."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 

@@ -2,8 +2,6 @@
 whom it serves, and which losses weigh how much.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 

@@ -4,8 +4,6 @@ Nobody can see afterwards that the noise was drawn and the model made with it. W
 is that the ledger adds up to what is stated, and that it pays for what was sent.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

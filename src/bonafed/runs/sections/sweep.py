@@ -13,8 +13,6 @@ lowers the value by at most p(v) s. What proves the bound of every point is kept
 proved again. The model of the run is not changed by its sweep.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -22,8 +22,6 @@ A model that is later seen to be far above the best one that was answered is giv
 published method is followed; step 1 is Kiwiel's proximal bundle, and a model given up a null step.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

@@ -33,8 +33,6 @@ With metric="secant" clients send H until a step promises less than a tenth of t
 then on H follows from the gradients (`secants`), and programs prove the bound.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ an answer follows from both and the number of rounds. What a method asks its cli
 of their answers, is its own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ of (4). Equation numbers are those of He, Peng, Sun, *Federated learning with co
 local constraints*.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
