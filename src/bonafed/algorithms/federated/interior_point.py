@@ -281,13 +281,8 @@ class Scaled:
 
         ``cone`` is the multiplier of the last row, if that is of an l2 ball of weights.
         """
-        units, rows, objective, equal = (
-            self.scale.units,
-            self.scale.rows,
-            self.objective,
-            self.equality,
-        )
-        D, nx, glob = len(units), len(x), self.problem.constraint
+        units, rows, objective = self.scale.units, self.scale.rows, self.objective
+        D, nx, glob, equal = len(units), len(x), self.problem.constraint, self.equality
         c, J = pieces[0] / rows, np.zeros((len(rows), nx))
         J[:, :D] = pieces[1] * units / rows[:, None]
         gradient, hessian = np.zeros(nx), np.zeros((nx, nx))
@@ -746,9 +741,8 @@ class InteriorPoint(base.Method):
 
 def expand(problem: Problem, ask: Expand, data: Block) -> Expanded:
     """The answer of every client of the block."""
-    at = Point(
-        problem, _or_first(problem, ask.w, problem.predictor.dimension(data.n_features)), data
-    )
+    D = problem.predictor.dimension(data.n_features)
+    at = Point(problem, _or_first(problem, ask.w, D), data)
     local, coupled = problem.local_constraint, problem.constraint.coupled
     n, q = len(data.names), ask.prior
     terms = [(local, ask.local), (coupled, np.tile(ask.shared, (n, 1)))]
