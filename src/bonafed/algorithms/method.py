@@ -1,7 +1,5 @@
 """The base class of the algorithms that ``solve`` runs, and the parts that they share."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -100,11 +98,11 @@ class Method(AboutRows):
             )
         return self.problem
 
-    def for_clients(self) -> Method:
+    def for_clients(self) -> "Method":
         """The method without its problem, which the clients know."""
         return replace(self, problem=None)  # type: ignore[type-var]
 
-    def at_client(self, problem: Problem, data: Metadata) -> Method:
+    def at_client(self, problem: Problem, data: "Metadata") -> "Method":
         """The method with the concrete problem; raises where it does not take the problem."""
         self.check_problem(problem, data)
         return replace(self, problem=problem)  # type: ignore[type-var]
@@ -113,7 +111,7 @@ class Method(AboutRows):
         """The objective at w, where the clients have these risks."""
         return float(self._problem.over_clients.value(risks)) + self._problem.penalty(w)
 
-    def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
+    def check_problem(self, problem: Problem, fed: "Federation | Metadata | None") -> None:
         """Raise ``ValueError`` where a setting of this algorithm does not go with a problem that
         meets its requirements; ``fed`` is None as long as the data are not read.
         """

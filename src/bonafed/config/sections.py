@@ -3,8 +3,6 @@
 ([sweep]), by what ([algorithm]), and how clients are run ([engine]).
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import os
@@ -273,7 +271,7 @@ class ConstraintSection(Objects):
     measure: Annotated[str, known("measure")] | None = None
 
     @model_validator(mode="after")
-    def _place(self) -> ConstraintSection:
+    def _place(self) -> "ConstraintSection":
         if self.place == "model" and self.on is not None:
             raise ValueError(
                 f"has `on`, and {self.kind!r} is about the coefficients only, the same for all:"
@@ -337,7 +335,7 @@ class PrivacySection(Objects):
         book = {} if self.book is None else {"book": folder / self.book}
         return self.build("total", **book | changes)
 
-    def moved(self, there: Callable[[str], str]) -> PrivacySection:
+    def moved(self, there: Callable[[str], str]) -> "PrivacySection":
         """With the path of the ledger rewritten."""
         return self if self.book is None else self.model_copy(update={"book": there(self.book)})
 
@@ -526,7 +524,7 @@ class EngineSection(Objects):
         kept = checkpoint if self.checkpoint else None
         return self.build("kind", checkpoint=kept, **parts)
 
-    def moved(self, there: Callable[[str], str]) -> EngineSection:
+    def moved(self, there: Callable[[str], str]) -> "EngineSection":
         """The same with the path of recorded delays rewritten."""
         if (path := self.delays.get("path")) is None:
             return self

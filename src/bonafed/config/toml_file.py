@@ -2,8 +2,6 @@
 the line, the key by its dotted path, the value there, and what is allowed instead.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 import tomllib
@@ -98,13 +96,13 @@ class Refusal(str):
     place: Place = ()
     methods: tuple[str, ...] = ()
 
-    def __new__(cls, text: str, *place: str | int) -> Refusal:
+    def __new__(cls, text: str, *place: str | int) -> "Refusal":
         refusal = super().__new__(cls, text)
         refusal.place = place
         return refusal
 
     @classmethod
-    def at(cls, text: str) -> Refusal:
+    def at(cls, text: str) -> "Refusal":
         """A refusal about the key that the text begins with."""
         named = re.match(r"\[?([\w.]+)", text)
         return cls(text, *(named[1].split(".") if named else ()))

@@ -6,8 +6,6 @@ A data set comes from files in a data directory with pinned checksums, else from
 pinned id.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io
@@ -142,7 +140,7 @@ def hospital_study(
 # -------------------------------------------------------------------- numeric tables
 
 
-def _columns(source: Source, data_dir: Folder) -> tuple[list[Any], ArrayLike, bool]:
+def _columns(source: "Source", data_dir: Folder) -> tuple[list[Any], ArrayLike, bool]:
     """(columns, target, True) of a file with a header, else those at OpenML and False."""
     if (files := contents(source, data_dir)) is not None:
         *columns, target = [column[1:] for column in cells(files.popitem()[1])]
@@ -152,7 +150,7 @@ def _columns(source: Source, data_dir: Folder) -> tuple[list[Any], ArrayLike, bo
 
 
 def _checked(
-    source: Source, X: Array, y: NDArray[Any], rows: slice | NDArray[np.bool_] = slice(None)
+    source: "Source", X: Array, y: NDArray[Any], rows: slice | NDArray[np.bool_] = slice(None)
 ) -> Arrays:
     """Some rows of a data set that looks as it must."""
     validate(source, X, y)

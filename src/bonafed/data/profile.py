@@ -5,8 +5,6 @@ Beside a target, `link` counts values by class, and sums products where the targ
 tells columns that are the target once more.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter
@@ -141,7 +139,7 @@ class Summary:
         """Half way between the smallest and the largest number."""
         return (self.low + self.high) / 2
 
-    def with_tokens(self, accepted: Collection[str]) -> Summary:
+    def with_tokens(self, accepted: Collection[str]) -> "Summary":
         """The summary where only the accepted texts stand for a missing cell; the other tokens are
         values as well.
         """

@@ -7,8 +7,6 @@ of numbers and of text need no declaration (`bonafed.data.schema`); what a kind 
 of these.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -340,7 +338,7 @@ class Reading:
         return {key: [*v] if isinstance(v, tuple) else v for key, v in kept.items()}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Reading:
+    def from_dict(cls, data: Mapping[str, Any]) -> "Reading":
         """The inverse of `to_dict`."""
         plain = {key: value for key, value in data.items() if key not in KINDS}
         return cls(**plain, kinds={key: data[key] for key in KINDS if key in data})

@@ -11,8 +11,6 @@ Sums, counts, and the largest and smallest value are all that leaves a client, a
 has. Squares are centred at the mean of all clients, so that no digits cancel.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -248,7 +246,7 @@ class Schema:
         features: Sequence[str] | None = None,
         target: str | None = None,
         classes: ArrayLike | None = None,
-    ) -> Schema:
+    ) -> "Schema":
         """The schema of the clients' tables (a mapping by name or a sequence), from three rounds of
         sums.
 
@@ -290,7 +288,7 @@ class Schema:
         made = tuple(columns[name] for name in chosen)
         return cls(made, target, known, fitted=True, reading=reading)
 
-    def public(self) -> Schema:
+    def public(self) -> "Schema":
         """The same schema, declared to come from rows that are public, so that private
         runs may use it.
         """
@@ -356,7 +354,7 @@ class Schema:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Schema:
+    def from_dict(cls, data: Mapping[str, Any]) -> "Schema":
         """The inverse of `to_dict`."""
         if data.get("version") != 1:
             raise ValueError(

@@ -4,8 +4,6 @@ A column is int64, float64 (NaN where missing), bool, or an object array of text
 missing).
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,20 +38,20 @@ class Table(dict[str, NDArray[Any]]):
     header: tuple[str, ...] = ()
     reading: Reading | None = None
 
-    def with_columns(self, columns: Mapping[str, NDArray[Any]]) -> Table:
+    def with_columns(self, columns: Mapping[str, NDArray[Any]]) -> "Table":
         """Other columns of the same rows."""
         table = Table(columns)
         table.file, table.lines = self.file, self.lines
         table.header, table.reading = self.header, self.reading
         return table
 
-    def pick(self, rows: slice | NDArray[Any]) -> Table:
+    def pick(self, rows: slice | NDArray[Any]) -> "Table":
         """Some of the rows."""
         table = self.with_columns({name: column[rows] for name, column in self.items()})
         table.lines = None if self.lines is None else self.lines[rows]
         return table
 
-    def without(self, *names: str) -> Table:
+    def without(self, *names: str) -> "Table":
         """The columns that are not named."""
         return self.with_columns({key: c for key, c in self.items() if key not in names})
 
@@ -86,7 +84,7 @@ def table_of(frame: object) -> Table:
     return Table({str(name): _column(table[name]) for name in table.columns})
 
 
-def _column(series: Series[Any]) -> NDArray[Any]:
+def _column(series: "Series[Any]") -> NDArray[Any]:
     import narwhals as nw
 
     if series.dtype.is_numeric():

@@ -1,7 +1,5 @@
 """Tables of text, and numbers as text, the same for a terminal, a page and Markdown."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -195,7 +193,7 @@ def merit(row: Record) -> tuple[str, Way]:
     return ("accuracy", percent) if "accuracy" in row else ("error", number)
 
 
-def in_tables() -> dict[str, Figure]:
+def in_tables() -> "dict[str, Figure]":
     """The figures that tables of a set of rows have, by their keys there, in their order."""
     from bonafed.measures import figures_of  # with NumPy, which a command's help does not need
 

@@ -2,8 +2,6 @@
 are other people's input: neither markup nor terminal codes.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys
@@ -114,7 +112,7 @@ class Display(Progress):
         self.first_file, self.due_file = 0.0, 1.0
         self.listening = ExitStack()
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> "Display":
         if self.live is not None:
             self._try(self.live.start)
         self.listening.enter_context(on_first_compilation(partial(self.say, COMPILING)))

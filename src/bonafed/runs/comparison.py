@@ -18,8 +18,6 @@ a higher mean loss is what it costs. A model under constraints is asked whether 
 rows that it was not trained on, and what they cost.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
@@ -255,7 +253,7 @@ class Effect(NamedTuple):
     unit: str  # of a share of the rows, in hundredths
 
     @classmethod
-    def of(cls, pair: files.Row, other: files.Row) -> Effect:
+    def of(cls, pair: files.Row, other: files.Row) -> "Effect":
         """The pair, beside the other model's measures."""
         n, unit = other["n"], "points of accuracy"
         if "accuracy" not in other:

@@ -19,8 +19,6 @@ constraint may be violated. There the level of a client holds for that client on
 on groups is left out where a set has fewer than two of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -87,7 +85,7 @@ class JudgedForm(FiguresForm):
     model_config = ConfigDict(extra="allow")
 
     @model_validator(mode="after")
-    def _figures_are_known_and_in_their_ranges(self) -> JudgedForm:
+    def _figures_are_known_and_in_their_ranges(self) -> "JudgedForm":
         known = {figure.key: figure for figure in figures_of()}
         for key, value in (self.model_extra or {}).items():
             if key not in known:

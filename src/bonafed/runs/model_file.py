@@ -5,8 +5,6 @@ The metadata follow from configuration, data and outcome only, so that verificat
 again and compares.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -68,7 +66,7 @@ class Column(files.Form):
     pooled: Literal[True] = files.optional()
 
     @model_validator(mode="after")
-    def _as_its_kind(self) -> Column:
+    def _as_its_kind(self) -> "Column":
         stated = self.model_fields_set - {"kind", "name", "unit"}
         if "pooled" in stated and OTHER in (self.categories or ()):
             stated -= {"pooled"}
@@ -134,10 +132,10 @@ class SchemaForm(files.Form):
     target: str
     classes: Classes
     fitted: bool
-    reading: ReadingForm = files.optional()
+    reading: "ReadingForm" = files.optional()
 
     @model_validator(mode="after")
-    def _every_column_once(self) -> SchemaForm:
+    def _every_column_once(self) -> "SchemaForm":
         if len({column.name for column in self.columns}) < len(self.columns):
             raise ValueError("every column once")
         return self
@@ -177,7 +175,7 @@ class ModelForm(files.Form):
         return name
 
     @model_validator(mode="after")
-    def _parts_fit(self) -> ModelForm:
+    def _parts_fit(self) -> "ModelForm":
         names = {field.name for field in fields(load("model", self.model))}
         if odd := [key for key in self.model_extra or {} if key not in names]:
             raise ValueError(f"no key such as {odd[0][:60]!a}")

@@ -15,8 +15,6 @@ The keys of a section have the form that stands with the section. Whether keys f
 when they are used.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -275,7 +273,7 @@ class HistoryForm(Form):
     client_violation: list[NonNegative | None] | None = optional()
 
     @model_validator(mode="after")
-    def _columns_have_names(self) -> HistoryForm:
+    def _columns_have_names(self) -> "HistoryForm":
         if odd := [key for key in self.model_extra or () if not re.fullmatch("[a-z_]{1,40}", key)]:
             raise ValueError(f"columns of small letters, not {shown(odd[0])}")
         return self

@@ -16,8 +16,6 @@ finished its folder is renamed to its place, the keys of noise are overwritten, 
 removed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -55,7 +53,7 @@ class Work:
     done: Path | None = None
 
     @classmethod
-    def begin(cls, config: Config, out: Path, name: str) -> Work:
+    def begin(cls, config: Config, out: Path, name: str) -> "Work":
         """A fresh folder below ``out``, in which the outputs of a run were tried."""
         with named_errors(out):
             out.mkdir(parents=True, exist_ok=True)
@@ -79,7 +77,7 @@ class Work:
         return cls(folder, config, False, lock)
 
     @classmethod
-    def go_on(cls, folder: Path) -> Work:
+    def go_on(cls, folder: Path) -> "Work":
         """The folder of an interrupted run.
 
         Raises
@@ -123,7 +121,7 @@ class Work:
             return f"what is finished is kept; {_go_on(str(self.folder))}"
         return "nothing was kept"
 
-    def __enter__(self) -> Work:
+    def __enter__(self) -> "Work":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

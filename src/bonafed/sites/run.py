@@ -6,8 +6,6 @@ What needs rows is computed at the sites or left out: the folder has no warnings
 comparison with a constant and no rates of groups. The result is that of `bonafed.sites.server`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import secrets
@@ -72,7 +70,7 @@ class Carrier:
     kit: str = ""
 
     @classmethod
-    def of(cls, config: Config, engine: str, sites: Path | None, kit: Path | None) -> Carrier:
+    def of(cls, config: Config, engine: str, sites: Path | None, kit: Path | None) -> "Carrier":
         """A new experiment; raises `ConfigError` where something is missing."""
         if engine not in ENGINES:
             raise ConfigError(f"--engine must be one of {', '.join(ENGINES)}, got {engine!r}")
@@ -105,7 +103,7 @@ class Carrier:
         write_whole(work / CARRIER, json.dumps(asdict(self)).encode(), OWN)
 
     @classmethod
-    def kept(cls, work: Path) -> Carrier | None:
+    def kept(cls, work: Path) -> "Carrier | None":
         """That of a run that is gone on with; None of a run in one place."""
         file = work / CARRIER
         return cls(**parsed(file, text_in(file))) if file.is_file() else None

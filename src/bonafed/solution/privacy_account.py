@@ -28,8 +28,6 @@ of the same process are counted, `bonafed.privacy.odometer`), nor of what a proc
 released beyond its checkpoint; the budget holds for the run in any case.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -68,7 +66,7 @@ class Note:
     old: tuple[str, str] | None = None  # what a run before has left
 
     @classmethod
-    def beside(cls, checkpoint: str | os.PathLike[str]) -> Note:
+    def beside(cls, checkpoint: str | os.PathLike[str]) -> "Note":
         path = Path(checkpoint)
         return cls(path.with_name(path.name + ".account"))
 
@@ -159,7 +157,7 @@ class Charge:
         if self.note is not None and self.file is not None:
             self.note.write(self.number, self.file.digest())
 
-    def __enter__(self) -> Charge:
+    def __enter__(self) -> "Charge":
         return self
 
     def __exit__(

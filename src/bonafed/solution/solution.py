@@ -11,8 +11,6 @@ fields, and made again by calling the class, whose checks then apply. What holds
 function, a torch module, an object of a class of the user's) is stored as a description only.
 """
 
-from __future__ import annotations
-
 import enum
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -292,7 +290,7 @@ class Solution:
         """``history`` as a data frame, as `clients_frame` does."""
         return frame(self.history, backend)
 
-    def plot(self, kind: Kind | None = None, *, axes: Axes | Sequence[Axes] | None = None) -> Any:
+    def plot(self, kind: Kind | None = None, *, axes: "Axes | Sequence[Axes] | None" = None) -> Any:
         """Draw the run with matplotlib.
 
         Parameters
@@ -335,7 +333,7 @@ class Solution:
         """
         return self.problem.privacy is not None and self.ledger is not None
 
-    def public(self) -> Solution:
+    def public(self) -> "Solution":
         """What may leave the owners of the rows: of a private run the model, the history, ledger
         and messages, all of them public numbers or answers with noise, which the budget pays for;
         of any other run all of it.
@@ -424,7 +422,7 @@ class PublicSolution(Solution):
     the budget does not pay for.
     """
 
-    def public(self) -> PublicSolution:
+    def public(self) -> "PublicSolution":
         """Itself."""
         return self
 

@@ -29,8 +29,6 @@ between two parts of r*, from which on a constant model is optimal: so it is nev
 never 0 where the rows can be separated.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -221,7 +219,7 @@ class _Flips:
     ratio: Array
 
     @classmethod
-    def of(cls, fed: Federation, q: Array, ratio: Array) -> _Flips:
+    def of(cls, fed: Federation, q: Array, ratio: Array) -> "_Flips":
         share = np.concatenate([fed.share(i) for i in range(fed.n_clients)])
         owner, X = np.repeat(np.arange(fed.n_clients), fed.sizes), [dense(x) for x in fed.X]
         rows = np.concatenate(X)
@@ -587,7 +585,7 @@ class _Rows:
     pilot: Loss
 
     @classmethod
-    def of(cls, problem: Problem, fed: Federation) -> _Rows:
+    def of(cls, problem: Problem, fed: Federation) -> "_Rows":
         prior, mass = getattr(problem.over_clients, "prior", None), masses(fed)
         q = mass / mass.sum() if prior is None else np.asarray(prior, float)
         shares = [q[i] * fed.share(i) for i in range(fed.n_clients)]

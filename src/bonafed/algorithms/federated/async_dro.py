@@ -42,8 +42,6 @@ at the first one. It stores N D numbers, the models at which lines were made or 
 way, and both once more in single precision. Clients store nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -125,7 +123,7 @@ class Lines:
     length: float  # what ``models`` are counted in
 
 
-def first_lines(up: Met, w: Array, mean: Array) -> Lines:
+def first_lines(up: "Met", w: Array, mean: Array) -> Lines:
     """The lines of the first answers, of all N clients at the model w before step 0."""
     n, steepest = len(up.risk), float(np.abs(up.gradient).max(initial=0.0))
     far = max(float(np.abs(up.risk).max()) / max(steepest, TINY), float(np.abs(w).max(initial=0.0)))

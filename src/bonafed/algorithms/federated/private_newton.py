@@ -13,8 +13,6 @@ ledger charges one Gaussian release a round. The matrix is the sufficient statis
 (2009) and Wang (2018); steps with it are those of Avella-Medina, Bradshaw, Loh (2021).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -236,7 +234,7 @@ class PrivateNewton(PrivateMethod):
         return row_length(bound, self._problem.predictor.intercept, plan.features, self.mechanism)
 
     @property
-    def _caps(self) -> Caps:
+    def _caps(self) -> "Caps":
         """What one row counts for at most. Losses whose curvature has no bound are taken to bend no
         more than their gradients may be steep.
         """

@@ -8,8 +8,6 @@ k-th trip takes as long in every run with one delay seed. A first round in which
 learns the number of features counts like every other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -84,7 +82,7 @@ class _Over(Exception):  # noqa: N818  no error
     """The last level is reached."""
 
 
-def optimum(setup: SetUp, tol: float = 1e-9) -> Optimum:
+def optimum(setup: "SetUp", tol: float = 1e-9) -> Optimum:
     """The certified optimum, by the synchronous reference."""
     solution = ext.fit(setup.problem, setup.fed, algorithm=bf.MultiplierMethod(), tol=tol)
     proof = solution.certificate
@@ -118,7 +116,7 @@ def configured(entrant: Entrant, problem: bf.Problem, data: bf.Federation) -> An
 
 
 def follow(
-    setup: SetUp,
+    setup: "SetUp",
     entrant: Entrant,
     best: Optimum,
     max_time: float,
@@ -438,7 +436,7 @@ def compared(
     entrants: Mapping[str, Entrant],
     seconds: float,
     seed: int = 0,
-    **options: Unpack[Options],
+    **options: "Unpack[Options]",
 ) -> dict[str, Spread]:
     """Every method's model, and the two baselines'.
 

@@ -17,8 +17,6 @@ true one, instead of the tau_k that it aimed at, so an inner solve that ended sh
 passes for one that met it.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import partial
@@ -203,7 +201,7 @@ class CentralisedAL:
             raise ValueError(f"start must be {D} finite numbers, got shape {w.shape}.")
         return w if math.isfinite(problem.penalty(w)) else ext.free_prox(problem, w, np.ones(D))
 
-    def _merit(self, whole: Whole, anchor: Array, mu: Array, w: Array) -> ext.Smooth:
+    def _merit(self, whole: "Whole", anchor: Array, mu: Array, w: Array) -> ext.Smooth:
         """The function l_k at w, without h."""
         at, beta = whole.at(w), self.beta
         new = updated(mu, at.c, beta, whole.equality)

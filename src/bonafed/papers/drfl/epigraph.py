@@ -14,8 +14,6 @@ size of v. With the multipliers z_ik and nu of the branches and of pi = radius l
 z_ik / nu is the worst case's mass on branch k of row i.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -545,7 +543,7 @@ def project(
     return Projection(x[:-1], pi, level, mass / beta[0], iterations, bool(merit <= LOOSE))
 
 
-def _run(state: _State) -> tuple[float, Array, Array, Array, int]:
+def _run(state: "_State") -> tuple[float, Array, Array, Array, int]:
     """Iterate; returns the best merit, with its x, border, masses and iteration."""
     state.look()
     best = state.snapshot(math.inf, 0)
@@ -580,7 +578,7 @@ class _State:
     @classmethod
     def start(
         cls, epi: Epigraph, b: Array, a: float, tau: float, level: float, nu: float, outside: float
-    ) -> _State:
+    ) -> "_State":
         parts, level = _parts(epi, b, level, nu)
         borders = [nu, *(part.z[0] for part in parts if isinstance(part, Total))]
         return cls(epi, b, a, tau, outside, np.append(b, level), np.array(borders), parts)

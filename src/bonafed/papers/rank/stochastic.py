@@ -26,8 +26,6 @@ on the same random numbers, and goes on from the best. A model that stops being 
 infinite objective.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -519,7 +517,7 @@ class LSVRG(EpochMethod):
         return drawn, np.full(self.epoch_length, total)
 
 
-def scalar_form(problem: bf.Problem, n_features: int) -> tuple[ext.Kernel, Shrink] | None:
+def scalar_form(problem: bf.Problem, n_features: int) -> "tuple[ext.Kernel, Shrink] | None":
     """Loss and regulariser as the compiled steps take them; None where they have no such form."""
     try:
         kernel = ext.kernel_of(problem.loss)

@@ -2,8 +2,6 @@
 holds on new rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -193,7 +191,7 @@ def violations(result: Result, history: Rows) -> tuple[list[str], Array]:
     return [clients[k] for k in most], broken[:, most]
 
 
-def _violated(canvas: Canvas, names: Sequence[str], broken: Array) -> None:
+def _violated(canvas: "Canvas", names: Sequence[str], broken: Array) -> None:
     """Draw one band a client; neighbouring rounds of one colour are joined."""
     axes = canvas.subplots()
     limits = np.array([most for most, *_ in VIOLATED])
@@ -218,7 +216,7 @@ def _violated(canvas: Canvas, names: Sequence[str], broken: Array) -> None:
     legend(axes)
 
 
-def _kept(canvas: Canvas, result: Result, owners: Sequence[str]) -> None:
+def _kept(canvas: "Canvas", result: Result, owners: Sequence[str]) -> None:
     """Draw the measured value minus the limit of every owner's tightest constraint: dots right of
     the line are violations.
     """

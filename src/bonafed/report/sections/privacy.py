@@ -2,8 +2,6 @@
 of the owner.
 """
 
-from __future__ import annotations
-
 import math
 from typing import TYPE_CHECKING
 
@@ -236,7 +234,7 @@ def _thousandths(value: float) -> str:
 # ---------------------------------------------------------------------------------------- figures
 
 
-def _budget(canvas: Canvas, rows: Rows, privacy: Record) -> None:
+def _budget(canvas: "Canvas", rows: Rows, privacy: Record) -> None:
     """Draw two bars a client: the total of earlier runs, and that with this run; totals do not add
     up, so the bars lie on each other.
     """
@@ -250,7 +248,7 @@ def _budget(canvas: Canvas, rows: Rows, privacy: Record) -> None:
     legend(axes, 3)
 
 
-def _rounds(canvas: Canvas, history: Rows) -> None:
+def _rounds(canvas: "Canvas", history: Rows) -> None:
     panels = canvas.subplots(2, sharex=True)
     x = column(history, "round")
     second = ("step", BLUE, "step") if "step" in history[0] else ("gap", BLUE, "distance")

@@ -1,7 +1,5 @@
 """Other values of one key: what each costs, and how its model does on rows that judge."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -168,7 +166,7 @@ def alone(run: Run) -> float:
     return total_epsilon(_releases(run), privacy_of(run.config).delta)
 
 
-def _releases(run: Run) -> tuple[Release, ...]:
+def _releases(run: Run) -> "tuple[Release, ...]":
     """The releases of one client in the run itself; ``run`` is the owner's part."""
     public = result_in(run.path.parent / "result.json", run.config, public=True)
     return read_releases(next(iter(public["privacy"]["releases"].values())))
@@ -205,7 +203,7 @@ def tried(run: Run) -> tuple[Table, ...]:
 # ---------------------------------------------------------------------------------------- figures
 
 
-def _lines(canvas: Canvas, run: Run, points: Rows, key: str) -> None:
+def _lines(canvas: "Canvas", run: Run, points: Rows, key: str) -> None:
     """Draw a line in one colour for every set, dashed its worst client, dotted the same problem
     without privacy; of rates that of the training rows, too.
     """
@@ -230,7 +228,7 @@ def _lines(canvas: Canvas, run: Run, points: Rows, key: str) -> None:
     _values(axes, run, x)
 
 
-def _objective(canvas: Canvas, run: Run, points: Rows) -> None:
+def _objective(canvas: "Canvas", run: Run, points: Rows) -> None:
     """Draw the objective, its slope by the multiplier, and crosses where nothing is feasible."""
     axes = canvas.subplots()
     x, value, price = (column(points, key) for key in ("at", "value", "price"))
@@ -250,7 +248,7 @@ def _objective(canvas: Canvas, run: Run, points: Rows) -> None:
     _values(axes, run, x)
 
 
-def _values(axes: Axes, run: Run, x: Array) -> None:
+def _values(axes: "Axes", run: Run, x: Array) -> None:
     """Finish the axis of the values, logarithmic where they are far apart, with that of the run."""
     private = run.config.privacy is not None
     own = alone(run) if private else _table(run)["own"]

@@ -7,8 +7,6 @@ and names of features and clients only. Rows are compared by digests under a key
 the comparison and kept nowhere, so that nobody can guess rows of few values from digests.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -75,7 +73,7 @@ class DataCheck(Form):
         limit: float,
         seen: float | None,
         where: Sequence[str] = (),
-    ) -> DataCheck:
+    ) -> "DataCheck":
         """A check about all of ``where``."""
         shown = list(where[:NAMED])
         return cls.model_construct(

@@ -22,8 +22,6 @@ A second q at the same model would tell the clients' gradients apart: with as ma
 exactly. Clients keep what they were asked, and refuse.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -160,7 +158,7 @@ class MaskedBundle(Method):
     requirements: ClassVar[Requirements] = OF_SUMS
 
     @classmethod
-    def of(cls, bundle: Bundle) -> MaskedBundle:
+    def of(cls, bundle: Bundle) -> "MaskedBundle":
         """With the settings of a bundle that both have: ``cuts`` is 1, whatever ``least_rows`` are.
 
         Raises
@@ -187,7 +185,7 @@ class MaskedBundle(Method):
 
     # -- clients -----------------------------------------------------------------------------------
 
-    def at_client(self, problem: Problem, data: Metadata) -> MaskedBundle:
+    def at_client(self, problem: Problem, data: Metadata) -> "MaskedBundle":
         """With the concrete problem, and the number of clients that have agreed on it."""
         self.check_problem(problem, data)
         return replace(self, problem=problem, clients=data.n_clients)

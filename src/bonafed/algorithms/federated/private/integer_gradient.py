@@ -11,8 +11,6 @@ sums in one order wherever the row lies, and transcendental functions meet rows 
 which no part is computed in another way.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -74,7 +72,7 @@ class IntegerRows:
     grid: Grid
 
     @classmethod
-    def of(cls, problem: Problem, mechanism: Mechanism, data: Block, i: int) -> IntegerRows:
+    def of(cls, problem: Problem, mechanism: Mechanism, data: Block, i: int) -> "IntegerRows":
         """Those of client i of a block."""
         intercept, grid = int(problem.predictor.intercept), mechanism.grid(int(data.index[i]))
         key = "integer rows", i, mechanism.bound, grid.norm, grid.direction, intercept
@@ -82,7 +80,9 @@ class IntegerRows:
         return rows if rows.grid == grid else replace(rows, grid=grid)  # the clip may move
 
     @classmethod
-    def _rounded(cls, bound: float, data: Block, i: int, intercept: int, grid: Grid) -> IntegerRows:
+    def _rounded(
+        cls, bound: float, data: Block, i: int, intercept: int, grid: Grid
+    ) -> "IntegerRows":
         from scipy.sparse import csr_array, hstack
 
         m, d = int((data.share[i] > 0).sum()), data.n_features
@@ -103,12 +103,12 @@ class IntegerRows:
             U = hstack([U, csr_array(ones.astype(float))]) if intercept else U
         return cls(U, data.y[i, :m], length, size, grid)._padded()
 
-    def of_rows(self, at: NDArray[np.intp]) -> IntegerRows:
+    def of_rows(self, at: NDArray[np.intp]) -> "IntegerRows":
         """Those of the rows at some positions only."""
         rows = {"U": self.U[at], "y": self.y[at], "length": self.length[at], "size": self.size[at]}
         return replace(self, **rows)._padded()
 
-    def _padded(self) -> IntegerRows:
+    def _padded(self) -> "IntegerRows":
         """With rows of zeros, which have some target, so that the loss can be evaluated."""
         from scipy.sparse import csr_array, vstack
 

@@ -6,8 +6,6 @@ integers: nothing of an answer depends on the rows below the grid (docs/private-
 arithmetic").
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -214,7 +212,7 @@ class Mechanism:
         """The multiplier of the noise of the gradient, of which a count beside it takes a part."""
         return float(GRADIENT) * self.multiplier if self.counts else self.multiplier
 
-    def at(self, clip: float) -> Mechanism:
+    def at(self, clip: float) -> "Mechanism":
         """The same with another clip, and noise in proportion."""
         if clip == self.clip:
             return self

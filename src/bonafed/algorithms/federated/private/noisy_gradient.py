@@ -4,8 +4,6 @@ A client's rows reach an answer through one clipped gradient with noise, a_p sum
 xi_p, and through nothing else. Who uses it, and where it is taken, is the method's business.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -67,7 +65,7 @@ class Told:
     digest: bytes
 
     @classmethod
-    def of(cls, given: Array, precision: Any) -> Told:
+    def of(cls, given: Array, precision: Any) -> "Told":
         """Clients of one process are told the same model one after another: the last one is kept,
         and an equal one is found sooner than all this is computed.
         """
@@ -100,7 +98,7 @@ class Question:
     @classmethod
     def of(
         cls, plan: Mechanism, memory: NoiseKeys, models: Array, told: Told, numbers: tuple
-    ) -> Question:
+    ) -> "Question":
         """The question with the model that the clients were ``told`` and public numbers."""
         words = _about(plan, (*numbers, 1.0))
         if memory.secret.size:
@@ -290,12 +288,12 @@ class Rows:
     length: Array  # (n, m) the norm of the shortened row, an intercept's 1 included
 
     @classmethod
-    def of(cls, problem: Problem, mechanism: Mechanism, data: Block) -> Rows:
+    def of(cls, problem: Problem, mechanism: Mechanism, data: Block) -> "Rows":
         key = "rows of private ADMM", mechanism.norm, mechanism.bound, problem.predictor.intercept
         return once(data, key, lambda: cls._computed(problem, mechanism, data))
 
     @classmethod
-    def _computed(cls, problem: Problem, mechanism: Mechanism, data: Block) -> Rows:
+    def _computed(cls, problem: Problem, mechanism: Mechanism, data: Block) -> "Rows":
         X, one = data.X, float(problem.predictor.intercept)
         if not isinstance(X, np.ndarray):
             length = abs(X).sum(-1) if mechanism.norm == L1 else np.sqrt(X.multiply(X).sum(-1))
