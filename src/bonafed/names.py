@@ -7,8 +7,6 @@ are facts of the class and are not repeated here.
 To add a loss, write its class and one line in ``NAMED["loss"]``.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from functools import cache
 from importlib import import_module

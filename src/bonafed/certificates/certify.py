@@ -1,7 +1,5 @@
 """The certificate of a model, for problems with and without constraints."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -227,7 +225,7 @@ class Weighing(plausible.AboutRows):
 
     stateless: ClassVar[bool] = True
 
-    def for_clients(self) -> Weighing:
+    def for_clients(self) -> "Weighing":
         """The rounds only: model and multipliers come with the messages, zeros stand for them."""
         zero = np.zeros(1)
         return Weighing(zero, Multipliers(zero, zero, zero[None]), self.objective, self.bounded)

@@ -24,8 +24,6 @@ dp-accounting, rounded up on a grid; the arithmetic is that of doubles. Renyi ac
 2017) is shown beside it.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -119,7 +117,7 @@ class Release:
         count: int,
         sampling: float = 1.0,
         candidates: float = 0.0,
-    ) -> Release:
+    ) -> "Release":
         """The release of an ``entry``.
 
         Raises
@@ -144,7 +142,7 @@ class Release:
         more += [self.candidates] * (self.candidates > 0)
         return [self.mechanism, self.noise, self.count, *more]
 
-    def replacing(self, times: float = 1.0) -> Release:
+    def replacing(self, times: float = 1.0) -> "Release":
         """An upper bound on the same release with ``times`` the noise, where a record takes
         another's place: what sampling saves is left out.
         """

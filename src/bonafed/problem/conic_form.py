@@ -2,8 +2,6 @@
 losses or risks, and a Wasserstein ball as a regulariser.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -7,8 +7,6 @@ reads them off its rows (``introduced``), the server puts them together (`Metada
 there as losses need them: two classes as -1 and +1, several as their numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -180,7 +178,9 @@ class Metadata:
     factors: Array | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, introductions: Sequence[Introduced], server: Federation | None = None) -> Metadata:
+    def of(
+        cls, introductions: Sequence[Introduced], server: Federation | None = None
+    ) -> "Metadata":
         """The facts of all clients together.
 
         Raises
@@ -328,7 +328,7 @@ def _outside(classes: list[Any]) -> RowError:
     return RowError("y", what, shown=f" {classes[:6]}", do=do)
 
 
-def check_quadratic(fed: Federation, predictor: Predictor) -> None:
+def check_quadratic(fed: Federation, predictor: "Predictor") -> None:
     """Raise unless every client holds a symmetric matrix, or the table is the server's."""
     of_server = fed.clients == ("server",)
     intercept = getattr(predictor, "intercept", False)

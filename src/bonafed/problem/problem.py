@@ -7,8 +7,6 @@ R = ``over_clients`` is a risk over clients, F_i = ``over_samples`` a risk over 
 i's rows, h the regulariser; c_0 = ``constraint`` and c_i = ``local_constraint``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -339,12 +337,12 @@ class Problem:
     # ---------------------------------------------------------------
 
     @overload
-    def at(self, data: Federation) -> tuple[Problem, Federation]: ...
+    def at(self, data: Federation) -> "tuple[Problem, Federation]": ...
 
     @overload
-    def at(self, data: Metadata) -> tuple[Problem, Metadata]: ...
+    def at(self, data: Metadata) -> "tuple[Problem, Metadata]": ...
 
-    def at(self, data: Federation | Metadata) -> tuple[Problem, Federation | Metadata]:
+    def at(self, data: Federation | Metadata) -> "tuple[Problem, Federation | Metadata]":
         """Check everything against the data; return the problem with arrays for priors and radii,
         and coded targets.
 
@@ -388,7 +386,7 @@ class Problem:
         told = [of_data.introduced(asked, fed, i) for i in range(fed.n_clients)]
         return Metadata.of(told, fed.server)
 
-    def _concrete(self, data: Metadata) -> tuple[Problem, Metadata]:
+    def _concrete(self, data: Metadata) -> "tuple[Problem, Metadata]":
         with without_values(self.privacy is not None):
             labels, server = self._labels(data), self._of_server(data)
         predictor = self.predictor

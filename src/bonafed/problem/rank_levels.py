@@ -9,8 +9,6 @@ that such a risk needs of the rows is a sum over them. It is dual to weights 0 <
 a_k / (n t_k) with sum_i q_ik = a_k, of which row i has a_0 / n + sum_k q_ik.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
@@ -620,7 +618,7 @@ def knot_of(kernel: proxes.Kernel, level: float) -> float:
 class RankRows:
     """t(w) = sign * prediction(w) - shift for the n rows of one client, and its transpose."""
 
-    X: Array | csr_array  # (n, d)
+    X: "Array | csr_array"  # (n, d)
     sign: Array  # (n,)
     shift: Array  # (n,)
     intercept: bool

@@ -2,8 +2,6 @@
 Kullback-Leibler, and chi-square as an axis-aligned ellipsoid.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -11,8 +11,6 @@ rounding, and the last maximiser bounds how much nearer any point of Q can be:
     ||m - v||^2 >= ||q - v||^2 - 2 (v - q)'(m - q)    for all m in Q
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

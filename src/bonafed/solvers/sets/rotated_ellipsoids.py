@@ -14,8 +14,6 @@ It starts from no zeros, then from the solution of a conic program. Where neithe
 solution is moved into Q. The bound holds in every case.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
