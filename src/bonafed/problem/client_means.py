@@ -157,8 +157,7 @@ def in_one_pass(problem: Objective, w: Array, block: Block) -> Cut | None:
 def _suits(w: Array, X: "Array | csr_array") -> bool:
     if not isinstance(X, np.ndarray) or X.dtype != np.float64 or w.dtype != np.float64:
         return False
-    fits = w.ndim == 1 or w.shape[:-1] == X.shape[:1]
-    return X.flags.c_contiguous and X.flags.aligned and fits
+    return X.flags.c_contiguous and X.flags.aligned and (w.ndim == 1 or w.shape[:-1] == X.shape[:1])
 
 
 def _softmax(problem: Objective, w: Array, block: Block) -> tuple[Array, Array] | None:

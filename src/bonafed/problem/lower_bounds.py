@@ -219,8 +219,7 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
     length = float(problem.regulariser.domain_radius(value, n_features))
     kind = DUAL[_kind(problem)]
     root = math.sqrt(n_features)
-    to_length = {"l1": 1.0, "l2": 1.0, "linf": root}[kind]
-    to_size = {"l1": root, "l2": 1.0, "linf": 1.0}[kind]
+    to_length, to_size = root if kind == "linf" else 1.0, root if kind == "l1" else 1.0
     size, length = min(size, to_size * length), min(length, to_length * size)
     offset = math.inf
     code = getattr(ball, "code", None)  # of the one class in the objective
@@ -288,7 +287,6 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
         largest = member(problem, n)[s] or problem.over_clients.value(np.eye(n)[s])
         reach = float(largest) * radius[s]
         loss += coefficient[s] * where.value / reach if reach > 0 else -math.inf
-    constant = minorant.constant + loss
     total = float(np.maximum(coefficient, 0.0).sum())
     lipschitz, floor = multiplier_floor(problem)
     g, intercept = problem.predictor.split(minorant.gradient)
@@ -307,7 +305,7 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
         shares = [0.0, 1.0, float(inner.x)]
     best, rest = max(split(share) for share in shares)
     offset = float(np.abs(intercept).sum())
-    best += constant - (offset * where.offset if offset else 0.0)
+    best += minorant.constant + loss - (offset * where.offset if offset else 0.0)
     # the most that the rounding of the gradient changes at a model worth having
     error = np.broadcast_to(minorant.rounding_gradient, minorant.gradient.shape)
     coefficients, free = problem.predictor.split(error)
@@ -556,9 +554,8 @@ def owners(problem: Problem, mu: Multipliers, names: tuple[ClientName, ...]) -> 
     """Who has a constraint with a multiplier that counts (over 1e-6 of the largest), the largest
     first.
     """
-    size: dict[ClientName, float] = {
-        name: float(np.abs(row).max(initial=0.0)) for name, row in zip(names, mu.local, strict=True)
-    }
+    sizes = np.abs(mu.local).max(1, initial=0.0).tolist()
+    size: dict[ClientName, float] = dict(zip(names, sizes, strict=True))
     size["all clients together"] = float(np.abs(mu.shared).max(initial=0.0))
     size["the server"] = float(np.abs(mu.server).max(initial=0.0))
     least = 1e-6 * max(size.values())
@@ -589,8 +586,7 @@ def joined(problem: Problem, local: Array, shared: Array, held: Array) -> Array:
     """(C, ...) in the order of owners, of what the clients' constraints (N, p, ...), the sums over
     the clients (p_c, ...) and the server's constraints (p_0, ...) have.
     """
-    mine = local.reshape(-1, *local.shape[2:])
-    every = np.concatenate([mine, shared, held])
+    every = np.concatenate([local.reshape(-1, *local.shape[2:]), shared, held])
     return np.concatenate([every, -every[equalities(problem, len(local))]])
 
 

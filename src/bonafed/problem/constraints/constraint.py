@@ -175,11 +175,8 @@ class Stack:
         gradients, constants = np.zeros(point.models.shape), np.zeros(len(multipliers))
         for part, mine in self._by_part(multipliers):
             row, gradient, constant = part.split(point, mine)
-            rows, gradients, constants = (
-                added(rows, row),
-                gradients + gradient,
-                constants + constant,
-            )
+            gradients, constants = gradients + gradient, constants + constant
+            rows = added(rows, row)
         return rows, gradients, constants
 
     def magnitudes(self, point: Point, multipliers: Array) -> Array:

@@ -251,8 +251,7 @@ class OnRows:
         weights = self.weights(point.block)[0]
         gradient = self.measure.gradient(point.prediction, point.block.y)
         back, each = point.problem.predictor.backward, weights.swapaxes(0, 1)
-        parts = [back(point.w, by_row(rows, gradient), point.block) for rows in each]
-        return np.stack(parts, 1)
+        return np.stack([back(point.w, by_row(rows, gradient), point.block) for rows in each], 1)
 
     def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
         if self.affine:

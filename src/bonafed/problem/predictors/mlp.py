@@ -115,8 +115,7 @@ class MLP(OfClasses):
         """
         first, *others = self._shapes(sizes.shape[-1])
         rest = sum(out * into for out, into in others) + self.intercept
-        behind = np.ones((*sizes.shape[:-1], rest))
-        return np.concatenate([np.tile(sizes, first[0]), behind], -1)
+        return np.concatenate([np.tile(sizes, first[0]), np.ones((*sizes.shape[:-1], rest))], -1)
 
     def start(self, n_features: int) -> Array:
         """The first model, (D,): the same for the same seed and sizes."""
