@@ -139,7 +139,7 @@ PUBLIC: tuple[str, ...] = (
     "bonafed.problem.risks.ranks:Spectral",
     "bonafed.problem.constraints.custom:Constraint",
     "bonafed.problem.constraints.custom:TorchConstraint",
-    "bonafed.problem.constraints.coupled:Coupled",
+    "bonafed.problem.constraints.group_means:Coupled",
     "bonafed.problem.regularisers:Bounds",
     "bonafed.problem.regularisers:GroupL2",
     "bonafed.problem.lower_bounds:Duals",

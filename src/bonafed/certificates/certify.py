@@ -290,7 +290,9 @@ class Weighing(plausible.AboutRows):
         elif self.provable:
             diagonal = client_means.hessian_diagonals(point, ask.prior, curved(terms))
         sums = constant, balance, size, spread, count, ended
-        limits = [part for stack, _ in terms for part in (stack.values(point), stack.limits(data))]
+        limits: Any = [
+            part for stack, _ in terms for part in (stack.values(point), stack.limits(data))
+        ]
         gradient = ask.prior[:, None] * client_means.client_gradients(point) + sum(pushed)
         start = ask.prior[:, None] * client_means.client_gradients(zero)
         return Weighed(*sums, risk, loss, *limits, gradient, start, matrix, diagonal)

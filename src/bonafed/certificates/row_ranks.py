@@ -598,7 +598,7 @@ def certify_ranks(
     ----------
     problem, fed : the user's
     w : (D,) the model
-    duals : of cuts in model and thresholds (``problem.thresholds``), which may prove more than the
+    duals : of cuts in model and thresholds (`lifted`), which may prove more than the
         model only does
     engine : where the clients are; by default this process
     """

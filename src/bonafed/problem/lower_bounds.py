@@ -22,8 +22,7 @@ from bonafed.arrays import DUAL, Array, Block, norm
 from bonafed.client_names import ClientName
 from bonafed.codec import Form
 from bonafed.problem.conic_form import member, multiplier_floor, sample_radii
-from bonafed.problem.constraints.coupled import Shared
-from bonafed.problem.constraints.group_means import OfLoss, OnRows
+from bonafed.problem.constraints.group_means import OfLoss, OnRows, Shared
 from bonafed.problem.losses import Quadratic, has_log_link
 from bonafed.problem.problem import Problem, check_convex
 from bonafed.problem.rank_levels import WithThresholds, highest
@@ -95,7 +94,7 @@ class Duals:
     pair: Annotated[Array, Form("2, D")] | None = None
     # (J, N) where cuts at a point are those of balls of other radii than the problem's: these
     radii: Annotated[Array, Form("J, N")] | None = None
-    # (J, C, P) of the cuts of constraints, by owner (``problem.constraints.cuts``)
+    # (J, C, P) of the cuts of constraints, by owner (`equalities`)
     limits: Annotated[Array, Form("J, C, P")] | None = None
 
     def used(self) -> "Duals":

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,11 +21,8 @@ from bonafed.client_names import ClientName
 from bonafed.data import validation as check
 from bonafed.data.federation import Federation
 from bonafed.data.row_errors import RowError
+from bonafed.problem.predictors.affine import Predictor
 from bonafed.rounds import LARGEST, record
-
-if TYPE_CHECKING:
-    from bonafed.problem.predictors.affine import Predictor
-
 
 Cells = tuple[tuple[Any, Any, float], ...]  # (label, value of a column, weight of such rows)
 

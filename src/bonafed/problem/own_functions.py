@@ -28,8 +28,8 @@ from bonafed.data.federation import Federation
 from bonafed.data.row_errors import RowError, without_values
 from bonafed.problem.client_means import hessians
 from bonafed.problem.constraints.constraint import Point, Stack
-from bonafed.problem.constraints.coupled import Shared
 from bonafed.problem.constraints.custom import FunctionConstraint
+from bonafed.problem.constraints.group_means import Shared
 from bonafed.problem.losses import growth
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem

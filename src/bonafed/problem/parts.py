@@ -23,7 +23,7 @@ from bonafed.problem import rank_levels
 from bonafed.problem.client_means import row_curvatures, row_shares
 from bonafed.problem.conic_form import member, multiplier_floor
 from bonafed.problem.constraints.constraint import Point, Stack, most_added, several
-from bonafed.problem.constraints.coupled import Coupled, Global
+from bonafed.problem.constraints.group_means import Coupled, Global
 from bonafed.problem.losses import SmoothHinge, value_and_gradient
 from bonafed.problem.lower_bounds import Surveyed, survey
 from bonafed.problem.predictors.affine import Linear, is_affine

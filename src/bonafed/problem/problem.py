@@ -25,8 +25,7 @@ from bonafed.privacy.budget import Budget
 from bonafed.problem import metadata as of_data
 from bonafed.problem.client_means import client_gradients, client_values, in_one_pass, row_shares
 from bonafed.problem.constraints.constraint import Point, Stack, excess, several, stack
-from bonafed.problem.constraints.coupled import Coupled, Global, shared
-from bonafed.problem.constraints.group_means import label_code
+from bonafed.problem.constraints.group_means import Coupled, Global, label_code, shared
 from bonafed.problem.losses import Loss, Quadratic, has_log_link, others, value_and_gradient
 from bonafed.problem.metadata import Asked, Metadata
 from bonafed.problem.predictors import affine
@@ -46,7 +45,7 @@ VERBS = {  # methods that every problem calls, by slot
 }
 
 
-Known = TypeVar("Known", Federation, Metadata)  # rows, or what is known of them
+Known = TypeVar("Known", bound=Federation | Metadata)  # rows, or what is known of them
 REMEMBERED = 3  # pairs of a problem and rows
 # of (problem, rows, what it made of them)
 _made: ContextVar[list[tuple[Any, ...]] | None] = ContextVar("_made", default=None)

@@ -10,9 +10,10 @@ a_k / (n t_k) with sum_i q_ik = a_k, of which row i has a_0 / n + sum_k q_ik.
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.special import xlogy
 
 from bonafed.arrays import Array, Block, dense, shape_of
@@ -27,10 +28,6 @@ from bonafed.problem.risks.weight_sets import Mean, Superquantile
 from bonafed.rounds import Max, Sum, record
 from bonafed.solvers.rank import proxes
 from bonafed.solvers.rank.cut_weights import cut_weights
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
 
 STEPS = Superquantile | TopK | Maximum  # of one level, whatever the number of rows
 MOST = 24  # levels of a Spectral

@@ -12,15 +12,13 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array, Block, by_row
-
-if TYPE_CHECKING:
-    from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Metadata
 
 T = TypeVar("T")
 Objective = Any  # a `Problem`, whose loss, predictor and risk over samples constraints read

@@ -8,16 +8,14 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array, Block, is_number
 from bonafed.problem.constraints.constraint import VOID, Objective, Point, magnitudes, once
-
-if TYPE_CHECKING:
-    from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Metadata
 
 Coefficients = Sequence[float] | Sequence[Sequence[float]] | Array
 Offsets = float | Sequence[float] | Array

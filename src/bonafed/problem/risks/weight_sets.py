@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -144,8 +144,6 @@ class Simplex(WeightSet):
 # The weighted mean  R(z) = sum_i q_i z_i  (its set of weights is the single point q), and the
 # plain sum.
 
-R = TypeVar("R")
-
 
 @dataclass(frozen=True)
 class Mean(Centred):
@@ -184,19 +182,18 @@ class Mean(Centred):
         return bool(np.abs(weights - self.project(weights)).max() <= tol)
 
 
-def among(risk: R, names: Sequence[ClientName], declared: object) -> R:
+def among(risk: Any, names: Sequence[ClientName], declared: object) -> Any:
     """A mean with weights by name, of these clients only and scaled; of ``declared`` clients some
     may have no rows.
     """
-    prior: Any = risk.prior if isinstance(risk, Mean) else None
+    prior = risk.prior if isinstance(risk, Mean) else None
     if not (isinstance(prior, Mapping) and isinstance(declared, Mapping)):
         return risk
     if not ({*map(str, names)} < {*map(str, prior)} == {*map(str, declared)}):
         return risk
     weights = [float(q) for q in by_position(prior, names, "prior", others=True).values()]
     total = sum(weights)
-    stated: Any = risk
-    return replace(stated, prior=np.array(weights) / total) if total > 0 else risk
+    return replace(risk, prior=np.array(weights) / total) if total > 0 else risk
 
 
 @dataclass(frozen=True)

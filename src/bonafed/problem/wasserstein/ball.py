@@ -19,23 +19,19 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from bonafed.arrays import DUAL, Array, Block, by_row, dense, is_number, norm, norm_gradient
 from bonafed.client_names import ClientName
+from bonafed.data.federation import Federation
 from bonafed.problem.losses import Loss, others
 from bonafed.problem.predictors.affine import Softmax
 from bonafed.problem.risks.risk import PerClient
 from bonafed.rounds import Each, record
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-    from bonafed.data.federation import Federation
-
 
 Mask = NDArray[np.bool_]
 ROUNDING = 1e-9  # relative: rows this close to a support are inside up to rounding

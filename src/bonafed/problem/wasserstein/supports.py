@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from bonafed.arrays import DUAL, Array, Block, dense, norm
 from bonafed.problem.losses import Loss
@@ -22,12 +23,7 @@ from bonafed.problem.wasserstein.ball import (
     Support,
     WassersteinBall,
 )
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-    from bonafed.solvers.conic.builder import Model
-
+from bonafed.solvers.conic.builder import Model
 
 # Wasserstein worst cases of piecewise linear losses when rows must stay on a box.
 #
@@ -492,8 +488,6 @@ class PolytopeSupport(Support):
         """The nearest points (x, y) of the support, in the Euclidean norm; y stays unless
         ``c_label`` is given.
         """
-        from bonafed.solvers.conic.builder import Model
-
         x, y, out = np.array(dense(X)), np.array(y, float), np.flatnonzero(self.outside(X, y))
         if not len(out):
             return x, y
@@ -658,8 +652,6 @@ def _solve(client: Client, walls: Walls, unit: float) -> Adversary:
     Lengths are in ``unit``, losses in ``size``. Atoms are (piece, row) pairs; those whose piece has
     a gradient (``go``) have a drift and, with free targets, a shift.
     """
-    from bonafed.solvers.conic.builder import Model
-
     C, c, kind, label_cost, radius = walls
     on = np.flatnonzero(client.share > 0)
     const, pull = client.const[:, on].ravel(), client.pull[:, on].ravel()
