@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic.fields import FieldInfo
@@ -13,25 +14,23 @@ from sites.test_violations import opened, solved
 from bonafed.config.schema import Count
 from bonafed.engines.network import RefusedError
 from bonafed.sites.audit import read_log
-from bonafed.sites.policy import RULES, Policy, Proposal, Refusal, Rule, When, refused, rules_table
+from bonafed.sites.policy import RULES, Check, Policy, Proposal, Rule, When, rules_table
 from bonafed.sites.site_file import SiteFile, first_site, read_site
 
 NAME = "maximum_rows"
 
 
-def too_many(policy: Policy, run: Proposal) -> Iterator[Refusal]:
+def too_many(policy: Any, run: Proposal) -> Iterator[tuple[str, ...]]:
     most = policy.maximum_rows
-    if run.rows is not None and most is not None and run.rows > most:
-        yield refused(NAME, f"more than {most} rows", f"Raise {NAME}")
+    if run.rows is not None and run.rows > most:
+        yield f"more than {most} rows", f"Raise {NAME}"
 
 
 RULE = Rule(
-    NAME,
-    Count | None,
     None,
     "a run has {} rows of this site at most",
     "more rows of the site",
-    {When.ROWS: too_many},
+    (Check(When.ROWS, {"rows": "the number of rows"}, too_many),),
     "a run may have all rows",
     "1000",
 )
@@ -42,7 +41,7 @@ def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The table with one more rule; the policy is made of the table once, when it is imported."""
     fields = Policy.__pydantic_fields__
     monkeypatch.setitem(RULES, NAME, RULE)
-    fields[NAME] = FieldInfo.from_annotated_attribute(RULE.type, RULE.default)
+    fields[NAME] = FieldInfo.from_annotated_attribute(Count | None, None)
     for model in (Policy, SiteFile):
         model.model_rebuild(force=True)
     yield
