@@ -18,6 +18,7 @@ from bonafed.sites.policy import RULES, Check, Policy, Proposal, Rule, When, rul
 from bonafed.sites.site_file import SiteFile, first_site, read_site
 
 NAME = "maximum_rows"
+TYPE: Any = Count | None
 
 
 def too_many(policy: Any, run: Proposal) -> Iterator[tuple[str, ...]]:
@@ -41,7 +42,7 @@ def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The table with one more rule; the policy is made of the table once, when it is imported."""
     fields = Policy.__pydantic_fields__
     monkeypatch.setitem(RULES, NAME, RULE)
-    fields[NAME] = FieldInfo.from_annotated_attribute(Count | None, None)
+    fields[NAME] = FieldInfo.from_annotated_attribute(TYPE, RULE.default)
     for model in (Policy, SiteFile):
         model.model_rebuild(force=True)
     yield
