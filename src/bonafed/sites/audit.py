@@ -24,14 +24,15 @@ import enum
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field, TypeAdapter
 
 from bonafed.codec import FIELDS
 from bonafed.rounds import marks
@@ -40,10 +41,9 @@ from bonafed.storage import OWN, Lock, append, cut, write_whole
 from bonafed.text import short
 
 FORMAT = "bonafed audit log 1"
-KEYS = {"number": "line", "size": "bytes"}  # of a line, where they are not those of `Entry`
 BEGUN, MESSAGE, NOTE, TORN = "begun", "message", "note", "torn"
-EVENTS = (BEGUN, MESSAGE, NOTE, TORN)
-ENDING = re.compile(rb'(.*),"hash":"([0-9a-f]{64})"\}', re.DOTALL)
+ENDING = re.compile(rb'(.*"before":"([0-9a-f]*)"),"hash":"([0-9a-f]{64})"\}', re.DOTALL)
+Count = Annotated[int, Field(ge=0)]
 HEAD = re.compile(r"(\d{1,15}) ([0-9a-f]{64}) (\d{1,18})\n")
 CHANGED = "it was changed: its bytes are not those that were written"
 NAME, TEXT = 200, 2_000  # characters of names and of texts that others wrote
@@ -62,8 +62,8 @@ class Content(NamedTuple):
     how : "sum", "max" or "each" of an answer; "each", "version" or "all" of a question
     """
 
-    numbers: int
-    texts: int
+    numbers: Count
+    texts: Count
     how: str
 
 
@@ -87,19 +87,22 @@ class Entry:
     text : of a note; the name of the site, in the first line
     """
 
-    number: int
+    number: Annotated[int, Field(ge=0, alias="line")]  # the keys of a line
     at: str
-    event: str
-    way: str = ""
+    event: Literal["begun", "message", "note", "torn"]
+    way: Literal["in", "out", ""] = ""
     who: str = ""
     kind: str = ""
     experiment: str = ""
-    seq: int | None = None
-    size: int = 0
+    seq: Count | None = None
+    size: Annotated[int, Field(ge=0, alias="bytes")] = 0
     masked: bool = False
     fields: Mapping[str, Content] = field(default_factory=dict)
-    refused: Sequence[tuple[str, str]] = ()
+    refused: tuple[tuple[str, str], ...] = ()
     text: str = ""
+
+
+LINE = TypeAdapter(Entry)
 
 
 class Fault(NamedTuple):
@@ -286,7 +289,11 @@ class AuditLog:
             if line is None and torn is None:
                 torn = bytes_
                 continue
-            if line is None or torn is not None or line.place != (end.number + 1, end.hash):
+            if (
+                line is None
+                or torn is not None
+                or (line.entry.number, line.before) != (end.number + 1, end.hash)
+            ):
                 raise AuditError(_broken(self.path, f"line {end.number + 1} was changed"))
             end = Head(end.number + 1, line.hash, end.size + len(bytes_) + 1)
         if end.number > 1 and not head.number:
@@ -325,7 +332,7 @@ def _now() -> str:
 
 def _written(entry: Entry, before: str) -> tuple[bytes, str]:
     """The line of an entry after the line with the hash ``before``, and its own hash."""
-    row = {KEYS.get(field.name, field.name): getattr(entry, field.name) for field in fields(entry)}
+    row = LINE.dump_python(entry, by_alias=True)
     kept = {key: value for key, value in row.items() if value or (key == "seq" and value == 0)}
     body = json.dumps({**kept, "before": before}, separators=(",", ":")).encode()[:-1]
     hash_ = hashlib.sha256(body).hexdigest()
@@ -339,41 +346,16 @@ class _Line(NamedTuple):
     before: str  # the hash of the line before it
     hash: str
 
-    @property
-    def place(self) -> tuple[int, str]:
-        """What says where the line belongs."""
-        return self.entry.number, self.before
-
 
 def _read(line: bytes) -> _Line | None:
     """What a line says; None where its bytes were changed, or are not an entry."""
     parts = ENDING.fullmatch(line)
-    if parts is None or hashlib.sha256(parts[1]).hexdigest() != parts[2].decode():
+    if parts is None or hashlib.sha256(parts[1]).hexdigest() != parts[3].decode():
         return None
     try:
-        row = json.loads(line)
-        keys = {field.name: KEYS.get(field.name, field.name) for field in fields(Entry)}
-        entry = Entry(**{name: row[key] for name, key in keys.items() if key in row})
-        held = {name: Content(*content) for name, content in entry.fields.items()}
-        refused = tuple((rule, reason) for rule, reason in entry.refused)
-        entry, before = replace(entry, fields=held, refused=refused), row["before"]
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return _Line(LINE.validate_json(line, strict=True), parts[2].decode(), parts[3].decode())
+    except ValueError:
         return None
-    sound = _is_sound(entry) and isinstance(before, str)
-    return _Line(entry, before, parts[2].decode()) if sound else None
-
-
-def _is_sound(entry: Entry) -> bool:
-    """Whether every part of an entry has its type."""
-    texts = [entry.at, entry.event, entry.way, entry.who, entry.kind, entry.experiment, entry.text]
-    counts = [entry.number, entry.size, 0 if entry.seq is None else entry.seq]
-    for content in entry.fields.values():
-        counts += content[:2]
-        texts.append(content.how)
-    texts += [part for pair in entry.refused for part in pair]
-    plain = all(isinstance(text, str) for text in texts) and isinstance(entry.masked, bool)
-    whole = all(type(count) is int and count >= 0 for count in counts)
-    return plain and whole and entry.event in EVENTS and entry.way in ("in", "out", "")
 
 
 def _lines(path: Path, start: int = 0) -> Iterator[tuple[bytes, bool]]:
