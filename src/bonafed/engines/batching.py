@@ -189,22 +189,15 @@ class Memories:
         self.stacks: dict[int, Any] = {}
         self.count: dict[int, int] = {}
         self.numbered = 0
-        # all have such a record of arrays
-        self.common: tuple[type, tuple[str, ...], list[NDArray[Any]]] | None = None
 
     def of(self, ids: NDArray[np.intp]) -> Any:
         """The memory of these clients, who have memories of one form."""
         if self.n == 1:
             return self.stacks[int(self.place[0])]
-        if self.common is not None:
-            return self.common[0](*[array.take(ids, 0) for array in self.common[2]])
         return mapped(self.stacks[int(self.place[ids[0]])], lambda array: array.take(ids, 0))
 
     def each(self) -> tuple[Any, ...]:
         """The memory of every client by itself, as rows of the arrays, or None."""
-        if self.common is not None:
-            kind, _, arrays = self.common
-            return tuple([kind(*[array[i : i + 1] for array in arrays]) for i in range(self.n)])
         stacks = [self.stacks.get(number) for number in self.place.tolist()]
         return tuple(
             None if stack is None else members(stack, slice(i, i + 1))
@@ -213,9 +206,6 @@ class Memories:
 
     def put(self, ids: NDArray[np.intp], memory: object) -> None:
         """Write the memories of these clients."""
-        common = self.common is not None and type(memory) is self.common[0]
-        if common and self._put_alike(ids, memory):
-            return
         shape = form(memory)
         if (number := self.forms.get(shape)) is None:
             number = self.forms[shape] = self.numbered
@@ -233,27 +223,6 @@ class Memories:
                 self.count[number] += 1
                 if old >= 0:
                     self._left(old)
-        stack = self.stacks.get(number)
-        fields = FIELDS.get(type(stack), ())
-        parts = [getattr(stack, name) for name in fields]
-        flat = bool(parts) and all(type(part) is np.ndarray for part in parts)
-        whole = flat and self.count[number] == self.n > 1
-        self.common = (type(stack), fields, parts) if whole else None
-
-    def _put_alike(self, ids: NDArray[np.intp], memory: object) -> bool:
-        """Write memories of the form that all memories have; False, and nothing written, where they
-        are of another form.
-        """
-        _, names, arrays = self.common  # pyright: ignore[reportGeneralTypeIssues]
-        new = [getattr(memory, name) for name in names]
-        for array, value in zip(arrays, new, strict=True):
-            if type(value) is not np.ndarray or value.dtype != array.dtype:
-                return False
-            if value.shape[1:] != array.shape[1:]:
-                return False
-        for array, value in zip(arrays, new, strict=True):
-            array[ids] = value
-        return True
 
     def _left(self, number: int) -> None:
         self.count[number] -= 1

@@ -30,7 +30,7 @@ from bonafed.engines.checkpoint_schema import Fields, hints_of
 from bonafed.engines.engine import check_request, reported
 from bonafed.engines.run_record import Events, Sets
 from bonafed.rounds import Algorithm, CodecError, Done, Round, Stop, decode, encode, record
-from bonafed.storage import OWN, read_in_turns, write_in_turns, write_whole
+from bonafed.storage import OWN, read_in_turns, write_whole
 
 T = TypeVar("T")
 PATH = "a path"  # how every path is described
@@ -74,13 +74,6 @@ def save(path: Path, value: object, *, secret: bool = False) -> None:
     the owner may read it. ``secret``: what the old one held is overwritten.
     """
     write_whole(path, encode(value), OWN, destroy_old=secret)
-
-
-def save_in_turns(path: Path, value: object, number: int) -> None:
-    """Write a record where every round counts in microseconds: it outlives the process, and not
-    the machine's power. ``number``: how many records the process has written before this one.
-    """
-    write_in_turns(path, number, encode(value), anew=number == 0, sync=False)
 
 
 def load(path: Path, kind: type[T]) -> T:
@@ -157,29 +150,25 @@ class RunFile:
 
     def check(self, kept: Checkpoint) -> None:
         """Refuse a checkpoint of other data, another algorithm or another seed."""
-        wrong = ""
+        pairs = zip(self.clients, kept.digests, self.digests, strict=False)
+        changed = [name for name, old, new in pairs if old != new]
         if kept.clients != self.clients:
             wrong = f"the checkpoint is of {other_clients(kept.clients, self.clients)}"
+        elif changed:
+            wrong = f"the data of {_listed(changed)} differ from those of the checkpoint"
+        elif (old := kept.algorithm) != (new := self.algorithm):
+            # both from shortly before the first difference
+            pairs = enumerate(zip(old, new, strict=False))
+            parted = next((k for k, (a, b) in pairs if a != b), min(len(old), len(new)))
+            start = max(parted - 40, 0)
+            dots, part = "…" * bool(start), slice(start, start + 160)
+            wrong = f"the checkpoint is of {dots}{old[part]}, got {dots}{new[part]}"
+        elif kept.seed != self.seed:
+            wrong = f"the checkpoint is of seed {kept.seed}, got seed {self.seed}"
         else:
-            pairs = zip(self.clients, kept.digests, self.digests, strict=True)
-            if changed := [name for name, old, new in pairs if old != new]:
-                wrong = f"the data of {_listed(changed)} differ from those of the checkpoint"
-            elif kept.algorithm != self.algorithm:
-                wrong = f"the checkpoint is of {_difference(kept.algorithm, self.algorithm)}"
-            elif kept.seed != self.seed:
-                wrong = f"the checkpoint is of seed {kept.seed}, got seed {self.seed}"
-        if wrong:
-            again = "Resume with what the checkpoint was written with"
-            raise CheckpointError(f"{wrong}. {again}, or begin a new run (resume=False)")
-
-
-def _difference(old: str, new: str) -> str:
-    """Both descriptions, from shortly before the first difference."""
-    pairs = enumerate(zip(old, new, strict=False))
-    parted = next((k for k, (a, b) in pairs if a != b), min(len(old), len(new)))
-    start = max(parted - 40, 0)
-    dots, part = "…" * bool(start), slice(start, start + 160)
-    return f"{dots}{old[part]}, got {dots}{new[part]}"
+            return
+        again = "Resume with what the checkpoint was written with"
+        raise CheckpointError(f"{wrong}. {again}, or begin a new run (resume=False)")
 
 
 def other_clients(one: Sequence[str], other: Sequence[str]) -> str:

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from bonafed import rounds
@@ -213,11 +212,7 @@ class LocalClients(Clients):
                 memories.append((group, memory))
                 yield upload
 
-        uploads = stepped()
-        if len(groups) == 1:
-            order, combined, sizes = self._alone(ids, next(uploads))
-        else:
-            order, combined, sizes = self._folded(groups, uploads)
+        order, combined, sizes = self._folded(groups, stepped())
         self._last = order, ids
         return Answers(order, combined, sizes, round_ - oldest, memories)
 
@@ -254,8 +249,6 @@ class LocalClients(Clients):
 
     def _memory(self, ids: Ids, block: Block) -> Any:
         """The memory of clients who step together; those who have none yet start."""
-        if self.memories.common is not None:
-            return self.memories.of(ids)
         old = self.memories.place[ids] >= 0
         if old.all():
             return self.memories.of(ids)
@@ -272,25 +265,10 @@ class LocalClients(Clients):
             return True
         return False
 
-    # what the server receives: (clients, combined answers, bytes from each client)
-
-    def _alone(self, ids: Ids, upload: Any) -> Folded:
-        """Of one group; an upload that is laid out as one before which was in order, and combined
-        as it was, is so as well.
-        """
-        laid = (len(ids), *_laid(upload)) if self.rows.ordered else None
-        if laid and (size := self._sizes.get(laid)):
-            return tuple(ids.tolist()), upload, size
-        fold = Combiner(type(upload))
-        fold.add(ids, upload)
-        order, combined = fold.result()
-        size = self._size(fold, upload)
-        if laid and all(getattr(combined, k) is getattr(upload, k) for k, _ in fold.fields):
-            self._sizes[laid] = size
-        return order, combined, size
-
     def _folded(self, groups: list[Ids], uploads: Iterator[Any]) -> Folded:
-        """Of several groups; sums are added up as the groups answer."""
+        """(clients, what the server receives, bytes from each client): sums are added up as the
+        groups answer.
+        """
         fold, sizes = None, list[int]()
         for group, upload in zip(groups, uploads, strict=True):
             fold = fold or Combiner(type(upload))
@@ -336,15 +314,6 @@ class LocalClients(Clients):
     def each(self) -> tuple[Any, ...]:
         """The memory of every client by itself, None before its first message."""
         return self.memories.each()
-
-
-def _laid(upload: object) -> list[Any]:
-    """The class, shapes and kinds of an upload: all that ``Combiner`` checks."""
-    laid: list[Any] = [type(upload)]
-    for value in vars(upload).values():
-        array = type(value) is np.ndarray
-        laid.append((value.dtype, value.shape, value.flags.c_contiguous) if array else type(value))
-    return laid
 
 
 # Messages in flight, stored in arrays: a slot for each message that a client is still to answer.
@@ -430,15 +399,12 @@ class Flight:
         self.slots = np.zeros(n, np.int64)  # by client: that of its message
         # by slot: clients still to answer, number of the kind
         self.left, self.kind = np.zeros((2, n + 1), np.int64)
-        # a stack of free slots, and how many there are
-        self.free = np.append(np.arange(n, -1, -1), n + 1)
         # by client: answers, bytes from and to it
         self.turns, self.answer_bytes, self.message_bytes = np.zeros((3, n), np.int64)
         self.kinds: dict[int, Kind] = {}  # by number
         self.alike: dict[Any, Kind] = {}  # by all that is equal
         self.stores: dict[Any, Store] = {}  # by class and shapes
         self.numbered, self.many = 0, 16
-        self.finished = np.zeros(n, np.int64)  # room for the numbers of answered single messages
         self.nothing: tuple[Ids, int, Kind | None] = (self.everybody[:0], 0, None)
         self.latest = self.nothing  # message of this round
 
@@ -476,16 +442,20 @@ class Flight:
             used = {id(kind.store) for kind in self.kinds.values()}
             self.stores = {s: store for s, store in self.stores.items() if id(store) in used}
             self.many = 16 + 2 * (len(self.alike) + len(self.stores))
-        fields, shape = list[Any](), list[Any]([type(message)])
-        for name, how in marks(type(message)):
-            value, rows_ = getattr(message, name), how in ("version", "each")
-            keep = rounds.copied if self.donated else rounds.settled
-            fields.append(None if rows_ else keep(value))
-            known = rows_ and value is not None
-            laid: Any = known and (value.dtype, value.shape[how == "each" :])  # pyright: ignore
-            shape.append(laid)
-        if (store := self.stores.get(tuple(shape))) is None:
-            store = self.stores[tuple(shape)] = Store(message, self.n)
+        keep = rounds.copied if self.donated else rounds.settled
+        parts = [(how, getattr(message, name)) for name, how in marks(type(message))]
+        fields = [None if how in ("version", "each") else keep(value) for how, value in parts]
+        shape = (
+            type(message),
+            *[
+                (value.dtype, value.shape[how == "each" :])
+                if how in ("version", "each") and value is not None
+                else None
+                for how, value in parts
+            ],
+        )
+        if (store := self.stores.get(shape)) is None:
+            store = self.stores[shape] = Store(message, self.n)
         self.numbered += 1
         size = size or encoded_size(rows(message, [0]))
         number = -self.numbered if key is None else self.numbered
@@ -503,14 +473,19 @@ class Flight:
         Where one of them is unknown, named twice or in flight, nothing is sent and the result is
         False.
         """
-        tables = self.since, self.slots, self.message_bytes, self.left, self.kind, self.free
-        if (slot := asked(to, round_, kind.size, kind.number, *tables)) < 0:
+        if len(to) and not 0 <= to.min() <= to.max() < self.n:
             return False
+        if (np.bincount(to, minlength=self.n) + (self.since >= 0) > 1).any():
+            return False
+        slot = int(self.left.argmin())  # in which no message is
         if not self.count:
             for store in self.stores.values():
                 if store is not kind.store:
                     store.empty()  # nobody is to answer its messages
         kind.store.put(message, slot, to, whole, self.donated)
+        self.since[to], self.slots[to] = round_, slot
+        self.left[slot], self.kind[slot] = len(to), kind.number
+        self.message_bytes[to] += kind.size
         self.count += len(to)
         self.latest = to, slot, kind
         return True
@@ -519,7 +494,8 @@ class Flight:
         """Take this round's message back."""
         to, slot, kind = self.latest
         if kind is not None:
-            unasked(to, slot, kind.size, self.since, self.message_bytes, self.left, self.free)
+            self.since[to], self.left[slot] = -1, 0
+            self.message_bytes[to] -= kind.size
             self.count -= len(to)
         self.latest = self.nothing
 
@@ -527,7 +503,8 @@ class Flight:
         """The round of the oldest message of these clients, and whether all of them can step
         together.
         """
-        return together(ids, self.since, self.slots, self.kind, place, sort)
+        parts = self.kind[self.slots[ids]], place[ids], sort[ids]
+        return int(self.since[ids].min()), all((part == part[0]).all() for part in parts)
 
     def kind_of(self, i: int) -> Kind:
         """The kind of the message that client i is to answer."""
@@ -546,9 +523,12 @@ class Flight:
     def answered(self, ids: Ids, size: int) -> None:
         """Note the answers of these clients, of so many bytes each, which end the round."""
         self.count, self.latest = self.count - len(ids), self.nothing
-        tables = self.since, self.slots, self.left, self.kind, self.free
-        ended = settle(ids, size, self.answer_bytes, self.turns, *tables, self.finished)
-        for number in self.finished[:ended].tolist():
+        slots, self.since[ids] = self.slots[ids], -1
+        self.answer_bytes[ids] += size
+        self.turns[ids] += 1
+        self.left -= np.bincount(slots, minlength=len(self.left))
+        over = slots[(self.left[slots] == 0) & (self.kind[slots] < 0)]
+        for number in {*self.kind[over].tolist()}:
             del self.kinds[number]
 
     # ---- the checkpoint
@@ -580,80 +560,3 @@ class Flight:
             self.send(kind, message, np.flatnonzero(which == number), round_, whole=False)
         self.message_bytes[:] = message_bytes
         self.latest = self.nothing
-
-
-# ---- the tables of ``Flight``: which client was sent which message, and the bytes of every client.
-# ``free[:free[-1]]`` is a stack of slots in which no message is.
-
-
-@njit(cache=True)
-def asked(to, now, size, kind, since, slots, message_bytes, left, kinds, free):
-    """Note a message of ``size`` bytes to each of these clients and return its slot.
-
-    Where one of them may not be asked, nothing changes and the result is -1.
-    """
-    slot = free[free[-1] - 1]
-    for p in range(len(to)):
-        i = to[p]
-        if i < 0 or i >= len(since) or since[i] >= 0:
-            for q in range(p):
-                since[to[q]] = -1
-                message_bytes[to[q]] -= size
-            return -1
-        since[i] = now
-        slots[i] = slot
-        message_bytes[i] += size
-    if len(to) > 0:
-        left[slot] = len(to)
-        kinds[slot] = kind
-        free[-1] -= 1
-    return slot
-
-
-@njit(cache=True)
-def unasked(to, slot, size, since, message_bytes, left, free):
-    """Take back the latest message, which is in this slot."""
-    for p in range(len(to)):
-        since[to[p]] = -1
-        message_bytes[to[p]] -= size
-    if len(to) > 0:
-        left[slot] = 0
-        free[-1] += 1
-
-
-@njit(cache=True)
-def together(ids, since, slots, kinds, place, sort):
-    """(round of the oldest message, whether all are of one kind of message, of memory and of
-    rows).
-    """
-    first, oldest, alike = ids[0], since[ids[0]], True
-    for p in range(1, len(ids)):
-        i = ids[p]
-        oldest = min(oldest, since[i])
-        alike &= kinds[slots[i]] == kinds[slots[first]]
-        alike &= place[i] == place[first] and sort[i] == sort[first]
-    return oldest, alike
-
-
-@njit(cache=True)
-def settle(ids, size, answer_bytes, turns, since, slots, left, kinds, free, finished):
-    """Note an answer of ``size`` bytes from each of these clients.
-
-    The numbers of the single messages that are answered now are written to ``finished``; the result
-    is how many these are.
-    """
-    ended = 0
-    for p in range(len(ids)):
-        i = ids[p]
-        slot = slots[i]
-        answer_bytes[i] += size
-        turns[i] += 1
-        since[i] = -1
-        left[slot] -= 1
-        if left[slot] == 0:
-            free[free[-1]] = slot
-            free[-1] += 1
-            if kinds[slot] < 0:
-                finished[ended] = kinds[slot]
-                ended += 1
-    return ended

@@ -12,12 +12,9 @@ stream (Philox) of the client.
 from __future__ import annotations
 
 import csv
-import functools
 import hashlib
 import math
 import os
-import struct
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,33 +45,12 @@ class Delays(Protocol):
         ...
 
 
-@functools.lru_cache(maxsize=2**14)
-def _key(seed: int, client: str) -> tuple[int, ...]:
+def _stream(seed: int, client: str, counter: int) -> np.random.Generator:
+    """One stream of a client; no algorithm uses these streams."""
     data, person = f"{seed}/{client}".encode(), b"bonafed delays"
     digest = hashlib.blake2b(data, digest_size=16, person=person).digest()
-    return struct.unpack("=QQ", digest)
-
-
-class _Streams(threading.local):
-    """One random generator per thread, which is set to the stream that is needed: making one takes
-    ten times as long.
-    """
-
-    def __init__(self) -> None:
-        self.bits = np.random.Philox(0)
-        self.draws = np.random.Generator(self.bits)
-
-    def stream(self, seed: int, client: str, counter: int) -> np.random.Generator:
-        """The generator of one stream of a client, until the next call; no algorithm uses these
-        streams.
-        """
-        place = {"counter": (0, 0, 0, counter), "key": _key(seed, client)}
-        unused: Any = {"buffer": (0, 0, 0, 0), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
-        self.bits.state = unused | {"bit_generator": "Philox", "state": place}
-        return self.draws
-
-
-_STREAMS = _Streams()
+    bits = np.random.Philox(key=np.frombuffer(digest, np.uint64), counter=[0, 0, 0, counter])
+    return np.random.Generator(bits)
 
 
 def _not_negative(**values: float) -> None:
@@ -116,12 +92,12 @@ class LogNormal:
 
     def scale(self, seed: int, client: str, n: int) -> float:
         """The factor of one client."""
-        z = _STREAMS.stream(seed, client, 0).standard_normal()
+        z = _stream(seed, client, 0).standard_normal()
         return self.unit * math.exp(self.client_sigma * z)
 
     def trips(self, seed: int, client: str, n: int, chunk: int) -> Array:
         """The trips of one client."""
-        return np.exp(self.sigma * _STREAMS.stream(seed, client, chunk + 1).standard_normal(CHUNK))
+        return np.exp(self.sigma * _stream(seed, client, chunk + 1).standard_normal(CHUNK))
 
 
 @dataclass(frozen=True)

@@ -569,7 +569,7 @@ def export_app(
     release = pins["version"].replace(".", "-")
     file = folder / f"{PUBLISHER}.{NAME}.{release}.{sha256[:8]}.fab"
     bundle = Bundle(folder / "app", file, folder / "APPROVAL.md", sha256)
-    sheet = _sheet(bundle, files, sites, pins, disclosed, wheel, apps)
+    sheet = _sheet(bundle, files, sites, pins, disclosed, apps)
     _write(bundle.app, files)
     _write(folder, {file.name: packed, bundle.sheet.name: sheet.encode()}, others=True)
     return bundle
@@ -627,7 +627,6 @@ def _sheet(
     sites: Sequence[str],
     pins: Mapping[str, str],
     disclosed: Sequence[str],
-    wheel: Path | None,
     apps: str,
 ) -> str:
     """The approval sheet: one page for the person who decides what runs at a site."""
@@ -636,52 +635,14 @@ def _sheet(
         "- Answers to the server's messages, as far as the site's own `site.toml` permits them:"
         " sums and models, never rows. `bonafed site policy` prints what that is in words."
     ]
+    wheel = pins.get("wheel_sha256")
+    hashed = f"`{wheel}`" if wheel else "not given when this was made"
     kept = f"{PUBLISHER}.{NAME}.{pins['version']}.{bundle.sha256[:8]}"
-    hashed = f"`{pins['wheel_sha256']}`" if wheel is not None else "not given when this was made"
-    return "\n".join(
-        [
-            "# Approval sheet: a Flower app of bonafed",
-            "",
-            "A request to take part in one federated run. The app holds a job description and two"
-            " stubs of three lines each. It holds no data and no other code.",
-            "",
-            f"- Bundle: `{bundle.file.name}`",
-            f"- **SHA-256 of the bundle: `{bundle.sha256}`**",
-            f"- Sites: {listed(sites, len(sites), 20)}",
-            f"- Software: bonafed {pins['version']}, flwr{FLOWER}",
-            f"- SHA-256 of the wheel of bonafed: {hashed}",
-            f"- Digest of the installed bonafed: `{pins['package_sha256']}`",
-            "",
-            "| file | bytes | SHA-256 |",
-            "| --- | --- | --- |",
-            *listing,
-            "",
-            "## What runs where",
-            f"- At each site, the SuperNode starts `{CLIENT}` for each message. It calls"
-            f" `{apps}` of the bonafed that the site has installed, and ends. It reads the folder"
-            " that the site itself named, no other; the run cannot name one.",
-            f"- On the SuperLink, `{SERVER}` runs the algorithm of `{JOB}` with what sites answer.",
-            "- Both refuse to work with a bonafed of another digest.",
-            "",
-            "## What leaves the site",
-            *leaves,
-            "- The site's name, and in a refusal its reason. Every message in and out is in the"
-            " site's audit log (`bonafed site log`).",
-            "",
-            "## How to check",
-            f"1. `sha256sum {bundle.file.name}` gives the hash above; `flwr build --app app` makes"
-            " the same file.",
-            "2. `python -c 'from bonafed.engines.job import package_digest as d; print(d())'`"
-            " at the site gives the digest above.",
-            f'3. Start the SuperNode with `--node-config \'{CLIENT_ID}="NAME" site="FOLDER"\'` and'
-            " without `--allow-runtime-dependency-installation`.",
-            "4. A SuperNode runs every app that its SuperLink sends, also one that reads the site's"
-            " rows. Start it with the environment of `bonafed.engines.flower.guarded`, and it runs"
-            " only the bundles whose hashes are in a file of the site's.",
-            f"5. What ran is kept below `$FLWR_HOME/apps/{kept}`.",
-            "",
-        ]
-    )
+    facts = {"bundle": bundle, "pins": pins, "hashed": hashed, "kept": kept, "apps": apps}
+    facts |= {"FLOWER": FLOWER, "CLIENT": CLIENT, "SERVER": SERVER, "JOB": JOB}
+    facts |= {"CLIENT_ID": CLIENT_ID, "sites": listed(sites, len(sites), 20)}
+    lines = {"listing": "\n".join(listing), "leaves": "\n".join(leaves)}
+    return Path(__file__).with_name("approval.md").read_text("utf-8").format(**facts, **lines)
 
 
 # A guard for a site: its SuperNode runs the app bundles that the site approved, and no others.

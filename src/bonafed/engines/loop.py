@@ -30,8 +30,9 @@ from bonafed.engines.engine import Run, Watch, check_algorithm, check_answer, ha
 from bonafed.engines.run_record import Answered, Counts, Events, Log, RunRecord, Sets, recording
 from bonafed.engines.secure_run import secure_run
 from bonafed.privacy.secure_sum.messages import SecureSum, option_of
-from bonafed.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, copied, settled
+from bonafed.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, copied, encode, settled
 from bonafed.signals import ENDING, Last, interrupts
+from bonafed.storage import write_in_turns
 
 
 class Interrupts:
@@ -216,9 +217,9 @@ class EventEngine:
         """
         seed = self.seed_of(seed)
         check_algorithm(algorithm)
-        how: Any = {"seed": seed, "watch": watch, "resume": resume, "max_rounds": max_rounds}
         if (option := option_of(self.secure_sum)) is not None:
-            return secure_run(self, option, algorithm, federation, **how)
+            how: Any = {"seed": seed, "watch": watch, "resume": resume, "max_rounds": max_rounds}
+            return secure_run(self, option, algorithm, federation, how)
         return self.carry(self.loop(algorithm, federation, seed), watch, resume, max_rounds)
 
     def seed_of(self, seed: int | None) -> int:
@@ -458,7 +459,9 @@ class Loop:
         elif self.engine.synced or self.algorithm.private:
             files.save(self.file.path, kept)
         else:
-            files.save_in_turns(self.file.path, kept, self.saved)
+            # every round counts in microseconds: it outlives the process, not the machine's power
+            anew = self.saved == 0
+            write_in_turns(self.file.path, self.saved, encode(kept), anew=anew, sync=False)
             self.saved += 1
 
     def _restore(self) -> None:

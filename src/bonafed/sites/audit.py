@@ -24,15 +24,14 @@ import enum
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from pydantic import Field, TypeAdapter
 
 from bonafed.codec import FIELDS
 from bonafed.rounds import marks
@@ -41,9 +40,10 @@ from bonafed.storage import OWN, Lock, append, cut, write_whole
 from bonafed.text import short
 
 FORMAT = "bonafed audit log 1"
+KEYS = {"number": "line", "size": "bytes"}  # of a line, where they are not those of `Entry`
 BEGUN, MESSAGE, NOTE, TORN = "begun", "message", "note", "torn"
-ENDING = re.compile(rb'(.*"before":"([0-9a-f]*)"),"hash":"([0-9a-f]{64})"\}', re.DOTALL)
-Count = Annotated[int, Field(ge=0)]
+EVENTS = (BEGUN, MESSAGE, NOTE, TORN)
+ENDING = re.compile(rb'(.*),"hash":"([0-9a-f]{64})"\}', re.DOTALL)
 HEAD = re.compile(r"(\d{1,15}) ([0-9a-f]{64}) (\d{1,18})\n")
 CHANGED = "it was changed: its bytes are not those that were written"
 NAME, TEXT = 200, 2_000  # characters of names and of texts that others wrote
@@ -62,8 +62,8 @@ class Content(NamedTuple):
     how : "sum", "max" or "each" of an answer; "each", "version" or "all" of a question
     """
 
-    numbers: Count
-    texts: Count
+    numbers: int
+    texts: int
     how: str
 
 
@@ -87,22 +87,19 @@ class Entry:
     text : of a note; the name of the site, in the first line
     """
 
-    number: Annotated[int, Field(ge=0, alias="line")]  # the keys of a line
+    number: int
     at: str
-    event: Literal["begun", "message", "note", "torn"]
-    way: Literal["in", "out", ""] = ""
+    event: str
+    way: str = ""
     who: str = ""
     kind: str = ""
     experiment: str = ""
-    seq: Count | None = None
-    size: Annotated[int, Field(ge=0, alias="bytes")] = 0
+    seq: int | None = None
+    size: int = 0
     masked: bool = False
     fields: Mapping[str, Content] = field(default_factory=dict)
-    refused: tuple[tuple[str, str], ...] = ()
+    refused: Sequence[tuple[str, str]] = ()
     text: str = ""
-
-
-LINE = TypeAdapter(Entry)
 
 
 class Fault(NamedTuple):
@@ -332,7 +329,7 @@ def _now() -> str:
 
 def _written(entry: Entry, before: str) -> tuple[bytes, str]:
     """The line of an entry after the line with the hash ``before``, and its own hash."""
-    row = LINE.dump_python(entry, by_alias=True)
+    row = {KEYS.get(field.name, field.name): getattr(entry, field.name) for field in fields(entry)}
     kept = {key: value for key, value in row.items() if value or (key == "seq" and value == 0)}
     body = json.dumps({**kept, "before": before}, separators=(",", ":")).encode()[:-1]
     hash_ = hashlib.sha256(body).hexdigest()
@@ -350,12 +347,31 @@ class _Line(NamedTuple):
 def _read(line: bytes) -> _Line | None:
     """What a line says; None where its bytes were changed, or are not an entry."""
     parts = ENDING.fullmatch(line)
-    if parts is None or hashlib.sha256(parts[1]).hexdigest() != parts[3].decode():
+    if parts is None or hashlib.sha256(parts[1]).hexdigest() != parts[2].decode():
         return None
     try:
-        return _Line(LINE.validate_json(line, strict=True), parts[2].decode(), parts[3].decode())
-    except ValueError:
+        row = json.loads(line)
+        keys = {field.name: KEYS.get(field.name, field.name) for field in fields(Entry)}
+        entry = Entry(**{name: row[key] for name, key in keys.items() if key in row})
+        held = {name: Content(*content) for name, content in entry.fields.items()}
+        refused = tuple((rule, reason) for rule, reason in entry.refused)
+        entry, before = replace(entry, fields=held, refused=refused), row["before"]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
+    sound = _is_sound(entry) and isinstance(before, str)
+    return _Line(entry, before, parts[2].decode()) if sound else None
+
+
+def _is_sound(entry: Entry) -> bool:
+    """Whether every part of an entry has its type."""
+    held = [*entry.fields.values()]
+    texts = [entry.at, entry.event, entry.way, entry.who, entry.kind, entry.experiment, entry.text]
+    texts += [content.how for content in held] + [part for pair in entry.refused for part in pair]
+    counts = [entry.number, entry.size, 0 if entry.seq is None else entry.seq]
+    counts += [count for content in held for count in content[:2]]
+    plain = all(isinstance(text, str) for text in texts) and isinstance(entry.masked, bool)
+    whole = all(type(count) is int and count >= 0 for count in counts)
+    return plain and whole and entry.event in EVENTS and entry.way in ("in", "out", "")
 
 
 def _lines(path: Path, start: int = 0) -> Iterator[tuple[bytes, bool]]:

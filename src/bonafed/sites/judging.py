@@ -439,21 +439,17 @@ def too_close(mine: View, other: View, who: NDArray[np.intp], least: int) -> boo
     if not mine.classes:
         size = np.abs(mine.decided).max(initial=0.0)
         differ = np.abs(mine.decided - other.decided) > ROUNDING * size
-    few = [_people(differ, who)]
-    if mine.classes == 2:  # of two classes, the other decision everywhere tells nothing new
-        few.append(_people(~differ, who))
-    if any(0 < k < least for k in few):
-        return True
-    if len(mine.numbers) == len(other.numbers):
-        saved = mine.numbers - other.numbers
-        if any(0 < carried(s, who) < FEWEST for s in saved):
-            return True
+    # of two classes, the other decision everywhere tells nothing new
+    few = [people_in(rows, who) for rows in ([differ, ~differ] if mine.classes == 2 else [differ])]
+    alike = len(mine.numbers) == len(other.numbers)
+    saved = mine.numbers - other.numbers if alike else ()
     turned = len(who) + 1 - mine.orders
-    for orders in (mine.orders, turned):
-        moved = orders - other.orders
-        if any(0 < carried(one, who) < least for one in moved):
-            return True
-    return False
+    moved = [*(mine.orders - other.orders), *(turned - other.orders)]
+    return (
+        any(0 < k < least for k in few)
+        or any(0 < carried(s, who) < FEWEST for s in saved)
+        or any(0 < carried(one, who) < least for one in moved)
+    )
 
 
 def tell_of_few(decided: Sequence[NDArray[Any]], who: NDArray[np.intp], least: int) -> bool:
@@ -471,16 +467,6 @@ def tell_of_few(decided: Sequence[NDArray[Any]], who: NDArray[np.intp], least: i
     return bool((inside[few] > 1 - 1e-9).any())
 
 
-def differing(mine: View, other: View, who: NDArray[np.intp]) -> int:
-    """For how many people two models decide otherwise."""
-    return _people(mine.decided != other.decided, who)
-
-
-def few_signs(mine: NDArray[Any], other: NDArray[Any], who: NDArray[np.intp], least: int) -> bool:
-    """Whether two rows of signs differ for few people."""
-    return 0 < _people(mine != other, who) < least
-
-
 def carried(s: Array, who: NDArray[np.intp]) -> float:
     """By how many people a difference is carried, (sum |s|)^2 / sum s^2 over the sums of each."""
     each = np.abs(np.bincount(who, s))
@@ -491,7 +477,8 @@ def carried(s: Array, who: NDArray[np.intp]) -> float:
     return float(each.sum() ** 2 / (each**2).sum())
 
 
-def _people(rows: NDArray[np.bool_], who: NDArray[np.intp]) -> int:
+def people_in(rows: NDArray[np.bool_], who: NDArray[np.intp]) -> int:
+    """How many people these rows are of."""
     return len(np.unique(who[rows]))
 
 

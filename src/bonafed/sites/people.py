@@ -481,23 +481,10 @@ def _weigh(one: Answered) -> Iterator[Told]:
 
 
 TOLD: dict[type, Callable[[Answered], Iterator[Told]]] = {
-    Survey: _sizes,
-    Evaluate: _evaluate,
-    EvaluateFirst: _first,
-    EvaluateAt: _async,
-    Certify: _certify,
-    SurveySums: _sizes,
-    Compare: at_model(),
-    Blend: _blend,
-    CertifySums: _certify_sums,
-    Differentiate: at_model(),
-    Weigh: _weigh,
-    WeighAlong: _weigh,
-    Expand: _expand,
-    Linearise: at_model(),
-    Visit: at_model(each=True),
-    Meet: _meet,
-    Mix: at_model(),
-    Settle: at_model(curved=True),
+    **dict.fromkeys((Survey, SurveySums), _sizes),
+    **dict.fromkeys((Compare, Differentiate, Linearise, Mix), at_model()),
+    **{Evaluate: _evaluate, EvaluateFirst: _first, EvaluateAt: _async, Meet: _meet, Blend: _blend},
+    **{Certify: _certify, CertifySums: _certify_sums, Weigh: _weigh, WeighAlong: _weigh},
+    **{Expand: _expand, Visit: at_model(each=True), Settle: at_model(curved=True)},
     Conclude: lambda one: iter(()),  # what a site keeps of answers that it gave
 }

@@ -177,19 +177,6 @@ class Refusal:
 
 # ---------------------------------------------------------------------------------------- the rules
 
-LISTED = "what is (not) listed"
-PRIVACY = "a problem with a larger privacy budget, or none"
-FEW_ROWS = (
-    "fewer rows of the site, held out, or of a group whose mean or cut is told; of a category"
-    " level, missing cells included"
-)
-SITES = "fewer sites; only known names count, as a server may invent others"
-MODELS = (
-    "longer models, in units of the columns (and of a target of numbers); more models in an"
-    " experiment"
-)
-DIGESTS = "other digests"
-
 Words = tuple[str, ...]  # of a refusal, as of `refused` after the rule
 Known = Any  # a `Proposal` whose facts are known
 
@@ -226,7 +213,6 @@ class Rule(NamedTuple):
     ----------
     default : of the key
     stated : what it means, a sentence with ``{}`` for the value
-    page : what it refuses, in the table of the documentation; rules with one text share a line
     checks : by which a run is refused, while the key has a value; none of a rule that is held
         against answers and counts
     absent : what holds where the key is not stated
@@ -238,7 +224,6 @@ class Rule(NamedTuple):
 
     default: Any
     stated: str
-    page: str
     checks: tuple[Check, ...] = ()
     absent: str = ""
     example: str = ""
@@ -263,17 +248,10 @@ class Rule(NamedTuple):
         if value is None or (many and not value):
             yield self.absent
 
-    def key(self, name: str) -> str:
-        """The key with its default, for the table of the documentation."""
-        if self.default == []:
-            return f"`[[policy.{name}]]`"
-        default = "" if self.default is None else f" ({json.dumps(self.default)})"
-        return f"`{name}`{default.replace('.0)', ')')}"
 
-
-def rule(default: Any, stated: str, page: str, *checks: Check, **more: Any) -> Any:
+def rule(default: Any, stated: str, *checks: Check, **more: Any) -> Any:
     """The field of a rule; parameters as of `Rule`."""
-    known: Any = {"rule": Rule(default, stated, page, checks, **more)}
+    known: Any = {"rule": Rule(default, stated, checks, **more)}
     return Field(default=default, json_schema_extra=known)
 
 
@@ -322,7 +300,7 @@ def _listing(name: str, what: str, fact: str, whens: Sequence[When], text: str, 
             yield f"{text}: {_first(allowed) or 'none'}", do, text
 
     checks = (Check(when, {fact: what}, why) for when in whens)
-    return rule(None, text, DIGESTS if "digest" in fact else LISTED, *checks, **more)
+    return rule(None, text, *checks, **more)
 
 
 def _kept_back(policy: Policy, run: Known) -> Iterator[Words]:
@@ -442,20 +420,15 @@ class Policy(Section):
         10,
         "a run needs {} rows of this site or more, and so do judgements on held-out rows, and a"
         " group whose mean it tells",
-        FEW_ROWS,
         _least(
-            When.ROWS,
-            "rows",
-            "the number of rows",
+            *(When.ROWS, "rows", "the number of rows"),
             "{rows} of this site would take part",
             "Add rows",
             "fewer rows than this site's policy needs",
             "Leave the site out, or ask its owner",
         ),
         _least(  # the others, and a model on these, would tell of them
-            When.ROWS,
-            "held_out",
-            "how many rows would be held out",
+            *(When.ROWS, "held_out", "how many rows would be held out"),
             "{rows} of this site would be held out",
             "Take no part",
             "fewer rows would be held out than this site needs",
@@ -463,9 +436,7 @@ class Policy(Section):
             none=True,
         ),
         _least(  # means of answers, such as of a group or the largest losses
-            When.AGREEMENT,
-            "averaged",
-            "over which rows the run averages",
+            *(When.AGREEMENT, "averaged", "over which rows the run averages"),
             "the run averages over {what}, {rows} of this site",
             "Take no part",
             "the run averages over {what}, which are too few here",
@@ -473,9 +444,7 @@ class Policy(Section):
             none=True,
         ),
         _least(
-            When.PARTS,
-            "parts",
-            "the groups of rows of a message",
+            *(When.PARTS, "parts", "the groups of rows of a message"),
             "the run adds up groups of {rows} of this site",
             "Take no part",
             "the run adds up groups of fewer rows than this site allows",
@@ -488,7 +457,6 @@ class Policy(Section):
     minimum_level_rows: Count = rule(
         3,
         "every category level that this site has in a column of a run has {} rows or more",
-        FEW_ROWS,
         Check(When.ROWS, {"levels": "how many rows every category level has"}, _levels),
         Check(When.TOLD, {"told": "what the site would tell of its rows"}, _groups),
         known=("DataSHIELD: nfilter.tab = 3",),
@@ -497,21 +465,18 @@ class Policy(Section):
     minimum_organizations: Count = rule(
         3,
         "{} organisations or more take part, this one included",
-        SITES,
         Check(When.AGREEMENT, {"sites": "who takes part"}, _organizations),
         known=("vantage6: GLM_MINIMUM_ORGANIZATIONS = 3",),
     )
     known_organizations: Names = rule(
         None,
         "of the sites that a server names, only these count as organisations: {}",
-        SITES,
         absent="every site that a server names counts as one, and a server may invent names",
         example='["north", "east", "south"]',
     )
     maximum_parameter_share: Positive = rule(
         0.1,
         "a model has at most {} times as many parameters as this site has rows",
-        "more parameters than this share of the rows",
         Check(
             When.SIZE,
             {"rows": "the number of rows", "parameters": "the number of parameters"},
@@ -524,10 +489,7 @@ class Policy(Section):
         of_rows=True,
     )
     allowed_columns: Names = _listing(
-        "allowed_columns",
-        "column",
-        "columns",
-        [When.PROBLEM],
+        *("allowed_columns", "column", "columns", [When.PROBLEM]),
         "only these columns may be used: {}",
         absent="every column of the table may be used",
         example='["age", "sex"]',
@@ -536,17 +498,13 @@ class Policy(Section):
     disallowed_columns: Names = rule(
         None,
         "these columns are never used: {}",
-        LISTED,
         Check(When.PROBLEM, {"columns": "column"}, _kept_back),
         absent="no column is kept back by name",
         example='["postcode"]',
         known=("vantage6: GLM_DISALLOWED_COLUMNS",),
     )
     allowed_algorithms: Algorithms = _listing(
-        "allowed_algorithms",
-        "algorithm",
-        "algorithm",
-        [When.RUN],
+        *("allowed_algorithms", "algorithm", "algorithm", [When.RUN]),
         "only these algorithms may run, beside certificates and judgements of models, which"
         " allowed_messages can stop: {}",
         absent="every algorithm of the installed bonafed may run",
@@ -554,19 +512,13 @@ class Policy(Section):
         known=("vantage6: allowed_algorithms",),
     )
     allowed_messages: Names = _listing(
-        "allowed_messages",
-        "message",
-        "messages",
-        [When.RUN, When.MESSAGE],
+        *("allowed_messages", "message", "messages", [When.RUN, When.MESSAGE]),
         "only these messages are answered: {}",
         absent="every message of allowed algorithms, certificates and judgements is answered",
         example='["Survey", "Evaluate", "Certify"]',
     )
     allowed_servers: Names = _listing(
-        "allowed_servers",
-        "server",
-        "server",
-        [When.SERVER],
+        *("allowed_servers", "server", "server", [When.SERVER]),
         "only these servers may ask: {}",
         absent="every server that the site is connected to may ask",
         example='["alliance"]',
@@ -575,7 +527,6 @@ class Policy(Section):
     maximum_epsilon: Positive | None = rule(
         None,
         "a run has a privacy budget, and all runs together spend epsilon {} at most",
-        PRIVACY,
         _budget("epsilon"),
         absent="a run needs no privacy budget",
         example="1.0",
@@ -583,97 +534,69 @@ class Policy(Section):
     maximum_delta: Probability | None = rule(
         None,
         "the delta of its privacy budget is {} at most, and epsilon is added up at this delta",
-        PRIVACY,
         _budget("delta"),
         absent="delta has no limit, and no private run may begin where maximum_epsilon is stated",
         example="1e-6",
     )
     pinned_problems: Digests = _listing(
-        "pinned_problems",
-        "problem",
-        "problem_digest",
-        [When.PROBLEM],
+        *("pinned_problems", "problem", "problem_digest", [When.PROBLEM]),
         "only problems with these digests are solved: {}",
         absent="a problem needs no approval by its digest",
         example='["9f86d081884c7d659a2feaa0c55ad015"]',
     )
     pinned_software: Digests = _listing(
-        "pinned_software",
-        "software",
-        "software_digest",
-        [When.PROBLEM],
+        *("pinned_software", "software", "software_digest", [When.PROBLEM]),
         "only software with these digests is run: {}",
         absent="software needs no approval by its digest",
         example='["2c26b46b68ffc68ff99b453c1d304134"]',
     )
     allowed_versions: Names = _listing(
-        "allowed_versions",
-        "version",
-        "version",
-        [When.PROBLEM],
+        *("allowed_versions", "version", "version", [When.PROBLEM]),
         "only these versions of bonafed may ask: {}",
         absent="every version of bonafed may ask",
         example='["0.1.0"]',
     )
     show_levels: bool = rule(
-        False,
-        "refusals in the site's log name the level that is too small: {}",
-        "nothing: where it is true, the log names the level that is too small",
+        False, "refusals in the site's log name the level that is too small: {}"
     )
     one_selection: bool = rule(
         True,
         "the site answers for one choice of held-out rows only, and for each target for one"
         " choice of columns, since two would tell the rows in which they differ: {}",
-        "a second choice of held-out rows, or of columns for a target, which would tell the"
-        " rows between the two; a file `site.secret` decides these rows, too",
     )
     maximum_introductions: Count = rule(
         100,
         "the site answers {} questions at most whether it takes part, each with another problem"
         " or other columns, since each tells something of its rows",
-        "more questions whether the site takes part, by other columns, losses, constraints or"
-        " other sites' facts; the same question again is free",
     )
     maximum_judgements: Count = rule(
         3,
         "the site judges models on held-out rows {} times at most, eight models each, which"
         " agreed runs have led to, since answers about very many models would tell single rows",
-        "more questions about held-out rows, of eight models each; and models whose certificate"
-        " the site has not answered to the same server",
     )
     minimum_people: Positive = rule(
         3.0,
         "nothing that leaves, and no difference of two answers, hangs on fewer than {} people;"
         " a run ends there, with what is proved so far. Private problems have noise instead,"
         " where maximum_epsilon and maximum_delta limit it",
-        "answers that hang on fewer people, see below, and methods that do not say on how many:"
-        " local steps and local solvers (`FedAvg`, `ProximalAL`), samples of rows and ranks of"
-        " all rows",
     )
     maximum_model_length: Positive = rule(
         30.0,
         "a model that is asked about is {} long at most, in units of the columns, since long"
         " ones show which side of them a row is on",
-        MODELS,
     )
-    maximum_models: Count = rule(
-        50, "the site answers about {} models of an experiment at most", MODELS
-    )
+    maximum_models: Count = rule(50, "the site answers about {} models of an experiment at most")
     smooth_losses_only: bool = rule(
         True,
         "no loss or worst case is computed in which the slope of a row jumps, or is 0 for most"
         " rows, or, without secure_sum, its second derivative jumps, since two or more answers"
         " then differ by single rows: {}",
-        "losses whose slopes jump (hinge, absolute, quantile) or are 0 for most rows (smooth"
-        " hinge), without `secure_sum` those whose second derivatives jump (Huber), finite"
-        " `label_cost`, supports, ranks",
         Check(When.AGREEMENT, {"jumps": "whether slopes jump"}, _jumps),
         hidden=True,
     )
     constraint: list[ConstraintSection] = rule(
         [],
         "a problem keeps this or something stricter: {}",
-        "a problem without it, or with a looser level",
         Check(When.PROBLEM, {"constraints": "which constraints the problem has"}, _constraints),
         absent="a problem needs no constraint",
         example=DEMAND,
@@ -717,15 +640,6 @@ class Policy(Section):
 RULES: dict[str, Rule] = {
     key: cast(Any, field).json_schema_extra["rule"] for key, field in Policy.model_fields.items()
 }
-
-
-def rules_table() -> str:
-    """The table of all rules, as the documentation has it."""
-    lines: dict[str, list[str]] = {}
-    for name, rule in RULES.items():
-        lines.setdefault(rule.page, []).append(rule.key(name))
-    rows = [f"| {', '.join(keys)} | {page} |" for page, keys in lines.items()]
-    return "\n".join(["| rule (default) | refuses |", "|---|---|", *rows])
 
 
 def _foreign(raw: Mapping[str, object]) -> Iterator[Fault]:

@@ -118,17 +118,6 @@ def columns_of(text: str) -> tuple[str, ...] | None:
 Source = Callable[[str, bool], OwnRows]  # of the text of `Roles`, and whether for a private problem
 
 
-def of_federation(fed: Federation) -> Source:
-    """The rows of a federation of one client, whatever the server says about columns."""
-    columns = fed.columns or {}
-    levels = {name: Counter(parts[0].tolist()) for name, parts in columns.items()}
-    if fed.classes is not None:
-        levels["the target"] = Counter(fed.y[0].tolist())
-    counts = [LevelCount(name, min(each.values(), default=0)) for name, each in levels.items()]
-    rows = OwnRows(fed, None, (*fed.feature_names, *columns), tuple(counts))
-    return lambda text, private: rows
-
-
 def of_site(site: SiteFile, secret: bytes) -> Source:
     """The rows in the file that a site's ``site.toml`` names.
 

@@ -27,7 +27,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ from bonafed.certificates.duality import certify_run
 from bonafed.certificates.row_spectra import certify_ranks
 from bonafed.codec import CodecError, decode, encode, record
 from bonafed.engines.batching import Known
-from bonafed.engines.engine import Run, Watch, handler
+from bonafed.engines.engine import How, Run, handler
 from bonafed.engines.wire import Envelope, StartRun, Step, Stepped
 from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.metadata import Introduced, Metadata
@@ -542,16 +542,7 @@ class _Recorded:
     def __init__(self, runs: Sequence[SignedRun], uploads: Sequence[list[list[Any]]]) -> None:
         self.runs = [*zip(runs, uploads, strict=True)]
 
-    def run(
-        self,
-        algorithm: Algorithm,
-        federation: Known,
-        *,
-        seed: int = 0,
-        watch: Sequence[Watch] = (),
-        resume: bool = False,
-        max_rounds: int | None = None,
-    ) -> Run:
+    def run(self, algorithm: Algorithm, federation: Known, **how: Unpack[How]) -> Run:
         """Run the rounds of a certificate; ``ValueError`` where the sites were asked otherwise."""
         method, why = method_bytes(algorithm), "they were asked for no such certificate"
         for run, uploads in self.runs:

@@ -105,14 +105,6 @@ class Span:
         self.share = np.zeros(size)  # the squares of T added up, row by row
         self.count, self.lost = 0, False  # K, and whether a vector has no place in the basis
 
-    def state(self) -> State:
-        """What `back` goes back to."""
-        return self.share, self.count, self.lost
-
-    def back(self, state: State) -> None:
-        """Forget what was added since."""
-        self.share, self.count, self.lost = state
-
     def add(self, vectors: Sequence[Array]) -> None:
         """Take vectors (m,) over."""
         for vector in vectors:
@@ -204,7 +196,8 @@ class Combinations:
     ) -> float:
         """`largest` with sums that are new to those that were told; `end` says if they are kept."""
         self.add(told[self.taken :])
-        self.before = self.taken, [span.state() for span in self.spans]
+        states = [(span.share, span.count, span.lost) for span in self.spans]
+        self.before = self.taken, states
         self.add(new)
         return self.largest(people, above)
 
@@ -213,7 +206,7 @@ class Combinations:
         if self.before is not None and not kept:
             self.taken, states = self.before
             for span, each in zip(self.spans, states, strict=True):
-                span.back(each)
+                span.share, span.count, span.lost = each
         self.before = None
 
     def add(self, slopes: Sequence[Slopes]) -> None:
@@ -244,12 +237,8 @@ def _norm(vector: Array) -> float:
 
 def vectors(slopes: Sequence[Slopes]) -> list[Array]:
     """(m,) the slopes of every sum by every prediction."""
-    return [
-        column
-        for one in slopes
-        for each in one.sums()
-        for column in (each.T if each.ndim == 2 else each[None])
-    ]
+    told = (each for one in slopes for each in one.sums())
+    return [column for each in told for column in (each.T if each.ndim == 2 else each[None])]
 
 
 def numbered(people: Keys) -> Keys:
