@@ -133,9 +133,9 @@ class RunFile:
         return cls(path, algorithm, tuple(map(str, federation.clients)), digests, seed)
 
     @property
-    def run(self) -> dict[str, Any]:
-        """The fields of a ``Checkpoint`` that say which run it is of."""
-        return {name: getattr(self, name) for name in ("algorithm", "clients", "digests", "seed")}
+    def run(self) -> tuple[str, tuple[str, ...], tuple[str, ...], int]:
+        """The first fields of a ``Checkpoint``, which say which run it is of."""
+        return self.algorithm, self.clients, self.digests, self.seed
 
     def advice(self, engine: str) -> str:
         """How to go on with the run; ``engine``: one that would keep it."""

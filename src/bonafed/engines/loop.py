@@ -437,23 +437,13 @@ class Loop:
         if self.file.path is None:
             return
         messages, asked = self.clients.flight.stored()
-        kept = Checkpoint(
-            **self.file.run,
-            round=self.server.round,
-            state=self.server.state,
-            ask=self.server.ask,
-            memories=self.clients.stored(),
-            mark="",
-            turns=self.clients.flight.turns,
-            traffic=tuple((*key, n, size) for key, (n, size) in self.record.traffic.items()),
-            history=files.packed(self.record.history),
-            source=self.source.stored(),
-            messages=messages,
-            asked=asked,
-            exchanged=self._exchanged(),
-            late=tuple(self.record.since_row),
-            events=self.record.events.stored(),
-        )
+        record, source = self.record, self.source.stored()
+        server = self.server.round, self.server.state, self.server.ask
+        traffic = tuple((*key, n, size) for key, (n, size) in record.traffic.items())
+        counted = self.clients.flight.turns, traffic, files.packed(record.history)
+        flying = source, messages, asked, self._exchanged(), tuple(record.since_row)
+        told = *server, self.clients.stored(), "", *counted, *flying, record.events.stored()
+        kept = Checkpoint(*self.file.run, *told)
         if self.parted is not None:
             self.parted.save(kept)
         elif self.engine.synced or self.algorithm.private:

@@ -29,7 +29,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -206,13 +206,10 @@ class AuditLog:
         who: str,
         kind: str,
         *,
-        experiment: str = "",
-        seq: int | None = None,
-        size: int = 0,
-        masked: bool = False,
         fields: Mapping[str, Content] | None = None,
         refusals: Iterable[Refusal] = (),
         sync: bool = True,
+        **about: Any,
     ) -> Entry:
         """Add a line about a message; it has reached the disk when this returns.
 
@@ -221,20 +218,22 @@ class AuditLog:
         way : "in" of a message that was received, "out" of one that is about to be sent
         who : who sent it, or to whom it goes
         kind : its class; "" where it could not be read
-        experiment, seq, size, masked : as of `Entry`
         fields : what it holds, see `contents`
         refusals : why it was not answered
         sync : False where the line may reach the disk with a later one, such as a question with
             its answer
+        about : experiment, seq, size and masked, as of `Entry`
         """
         if way not in ("in", "out"):
             raise ValueError(f"way must be 'in' or 'out', got {way!r}.")
-        seq = seq if seq is not None and 0 <= seq < 2**63 else None
+        if (seq := about.get("seq")) is not None and not 0 <= seq < 2**63:
+            about["seq"] = None
+        if "experiment" in about:
+            about["experiment"] = short(about["experiment"], NAME)
         held = {short(name, NAME): content for name, content in (fields or {}).items()}
         refused = tuple((short(r.rule, NAME), short(r.text, TEXT)) for r in refusals)
-        who, kind, experiment = (short(name, NAME) for name in (who, kind, experiment))
-        told = seq, size, masked, held, refused
-        return self._add(Entry(0, "", MESSAGE, way, who, kind, experiment, *told), sync)
+        told = MESSAGE, way, short(who, NAME), short(kind, NAME)
+        return self._add(Entry(0, "", *told, fields=held, refused=refused, **about), sync)
 
     def note(self, text: str) -> Entry:
         """Add a line about something else, such as the digest of the policy now in force."""

@@ -35,11 +35,8 @@ def simulate(
     sites: Mapping[str, Path],
     workspace: Path,
     *,
-    call_timeout: float = 60.0,
     time_limit: float | None = None,
-    tasks: bool = False,
-    server: str | None = None,
-    site: str | None = None,
+    **how: Any,
 ) -> Path:
     """Run a job on this machine with FLARE's simulator, one process for each site.
 
@@ -51,14 +48,10 @@ def simulate(
         The folder of each site by name.
     workspace
         A folder for FLARE's files, the log and the server's folder; its path has no spaces.
-    call_timeout
-        Seconds that a site has for one answer.
     time_limit
         Seconds for the whole run.
-    tasks
-        Pass messages as tasks, as for `export_job`.
-    server, site
-        The classes of both sides, for tests and measurements.
+    how
+        Further parameters of `export_job`.
 
     Returns
     -------
@@ -72,12 +65,15 @@ def simulate(
     """
     flare.require_flare()
     workspace = _usable(workspace)
-    name = "simulation"
-    how: Any = {"call_timeout": call_timeout, "tasks": tasks, "server": server, "site": site}
-    folder = flare.export_job(workspace / "job", name, job, len(sites), sites=list(sites), **how)
+    place, names = workspace / "job", list(sites)
+    folder = flare.export_job(place, "simulation", job, len(sites), sites=names, **how)
     local = workspace / "flare" / "local"  # the simulator gives every participant a copy
     local.mkdir(parents=True, exist_ok=True)
-    classes = [*flare.ALLOWED, *flare.ALLOWED_TASKS, *filter(None, (server, site))]
+    classes = [
+        *flare.ALLOWED,
+        *flare.ALLOWED_TASKS,
+        *filter(None, (how.get("server"), how.get("site"))),
+    ]
     permitted = {"format_version": 2, "class_allow_list": classes}
     (local / "resources.json").write_text(json.dumps(permitted))
     flare.write_setting(local, "site", sites)
@@ -223,11 +219,8 @@ class Poc:
         )
 
     def _of(self, name: str) -> list[processes.Process]:
-        return [
-            one
-            for one in processes.tagged(self.workspace)
-            if works_in(self.kits / name, one.command)
-        ]
+        there = processes.tagged(self.workspace)
+        return [one for one in there if works_in(self.kits / name, one.command)]
 
     def _pid(self, name: str) -> int:
         daemon = self._daemons.get(name)
