@@ -22,8 +22,6 @@ from bonafed.rounds import mapped, members, settled
 
 # bytes of rows of which a padded copy is kept; larger ones are put together when they are needed
 SMALL = 2**26
-# bytes of rows from which no copy is kept, even if all clients step together in every round
-LARGE = 2**30
 
 
 class Blocks:
@@ -33,7 +31,6 @@ class Blocks:
     ----------
     together : clients in a block at most
     sort : (N,) the block of each client; clients of another one never step with it
-    ordered : whether the clients of all blocks, one block after the other, are in order
     """
 
     fixed: ClassVar[bool] = True
@@ -48,7 +45,6 @@ class Blocks:
         for number, block in enumerate(self.blocks):
             self.sort[block.index] = number
             self.position[block.index] = np.arange(len(block.index))
-        self.ordered = bool((np.diff(self.everybody) > 0).all())
 
     def arranged(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """These clients block by block, as they stand in their blocks."""
@@ -56,7 +52,7 @@ class Blocks:
             return self.everybody
         return ids[np.argsort(self.rank[ids])]
 
-    def block(self, ids: NDArray[np.int64], whole: bool = False) -> Block:
+    def block(self, ids: NDArray[np.int64]) -> Block:
         """The block of these clients of one block, in its order."""
         block = self.blocks[self.sort[ids[0]]]
         return block if len(ids) == len(block.names) else block.part(self.position[ids])
@@ -68,12 +64,10 @@ class Rows:
     """
 
     fixed: ClassVar[bool] = False
-    ordered: ClassVar[bool] = True
 
     def __init__(self, federation: FederatedData, together: int) -> None:
         self.alone: list[Block] = [federation.block(i) for i in range(federation.n_clients)]
         self.together, self.example = together, self.alone[0]
-        self.bytes = sum(block.y.size * block.n_features * 8 for block in self.alone)
         lengths = np.array([block.y.shape[1] for block in self.alone])
         even = lengths.max() <= 2 * lengths.mean()
         # else longer than half the longest
@@ -92,32 +86,15 @@ class Rows:
             if len(ids) * largest <= SMALL:
                 self.all[sort] = stacked([self.alone[i] for i in ids])
                 self.position[ids] = np.arange(len(ids))
-        self.one = self.all.get(sorts[0]) if len(set(sorts)) == 1 else None  # all clients, in order
-        self.known: dict[tuple[int, ...], Block | None] = {}  # of rounds of all; None: met once
 
     def arranged(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """These clients in ascending order."""
         return np.sort(ids)
 
-    def block(self, ids: NDArray[np.int64], whole: bool = False) -> Block:
-        """The block of these clients, who are of one sort and in ascending order; where the
-        ``whole`` federation steps, it is made once for those who step together again and again.
-        """
-        if not whole or self.bytes > LARGE:
-            return self._block(ids)
-        key = tuple(ids.tolist())
-        if key not in self.known:
-            self.known[key] = None
-            return self._block(ids)
-        if (known := self.known[key]) is None:
-            known = self.known[key] = self._block(ids)
-        return known
-
-    def _block(self, ids: NDArray[np.int64]) -> Block:
+    def block(self, ids: NDArray[np.int64]) -> Block:
+        """The block of these clients, who are of one sort and in ascending order."""
         if len(ids) == 1:
             return self.alone[ids[0]]
-        if self.one is not None:
-            return self.one.part(ids)
         if (whole := self.all.get(int(self.sort[ids[0]]))) is None:
             return stacked([self.alone[i] for i in ids])
         return whole.part(self.position.take(ids))

@@ -26,7 +26,6 @@ from bonafed.engines.run_record import RunRecord
 from bonafed.rounds import Algorithm, Combiner, Conclude, Round, marks, rows
 
 Ids = NDArray[np.int64]
-Folded = tuple[tuple[int, ...], Any, int | Ids]
 NOBODY = np.full(1, -1)  # in the place of clients that are none
 
 
@@ -35,15 +34,9 @@ class Answers(NamedTuple):
 
     ids: tuple[int, ...]  # ascending
     combined: Any  # what the server receives
-    sizes: int | Ids  # bytes from each client, one number where they are equal
+    sizes: Ids  # bytes from each client
     staleness: int  # rounds since the oldest message was sent
     memories: list[tuple[Ids, Any]]  # of the clients after this round, where they are here
-
-    @property
-    def size(self) -> int:
-        """The bytes of all."""
-        sizes = self.sizes
-        return len(self.ids) * sizes if isinstance(sizes, int) else int(sizes.sum())
 
 
 class Clients:
@@ -62,8 +55,6 @@ class Clients:
     def __init__(self, algorithm: Algorithm, names: tuple[str, ...], n_features: int) -> None:
         self.algorithm, self.names, self.n_features = algorithm, names, n_features
         self.flight = Flight(len(names), algorithm.mutates_state)
-        # who answered last, as a tuple and as an array: they are often asked next
-        self._last: tuple[tuple[int, ...] | None, Ids] = (None, np.empty(0, np.int64))
 
     # ---- messages to them
 
@@ -85,8 +76,6 @@ class Clients:
         """The clients that are asked; -1 for what is not a whole number: NumPy would round it."""
         if ask.to is None:
             return self.flight.everybody
-        if ask.to is self._last[0]:
-            return self._last[1]
         to = np.array(ask.to)
         return to.astype(np.int64, copy=False) if to.dtype.kind == "i" or not len(to) else NOBODY
 
@@ -119,10 +108,8 @@ class Clients:
 
     def finish(self, due: Ids, answers: Answers) -> None:
         """Finish the round: these clients have answered."""
-        sizes, flight = answers.sizes, self.flight
-        flight.answered(due, sizes if isinstance(sizes, int) else 0)
-        if not isinstance(sizes, int):
-            flight.answer_bytes[np.array(answers.ids)] += sizes
+        self.flight.answered(due)
+        self.flight.answer_bytes[np.array(answers.ids)] += answers.sizes
 
     def undo(self) -> None:
         """Go back to the last finished round."""
@@ -199,11 +186,9 @@ class LocalClients(Clients):
 
         def stepped() -> Iterator[Any]:
             """What each group uploads; their new memories are added to ``memories``."""
-            # who all step together do so again and again
-            whole = sum(map(len, groups)) == self.flight.n
             for group in groups:
                 try:
-                    memory, upload = self._step(group, self.flight.message(group), whole)
+                    memory, upload = self._step(group, self.flight.message(group))
                 except Exception as error:
                     failing = [i for i in group.tolist() if self._raises(np.array([i]))]
                     names = tuple(self.names[i] for i in failing or group.tolist())
@@ -212,9 +197,7 @@ class LocalClients(Clients):
                 memories.append((group, memory))
                 yield upload
 
-        order, combined, sizes = self._folded(groups, stepped())
-        self._last = order, ids
-        return Answers(order, combined, sizes, round_ - oldest, memories)
+        return Answers(*self._folded(groups, stepped()), round_ - oldest, memories)
 
     def finish(self, due: Ids, answers: Answers) -> None:
         """Finish the round: these clients have answered, and their new memories are stored."""
@@ -238,9 +221,9 @@ class LocalClients(Clients):
         starts = ((group, k) for group in parted.values() for k in range(0, len(group), size))
         return [np.array(group[k : k + size]) for group, k in starts]
 
-    def _step(self, ids: Ids, message: Any, whole: bool = False) -> tuple[Any, Any]:
+    def _step(self, ids: Ids, message: Any) -> tuple[Any, Any]:
         """(memory, upload) of clients who step together."""
-        block, turns = self.rows.block(ids, whole), self.flight.turns.take(ids)
+        block, turns = self.rows.block(ids), self.flight.turns.take(ids)
         message = decode(encode(message)) if self.wire else message
         streams = lambda p: stream(self.seed, block.names[p], int(turns[p]))  # noqa: E731
         step = self.on_client[type(message)]
@@ -265,7 +248,9 @@ class LocalClients(Clients):
             return True
         return False
 
-    def _folded(self, groups: list[Ids], uploads: Iterator[Any]) -> Folded:
+    def _folded(
+        self, groups: list[Ids], uploads: Iterator[Any]
+    ) -> tuple[tuple[int, ...], Any, Ids]:
         """(clients, what the server receives, bytes from each client): sums are added up as the
         groups answer.
         """
@@ -273,11 +258,8 @@ class LocalClients(Clients):
         for group, upload in zip(groups, uploads, strict=True):
             fold = fold or Combiner(type(upload))
             fold.add(group, upload)
-            if not sizes or any(how == "parcel" for _, how in fold.fields):
-                sizes.append(self._size(fold, upload))
+            sizes.append(self._size(fold, upload))
         assert fold is not None
-        if len(set(sizes)) == 1:
-            return *fold.result(), sizes[0]
         each = np.repeat(sizes, [*map(len, groups)])
         return *fold.result(), each[np.argsort(np.concatenate(groups))]
 
@@ -520,11 +502,10 @@ class Flight:
             fields[k] = value
         return kind.message(*fields)
 
-    def answered(self, ids: Ids, size: int) -> None:
-        """Note the answers of these clients, of so many bytes each, which end the round."""
+    def answered(self, ids: Ids) -> None:
+        """Note the answers of these clients, which end the round."""
         self.count, self.latest = self.count - len(ids), self.nothing
         slots, self.since[ids] = self.slots[ids], -1
-        self.answer_bytes[ids] += size
         self.turns[ids] += 1
         self.left -= np.bincount(slots, minlength=len(self.left))
         over = slots[(self.left[slots] == 0) & (self.kind[slots] < 0)]

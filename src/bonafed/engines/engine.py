@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypedDict, Unpack
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +18,19 @@ STEPS = "on_client", "on_server", "server_start"  # of an algorithm, all else ha
 Watch = Callable[[dict[str, Any], Any], None]  # called with a row of the history and the state
 
 
-class How(TypedDict, total=False):
-    """What every engine takes beside an algorithm and its data, see `EventEngine.run`."""
-
-    seed: int
-    watch: Sequence[Watch]
-    resume: bool
-    max_rounds: int | None
-
-
 class Engine(Protocol):
     """An engine carries an algorithm's messages to the clients and their answers to the server."""
 
-    def run(self, algorithm: Algorithm, federation: Known, **how: Unpack[How]) -> Run:
+    def run(
+        self,
+        algorithm: Algorithm,
+        federation: Known,
+        *,
+        seed: int = ...,
+        watch: Sequence[Watch] = (),
+        resume: bool = False,
+        max_rounds: int | None = None,
+    ) -> Run:
         """Run an algorithm until it is done."""
         ...
 

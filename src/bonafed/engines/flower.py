@@ -325,7 +325,7 @@ class FlowerTransport:
         try:
             if reply.has_error():
                 raise RefusedError(faulty(reply.error.code, reply.error.reason or ""))
-            self._nodes.named(node, name_in(reply.content))
+            self._nodes.named(node, answered(reply.content, "name", str, LONGEST))
         except (MalformedError, RefusedError) as error:
             text = f"node {node} does not say which site it is: {error}"
             self._nodes.foreign[node] = short(printable(text), 2000)
@@ -427,9 +427,18 @@ def sealed(value: str, content: bytes | str | int) -> Envelope:
 
 def opened(message: object, value: str, kind: type[T], largest: int = LARGEST) -> T:
     """The value of that name; raises ``MalformedError`` where the message is anything else."""
-    name, content = _only(_only(message, "message")[1], "record")
-    if name != value:
-        raise MalformedError(f"the value of a message is called {shown(name)}; needed: {value!r}")
+    content: Any = message
+    for what, part, needed in (("message", "record", RECORD), ("record", "value", value)):
+        if not isinstance(content, Mapping):
+            given = f"a {what} is {shown(content, 60)}"
+            raise MalformedError(f"{given}; needed: a mapping with one entry")
+        if len(content) != 1:
+            names = listed(content, len(content)) or "none"
+            raise MalformedError(f"a {what} has {len(content)} entries ({names}); needed: one")
+        ((name, content),) = content.items()
+        if name != needed:
+            given = f"the {part} of a message is called {shown(name)}"
+            raise MalformedError(f"{given}; needed: {needed!r}")
     if type(content) is not kind:
         given = type(content).__name__
         raise MalformedError(f"{value!r} of a message is of type {given}; needed: {kind.__name__}")
@@ -439,33 +448,16 @@ def opened(message: object, value: str, kind: type[T], largest: int = LARGEST) -
 
 
 def answer_in(message: object, largest: int = LARGEST) -> bytes:
-    """The bytes of a site's answer; raises ``RefusedError`` where it sent none, and why."""
-    return _answered(message, "data", bytes, largest)
+    """The bytes of a site's answer."""
+    return answered(message, "data", bytes, largest)
 
 
-def name_in(message: object) -> str:
-    """The name that a site gave; raises ``RefusedError`` where it gave none, and why."""
-    return _answered(message, "name", str, LONGEST)
-
-
-def _answered(message: object, value: str, kind: type[T], largest: int) -> T:
+def answered(message: object, value: str, kind: type[T], largest: int) -> T:
+    """The value that a site gave; raises ``RefusedError`` where it gave none, and why."""
     values = message.get(RECORD) if isinstance(message, Mapping) else None
     if isinstance(values, Mapping) and "refused" in values:
         raise RefusedError(opened(message, "refused", str, LONGEST))
     return opened(message, value, kind, largest)
-
-
-def _only(message: object, what: str) -> tuple[str, Any]:
-    """The one entry of a mapping; that of a whole message is called as it has to be."""
-    if not isinstance(message, Mapping):
-        raise MalformedError(f"a {what} is {shown(message, 60)}; needed: a mapping with one entry")
-    if len(message) != 1:
-        names = listed(message, len(message)) or "none"
-        raise MalformedError(f"a {what} has {len(message)} entries ({names}); needed: one")
-    ((name, content),) = message.items()
-    if what == "message" and name != RECORD:
-        raise MalformedError(f"the record of a message is called {shown(name)}; needed: {RECORD!r}")
-    return name, content
 
 
 # The Flower app of a run as files: a job, two stubs, and a page by which a site approves them.

@@ -227,17 +227,13 @@ def _levels(rows: Federation, schema: Schema, roles: Roles) -> tuple[LevelCount,
     """The smallest level of every column, as these rows have it: of every feature that is 0 or 1
     those that have it and those that have not, of target and further columns every value.
     """
-    X, m = rows.X[0], int(rows.sizes[0])
-    counts: dict[str, list[int]] = {}
-    for name, column in zip(schema.feature_names, np.asarray(X).T, strict=True):
-        values, n = np.unique(column, return_counts=True)
-        if len(values) <= 2:
-            counts[name] = n.tolist() if len(values) == 2 else [m]
-    if rows.classes is not None:
-        counts[roles.target] = [*Counter(rows.y[0].tolist()).values()]
-    for name, parts in (rows.columns or {}).items():
-        counts[name] = [*Counter(parts[0].tolist()).values()]
-    return tuple(LevelCount(name, min(each)) for name, each in counts.items())
+    features = zip(schema.feature_names, np.asarray(rows.X[0]).T, strict=True)
+    counts = {name: np.unique(column, return_counts=True)[1] for name, column in features}
+    least = {name: int(n.min()) for name, n in counts.items() if len(n) <= 2}
+    told = {} if rows.classes is None else {roles.target: rows.y[0]}
+    told |= {name: parts[0] for name, parts in (rows.columns or {}).items()}
+    least |= {name: min(Counter(cells.tolist()).values()) for name, cells in told.items()}
+    return tuple(LevelCount(name, n) for name, n in least.items())
 
 
 # What a site holds: rows, columns and category levels of its table, counted at the site.

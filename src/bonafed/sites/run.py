@@ -276,7 +276,8 @@ def _carried(
     names = config.data.sites or []
     for file in (work / "engine").rglob(ERROR):  # of the last try
         file.unlink()
-    with _engine(work, carrier, names, job, progress) as (folder, run, stop):
+    engine, space = _flower if carrier.engine.startswith("flower") else _flare, work / "engine"
+    with engine(space.absolute(), carrier, names, job, progress) as (folder, run, stop):
         failed: list[BaseException] = []
 
         def guarded() -> None:
@@ -336,21 +337,14 @@ class _Follower:
         self.watches[model](row, None)
 
 
+# the server's folder of a run, what runs it, and what stops it
+Carried = Iterator[tuple[Path, Callable[[], object], Callable[[], object]]]
+
+
 @contextmanager
-def _engine(
-    work: Path, carrier: Carrier, names: list[str], job: Mapping[str, str], progress: Progress
-) -> Iterator[tuple[Path, Callable[[], object], Callable[[], object]]]:
-    """The server's folder of a run, what runs it, and what stops it."""
-    space = (work / "engine").absolute()
-    if carrier.engine.startswith("flower"):
-        yield from _flower(space, carrier, names, job)
-    else:
-        yield from _flare(space, carrier, names, job, progress)
-
-
 def _flare(
     space: Path, carrier: Carrier, names: list[str], job: Mapping[str, str], progress: Progress
-) -> Iterator[Any]:
+) -> Carried:
     from bonafed.engines.flare import Supervisor, connect, export_job
     from bonafed.sites.trial.flare import Poc, simulate
     from bonafed.sites.trial.processes import end_all, started
@@ -381,9 +375,10 @@ def _ended(folder: Path) -> bool:
     return any((folder / name).exists() for name in (DONE, ERROR))
 
 
+@contextmanager
 def _flower(
-    space: Path, carrier: Carrier, names: list[str], job: Mapping[str, str]
-) -> Iterator[Any]:
+    space: Path, carrier: Carrier, names: list[str], job: Mapping[str, str], progress: Progress
+) -> Carried:
     from bonafed.engines.flower import export_app
     from bonafed.sites.trial.flower import Deployment
     from bonafed.sites.trial.processes import started

@@ -104,9 +104,8 @@ def job_of(
         raise TypeError(f"a job has no setting {odd[0]!r}; it has {', '.join(SETTINGS)}.")
     known = [name for name in BASELINES if name != "wafl"]
     if strange := [name for name in compare_with if name not in known]:
-        there = f"across sites there are the baselines {', '.join(known)}, and none that pools"
-        there += " rows."
-        raise ValueError(f"compare_with has {strange[0]!r}: {there}")
+        has = f"compare_with has {strange[0]!r}: across sites there are the baselines"
+        raise ValueError(f"{has} {', '.join(known)}, and none that pools rows.")
     return {
         EXPERIMENT: experiment,
         "problem": _text(statement_bytes(problem)),

@@ -66,7 +66,7 @@ class Daemon:
         with self.log.open("ab") as sink:
             streams: Any = {"stdin": subprocess.DEVNULL, "stdout": sink, "stderr": sink}
             streams |= {"env": self.environment, "start_new_session": True}
-            self.running = subprocess.Popen(self.command, **streams)
+            self.running = subprocess.Popen[bytes](self.command, **streams)
 
     def ended(self) -> bool:
         """Whether it does not run."""
