@@ -42,7 +42,7 @@ from bonafed.runs.sections import section
 from bonafed.runs.sections.privacy import guarantee, withheld
 from bonafed.runs.splits import Parts, prepare
 from bonafed.runs.verification import verify_run
-from bonafed.sites import signed_answers
+from bonafed.sites import judging, signed_answers
 from bonafed.sites.judging import added_up
 from bonafed.sites.run import roles_of, signed_beside
 from bonafed.sites.run_checks import verify_at_sites
@@ -93,7 +93,8 @@ HERE = {
 COMPUTED = {
     verification: ("certify_run", "certify_ranks", "certify_constrained", "evaluate", "calibrated"),
     section: ("triviality",),
-    signed_answers: ("answered", "proof_of", "judged_again"),
+    signed_answers: ("answered", "proof_of"),
+    judging: ("judge_at_sites",),
 }
 
 
