@@ -176,10 +176,8 @@ class Memories:
     def each(self) -> tuple[Any, ...]:
         """The memory of every client by itself, as rows of the arrays, or None."""
         stacks = [self.stacks.get(number) for number in self.place.tolist()]
-        return tuple(
-            None if stack is None else members(stack, slice(i, i + 1))
-            for i, stack in enumerate(stacks)
-        )
+        rows = [(stack, slice(i, i + 1)) for i, stack in enumerate(stacks)]
+        return tuple(None if stack is None else members(stack, one) for stack, one in rows)
 
     def put(self, ids: NDArray[np.intp], memory: object) -> None:
         """Write the memories of these clients."""

@@ -15,7 +15,7 @@ import hashlib
 import math
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
@@ -33,6 +33,7 @@ from bonafed.rounds import Algorithm, CodecError, Done, Round, Stop, decode, enc
 from bonafed.storage import OWN, read_in_turns, write_whole
 
 T = TypeVar("T")
+Place = str | os.PathLike[str] | None
 PATH = "a path"  # how every path is described
 Stored = tuple[tuple[NDArray[np.intp], Any], ...]  # (clients, their memory with clients leading)
 
@@ -113,17 +114,11 @@ class RunFile:
     seed: int
 
     @classmethod
-    def of(
-        cls,
-        checkpoint: str | os.PathLike[str] | None,
-        run: Sequence[object],
-        federation: Known,
-        seed: int,
-    ) -> RunFile:
+    def of(cls, place: Place, run: Sequence[object], federation: Known, seed: int) -> RunFile:
         """The file for a run of an algorithm, and what else it depends on, on these data; raises
         where there is no folder.
         """
-        path = None if checkpoint is None else Path(checkpoint)
+        path = None if place is None else Path(place)
         if path and not path.parent.is_dir():
             text = f"no folder {path.parent} for the checkpoint {path.name}: create it first"
             raise FileNotFoundError(text)
@@ -197,7 +192,7 @@ def describe(value: object) -> str:
     if described is not None and not isinstance(value, type):
         return described()
     if isinstance(value, functools.partial):
-        return f"partial({_listed_parts((value.func, value.args, value.keywords))})"
+        return f"partial{describe((value.func, value.args, value.keywords))}"
     if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, str | int | float | complex | bytes | np.generic | None):
@@ -206,7 +201,7 @@ def describe(value: object) -> str:
         pairs = (f"{describe(key)}: {describe(part)}" for key, part in value.items())
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, list | tuple | range):
-        return f"({_listed_parts(value)})"
+        return f"({', '.join(map(describe, value))})"
     if isinstance(value, set | frozenset):
         return f"set({', '.join(sorted(map(describe, value)))})"
     if dataclasses.is_dataclass(value):  # the fields with which it is made
@@ -215,10 +210,6 @@ def describe(value: object) -> str:
         names = sorted(getattr(value, "__dict__", {}))
     parts = ", ".join(f"{name}={describe(getattr(value, name))}" for name in names)
     return f"{type(value).__name__}({parts})"
-
-
-def _listed_parts(parts: Iterable[object]) -> str:
-    return ", ".join(map(describe, parts))
 
 
 def packed(history: Sequence[Mapping[str, Any]]) -> Any:
@@ -367,14 +358,12 @@ Row: TypeAlias = Mapping[str, Any]
 Bytes: TypeAlias = tuple[int, int]  # from and to the clients
 
 
-def check_run(
-    kept: Checkpoint, algorithm: Algorithm, block: Block | None, n: int, asked: int
-) -> None:
+def check_run(kept: Checkpoint, algorithm: Algorithm, block: Block | None, n: int) -> None:
     """Raise where the parts of a checkpoint contradict each other or the algorithm.
 
     ``block`` holds the rows of some clients, None where every client keeps its memory itself.
-    ``asked``: how many are still to answer.
     """
+    asked = int((kept.asked >= 0).sum())  # those who are still to answer
     first, _ = algorithm.server_start(n)
     if (kind := type(kept.state)) is not type(first):
         raise ValueError(f"state is a {kind.__name__}, and must be a {type(first).__name__}")
@@ -441,9 +430,7 @@ COUNTED = ("round", "bytes_up", "bytes_down", "answered", "staleness")  # of a r
 TIMED = ("seconds", "time")
 
 
-def check_rows(
-    rows: Sequence[Row], kept: Checkpoint, algorithm: Algorithm, more: Bytes = (0, 0)
-) -> None:
+def check_rows(rows: Sequence[Row], kept: Checkpoint, algorithm: Algorithm, more: Bytes) -> None:
     """Raise where the history contradicts the traffic or the state; ``more``: bytes up and down
     since its last row.
     """

@@ -26,6 +26,7 @@ from bonafed.engines.run_record import RunRecord
 from bonafed.rounds import Algorithm, Combiner, Conclude, Round, marks, rows
 
 Ids = NDArray[np.int64]
+Kept = Blocks | Rows
 NOBODY = np.full(1, -1)  # in the place of clients that are none
 
 
@@ -162,12 +163,7 @@ class LocalClients(Clients):
     """
 
     def __init__(
-        self,
-        algorithm: Algorithm,
-        rows: Blocks | Rows,
-        clients: Sequence[Any],
-        seed: int,
-        wire=False,
+        self, algorithm: Algorithm, rows: Kept, clients: Sequence[Any], seed: int, wire=False
     ) -> None:
         self.rows, self.example, self.wire = rows, rows.example, wire
         super().__init__(algorithm, tuple(map(str, clients)), rows.example.n_features)
@@ -248,9 +244,7 @@ class LocalClients(Clients):
             return True
         return False
 
-    def _folded(
-        self, groups: list[Ids], uploads: Iterator[Any]
-    ) -> tuple[tuple[int, ...], Any, Ids]:
+    def _folded(self, groups: list[Ids], uploads: Iterator[Any]) -> tuple[Any, Any, Ids]:
         """(clients, what the server receives, bytes from each client): sums are added up as the
         groups answer.
         """

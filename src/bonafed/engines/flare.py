@@ -520,6 +520,7 @@ class Supervisor:
 #
 # Nothing of ``nvflare`` is imported: a proxy is anything that is called as FLARE's are.
 
+Aborted = Callable[[], bool]
 Entry = tuple[str, int, bytes | Exception]  # site, number of the message, what came of it
 LOOK = 1.0  # seconds between two looks at whether the job was aborted
 LONGEST = 1000  # characters of what a site reports about a failure
@@ -567,7 +568,7 @@ class Answers:
         Whether FLARE ends the job. ``push`` and ``poll`` then raise `JobAbortedError`.
     """
 
-    def __init__(self, names: Iterable[str], aborted: Callable[[], bool]) -> None:
+    def __init__(self, names: Iterable[str], aborted: Aborted) -> None:
         self._names = tuple(sorted(names))
         if len(set(self._names)) < len(self._names):
             raise ValueError("two sites have the same name: give every site a separate name")
@@ -640,11 +641,7 @@ class FlareTransport(Answers):
     """
 
     def __init__(
-        self,
-        proxies: Iterable[Proxy],
-        *,
-        timeout: float = 60.0,
-        aborted: Callable[[], bool] = lambda: False,
+        self, proxies: Iterable[Proxy], *, timeout: float = 60.0, aborted: Aborted = lambda: False
     ) -> None:
         sites = list(proxies)
         super().__init__((site.name for site in sites), aborted)
@@ -734,7 +731,7 @@ class TaskTransport(Answers):
         names: Iterable[str],
         *,
         timeout: float,
-        aborted: Callable[[], bool],
+        aborted: Aborted,
     ) -> None:
         super().__init__(names, aborted)
         self._controller, self._context = controller, context

@@ -304,9 +304,8 @@ class _Clock(Source):
             lost = np.flatnonzero((since >= 0) & np.isinf(self.due)).tolist()
             named = ", ".join(self.clients[i] for i in lost[:5])
             named += f" and {len(lost) - 5} more" if len(lost) > 5 else ""
-            who = (
-                "the algorithm needs" if least > len(coming) else f"{self.engine.wait!r} waits for"
-            )
+            waits = f"{self.engine.wait!r} waits for"
+            who = "the algorithm needs" if least > len(coming) else waits
             return Outcome(Stop.STALLED, STALLED.format(self.time, who, named))
         # the first ``count``, and all until the last of those that must be among them
         due = self.due[coming]

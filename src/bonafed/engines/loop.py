@@ -230,11 +230,9 @@ class EventEngine:
         """The loop of one run."""
         raise NotImplementedError
 
-    def carry(
-        self, loop: Loop, watch: Sequence[Watch], resume: bool, max_rounds: int | None
-    ) -> Run:
+    def carry(self, loop: Loop, watch: Sequence[Watch], resume: bool, most: int | None) -> Run:
         """The run of the loop."""
-        return loop.run(watch, resume, max_rounds)
+        return loop.run(watch, resume, most)
 
     def check_settings(self, block_size: int) -> None:
         """Raise ``ValueError`` on settings that are not numbers of clients and rounds."""
@@ -346,9 +344,8 @@ class Loop:
             self._undo()
             raise
         self.halfway = True
-        counts = Counts(
-            int(answers.sizes.sum()), len(to) * kind.size, len(batch.ids), answers.staleness
-        )
+        up, down = int(answers.sizes.sum()), len(to) * kind.size
+        counts = Counts(up, down, len(batch.ids), answers.staleness)
         self.record.count(type(ask.message), "down", len(to), counts.bytes_down)
         self.record.count(type(answers.combined), "up", counts.answered, counts.bytes_up)
         self.record.events.add(*batch)
@@ -484,8 +481,7 @@ class Loop:
         n, algorithm, here = len(self.clients.names), self.algorithm, self.clients.example
         fields = Fields(n, kept.round, self.clients.n_features)
         files.check_fields(kept, fields)
-        in_flight = int((kept.asked >= 0).sum())
-        files.check_run(kept, algorithm, here, n, in_flight)
+        files.check_run(kept, algorithm, here, n)
         history, late = files.unpacked(kept.history), Counts(*kept.late)
         files.check_rows(history, kept, algorithm, (late.bytes_up, late.bytes_down))
         if self.engine.keep_rows == 1 and len(history) != kept.round:

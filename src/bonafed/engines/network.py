@@ -140,9 +140,7 @@ class Network(EventEngine):
         source = _Arrivals(self.wait, clients, self.stalls)
         return Loop(self, clients, source, (self.wait,), federation, seed)
 
-    def carry(
-        self, loop: Loop, watch: Sequence[Watch], resume: bool, max_rounds: int | None
-    ) -> Run:
+    def carry(self, loop: Loop, watch: Sequence[Watch], resume: bool, most: int | None) -> Run:
         """The run of the loop.
 
         Raises
@@ -156,7 +154,7 @@ class Network(EventEngine):
         """
         source: Any = loop.source
         try:
-            run, lies = loop.run(watch, resume, max_rounds), source.lies()
+            run, lies = loop.run(watch, resume, most), source.lies()
         except StateLostError as lost:
             lost.state = loop.server.state
             raise

@@ -116,6 +116,8 @@ def recording(at_once: bool, kept: Any = None) -> Recorder | SetRecorder:
 
 # ---- counts
 
+Row = dict[str, Any]  # of a history
+
 
 class Counts(NamedTuple):
     """The counts of one round, or of all rounds since the last row of the history."""
@@ -130,16 +132,14 @@ class Counts(NamedTuple):
         up, down, answered = (a + b for a, b in zip(self[:3], more[:3], strict=True))
         return Counts(up, down, answered, max(self.staleness, more.staleness))
 
-    def row(
-        self, round_: int, time: float, at_once: bool, report: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def row(self, round_: int, time: float, at_once: bool, report: Mapping[str, Any]) -> Row:
         """A row of the history with these counts; ``report`` is what the algorithm reports.
 
         ``time`` is that of the last answer or, where all answer ``at_once``, the seconds that the
         round took.
         """
         timed = {"time": time, "answered": self.answered, "staleness": self.staleness}
-        begun: dict[str, Any] = {"round": round_} | ({"seconds": time} if at_once else timed)
+        begun: Row = {"round": round_} | ({"seconds": time} if at_once else timed)
         return begun | {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down} | {**report}
 
 

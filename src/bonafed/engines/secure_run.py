@@ -24,9 +24,7 @@ TAKES = 2
 SUMS = -1  # in the place of a site
 
 
-def secure_run(
-    engine: Any, option: SecureSum, algorithm: Algorithm, federation: Known, how: Any
-) -> Run:
+def secure_run(engine: Any, option: SecureSum, algorithm: Algorithm, fed: Known, how: Any) -> Run:
     """Run an algorithm with secure sums on an engine; ``how`` are all parameters of its ``run``.
 
     ``max_rounds`` are rounds of the algorithm. Where clients drop out, the engine may need some of
@@ -48,7 +46,7 @@ def secure_run(
     plain: Engine = replace(engine, secure_sum=None, **every_row)
     carried = SecureSummed(algorithm, option, how["seed"], Earlier(told.get(SUMS)))
     how = {**how, "watch": watching, "max_rounds": cap}
-    run = plain.run(carried, federation, **how)
+    run = plain.run(carried, fed, **how)
     told[SUMS] = decode(run.state.told.tobytes())
     return _of_algorithm(run, cap, max_rounds, engine.keep_rows)
 

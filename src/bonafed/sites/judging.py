@@ -39,6 +39,7 @@ from bonafed.runs.files import Record, Row
 from bonafed.runs.splits import HELD_OUT
 from bonafed.solution.predictions import decisions, figures, positive, task_of
 
+Models = dict[str, Array]  # by their names
 ANOTHER = "a model that was judged earlier"
 OTHER = (
     "At {} the held-out figures of {} are those of {}: the two differ there for so few people that"
@@ -104,9 +105,7 @@ class Judging(Algorithm):
     def server_start(self, n_clients: int) -> tuple[None, Round]:
         return None, Round(JudgeRows(self.models))
 
-    def judge(
-        self, memory: None, ask: JudgeRows, data: Block, rng: Streams
-    ) -> tuple[None, JudgedRows]:
+    def judge(self, _: None, ask: JudgeRows, data: Block, rng: Streams) -> tuple[None, JudgedRows]:
         problem, y = self.problem, data.y[0]
         assert problem is not None
         loss, least = problem.loss, 0 if self.site is None else self.site.least
@@ -124,7 +123,7 @@ class Judging(Algorithm):
                 signs = self.site.signs(comparison.compared_merits(loss, main, other))
                 pair = pair._replace(better=int((signs > 0).sum()), worse=int((signs < 0).sum()))
             pairs.append(pair)
-        return memory, JudgedRows(
+        return None, JudgedRows(
             rows=np.array([float(len(y))]),
             loss=np.array([[float(one.rows.loss.mean()) for one in told]]),
             confusion=np.array([[confusion for confusion, _ in each]], float),
@@ -138,9 +137,7 @@ class Judging(Algorithm):
         return up, Done(Stop.OPTIMAL)
 
 
-def judge_at_sites(
-    problem: Problem, data: Metadata, models: dict[str, Array], engine: Engine
-) -> Record:
+def judge_at_sites(problem: Problem, data: Metadata, models: Models, engine: Engine) -> Record:
     """What `bonafed.runs.comparison.evaluate` states, of the rows that the sites hold out."""
     rounds = Judging(np.stack([*models.values()]), problem.at(data)[0])
     up: Any = run_all(rounds, data, engine).state
@@ -157,7 +154,7 @@ def evaluation(loss: Loss, clients: Sequence[str], models: Sequence[str], up: Ju
     ------
     ValueError : figures that no rows have
     """
-    sites = [_checked(loss, client, i, models, up) for i, client in enumerate(clients)]
+    sites = [_checked(loss, client, i, [*models], up) for i, client in enumerate(clients)]
     measures = [
         {"set": HELD_OUT, "model": model, **_measured(loss, [site[k] for site in sites])}
         for k, model in enumerate(models)
@@ -288,9 +285,7 @@ def _cells(confusion: Any) -> Array:
     return of_cells(confusion) if isinstance(confusion, dict) else np.asarray(confusion, float)
 
 
-def _checked(
-    loss: Loss, client: str, i: int, models: Sequence[str], up: JudgedRows
-) -> list[Record]:
+def _checked(loss: Loss, client: str, i: int, models: list[str], up: JudgedRows) -> list[Record]:
     """The figures of each model at one site."""
     n_models, names = len(models), {EARLIER: ANOTHER} | dict(enumerate(models))
     n, confusion = float(up.rows[i]), up.confusion[i]

@@ -436,9 +436,8 @@ class Party:
                 what = f"beside sums over the sites the server reads {told or 'nothing'} of this"
                 what += " site"
                 self.guard.note(f"a run with secure sums, {ask.run!r:.40}: {what}")
-            self.ledger.begin(
-                masked.carried_by(algorithm), charged, partial(self._keep, experiment, run)
-            )
+            keep = partial(self._keep, experiment, run)
+            self.ledger.begin(masked.carried_by(algorithm), charged, keep)
         elif (run.state.method.tobytes(), run.state.seed) != (ask.method.tobytes(), ask.seed):
             raise ValueError(f"the run {ask.run!r:.40} was begun with another algorithm or seed.")
         return wire.RunStarted(ask.run, run.state.turn)
@@ -537,9 +536,7 @@ class Party:
             return None
         return None if policy.leaves_to_noise(known.problem.privacy is not None) else policy
 
-    def _check_people(
-        self, known: Experiment, name: str, run: LocalRun, answered: Answered
-    ) -> None:
+    def _check_people(self, known: Experiment, name: str, run: LocalRun, told: Answered) -> None:
         """Raise `RefusedByPolicyError` where an answer hangs on too few people; what leaves is kept
         before.
         """
@@ -547,15 +544,15 @@ class Party:
         if policy is None:
             return
         if isinstance(run.algorithm, masked.SecureSummed):
-            if not isinstance(answered.ask, masked.Work):
+            if not isinstance(told.ask, masked.Work):
                 return
-            ask, own = masked.asked_of(answered.ask), answered.memory.own
-            answered = answered._replace(ask=ask, upload=None, before=None, memory=own)
+            ask, own = masked.asked_of(told.ask), told.memory.own
+            told = told._replace(ask=ask, upload=None, before=None, memory=own)
         if self.answers is None:
             self.answers = Answers(self.folder / SELECTIONS)
         algorithm = masked.carried_by(run.algorithm)
-        unknown = unjudged(policy, algorithm, answered.problem, answered.ask)
-        refusal = unknown or self.answers.refusal(policy, name, known.people, answered)
+        unknown = unjudged(policy, algorithm, told.problem, told.ask)
+        refusal = unknown or self.answers.refusal(policy, name, known.people, told)
         if refusal is not None:
             raise RefusedByPolicyError([refusal])
 

@@ -53,7 +53,6 @@ LENGTH = 8  # bytes before a record, of its length
 # read rows of .9999 and more, and honest runs at sites of 60 rows and more stay below .99
 MOST = 0.999
 SURE = 0.99  # where a bound of it is less, nothing else is asked
-WHOLE = 16_384  # rows among which combinations are judged without a bound
 PEOPLE, LONG, MANY = "minimum_people", "maximum_model_length", "maximum_models"
 
 
@@ -106,20 +105,20 @@ class Answers:
         self.end = 0  # of the slopes, in numbers
         self._read()
 
-    def refusal(
-        self, policy: Policy, experiment: str, people: Keys, answered: Answered
-    ) -> Refusal | None:
-        """Why an answer must not leave, or None; what leaves is kept first."""
+    def refusal(self, policy: Policy, name: str, who: Keys, answered: Answered) -> Refusal | None:
+        """Why an answer in the experiment of this name must not leave, or None; what leaves is kept
+        first.
+        """
         told = told_by(answered)
         models = [w for one in told for w in one.models]
-        if refusal := self._models(policy, experiment, answered, models):
+        if refusal := self._models(policy, name, answered, models):
             return refusal
-        new = self._new(self._at(people), told)
+        new = self._new(self._at(who), told)
         what = self._hang_on_few(policy.minimum_people, [placed for _, placed in new])
         for each in (self.exactly, self.at_most):
             if each is not None:
                 each.end(kept=not what)
-        self._keep(experiment, people, models, [] if what else new)  # it was asked
+        self._keep(name, who, models, [] if what else new)  # it was asked
         if not what:
             return None
         text = f"{what} fewer than {policy.minimum_people:g} people"
@@ -175,9 +174,9 @@ class Answers:
         kinds = [each.like for each in self.alike]
         kinds += [one for one in new if not any(each.takes(one) for each in self.alike)]
         groups = [one.group for one in kinds if one.group is not None]
-        if groups or size > WHOLE:
+        if groups:
             if self.at_most is None or not self.at_most.parted(groups):
-                self.at_most = Combinations(size, groups, WHOLE)
+                self.at_most = Combinations(size, groups)
             if self.at_most.tried(told, new, self.repeats, SURE) <= SURE:
                 return False
         self.exactly = self.exactly or Combinations(size)
@@ -213,9 +212,7 @@ class Answers:
 
     # ---- the disk
 
-    def _keep(
-        self, experiment: str, people: Keys, models: Sequence[Array], new: Sequence[New]
-    ) -> None:
+    def _keep(self, experiment: str, people: Keys, models: Sequence[Array], new: list[New]) -> None:
         """Write down what an answer tells, and what was asked."""
         more = {*map(_digest, models)} - self.models.get(experiment, set())
         if not new and not more:

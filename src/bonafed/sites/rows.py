@@ -24,7 +24,7 @@ from bonafed.data.readers import read
 from bonafed.data.schema import Numeric, Schema
 from bonafed.data.tables import Table, has_column, is_number
 from bonafed.data.validation import EXTREME, missing
-from bonafed.sites.policy import LevelCount, Policy, Proposal, When, rows_in_words
+from bonafed.sites.policy import LevelCount, Proposal, When, rows_in_words
 from bonafed.sites.site_file import SiteFile
 from bonafed.text import shown
 
@@ -267,11 +267,6 @@ class Holdings:
     rows: int
     columns: tuple[Column, ...]
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the columns."""
-        return tuple(column.name for column in self.columns)
-
 
 def read_rows(site: SiteFile) -> Table:
     """The table of a site, as its file says how to read it.
@@ -327,8 +322,9 @@ def broken(site: SiteFile, table: Table) -> list[str]:
     not; a sentence for each.
     """
     policy, held = site.policy, holdings(table, site.data.categorical)
-    faults = [*_absent(site, held.names)]
-    used = [name for name in held.names if _is_usable(name, policy)]
+    faults, kept_back = [*_absent(site, table)], policy.disallowed_columns or ()
+    usable = table if policy.allowed_columns is None else policy.allowed_columns
+    used = [name for name in table if name in usable and name not in kept_back]
     if not used:
         faults.append("allowed_columns: no column of the table may be used: name some")
     levels = level_counts(table, used, site.data.categorical, policy.show_levels)
@@ -352,12 +348,6 @@ def _absent(site: SiteFile, names: Collection[str]) -> Iterator[str]:
             if name not in names:
                 hint = near(name, [*names], " Did you mean {!r}?")
                 yield f"{key}: the table has no column {shown(name)}.{hint}"
-
-
-def _is_usable(name: str, policy: Policy) -> bool:
-    """Whether a run may use a column."""
-    allowed = policy.allowed_columns is None or name in policy.allowed_columns
-    return allowed and name not in (policy.disallowed_columns or ())
 
 
 def largest_model(site: SiteFile, rows: int) -> int:

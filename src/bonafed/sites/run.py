@@ -51,6 +51,9 @@ HERE = ("flare-sim", "flare-poc", "flower-sim", "flower")  # whose sites are on 
 # seconds that the server waits for a site: FLARE takes the process of a site that was started again
 # into no job, so that the job has to end and be submitted again
 PATIENCE = {"flare": 150.0, "flower": 600.0}
+Models = Mapping[str, Solution]  # by name, the main one first
+Draws = Render | None  # draws the files of a report
+Job = Mapping[str, str]
 LOOK = 0.3  # seconds between two looks at the progress
 
 
@@ -160,7 +163,7 @@ def run_at_sites(
     work: Work,
     carrier: Carrier,
     progress: Progress,
-    render: Render | None = None,
+    render: Draws = None,
     today: date | None = None,
 ) -> Path:
     """Carry a run to its sites, follow it, and write its folder; returns that folder.
@@ -174,7 +177,7 @@ def run_at_sites(
     job = job_of_config(config, carrier.experiment, carrier.engine)
     if config.engine.get("secure_sum") and config.privacy is None:
         progress.say(read_with_sums(config.problem()))
-    folder = _carried(work.folder, carrier, config, job, progress)
+    folder = _carried(work, carrier, job, progress)
     if (folder / ERROR).exists() and not (folder / DONE).exists():
         raise RuntimeError(short((folder / ERROR).read_text("utf-8", errors="replace"), 2000))
     finished = decode((folder / RESULT).read_bytes())
@@ -226,11 +229,7 @@ def _solutions(finished: SiteRun, work: Path) -> Iterator[tuple[str, Solution]]:
 
 
 def _written(
-    work: Work,
-    finished: SiteRun,
-    solutions: Mapping[str, Solution],
-    render: Render | None,
-    today: date | None,
+    work: Work, finished: SiteRun, solutions: Models, render: Draws, today: date | None
 ) -> Path:
     """The folder of a run from what its sites and its server told."""
     # Raise where a site has left a model of which a folder cannot state what every folder does: its
@@ -269,15 +268,13 @@ def _written(
 # ---------------------------------------------------------------------------------- the carriers
 
 
-def _carried(
-    work: Path, carrier: Carrier, config: Config, job: Mapping[str, str], progress: Progress
-) -> Path:
+def _carried(work: Work, carrier: Carrier, job: Job, progress: Progress) -> Path:
     """Run a job over its engine to the end; returns the server's folder of it."""
-    names = config.data.sites or []
-    for file in (work / "engine").rglob(ERROR):  # of the last try
+    names, space = work.config.data.sites or [], (work.folder / "engine").absolute()
+    for file in space.rglob(ERROR):  # of the last try
         file.unlink()
-    engine, space = _flower if carrier.engine.startswith("flower") else _flare, work / "engine"
-    with engine(space.absolute(), carrier, names, job, progress) as (folder, run, stop):
+    engine = _flower if carrier.engine.startswith("flower") else _flare
+    with engine(space, carrier, names, job, progress) as (folder, run, stop):
         failed: list[BaseException] = []
 
         def guarded() -> None:
@@ -288,7 +285,7 @@ def _carried(
 
         thread = threading.Thread(target=guarded, daemon=True)
         thread.start()
-        follow = _Follower(folder / PROGRESS, progress, _models(config))
+        follow = _Follower(folder / PROGRESS, progress, _models(work.config))
         try:
             while thread.is_alive():
                 thread.join(LOOK)
@@ -342,25 +339,23 @@ Carried = Iterator[tuple[Path, Callable[[], object], Callable[[], object]]]
 
 
 @contextmanager
-def _flare(
-    space: Path, carrier: Carrier, names: list[str], job: Mapping[str, str], progress: Progress
-) -> Carried:
+def _flare(space: Path, by: Carrier, names: list[str], job: Job, progress: Progress) -> Carried:
     from bonafed.engines.flare import Supervisor, connect, export_job
     from bonafed.sites.trial.flare import Poc, simulate
     from bonafed.sites.trial.processes import end_all, started
 
     how: Any = {"pause": 1.0, "progress": progress.say}
-    if carrier.engine == "flare":
-        kit, results = Path(carrier.kit), space / "results"
-        folder = export_job(space / "job", carrier.experiment, job, len(names), sites=names)
+    if by.engine == "flare":
+        kit, results = Path(by.kit), space / "results"
+        folder = export_job(space / "job", by.experiment, job, len(names), sites=names)
         login, ended = partial(connect, kit, kit.name), partial(_ended, results)
         supervisor = Supervisor(folder, login, ended, fetch=results, **how)
         yield results, supervisor.run, supervisor.abort
         return
-    sites = site_folders(Path(carrier.sites), names)
-    server = space / "server" / carrier.experiment
+    sites = site_folders(Path(by.sites), names)
+    server = space / "server" / by.experiment
     end_all(space)  # what a process that was killed has left
-    if carrier.engine == "flare-sim":
+    if by.engine == "flare-sim":
         yield server, lambda: simulate(job, sites, space), lambda: end_all(space)
         return
     progress.say("FLARE: starting a server and a process for each site, with TLS")
@@ -376,20 +371,18 @@ def _ended(folder: Path) -> bool:
 
 
 @contextmanager
-def _flower(
-    space: Path, carrier: Carrier, names: list[str], job: Mapping[str, str], progress: Progress
-) -> Carried:
+def _flower(space: Path, by: Carrier, names: list[str], job: Job, progress: Progress) -> Carried:
     from bonafed.engines.flower import export_app
     from bonafed.sites.trial.flower import Deployment
     from bonafed.sites.trial.processes import started
 
-    sites = site_folders(Path(carrier.sites), names)
+    sites = site_folders(Path(by.sites), names)
     bundle = export_app(space / "app", job, names)
-    real = carrier.engine == "flower"
+    real = by.engine == "flower"
     approved = space / "approved"
     approved.write_text(f"{bundle.sha256}\n")
     known = approved if real else None
     made = Deployment(sites, space / "flower", simulated=not real, tls=real, approved=known)
     with started(made) as deployment:
-        server = deployment.server / carrier.experiment
+        server = deployment.server / by.experiment
         yield server, lambda: deployment.run(bundle.app), deployment.stop

@@ -49,7 +49,7 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.requirements import only_constrained
 from bonafed.rounds import Algorithm, Outcome, Round, Stop, combine, marks, rows
 from bonafed.runs.checks import Check, compared
-from bonafed.runs.files import UNREADABLE, plain
+from bonafed.runs.files import UNREADABLE, Record, plain
 from bonafed.sites.judging import Judging
 from bonafed.sites.session import Agree, Agreed, Introduce, method_bytes, method_of
 from bonafed.sites.signatures import SignatureError, asked, opened
@@ -57,6 +57,7 @@ from bonafed.solution.tables import Limits
 from bonafed.statements import stated, statement_bytes
 from bonafed.text import listed, printable, short, shown
 
+Proving = Duals | Multipliers | None  # on which a certificate stands
 FORMAT = "bonafed signed answers 1"
 PARTS = "bonafed signed answers of a run 1"
 MAIN, HELD_OUT = "model", "held out"  # names of parts, beside those of baselines
@@ -297,15 +298,13 @@ class _Answers:
                 self.faults[site].append(f"its answer to {what}: {error}")
         return bodies
 
-    def _body(
-        self, data: bytes, site: str, kind: type, question: Any, known: Sequence[bytes]
-    ) -> Any:
+    def _body(self, data: bytes, site: str, kind: type, ask: Any, known: Sequence[bytes]) -> Any:
         """The body of one answer; raises where it is not this site's answer to this question."""
         reply, experiment = opened(data, self.keys[site]), self.file.head.experiment
         if (reply.experiment, reply.site) != (experiment, site):
             of = f"that of {shown(reply.site)} in the experiment {shown(reply.experiment)}"
             raise SignatureError(f"it is {of}")
-        envelope = encode(Envelope(experiment, site, reply.number, question))
+        envelope = encode(Envelope(experiment, site, reply.number, ask))
         if reply.asked != asked(envelope, *known):
             raise SignatureError("the site signed an answer to another question")
         if not isinstance(reply.body, kind):
@@ -354,7 +353,7 @@ def verify_signed(
     data: bytes,
     problem: Problem,
     w: Array,
-    duals: Duals | Multipliers | None,
+    duals: Proving,
     numbers: Mapping[str, Any],
     keys: Mapping[str, bytes],
     *,
@@ -389,7 +388,7 @@ def verify_signed(
         proof = proof_of(told, w, duals, infeasible, bounded)
         sizes = told.metadata.sizes  # cuts of the mean over all rows count every row alike
         weights = proof.certificate.weights if problem.over_rows is None else sizes / sizes.sum()
-        check = _compared(proof.certificate, duals, numbers, weights)
+        check = _compared(proof.certificate, duals, {**numbers}, weights)
     except UNUSABLE as error:
         check = Check("signed certificate", False, f"cannot be computed again: {error}")
         return Verified([*told.checks, check])
@@ -488,11 +487,7 @@ class Proof(NamedTuple):
 
 
 def proof_of(
-    told: Answered,
-    w: Array,
-    duals: Duals | Multipliers | None,
-    infeasible: bool = False,
-    bounded: bool = True,
+    told: Answered, w: Array, duals: Proving, infeasible: bool = False, bounded: bool = True
 ) -> Proof:
     """The certificate by the signed answers."""
     of = told.problem, told.metadata, w
@@ -506,12 +501,7 @@ def proof_of(
     return Proof(by(*of, duals, told.engine)[0])
 
 
-def _compared(
-    certificate: Certificate,
-    duals: Duals | Multipliers | None,
-    numbers: Mapping[str, Any],
-    weights: Array,
-) -> Check:
+def _compared(certificate: Certificate, duals: Proving, numbers: Record, weights: Array) -> Check:
     """The numbers that are stated against those that were computed again; ``weights`` (N,) are
     those that duals have.
     """

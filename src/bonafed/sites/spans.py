@@ -27,10 +27,9 @@ Index = NDArray[np.intp]
 Keys = NDArray[np.uint64]
 ROUNDING = 8 * float(np.finfo(float).eps)  # relative to slopes that count 1
 NEW = 1e-8  # of a vector: what is left of it is less where others make it up
-FINE, GONE = 1e-11, 1e-12  # the same where a bound is enough, and of its part on some rows
+FINE = 1e-11  # the same where a bound is enough
 MUCH = 0.1  # of a vector; where so much is left, rounding in it is small
 ROOM = 16  # vectors
-State = tuple[Array, int, bool]
 TURN = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no two turns of a key are the same number
 
 
@@ -67,6 +66,9 @@ class Slopes(NamedTuple):
         return Slopes(self.kind, rows, group)
 
 
+Sums = Sequence[Slopes]
+
+
 def fewest(one: Slopes, other: Slopes | None, people: Index | None) -> float:
     """The least n_eff of the sums, or of their differences to those of another answer; sums in
     which all is zero, or rounding, count as inf.
@@ -84,65 +86,37 @@ def fewest(one: Slopes, other: Slopes | None, people: Index | None) -> float:
 
 
 class Span:
-    """Vectors in a basis T (K, m) that is orthonormal on every so-many-th row, on all by default.
-
-    With a and b the squares of T in the rows of a person that are among these, and in the others,
-
-        share_p <= (a + b) / (1 + b)
-
-    as a combination is at least as long as its part in these rows and in the person's.
+    """The span of vectors by an orthonormal basis T (K, m).
 
     Parameters
     ----------
-    size, every : m, and the distance of the rows on which T is orthonormal
+    size : m
     new : of a vector; what is left of it is less where others make it up
     """
 
-    def __init__(self, size: int, every: int = 1, new: float = NEW) -> None:
-        self.every, self.new = every, new
-        self.basis = np.empty((0, size))
-        self.inner = self.basis[:, ::every]
+    def __init__(self, size: int, new: float = NEW) -> None:
+        self.new = new
+        self.basis, self.count = np.empty((0, size)), 0  # with room, and K
         self.share = np.zeros(size)  # the squares of T added up, row by row
-        self.count, self.lost = 0, False  # K, and whether a vector has no place in the basis
 
     def add(self, vectors: Sequence[Array]) -> None:
         """Take vectors (m,) over."""
         for vector in vectors:
-            if length := _norm(vector[:: self.every]) or _norm(vector):
-                self._add(vector / length)
-
-    def _add(self, vector: Array) -> None:
-        inner, left, size = self.inner[: self.count], vector[:: self.every], 1.0
-        parts = np.zeros(self.count)
-        for _ in range(2):  # twice is enough, and once where much is left
-            part = inner @ left
-            left, parts = left - part @ inner, parts + part
-            before, size = size, _norm(left)
-            if size > MUCH * before:
-                break
-        if self.every == 1:
-            rest, new = left, size > self.new
-        else:
-            rest = vector - parts @ self.basis[: self.count]
-            new = not _norm(rest) <= self.new * _norm(vector)
-            self.lost |= new and not size > GONE
-        if new and not self.lost:
-            self._take(rest / size, left / size)
-
-    def _take(self, rest: Array, left: Array) -> None:
-        if self.count == len(self.basis):
-            whole = self.every == 1
-            self.basis = roomier(self.basis, self.count)
-            self.inner = self.basis if whole else roomier(self.inner, self.count)
-        self.basis[self.count], self.inner[self.count] = rest, left
-        self.share, self.count = self.share + rest**2, self.count + 1
+            basis, length = self.basis[: self.count], _norm(vector)
+            left, size = vector / (length or 1.0), float(length > 0)
+            for _ in range(2):  # twice is enough, and once where much is left
+                left = left - (basis @ left) @ basis
+                before, size = size, _norm(left)
+                if size > MUCH * before:
+                    break
+            if size > self.new:
+                if self.count == len(self.basis):
+                    self.basis = roomier(self.basis, self.count)
+                self.basis[self.count] = left / size
+                self.share, self.count = self.share + (left / size) ** 2, self.count + 1
 
     def largest(self, people: Index | None, above: float = 0.0) -> float:
-        """The largest share of a person, or what it is at most; ``above`` where that is more."""
-        if self.lost:
-            return np.inf
-        if self.every > 1:
-            return max(self._at_most(people), above)
+        """The largest share of a person; ``above`` where that is more."""
         if people is None:
             return max(float(self.share.max(initial=0.0)), above)
         total, basis = np.bincount(people, self.share), self.basis[: self.count]
@@ -151,13 +125,6 @@ class Span:
                 break
             above = max(above, float(np.linalg.norm(basis[:, people == person], 2)) ** 2)
         return above
-
-    def _at_most(self, people: Index | None) -> float:
-        inside, outside = np.zeros_like(self.share), self.share.copy()
-        inside[:: self.every], outside[:: self.every] = self.share[:: self.every], 0.0
-        if people is not None:
-            inside, outside = np.bincount(people, inside), np.bincount(people, outside)
-        return float(((inside + outside) / (1 + outside)).max(initial=0.0))
 
 
 class Combinations:
@@ -170,34 +137,29 @@ class Combinations:
     ----------
     size : m
     groups : (m,) the groups of all sums over groups; None: exactly
-    whole : rows of a cell in which its basis is orthonormal, at least
     """
 
-    def __init__(self, size: int, groups: Sequence[Index] | None = None, whole: int = 1) -> None:
+    def __init__(self, size: int, groups: Sequence[Index] | None = None) -> None:
         self.exact, self.taken = groups is None, 0  # so many sums
         self.groups = groups or ()
-        self.before: tuple[int, list[State]] | None = None
+        self.before: tuple[int, list[tuple[Array, int]]] | None = None
         cell = np.zeros(size, np.intp)
         for group in groups or ():
             code = cell * (group.max(initial=-1) + 2) + group
             cell = np.unique(code, return_inverse=True)[1].ravel()
         order, sizes = np.argsort(cell, kind="stable"), np.bincount(cell)
         self.rows = np.split(order, np.cumsum(sizes)[:-1])
-        new = NEW if self.exact else FINE
-        self.spans = [Span(n, 1 if self.exact else max(1, n // whole), new) for n in sizes.tolist()]
+        self.spans = [Span(n, NEW if self.exact else FINE) for n in sizes.tolist()]
 
     def parted(self, groups: Sequence[Index]) -> bool:
         """Whether the cells are those of these groups."""
         mine = self.groups
         return len(mine) == len(groups) and all(map(np.array_equal, mine, groups))
 
-    def tried(
-        self, told: Sequence[Slopes], new: Sequence[Slopes], people: Index | None, above: float
-    ) -> float:
+    def tried(self, told: Sums, new: Sums, people: Index | None, above: float) -> float:
         """`largest` with sums that are new to those that were told; `end` says if they are kept."""
         self.add(told[self.taken :])
-        states = [(span.share, span.count, span.lost) for span in self.spans]
-        self.before = self.taken, states
+        self.before = self.taken, [(span.share, span.count) for span in self.spans]
         self.add(new)
         return self.largest(people, above)
 
@@ -206,7 +168,7 @@ class Combinations:
         if self.before is not None and not kept:
             self.taken, states = self.before
             for span, each in zip(self.spans, states, strict=True):
-                span.share, span.count, span.lost = each
+                span.share, span.count = each
         self.before = None
 
     def add(self, slopes: Sequence[Slopes]) -> None:

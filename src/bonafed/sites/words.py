@@ -46,11 +46,13 @@ def in_words(entry: Entry) -> str:
         return printable(f"{when}note: {entry.text}")
     way = "received from" if entry.way == "in" else "sent to"
     refused = "; ".join(text for _, text in entry.refused)
-    what = "; ".join(_groups(entry)) or (
-        "a refusal" if refused and entry.way == "out" else "no numbers"
-    )
+    none = "a refusal" if refused and entry.way == "out" else "no numbers"
+    what = "; ".join(_groups(entry)) or none
     more = f". Refused by {refused}" if refused else ""
-    return printable(f"{when}{way} server {entry.who}: {what} ({_details(entry)}){more}")
+    place = "" if entry.seq is None else f", message {entry.seq}"
+    place += f", experiment {entry.experiment}" if entry.experiment else ""
+    details = f"{entry.kind or 'unreadable'}{place}, {entry.size:,} bytes"
+    return printable(f"{when}{way} server {entry.who}: {what} ({details}){more}")
 
 
 def _groups(entry: Entry) -> Iterator[str]:
@@ -73,13 +75,3 @@ def _field(entry: Entry, name: str) -> str:
 def _count(held: Content) -> str:
     counts = ((held.numbers, "number"), (held.texts, "text"))
     return ", ".join(f"{n:,} {word}{'s' * (n != 1)}" for n, word in counts if n)
-
-
-def _details(entry: Entry) -> str:
-    """The kind of a message, its place and its size."""
-    parts = [entry.kind or "unreadable"]
-    if entry.seq is not None:
-        parts.append(f"message {entry.seq}")
-    if entry.experiment:
-        parts.append(f"experiment {entry.experiment}")
-    return ", ".join([*parts, f"{entry.size:,} bytes"])
