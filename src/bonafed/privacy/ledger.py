@@ -99,9 +99,7 @@ class Ledger:
             raise ValueError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
         totals = [self.total_of(client, view) for client in self.releases]
         known = [total for total in totals if total is not None]
-        if len(known) < len(totals):
-            return None
-        return max(known, default=0.0)
+        return max(known, default=0.0) if len(known) == len(totals) else None
 
     def spent(self, client: ClientName) -> float:
         """The total epsilon of one client in the budget's view, earlier runs included."""
@@ -126,32 +124,24 @@ class Ledger:
     def named(self, clients: Iterable[ClientName]) -> Ledger:
         """The same with clients called as the user calls them, whole numbers included."""
         names = {str(name): name for name in clients}
-        parts = {
-            key: {names.get(str(name), name): value for name, value in getattr(self, key).items()}
-            for key in ("releases", "before", "sizes", "other")
-        }
-        return replace(self, **parts)
+        called = lambda part: {names.get(str(name), name): v for name, v in part.items()}  # noqa: E731
+        parts = ("releases", "before", "sizes", "other")
+        return replace(self, **{part: called(getattr(self, part)) for part in parts})
 
     def table(self) -> list[dict[str, Any]]:
         """One row a client: public rows, answers, noise, epsilons, and what is left."""
         rows = []
         for client, releases in self.releases.items():
-            before = self.before.get(client, ())
-            row: dict[str, Any] = {
-                "client": client,
-                "rows": self.sizes[client],
-                "answers": sum(r.count for r in releases),
-                "noise": releases[-1].noise if releases else None,
-                "sampling": releases[-1].sampling if releases else None,
-            }
-            delta = self.budget.delta
+            before, delta = self.before.get(client, ()), self.budget.delta
+            last, answers = releases[-1] if releases else None, sum(r.count for r in releases)
+            row: dict[str, Any] = {"client": client, "rows": self.sizes[client], "answers": answers}
+            row |= {key: getattr(last, key, None) for key in ("noise", "sampling")}
             totals = accounts((*before, *releases), delta)
             epsilon = float(totals.pop("pld") or 0.0)
             row |= {"epsilon": epsilon, "delta": delta, "before": total_epsilon(before, delta)}
             row |= totals | {"left": max(self.budget.epsilon - epsilon, 0.0)}
             other = self.budget.other_view
-            row[f"epsilon_{other}"] = self.total_of(client, other)
-            rows.append(row)
+            rows.append(row | {f"epsilon_{other}": self.total_of(client, other)})
         return rows
 
     @property
@@ -173,10 +163,8 @@ class Ledger:
             public = "sizes (their true numbers of rows)"
             if self.budget.adjacency == "add-remove":
                 public += ", so that a record less means one counting for nothing"
-        if self.budget.delta * max(self.sizes.values(), default=1) > 1:
-            text += (
-                f" Caution: delta is above one in the number of rows ({max(self.sizes.values())})."
-            )
+        if self.budget.delta * (most := max(self.sizes.values(), default=1)) > 1:
+            text += f" Caution: delta is above one in the number of rows ({most})."
         return f"{text} Public are the clients' names and {public}, features and classes."
 
 
@@ -316,11 +304,8 @@ class Book:
                 " the file."
             ) from error
         if len(runs) < least or (last and last not in chain):
-            fault = (
-                f"has {len(runs)} runs, but {least} were written"
-                if len(runs) < least
-                else "is an older copy"
-            )
+            fault = f"has {len(runs)} runs, but {least} were written"
+            fault = fault if len(runs) < least else "is an older copy"
             raise ValueError(
                 f"the ledger file {self.path.name} {fault}: what has been spent is unknown, so"
                 " nothing may be released. Restore the file. To begin anew, which forgets what was"
@@ -484,9 +469,8 @@ class Book:
         return self._one(self.runs(), name)["state"]
 
     def _one(self, runs: list[dict[str, Any]], name: str) -> dict[str, Any]:
-        for run in runs:
-            if run["id"] == name:
-                return run
+        for run in (run for run in runs if run["id"] == name):
+            return run
         raise ValueError(
             f"run {name} is not in the ledger file {self.path.name}: restore the file."
         )
@@ -546,9 +530,9 @@ class Book:
         except ValueError:
             return 0, ""
 
-    def _alone(self, patience: float = 30.0) -> contextlib.AbstractContextManager[None]:
+    def _alone(self) -> contextlib.AbstractContextManager[None]:
         """Wait until no other process writes, and keep the others waiting meanwhile."""
-        return self._lock.alone("another run has been writing into the ledger", patience)
+        return self._lock.alone("another run has been writing into the ledger")
 
 
 def new_name() -> str:
@@ -580,20 +564,12 @@ def _checked(run: Mapping[str, Any]) -> None:
 
 
 def _reopened(before: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        **before,
-        "state": "open",
-        "turn": before.get("turn", 0) + 1,
-        "least": before["releases"],
-        "releases": before["planned"],
-    }
+    begun = {"state": "open", "turn": before.get("turn", 0) + 1}
+    return {**before, **begun, "least": before["releases"], "releases": before["planned"]}
 
 
 def _releases(plain: Mapping[str, Any]) -> dict[str, tuple[Release, ...]]:
-    return {
-        client: tuple(Release.of_entry(*one) for one in entries)
-        for client, entries in plain.items()
-    }
+    return {key: tuple(Release.of_entry(*one) for one in each) for key, each in plain.items()}
 
 
 def _plain(releases: Releases) -> dict[str, list[list[Any]]]:
