@@ -51,6 +51,7 @@ from bonafed.certificates.row_ranks import RankCertification
 from bonafed.codec import Form
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
+from bonafed.problem import plausible
 from bonafed.problem.claims import Below, Claim, Number
 from bonafed.problem.client_means import client_gradients, client_values, hessians
 from bonafed.problem.constraints.constraint import Point, Stack, excess
@@ -58,14 +59,6 @@ from bonafed.problem.losses import Quadratic
 from bonafed.problem.lower_bounds import NOTHING, region
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.multipliers import Multipliers, as_duals, no_multipliers, signed, weighting
-from bonafed.problem.plausible import (
-    AboutRows,
-    Claims,
-    is_convex,
-    of_lagrangian,
-    of_limits,
-    of_risk,
-)
 from bonafed.problem.problem import Problem, checked_model
 from bonafed.problem.rank_coordinates import has_conjugate
 from bonafed.problem.rank_levels import lifted
@@ -166,7 +159,7 @@ Next = tuple[WeighingState, Round | Done]
 
 
 @dataclass(frozen=True)
-class Weighing(AboutRows):
+class Weighing(plausible.AboutRows):
     """Rounds with every client that evaluate a model and its multipliers and prove a bound."""
 
     w: Array
@@ -191,7 +184,7 @@ class Weighing(AboutRows):
         return {Weighed: self.balance, WeighedAlong: self.move}
 
     @property
-    def claims(self) -> Claims:
+    def claims(self) -> plausible.Claims:
         return {Weighed: self._said}
 
     def _said(self, who: int, ask: Weigh, up: Weighed) -> Iterator[Claim]:
@@ -200,12 +193,12 @@ class Weighing(AboutRows):
         for what in (up.size, up.spread, up.terms):
             yield Number("a size", what)
         if up.risk is not None and up.loss is not None:
-            yield from of_risk(problem, w, up.risk)
+            yield from plausible.of_risk(problem, w, up.risk)
             yield Number("a mean loss", 0.0 if isinstance(problem.loss, Quadratic) else up.loss)
-        yield from of_limits(problem, w, "local", None, up.local)
-        yield from of_limits(problem, w, "shared", None, up.shared)
-        yield from of_lagrangian(problem, w, up.hessian)
-        if self.provable and is_convex(problem):
+        yield from plausible.of_limits(problem, w, "local", None, up.local)
+        yield from plausible.of_limits(problem, w, "shared", None, up.shared)
+        yield from plausible.of_lagrangian(problem, w, up.hessian)
+        if self.provable and plausible.is_convex(problem):
             of = {("risk", D): ask.prior[0], ("local", D): ask.local[0], ("shared", D): ask.shared}
             constant, size = float(up.constant[0]), float(up.spread[0])
             yield Below(of, constant, up.balance[0], size, ROUNDING)

@@ -40,6 +40,7 @@ from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run
 from bonafed.engines.inprocess import InProcess
 from bonafed.privacy.secure_sum.messages import option_of
+from bonafed.problem import plausible, secure_sums
 from bonafed.problem.claims import Claim, Number
 from bonafed.problem.conic_form import member, sample_radii
 from bonafed.problem.constraints.constraint import Point, Stack, excess
@@ -75,30 +76,11 @@ from bonafed.problem.parts import (
     shifted_minorants,
     unit_of_sums,
 )
-from bonafed.problem.plausible import (
-    AboutRows,
-    Claims,
-    SumClaims,
-    of_certified,
-    of_combined,
-    of_limits,
-    of_risk,
-    surveys,
-)
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem, checked_model
 from bonafed.problem.rank_coordinates import is_provable, row_minorant
 from bonafed.problem.rank_levels import lifted
 from bonafed.problem.regularisers import Ball, Bounds, Zero
-from bonafed.problem.secure_sums import (
-    SurveyedSums,
-    SurveySums,
-    check_weights,
-    has_sums,
-    least_multiplier,
-    moves_targets,
-    survey_sums,
-)
 from bonafed.problem.sum_claims import of_combined_sums, of_each_risk, of_survey_sums
 from bonafed.problem.wasserstein.ball import Near
 from bonafed.problem.wasserstein.worst_case import worst_case
@@ -274,7 +256,7 @@ Next = tuple[CertificateState, Round | Done]
 
 
 @dataclass(frozen=True)
-class Certification(AboutRows):
+class Certification(plausible.AboutRows):
     """Two rounds with every client: sizes that bound the region of optima, then risks and cuts.
 
     Where no bound can be proved the rounds ask for risks, then for the gradient of the weighted
@@ -303,7 +285,7 @@ class Certification(AboutRows):
         """The rounds with the clients' problem, with thresholds where all rows are ranked, and the
         number of clients that have agreed on it.
         """
-        if self.sums and not has_sums(problem):
+        if self.sums and not secure_sums.has_sums(problem):
             raise ValueError(
                 "sums over clients would tell rows of this problem: nothing is answered. Ask for"
                 " what Bundle() takes with secure sums."
@@ -313,25 +295,27 @@ class Certification(AboutRows):
     @property
     def on_client(self) -> dict:
         if self.sums:
-            sums = self._answering(survey_sums, self.clients)
-            return {SurveySums: sums, CertifySums: self._answering(self.certify_sums)}
+            sums = self._answering(secure_sums.survey_sums, self.clients)
+            return {secure_sums.SurveySums: sums, CertifySums: self._answering(self.certify_sums)}
         mine = self._answering(answer_survey), self._answering(self.certify)
         return {Survey: mine[0], Certify: mine[1], Differentiate: self._answering(differentiate)}
 
     @property
     def on_server(self) -> dict:
         if self.sums:
-            return {SurveyedSums: self.ask_sums, CertifiedSums: self.finish_sums}
+            return {secure_sums.SurveyedSums: self.ask_sums, CertifiedSums: self.finish_sums}
         return {Surveyed: self.ask, Certified: self.finish, Differentiated: self.conclude}
 
     @property
-    def claims(self) -> Claims:
+    def claims(self) -> plausible.Claims:
         if self.sums:
-            return {CertifiedSums: lambda who, ask, up: of_risk(self._problem, ask.w, up.risk)}
-        return {**surveys(self._problem), Certified: self._said}
+            return {
+                CertifiedSums: lambda who, ask, up: plausible.of_risk(self._problem, ask.w, up.risk)
+            }
+        return {**plausible.surveys(self._problem), Certified: self._said}
 
     @property
-    def sum_claims(self) -> SumClaims:
+    def sum_claims(self) -> plausible.SumClaims:
         problem = self._problem
 
         def combined(ask: CertifySums, up: CertifiedSums, slack: float) -> Iterator[Claim]:
@@ -340,28 +324,28 @@ class Certification(AboutRows):
             yield from of_combined_sums(problem, ask.w, weights, up.risk, up, slack)
 
         surveyed = partial(of_survey_sums, problem)
-        return {SurveyedSums: surveyed, CertifiedSums: combined}
+        return {secure_sums.SurveyedSums: surveyed, CertifiedSums: combined}
 
     def _said(self, who: int, ask: Certify, up: Certified) -> Iterator[Claim]:
         """What a risk and a combination of cuts claim."""
         problem, w, beside = self._problem, ask.w, {}
         for name in ("level", "labels", "features", "spread", "size"):
             yield Number(f"a number {name!r}", getattr(up, name))
-        yield from of_certified(problem, who, w, up)
-        yield from of_limits(problem, w, "local", None, up.local)
-        yield from of_limits(problem, w, "shared", None, up.shared)
+        yield from plausible.of_certified(problem, who, w, up)
+        yield from plausible.of_limits(problem, w, "local", None, up.local)
+        yield from plausible.of_limits(problem, w, "shared", None, up.shared)
         most = np.max(ask.multipliers[0].sum(0), initial=0.0)
         weight = float(most if ask.weights is None else max(ask.weights[0], most))
         if ask.local is not None and ask.shared is not None:
             beside["local", len(w)] = ask.local[0].sum(0).mean(1)
             beside["shared", len(w)] = ask.shared.sum(0).mean(1)
         if ask.rows is None:
-            yield from of_combined(problem, w, weight, beside, up)
+            yield from plausible.of_combined(problem, w, weight, beside, up)
 
     def server_start(self, n_clients: int) -> tuple[CertificateState, Round]:
         state = CertificateState(None, None)
         if self.sums:
-            return state, Round(SurveySums(member(self._problem, n_clients)))
+            return state, Round(secure_sums.SurveySums(member(self._problem, n_clients)))
         if not is_affine(self._problem.predictor):
             none = np.zeros((0, len(self.w))), np.zeros((n_clients, 0))
             return state, Round(Certify(self.w, *none))
@@ -418,7 +402,9 @@ class Certification(AboutRows):
         own = constant, gradient, combined.gradient_level
         return Certified(*worst, *own, *sums, residuals, *limits)
 
-    def ask_sums(self, state: CertificateState, ids: Sequence[int], up: SurveyedSums) -> Next:
+    def ask_sums(
+        self, state: CertificateState, ids: Sequence[int], up: secure_sums.SurveyedSums
+    ) -> Next:
         ask = CertifySums(self.w, np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
         if self.duals is not None:
             ask = CertifySums(self.w, self.duals.points, self.duals.multipliers)
@@ -430,7 +416,7 @@ class Certification(AboutRows):
             if not weights.any():
                 continue
             whole = weights * float(total) / float(weights.sum())
-            check_weights(problem, whole, self.clients)
+            secure_sums.check_weights(problem, whole, self.clients)
             combined.add(problem, point, weights[data.index], data, WHOLE, None)
         risk, c = problem.client_risks(ask.w, data), combined
         return CertifiedSums(risk, c.constant, c.gradient, c.spread, c.size)
@@ -444,9 +430,11 @@ class Certification(AboutRows):
         """
         problem, n = self._problem, len(up.risk)
         radii, none = sample_radii(problem, n), np.zeros(n)
-        level = np.where(radii > 0, least_multiplier(problem, self.w), 0.0)
+        level = np.where(radii > 0, secure_sums.least_multiplier(problem, self.w), 0.0)
         moved = np.where(level > 0, radii, 0.0)
-        labels, features = (moved, none) if moves_targets(problem, self.w) else (none, moved)
+        labels, features = (
+            (moved, none) if secure_sums.moves_targets(problem, self.w) else (none, moved)
+        )
         loss, own = up.risk - radii * level, (up.constant, up.gradient)
         limits: dict[str, Array] = {}
         if problem.constrained:  # those of the server alone, see ``limits_no_rows``
@@ -547,7 +535,7 @@ def with_sums(problem: Problem, duals: Duals | None, engine: Engine | None) -> b
     """
     secure = option_of(getattr(engine, "secure_sum", None)) is not None
     whole = duals is None or (duals.parts is None and duals.radii is None and duals.rows is None)
-    return secure and whole and problem.privacy is None and has_sums(problem)
+    return secure and whole and problem.privacy is None and secure_sums.has_sums(problem)
 
 
 def _broken(problem: Problem, w: Array, duals: Duals, up: Certified) -> float:

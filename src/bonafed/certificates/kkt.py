@@ -36,20 +36,9 @@ import numpy as np
 
 from bonafed.arrays import Array, Block
 from bonafed.codec import Form
+from bonafed.problem import regularisers
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_coordinates import kernel_of, knot_of, rank_rows, rank_weights
-from bonafed.problem.regularisers import (
-    L1,
-    L2,
-    MCP,
-    SCAD,
-    Ball,
-    Bounds,
-    ElasticNet,
-    GroupL2,
-    Regulariser,
-    Zero,
-)
 from bonafed.rounds import Each, Sum, record
 from bonafed.solvers.rank.proxes import PLUS, Kernel, gradients_of
 
@@ -134,35 +123,35 @@ def off_regulariser(problem: Problem, w: Array, push: Array) -> Array:
     return np.concatenate([_off(problem.regulariser, coefficients, penalised), rest])
 
 
-def _off(g: Regulariser, w: Array, push: Array) -> Array:
+def _off(g: regularisers.Regulariser, w: Array, push: Array) -> Array:
     """The remainder of push beside the nearest subgradient of g at w, entry by entry."""
     size = np.abs(w)
     match g:
-        case Zero():
+        case regularisers.Zero():
             return push
-        case L2(strength):
+        case regularisers.L2(strength):
             return push - strength * w
-        case L1(strength):
+        case regularisers.L1(strength):
             gradient, edge = np.full_like(w, strength), strength
-        case ElasticNet(l1, l2):
+        case regularisers.ElasticNet(l1, l2):
             push, gradient, edge = push - l2 * w, np.full_like(w, l1), l1
-        case MCP(strength, gamma):
+        case regularisers.MCP(strength, gamma):
             gradient, edge = np.maximum(strength - size / gamma, 0.0), strength
-        case SCAD(strength, a):
+        case regularisers.SCAD(strength, a):
             falls, edge = np.maximum(a * strength - size, 0.0) / (a - 1), strength
             gradient = np.where(size <= strength, strength, falls)
-        case GroupL2():
+        case regularisers.GroupL2():
             group, weight, length = g.sizes(w)
             total = np.sqrt(np.bincount(group, push * push))
             inside = push * np.maximum(1 - weight / np.maximum(total, 1e-300), 0.0)[group]
             gradient = w * (weight / np.maximum(length, 1e-300))[group]
             return np.where(length[group] > 0, push - gradient, inside)
-        case Bounds(lower, upper):
+        case regularisers.Bounds(lower, upper):
             low, high = w <= np.asarray(lower), w >= np.asarray(upper)
             out = np.where(low & ~high, np.maximum(push, 0.0), 0.0)
             out += np.where(high & ~low, np.minimum(push, 0.0), 0.0)
             return np.where((w > lower) & (w < upper), push, 0.0) + out
-        case Ball(radius, centre):
+        case regularisers.Ball(radius, centre):
             outward = w - centre
             length = float(np.linalg.norm(outward))
             if length < radius * (1 - 1e-12):

@@ -37,28 +37,12 @@ from bonafed.certificates.row_ranks import (
 )
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run
+from bonafed.problem import rank_cuts
 from bonafed.problem.claims import Claim, Number
 from bonafed.problem.lower_bounds import Duals, Survey, Surveyed, answer_survey, without_dual
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.plausible import Claims, of_lagrangian, surveys
 from bonafed.problem.problem import Problem, checked_model
-from bonafed.problem.rank_cuts import (
-    CLIENT,
-    SHARPER,
-    Best,
-    RankCuts,
-    Slice,
-    Sliced,
-    Table,
-    Tallied,
-    Tally,
-    as_best,
-    mixed,
-    ridge_of,
-    spread_edges,
-    table,
-    with_cut,
-)
 from bonafed.problem.rank_levels import Rows, few_levels, lifted
 from bonafed.problem.requirements import check_affine
 from bonafed.problem.sum_claims import RankCut, ranks
@@ -102,14 +86,14 @@ class SpectrumProof:
 
     seen: Surveyed | None = None
     looked: Looked | None = None
-    trial: Tally | None = None
+    trial: rank_cuts.Tally | None = None
     counts: int = 0  # at the trial
-    asked: Slice | None = None
+    asked: rank_cuts.Slice | None = None
     members: Array | None = None
     excess: float = 0.0
-    tables: tuple[Slice, ...] = ()
-    best: Best | None = None
-    cuts: RankCuts | None = None
+    tables: tuple[rank_cuts.Slice, ...] = ()
+    best: rank_cuts.Best | None = None
+    cuts: rank_cuts.RankCuts | None = None
     predicted: float = 0.0
     share: float = 1.0
     least: float = math.inf
@@ -133,13 +117,13 @@ class SpectrumCertification(RowRounds):
 
     @property
     def on_client(self) -> dict:
-        mine = {Survey: answer_survey, Look: looked, **CLIENT, MixTables: mixture}
+        mine = {Survey: answer_survey, Look: looked, **rank_cuts.CLIENT, MixTables: mixture}
         return {ask: self._answering(answer) for ask, answer in mine.items()}
 
     @property
     def on_server(self) -> dict:
-        began = {Surveyed: self.seen, Looked: self.looked, Tallied: self.cut}
-        return {**began, Sliced: self.improve, Mixture: self.bound}
+        began = {Surveyed: self.seen, Looked: self.looked, rank_cuts.Tallied: self.cut}
+        return {**began, rank_cuts.Sliced: self.improve, Mixture: self.bound}
 
     @property
     def claims(self) -> Claims:
@@ -155,29 +139,29 @@ class SpectrumCertification(RowRounds):
         yield from of_lagrangian(self._problem, ask.w, up.hessian)
 
     def looked(self, state: SpectrumProof, ids: Sequence[int], up: Looked) -> Next:
-        edges = spread_edges(-float(up.smallest), float(up.largest), None, self._n)
-        trial = Tally(self.w, edges)
+        edges = rank_cuts.spread_edges(-float(up.smallest), float(up.largest), None, self._n)
+        trial = rank_cuts.Tally(self.w, edges)
         return replace(state, looked=up, trial=trial), Round(trial)
 
-    def cut(self, state: SpectrumProof, ids: Sequence[int], up: Tallied) -> Next:
+    def cut(self, state: SpectrumProof, ids: Sequence[int], up: rank_cuts.Tallied) -> Next:
         """Count again while bins hold rows of different weights, then cut."""
         trial = state.trial
         assert trial is not None
-        counted = table(self._problem.over_rows.rank_weights(self._n), trial.edges, up)
+        counted = rank_cuts.table(self._problem.over_rows.rank_weights(self._n), trial.edges, up)
         excess, counts = float(counted.excess.sum()), state.counts + 1
         blur, most = (SHARP, AGAIN) if state.tables else (BLUR, COUNTS)
         if excess > blur * counted.size and counts < most:
-            trial = Tally(trial.w, self._edges(counted, again=True))
+            trial = rank_cuts.Tally(trial.w, self._edges(counted, again=True))
             return replace(state, trial=trial, counts=counts), Round(trial)
         borders, rates, members = counted.groups
-        ask = Slice(trial.w, trial.edges, counted.weights, borders, rates)
+        ask = rank_cuts.Slice(trial.w, trial.edges, counted.weights, borders, rates)
         state = replace(state, asked=ask, members=members, excess=excess, counts=0)
-        return replace(state, trial=Tally(trial.w, self._edges(counted))), Round(ask)
+        return replace(state, trial=rank_cuts.Tally(trial.w, self._edges(counted))), Round(ask)
 
-    def _edges(self, counted: Table, again: bool = False) -> Array:
-        return spread_edges(counted.low, counted.high, counted, self._n, again)
+    def _edges(self, counted: rank_cuts.Table, again: bool = False) -> Array:
+        return rank_cuts.spread_edges(counted.low, counted.high, counted, self._n, again)
 
-    def improve(self, state: SpectrumProof, ids: Sequence[int], up: Sliced) -> Next:
+    def improve(self, state: SpectrumProof, ids: Sequence[int], up: rank_cuts.Sliced) -> Next:
         """Keep the cut and look near the best model, or cut the mixture found."""
         asked, members, problem = state.asked, state.members, self._problem
         assert asked is not None
@@ -191,19 +175,22 @@ class SpectrumCertification(RowRounds):
             state = replace(state, value=objective)
         best = before
         if best is None or objective < best.objective:
-            best = as_best(asked, members, up, objective)
-        cuts = with_cut(state.cuts, asked, up)
-        share, tables = state.share if good else SHARPER * state.share, (*state.tables, asked)
+            best = rank_cuts.as_best(asked, members, up, objective)
+        cuts = rank_cuts.with_cut(state.cuts, asked, up)
+        share, tables = (
+            state.share if good else rank_cuts.SHARPER * state.share,
+            (*state.tables, asked),
+        )
         state = replace(state, best=best, cuts=cuts, tables=tables, share=share)
         ridge, penalty = self._ridge, problem.penalty(best.w)
-        now = mixed(best, cuts, ridge, penalty, 0.0)
+        now = rank_cuts.mixed(best, cuts, ridge, penalty, 0.0)
         gap = (best.objective - now.bound) / max(abs(best.objective), 1e-300)
         since = 0 if gap < 0.9 * state.least else state.since + 1
         state = replace(state, least=min(gap, state.least), since=since)
-        step = mixed(best, cuts, ridge, penalty, state.share)
+        step = rank_cuts.mixed(best, cuts, ridge, penalty, state.share)
         wanted = gap > EXACT and since <= PATIENCE and len(state.tables) < STEPS
         if wanted and np.isfinite(step.step).all():
-            trial = Tally(best.w + step.step, last)
+            trial = rank_cuts.Tally(best.w + step.step, last)
             state = replace(state, trial=trial, predicted=best.objective - step.bound)
             return state, Round(trial)
         # ask for a mixture of tables, thresholds filled up with the largest number
@@ -241,7 +228,7 @@ class SpectrumCertification(RowRounds):
 
     @property
     def _ridge(self) -> Array:
-        return ridge_of(self._problem, self.w)
+        return rank_cuts.ridge_of(self._problem, self.w)
 
 
 def mixture(problem: Problem, ask: MixTables, data: Block) -> Mixture:

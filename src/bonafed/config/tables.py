@@ -14,21 +14,9 @@ from typing import Annotated, Any
 from pydantic import Field, PrivateAttr, model_validator
 
 from bonafed.algorithms.method import Method
+from bonafed.config import sections
 from bonafed.config.objects import in_words
 from bonafed.config.schema import DataSection, ReportSection, Section
-from bonafed.config.sections import (
-    AlgorithmSection,
-    ClientsSection,
-    ConstraintSection,
-    EngineSection,
-    EvaluationSection,
-    PrivacySection,
-    ProblemSection,
-    RiskSection,
-    RobustSection,
-    SweepSection,
-    slots,
-)
 from bonafed.config.toml_file import ConfigError, Refusal
 from bonafed.engines.inprocess import InProcess, VirtualClock
 from bonafed.names import NAMED, load
@@ -49,16 +37,20 @@ class Tables(Section):
     title: str | None = None
     seed: Annotated[int, Field(ge=0)] = 0
     data: DataSection
-    problem_: Annotated[ProblemSection, Field(alias="problem", default_factory=ProblemSection)]
-    risk: Annotated[RiskSection, Field(default_factory=RiskSection)]
-    robust: Annotated[RobustSection, Field(default_factory=RobustSection)]
-    clients: Annotated[ClientsSection, Field(default_factory=ClientsSection)]
-    constraint: Annotated[list[ConstraintSection], Field(default_factory=list)]
-    sweep: SweepSection | None = None
-    privacy: PrivacySection | None = None
-    evaluation: EvaluationSection = EvaluationSection()
-    algorithm: Annotated[AlgorithmSection, Field(default_factory=AlgorithmSection)]
-    engine: Annotated[EngineSection, Field(default_factory=EngineSection)]
+    problem_: Annotated[
+        sections.ProblemSection, Field(alias="problem", default_factory=sections.ProblemSection)
+    ]
+    risk: Annotated[sections.RiskSection, Field(default_factory=sections.RiskSection)]
+    robust: Annotated[sections.RobustSection, Field(default_factory=sections.RobustSection)]
+    clients: Annotated[sections.ClientsSection, Field(default_factory=sections.ClientsSection)]
+    constraint: Annotated[list[sections.ConstraintSection], Field(default_factory=list)]
+    sweep: sections.SweepSection | None = None
+    privacy: sections.PrivacySection | None = None
+    evaluation: sections.EvaluationSection = sections.EvaluationSection()
+    algorithm: Annotated[
+        sections.AlgorithmSection, Field(default_factory=sections.AlgorithmSection)
+    ]
+    engine: Annotated[sections.EngineSection, Field(default_factory=sections.EngineSection)]
     report: ReportSection = ReportSection()
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
     _trace: str = PrivateAttr("[engine]")  # where the file says which delays were recorded
@@ -100,7 +92,7 @@ class Tables(Section):
     @property
     def weighs_clients(self) -> bool:
         """Whether [clients] states more than a mean."""
-        return self.clients not in (ClientsSection(), ClientsSection(risk="mean"))
+        return self.clients not in (sections.ClientsSection(), sections.ClientsSection(risk="mean"))
 
     @property
     def logged(self) -> bool:
@@ -170,7 +162,7 @@ class Tables(Section):
                 regulariser=self.problem_.build("regulariser"),
                 privacy=self.privacy and self.privacy.budget(self._folder),
                 class_weight=self.problem_.class_weight,
-                **slots(self.constraint),
+                **sections.slots(self.constraint),
             )
         except (ValueError, TypeError) as error:
             raise ConfigError(str(error)) from error

@@ -21,22 +21,10 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from bonafed.data import tables
 from bonafed.data.files import opened, read_parquet, unchanged
 from bonafed.data.reading import PLAIN, Reading
 from bonafed.data.row_errors import Faults, RowError
-from bonafed.data.tables import (
-    MISSING,
-    NAMELESS,
-    Table,
-    by_client,
-    check_named,
-    once,
-    parsed,
-    present,
-    refined,
-    same_columns,
-    table_of,
-)
 
 Files: TypeAlias = str | Path | Iterable[str | Path]  # a path, a pattern, a folder, or several
 
@@ -53,7 +41,7 @@ def read(
     text: Sequence[str] = (),
     reading: Reading = PLAIN,
     only: Collection[str] | None = None,
-) -> Table:
+) -> tables.Table:
     """One file: .parquet, else text with a header line (.gz: compressed).
 
     A column is a column of numbers if every cell is one or is missing (empty, NA, NaN, null, ?),
@@ -64,18 +52,20 @@ def read(
     wanted = None if only is None else reading.sources(tuple(only))
     with unchanged(path):
         if path.suffix == ".parquet":
-            table = read_parquet(path, table_of)
+            table = read_parquet(path, tables.table_of)
             found = {}
             for name, column in table.items():  # text of which all is numbers, as in CSV
                 cells = [cell for cell in column.tolist() if cell is not None]
                 if name not in text and cells and all(isinstance(cell, str) for cell in cells):
-                    found[name] = parsed(["" if cell is None else cell for cell in column.tolist()])
+                    found[name] = tables.parsed(
+                        ["" if cell is None else cell for cell in column.tolist()]
+                    )
             table = table.with_columns({**table, **found})
             table.file, table.header = str(path), tuple(table)
             table = table if wanted is None else table.without(*{*table} - {*wanted})
         else:
             table = _read_csv(path, (*text, *reading.text), reading, wanted)
-    return refined(table, reading, text, str(path))
+    return tables.refined(table, reading, text, str(path))
 
 
 class NoRowsError(ValueError):
@@ -88,7 +78,7 @@ class _HoldsText(Exception):  # noqa: N818
 
 def _read_csv(
     path: Path, text: Sequence[str], reading: Reading, wanted: Collection[str] | None
-) -> Table:
+) -> tables.Table:
     """The columns of numbers or text, read again where a column turns out to be text."""
     try:
         with opened(path, reading.encoding) as file:
@@ -99,16 +89,16 @@ def _read_csv(
 
 def _columns(
     file: IO[str], path: str, text: Sequence[str], reading: Reading, wanted: Collection[str] | None
-) -> Table:
+) -> tables.Table:
     header, options, start = _header(file, path, reading.delimiter)
     kept = [
         name not in reading.exclude
-        and (not NAMELESS.fullmatch(name) if wanted is None else name in wanted)
+        and (not tables.NAMELESS.fullmatch(name) if wanted is None else name in wanted)
         for name in header
     ]
     for name in wanted or ():
-        once(header, name, "declared")
-    absent, numbered = MISSING.union(reading.missing), []
+        tables.once(header, name, "declared")
+    absent, numbered = tables.MISSING.union(reading.missing), []
     chunks: list[list[NDArray[Any]]] = [[] for _ in header]
     for lines, records in _chunks(file, options, len(header), path, start):
         numbered.append(lines)
@@ -121,7 +111,9 @@ def _columns(
                     raise _HoldsText(name)
     if not numbered:
         raise NoRowsError(f"{path} has a header but no rows: fill it, or leave the file out.")
-    table = Table({n: _joined(part) for n, k, part in zip(header, kept, chunks, strict=True) if k})
+    table = tables.Table(
+        {n: _joined(part) for n, k, part in zip(header, kept, chunks, strict=True) if k}
+    )
     table.file, table.lines, table.header = path, _joined(numbered), tuple(header)
     return table
 
@@ -135,10 +127,10 @@ def _column(
     if decimal == "," and not as_text:
         as_text = any("." in cell and cell.strip() not in absent for cell in cells)
         if not as_text:
-            numbers = parsed([cell.replace(",", ".") for cell in cells], False, absent)
+            numbers = tables.parsed([cell.replace(",", ".") for cell in cells], False, absent)
             if numbers.dtype.kind != "O":
                 return numbers
-    return parsed(cells, as_text, absent)
+    return tables.parsed(cells, as_text, absent)
 
 
 def _header(
@@ -237,7 +229,7 @@ def read_clients(
     reading: Reading = PLAIN,
     only: Collection[str] | None = None,
     dropped: Callable[[int], object] = lambda rows: None,
-) -> dict[str, Table]:
+) -> dict[str, tables.Table]:
     """One table per client: from one file each (named by its stem), or by the values of the column
     ``client``.
 
@@ -247,8 +239,8 @@ def read_clients(
     as in `read`.
     """
     text = tuple(text) if client is None else (client, *text)
-    clients: dict[str, Table] = {}
-    reference: dict[str, Table] = {}
+    clients: dict[str, tables.Table] = {}
+    reference: dict[str, tables.Table] = {}
     header: dict[str, None] = {}
     every = paths(files)
     with Faults() as faults:
@@ -265,13 +257,13 @@ def read_clients(
                     continue
                 header |= dict.fromkeys(table.header or table)
                 reference = reference or {str(path): table}
-                same_columns({**reference, str(path): table})
+                tables.same_columns({**reference, str(path): table})
                 if reading.drop_missing_client and client is not None and client in table:
                     rows = len(table[client])
-                    table = present(table, client)
+                    table = tables.present(table, client)
                     dropped(rows - len(table[client]))
                 named = path.name.split(".")[0]
-                parts = {named: table} if client is None else by_client(table, client)
+                parts = {named: table} if client is None else tables.by_client(table, client)
                 for name in parts:
                     if name in clients:
                         raise RowError(
@@ -283,7 +275,7 @@ def read_clients(
                 clients |= parts
     if not clients:
         raise NoRowsError("no file has any row.")
-    check_named(reading, header)
+    tables.check_named(reading, header)
     return clients
 
 

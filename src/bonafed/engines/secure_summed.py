@@ -35,13 +35,7 @@ from numpy.typing import NDArray
 from bonafed import rounds as records
 from bonafed.arrays import Block, Streams, stream
 from bonafed.codec import Form, changed, decode, encode, fingerprint, record
-from bonafed.engines.engine import (
-    ImpossibleAnswerError,
-    check_answer,
-    check_request,
-    handler,
-    reported,
-)
+from bonafed.engines import engine
 from bonafed.privacy.secure_sum import masking
 from bonafed.privacy.secure_sum import messages as secure
 from bonafed.privacy.secure_sum import protocol as at_client
@@ -239,7 +233,7 @@ class SecureSummed(Algorithm):
         """Rounds and clients of the last sum, and the algorithm's numbers as text."""
         if not state.rounds:
             return {"sums": 0, "summed": 0, "report": ""}
-        numbers = reported(self.inner, state.of_algorithm()[0])
+        numbers = engine.reported(self.inner, state.of_algorithm()[0])
         summed = int(np.unpackbits(state.present[-1]).sum())
         return {"sums": state.rounds, "summed": summed, "report": json.dumps(numbers)}
 
@@ -315,7 +309,7 @@ class SecureSummed(Algorithm):
     def _stepped(self, memory: SumMemory, ask: Work, data: Block, n: int) -> Step:
         """Take the algorithm's step."""
         message, taken = asked_of(ask), int(memory.taken[0])
-        step = handler(self.inner.on_client, type(message), self.inner)
+        step = engine.handler(self.inner.on_client, type(message), self.inner)
         draws = lambda _: stream(self.seed, data.names[0], taken)  # noqa: E731
         own, upload = step(memory.own, message, data, draws)
         answer = self._whole(upload, n)
@@ -511,7 +505,7 @@ class SecureSummed(Algorithm):
         """
         assert state.protocol is not None
         n, terms, wanted = len(state.busy), state.protocol.terms, {*state.wanted}
-        check_request(self.inner, ask, n)
+        engine.check_request(self.inner, ask, n)
         if len(wanted) < terms.least:
             raise secure.SecureSumError(
                 f"{type(self.inner).__name__} asks {len(wanted)} of {n} clients, and a sum is"
@@ -558,16 +552,16 @@ class SecureSummed(Algorithm):
         known = decode(state.told.tobytes())
         told, words = self.inner.doubts_of_sum(known, asked.message, combined, slack)
         if words:  # no rows have such sums
-            raise ImpossibleAnswerError("", type(asked.message), words)
+            raise engine.ImpossibleAnswerError("", type(asked.message), words)
         inner = records.copied(inner) if self.inner.mutates_state else inner
-        step = handler(self.inner.on_server, type(combined), self.inner)
+        step = engine.handler(self.inner.on_server, type(combined), self.inner)
         inner, ask = step(inner, protocol.stayed, combined)
         bits = np.zeros(len(state.busy), bool)
         bits[list(protocol.stayed)] = True
         shares = {i: one.shares for i, one in state.got}
         state = replace(
             state,
-            inner=secure.octets(encode((records.settled(inner), check_answer(ask)))),
+            inner=secure.octets(encode((records.settled(inner), engine.check_answer(ask)))),
             present=np.concatenate([state.present, np.packbits(bits)[None]]),
             protocol=protocol,
             anew=0,

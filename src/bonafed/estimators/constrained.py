@@ -39,15 +39,10 @@ from bonafed.estimators.rows import (
     named,
     present,
 )
+from bonafed.problem.constraints import group_means
 from bonafed.problem.constraints.constraint import Concrete, Slot, Stack, Stated, several
 from bonafed.problem.constraints.coupled import Coupled, Shared
 from bonafed.problem.constraints.custom import FunctionConstraint
-from bonafed.problem.constraints.group_means import (
-    DemographicParity,
-    EqualisedOdds,
-    OnRows,
-    Probability,
-)
 from bonafed.problem.constraints.linear import OnModel
 from bonafed.problem.losses import Logistic, Loss
 from bonafed.problem.multipliers import Multipliers, no_multipliers, owners
@@ -59,7 +54,7 @@ from bonafed.solution.plan import SMALL, second_order
 from bonafed.solution.solution import Solution
 from bonafed.solution.tables import gains
 
-Parity = DemographicParity | EqualisedOdds
+Parity = group_means.DemographicParity | group_means.EqualisedOdds
 # (X0, y0), or (X0, y0, columns)
 ServerRows = tuple[Features, ArrayLike] | tuple[Features, ArrayLike, Columns]
 
@@ -374,7 +369,7 @@ def _present(part: Stated, fed: Federation) -> Stated:
         return replace(part, constraint=_present(part.constraint, fed), prior=weights)
     stated: Any = part
     if isinstance(part, Parity) and part.measure is None:
-        stated = replace(part, measure=Probability())
+        stated = replace(part, measure=group_means.Probability())
     if not isinstance(getattr(part, "level", None), Mapping):
         return stated
     return replace(stated, level=present(stated.level, fed, "level"))
@@ -383,7 +378,7 @@ def _present(part: Stated, fed: Federation) -> Stated:
 def _compact(concrete: Problem, fed: Federation) -> Federation:
     """Equal rows merged, where every constraint reads a row's weight."""
     parts = [*_parts(concrete.local_constraint), *_parts(concrete.constraint.coupled)]
-    if all(isinstance(part, OnRows | OnModel) for part in parts):
+    if all(isinstance(part, group_means.OnRows | OnModel) for part in parts):
         return merged(fed)
     uneven = any(np.ptp(fed.share(i)) > 1e-12 * fed.share(i).max() for i in range(fed.n_clients))
     if uneven and any(isinstance(part, FunctionConstraint) for part in parts):

@@ -13,16 +13,9 @@ from bonafed.arrays import DUAL, Array
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero, regulariser_cones, regulariser_parts
 from bonafed.problem.requirements import check_convex
+from bonafed.problem.risks import stated_sets
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.risk import prior_for
-from bonafed.problem.risks.stated_sets import (
-    Box,
-    CDNorm,
-    Ellipsoid,
-    Polyhedron,
-    WassersteinOverClients,
-    limits,
-)
 from bonafed.problem.risks.weight_sets import (
     ChiSquareBall,
     KLBall,
@@ -33,20 +26,8 @@ from bonafed.problem.risks.weight_sets import (
     TotalVariationBall,
 )
 from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.solvers.conic import weight_sets
 from bonafed.solvers.conic.bundle_master import Shape
-from bonafed.solvers.conic.weight_sets import (
-    Ball,
-    Bounded,
-    Cut,
-    Deviations,
-    Elliptic,
-    Entropy,
-    Members,
-    Moved,
-    Tails,
-    Weighting,
-    of_ranks,
-)
 
 
 def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
@@ -66,43 +47,43 @@ def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
     )
 
 
-def weighting(problem: Problem, n_clients: int) -> Weighting:
+def weighting(problem: Problem, n_clients: int) -> weight_sets.Weighting:
     """The set of client weights in conic form."""
     risk = problem.over_clients
     if by_rank(risk) and not isinstance(risk, Superquantile):  # which may weigh clients by a prior
-        return of_ranks(risk.rank_weights(n_clients))
+        return weight_sets.of_ranks(risk.rank_weights(n_clients))
     prior = getattr(risk, "prior", None)
     if isinstance(prior, np.ndarray) and getattr(risk, "radius", 1.0) == 0:
-        return Ball(prior, 0.0, 2.0)
+        return weight_sets.Ball(prior, 0.0, 2.0)
     match risk:
         case Superquantile():
-            return Tails(np.ones(1), risk.caps(n_clients)[None])
+            return weight_sets.Tails(np.ones(1), risk.caps(n_clients)[None])
         case Mean() | Simplex() | LpBall() | TotalVariationBall():
-            return Ball(*client_ball(problem, n_clients))
-        case Box():
-            return Bounded(*limits(risk, n_clients))
-        case CDNorm():
+            return weight_sets.Ball(*client_ball(problem, n_clients))
+        case stated_sets.Box():
+            return weight_sets.Bounded(*stated_sets.limits(risk, n_clients))
+        case stated_sets.CDNorm():
             centre = prior_for(risk.prior, n_clients)
-            return Deviations(centre, np.asarray(risk.bounds), float(risk.budget))
-        case WassersteinOverClients():
+            return weight_sets.Deviations(centre, np.asarray(risk.bounds), float(risk.budget))
+        case stated_sets.WassersteinOverClients():
             centre = prior_for(risk.prior, n_clients)
-            return Moved(centre, float(risk.radius), np.asarray(risk.cost))
-        case Polyhedron():
-            return Cut(*risk.scaled(n_clients)[:2])
+            return weight_sets.Moved(centre, float(risk.radius), np.asarray(risk.cost))
+        case stated_sets.Polyhedron():
+            return weight_sets.Cut(*risk.scaled(n_clients)[:2])
         case KLBall() | ChiSquareBall():
             prior = prior_for(risk.prior, n_clients)
             inside = prior > 0
             least = float(prior[inside].min())
             most = -math.log(least) if isinstance(risk, KLBall) else 1 / least - 1
             if risk.radius >= most:  # all weights of the clients of positive prior
-                return Bounded(np.zeros(len(inside)), inside.astype(float))
+                return weight_sets.Bounded(np.zeros(len(inside)), inside.astype(float))
             if isinstance(risk, KLBall):
-                return Entropy(prior, float(risk.radius))
-            return Elliptic(prior, np.sqrt(prior), math.sqrt(risk.radius))
-        case Ellipsoid():
+                return weight_sets.Entropy(prior, float(risk.radius))
+            return weight_sets.Elliptic(prior, np.sqrt(prior), math.sqrt(risk.radius))
+        case stated_sets.Ellipsoid():
             prior, shape, radius = risk.concrete(n_clients)
             factor = np.sqrt(shape) if shape.ndim == 1 else np.linalg.cholesky(shape)
-            return Elliptic(prior, np.asarray(factor, float), math.sqrt(radius))
+            return weight_sets.Elliptic(prior, np.asarray(factor, float), math.sqrt(radius))
     if hasattr(risk, "project"):
         return _members(problem, n_clients)
     raise ValueError(
@@ -111,10 +92,10 @@ def weighting(problem: Problem, n_clients: int) -> Weighting:
     )
 
 
-def _members(problem: Problem, n_clients: int) -> Members:
+def _members(problem: Problem, n_clients: int) -> weight_sets.Members:
     """The set by its maximiser."""
     weights = problem.over_clients.weights
-    return Members(np.asarray(weights(np.zeros(n_clients)), float)[None], weights)
+    return weight_sets.Members(np.asarray(weights(np.zeros(n_clients)), float)[None], weights)
 
 
 def member(problem: Problem, n_clients: int) -> Array:
@@ -153,10 +134,14 @@ def public_shape(problem: Problem, n_clients: int) -> Shape:
     parts: Any = regulariser_parts(Zero() if cones else problem.regulariser)
     flips = problem.loss.targets == "sign" and robust and math.isfinite(ball.label_cost)
     form = weighting(problem, n_clients)
-    members = _members(problem, n_clients) if isinstance(form, Entropy) else None
+    members = _members(problem, n_clients) if isinstance(form, weight_sets.Entropy) else None
     # programs without a quadratic term often fail on power cones: members of the set instead
-    if isinstance(form, Ball) and 0 < form.radius < math.inf and form.p not in (1, 2, math.inf):
-        form = Members(form.prior[None], problem.over_clients.weights)
+    if (
+        isinstance(form, weight_sets.Ball)
+        and 0 < form.radius < math.inf
+        and form.p not in (1, 2, math.inf)
+    ):
+        form = weight_sets.Members(form.prior[None], problem.over_clients.weights)
     return Shape(
         n_clients=n_clients,
         radius=sample_radii(problem, n_clients),

@@ -29,14 +29,7 @@ from bonafed.problem.constraints.coupled import Coupled, Global, shared
 from bonafed.problem.constraints.group_means import label_code
 from bonafed.problem.losses import Loss, Quadratic, has_log_link, others, value_and_gradient
 from bonafed.problem.metadata import Asked, Metadata, introduced
-from bonafed.problem.predictors.affine import (
-    Linear,
-    Softmax,
-    check_outputs,
-    federation_with_ones,
-    is_affine,
-    pullback,
-)
+from bonafed.problem.predictors import affine
 from bonafed.problem.regularisers import Zero
 from bonafed.problem.risks.ranks import Maximum, TopK, by_rank, two_sides
 from bonafed.problem.risks.risk import check_prior, per_client
@@ -156,17 +149,17 @@ class Problem:
     def __post_init__(self) -> None:
         if self.predictor is None:  # what a loss needs: a score for every class, or one number
             several = getattr(self.loss, "targets", None) == "class"
-            one = Linear(intercept=not isinstance(self.loss, Quadratic))
-            object.__setattr__(self, "predictor", Softmax() if several else one)
+            one = affine.Linear(intercept=not isinstance(self.loss, Quadratic))
+            object.__setattr__(self, "predictor", affine.Softmax() if several else one)
         self._check_slots()
         self._check_weights()
         one_class = getattr(self.over_samples, "label", None) is not None
-        if (one_class or isinstance(self.loss, Quadratic)) and not is_affine(self.predictor):
+        if (one_class or isinstance(self.loss, Quadratic)) and not affine.is_affine(self.predictor):
             raise ValueError(
                 "Quadratic() and Mean(label=...) are for methods with constraints, which need"
                 f" Linear(), got {self.predictor!r}: use a loss of rows over all of them."
             )
-        check_outputs(self.predictor, type(self.loss).__name__, self.loss.targets == "class")
+        affine.check_outputs(self.predictor, type(self.loss).__name__, self.loss.targets == "class")
 
         self._check_constraints()
         if isinstance(self.over_samples, WassersteinBall):
@@ -243,7 +236,7 @@ class Problem:
                     raise ValueError(
                         "Coupled is over all clients together: give it as constraint=Coupled(...)."
                     )
-        if self.constrained and not is_affine(self.predictor):
+        if self.constrained and not affine.is_affine(self.predictor):
             raise ValueError(
                 "constraints are for predictions that are affine in the model: use Linear() or"
                 f" Softmax(). With {self.predictor!r} give a regulariser in their place, or a risk"
@@ -283,7 +276,7 @@ class Problem:
         """
         regular = getattr(self.regulariser, "weak_convexity", 0.0) == 0
         risks = (getattr(risk, "convex", True) for risk in (self.over_samples, self.over_rows))
-        return is_affine(self.predictor) and all(risks) and regular
+        return affine.is_affine(self.predictor) and all(risks) and regular
 
     @property
     def joint_cuts(self) -> bool:
@@ -302,7 +295,7 @@ class Problem:
         return bool(local.size if isinstance(local, Stack) else several(local, "local_constraint"))
 
     def _check_ball(self, ball: WassersteinBall) -> None:
-        if not is_affine(self.predictor):
+        if not affine.is_affine(self.predictor):
             raise ValueError(
                 "a WassersteinBall has a worst case for models that are affine in the features,"
                 f" not for {self.predictor!r}: use Linear(), or over_samples = Mean() or a risk by"
@@ -310,7 +303,7 @@ class Problem:
             )
         if not any(ball.radii()):
             return
-        if self.loss.targets == "class" and not isinstance(self.predictor, Softmax):
+        if self.loss.targets == "class" and not isinstance(self.predictor, affine.Softmax):
             raise ValueError(
                 "the worst case of several classes over a WassersteinBall is that of Softmax(), got"
                 f" {self.predictor!r}: use Softmax(), or over_samples = Mean()."
@@ -414,7 +407,7 @@ class Problem:
             predictor = predictor.sized(data.n_features, several)
         if self.class_weight is not None:
             data = replace(data, factors=np.asarray(self._factors(data), float))
-        if isinstance(predictor, Softmax) and predictor.intercepts:
+        if isinstance(predictor, affine.Softmax) and predictor.intercepts:
             predictor = replace(predictor, intercepts=False, ones=True)
             data = replace(data, feature_names=(*data.feature_names, "1"))
         sized = replace(self, predictor=predictor)
@@ -478,8 +471,8 @@ class Problem:
         if self.class_weight is not None:
             values = [-1.0, 1.0] if self.loss.targets == "sign" else np.arange(len(data.labels))
             fed = weighted(fed, values, self._factors(data))
-        if isinstance(self.predictor, Softmax) and self.predictor.intercepts:
-            fed = federation_with_ones(fed)
+        if isinstance(self.predictor, affine.Softmax) and self.predictor.intercepts:
+            fed = affine.federation_with_ones(fed)
         ball = self.over_samples
         if isinstance(ball, WassersteinBall):
             if ball.support is not None and self._admits:
@@ -515,8 +508,8 @@ class Problem:
         if data.server is None or isinstance(self.constraint, Global):
             return None
         asked, server = self.asked(), with_columns(data.server, self.asked().columns)
-        if isinstance(self.predictor, Softmax) and self.predictor.intercepts:
-            server = federation_with_ones(server)
+        if isinstance(self.predictor, affine.Softmax) and self.predictor.intercepts:
+            server = affine.federation_with_ones(server)
         if self.loss.targets == "sign" and not np.isin(server.rows(0)[1], data.labels).all():
             raise RowError(
                 "server",
@@ -599,7 +592,7 @@ class Problem:
             if isinstance(self.loss, Quadratic):
                 point = Point(self, w, block)
                 return Cut(client_values(point), zero, client_gradients(point), zero)
-            prediction, back = pullback(self.predictor, w, block)
+            prediction, back = affine.pullback(self.predictor, w, block)
             losses, gradients = value_and_gradient(self.loss, prediction, block.y)
             weights = self.row_weights(losses, block)
             return Cut((weights * losses).sum(1), zero, back(by_row(weights, gradients)), zero)

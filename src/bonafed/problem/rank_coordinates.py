@@ -31,21 +31,13 @@ from bonafed.problem.losses import Loss, has_log_link
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.weight_sets import Mean
-from bonafed.solvers.rank.proxes import (
-    EXPONENTIAL,
-    LOGISTIC,
-    PLUS,
-    Kernel,
-    conjugates_of,
-    losses_of,
-    rank_conjugate,
-)
+from bonafed.solvers.rank import proxes
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
-def kernel_of(loss: Loss) -> Kernel:
+def kernel_of(loss: Loss) -> proxes.Kernel:
     """The loss as a function of its rank coordinate.
 
     Raises
@@ -70,17 +62,17 @@ def has_rank_coordinate(loss: Loss) -> bool:
     return getattr(loss, "rank_kernel", None) is not None
 
 
-def knot_of(kernel: Kernel, level: float) -> float:
+def knot_of(kernel: proxes.Kernel, level: float) -> float:
     """The largest rank coordinate whose loss is at most ``level``; -inf where every loss is
     larger.
     """
     if level < 0:
         return -np.inf
-    if kernel.kind == LOGISTIC:
+    if kernel.kind == proxes.LOGISTIC:
         return float(np.log(np.expm1(level))) if level > 0 else -np.inf
-    if kernel.kind == EXPONENTIAL:
+    if kernel.kind == proxes.EXPONENTIAL:
         return float(np.log(level)) if level > 0 else -np.inf
-    if kernel.kind == PLUS:
+    if kernel.kind == proxes.PLUS:
         return kernel.knot + level
     bend = kernel.width**2 / 2
     straight = kernel.width + (level - bend) / kernel.width
@@ -175,7 +167,7 @@ def row_minorant(problem: Problem, alpha: Array, block: Block) -> tuple[float, A
     """
     rows, kernel = rank_rows(problem, block), kernel_of(problem.loss)
     alpha = alpha if kernel.even else np.maximum(alpha, 0.0)
-    theta, conjugate = rank_conjugate(alpha, rank_weights(problem, len(alpha)), kernel)
+    theta, conjugate = proxes.rank_conjugate(alpha, rank_weights(problem, len(alpha)), kernel)
     alpha = theta * alpha
     if rows.intercept:
         alpha, conjugate = _balanced(problem, rows, alpha, conjugate)
@@ -205,13 +197,13 @@ def _balanced(
         k = int(np.argmax(np.abs(balanced)))
         balanced[k] -= rows.sign[k] * left
     sigma = rank_weights(problem, len(balanced))
-    theta, value = rank_conjugate(balanced, sigma, kernel_of(problem.loss))
+    theta, value = proxes.rank_conjugate(balanced, sigma, kernel_of(problem.loss))
     return theta * balanced, value
 
 
 def rank_value(problem: Problem, t: Array) -> float:
     """Omega(t), t (n,) the rank coordinates of the rows."""
-    losses = losses_of(t, kernel_of(problem.loss))
+    losses = proxes.losses_of(t, kernel_of(problem.loss))
     risk = problem.over_samples
     if isinstance(risk, Mean):
         return float(losses.mean())
@@ -243,5 +235,5 @@ def loss_conjugate(loss: Loss, gradient: Array, y: Array) -> Array:
         return np.where(rate >= 0, value, np.inf)
     kernel = kernel_of(loss)
     if kernel.even:  # l(|p - y|)
-        return conjugates_of(np.abs(gradient), kernel) + gradient * y
-    return conjugates_of(-y * gradient, kernel)  # l(-y p), y = -1 or 1
+        return proxes.conjugates_of(np.abs(gradient), kernel) + gradient * y
+    return proxes.conjugates_of(-y * gradient, kernel)  # l(-y p), y = -1 or 1

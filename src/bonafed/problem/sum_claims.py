@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bonafed.arrays import Array
+from bonafed.problem import plausible
 from bonafed.problem.claims import (
     RELATIVE,
     AllRows,
@@ -35,16 +36,6 @@ from bonafed.problem.claims import (
 )
 from bonafed.problem.conic_form import sample_radii
 from bonafed.problem.lower_bounds import Surveyed
-from bonafed.problem.plausible import (
-    ROUNDING,
-    Bent,
-    Claims,
-    Reached,
-    differs,
-    is_convex,
-    of_lagrangian,
-    zero_loss,
-)
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_cuts import Ranged, Sliced, Tallied
 from bonafed.problem.secure_sums import SurveyedSums, SurveySums, least_multiplier
@@ -61,7 +52,7 @@ class SizesOfAll(NamedTuple):
     seen: Surveyed
 
     def held(self, told: Told) -> tuple[Told, str]:
-        words = "" if told.seen is None else differs(told.seen, self.seen)
+        words = "" if told.seen is None else plausible.differs(told.seen, self.seen)
         return replace(told, seen=self.seen), words
 
 
@@ -126,7 +117,7 @@ def own_losses(problem: Problem, w: Array, risks: Array) -> tuple[Array, float]:
     """
     losses = risks - sample_radii(problem, len(risks)) * least_multiplier(problem, w)
     size = float(np.abs(risks).max()) / max(float(np.abs(losses).max()), 1e-300)
-    return losses, 100 * ROUNDING * size
+    return losses, 100 * plausible.ROUNDING * size
 
 
 def of_each_risk(problem: Problem, w: Array, risks: Array) -> Iterator[Claim]:
@@ -149,16 +140,16 @@ def of_weighted_sum(
     total = float(weights.sum())
     mean, room = float(value) / total, slack / total / RELATIVE
     yield Number(f"a {SUM}", mean, 0.0, scale=room)
-    if not w.any() and (zero := zero_loss(problem)) is not None:
+    if not w.any() and (zero := plausible.zero_loss(problem)) is not None:
         yield Number(f"a {SUM} at the model 0", mean, zero, zero, room)
     least = min(mean * total, float(np.abs(slope).max(initial=0.0)))
     if least <= FINE * slack * (1 + float(np.abs(w).sum())):
         return
-    yield Reached(problem, w, mean, slope[None] / total)
-    if is_convex(problem):
+    yield plausible.Reached(problem, w, mean, slope[None] / total)
+    if plausible.is_convex(problem):
         yield WeightedLoss(weights / total, w, mean, slope / total)
         if curvature is not None:
-            yield Bent(problem, w, curvature / total, np.inf)
+            yield plausible.Bent(problem, w, curvature / total, np.inf)
 
 
 def of_combined_sums(
@@ -281,7 +272,7 @@ def of_losses(
     """Those of the losses of so many rows at a model, zeros where it is empty."""
     total, largest = float(np.sum(total)), float(np.sum(largest))
     least = 0.0 if smallest is None else -float(np.sum(smallest))
-    zero = zero_loss(problem) if not np.any(w) else None
+    zero = plausible.zero_loss(problem) if not np.any(w) else None
     if smallest is not None:
         yield Number("a smallest loss", least, zero or 0.0, largest if zero is None else zero)
     yield Number("a largest loss", largest, zero or 0.0, np.inf if zero is None else zero)
@@ -296,21 +287,21 @@ def of_sum(
     """Those of the sum of the losses of all rows at a model, and of its slope."""
     key, total = ("sum", len(w)), np.reshape(np.asarray(total, float), 1)
     yield Number("a sum of losses", total)
-    if rows is not None and (zero := zero_loss(problem)) is not None:
+    if rows is not None and (zero := plausible.zero_loss(problem)) is not None:
         yield Known(key, len(w), rows * zero)
     yield Tangent(key, "sum of losses", w, total, None if slope is None else slope.reshape(1, -1))
 
 
 def of_range(problem: Problem, w: Array, up: Any) -> Iterator[Claim]:
     """Those of the range of losses."""
-    zero = zero_loss(problem) if not np.any(w) else None
+    zero = plausible.zero_loss(problem) if not np.any(w) else None
     low, high = -float(up.smallest[0]), float(up.largest[0])
     yield Number("a smallest loss", low, zero or 0.0, high if zero is None else zero)
     if zero is not None:
         yield Number("a largest loss", high, zero, zero)
 
 
-def ranks(problem: Problem) -> Claims:
+def ranks(problem: Problem) -> plausible.Claims:
     """The claims of the uploads of cuts by rank."""
 
     def ranged(who: int, ask: Any, up: Ranged) -> Iterator[Claim]:
@@ -328,7 +319,7 @@ def ranks(problem: Problem) -> Claims:
     def sliced(who: int, ask: Any, up: Sliced) -> Iterator[Claim]:
         yield Number("a weighted sum of losses", up.value)
         yield RankCut(ask.w, float(up.value[0]), up.gradient[0], ((ask.w, ask.weights),))
-        yield from of_lagrangian(problem, ask.w, up.hessian)
-        yield from of_lagrangian(problem, ask.w, up.spread)
+        yield from plausible.of_lagrangian(problem, ask.w, up.hessian)
+        yield from plausible.of_lagrangian(problem, ask.w, up.spread)
 
     return {Ranged: ranged, Tallied: tallied, Sliced: sliced}

@@ -33,6 +33,7 @@ from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import Loss, has_log_link
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.ranks import by_rank
+from bonafed.runs import files
 from bonafed.runs.evaluation import (
     Judged,
     MeasureForm,
@@ -42,21 +43,8 @@ from bonafed.runs.evaluation import (
     rows_of,
     together,
 )
-from bonafed.runs.files import (
-    Count,
-    Extended,
-    NonNegative,
-    Number,
-    Record,
-    Row,
-    Share,
-    Whole,
-    form,
-    needs,
-    perhaps,
-)
 
-Pairs: TypeAlias = Sequence[Row]
+Pairs: TypeAlias = Sequence[files.Row]
 ERROR = 0.05  # of all tests of a run together
 FLOOR_OF_ROWS, FLOOR_OF_LOSS = 0.005, 0.01  # what a person would care about
 ROUNDING = 1e-4  # of the loss without a model: rows whose losses differ by less belong to none
@@ -66,22 +54,22 @@ LOSS = (NONE, "lower", "higher")
 
 
 # two models on the same rows, see `paired`
-PairForm = form(
+PairForm = files.form(
     "PairForm",
-    needs(str, "set", "model", "other"),
-    needs(Whole, "better", "worse"),
-    needs(Share, "p"),
-    needs(Number, "less") | perhaps(Number, "risk_less"),
-    needs(Extended, "margin") | perhaps(Extended | None, "risk_margin"),
-    needs(Count, "tests"),
-    needs(NonNegative, "floor") | perhaps(NonNegative, "risk_floor"),
+    files.needs(str, "set", "model", "other"),
+    files.needs(files.Whole, "better", "worse"),
+    files.needs(files.Share, "p"),
+    files.needs(files.Number, "less") | files.perhaps(files.Number, "risk_less"),
+    files.needs(files.Extended, "margin") | files.perhaps(files.Extended | None, "risk_margin"),
+    files.needs(files.Count, "tests"),
+    files.needs(files.NonNegative, "floor") | files.perhaps(files.NonNegative, "risk_floor"),
 )
 # every model on every set of rows, the pairs and the verdict, see `evaluate`
-EvaluationForm = form(
+EvaluationForm = files.form(
     "EvaluationForm",
-    needs(list[MeasureForm], "measures")
-    | needs(list[PairForm], "pairs")
-    | needs(list[str], "verdict"),
+    files.needs(list[MeasureForm], "measures")
+    | files.needs(list[PairForm], "pairs")
+    | files.needs(list[str], "verdict"),
 )
 
 
@@ -98,7 +86,7 @@ def paired(
     fed: Federation,
     trained: int | None = None,
     tests: int = 1,
-) -> Record:
+) -> files.Record:
     """Rows that only one of two models gets right (regression: that it gets closer), and how their
     losses differ.
 
@@ -120,7 +108,7 @@ def paired(
     return pair
 
 
-def effects(loss: Loss, mine: Judged, theirs: Judged, tests: int = 1) -> Record:
+def effects(loss: Loss, mine: Judged, theirs: Judged, tests: int = 1) -> files.Record:
     """What `paired` states of the same rows under two models, but for risks by rank."""
     return counted([compared_rows(loss, mine, theirs)], tests)
 
@@ -169,7 +157,7 @@ def compared_merits(loss: Loss, mine: Judged, theirs: Judged) -> Array:
     return merit
 
 
-def counted(sets: Sequence[Compared], tests: int) -> Record:
+def counted(sets: Sequence[Compared], tests: int) -> files.Record:
     """What `paired` states of several sets of rows together."""
     n = sum(each.n for each in sets)
     better, worse = (int(sum(getattr(each, key) for each in sets)) for key in ("better", "worse"))
@@ -197,7 +185,7 @@ def evaluate(
     tests: Mapping[str, Federation],
     trained: int | None = None,
     calibrations: Mapping[str, Sigmoid | None] | None = None,
-) -> Record:
+) -> files.Record:
     """Every model on every set, the first model paired with each other one, and the verdict in
     words.
 
@@ -235,10 +223,10 @@ def _without(loss: Loss, rows: Judged) -> float:
 # -------------------------------------------------------------------------------------- in words
 
 
-def verdict(measures: Sequence[Row], pairs: Pairs) -> list[str]:
+def verdict(measures: Sequence[files.Row], pairs: Pairs) -> list[str]:
     """The answer in short, then one sentence for each set and other model."""
     headline: list[str] = []
-    sentence: Callable[[Row, Row, Row], str] = _sentence
+    sentence: Callable[[files.Row, files.Row, files.Row], str] = _sentence
     by = {(row["set"], row["model"]): row for row in measures}
     compared = [Effect.of(pair, by[pair["set"], pair["other"]]) for pair in pairs]
     if any("asked" in row for row in measures):
@@ -267,7 +255,7 @@ class Effect(NamedTuple):
     unit: str  # of a share of the rows, in hundredths
 
     @classmethod
-    def of(cls, pair: Row, other: Row) -> Effect:
+    def of(cls, pair: files.Row, other: files.Row) -> Effect:
         """The pair, beside the other model's measures."""
         n, unit = other["n"], "points of accuracy"
         if "accuracy" not in other:
@@ -277,7 +265,7 @@ class Effect(NamedTuple):
         return cls(*shown(pair, n), (least, losses[0], losses[1]), unit)
 
 
-def shown(pair: Row, n: int) -> tuple[int, int, int]:
+def shown(pair: files.Row, n: int) -> tuple[int, int, int]:
     """Whether the first model is better in a way that counts (1), worse (-1) or neither (0) in n
     rows, in mean loss and in the risk.
     """
@@ -296,16 +284,16 @@ def smallest_share(single: int, n: int, level: float) -> float:
     return max((needed - 2 * fewer) / n, FLOOR_OF_ROWS)
 
 
-def _level(pair: Row) -> float:
+def _level(pair: files.Row) -> float:
     return ERROR / pair.get("tests", 1)
 
 
-def _beyond(pair: Row, key: str) -> int:
+def _beyond(pair: files.Row, key: str) -> int:
     less, margin, floor = _numbers(pair, key)
     return 0 if abs(less) <= max(margin, floor) else _sign(less)
 
 
-def _numbers(pair: Row, key: str) -> tuple[float, float, float]:
+def _numbers(pair: files.Row, key: str) -> tuple[float, float, float]:
     """(difference, margin, floor) of "less" or "risk_less"; no margin is an infinite one."""
     kind = key.removesuffix("less")
     margin = pair.get(f"{kind}margin")
@@ -316,7 +304,7 @@ def _numbers(pair: Row, key: str) -> tuple[float, float, float]:
     )
 
 
-def _least(pair: Row, kind: str, other: Row) -> float:
+def _least(pair: files.Row, kind: str, other: files.Row) -> float:
     """The smallest difference that would count, as a share of the other model's loss or risk."""
     _, margin, floor = _numbers(pair, "less" if kind == "loss" else "risk_less")
     scale = max(abs(other.get(kind, 0.0)), floor / FLOOR_OF_LOSS)
@@ -368,7 +356,7 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _alike(pair: Row) -> bool:
+def _alike(pair: files.Row) -> bool:
     less, margin, floor = _numbers(pair, "less")
     return not pair["better"] and not pair["worse"] and abs(less) + margin <= ROUNDING * floor
 
@@ -421,11 +409,11 @@ def _answer(rows: tuple[int, int], loss: tuple[int, int], n: int) -> str:
     return "Its mean loss by itself was lower" if lower else "No, its mean loss was higher"
 
 
-def _sentence(pair: Row, main: Row, other: Row) -> str:
+def _sentence(pair: files.Row, main: files.Row, other: files.Row) -> str:
     return f"{_rows(pair, main, other)} {_mean_loss(pair, main, other)}."
 
 
-def _rows(pair: Row, main: Row, other: Row) -> str:
+def _rows(pair: files.Row, main: files.Row, other: files.Row) -> str:
     """Which rows only one of the models gets right, and how right both are at the worst client."""
     key, words, verb = ("accuracy", "accuracy", "right")
     if "accuracy" not in main:
@@ -439,7 +427,7 @@ def _rows(pair: Row, main: Row, other: Row) -> str:
     )
 
 
-def _mean_loss(pair: Row, main: Row, other: Row) -> str:
+def _mean_loss(pair: files.Row, main: files.Row, other: files.Row) -> str:
     return (
         f"Mean loss {main['loss']:.3f} against {other['loss']:.3f}, {LOSS[_beyond(pair, 'less')]} "
         f"({_signed(-pair['less'])} ± {float(pair['margin']):.3f} at {_confidence(pair)})"
@@ -450,7 +438,7 @@ def _signed(value: float) -> str:
     return f"{round(value, 3) + 0.0:+.3f}"  # no minus before zeros
 
 
-def _confidence(pair: Row) -> str:
+def _confidence(pair: files.Row) -> str:
     tests = pair.get("tests", 1)
     return "95 %" + (f", corrected for {tests} tests" if tests > 1 else "")
 
@@ -482,7 +470,7 @@ def _headline_of_rank(pairs: Pairs, effects: Sequence[Effect]) -> str:
     return text + _counted(pairs, rest) + few * bool(untested)
 
 
-def _sentence_of_rank(pair: Row, main: Row, other: Row) -> str:
+def _sentence_of_rank(pair: files.Row, main: files.Row, other: files.Row) -> str:
     margin = pair["risk_margin"]
     sign, width = "too few rows carry it for an interval", ""
     if margin is not None:
@@ -494,7 +482,7 @@ def _sentence_of_rank(pair: Row, main: Row, other: Row) -> str:
     )
 
 
-def _cost(pair: Row, main: Row, other: Row) -> str:
+def _cost(pair: files.Row, main: files.Row, other: files.Row) -> str:
     """The mean loss, as a cost where it is higher, and the rows."""
     text = _mean_loss(pair, main, other)
     if _beyond(pair, "less") < 0:
@@ -502,16 +490,16 @@ def _cost(pair: Row, main: Row, other: Row) -> str:
     return f"{text}. Of the rows, {_rows(pair, main, other)}"
 
 
-def _name(pair: Row) -> str:
+def _name(pair: files.Row) -> str:
     return pair["model"].replace("_", " ")
 
 
 # -------------------------------------------------------------------------------------- constraints
 
 
-def _headline_of_constraints(measures: Sequence[Row]) -> str:
+def _headline_of_constraints(measures: Sequence[files.Row]) -> str:
     """How many constraints the first model meets on each set, and which others meet as many."""
-    by: dict[str, list[Row]] = {}
+    by: dict[str, list[files.Row]] = {}
     for row in measures:
         if "asked" in row:
             by.setdefault(row["model"], []).append(row)
@@ -529,14 +517,14 @@ def _headline_of_constraints(measures: Sequence[Row]) -> str:
     )
 
 
-def _met(row: Row) -> str:
+def _met(row: files.Row) -> str:
     text = f"{row['met']} of {row['asked']}"
     if row["met"] == row["asked"]:
         return text
     return f"{text} (largest excess {row['excess']:.3g}, {row['excess_owner']})"
 
 
-def _sentence_of_constraints(pair: Row, main: Row, other: Row) -> str:
+def _sentence_of_constraints(pair: files.Row, main: files.Row, other: files.Row) -> str:
     met = ""
     if "asked" in main and "asked" in other:
         met = f"{_name(pair)} meets {_met(main)} constraints, {pair['other']} {_met(other)}. "

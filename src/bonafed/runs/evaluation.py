@@ -41,14 +41,7 @@ from bonafed.problem.constraints.group_means import OfLoss, OnRows
 from bonafed.problem.losses import Loss, expected
 from bonafed.problem.predictors.affine import scores
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.ranks import (
-    ProspectTheory,
-    RankedRange,
-    Spectral,
-    TopK,
-    by_rank,
-    two_sided,
-)
+from bonafed.problem.risks import ranks
 from bonafed.problem.risks.risk import Risk
 from bonafed.runs.files import (
     FAR,
@@ -256,7 +249,7 @@ def _by_rank(
 ) -> Record:
     """What `measure` adds for a risk by rank; the clients get their own risks."""
     risk = problem.over_losses
-    if not by_rank(risk):
+    if not ranks.by_rank(risk):
         return {}
     for client, row in zip(clients, rows, strict=True):
         client["risk"] = risk_of(risk, row.loss, n)
@@ -274,7 +267,7 @@ DRAWS = 400  # of the bootstrap
 # group holds
 FEW = 5
 GROUPS = 100  # of a curve, at most
-COUNTED = (TopK, RankedRange, Spectral)  # stated for a number of rows
+COUNTED = (ranks.TopK, ranks.RankedRange, ranks.Spectral)  # stated for a number of rows
 
 
 class OneSided(Protocol):
@@ -283,7 +276,7 @@ class OneSided(Protocol):
     def rank_weights(self, n: int) -> Array: ...
 
 
-RankRisk: TypeAlias = OneSided | ProspectTheory
+RankRisk: TypeAlias = OneSided | ranks.ProspectTheory
 
 
 def cumulative(risk: RankRisk, m: int, rows: int | None) -> tuple[Array, Array]:
@@ -292,7 +285,7 @@ def cumulative(risk: RankRisk, m: int, rows: int | None) -> tuple[Array, Array]:
 
     ``rows`` is the number of rows that a risk of counted ranks was stated for; None: m.
     """
-    if isinstance(risk, ProspectTheory):
+    if isinstance(risk, ranks.ProspectTheory):
         return _sums(risk.rank_weights_below(m)), _sums(risk.rank_weights_above(m))
     n = rows if rows is not None and isinstance(risk, COUNTED) else m
     S = _sums(risk.rank_weights(n))
@@ -307,7 +300,7 @@ def _sums(sigma: Array) -> Array:
 def risk_of(risk: RankRisk, losses: Array, rows: int | None = None) -> float:
     """The risk R of losses (m,)."""
     z, (below, above) = np.sort(losses), cumulative(risk, len(losses), rows)
-    sigma = two_sided(np.diff(below), np.diff(above), getattr(risk, "reference", math.inf), z)
+    sigma = ranks.two_sided(np.diff(below), np.diff(above), getattr(risk, "reference", math.inf), z)
     return float(sigma @ z)
 
 
@@ -362,7 +355,7 @@ def fairness(truth: Sequence[Array], chosen: Sequence[Array], names: Sequence[st
 
 def row_weights(risk: Risk, losses: Array) -> Array:
     """The weight of every loss (m,) in R; equal ones where losses are not ranked."""
-    return risk.weights(losses) if by_rank(risk) else np.full(len(losses), 1 / len(losses))
+    return risk.weights(losses) if ranks.by_rank(risk) else np.full(len(losses), 1 / len(losses))
 
 
 def curve(losses: Array, weights: Array) -> dict[str, list[float]]:

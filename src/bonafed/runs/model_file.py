@@ -42,29 +42,13 @@ from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import expected
 from bonafed.problem.predictors.affine import predictor, scores, with_ones
 from bonafed.rounds import Stop
-from bonafed.runs.files import (
-    Form,
-    NonNegative,
-    Number,
-    Positive,
-    Record,
-    Row,
-    RunError,
-    check_form,
-    damaged,
-    load_tensors,
-    one_of,
-    optional,
-    parsed,
-    plain,
-    save_arrays,
-)
+from bonafed.runs import files
 from bonafed.solution.solution import Solution
 
 FORMAT = 1
 
 
-class Column(Form):
+class Column(files.Form):
     """How one column of a table becomes features."""
 
     OF: ClassVar = {
@@ -75,13 +59,13 @@ class Column(Form):
     kind: Literal["numeric", "categorical"]
     name: str
     unit: str | None
-    mean: Number = optional()
-    centre: Number = optional()
-    scale: Positive = optional()
-    indicator: bool = optional()
-    categories: list[str] = optional()
-    missing: bool = optional()
-    pooled: Literal[True] = optional()
+    mean: files.Number = files.optional()
+    centre: files.Number = files.optional()
+    scale: files.Positive = files.optional()
+    indicator: bool = files.optional()
+    categories: list[str] = files.optional()
+    missing: bool = files.optional()
+    pooled: Literal[True] = files.optional()
 
     @model_validator(mode="after")
     def _as_its_kind(self) -> Column:
@@ -99,15 +83,15 @@ class Column(Form):
 Classes = list[str] | list[int] | list[float] | list[bool] | None
 
 
-class _ReadingForm(Form):
-    encoding: Annotated[str, one_of(ENCODINGS)] = optional()
-    delimiter: str = optional()
-    decimal: Literal[","] = optional()
-    missing: list[str] = optional()
-    exclude: list[str] = optional()
-    merge: dict[str, dict[str, str]] = optional()
-    drop_missing_target: Literal[True] = optional()
-    drop_missing_client: Literal[True] = optional()
+class _ReadingForm(files.Form):
+    encoding: Annotated[str, files.one_of(ENCODINGS)] = files.optional()
+    delimiter: str = files.optional()
+    decimal: Literal[","] = files.optional()
+    missing: list[str] = files.optional()
+    exclude: list[str] = files.optional()
+    merge: dict[str, dict[str, str]] = files.optional()
+    drop_missing_target: Literal[True] = files.optional()
+    drop_missing_client: Literal[True] = files.optional()
 
     @field_validator("delimiter")
     @classmethod
@@ -135,11 +119,14 @@ else:
     ReadingForm = create_model(
         "ReadingForm",
         __base__=_ReadingForm,
-        **{key: (Annotated[Any, _as_declared(kind)], optional()) for key, kind in KINDS.items()},
+        **{
+            key: (Annotated[Any, _as_declared(kind)], files.optional())
+            for key, kind in KINDS.items()
+        },
     )
 
 
-class SchemaForm(Form):
+class SchemaForm(files.Form):
     """How all features are made."""
 
     version: Literal[1]
@@ -147,7 +134,7 @@ class SchemaForm(Form):
     target: str
     classes: Classes
     fitted: bool
-    reading: ReadingForm = optional()
+    reading: ReadingForm = files.optional()
 
     @model_validator(mode="after")
     def _every_column_once(self) -> SchemaForm:
@@ -156,14 +143,14 @@ class SchemaForm(Form):
         return self
 
 
-class CalibrationForm(Form):
+class CalibrationForm(files.Form):
     """How scores become probabilities: `bonafed.Sigmoid`."""
 
-    slope: NonNegative
-    offset: Number
+    slope: files.NonNegative
+    offset: files.Number
 
 
-class ModelForm(Form):
+class ModelForm(files.Form):
     """What predictions need beside the numbers of the model; further keys are fields of the class
     that ``model`` names.
     """
@@ -174,13 +161,13 @@ class ModelForm(Form):
     loss: str
     intercept: bool
     model: str
-    ones: Literal[True] = optional()
-    client: str = optional()  # the column with the client of each row
+    ones: Literal[True] = files.optional()
+    client: str = files.optional()  # the column with the client of each row
     classes: Classes
     feature_names: list[str]
     made_by: Annotated[SchemaForm, Field(alias="schema")]
-    infeasible: Literal[True] = optional()
-    calibration: CalibrationForm = optional()
+    infeasible: Literal[True] = files.optional()
+    calibration: CalibrationForm = files.optional()
 
     @field_validator("loss", "model")
     @classmethod
@@ -219,7 +206,7 @@ class Described(Protocol):
 
 def model_of(
     config: Config, fed: Described, infeasible: bool, calibration: Sigmoid | None
-) -> Record:
+) -> files.Record:
     """What a model's file says beside its numbers: how features are made and predictions computed;
     ``fed`` are the rows to train on.
     """
@@ -229,8 +216,8 @@ def model_of(
 
 
 def described(
-    config: Config, classes: object, names: object, schema: Row | None, infeasible: bool
-) -> Record:
+    config: Config, classes: object, names: object, schema: files.Row | None, infeasible: bool
+) -> files.Record:
     """The same, from names, classes and schema only."""
     problem = config.problem_
     network = {key: problem.get(key) for key in problem.keys_of("model")}
@@ -247,62 +234,66 @@ def described(
         "schema": schema,
         **({"infeasible": True} if infeasible else {}),
     }
-    return plain(model)
+    return files.plain(model)
 
 
 def save_model(file: Path, config: Config, solution: Solution, fed: Described) -> None:
     """Write w, and in the metadata how features are made and predictions computed."""
     infeasible = solution.outcome.stop is Stop.INFEASIBLE
     model = model_of(config, fed, infeasible, solution.calibration)
-    save_arrays(file, {"w": solution.w}, {"bonafed": json.dumps(model)})
+    files.save_arrays(file, {"w": solution.w}, {"bonafed": json.dumps(model)})
 
 
-def read_model(path: str | os.PathLike[str]) -> tuple[Array, Record, Schema]:
+def read_model(path: str | os.PathLike[str]) -> tuple[Array, files.Record, Schema]:
     """(w, model, schema) of a run's folder or of a model.safetensors file, to predict with."""
     w, model, schema = stored_model(path)
     if not np.isfinite(w).all():
-        raise RunError(f"{path} is damaged: its model is not finite")
+        raise files.RunError(f"{path} is damaged: its model is not finite")
     return w, model, schema
 
 
-def stored_model(path: str | os.PathLike[str]) -> tuple[Array, Record, Schema]:
+def stored_model(path: str | os.PathLike[str]) -> tuple[Array, files.Record, Schema]:
     """The same as `read_model`, whether the numbers are finite or not."""
     file = Path(path)
     if file.is_dir():
         file /= "model.safetensors"
         if file.is_symlink():
-            raise RunError(f"{file} is a symbolic link: a run has files only")
-    tensors, metadata = load_tensors(file)
+            raise files.RunError(f"{file} is a symbolic link: a run has files only")
+    tensors, metadata = files.load_tensors(file)
     if {*tensors} != {"w"} or {*metadata} != {"bonafed"}:
-        raise damaged(file, 'needed: the array "w" and the metadata "bonafed", and nothing else')
-    model = parsed(file, metadata["bonafed"])
+        raise files.damaged(
+            file, 'needed: the array "w" and the metadata "bonafed", and nothing else'
+        )
+    model = files.parsed(file, metadata["bonafed"])
     if model.get("format") != FORMAT:
-        raise RunError(
+        raise files.RunError(
             f"{file}: the model is of format {str(model.get('format'))[:20]!r}, this bonafed reads"
             f" {FORMAT}"
         )
-    check_form(file, model, ModelForm, "model")
+    files.check_form(file, model, ModelForm, "model")
     schema, w = Schema.from_dict(model["schema"]), tensors["w"]
     names = [*schema.feature_names, *["1"] * model.get("ones", False)]
     if model["feature_names"] != names:
-        raise damaged(file, "its feature_names are not those of its schema")
+        raise files.damaged(file, "its feature_names are not those of its schema")
     if w.shape != (_dimension(file, model, len(schema.feature_names)),):
-        raise damaged(file, "its model does not fit its schema")
+        raise files.damaged(file, "its model does not fit its schema")
     return w, model, schema
 
 
-def targets_of(model: Row) -> str:
+def targets_of(model: files.Row) -> str:
     """The kind of targets that the loss of a saved model takes, as its class has it."""
     return load("loss", model["loss"]).targets
 
 
-def _dimension(file: Path, model: Row, n_features: int) -> int:
+def _dimension(file: Path, model: files.Row, n_features: int) -> int:
     """The size of a saved model."""
     d, several = n_features + model.get("ones", False), targets_of(model) == "class"
     try:
         return predictor(model).sized(d, len(model["classes"]) if several else None).dimension(d)
     except (ValueError, TypeError, ArithmeticError) as error:
-        raise damaged(file, f"{model['model']} cannot be made of its keys: {error}") from error
+        raise files.damaged(
+            file, f"{model['model']} cannot be made of its keys: {error}"
+        ) from error
 
 
 # -------------------------------------------------------------------------------------- predictions
@@ -389,7 +380,7 @@ def _are_keys(values: Sequence[Any], named: bool) -> bool:
     return all(a < b for a, b in pairwise(values))
 
 
-def _predicted(model: Row, score: Array) -> dict[str, list[object]]:
+def _predicted(model: files.Row, score: Array) -> dict[str, list[object]]:
     """The columns of predictions from the scores of all rows."""
     classes, targets = model["classes"], targets_of(model)
     if classes is None or targets not in ("sign", "class"):
@@ -408,7 +399,7 @@ def _predicted(model: Row, score: Array) -> dict[str, list[object]]:
     return {"prediction": [classes[k] for k in score.argmax(1)], **shares, **by_class}
 
 
-def _sigmoid(model: Row) -> Sigmoid | None:
+def _sigmoid(model: files.Row) -> Sigmoid | None:
     """What makes probabilities of scores: as it was fitted, or none where scores are log odds."""
     if (fitted := model.get("calibration")) is not None:
         return Sigmoid(**fitted)

@@ -19,16 +19,9 @@ from bonafed.config.config import Config, ConfigError
 from bonafed.data.row_errors import without_values
 from bonafed.engines.checkpoint import load, save
 from bonafed.rounds import Stop, record
+from bonafed.runs import privacy_plan
 from bonafed.runs.comparison import evaluate
 from bonafed.runs.folder import Render, write_run
-from bonafed.runs.privacy_plan import (
-    noise_alone,
-    plan,
-    public_of,
-    with_public_numbers,
-    with_sizes,
-    words,
-)
 from bonafed.runs.result import result_of
 from bonafed.runs.sections.all import SECTIONS
 from bonafed.runs.sections.section import Points, Progress, Section, Silent, Study
@@ -46,7 +39,7 @@ def begin(
         parts = prepare(config, (progress or Silent()).read)
         config.engine.check_clients(parts.train.n_clients)
         _encodable(parts)
-        stated = config if config.privacy is None else with_sizes(config, parts.rows)
+        stated = config if config.privacy is None else privacy_plan.with_sizes(config, parts.rows)
         return Study(stated, stated.settled(parts.train), parts, work, resume)
 
 
@@ -70,7 +63,7 @@ def opening(study: Study) -> list[str]:
     private run who takes part as it is declared.
     """
     if study.config.privacy is not None:
-        public = public_of(study.stated, study.parts.train.n_features)
+        public = privacy_plan.public_of(study.stated, study.parts.train.n_features)
         rows = [f"{name}: {n}" for name, n in zip(public.clients, public.sizes, strict=True)]
         return [
             f"{public.n_clients} clients, {sum(public.sizes)} rows as public, {public.n_features}"
@@ -189,6 +182,10 @@ def dry_run(config: Config) -> list[str]:
             "--dry-run says what a run with [privacy] would spend, and there is none: add it, or"
             " leave --dry-run out"
         )
-    config, public = with_public_numbers(config)
-    planned = plan(config, public)
-    return [*words(config, planned), *noise_alone(config, planned), "nothing was run"]
+    config, public = privacy_plan.with_public_numbers(config)
+    planned = privacy_plan.plan(config, public)
+    return [
+        *privacy_plan.words(config, planned),
+        *privacy_plan.noise_alone(config, planned),
+        "nothing was run",
+    ]

@@ -20,22 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bonafed import codec
 from bonafed.algorithms.alternatives import check_requirements
 from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Block, stream
-from bonafed.codec import (
-    FIELDS,
-    CodecError,
-    changed,
-    decode,
-    encode,
-    encoded_size,
-    fingerprint,
-    home,
-    record,
-)
 from bonafed.data.federation import Federation
 from bonafed.data.row_errors import without_values
 from bonafed.engines import secure_summed as masked
@@ -76,7 +66,7 @@ class NotAgreedError(Exception):
     """The site knows nothing of what it is asked about."""
 
 
-@record
+@codec.record
 class AgreedRecord:
     """What a site has agreed to, for its disk."""
 
@@ -85,7 +75,7 @@ class AgreedRecord:
     introductions: tuple[Introduced, ...]
 
 
-@record
+@codec.record
 class RunState:
     """Where a run is at a site, for its disk."""
 
@@ -197,7 +187,7 @@ class Party:
         if envelope is not None:
             try:
                 body = self._answer(sender, envelope.experiment, envelope.body)
-                encoded_size(body)  # raises for what cannot travel
+                codec.encoded_size(body)  # raises for what cannot travel
             except RefusedByPolicyError as error:
                 refused = error
             except Exception as error:
@@ -216,7 +206,7 @@ class Party:
                     method = hashlib.sha256(run.state.method.tobytes()).digest()
                     known = [agreed.digest, method]
             reply = signed(reply, digest_of_question(data, *known), self.sign)
-        sent = encode(reply)
+        sent = codec.encode(reply)
         self.guard.said(sender, reply, len(sent), refusals)
         return sent
 
@@ -230,8 +220,8 @@ class Party:
             text = f"it has {len(data)} bytes, and at most {LARGEST} are read: send less."
             raise refuses(wire.DAMAGED, text)
         try:
-            envelope = decode(data, header=LARGEST_HEADER)
-        except CodecError as error:
+            envelope = codec.decode(data, header=LARGEST_HEADER)
+        except codec.CodecError as error:
             raise refuses(wire.DAMAGED, f"{error}.") from error
         if not isinstance(envelope, wire.Envelope) or not _is_plain(envelope):
             text = f"this {type(envelope).__name__} has no question of a server."
@@ -358,7 +348,7 @@ class Party:
     def _agreed(self, sender: str, experiment: str, ask: Agree) -> Agreed:
         agreement = AgreedRecord(sender, ask.ask, ask.introductions)
         kept = self._kept(experiment, "agreed", AgreedRecord)
-        if kept is not None and encode(kept) != encode(agreement):
+        if kept is not None and codec.encode(kept) != codec.encode(agreement):
             raise refuses(
                 "experiment",
                 f"the site has agreed to another experiment of the name {experiment!r:.60}: give"
@@ -377,7 +367,7 @@ class Party:
                 ask_for = "Ask its owner to remove those that are over"
                 raise refuses("experiments", text, do, ask=ask_for)
         make_folder(file.parent)
-        write_whole(file, encode(agreement), OWN)
+        write_whole(file, codec.encode(agreement), OWN)
         _remember(self.known, experiment, known)
         policy = self.guard.policy
         mark = "" if policy is None else policy.digest()
@@ -390,7 +380,7 @@ class Party:
         sender, ask = agreement.sender, agreement.ask
         problem, rows, facts = self._asked(sender, ask)
         self.introductions.count(held_against(problem, ask.roles, agreement.introductions))
-        if encode(facts) not in map(encode, agreement.introductions):
+        if codec.encode(facts) not in map(codec.encode, agreement.introductions):
             text = "the server does not say of this site what its rows are, or rows or secret of"
             text += " the site are others now: begin another experiment, so that it is asked anew."
             raise ValueError(text)
@@ -422,7 +412,7 @@ class Party:
             metadata=coded,
             proposal=proposal,
             judging=replace(proposal, rows=size_of(rows.test), levels=rows.test_levels),
-            digest=hashlib.sha256(encode(told)).digest(),
+            digest=hashlib.sha256(codec.encode(told)).digest(),
             people=alone if rows.people is None else rows.people,
         )
 
@@ -486,7 +476,7 @@ class Party:
             raise refuses("secure_sum", f"{text}: ask for Bundle().")
         if isinstance(algorithm, Method):
             named = Bundle if isinstance(algorithm, MaskedBundle) else type(algorithm)
-            name = short_name("algorithm", named) or home(named)
+            name = short_name("algorithm", named) or codec.home(named)
             messages = [kind.__name__ for kind in algorithm.on_client]
             proposal = replace(known.proposal, algorithm=name, messages=messages)
             self.guard.judge(proposal, When.RUN)
@@ -521,7 +511,7 @@ class Party:
         block = known.rows_for(run.algorithm)
         _check_form(masked.asked_in(ask.message), known.metadata.n_clients)
         self.guard.judge_parts(masked.asked_in(ask.message), known.problem, block)
-        state, mark = run.state, fingerprint(ask.message)
+        state, mark = run.state, codec.fingerprint(ask.message)
         conclusion = isinstance(ask.message, Conclude)
         if ask.turn == state.turn - 1 and mark == state.asked and not conclusion:
             return wire.Stepped(ask.run, ask.turn, state.answer)
@@ -609,7 +599,9 @@ class Party:
         state, secret = run.state, run.algorithm.private
         file = self._file(experiment, plain_name(state.run))
         # where no noise is paid for, a site that loses its power may have lost the run as well
-        write_in_turns(file, state.turn, encode(state), destroy_old=secret, anew=anew, sync=secret)
+        write_in_turns(
+            file, state.turn, codec.encode(state), destroy_old=secret, anew=anew, sync=secret
+        )
         _remember(self.runs, (experiment, run.state.run), run)
 
     def _make_room(self, experiment: str) -> None:
@@ -645,8 +637,8 @@ class Party:
         try:
             file = self._file(experiment, name)
             data = read_in_turns(file) if kind is RunState else file.read_bytes()
-            kept = None if data is None else decode(data)
-        except (FileNotFoundError, CodecError):
+            kept = None if data is None else codec.decode(data)
+        except (FileNotFoundError, codec.CodecError):
             return None
         return kept if isinstance(kept, kind) else None
 
@@ -720,7 +712,7 @@ def _check_form(message: Any, n_clients: int) -> None:
             raise ValueError(f"{odd[0]} is not one client's")
         shown = {name: value[0] for name, value in told.items()}
         fields = Fields(1 if own else n_clients, 0)
-        fields.check(changed(message, **shown), type(message), type(message).__name__)
+        fields.check(codec.changed(message, **shown), type(message), type(message).__name__)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise refuses(wire.DAMAGED, f"{error}.") from error
 
@@ -743,7 +735,7 @@ def _is_plain(envelope: wire.Envelope) -> bool:
     if type(body) not in QUESTIONS or not _is_shallow(body, DEEPEST):
         return False
     if isinstance(body, wire.Step):
-        if type(body.message) not in FIELDS:
+        if type(body.message) not in codec.FIELDS:
             return False
         body = replace(body, message=None)
     try:
@@ -755,8 +747,8 @@ def _is_plain(envelope: wire.Envelope) -> bool:
 
 def _is_shallow(value: object, levels: int) -> bool:
     """Whether a value is nested so many levels deep at most, so that all can walk through it."""
-    if type(value) in FIELDS:
-        value = [getattr(value, name) for name in FIELDS[type(value)]]
+    if type(value) in codec.FIELDS:
+        value = [getattr(value, name) for name in codec.FIELDS[type(value)]]
     elif isinstance(value, dict):
         value = [*value.values()]
     if not isinstance(value, list | tuple):

@@ -10,20 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bonafed.config.toml_file import toml_key, toml_line, toml_value
-from bonafed.data.profile import (
-    ANSWERS,
-    LARGE,
-    MOST,
-    RARE,
-    SURE,
-    Kind,
-    Summary,
-    fold,
-    merged,
-    sentinel,
-    spellings,
-    words,
-)
+from bonafed.data import profile
 from bonafed.data.reading import KINDS, kind_named
 from bonafed.data.tables import MISSING
 from bonafed.starters.look import Look
@@ -92,7 +79,10 @@ def positive(look: Look) -> Iterator[str]:
     (larger, most), (smaller, least) = look.classes.items()
     why = f"the rarer class: {100 * least / (most + least):.1f} % of the rows"
     which = 1
-    answers = fold(smaller) in ANSWERS[0][1] and fold(larger) in ANSWERS[0][0]
+    answers = (
+        profile.fold(smaller) in profile.ANSWERS[0][1]
+        and profile.fold(larger) in profile.ANSWERS[0][0]
+    )
     if answers or (smaller.casefold() in ABSENT and larger.casefold() not in ABSENT):
         which, why = 0, f"{_cut(smaller, 30)}, the other one, says that something is absent"
     elif most == least:
@@ -145,7 +135,7 @@ def _columns(look: Look) -> Iterator[str]:
     for name in chosen:
         column = look.columns[name]
         of_text = kinds[name].name in ("category", "code") and column.text
-        if of_text and (found := spellings(column.counts or {})):
+        if of_text and (found := profile.spellings(column.counts or {})):
             yield from _merges(name, found)
     if pooled := rare(look):
         yield _stated(
@@ -181,21 +171,23 @@ def rare(look: Look) -> list[str]:
         counts = look.columns[name].counts
         if look.kinds[name].name not in ("category", "code") or counts is None:
             continue
-        sizes = merged(counts, spellings(counts)).values()
-        if len(sizes) > MOST or (len(sizes) > 2 and min(sizes) < _least(look) <= max(sizes)):
+        sizes = profile.merged(counts, profile.spellings(counts)).values()
+        if len(sizes) > profile.MOST or (
+            len(sizes) > 2 and min(sizes) < _least(look) <= max(sizes)
+        ):
             found.append(name)
     return found
 
 
 def _least(look: Look) -> int:
     """The rows below which a category is rare: of one that is held out a model knows nothing."""
-    return RARE if sum(look.sizes.values()) >= LARGE else FEW
+    return profile.RARE if sum(look.sizes.values()) >= profile.LARGE else FEW
 
 
 def _notes(look: Look) -> Iterator[str]:
     """What a person should know, and may want otherwise."""
     of_target, merge = look.parts[look.roles.target].items(), look.target_merge
-    one_class = [c for c, part in of_target if len(merged(part.counts or {}, merge)) == 1]
+    one_class = [c for c, part in of_target if len(profile.merged(part.counts or {}, merge)) == 1]
     if look.classes and one_class:
         yield from _comment(f"Only one class is at {_listed(one_class)}.")
     if tiny := [client for client, n in look.sizes.items() if n < TINY]:
@@ -207,14 +199,14 @@ def _notes(look: Look) -> Iterator[str]:
             yield from _comment(f"{name!r}: {kinds[name].why}. If it is made of it, exclude it.")
         if len(look.clients) > 1 and all(p.distinct <= 1 for p in look.parts[name].values()):
             yield from _comment(f"{name!r} has one value at every client, and may stand for it.")
-        dated = {"date", "datum", "day", "admitted", "born", "birth"} & {*words(name)}
+        dated = {"date", "datum", "day", "admitted", "born", "birth"} & {*profile.words(name)}
         if kinds[name].name == "number" and dated and 20_000 <= column.low <= column.high < 60_000:
             text = "may be days as a spreadsheet counts them: a number here."
             yield from _comment(f"{name!r} {text}")
         if column.absent > 0.5 * column.rows:
             text = "is missing in most rows: exclude it if you expected that."
             yield from _comment(f"{name!r} {text}")
-        if kinds[name].name in ("number", "comma") and (odd := sentinel(column)):
+        if kinds[name].name in ("number", "comma") and (odd := profile.sentinel(column)):
             codes.append(odd)
             yield from _comment(f"{name!r}: {odd} is far from all others.")
     if codes:
@@ -235,9 +227,12 @@ def _notes(look: Look) -> Iterator[str]:
 def _merges(name: str, merge: Mapping[str, str]) -> Iterator[str]:
     pairs = ", ".join(f"{toml_value(a)} = {toml_value(b)}" for a, b in merge.items())
     why = "they differ by case or spaces only"
-    if {*map(fold, merge)} - {*map(fold, merge.values())}:
+    if {*map(profile.fold, merge)} - {*map(profile.fold, merge.values())}:
         why = "they are one number"
-    if any(fold(a).removesuffix(".0") != fold(b).removesuffix(".0") for a, b in merge.items()):
+    if any(
+        profile.fold(a).removesuffix(".0") != profile.fold(b).removesuffix(".0")
+        for a, b in merge.items()
+    ):
         why = "spellings of one answer: if they are not, delete this line"
     yield _stated(f"merge.{toml_key(name)} = {{ {pairs} }}", why)
 
@@ -278,7 +273,9 @@ def private_keys(look: Look) -> str:
         lines.append(_stated(f"classes = {names}", "the values of the target, as you know them"))
     lines += [line for line, _ in _written(look)]
     # all texts that may stand for a missing cell, whether they do or not
-    every = {text for text in (*SURE, *map(str.upper, SURE), "k.A.") if " " not in text}
+    every = {
+        text for text in (*profile.SURE, *map(str.upper, profile.SURE), "k.A.") if " " not in text
+    }
     texts = f"missing = {toml_value(sorted((every | {*look.asked.missing}) - MISSING))}"
     lines += textwrap.wrap(texts, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
     lines.append("drop_missing_target = true")
@@ -358,7 +355,7 @@ def _line(name: str, kind: str, absent: int, rows: int, values: str, proposal: s
     return Line(name, kind, f"{100 * absent / rows:.0f} %", values, proposal)
 
 
-def _values(column: Summary, kind: Kind) -> str:
+def _values(column: profile.Summary, kind: profile.Kind) -> str:
     of = KINDS.get(kind.key)
     if kind.name in NUMBERS or (of is not None and of.beside_numbers):
         return f"{column.low:.6g} to {column.high:.6g}"
@@ -368,7 +365,7 @@ def _values(column: Summary, kind: Kind) -> str:
     return f"{column.distinct:,} values" if column.distinct else ""
 
 
-def _proposal(kind: Kind, name: str, look: Look, chosen: bool, private: bool) -> str:
+def _proposal(kind: profile.Kind, name: str, look: Look, chosen: bool, private: bool) -> str:
     """The keys of the configuration that name the column."""
     if private and kind.name != "person":
         return "columns" if chosen else "left out"
@@ -380,7 +377,7 @@ def _proposal(kind: Kind, name: str, look: Look, chosen: bool, private: bool) ->
     found += [kind.key] * (kind.name != "asked" and bool(kind.key))
     found += ["categorical"] * (name in dict(_codes(look)))
     found += ["decimal"] * (column.commas > 0 and look.decimal == ",")
-    found += ["merge"] * bool(column.text and spellings(column.counts or {}))
+    found += ["merge"] * bool(column.text and profile.spellings(column.counts or {}))
     found += ["missing"] * bool(column.tokens)
     found += ["min_count"] * (name in rare(look))
     return ", ".join(found)

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import numpy as np
 from numba import njit
 
+from bonafed.algorithms import method
 from bonafed.algorithms.federated.private import noisy_gradient as noises
 from bonafed.algorithms.federated.private.mechanism import (
     FAST,
@@ -28,15 +29,6 @@ from bonafed.algorithms.federated.private.mechanism import (
     default_rho,
 )
 from bonafed.algorithms.federated.private.method import PrivateMethod, number
-from bonafed.algorithms.method import (
-    Answer,
-    Concluded,
-    Ids,
-    Next,
-    check_choice,
-    conclude_copies,
-    copies_of,
-)
 from bonafed.arrays import Array, Block, Streams, writable
 from bonafed.codec import Extended, Form
 from bonafed.data.federation import Federation
@@ -131,7 +123,7 @@ class PrivateADMM(PrivateMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(
+        method.check_choice(
             self, update=("trust", "prox", "exact"), radius=(None, *RADII), region=("linf", "l2")
         )
         self._check_positive("scaling", *([] if callable(self.rho) else ["rho"]))
@@ -174,7 +166,7 @@ class PrivateADMM(PrivateMethod):
 
     @property
     def on_client(self) -> dict:
-        return {Perturb: self.perturb, Conclude: conclude_copies("z")}
+        return {Perturb: self.perturb, Conclude: method.conclude_copies("z")}
 
     def client_start(self, data: Block) -> PrivateMemory:
         D = self._problem.predictor.dimension(data.n_features)
@@ -212,7 +204,9 @@ class PrivateADMM(PrivateMethod):
         w = self._start(self._size)
         return PrivateState(w, np.zeros_like(w), 0, 0.0, 0.0, n_clients), self.ask(w, 1)
 
-    def aggregate(self, state: PrivateState, ids: Ids, up: Perturbed) -> Next[PrivateState]:
+    def aggregate(
+        self, state: PrivateState, ids: method.Ids, up: Perturbed
+    ) -> method.Next[PrivateState]:
         """Take step (4a) with h, which returns the next w."""
         t, P = state.round + 1, state.clients
         with np.errstate(all="ignore"):  # a model that is not finite is refused below
@@ -255,11 +249,13 @@ class PrivateADMM(PrivateMethod):
         """Numbers to plot, functions of what has been released and paid for."""
         return {"rho": self._rho(max(state.round, 1)), "gap": state.gap, "noise": state.noise}
 
-    def answer(self, state: PrivateState, concluded: Concluded | None = None) -> Answer:
+    def answer(
+        self, state: PrivateState, concluded: method.Concluded | None = None
+    ) -> method.Answer:
         """The last w, or the mean of all, and the clients' copies of the model, (N, D)."""
-        z = copies_of(concluded)
+        z = method.copies_of(concluded)
         w = state.mean if self.average and state.round else state.w
-        return Answer(w, copies=None if z is None else z.astype(float))
+        return method.Answer(w, copies=None if z is None else z.astype(float))
 
 
 # Penalties and step sizes of the private ADMMs as functions of the round.

@@ -14,29 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed.arrays import Array
-from bonafed.problem.risks.risk import (
-    Matrix,
-    Names,
-    PerClient,
-    Prior,
-    Sizes,
-    Worst,
-    by_name,
-    entries,
-    number,
-    numbers,
-    per_client,
-    prior_for,
-    resolve_prior,
-    vector,
-)
+from bonafed.problem.risks import risk
 from bonafed.problem.risks.weight_sets import WeightSet, attained, on_simplex
-from bonafed.solvers.sets.box_and_cd_norm import (
-    cd_norm_usage,
-    largest_in_box,
-    largest_in_cd_norm,
-    project_cd_norm,
-)
+from bonafed.solvers.sets import box_and_cd_norm
 from bonafed.solvers.sets.divergence_balls import (
     largest_in_ellipsoid,
     off_ellipsoid,
@@ -91,23 +71,23 @@ class Box(WeightSet):
     """
 
     phrase: ClassVar[str] = "weights between {lower} and {upper}"
-    lower: PerClient
-    upper: PerClient
+    lower: risk.PerClient
+    upper: risk.PerClient
 
     def __post_init__(self) -> None:
         for name in ("lower", "upper"):
-            numbers(entries(getattr(self, name)), name)
-        lower, upper = (np.asarray(entries(limit)) for limit in (self.lower, self.upper))
+            risk.numbers(risk.entries(getattr(self, name)), name)
+        lower, upper = (np.asarray(risk.entries(limit)) for limit in (self.lower, self.upper))
         if lower.ndim == upper.ndim == 0 and lower > upper:
             raise ValueError(f"lower must not be above upper, got {lower:g} and {upper:g}.")
 
-    def at(self, sizes: Sizes, names: Names = None) -> Box:
+    def at(self, sizes: risk.Sizes, names: risk.Names = None) -> Box:
         lower, upper = limits(self, len(sizes), names)
         return replace(self, lower=lower, upper=upper)
 
     def _largest(self, losses: Array) -> tuple[Array, float]:
         """Equal losses share what is between their limits in proportion to it."""
-        return largest_in_box(losses, *limits(self, len(losses)))
+        return box_and_cd_norm.largest_in_box(losses, *limits(self, len(losses)))
 
     def _nearest(self, v: Array) -> Array:
         return clip_to_sum(v, *limits(self, len(v)), 1.0)
@@ -117,10 +97,10 @@ class Box(WeightSet):
         return max(float((lower - weights).max()), float((weights - upper).max())) <= tol
 
 
-def limits(box: Box, n: int, names: Names = None) -> tuple[Array, Array]:
+def limits(box: Box, n: int, names: risk.Names = None) -> tuple[Array, Array]:
     """(lower, upper), each (n,), within [0, 1] and with sums on either side of one."""
-    lower = np.maximum(per_client(box.lower, n, names, "lower"), 0.0)
-    upper = np.minimum(per_client(box.upper, n, names, "upper"), 1.0)
+    lower = np.maximum(risk.per_client(box.lower, n, names, "lower"), 0.0)
+    upper = np.minimum(risk.per_client(box.upper, n, names, "upper"), 1.0)
     if (lower > upper).any():
         i = int(np.argmax(lower - upper))
         raise ValueError(
@@ -142,7 +122,7 @@ def limits(box: Box, n: int, names: Names = None) -> tuple[Array, Array]:
     return lower, np.maximum(upper / min(most, 1.0), lower)
 
 
-def _client(i: int, names: Names) -> str:
+def _client(i: int, names: risk.Names) -> str:
     return f"client {i if names is None else repr(names[i])}"
 
 
@@ -190,31 +170,35 @@ class CDNorm(WeightSet):
 
     phrase = "weights at most {bounds} from the {prior:given} prior, {budget:#client} at that end"
     budget: float
-    bounds: PerClient
-    prior: Prior = "uniform"
+    bounds: risk.PerClient
+    prior: risk.Prior = "uniform"
 
     def __post_init__(self) -> None:
-        number(self.budget, "budget", "It counts clients at their bounds; for the mean use 0.")
-        _nonnegative(numbers(entries(self.bounds), "bounds"))
+        risk.number(self.budget, "budget", "It counts clients at their bounds; for the mean use 0.")
+        _nonnegative(risk.numbers(risk.entries(self.bounds), "bounds"))
 
-    def at(self, sizes: Sizes, names: Names = None) -> CDNorm:
-        bounds = _nonnegative(per_client(self.bounds, len(sizes), names, "bounds"))
-        return replace(self, bounds=bounds, prior=resolve_prior(self.prior, sizes, names))
+    def at(self, sizes: risk.Sizes, names: risk.Names = None) -> CDNorm:
+        bounds = _nonnegative(risk.per_client(self.bounds, len(sizes), names, "bounds"))
+        return replace(self, bounds=bounds, prior=risk.resolve_prior(self.prior, sizes, names))
 
     def _largest(self, losses: Array) -> tuple[Array, float]:
-        return largest_in_cd_norm(losses, *self._centre(len(losses)), float(self.budget))
+        return box_and_cd_norm.largest_in_cd_norm(
+            losses, *self._centre(len(losses)), float(self.budget)
+        )
 
     def _nearest(self, v: Array) -> Array:
-        return project_cd_norm(v, *self._centre(len(v)), float(self.budget))
+        return box_and_cd_norm.project_cd_norm(v, *self._centre(len(v)), float(self.budget))
 
     def _holds(self, weights: Array, tol: float) -> bool:
         prior, bounds = self._centre(len(weights))
         off = np.maximum(np.abs(weights - prior) - tol, 0.0)
         most = self.budget * (1 + 1e-12)
-        return bool((off <= bounds).all()) and cd_norm_usage(off, bounds) <= most
+        return bool((off <= bounds).all()) and box_and_cd_norm.cd_norm_usage(off, bounds) <= most
 
     def _centre(self, n: int) -> tuple[Array, Array]:
-        return prior_for(self.prior, n), _nonnegative(per_client(self.bounds, n, None, "bounds"))
+        return risk.prior_for(self.prior, n), _nonnegative(
+            risk.per_client(self.bounds, n, None, "bounds")
+        )
 
 
 def _nonnegative(bounds: Array) -> Array:
@@ -265,20 +249,20 @@ class Ellipsoid(WeightSet):
     """
 
     phrase = "weights in an ellipsoid of squared radius {radius} round the {prior:given} prior"
-    shape: Sequence[float] | Matrix | Mapping[Any, float]
+    shape: Sequence[float] | risk.Matrix | Mapping[Any, float]
     radius: float
-    prior: Prior = "uniform"
+    prior: risk.Prior = "uniform"
 
     def __post_init__(self) -> None:
         remedy = "It bounds a square: for the mean use 0, for all client weights Simplex()."
-        number(self.radius, "radius", remedy)
-        shape = checked(entries(self.shape))
+        risk.number(self.radius, "radius", remedy)
+        shape = checked(risk.entries(self.shape))
         if not isinstance(self.shape, Mapping):
             object.__setattr__(self, "shape", shape)
 
-    def at(self, sizes: Sizes, names: Names = None) -> Ellipsoid:
-        shape = checked(by_name(self.shape, names, "shape"))
-        concrete = replace(self, shape=shape, prior=resolve_prior(self.prior, sizes, names))
+    def at(self, sizes: risk.Sizes, names: risk.Names = None) -> Ellipsoid:
+        shape = checked(risk.by_name(self.shape, names, "shape"))
+        concrete = replace(self, shape=shape, prior=risk.resolve_prior(self.prior, sizes, names))
         concrete.concrete(len(sizes))
         return concrete
 
@@ -314,7 +298,7 @@ class Ellipsoid(WeightSet):
                 f"shape must have {n} numbers or {n} x {n}, one row per client, got"
                 f" {shape.shape}: give one for each client."
             )
-        return prior_for(self.prior, n), shape, float(self.radius)
+        return risk.prior_for(self.prior, n), shape, float(self.radius)
 
     @cached_property
     def axes(self) -> Axes:
@@ -324,7 +308,7 @@ class Ellipsoid(WeightSet):
 
 def checked(shape: object) -> Array:
     """``shape`` as a positive vector or a symmetric positive definite matrix."""
-    array = numbers(shape, "shape")
+    array = risk.numbers(shape, "shape")
     if array.ndim == 1 and array.size > 0:
         if (array <= 0).any():
             raise ValueError(
@@ -394,22 +378,26 @@ class Polyhedron(WeightSet):
     """
 
     phrase: ClassVar[str] = "weights p with D p <= c, {c:#row}"
-    D: Matrix | Mapping[Any, Sequence[float] | Array]
+    D: risk.Matrix | Mapping[Any, Sequence[float] | Array]
     c: Sequence[float] | Array
 
     def __post_init__(self) -> None:
-        c = numbers(self.c, "c")
+        c = risk.numbers(self.c, "c")
         if c.ndim != 1:
             raise ValueError(
                 f"c must be a vector, one number for each row of D, got shape {c.shape}."
             )
         by_column = isinstance(self.D, Mapping)
-        _matrix(np.transpose(numbers(entries(self.D), "D")) if by_column else self.D, c)
+        _matrix(np.transpose(risk.numbers(risk.entries(self.D), "D")) if by_column else self.D, c)
 
-    def at(self, sizes: Sizes, names: Names = None) -> Polyhedron:
+    def at(self, sizes: risk.Sizes, names: risk.Names = None) -> Polyhedron:
         by_column = isinstance(self.D, Mapping)
-        D = np.transpose(numbers(by_name(self.D, names, "D"), "D")) if by_column else self.D
-        c = numbers(self.c, "c")
+        D = (
+            np.transpose(risk.numbers(risk.by_name(self.D, names, "D"), "D"))
+            if by_column
+            else self.D
+        )
+        c = risk.numbers(self.c, "c")
         matrix = _matrix(D, c)
         concrete = replace(self, D=matrix, c=c)
         for array in (matrix, c):  # what is kept of them must stay true
@@ -452,7 +440,7 @@ class Polyhedron(WeightSet):
         kept = vars(self).get("_kept")
         if kept is not None and kept.D.shape[1] == n:
             return kept
-        c = numbers(self.c, "c")
+        c = risk.numbers(self.c, "c")
         D = _matrix(self.D, c)
         if D.shape[1] != n:
             raise ValueError(
@@ -471,7 +459,7 @@ def _empty(D: Array, c: Array) -> str:
 
 
 def _matrix(D: object, c: Array) -> Array:
-    matrix = numbers(D, "D")
+    matrix = risk.numbers(D, "D")
     if matrix.ndim != 2 or matrix.shape[0] != len(c) or matrix.shape[1] == 0:
         raise ValueError(
             f"D must be a matrix with {len(c)} rows, one for each entry of c, got shape"
@@ -522,17 +510,17 @@ class WassersteinOverClients(WeightSet):
 
     phrase = "weights within a transport cost of {radius} from the {prior:given} prior"
     radius: float
-    cost: Literal["index"] | PerClient | Matrix = "index"
-    prior: Prior = "uniform"
+    cost: Literal["index"] | risk.PerClient | risk.Matrix = "index"
+    prior: risk.Prior = "uniform"
 
     def __post_init__(self) -> None:
         remedy = "It is a cost: for the mean use 0, for all client weights Simplex()."
-        number(self.radius, "radius", remedy)
-        _costs(entries(self.cost), None, None)
+        risk.number(self.radius, "radius", remedy)
+        _costs(risk.entries(self.cost), None, None)
 
-    def at(self, sizes: Sizes, names: Names = None) -> WassersteinOverClients:
+    def at(self, sizes: risk.Sizes, names: risk.Names = None) -> WassersteinOverClients:
         cost = _costs(self.cost, len(sizes), names)
-        return replace(self, cost=cost, prior=resolve_prior(self.prior, sizes, names))
+        return replace(self, cost=cost, prior=risk.resolve_prior(self.prior, sizes, names))
 
     def _largest(self, losses: Array) -> tuple[Array, float]:
         from bonafed.solvers.sets.transport_ball import largest_by_transport
@@ -559,16 +547,16 @@ class WassersteinOverClients(WeightSet):
         return bool(paid <= radius + tol * float(np.ptp(cost)))
 
     def _set(self, n: int) -> tuple[Array, float, Array]:
-        return prior_for(self.prior, n), float(self.radius), _costs(self.cost, n, None)
+        return risk.prior_for(self.prior, n), float(self.radius), _costs(self.cost, n, None)
 
 
-def _costs(stated: object, n: int | None, names: Names) -> Array:
+def _costs(stated: object, n: int | None, names: risk.Names) -> Array:
     """Positions (n,) or a matrix (n, n)."""
     if isinstance(stated, str):
         if stated != "index":
             raise ValueError(f"cost must be 'index', positions or a matrix, got {stated!r}.")
         return np.arange(n or 1, dtype=float)
-    cost = numbers(by_name(stated, names, "cost"), "cost")
+    cost = risk.numbers(risk.by_name(stated, names, "cost"), "cost")
     wanted = (len(cost) if cost.ndim else 0) if n is None else n
     if cost.shape not in ((wanted,), (wanted, wanted)) or wanted == 0:
         raise ValueError(
@@ -640,19 +628,19 @@ class OwnSet(WeightSet):
             if not callable(function) and (name == "maximiser" or function is not None):
                 raise TypeError(f"{name} must be a function of a vector, got {function!r}.")
 
-    def at(self, sizes: Sizes, names: Names = None) -> OwnSet:
+    def at(self, sizes: risk.Sizes, names: risk.Names = None) -> OwnSet:
         self.worst(np.zeros(len(sizes)))
         return self
 
-    def worst(self, losses: Array) -> Worst:
-        losses = vector(losses, "losses")
+    def worst(self, losses: Array) -> risk.Worst:
+        losses = risk.vector(losses, "losses")
         answer = self.maximiser(losses.copy())
         weights, bound = answer if isinstance(answer, tuple) else (answer, None)
         q = _weights(weights, len(losses), "maximiser")
         value = float(q @ losses)
         if bound is None:
-            return Worst(value, q, value + 32 * EPS * float(q @ np.abs(losses)))
-        bound = float(numbers(bound, "the maximiser's bound"))
+            return risk.Worst(value, q, value + 32 * EPS * float(q @ np.abs(losses)))
+        bound = float(risk.numbers(bound, "the maximiser's bound"))
         if bound < value - 1e-9 * max(abs(value), float(np.abs(losses).max())):
             raise ValueError(
                 f"the maximiser's bound {bound:.12g} is below the {value:.12g} of its own weights."
@@ -661,13 +649,13 @@ class OwnSet(WeightSet):
         return attained(losses, q, bound)
 
     def project(self, v: Array) -> Array:
-        v = vector(v, "v")
+        v = risk.vector(v, "v")
         if self.projection is None:
             return nearest_point(v, self.weights)
         return _weights(self.projection(v.copy()), len(v), "projection")
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
-        weights = vector(weights, "weights")
+        weights = risk.vector(weights, "weights")
         if self.membership is not None:
             return bool(self.membership(weights.copy(), tol))
         return bool(np.abs(self.project(weights) - weights).max() <= tol)
@@ -675,7 +663,7 @@ class OwnSet(WeightSet):
 
 def _weights(returned: object, n: int, name: str) -> Array:
     """What a function returned, as weights of n clients."""
-    q = numbers(returned, f"the weights of {name}")
+    q = risk.numbers(returned, f"the weights of {name}")
     if q.shape != (n,):
         raise ValueError(f"{name} must return {n} weights, one per client, got shape {q.shape}.")
     if q.min() < -OFF or abs(float(q.sum()) - 1) > OFF:

@@ -25,6 +25,7 @@ from bonafed.problem.risks.risk import (
     resolve_prior,
     vector,
 )
+from bonafed.solvers.sets import projections
 from bonafed.solvers.sets.divergence_balls import (
     divergence,
     largest_in_ellipsoid,
@@ -32,15 +33,6 @@ from bonafed.solvers.sets.divergence_balls import (
     off_ellipsoid,
     project_ellipsoid,
     project_entropy_ball,
-)
-from bonafed.solvers.sets.projections import (
-    EPS,
-    dual_exponent,
-    largest_over_lp_ball,
-    largest_under_caps,
-    lp_norm,
-    project_lp_ball,
-    project_under_caps,
 )
 
 # Convex sets of weights: what follows from their worst case and their projection, and what balls
@@ -205,7 +197,7 @@ class Mean(Centred):
         losses = vector(losses, "losses")
         q = self._nearest(losses)
         value = float(q @ losses)
-        return Worst(value, q, value + 32 * EPS * float(q @ np.abs(losses)))
+        return Worst(value, q, value + 32 * projections.EPS * float(q @ np.abs(losses)))
 
     def weights(self, losses: Array) -> Array:
         return self.project(losses)
@@ -252,7 +244,9 @@ class Sum(WeightSet):
     def worst(self, losses: Array) -> Worst:
         losses = vector(losses, "losses")
         value = float(losses.sum())
-        return Worst(value, np.ones_like(losses), value + 32 * EPS * float(np.abs(losses).sum()))
+        return Worst(
+            value, np.ones_like(losses), value + 32 * projections.EPS * float(np.abs(losses).sum())
+        )
 
     def _nearest(self, v: Array) -> Array:
         return np.ones_like(v)
@@ -305,16 +299,16 @@ class LpBall(Centred):
 
     def __post_init__(self) -> None:
         number(self.radius, "radius", "For the mean use 0, for all client weights Simplex().")
-        dual_exponent(self.p)
+        projections.dual_exponent(self.p)
 
     def _largest(self, losses: Array) -> tuple[Array, float]:
-        return largest_over_lp_ball(losses, self._centre(losses), self.radius, self.p)
+        return projections.largest_over_lp_ball(losses, self._centre(losses), self.radius, self.p)
 
     def _nearest(self, v: Array) -> Array:
-        return project_lp_ball(v, self._centre(v), self.radius, self.p)
+        return projections.project_lp_ball(v, self._centre(v), self.radius, self.p)
 
     def _holds(self, weights: Array, tol: float) -> bool:
-        off = lp_norm(weights - self._centre(weights), self.p)
+        off = projections.lp_norm(weights - self._centre(weights), self.p)
         return bool(off <= self.radius + tol)
 
 
@@ -381,22 +375,22 @@ class Superquantile(Centred):
         """
         if not isinstance(self.prior, str) or self.prior != "uniform":
             prior = prior_for(self.prior, n)
-            if np.ptp(prior) > 8 * EPS:
+            if np.ptp(prior) > 8 * projections.EPS:
                 raise ValueError(
                     f"rank weights need the prior 'uniform', got {self.prior!r}: a loss that counts"
                     " more than another has no weight by rank only. Over samples repeat rows"
                     " instead."
                 )
         mass = n * self.tail
-        mass = float(round(mass)) if abs(mass - round(mass)) <= 4 * EPS * mass else mass
+        mass = float(round(mass)) if abs(mass - round(mass)) <= 4 * projections.EPS * mass else mass
         return np.clip(mass - np.arange(n, dtype=float)[::-1], 0.0, 1.0) / mass
 
     def _largest(self, losses: Array) -> tuple[Array, float]:
         """Equal losses share in proportion to their priors."""
-        return largest_under_caps(losses, self.caps(len(losses)))
+        return projections.largest_under_caps(losses, self.caps(len(losses)))
 
     def _nearest(self, v: Array) -> Array:
-        return project_under_caps(v, self.caps(len(v)))
+        return projections.project_under_caps(v, self.caps(len(v)))
 
     def _holds(self, weights: Array, tol: float) -> bool:
         return float((weights - self.caps(len(weights))).max()) <= tol
@@ -557,10 +551,12 @@ class TotalVariationBall(PriorBall):
 
     def _largest(self, losses: Array) -> tuple[Array, float]:
         """Mass moves from the smallest losses to the largest; equal losses give and take alike."""
-        return largest_over_lp_ball(losses, self._centre(losses), 2.0 * self.radius, 1.0)
+        return projections.largest_over_lp_ball(
+            losses, self._centre(losses), 2.0 * self.radius, 1.0
+        )
 
     def _nearest(self, v: Array) -> Array:
-        return project_lp_ball(v, self._centre(v), 2.0 * self.radius, 1.0)
+        return projections.project_lp_ball(v, self._centre(v), 2.0 * self.radius, 1.0)
 
     def _holds(self, weights: Array, tol: float) -> bool:
         moved = float(np.abs(weights - self._centre(weights)).sum()) / 2

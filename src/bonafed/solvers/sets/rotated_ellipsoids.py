@@ -25,15 +25,7 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.solvers.conic.builder import Index, Model
-from bonafed.solvers.sets.divergence_balls import (
-    CLOSE,
-    FAR,
-    NONE,
-    TINY,
-    in_units,
-    newton_root,
-    off_ball,
-)
+from bonafed.solvers.sets import divergence_balls
 from bonafed.solvers.sets.projections import EPS, at_prior, project_simplex, top_and_spread
 
 Flags = NDArray[np.bool_]
@@ -84,7 +76,7 @@ def off_axes(d: Array, axes: Axes, radius: float) -> float:
 
     The distance is to the boundary point on the segment from c + d to c.
     """
-    return off_ball(d, axes.norm(d), math.sqrt(radius) * math.sqrt(axes.unit))
+    return divergence_balls.off_ball(d, axes.norm(d), math.sqrt(radius) * math.sqrt(axes.unit))
 
 
 def largest_in_axes(z: Array, prior: Array, axes: Axes, radius: float) -> tuple[Array, float]:
@@ -94,9 +86,9 @@ def largest_in_axes(z: Array, prior: Array, axes: Axes, radius: float) -> tuple[
     """
     top, spread = top_and_spread(z)
     size = math.sqrt(radius) * math.sqrt(axes.unit)
-    if size <= NONE or spread == 0:
+    if size <= divergence_balls.NONE or spread == 0:
         return at_prior(z, prior, size * math.sqrt(float(axes.S.trace())) * spread)
-    z = in_units(z, top, spread)
+    z = divergence_balls.in_units(z, top, spread)
     corner = _corner(z == 0, prior, axes)
     if axes.norm(corner - prior) <= size:
         return corner, top + 32 * EPS * abs(top)
@@ -117,7 +109,7 @@ def project_axes(x: Array, prior: Array, axes: Axes, radius: float) -> Array:
     """The nearest point of Q; arrays (N,)."""
     free = project_simplex(x)
     size = math.sqrt(radius) * math.sqrt(axes.unit)
-    if size <= NONE or len(x) == 1:
+    if size <= divergence_balls.NONE or len(x) == 1:
         return prior.copy()
     if axes.norm(free - prior) <= size:
         return free
@@ -260,7 +252,9 @@ def _nearest_on(positive: Flags, aim: Array, prior: Array, axes: Axes, size: flo
     # 1 - size / ||d|| is nearly affine in k, close to the root as well as far from it
     def excess(k: float) -> tuple[float, float]:
         part, share, _ = answer(k)
-        square = max(rest + float(part @ (values * part)) + 2 * float(part @ pull), TINY)
+        square = max(
+            rest + float(part @ (values * part)) + 2 * float(part @ pull), divergence_balls.TINY
+        )
         gradient = values * part + pull
         across = float(share @ (ones * gradient)) ** 2 / float(share @ ones**2)
         fall = float(share @ gradient**2) - across
@@ -269,7 +263,9 @@ def _nearest_on(positive: Flags, aim: Array, prior: Array, axes: Axes, size: flo
     # with base the nearest point of the face, ||d - base||_P <= sqrt(trace S) ||aim - base|| / k
     far = math.sqrt(float(axes.S.trace()) / (size**2 - axes.norm(pair[0]) ** 2))
     most = far * (float(np.linalg.norm(aim)) + 2) * (1 + 1e-6)
-    k = newton_root(excess, FAR * most, most, most / 2, CLOSE)
+    k = divergence_balls.newton_root(
+        excess, divergence_balls.FAR * most, most, most / 2, divergence_balls.CLOSE
+    )
     part, _, g = answer(k)
     d[positive] = vectors @ part
     pull = k * (axes.P @ d)
