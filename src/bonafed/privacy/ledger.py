@@ -530,9 +530,9 @@ class Book:
         except ValueError:
             return 0, ""
 
-    def _alone(self) -> contextlib.AbstractContextManager[None]:
+    def _alone(self, patience: float = 30.0) -> contextlib.AbstractContextManager[None]:
         """Wait until no other process writes, and keep the others waiting meanwhile."""
-        return self._lock.alone("another run has been writing into the ledger")
+        return self._lock.alone("another run has been writing into the ledger", patience)
 
 
 def new_name() -> str:

@@ -22,9 +22,8 @@ from bonafed.solvers.sets.divergence_balls import (
     off_ellipsoid,
     project_ellipsoid,
 )
-from bonafed.solvers.sets.nearest_point import nearest_point
 from bonafed.solvers.sets.polyhedra import Met, excess, largest_in_polyhedron
-from bonafed.solvers.sets.projections import EPS, clip_to_sum
+from bonafed.solvers.sets.projections import EPS, clip_to_sum, nearest_point
 from bonafed.solvers.sets.rotated_ellipsoids import (
     Axes,
     axes,
@@ -582,7 +581,7 @@ def _costs(stated: object, n: int | None, names: risk.Names) -> Array:
 #     R(z) = max { q'z : q in Q },   Q a closed convex set of weights q >= 0, sum q = 1
 #
 # A maximiser is enough: the nearest point of Q is computed as a convex combination of maximisers
-# (``solvers/sets/nearest_point.py``).
+# (``solvers/sets/projections.py``).
 
 OFF = 1e-9  # how far returned weights may be off the simplex
 

@@ -367,7 +367,7 @@ def _add_largest(model: Model, Q: Weighting | NearEntropy, z: Index) -> Nearing 
     if _is_simplex(Q):
         model.linear(z[:1], 1.0)
     elif isinstance(Q, Ball | Elliptic):
-        Q.add_larger(model, z)
+        Q.add(model, z, larger=True)
     else:
         Q.add(model, z)
     return None

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array
-from bonafed.solvers.sets.projections import EPS, at_prior, project_simplex, top_and_spread
+from bonafed.solvers.sets.projections import EPS, at_prior, project_simplex, scaled
 
 # Worst cases and projections over a Kullback-Leibler ball around a point c of the simplex.
 #
@@ -73,18 +73,17 @@ def largest_in_entropy_ball(z: Array, prior: Array, radius: float) -> tuple[Arra
     if not inside.all():
         part, bound = largest_in_entropy_ball(z[inside], prior[inside], radius)
         return _spread(part, inside), bound
-    top, spread = top_and_spread(z)
-    if radius <= A_POINT or spread == 0:
-        return at_prior(z, prior, math.sqrt(radius / 2) * spread)  # by Pinsker's inequality
-    z = (z - top) / spread
-    at_top = z == 0
+    scale = scaled(z)
+    if radius <= A_POINT or scale.spread == 0:
+        return at_prior(z, prior, math.sqrt(radius / 2) * scale.spread)  # by Pinsker's inequality
+    at_top = scale.z == 0
     share, rest = float(prior[at_top].sum()), float(prior[~at_top].sum())
     most = math.log1p(rest / share)  # the divergence of the prior given the argmax
     if radius >= most:
-        return np.where(at_top, prior / share, 0.0), top + 32 * EPS * abs(top)
-    q, log_mass, s = _tilted(z, prior, radius, most, rest / share)
+        return np.where(at_top, prior / share, 0.0), scale.bound(0.0)
+    q, log_mass, s = _tilted(scale.z, prior, radius, most, rest / share)
     level = (radius + log_mass) / s
-    return q, top + spread * level + 32 * EPS * (abs(top) + spread * (1 + abs(level)))
+    return q, scale.bound(level, 1 + abs(level))
 
 
 def _tilted(
@@ -250,12 +249,6 @@ def length(v: Array) -> float:
     return top * math.sqrt(float(((v / top) ** 2).sum())) if 0 < top < math.inf else top
 
 
-def in_units(z: Array, top: float, spread: float) -> Array:
-    """z scaled to [-1, 0]; entries within any rounding of the largest count as equal to it."""
-    z = (z - top) / spread
-    return np.where(z > -1e-100, 0.0, z)
-
-
 def off_ellipsoid(d: Array, shape: Array, radius: float) -> float:
     """How far c + d lies outside the ellipsoid, entry by entry at most; 0 inside.
 
@@ -277,22 +270,21 @@ def largest_in_ellipsoid(
     All arrays are (N,). Of several maximisers it is the one nearest to the prior in the ellipsoid's
     norm.
     """
-    top, spread = top_and_spread(z)
-    unit = float(shape.max())
+    scale, unit = scaled(z), float(shape.max())
     size, shape = math.sqrt(radius) * math.sqrt(unit), shape / unit
-    if size <= NONE or spread == 0:
-        return at_prior(z, prior, size * math.sqrt(float(shape.sum())) * spread)
-    z, root = in_units(z, top, spread), np.sqrt(shape)
+    if size <= NONE or scale.spread == 0:
+        return at_prior(z, prior, size * math.sqrt(float(shape.sum())) * scale.spread)
+    # entries within any rounding of the largest count as equal to it
+    z, root = np.where(scale.z > -1e-100, 0.0, scale.z), np.sqrt(shape)
     at_top = z == 0
     room = np.where(at_top, shape, 0.0)
     corner = np.where(at_top, float(prior[~at_top].sum()) * (room / room.sum()), -prior)
     if length(corner / root) <= size:
-        return _inside(prior, corner, shape, 1.0), top + 32 * EPS * abs(top)
+        return _inside(prior, corner, shape, 1.0), scale.bound(0.0)
     d, level, y = _arc(z, prior, shape, size)
     linear, ball = float(prior @ y), size * length(y * root)
-    rounding = 32 * EPS * (abs(top) + spread * (abs(level) + float(prior @ np.abs(y)) + ball))
     q = _inside(prior, d, shape, size / length(d / root))
-    return q, top + spread * (level + linear + ball) + rounding
+    return q, scale.bound(level + linear + ball, abs(level) + float(prior @ np.abs(y)) + ball)
 
 
 def _arc(z: Array, prior: Array, shape: Array, size: float) -> tuple[Array, float, Array]:

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.solvers.conic.builder import Model, Status
-from bonafed.solvers.sets.box_and_cd_norm import EPS, scaled, unscaled
-from bonafed.solvers.sets.nearest_point import nearest_point
-from bonafed.solvers.sets.projections import project_simplex
+from bonafed.solvers.sets.projections import EPS, nearest_point, project_simplex, scaled
 
 # Vertices of {q : D q <= c, q >= 0, sum q = 1} that are proved optimal without a linear program.
 #
@@ -261,7 +259,7 @@ def largest_in_polyhedron(
         first = _with_bound(scale.z, _inside(program.x, D, c), y, D, c)
         best = _refined(scale.z, first, D, c)
         proof = (_only(scale.z, best.q, D, c, met) if best is not first else None) or best
-    return proof.q, unscaled(scale, proof.bound, proof.size)
+    return proof.q, scale.bound(proof.bound, proof.size)
 
 
 def _only(z: Array, q: Array, D: Array, c: Array, met: Met) -> Best | None:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from bonafed.arrays import Array
 from bonafed.solvers.conic.builder import Index, Model
 from bonafed.solvers.sets import divergence_balls
-from bonafed.solvers.sets.projections import EPS, at_prior, project_simplex, top_and_spread
+from bonafed.solvers.sets.projections import EPS, at_prior, project_simplex, scaled
 
 Flags = NDArray[np.bool_]
 SIGN = 1e-12  # relative size of a number below which its sign says nothing
@@ -84,14 +84,14 @@ def largest_in_axes(z: Array, prior: Array, axes: Axes, radius: float) -> tuple[
 
     All arrays are (N,).
     """
-    top, spread = top_and_spread(z)
+    scale = scaled(z)
     size = math.sqrt(radius) * math.sqrt(axes.unit)
-    if size <= divergence_balls.NONE or spread == 0:
-        return at_prior(z, prior, size * math.sqrt(float(axes.S.trace())) * spread)
-    z = divergence_balls.in_units(z, top, spread)
+    if size <= divergence_balls.NONE or scale.spread == 0:
+        return at_prior(z, prior, size * math.sqrt(float(axes.S.trace())) * scale.spread)
+    z = np.where(scale.z > -1e-100, 0.0, scale.z)
     corner = _corner(z == 0, prior, axes)
     if axes.norm(corner - prior) <= size:
-        return corner, top + 32 * EPS * abs(top)
+        return corner, scale.bound(0.0)
     best, value, bound = prior, float(prior @ z), math.inf
     for q, y, g in _candidates(z, prior, axes, size):
         y = np.maximum(y, z - g)
@@ -102,7 +102,7 @@ def largest_in_axes(z: Array, prior: Array, axes: Axes, radius: float) -> tuple[
             best, value = q, float(q @ z)
         if bound - value <= 1e-13 * (1 + abs(g) + ball):
             break
-    return best, top + spread * bound + 32 * EPS * (abs(top) + spread)
+    return best, scale.bound(bound, 1.0)
 
 
 def project_axes(x: Array, prior: Array, axes: Axes, radius: float) -> Array:
