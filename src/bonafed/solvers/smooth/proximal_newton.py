@@ -123,27 +123,12 @@ def model_minimum(
         bend = np.clip((prox(z + nudge, t) - prox(z - nudge, t)) / (2 * nudge), 0.0, 1.0)
         bend = np.where(np.abs(bend - 1) < 1e-6, 1.0, np.where(bend < 1e-6, 0.0, bend))
         x = x - np.linalg.solve(np.diag(1 - bend) + (bend * t)[:, None] * H, miss)
-    return _accelerated(gradient, H, prox, w)
+    # semismooth Newton cycles: accelerated steps in the metric of H's diagonal
+    from bonafed.solvers.smooth.least_squares import fista  # which loads compiled code
 
-
-def _accelerated(
-    gradient: Array, H: Array, prox: Callable[[Array, Array], Array], w: Array
-) -> tuple[Array, Array]:
-    """The same by accelerated proximal gradients, for where semismooth Newton cycles."""
     root = np.sqrt(np.diag(H))
     t = 1 / (root**2 * np.linalg.eigvalsh(H / np.outer(root, root))[-1])
-    x = y = w
-    theta = 1.0
-    for _ in range(5000):
-        new = prox(y - t * (gradient + H @ (y - w)), t)
-        if (root * (y - new)) @ (root * (new - x)) > 0:  # restart where the momentum points up
-            theta = 1.0
-        following = (1 + math.sqrt(1 + 4 * theta * theta)) / 2
-        moved = max(np.abs(new - x).max(), np.abs(new - y).max())
-        y = new + (theta - 1) / following * (new - x)
-        x, theta = new, following
-        if moved <= 1e-16 * (1 + np.abs(x).max()):
-            break
+    x = fista(lambda y: gradient + H @ (y - w), prox, 1 / t, w, 0.0, 5000)
     z = x - t * (gradient + H @ (x - w))
     x = prox(z, t)
     return x, (z - x) / t
