@@ -123,7 +123,13 @@ def model_minimum(
         bend = np.clip((prox(z + nudge, t) - prox(z - nudge, t)) / (2 * nudge), 0.0, 1.0)
         bend = np.where(np.abs(bend - 1) < 1e-6, 1.0, np.where(bend < 1e-6, 0.0, bend))
         x = x - np.linalg.solve(np.diag(1 - bend) + (bend * t)[:, None] * H, miss)
-    # semismooth Newton cycles: accelerated steps in the metric of H's diagonal
+    return _accelerated(gradient, H, prox, w)
+
+
+def _accelerated(
+    gradient: Array, H: Array, prox: Callable[[Array, Array], Array], w: Array
+) -> tuple[Array, Array]:
+    """The same by accelerated proximal gradients, for where semismooth Newton cycles."""
     from bonafed.solvers.smooth.least_squares import fista  # which loads compiled code
 
     root = np.sqrt(np.diag(H))
