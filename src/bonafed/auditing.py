@@ -125,10 +125,8 @@ class Audit:
         how = f'{self.runs} runs of either kind, attack "{self.attack}"'
         if self.canaries:
             runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-            how = (
-                f"{self.canaries} canaries in {runs}, {self.right} of the {self.guesses} surest"
-                " guesses right"
-            )
+            how = f"{self.canaries} canaries in {runs}, {self.right} of the {self.guesses}"
+            how += " surest guesses right"
         least = f"epsilon >= {self.epsilon:.3g}"
         if self.gaussian is not None:
             least += f", >= {self.gaussian:.3g} if the noise is Gaussian,"
@@ -308,10 +306,8 @@ def _in_one_run(
         count = canaries // runs + (run < canaries % runs)
         here = {p: len(range(c, count, len(clients))) for c, p in enumerate(clients) if c < count}
         rows = {p: size * np.eye(k, fed.n_features) for p, k in here.items()}
-        fell = {
-            p: np.random.default_rng((seed, run, p + 1, 0)).integers(0, 2, k) == 1
-            for p, k in here.items()
-        }
+        streams = {p: np.random.default_rng((seed, run, p + 1, 0)) for p in here}
+        fell = {p: streams[p].integers(0, 2, k) == 1 for p, k in here.items()}
         # of every client the rows without any of its canaries, with all, and with those whose coin
         # fell so; as the budget's adjacency has them
         sides = []
@@ -407,9 +403,7 @@ def _guessed(took: NDArray[np.bool_], score: Array, mu: float, claim: _Claim) ->
     right, m = (score > 0) == took, len(took)
     guesses = how_many(m, mu, claim.delta, claim.confidence)
     surest = np.argsort(-np.abs(score), kind="stable")[:guesses]
-    hits, alarms = (
-        float((score[side] > 0).mean()) if side.any() else 0.0 for side in (took, ~took)
-    )
+    hits, alarms = (float((score[of] > 0).mean()) if of.any() else 0.0 for of in (took, ~took))
     count = int(right[surest].sum())
     epsilon = least_epsilon(count, guesses, m, claim.delta, claim.confidence)
     gaussian = _epsilon_of(least_mu(int(right.sum()), m, claim.confidence), claim.delta)

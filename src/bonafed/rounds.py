@@ -71,9 +71,7 @@ def marks(cls: type) -> tuple[tuple[str, str], ...]:
     """The pairs of ``visibility``."""
     if cls not in FIELDS:
         raise TypeError(f"{cls.__qualname__} is not a record: decorate it with @record")
-    return tuple(
-        (name, next((n for n in notes if n in MARKS), "all")) for name, notes in _noted(cls)
-    )
+    return tuple((name, next((n for n in said if n in MARKS), "all")) for name, said in _noted(cls))
 
 
 def _noted(cls: type) -> list[tuple[str, list[Any]]]:

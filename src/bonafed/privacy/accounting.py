@@ -298,9 +298,8 @@ def _randomised_response(one: float, count: int) -> tuple[Array, Array]:
     """
     lie = math.exp(-one) / (1 + math.exp(-one))
     reach = math.ceil(SPREAD * math.sqrt(count))
-    lies = np.arange(
-        max(math.floor(count * lie) - reach, 0), min(math.ceil(count * lie) + reach, count) + 1
-    )
+    low, high = math.floor(count * lie) - reach, math.ceil(count * lie) + reach
+    lies = np.arange(max(low, 0), min(high, count) + 1)
     ways = gammaln(count + 1) - gammaln(lies + 1) - gammaln(count - lies + 1)
     shares = np.asarray(ways - lies * one - count * math.log1p(math.exp(-one)), float)
     return np.asarray((count - 2 * lies) * one, float), shares

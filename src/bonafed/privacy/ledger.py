@@ -209,6 +209,7 @@ WORDS = {
 
 
 Releases = Mapping[str, Sequence[Release]]  # by client
+Run = dict[str, Any]  # its entry in the file
 STATES = ("charged", "open", "ended")
 
 
@@ -264,7 +265,7 @@ class Book:
         if self.path.is_dir():
             raise IsADirectoryError(f"{self.path} is a folder: give the path of the ledger file.")
 
-    def runs(self) -> list[dict[str, Any]]:
+    def runs(self) -> list[Run]:
         """All runs in the file.
 
         Raises
@@ -284,7 +285,7 @@ class Book:
         """Whether this is the file that had this digest, or a later state of it."""
         return digest in self._read()[1]
 
-    def _read(self) -> tuple[list[dict[str, Any]], list[str]]:
+    def _read(self) -> tuple[list[Run], list[str]]:
         """The runs and the chain of digests."""
         least, last = self._written()  # read first, since runs are only ever added
         try:
@@ -354,7 +355,7 @@ class Book:
             self._affordable(releases, budget, name)
             began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             plan = _plain(releases)
-            run: dict[str, Any] = {"id": name, "began": began, "state": state, "turn": 0}
+            run: Run = {"id": name, "began": began, "state": state, "turn": 0}
             run |= {"adjacency": budget.adjacency, "planned": plan, "least": {}, "releases": plan}
             if budget.view == "sum":
                 run |= {"view": budget.view, "missing": budget.missing}
@@ -368,7 +369,7 @@ class Book:
         would release something twice for one charge.
         """
 
-        def begun(run: dict[str, Any]) -> dict[str, Any]:
+        def begun(run: Run) -> Run:
             if run["state"] != "charged":
                 raise ValueError(
                     f"run {name} was begun by another process: resume it with resume=True."
@@ -381,15 +382,13 @@ class Book:
     def drop_run(self, name: str) -> bool:
         """Strike out a run that was charged and never begun; returns whether it was such a run."""
 
-        def dropped(run: dict[str, Any]) -> dict[str, Any] | None:
+        def dropped(run: Run) -> Run | None:
             nothing = {"state": "ended", "releases": {client: [] for client in run["planned"]}}
             return run | nothing if run["state"] == "charged" else None
 
         return self._rewrite(name, dropped)
 
-    def _rewrite(
-        self, name: str, change: Callable[[dict[str, Any]], Mapping[str, Any] | None]
-    ) -> bool:
+    def _rewrite(self, name: str, change: Callable[[Run], Mapping[str, Any] | None]) -> bool:
         """Write what a change makes of the entry of a run; returns whether it makes anything."""
         with self._alone():
             runs = self.runs()
@@ -398,7 +397,7 @@ class Book:
                 self._write([entry if run["id"] == name else run for run in runs])
         return entry is not None
 
-    def reopen_run(self, name: str, budget: Budget) -> dict[str, Any]:
+    def reopen_run(self, name: str, budget: Budget) -> Run:
         """Charge a run that resumes in full again; returns its entry of before.
 
         A run that was never begun is charged in full already and stays as it is.
@@ -410,9 +409,9 @@ class Book:
         ValueError
             where it was begun with another adjacency, to which its noise belongs
         """
-        planned, before = self.planned(name), dict[str, Any]()
+        planned, before = self.planned(name), Run()
 
-        def again(run: dict[str, Any]) -> dict[str, Any] | None:
+        def again(run: Run) -> Run | None:
             before.update(run)
             if (was := before.get("adjacency", budget.adjacency)) != budget.adjacency:
                 raise ValueError(
@@ -448,7 +447,7 @@ class Book:
         """
         final: dict[str, tuple[Release, ...]] = {}
 
-        def ended(run: dict[str, Any]) -> dict[str, Any]:
+        def ended(run: Run) -> Run:
             least = _releases(run["least"])
             final.update({c: _most(least.get(c, ()), given) for c, given in releases.items()})
             return run | {"state": "ended", "releases": _plain({**least, **final})}
@@ -468,12 +467,10 @@ class Book:
         """The state of a run: "charged", "open" or "ended"."""
         return self._one(self.runs(), name)["state"]
 
-    def _one(self, runs: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    def _one(self, runs: list[Run], name: str) -> Run:
         for run in (run for run in runs if run["id"] == name):
             return run
-        raise ValueError(
-            f"run {name} is not in the ledger file {self.path.name}: restore the file."
-        )
+        raise ValueError(f"run {name} is not in the ledger file {self.path.name}: restore it.")
 
     def _affordable(self, releases: Releases, budget: Budget, name: str) -> None:
         self.check_view(budget, tuple(releases), name)
@@ -563,7 +560,7 @@ def _checked(run: Mapping[str, Any]) -> None:
         _releases(run[part])
 
 
-def _reopened(before: Mapping[str, Any]) -> dict[str, Any]:
+def _reopened(before: Mapping[str, Any]) -> Run:
     begun = {"state": "open", "turn": before.get("turn", 0) + 1}
     return {**before, **begun, "least": before["releases"], "releases": before["planned"]}
 

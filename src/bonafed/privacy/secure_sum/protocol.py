@@ -86,6 +86,7 @@ from bonafed.privacy.secure_sum.messages import (
     require_cryptography,
 )
 
+Identities = Mapping[int, bytes]  # the public key by which each client is known
 Draw = Callable[[int], bytes]  # so many fresh bytes that nobody can guess
 
 
@@ -133,9 +134,7 @@ def advertise(
     return Client(terms, client, octets(private)), told
 
 
-def agree(
-    state: Client, roster: Roster, *, identities: Mapping[int, bytes] | None = None
-) -> Client:
+def agree(state: Client, roster: Roster, *, identities: Identities | None = None) -> Client:
     """The state with a key for each other client. ``identities`` are the public keys of Ed25519 by
     which the clients are known; with them every key of the roster must be signed.
     """
@@ -355,15 +354,13 @@ def _stage(state: Client, needed: str, what: str, number: int | None = None) -> 
 
 
 def _check_signatures(
-    terms: Terms, clients: tuple[int, ...], roster: Roster, identities: Mapping[int, bytes]
+    terms: Terms, clients: tuple[int, ...], roster: Roster, identities: Identities
 ) -> None:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    if (found := len(roster.signatures)) != len(clients):
-        raise SecureSumError(
-            f"the roster has {found} signatures of {len(clients)} keys: pass on all."
-        )
+    if (n := len(roster.signatures)) != len(clients):
+        raise SecureSumError(f"the roster has {n} signatures of {len(clients)} keys: pass on all.")
     for client, key, signature in zip(clients, roster.keys, roster.signatures, strict=True):
         try:
             known = Ed25519PublicKey.from_public_bytes(identities[client])

@@ -401,18 +401,15 @@ def _costs(m, sigma, rho, kind, knot, width, at, sign):
         while top >= 0 and value[top] > v:
             more, apart = first - start[top], mean[top] - t
             first, k, s = start[top], k + more, s + weight[top]
-            t, square = (
-                t + apart * more / k,
-                square + scatter[top] + apart * apart * (k - more) * more / k,
-            )
+            t += apart * more / k
+            square = square + scatter[top] + apart * apart * (k - more) * more / k
             top -= 1
             v = min(sign * prox_at(kind, knot, width, s / (rho * k), t), sign * at)
         top += 1
         start[top], weight[top], mean[top], scatter[top], value[top] = first, s, t, square, v
         v *= sign
-        cost[i + 1] = (
-            cost[first] + s * loss_at(kind, knot, width, v) + rho / 2 * (k * (v - t) ** 2 + square)
-        )
+        far = rho / 2 * (k * (v - t) ** 2 + square)
+        cost[i + 1] = cost[first] + s * loss_at(kind, knot, width, v) + far
     return cost
 
 

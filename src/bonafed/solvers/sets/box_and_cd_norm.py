@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from bonafed.arrays import Array
 from bonafed.solvers.sets.projections import (
     EPS,
+    Worst,
     balanced,
     decreasing_root,
     fill,
@@ -63,7 +64,7 @@ class Budgeted(NamedTuple):
 # -- box -------------------------------------------------------------------------------------------
 
 
-def largest_in_box(losses: Array, lower: Array, upper: Array) -> tuple[Array, float]:
+def largest_in_box(losses: Array, lower: Array, upper: Array) -> Worst:
     """A maximiser of losses'q over {lower <= q <= upper, sum q = 1} and an upper bound.
 
     Clients with equal losses share in proportion to their room.
@@ -126,9 +127,7 @@ def _moves(prior: Array, bounds: Array) -> _Moves:
     return _Moves(live, np.minimum(t, c), np.minimum(t, 1 - c), 1 / t)
 
 
-def largest_in_cd_norm(
-    losses: Array, prior: Array, bounds: Array, budget: float
-) -> tuple[Array, float]:
+def largest_in_cd_norm(losses: Array, prior: Array, bounds: Array, budget: float) -> Worst:
     """A maximiser of losses'q over the CD-norm set around ``prior``, and an upper bound.
 
     ``prior`` is a point of the simplex.

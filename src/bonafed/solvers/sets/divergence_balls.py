@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.solvers.conic.builder import Index, Model
-from bonafed.solvers.sets.projections import EPS, at_prior, project_simplex, scaled
+from bonafed.solvers.sets.projections import EPS, Worst, at_prior, project_simplex, scaled
 
 # Worst cases and projections over a Kullback-Leibler ball around a point c of the simplex.
 #
@@ -66,7 +66,7 @@ def _excess(x: Array) -> Array:
     return whole
 
 
-def largest_in_entropy_ball(z: Array, prior: Array, radius: float) -> tuple[Array, float]:
+def largest_in_entropy_ball(z: Array, prior: Array, radius: float) -> Worst:
     """A maximiser of z'q over Q, and an upper bound that holds by duality, rounding included.
 
     All arrays are (N,).
@@ -173,52 +173,51 @@ def project_entropy_ball(x: Array, prior: Array, radius: float) -> Array:
         return prior.copy()
     if divergence(free, prior) <= radius:
         return free
-    return _Nearest(x - x.max(), prior, radius).solve()
+    return _nearest(x - x.max(), prior, radius)
 
 
-class _Nearest:
-    """The projection's nested roots: the level g inside, the ball's multiplier k outside."""
+def _nearest(z: Array, prior: Array, radius: float) -> Array:
+    """The projection by nested roots: the level g inside, the ball's multiplier k outside."""
+    from scipy.special import wrightomega
 
-    def __init__(self, z: Array, prior: Array, radius: float) -> None:
-        self.z, self.prior, self.radius, self.log_prior = z, prior, radius, np.log(prior)
-        self.lo, self.hi = float((prior - z).min()), float((prior - z).max())
-        self.at = self.level = self.gradient = math.nan  # the last k with its g and dg/dk
+    log_prior = np.log(prior)
+    lo, hi = float((prior - z).min()), float((prior - z).max())
+    at = level = slope = math.nan  # the last k with its g and dg/dk
 
-    def solve(self) -> Array:
-        # |log(q / c)| <= e = (spread + 1) / k, and then KL <= e^2 / 8
-        most = (float(np.ptp(self.z)) + 1) / math.sqrt(8 * self.radius) * (1 + 1e-6)
-        k = newton_root(self._excess, FAR * most, most, most / 2, CLOSE)
-        q, ratio = self._answer(k)
-        q = self.prior * np.exp(ratio) if k >= 1 else q
-        return q / q.sum()
-
-    def _excess(self, k: float) -> tuple[float, float]:
-        """1 - sqrt(radius / divergence), nearly affine in k everywhere, and its derivative."""
-        q, ratio = self._answer(k)
-        size = max(float(self.prior @ _excess(ratio)), TINY)
-        share = q / (q + k)
-        self.gradient = float(share @ ratio) / float(share.sum())
-        root = math.sqrt(self.radius / size)
-        return 1 - root, -root * float(share @ (ratio - self.gradient) ** 2) / (2 * size)
-
-    def _answer(self, k: float) -> tuple[Array, Array]:
-        """q for the multiplier k, and log(q / prior)."""
-        from scipy.special import wrightomega
-
-        shift = self.log_prior - math.log(k)
+    def answer(k: float) -> tuple[Array, Array]:
+        """The weights q for the multiplier k, and log(q / prior)."""
+        nonlocal at, level
+        shift = log_prior - math.log(k)
 
         def excess(g: float) -> tuple[float, float]:
-            w = wrightomega((self.z + g) / k + shift)
+            w = wrightomega((z + g) / k + shift)
             mass = max(k * float(w.sum()), TINY)
             return -math.log(mass), -float((w / (1 + w)).sum()) / mass
 
-        start = self.level + self.gradient * (k - self.at)
-        start = start if math.isfinite(start) else 0.5 * (self.lo + self.hi)
-        g = newton_root(excess, self.lo, self.hi, start, max(CLOSE * min(1.0, k), NOISE))
-        self.at, self.level = k, g
-        q = k * wrightomega((self.z + g) / k + shift)
-        ratio = (self.z + g - q) / k if k >= 1 else np.log(np.maximum(q, TINY)) - self.log_prior
+        start = level + slope * (k - at)
+        start = start if math.isfinite(start) else 0.5 * (lo + hi)
+        g = newton_root(excess, lo, hi, start, max(CLOSE * min(1.0, k), NOISE))
+        at, level = k, g
+        q = k * wrightomega((z + g) / k + shift)
+        ratio = (z + g - q) / k if k >= 1 else np.log(np.maximum(q, TINY)) - log_prior
         return q, np.maximum(ratio, -750.0)
+
+    def excess(k: float) -> tuple[float, float]:
+        """1 - sqrt(radius / divergence), nearly affine in k everywhere, and its derivative."""
+        nonlocal slope
+        q, ratio = answer(k)
+        size = max(float(prior @ _excess(ratio)), TINY)
+        share = q / (q + k)
+        slope = float(share @ ratio) / float(share.sum())
+        root = math.sqrt(radius / size)
+        return 1 - root, -root * float(share @ (ratio - slope) ** 2) / (2 * size)
+
+    # |log(q / c)| <= e = (spread + 1) / k, and then KL <= e^2 / 8
+    most = (float(np.ptp(z)) + 1) / math.sqrt(8 * radius) * (1 + 1e-6)
+    k = newton_root(excess, FAR * most, most, most / 2, CLOSE)
+    q, ratio = answer(k)
+    q = prior * np.exp(ratio) if k >= 1 else q
+    return q / q.sum()
 
 
 def _spread(part: Array, inside: NDArray[np.bool_]) -> Array:
@@ -263,9 +262,7 @@ def off_ellipsoid(d: Array, shape: Array | Axes, radius: float) -> float:
     return (1 - size / norm) * float(np.abs(d).max()) if norm > size else 0.0
 
 
-def largest_in_ellipsoid(
-    z: Array, prior: Array, shape: Array, radius: float
-) -> tuple[Array, float]:
+def largest_in_ellipsoid(z: Array, prior: Array, shape: Array, radius: float) -> Worst:
     """A maximiser of z'q over Q, and an upper bound that holds by duality, rounding included.
 
     All arrays are (N,). Of several maximisers it is the one nearest to the prior in the ellipsoid's
@@ -356,7 +353,7 @@ def project_ellipsoid(x: Array, prior: Array, shape: Array, radius: float) -> Ar
     return _inside(prior, d, shape, size / length(d / root))
 
 
-def _level(z: Array, prior: Array, share: Array, start: float) -> tuple[Array, float]:
+def _level(z: Array, prior: Array, share: Array, start: float) -> Worst:
     """d = max(share (z + g), -prior) with sum 0, and its level g.
 
     g is found by Newton's method on a convex increasing piecewise linear function.
@@ -454,7 +451,7 @@ def axes(shape: Array) -> Axes:
     return Axes(S, W.T @ W, W, unit)
 
 
-def largest_in_axes(z: Array, prior: Array, axes: Axes, radius: float) -> tuple[Array, float]:
+def largest_in_axes(z: Array, prior: Array, axes: Axes, radius: float) -> Worst:
     """A maximiser of z'q over Q, and an upper bound that holds by duality, rounding included.
 
     All arrays are (N,).

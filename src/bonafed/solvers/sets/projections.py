@@ -29,6 +29,7 @@ import numpy as np
 from bonafed.arrays import Array, compact
 
 EPS = float(np.finfo(float).eps)
+Worst = tuple[Array, float]  # weights of largest z'q, and an upper bound
 
 
 def dual_exponent(p: float) -> float:
@@ -64,12 +65,11 @@ def project_simplex(v: Array, total: float = 1.0) -> Array:
 
 def project_under_caps(v: Array, caps: Array) -> Array:
     """The nearest point of {0 <= q <= caps, sum q = 1}; caps (N,) >= 0 with a sum >= 1."""
-    return (
-        caps.copy() if caps.sum() <= 1 else clip_to_sum(_finite(v), np.zeros_like(caps), caps, 1.0)
-    )
+    least = np.zeros_like(caps)
+    return caps.copy() if caps.sum() <= 1 else clip_to_sum(_finite(v), least, caps, 1.0)
 
 
-def largest_under_caps(z: Array, caps: Array) -> tuple[Array, float]:
+def largest_under_caps(z: Array, caps: Array) -> Worst:
     """A maximiser of z'q over {0 <= q <= caps, sum q = 1}, and an upper bound.
 
     The bound is t + caps'max(z - t, 0), which holds for any t. The largest entries are filled
@@ -115,7 +115,7 @@ def project_lp_ball(x: Array, prior: Array, radius: float, p: float) -> Array:
     return _finish(prior, d, radius, p)
 
 
-def largest_over_lp_ball(z: Array, prior: Array, radius: float, p: float) -> tuple[Array, float]:
+def largest_over_lp_ball(z: Array, prior: Array, radius: float, p: float) -> Worst:
     """A maximiser of z'q over Q, and an upper bound that holds by duality, rounding included.
 
     Ties are shared, so equal entries of z get equal treatment. The arrays are (N,).
@@ -178,14 +178,14 @@ def scaled(losses: Array) -> Scaled:
     return Scaled(top, spread, (losses - top) / spread if spread > 0 else np.zeros_like(losses))
 
 
-def at_prior(losses: Array, prior: Array, far: float = 0.0) -> tuple[Array, float]:
+def at_prior(losses: Array, prior: Array, far: float = 0.0) -> Worst:
     """The prior as the maximiser, and its bound: other members gain at most ``far``."""
     top = float(losses.max())
     mean = float(prior @ (losses - top))
     return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top) + far
 
 
-def fill(score: Array, room: Array, amount: float) -> tuple[Array, float]:
+def fill(score: Array, room: Array, amount: float) -> Worst:
     """Fill ``room`` with ``amount``, the highest scores first; returns it and the marginal score.
 
     Ties share in proportion to their room.
@@ -226,7 +226,10 @@ def clip_to_sum(v: Array, lower: Array, upper: Array, total: float) -> Array:
     return np.clip(v, lower, upper)
 
 
-def _arc(z: Array, prior: Array, radius: float, longest: float = 1.0) -> tuple[Array, float, Array]:
+Move = tuple[Array, float, Array]  # d, the level g and the dual y
+
+
+def _arc(z: Array, prior: Array, radius: float, longest: float = 1.0) -> Move:
     """The solution for p = 2, d = Proj_simplex(c + s z) - c with ||d|| = r or s = longest.
 
     It returns d, the level g and the dual y = max(z - g, -c / s).
@@ -259,13 +262,11 @@ def _arc(z: Array, prior: Array, radius: float, longest: float = 1.0) -> tuple[A
     return d, level, np.maximum(z - level, -prior / step)
 
 
-def _nested(
-    z: Array, prior: Array, radius: float, p: float, e: float
-) -> tuple[Array, float, Array]:
+def _nested(z: Array, prior: Array, radius: float, p: float, e: float) -> Move:
     """d, g and the dual y for every other p, by two roots: g inside, the multiplier k outside."""
     start = [float(z.mean())]
 
-    def shift(multiplier: float) -> tuple[Array, float]:
+    def shift(multiplier: float) -> Worst:
         def excess(g: float) -> tuple[float, float]:
             d, gradient = _response(z - g, multiplier, radius, p, e)
             inside = d > -prior

@@ -74,7 +74,7 @@ def _costs(cost: Array) -> _Costs:
 
 def largest_by_transport(
     losses: Array, prior: Array, budget: float, cost: Array
-) -> tuple[Array, float]:
+) -> projections.Worst:
     """A maximiser of losses'q over Q, and an upper bound.
 
     ``cost`` holds positions (N,) or a matrix (N, N).
@@ -262,21 +262,16 @@ def _by_block(v, c, gaps, fall, multiplier):
         while total > 0.0:  # keep the entries above the base until they stay the same
             more, sum_v, sum_offset = 0, 0.0, 0.0
             for i in range(start, stop):
-                if v[i] - multiplier * offset[i] > base:
-                    more, sum_v, sum_offset = (
-                        more + 1,
-                        sum_v + (v[i] - multiplier * offset[i]),
-                        sum_offset + offset[i],
-                    )
+                left = v[i] - multiplier * offset[i]
+                if left > base:
+                    more, sum_v, sum_offset = more + 1, sum_v + left, sum_offset + offset[i]
             if more == 0 or more >= count > 0:
                 break
             count, base = more, (sum_v - total) / more
         for i in range(start, stop):
-            if count > 0 and v[i] - multiplier * offset[i] > base:
-                q[i], change[i] = (
-                    v[i] - multiplier * offset[i] - base,
-                    sum_offset / count - offset[i],
-                )
+            left = v[i] - multiplier * offset[i]
+            if count > 0 and left > base:
+                q[i], change[i] = left - base, sum_offset / count - offset[i]
         stop = start
     return q, change
 
