@@ -21,8 +21,6 @@ take the rest: several runs with their own coins are one run with all coins.
 An audit finds faults; it proves no guarantee.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Everything that a user gives by client name (radii, priors, bounds, levels, stra
 resolved by `by_position`, so that every setting takes the same names and refuses the same mistakes.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

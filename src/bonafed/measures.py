@@ -14,8 +14,6 @@ one class, is None. Rates of counted rows have exact intervals (Clopper and Pear
 the true rate is, such an interval misses it in at most 5 % of all samples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypedDict

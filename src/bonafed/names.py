@@ -7,8 +7,6 @@ takes, and what it is good for, are facts of the class and are not repeated here
 To add a loss, write its class and its name in a line of ``_NAMED["loss"]``.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

@@ -20,8 +20,6 @@ different versions of a message: a ``Version`` field is one array at the server,
 such a message is written for one model per client. Every engine hands it over in this shape.
 """
 
-from __future__ import annotations
-
 import enum
 import functools
 import typing
@@ -214,11 +212,11 @@ class Algorithm(Protocol):
         """The server's first state and request."""
         ...
 
-    def for_clients(self) -> Algorithm:
+    def for_clients(self) -> "Algorithm":
         """The algorithm as clients elsewhere are told it, without what only the server needs."""
         return self
 
-    def at_client(self, problem: Any, data: Any) -> Algorithm:
+    def at_client(self, problem: Any, data: Any) -> "Algorithm":
         """What clients were told, with their problem and what is known of all clients' data."""
         return self
 

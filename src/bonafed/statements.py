@@ -23,8 +23,6 @@ The bytes are those of ``codec`` without a record in them. The digest is SHA-256
 to 160 bits: nobody can make two statements with one digest.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import math
@@ -38,6 +36,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
+from bonafed.arrays import Array
 from bonafed.codec import FIELDS, CodecError, decode, encode, home
 from bonafed.names import listed_places, of_place
 from bonafed.text import LINE, printable, short, shown
@@ -342,6 +341,8 @@ def _object(cls: type, kept: dict[str, Any], where: str, known: Classes, depth: 
         part = _unpacked(kept[name], f"{where}.{name}", known, depth + 1)
         if not _fits(part, hints.get(name, Any)):
             hint = next(field.type for field in fields(cls) if field.name == name)
+            if not isinstance(hint, str):
+                hint = inspect.formatannotation(hint).replace(str(Array), "Array")
             raise CodecError(f"{where}.{name} must be of type {hint}, got {shown(part)}")
         values[name] = part
     try:

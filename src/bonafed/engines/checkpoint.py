@@ -6,8 +6,6 @@ written to a file beside the old one, which it then replaces in one step, so tha
 writing leaves the old one intact.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -126,7 +124,7 @@ class RunFile:
         run: Sequence[object],
         federation: Known,
         seed: int,
-    ) -> RunFile:
+    ) -> "RunFile":
         """The file for a run of an algorithm, and what else it depends on, on these data; raises
         where there is no folder.
         """

@@ -1,7 +1,5 @@
 """The record of a run beside its last state: traffic, history, and who answered when."""
 
-from __future__ import annotations
-
 import os
 from array import array
 from collections.abc import Mapping, Sequence
@@ -140,7 +138,7 @@ class Counts(NamedTuple):
     answered: int = 0
     staleness: int = 0  # the most rounds by which a message was old
 
-    def joined(self, more: Counts) -> Counts:
+    def joined(self, more: "Counts") -> "Counts":
         """The counts of both together."""
         return Counts(
             self.bytes_up + more.bytes_up,
@@ -236,7 +234,7 @@ class Log:
         write_whole(Path(path), encode(self))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Log:
+    def load(cls, path: str | os.PathLike[str]) -> "Log":
         """The log in a file.
 
         Raises

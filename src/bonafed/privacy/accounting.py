@@ -24,8 +24,6 @@ dp-accounting, rounded up on a grid; the arithmetic is that of doubles. Renyi ac
 2017) is shown beside it.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
@@ -114,7 +112,7 @@ class Release:
             object.__setattr__(self, name, float(getattr(self, name)))
 
     @classmethod
-    def of_entry(cls, mechanism: str, noise: float, count: int, *more: float) -> Release:
+    def of_entry(cls, mechanism: str, noise: float, count: int, *more: float) -> "Release":
         """The release of an ``entry``.
 
         Raises
@@ -136,7 +134,7 @@ class Release:
         more += [self.candidates] * (self.candidates > 0)
         return [self.mechanism, self.noise, self.count, *more]
 
-    def replacing(self, times: float = 1.0) -> Release:
+    def replacing(self, times: float = 1.0) -> "Release":
         """An upper bound on the same release with ``times`` the noise, where a record takes
         another's place: what sampling saves is left out.
         """

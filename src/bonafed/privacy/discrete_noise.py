@@ -37,8 +37,6 @@ Time is not hidden: it depends on how many proposals are refused and on which en
 in the processor's cache.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache

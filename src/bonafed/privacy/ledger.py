@@ -14,8 +14,6 @@ the same noise again and is the same run: it is charged in full again until it e
 less than before. No release is charged twice, and none is omitted.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -121,7 +119,7 @@ class Ledger:
             released = tuple(replace(r, count=count) for r in self.other[client])
         return total_epsilon((*before, *released), self.budget.delta)
 
-    def named(self, clients: Iterable[ClientName]) -> Ledger:
+    def named(self, clients: Iterable[ClientName]) -> "Ledger":
         """The same with clients called as the user calls them, whole numbers included."""
         names = {str(name): name for name in clients}
         called = lambda part: {names.get(str(name), name): v for name, v in part.items()}  # noqa: E731

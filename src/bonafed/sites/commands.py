@@ -5,8 +5,6 @@ Exit status: 0 well; 1 a log that was changed; 2 bad input, and rows that break 
 with one line for each fault.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -183,7 +181,7 @@ def export(
     _say(f"next: flwr run {bundle.app} CONNECTION")
 
 
-def _foreign(entries: list[Entry], name: str) -> list[Fault]:
+def _foreign(entries: "list[Entry]", name: str) -> "list[Fault]":
     """Whether a log that begins well is that of another site."""
     from bonafed.sites.audit import BEGUN, Fault
 

@@ -12,8 +12,6 @@ polynomial of degree t - 1 whose other coefficients are uniform, and the share o
 secret has exactly one polynomial that goes through them, so all are equally likely.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -7,8 +7,6 @@ Numbers travel as multiples of a public step, so that sums modulo 2^64 are exact
 option of engines.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from importlib.util import find_spec

@@ -50,8 +50,6 @@ Whose answers are missing has dropped out; the caller decides how long it waits.
 clients must be left, else the round is over and has told nothing about anybody.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace

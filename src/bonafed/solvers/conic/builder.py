@@ -15,8 +15,6 @@ otherwise it multiplies elementwise (a variable of length one, and a single row,
 Duals: z in K*, with the Lagrangian objective - z'(Mx + c).
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Sequence
@@ -77,7 +75,7 @@ class ConicSolution:
     text: str
     error: float
 
-    def checked(self, what: str, almost: bool = True) -> ConicSolution:
+    def checked(self, what: str, almost: bool = True) -> "ConicSolution":
         """The solution itself if it is solved, or ``almost`` solved; else ``ArithmeticError``."""
         if self.status is Status.SOLVED or (almost and self.status is Status.ALMOST_SOLVED):
             return self

@@ -15,8 +15,6 @@ Owners of cuts behind the clients are constraints c <= 0. They have no l, and co
 the problem with constraints.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 

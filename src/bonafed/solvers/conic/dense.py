@@ -15,8 +15,6 @@ hundreds of coefficients, a solver of sparse programs needs several times as lon
 most rows do not touch stay sparse.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -23,8 +23,6 @@ Ascending weights of a spectral risk are also tails: sigma = sum_i (sigma_i - si
 network.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -157,7 +155,7 @@ class Members:
         handle = model.nonneg([(top, np.ones(len(self.known))), (z, -self.known)])
         return lambda solution: solution.z[handle] @ self.known
 
-    def grown(self, z: Array, slack: float) -> Members | None:
+    def grown(self, z: Array, slack: float) -> "Members | None":
         """With the worst weighting at z added; None where that gains at most ``slack``."""
         q = self.maximiser(z)
         if float(q @ z) <= float((self.known @ z).max()) + slack:
@@ -230,7 +228,7 @@ class Entropy(NamedTuple):
         """Add phi(z) to the objective; q is minus the duals of the exponents."""
         return self._add(model, z)[0]
 
-    def add_nearing(self, model: Model, z: Index) -> Nearing:
+    def add_nearing(self, model: Model, z: Index) -> "Nearing":
         """The same; a solution tells near which weights the program is to be solved again."""
         read, s = self._add(model, z)
         return lambda solution: NearEntropy(self, read(solution), float(solution.x[s[0]]))
@@ -260,7 +258,7 @@ class NearEntropy(NamedTuple):
     weights: Array  # (N,) p, of any sum
     multiplier: float  # k >= 0 of the radius
 
-    def add_nearing(self, model: Model, z: Index) -> Nearing:
+    def add_nearing(self, model: Model, z: Index) -> "Nearing":
         """Add phi(z) to the objective, for z that nothing bounds from above; a solution tells near
         which weights to solve again.
         """
@@ -281,7 +279,7 @@ class NearEntropy(NamedTuple):
         read = _reader(handle, np.zeros(len(z)), inside)
         return lambda at: NearEntropy(self.of, read(at), float(at.x[t[0]]) / size)
 
-    def apart(self, other: NearEntropy) -> float:
+    def apart(self, other: "NearEntropy") -> float:
         """The largest difference of weights or multipliers."""
         most = max(1.0, self.multiplier, other.multiplier)
         change = abs(self.multiplier - other.multiplier) / most

@@ -11,8 +11,6 @@ With room_j = upper_j - x_j (g_j > 0) or x_j - lower_j (g_j < 0), delta_j = sign
 The value returned is that of the move returned, so it is attained whatever the accuracy of z or t.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

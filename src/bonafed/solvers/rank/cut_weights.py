@@ -5,8 +5,6 @@
 by a primal-dual interior point; Q is positive semidefinite and has some ten rows.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from bonafed.arrays import Array

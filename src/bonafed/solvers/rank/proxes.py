@@ -1,7 +1,5 @@
 """Convex increasing losses of one number, and proximal steps of risks that rank them."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

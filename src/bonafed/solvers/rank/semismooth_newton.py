@@ -16,8 +16,6 @@ piecewise linear problems they end. After Wu, Cui, Li, Sun, *Convex and nonconve
 regression at scale*, with a proximal term in w as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass

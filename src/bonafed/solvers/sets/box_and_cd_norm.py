@@ -22,8 +22,6 @@ above them; then the two points are mixed. Where all t are equal, one sort is en
 here changes its arguments.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -2,8 +2,6 @@
 Kullback-Leibler, chi-square as an axis-aligned ellipsoid, and ellipsoids with any axes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -250,6 +248,19 @@ def length(v: Array) -> float:
     return top * math.sqrt(float(((v / top) ** 2).sum())) if 0 < top < math.inf else top
 
 
+class Axes(NamedTuple):
+    """The shape S in its unit, its inverse P, and W with P = W'W; ``axes`` computes them."""
+
+    S: Array
+    P: Array
+    W: Array
+    unit: float  # S times this is the user's shape
+
+    def norm(self, d: Array) -> float:
+        """sqrt(d'P d) in this unit."""
+        return float(np.linalg.norm(self.W @ d))
+
+
 def off_ellipsoid(d: Array, shape: Array | Axes, radius: float) -> float:
     """How far c + d lies outside the ellipsoid, entry by entry at most; 0 inside.
 
@@ -410,19 +421,6 @@ def _inside(prior: Array, d: Array, shape: Array, factor: float) -> Array:
 
 Flags = NDArray[np.bool_]
 SIGN = 1e-12  # relative size of a number below which its sign says nothing
-
-
-class Axes(NamedTuple):
-    """The shape S in its unit, its inverse P, and W with P = W'W; ``axes`` computes them."""
-
-    S: Array
-    P: Array
-    W: Array
-    unit: float  # S times this is the user's shape
-
-    def norm(self, d: Array) -> float:
-        """sqrt(d'P d) in this unit."""
-        return float(np.linalg.norm(self.W @ d))
 
 
 class Point(NamedTuple):

@@ -2,8 +2,6 @@
 before, by linear programs, and the nearest point.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

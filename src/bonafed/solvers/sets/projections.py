@@ -18,8 +18,6 @@ to about eps / (p - 1) as p goes to 1 (the bound holds all the same). ``total`` 
 entries must have. No function here changes its arguments.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

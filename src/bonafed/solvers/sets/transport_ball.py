@@ -25,8 +25,6 @@ the sum of q over a block is that of c, so that q and its derivative in mu are c
 block, to rounding, and Newton's method finds mu.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

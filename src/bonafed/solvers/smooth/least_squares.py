@@ -10,8 +10,6 @@ gradient steps with restarts (Beck and Teboulle 2009; O'Donoghue and Candes 2015
 g is not convex. An intercept is the last column of D, unpenalised.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,7 +32,7 @@ class Ridge:
     vectors: Array
 
     @classmethod
-    def of(cls, D: Array, intercept: bool) -> Ridge:
+    def of(cls, D: Array, intercept: bool) -> "Ridge":
         """Decompose D (n, D); with ``intercept`` the entries of its last column are -1 or 1."""
         column, mean = None, np.zeros(D.shape[1] - intercept)
         if intercept:

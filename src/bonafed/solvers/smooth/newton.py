@@ -8,8 +8,6 @@ convex the Hessian's eigenvalues enter by their absolute values, and the end is 
 All derivatives are exact.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import deque
 from collections.abc import Callable

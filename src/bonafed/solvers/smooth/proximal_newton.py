@@ -8,8 +8,6 @@ at v is bounded by a number, with no further evaluation. Lee, Sun, Saunders, *Pr
 methods for minimizing composite functions*.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -2,8 +2,6 @@
 conjugate gradients for products, Anderson's acceleration for inner products.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Annotated
