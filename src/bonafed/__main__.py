@@ -2,8 +2,6 @@
 while the command line itself is still being imported.
 """
 
-from __future__ import annotations
-
 import sys
 
 INTERRUPTED = 130

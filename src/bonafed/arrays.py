@@ -5,8 +5,6 @@ are padded to the longest one, and padding carries no weight: the mean of client
 * losses).sum(1)[i]``.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -50,9 +48,8 @@ def is_number(value: object) -> TypeGuard[float]:
 
 def has_truths(values: object) -> bool:
     """Whether a list of numbers holds True or False, which NumPy converts to 1 and 0."""
-    return isinstance(values, list | tuple) and any(
-        isinstance(value, bool | np.bool_) for value in values
-    )
+    listed = values if isinstance(values, list | tuple) else ()
+    return any(isinstance(value, bool | np.bool_) for value in listed)
 
 
 def norm(v: Array, kind: str) -> Array:
@@ -90,14 +87,14 @@ def stream(seed: int, client: ClientName, turn: int) -> np.random.Generator:
     )
 
 
-def shape_of(X: Array | csr_array) -> tuple[int, int]:
+def shape_of(X: "Array | csr_array") -> tuple[int, int]:
     """(rows, features) of a matrix, dense or sparse."""
     shape = X.shape
     assert shape is not None  # as the types of scipy have it
     return shape[0], shape[1]
 
 
-def dense(X: Array | csr_array) -> Array:
+def dense(X: "Array | csr_array") -> Array:
     """X, made dense if it is sparse."""
     return X if isinstance(X, np.ndarray) else X.toarray()
 
@@ -156,7 +153,7 @@ class Block:
         zeros where it has fewer; None without any
     """
 
-    X: Array | csr_array
+    X: "Array | csr_array"
     y: Array
     share: Array
     index: NDArray[np.intp]
@@ -164,7 +161,7 @@ class Block:
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     linear: tuple[Array, Array] | None = None
 
-    def part(self, positions: NDArray[np.intp]) -> Block:
+    def part(self, positions: NDArray[np.intp]) -> "Block":
         """The block of some of the clients."""
         if len(positions) == len(self.names):
             return self

@@ -9,8 +9,6 @@ classes of one name in two modules disturb nobody. Only classes registered by ``
 ``named`` are built by ``decode``; it imports no module, and executes nothing that is in the bytes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import hashlib

@@ -15,8 +15,6 @@ where + is the favourable outcome, SPD, EOD < 0 and DI < 1 say that the unprivil
 often. Fair is 0, for DI 1. In TI labels count 0 and 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -18,8 +18,6 @@ roots  decreasing_root(f, lo, hi): an interval of rounding size round the root o
 gradient)
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from bonafed.algorithms.comparators.fed_avg import (

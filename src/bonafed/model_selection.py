@@ -6,8 +6,6 @@ chooses settings of a private classifier, charged as one procedure. `radius_path
 along its radii, and `default_radius` computes a radius from the data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Values whose parameters can be read and replaced by name, as scikit-learn's searches do."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Any, Self
 

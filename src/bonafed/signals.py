@@ -3,8 +3,6 @@ sends when it is closed. All raise ``KeyboardInterrupt``; a shell is told which 
 status of 128 and the signal's number.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -48,7 +46,7 @@ def interrupts(number: int) -> bool:
     return signal.getsignal(number) in (signal.default_int_handler, interrupt)
 
 
-def _again(event: UnraisableHookArgs) -> None:
+def _again(event: "UnraisableHookArgs") -> None:
     """Send a signal once more that came where Python can raise nothing, as in the callback of a
     weak reference, which would lose it.
     """

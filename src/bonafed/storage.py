@@ -5,8 +5,6 @@ moment. It is at most as open as its folder: in a folder that only its owner may
 0600 from its creation, elsewhere the user's umask decides. An error of the disk names the file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

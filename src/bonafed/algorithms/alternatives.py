@@ -4,8 +4,6 @@ Both are computed from the requirements of all algorithms in ``bonafed.names``, 
 advised is accepted when it is followed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

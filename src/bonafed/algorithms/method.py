@@ -1,7 +1,5 @@
 """The base class of the algorithms that ``solve`` runs, and the parts that they share."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -43,9 +41,8 @@ class Concluded:
     # of the one client that has all rows:
     rows: Each | None = None  # (1, m) the multipliers of the rows
     split: Each | None = None  # (1, m) the points that go with them
-    starts: Annotated[Each, Form(infinite=True, nan=True)] | None = (
-        None  # (1, k, 4) the starts that were tried
-    )
+    # (1, k, 4) the starts that were tried
+    starts: Annotated[Each, Form(infinite=True, nan=True)] | None = None
 
 
 class Answer(NamedTuple):
@@ -101,11 +98,11 @@ class Method(AboutRows):
             )
         return self.problem
 
-    def for_clients(self) -> Method:
+    def for_clients(self) -> "Method":
         """The method without its problem, which the clients know."""
         return replace(self, problem=None)  # type: ignore[type-var]
 
-    def at_client(self, problem: Problem, data: Metadata) -> Method:
+    def at_client(self, problem: Problem, data: "Metadata") -> "Method":
         """The method with the concrete problem; raises where it does not take the problem."""
         self.check_problem(problem, data)
         return replace(self, problem=problem)  # type: ignore[type-var]
@@ -114,7 +111,7 @@ class Method(AboutRows):
         """The objective at w, where the clients have these risks."""
         return float(self._problem.over_clients.value(risks)) + self._problem.penalty(w)
 
-    def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
+    def check_problem(self, problem: Problem, fed: "Federation | Metadata | None") -> None:
         """Raise ``ValueError`` where a setting of this algorithm does not go with a problem that
         meets its requirements; ``fed`` is None as long as the data are not read.
         """
@@ -275,6 +272,14 @@ def check_end(method: object, *tolerances: str) -> None:
         )
 
 
+def check_model(w: Array, remedy: str) -> None:
+    """Raise ``ArithmeticError`` unless a model is of finite numbers."""
+    if not np.isfinite(w).all():
+        raise ArithmeticError(
+            f"the model is not finite any more: rescale the features, or give {remedy}."
+        )
+
+
 # When a run ends:  value - bound <= max(atol, tol max(|value|, |bound|)),  at its cap, or where
 # nothing has got better for long.
 
@@ -313,9 +318,8 @@ class Progress:
     def allowed(self, margin: float = 1.0) -> float:
         """The gap that the tolerance allows."""
         sizes = [abs(x) for x in (self.value, self.bound) if math.isfinite(x)]
-        return max(
-            self.atol, margin * self.tol * max(*sizes, self.least, self.unknown * (not sizes))
-        )
+        size = max(*sizes, self.least, self.unknown * (not sizes))
+        return max(self.atol, margin * self.tol * size)
 
     def within(self, margin: float = 1.0) -> bool:
         """Whether the gap is proved to be as small as the tolerance asks."""

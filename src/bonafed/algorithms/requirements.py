@@ -7,8 +7,6 @@ advice is computed by asking what would be accepted, so that following it never 
 refusal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -269,7 +267,7 @@ class Requirements:
     regulariser: Need = ANY
     rows: Need = ANY
     engine: Need = ANY
-    with_sums: Requirements | None = None
+    with_sums: "Requirements | None" = None
 
     @property
     def private(self) -> bool:

@@ -1,7 +1,5 @@
 """The certificate of a model: its guarantees as numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -94,7 +92,7 @@ class Certificate:
         return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in numbers.items()}
 
     @classmethod
-    def of(cls, numbers: Mapping[str, Any]) -> Certificate:
+    def of(cls, numbers: Mapping[str, Any]) -> "Certificate":
         """The certificate with these ``numbers``, as JSON has them: None for what is not a number
         in a list, and "inf".
         """

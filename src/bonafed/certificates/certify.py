@@ -1,7 +1,5 @@
 """The certificate of a model, for problems with and without constraints."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from bonafed.arrays import Array

@@ -22,8 +22,6 @@ With weight 0 on the objective the same minimum, if positive, proves that no mod
 times as large meets all constraints, since the remainder is charged that far.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -170,7 +168,7 @@ class Weighing(plausible.AboutRows):
 
     stateless: ClassVar[bool] = True
 
-    def for_clients(self) -> Weighing:
+    def for_clients(self) -> "Weighing":
         """The rounds only: model and multipliers come with the messages, zeros stand for them."""
         zero = np.zeros(1)
         return Weighing(zero, Multipliers(zero, zero, zero[None]), self.objective, self.bounded)

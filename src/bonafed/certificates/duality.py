@@ -15,8 +15,6 @@ only sums over all clients. With a secure sum it receives no more of a client th
 (``CertifySums``); what else it needs follows from that.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -164,7 +162,7 @@ class _Combined:
     size: Array  # (n, D)
 
     @classmethod
-    def nothing(cls, n: int, D: int) -> _Combined:
+    def nothing(cls, n: int, D: int) -> "_Combined":
         return cls(*(np.zeros(shape) for shape in (n, (n, D), n, n, (n, D))))
 
     def add(
@@ -277,11 +275,11 @@ class Certification(plausible.AboutRows):
         " adds"
     }
 
-    def for_clients(self) -> Certification:
+    def for_clients(self) -> "Certification":
         """The rounds only: model and duals come with the messages, and a zero stands for them."""
         return Certification(np.zeros(1), sums=self.sums)
 
-    def at_client(self, problem: Problem, data: Metadata) -> Certification:
+    def at_client(self, problem: Problem, data: Metadata) -> "Certification":
         """The rounds with the clients' problem, with thresholds where all rows are ranked, and the
         number of clients that have agreed on it.
         """

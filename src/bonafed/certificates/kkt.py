@@ -27,8 +27,6 @@ distance can be far from 0 at an optimum.
 Each client keeps its rows; the server receives the two sums over all clients.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

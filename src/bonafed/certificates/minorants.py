@@ -3,8 +3,6 @@
 ``certificates.constrained`` proves its bounds with them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

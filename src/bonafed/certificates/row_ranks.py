@@ -21,8 +21,6 @@ and otherwise only sums and maxima over all clients, among them the numbers of r
 above thresholds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -15,8 +15,6 @@ and otherwise sums and maxima over all clients: the numbers of rows whose loss i
 are the distribution of the losses of all rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -2,8 +2,6 @@
 state.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Hashable

@@ -6,8 +6,6 @@ is not a regular file (a folder, a pipe, a device) is not opened, and a file tha
 is read is refused.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import gzip
@@ -55,7 +53,7 @@ def unchanged(path: Path) -> Iterator[None]:
     before = _regular(path)
     yield
     after = path.stat()
-    if any(getattr(before, key) != getattr(after, key) for key in ("st_size", "st_mtime_ns")):
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         raise ValueError(CHANGED.format(path=path))
 
 

@@ -6,8 +6,6 @@ persons, class by class. Whether one who has rows at several clients is held out
 name and the seed only, at all of them alike.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ when it is needed, so that nothing is stored twice. Memories are rows of arrays 
 overwrites in place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -35,7 +33,7 @@ class Blocks:
 
     fixed: ClassVar[bool] = True
 
-    def __init__(self, federation: FederatedData, together: int) -> None:
+    def __init__(self, federation: "FederatedData", together: int) -> None:
         alone = range(federation.n_clients if together == 1 else 0)
         self.blocks = [federation.block(i) for i in alone] or federation.blocks(together)
         self.together, self.example = together, self.blocks[0]
@@ -65,7 +63,7 @@ class Rows:
 
     fixed: ClassVar[bool] = False
 
-    def __init__(self, federation: FederatedData, together: int) -> None:
+    def __init__(self, federation: "FederatedData", together: int) -> None:
         self.alone: list[Block] = [federation.block(i) for i in range(federation.n_clients)]
         self.together, self.example = together, self.alone[0]
         lengths = np.array([block.y.shape[1] for block in self.alone])

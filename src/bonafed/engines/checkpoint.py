@@ -6,8 +6,6 @@ written to a file beside the old one, which it then replaces in one step, so tha
 writing leaves the old one intact.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -114,7 +112,7 @@ class RunFile:
     seed: int
 
     @classmethod
-    def of(cls, place: Place, run: Sequence[object], federation: Known, seed: int) -> RunFile:
+    def of(cls, place: Place, run: Sequence[object], federation: Known, seed: int) -> "RunFile":
         """The file for a run of an algorithm, and what else it depends on, on these data; raises
         where there is no folder.
         """

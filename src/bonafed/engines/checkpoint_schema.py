@@ -5,8 +5,6 @@ Every field is held to its type and its ``Form``: kinds, shapes, finite numbers,
 What is finite, of the right shape and consistent (``consistency``) cannot be told from the truth.
 """
 
-from __future__ import annotations
-
 import enum
 import functools
 import math

@@ -8,8 +8,6 @@ All clients in this process who answer in one round step together where their me
 rows are of one kind; otherwise they step in groups of one kind each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -59,7 +57,7 @@ class Clients:
 
     # ---- messages to them
 
-    def send(self, ask: Round, round_: int) -> tuple[Ids, Kind]:
+    def send(self, ask: Round, round_: int) -> "tuple[Ids, Kind]":
         """Put a message on its way; refuse a request that cannot be carried out."""
         flight = self.flight
         known = None if (key := flight.key(ask.message)) is None else flight.alike.get(key)

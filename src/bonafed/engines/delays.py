@@ -9,8 +9,6 @@ of waiting do not change a client's delays. Trips are drawn ``CHUNK`` at a time 
 stream (Philox) of the client.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import math

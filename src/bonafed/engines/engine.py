@@ -1,7 +1,5 @@
 """What every engine takes and returns, and the checks that all engines make."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,11 +28,11 @@ class Engine(Protocol):
         watch: Sequence[Watch] = (),
         resume: bool = False,
         max_rounds: int | None = None,
-    ) -> Run:
+    ) -> "Run":
         """Run an algorithm until it is done."""
         ...
 
-    def beside_run(self) -> Engine:
+    def beside_run(self) -> "Engine":
         """The engine of runs beside the main one, such as a certificate's."""
         ...
 
@@ -49,7 +47,7 @@ class ClientError(RuntimeError):
     @classmethod
     def of(
         cls, clients: tuple[str, ...], message: type, round_: int, error: Exception, advice: str
-    ) -> ClientError:
+    ) -> "ClientError":
         """The error for these clients, whose step on a message raised ``error``."""
         text = f"the step of client{'s' * (len(clients) > 1)} {', '.join(clients)} on"
         text += f" {message.__name__} failed in round {round_}: {type(error).__name__}:"

@@ -7,8 +7,6 @@ of that name is there again, and is pushed there. Whether a site has seen it bef
 here: a site answers a repeated message with the answer that it kept.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -11,8 +11,6 @@ All at once has three ways that give the same numbers:
   to "each".
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time
@@ -87,7 +85,7 @@ class InProcess(EventEngine):
         clients = LocalClients(algorithm, blocks, federation.clients, seed, wire)
         return Loop(self, clients, AtOnce(), None, federation, seed)
 
-    def beside_run(self) -> InProcess:
+    def beside_run(self) -> "InProcess":
         """An engine without files, for runs beside the main one, such as a certificate's."""
         return replace(self, checkpoint=None)
 

@@ -4,8 +4,6 @@ The server keeps a run in a folder of that name, in which `DONE` stands once the
 `ERROR` where its last try failed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Mapping

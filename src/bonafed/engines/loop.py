@@ -7,8 +7,6 @@ whose next message begins the next round. A round that fails is undone, so that 
 always that of the last finished round.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Sequence
@@ -48,7 +46,7 @@ class Interrupts:
         self.pending = self.forced = False
         self.kept: dict[int, Any] = {}  # the handlers before, by signal
 
-    def __enter__(self) -> Interrupts:
+    def __enter__(self) -> "Interrupts":
         try:
             for number in filter(interrupts, ENDING):
                 self.kept[number] = signal.signal(number, self._keep)
@@ -226,11 +224,11 @@ class EventEngine:
         """The seed of a run."""
         return seed or 0
 
-    def loop(self, algorithm: Algorithm, federation: Known, seed: int) -> Loop:
+    def loop(self, algorithm: Algorithm, federation: Known, seed: int) -> "Loop":
         """The loop of one run."""
         raise NotImplementedError
 
-    def carry(self, loop: Loop, watch: Sequence[Watch], resume: bool, most: int | None) -> Run:
+    def carry(self, loop: "Loop", watch: Sequence[Watch], resume: bool, most: int | None) -> Run:
         """The run of the loop."""
         return loop.run(watch, resume, most)
 

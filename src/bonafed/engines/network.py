@@ -7,8 +7,6 @@ depends on nothing but who answered in which round, which its log has: `Replay` 
 bit where all rows are in one place.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time
@@ -130,7 +128,7 @@ class Network(EventEngine):
         """Every site steps by itself."""
         return 1
 
-    def beside_run(self) -> Network:
+    def beside_run(self) -> "Network":
         """The same sites, for runs beside the main one, such as a certificate's."""
         return replace(self, checkpoint=None, keeps=False)
 

@@ -1,7 +1,5 @@
 """The record of a run beside its last state: traffic, history, and who answered when."""
 
-from __future__ import annotations
-
 import os
 from array import array
 from collections.abc import Mapping, Sequence
@@ -127,7 +125,7 @@ class Counts(NamedTuple):
     answered: int = 0
     staleness: int = 0  # the most rounds by which a message was old
 
-    def joined(self, more: Counts) -> Counts:
+    def joined(self, more: "Counts") -> "Counts":
         """The counts of both together."""
         up, down, answered = (a + b for a, b in zip(self[:3], more[:3], strict=True))
         return Counts(up, down, answered, max(self.staleness, more.staleness))
@@ -214,7 +212,7 @@ class Log:
         write_whole(Path(path), encode(self))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Log:
+    def load(cls, path: str | os.PathLike[str]) -> "Log":
         """The log in a file.
 
         Raises

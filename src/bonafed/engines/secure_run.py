@@ -5,8 +5,6 @@ algorithm's own terms: its state, its rounds, the clients that were in each sum.
 are those of the protocol.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -7,8 +7,6 @@ that one that is sent twice is carried out once: a site answers the last turn ag
 bytes, carries out the next one, and answers ``Lost`` where its own count is another.
 """
 
-from __future__ import annotations
-
 import math
 import queue
 import time

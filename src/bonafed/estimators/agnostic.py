@@ -9,8 +9,6 @@ optimization with non-convex objectives*. Two classes have the logistic loss, se
 multinomial one.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, Self
 

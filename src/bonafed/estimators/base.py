@@ -8,8 +8,6 @@ class replaces the steps in which its problem differs.
 score = X w + b     predict = classes_[1] where score > 0     P(classes_[1]) = 1 / (1 + exp(-score))
 """
 
-from __future__ import annotations
-
 import warnings
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass, field, replace

@@ -10,8 +10,6 @@ or sum as R; with one class in f_i and the other in c_i it is Neyman-Pearson cla
 The intercept b is free of h.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Iterator, Mapping
@@ -88,7 +86,7 @@ class InfeasibleProblemError(ValueError):
         self,
         text: str,
         owners: tuple[ClientName, ...] = (),
-        model: ConstrainedClassifier | None = None,
+        model: "ConstrainedClassifier | None" = None,
     ) -> None:
         super().__init__(text)
         self.owners = owners

@@ -20,8 +20,6 @@ k = sqrt(d) / 2. Their mean is (a, b), and k a / b is a mean of the z in which s
 more. It is charged, see `Centring`; where noise exceeds it, it is shortened to nothing.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import warnings
@@ -345,7 +343,7 @@ class PrivateClassifier(Classifier):
         """Whether the intercept is not an entry of the rows."""
         return bool(self.fit_intercept) and self.ranges is None
 
-    def _geometry(self, rows: Rows) -> tuple[UnitRows | None, dict[str, tuple[Release, ...]]]:
+    def _geometry(self, rows: Rows) -> "tuple[UnitRows | None, dict[str, tuple[Release, ...]]]":
         """How rows are scaled, and what every client released to know it."""
         if self.ranges is None:
             return None, {}

@@ -13,8 +13,6 @@ protected by the noise of the gradients or by that of the right answers. Both ar
 Gaussian release of the same noise, and so is a candidate.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import random

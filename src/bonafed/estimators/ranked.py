@@ -8,8 +8,6 @@ b that is free of h. All rows are one owner's: ranks are among all of them. Grou
 part in the model, only in its report.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, ClassVar, Self
 

@@ -8,8 +8,6 @@ distance) of the rows of client s, Q the client weights within ``client_radius``
 (3); here an intercept b is added, free of every norm.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar, Literal, Self
 

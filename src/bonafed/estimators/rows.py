@@ -4,8 +4,6 @@ Every row belongs to a client, named by ``groups``. A row of weight 2 equals a r
 a row of weight 0 equals an absent row.
 """
 
-from __future__ import annotations
-
 import datetime
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -9,8 +9,6 @@ All are "larger is better". Those of clients request ``groups``, which reach the
 routing only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

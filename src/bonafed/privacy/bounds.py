@@ -73,8 +73,6 @@ rises. kappa = v b(v) / (beta (1 - beta)) therefore keeps phi <= 1, and (*) read
 beta) <= m delta. ∎
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from fractions import Fraction

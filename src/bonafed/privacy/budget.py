@@ -1,7 +1,5 @@
 """The privacy budget: one total (epsilon, delta) for every record, whatever runs within it."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterable, Mapping

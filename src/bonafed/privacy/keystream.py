@@ -13,8 +13,6 @@ is taken must not be known, and must not depend on which other rows there are: t
 part seldom is protected by less noise (docs/private.md, "Sampling").
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -2,8 +2,6 @@
 each has, which is public.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from bonafed.arrays import Array

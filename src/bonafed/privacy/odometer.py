@@ -12,8 +12,6 @@ The hash has secret random weights, drawn when the process starts. Neither it no
 the memory of the process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 import sys

@@ -16,8 +16,6 @@ A score is the log odds already where `has_log_odds` says so; then the sigmoid h
 offset 0.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

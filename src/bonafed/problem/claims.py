@@ -15,8 +15,6 @@ the largest numbers that were told of the function, and of slopes times models. 
 smaller than that passes, and changes a gap by as little.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -43,7 +41,7 @@ class Touched:
     slope: Array  # (T, P, E), NaN where it was not told
     rounding: Array  # (T,)
 
-    def and_at(self, other: Touched) -> Touched:
+    def and_at(self, other: "Touched") -> "Touched":
         """With further points; of many the oldest but the first is forgotten."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         both = [np.concatenate(pair) for pair in pairs]
@@ -77,7 +75,7 @@ class Told:
         """What was told of a function; None for nothing."""
         return next((each for of, each in self.touched if of == key), None)
 
-    def knowing(self, key: Key, touched: Touched) -> Told:
+    def knowing(self, key: Key, touched: Touched) -> "Told":
         """With this in the place of what was told of a function."""
         others = [pair for pair in self.touched if pair[0] != key]
         return replace(self, touched=(*others, (key, touched)))

@@ -5,8 +5,6 @@ For methods that use second derivatives or local steps: the samples' risk is the
 or of one class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -154,7 +152,7 @@ def in_one_pass(problem: Objective, w: Array, block: Block) -> Cut | None:
     return Cut(risks, zero, gradients, zero)
 
 
-def _suits(w: Array, X: Array | csr_array) -> bool:
+def _suits(w: Array, X: "Array | csr_array") -> bool:
     if not isinstance(X, np.ndarray) or X.dtype != np.float64 or w.dtype != np.float64:
         return False
     fits = w.ndim == 1 or w.shape[:-1] == X.shape[:1]

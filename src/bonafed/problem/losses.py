@@ -9,8 +9,6 @@ is a maximum of finitely many, and a ``floor``: (a, b) with L >= -a m - b (margi
 (residual), which bounds where an optimal intercept can lie.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

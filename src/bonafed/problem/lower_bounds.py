@@ -11,8 +11,6 @@ K = sum_s k_s, so for *any* such v (and any s in the domain of h*) it is at leas
 one obeys. No solver has to be believed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -60,7 +58,7 @@ class Surveyed:
     # (n, d) prior-weighted mean square of every feature: its size, and the number of features
     square: Annotated[Sum, Form("features")]
 
-    def and_of(self, others: Surveyed) -> Surveyed:
+    def and_of(self, others: "Surveyed") -> "Surveyed":
         """The sums and maxima over these clients and others."""
         far = np.maximum(self.reach, others.reach), np.maximum(self.target, others.target)
         plus, minus = self.plus + others.plus, self.minus + others.minus
@@ -100,7 +98,7 @@ class Duals:
     # (J, C, P) of the cuts of constraints, by owner (``problem.constraints.cuts``)
     limits: Annotated[Array, Form("J, C, P")] | None = None
 
-    def used(self) -> Duals:
+    def used(self) -> "Duals":
         """Without the points that have no multiplier."""
         keep = self.multipliers.any(axis=tuple(range(1, self.multipliers.ndim)))
         if self.limits is not None:

@@ -6,8 +6,6 @@ reads them off its rows (``introduced``), the server puts them together (`Metada
 ``Problem.at`` needs no more. The rows stay with their owner, who codes and checks them there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -179,7 +177,9 @@ class Metadata:
     factors: Array | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, introductions: Sequence[Introduced], server: Federation | None = None) -> Metadata:
+    def of(
+        cls, introductions: Sequence[Introduced], server: Federation | None = None
+    ) -> "Metadata":
         """The facts of all clients together.
 
         Raises

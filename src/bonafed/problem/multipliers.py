@@ -8,8 +8,6 @@ optimal value for a change of the limit, the shadow price. q are client weights 
 clients allows, the prior of a mean.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 

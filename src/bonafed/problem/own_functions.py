@@ -14,8 +14,6 @@ to each other, so kinks at a point do no harm. What cannot be evaluated at a poi
 there. Samples refute and never prove: a bound on such functions holds as declared.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

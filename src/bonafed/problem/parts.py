@@ -10,8 +10,6 @@ loss of all rows is a separate part (the first), which a gradient and a Hessian 
 than cuts; the flips' parts follow. What cannot be parted is one part, the first: ``problem.cut``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple

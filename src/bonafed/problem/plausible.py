@@ -11,8 +11,6 @@ where r is how long the client has said that its rows are at most. Answers that 
 still be of other rows than the client's: `docs/engines.md` lists what remains possible.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace

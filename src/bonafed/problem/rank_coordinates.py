@@ -17,8 +17,6 @@ Conjugates of the losses in the prediction:  l*(s) = sup_p  s p - l(p, y),  for 
 their domain.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,7 +81,7 @@ def knot_of(kernel: proxes.Kernel, level: float) -> float:
 class RankRows:
     """t(w) = sign * prediction(w) - shift for the n rows of one client, and its transpose."""
 
-    X: Array | csr_array  # (n, d)
+    X: "Array | csr_array"  # (n, d)
     sign: Array  # (n,)
     shift: Array  # (n,)
     intercept: bool

@@ -15,8 +15,6 @@ both come as near to the optimum as single swaps of ranks matter; then L is left
 of the cuts resolve these.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np

@@ -7,8 +7,6 @@ that such a risk needs of the rows is a sum over them. It is dual to weights 0 <
 a_k / (n t_k) with sum_i q_ik = a_k, of which row i has a_0 / n + sum_k q_ik.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 

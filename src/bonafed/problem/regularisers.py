@@ -8,8 +8,6 @@ and Li 2001) are not convex; they have no conjugate here. A free intercept is th
 none of these knows which entry it is.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 What an algorithm asks stands on its class, see ``bonafed.algorithms.requirements``.
 """
 
-from __future__ import annotations
-
 from bonafed.problem.losses import Quadratic
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem

@@ -15,8 +15,6 @@ F_s is the mean loss of client s. One client's part in such a sum stays hidden o
 Each client checks what depends on the message, the first point.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

@@ -6,8 +6,6 @@ p_j are the predictions of rows with the weights v_j. A sum whose slopes are tho
 these rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

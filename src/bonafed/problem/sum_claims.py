@@ -13,8 +13,6 @@ Sums travel as multiples of a step. ``slack`` is what its rounding adds at most:
 not far larger are held to their signs only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import field, replace
 from typing import Any, NamedTuple

@@ -2,8 +2,6 @@
 clients' b.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,7 +32,7 @@ def coded(ys: list[Any], classes: list[Any]) -> bool:
     return bool(outside)
 
 
-def check_quadratic(fed: Federation, predictor: Predictor) -> None:
+def check_quadratic(fed: Federation, predictor: "Predictor") -> None:
     """Raise unless every client holds a symmetric matrix, or the table is the server's."""
     of_server = fed.clients == ("server",)
     intercept = getattr(predictor, "intercept", False)

@@ -1,7 +1,5 @@
 """What a section of a report tells, and the blocks that its text consists of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
@@ -66,14 +64,14 @@ class Code(NamedTuple):
 class Row(NamedTuple):
     """Figures, with the other blocks beside them where the page is wide enough."""
 
-    blocks: Sequence[Block]
+    blocks: "Sequence[Block]"
 
 
 class Fold(NamedTuple):
     """Blocks that a reader opens by a click on the title."""
 
     title: str
-    blocks: Sequence[Block]
+    blocks: "Sequence[Block]"
     open: bool = False
 
 

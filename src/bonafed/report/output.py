@@ -8,8 +8,6 @@ A document (predictions, a report, a table) is what its command is for: where it
 that is an error. A file appears when it is whole; until then the old one stands.
 """
 
-from __future__ import annotations
-
 import codecs
 import errno
 import io
@@ -57,7 +55,7 @@ class Output:
     quiet : whether what is lost is an error, which says it
     """
 
-    def __init__(self, stream: TextIO | None, name: str, other: Output | None = None) -> None:
+    def __init__(self, stream: TextIO | None, name: str, other: "Output | None" = None) -> None:
         self.stream, self.name, self.other = stream, name, other
         self.patient = self.quiet = False
         closed = OSError(errno.EBADF, "closed")

@@ -10,8 +10,6 @@ JSON is result.json, and what other files of the run keep. Names in it are whole
 encoding: what no terminal prints, or an encoding lacks, is escaped.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import re
@@ -86,7 +84,7 @@ def page(run: Run, drawn: Mapping[str, str]) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def _environment() -> "Environment":
     """The environment of the template: what is put in is escaped, what is missing is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -105,7 +103,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _unbroken(cell: str) -> Markup:
+def _unbroken(cell: str) -> "Markup":
     """A cell in which no line ends between a number and its sign, or inside an interval."""
     from markupsafe import Markup, escape
 

@@ -4,8 +4,6 @@ The one table of these promises, of sites with the default policy: documents, th
 and ``bonafed site check`` state its rows and promise no more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -16,8 +16,6 @@ finished its folder is renamed to its place, the keys of noise are overwritten, 
 removed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -55,7 +53,7 @@ class Work:
     done: Path | None = None
 
     @classmethod
-    def begin(cls, config: Config, out: Path, name: str) -> Work:
+    def begin(cls, config: Config, out: Path, name: str) -> "Work":
         """A fresh folder below ``out``, in which the outputs of a run were tried."""
         with named_errors(out):
             out.mkdir(parents=True, exist_ok=True)
@@ -79,7 +77,7 @@ class Work:
         return cls(folder, config, False, lock)
 
     @classmethod
-    def go_on(cls, folder: Path) -> Work:
+    def go_on(cls, folder: Path) -> "Work":
         """The folder of an interrupted run.
 
         Raises
@@ -100,12 +98,14 @@ class Work:
                     f" before it had begun, or when all was done. Unless it is in {folder.parent},"
                     " start it again"
                 )
-            _tidy(folder)
+            for path in (*folder.glob("*.tmp"), folder / PROBE):
+                if path.is_file():  # half written by a process that died
+                    destroy(path)
+            for name in (FINISHED, PROBE):
+                shutil.rmtree(folder / name, ignore_errors=True)
             if done is None:
                 _try_outputs(folder)
-                config = _found(folder)
-            else:
-                config = read_config(done / CONFIG)
+            config = _found(folder) if done is None else read_config(done / CONFIG)
         except BaseException:
             lock.free()
             raise
@@ -123,7 +123,7 @@ class Work:
             return f"what is finished is kept; {_go_on(str(self.folder))}"
         return "nothing was kept"
 
-    def __enter__(self) -> Work:
+    def __enter__(self) -> "Work":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -187,15 +187,6 @@ def _finished(folder: Path) -> Path | None:
             if parsed(result, result.read_text("utf-8")).get("seal") == seal:
                 return result.parent
     return None
-
-
-def _tidy(folder: Path) -> None:
-    """Remove what a process that died has left half written."""
-    for path in (*folder.glob("*.tmp"), folder / PROBE):
-        if path.is_file():
-            destroy(path)
-    for name in (FINISHED, PROBE):
-        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _remove(folder: Path) -> None:

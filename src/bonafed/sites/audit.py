@@ -18,8 +18,6 @@ What the log cannot show: who may write both files can write all of it anew. So 
 `AuditLog.head`, or send it with what it signs: against a copy elsewhere such a log is found.
 """
 
-from __future__ import annotations
-
 import enum
 import hashlib
 import json
@@ -174,7 +172,7 @@ class AuditLog:
         self._ahead: tuple[str, Head] | None = None  # a head record, and this writer's line beyond
 
     @classmethod
-    def open(cls, path: Path, site: str) -> AuditLog:
+    def open(cls, path: Path, site: str) -> "AuditLog":
         """The log at a path, which is begun where there is none; its folder has to exist.
 
         Raises

@@ -5,8 +5,6 @@ Exit status: 0 well; 1 a log that was changed; 2 bad input, and rows that break 
 with one line for each fault.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

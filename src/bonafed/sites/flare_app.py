@@ -4,8 +4,6 @@ FLARE knows them by their class paths, which a job names and a site permits. Not
 and a time limit comes with a job: the folder of a site is the one in the site's configuration.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import platform

@@ -6,8 +6,6 @@ the site is asked about them, who takes part and how large the model is when it 
 algorithm when a run begins. Every message of a run is held against the rules of messages.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress

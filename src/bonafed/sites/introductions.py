@@ -8,8 +8,6 @@ something else than all before. Of a private problem not even that depends on si
 (`bonafed.sites.rows`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress

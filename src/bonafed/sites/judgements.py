@@ -7,8 +7,6 @@ policy lets be told, is answered with that model's figures (`bonafed.sites.judgi
 answered is about the rows: it stands on the site's disk for all experiments and servers.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -86,7 +84,7 @@ class HeldOut:
     classes: str
 
     @classmethod
-    def of(cls, test: Federation, classes: Sequence[object]) -> HeldOut:
+    def of(cls, test: Federation, classes: Sequence[object]) -> "HeldOut":
         """Those of a federation of one client."""
         numbers = np.array(drawn(test.X[0], test.y[0], 0), np.uint64)
         order = np.argsort(numbers, kind="stable")

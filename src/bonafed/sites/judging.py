@@ -9,8 +9,6 @@ neither is stated. Where the figures of a model would tell of few people beside 
 model, a site answers with the other one's, and says so (`bonafed.sites.judgements`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -86,11 +84,11 @@ class Judging(Algorithm):
     stateless: ClassVar[bool] = True
     held_out: ClassVar[bool] = True
 
-    def for_clients(self) -> Judging:
+    def for_clients(self) -> "Judging":
         """The round only: the models come with the message."""
         return Judging(np.zeros((1, 1)))
 
-    def at_client(self, problem: Problem, data: object) -> Judging:
+    def at_client(self, problem: Problem, data: object) -> "Judging":
         """The round with the sites' problem."""
         return replace(self, problem=problem)
 

@@ -6,8 +6,6 @@ site's log. What the site has agreed to, and where each run is, stands on its ow
 process that dies is replaced by another one that goes on.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from contextlib import ExitStack, nullcontext

@@ -10,8 +10,6 @@ slopes jump, and in number.
 That nobody can tell more of a row is not proved: a privacy budget proves it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

@@ -12,8 +12,6 @@ entry says which rows its run used, by their digest. The audit log notes every c
 digest of the ledger, so that a ledger that is removed, or restored from an older copy, is noticed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

@@ -5,8 +5,6 @@ rows are, which is the site's own affair. Features are made as the server declar
 depends on the rows of others.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys
@@ -63,7 +61,7 @@ class Roles:
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
-    def of(cls, text: str) -> Roles:
+    def of(cls, text: str) -> "Roles":
         """The inverse of ``text``; ``ValueError`` for anything else."""
         try:
             fields = json.loads(text)

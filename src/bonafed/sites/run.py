@@ -6,8 +6,6 @@ What needs rows is computed at the sites or left out: the folder has no warnings
 comparison with a constant and no rates of groups. The result is that of `bonafed.sites.server`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import secrets
@@ -27,12 +25,11 @@ from bonafed.data.schema import Schema, declared_schema
 from bonafed.engines.job import DONE, ERROR, PROGRESS, RESULT, SIGNED
 from bonafed.problem.metadata import Introduced, Metadata
 from bonafed.rounds import Stop, decode
+from bonafed.runs import forms
 from bonafed.runs.baselines import called, label
-from bonafed.runs.comparison import EvaluationForm
-from bonafed.runs.files import check_form, parsed, plain, slug, text_in
-from bonafed.runs.folder import Render, write_run
+from bonafed.runs.files import parsed, plain, slug, text_in
+from bonafed.runs.folder import Render, of_models, titled, versions, write_run
 from bonafed.runs.privacy_plan import stated_sizes
-from bonafed.runs.result import of_models, titled, versions
 from bonafed.runs.sections.constraints import without_rows
 from bonafed.runs.sections.privacy import stated_of
 from bonafed.runs.sections.section import Progress
@@ -75,7 +72,7 @@ class Carrier:
     kit: str = ""
 
     @classmethod
-    def of(cls, config: Config, engine: str, sites: Path | None, kit: Path | None) -> Carrier:
+    def of(cls, config: Config, engine: str, sites: Path | None, kit: Path | None) -> "Carrier":
         """A new experiment; raises `ConfigError` where something is missing."""
         if engine not in ENGINES:
             raise ConfigError(f"--engine must be one of {', '.join(ENGINES)}, got {engine!r}")
@@ -108,7 +105,7 @@ class Carrier:
         write_whole(work / CARRIER, json.dumps(asdict(self)).encode(), OWN)
 
     @classmethod
-    def kept(cls, work: Path) -> Carrier | None:
+    def kept(cls, work: Path) -> "Carrier | None":
         """That of a run that is gone on with; None of a run in one place."""
         file = work / CARRIER
         return cls(**parsed(file, text_in(file))) if file.is_file() else None
@@ -248,7 +245,7 @@ def _written(
 
     config, main = stated_sizes(work.config), next(iter(solutions.values()))
     data, evaluation = Metadata.of(finished.introductions), json.loads(finished.evaluation)
-    check_form(work.folder / RESULT, evaluation, EvaluationForm)
+    forms.check_form(work.folder / RESULT, evaluation, forms.EVALUATION)
     of_constraints = main.problem, data, main.certificate, main.duals, main.constraints
     result = of_models(config, solutions, data, evaluation) | without_rows(*of_constraints)
     labels = main.inputs.classes or ()

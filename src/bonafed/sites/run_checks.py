@@ -10,8 +10,6 @@ Whatever is in none of the three is listed. The signed answers are those of
 show is listed, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -91,7 +89,7 @@ def verify_at_sites(
     return checks
 
 
-def _check_of(run: Run, told: _SignedRun | None) -> Iterator[Check]:
+def _check_of(run: Run, told: "_SignedRun | None") -> Iterator[Check]:
     masked = bool(run.config.engine.get("secure_sum"))
     if not run.private:
         yield from verification.UNCHECKED_SETTINGS

@@ -2,8 +2,6 @@
 all targets, since two would tell the rows in which they differ.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path

@@ -12,8 +12,6 @@ goes on where it was cut short, whichever process runs it.
     done, error                how it ended; an error is that of the last try
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The server's side of an agreement with the sites: who they are, what is known of their rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version

@@ -12,8 +12,6 @@ site, in another experiment, to another question, or with another body.
 Signatures need the package cryptography: ``pip install '.[sign]'``.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Callable
@@ -81,7 +79,7 @@ def public_line(path: Path, site: str) -> str:
     return f"{KIND} {key} {site}"
 
 
-def _private(path: Path) -> Ed25519PrivateKey:
+def _private(path: Path) -> "Ed25519PrivateKey":
     """The private key in a file."""
     _require_cryptography()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -143,13 +141,13 @@ def asked(question: bytes, *known: bytes) -> str:
     return hashlib.sha256(b"".join([hashlib.sha256(question).digest(), *known])).hexdigest()
 
 
-def signed(reply: Envelope, digest: str, sign: Sign) -> Envelope:
+def signed(reply: "Envelope", digest: str, sign: Sign) -> "Envelope":
     """The answer with its signature; ``digest`` is that of what was ``asked``."""
     reply = replace(reply, asked=digest, signature=None)
     return replace(reply, signature=np.frombuffer(sign(encode(reply)), np.uint8))
 
 
-def opened(data: bytes, key: bytes) -> Envelope:
+def opened(data: bytes, key: bytes) -> "Envelope":
     """The answer in these bytes, which the site with this public key signed.
 
     Raises

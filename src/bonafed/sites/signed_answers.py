@@ -20,8 +20,6 @@ the file has the questions as well, which the sites signed to the last bit, and 
 with those that are computed here to ``CLOSE``.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -235,7 +233,7 @@ class SignedFile(NamedTuple):
     answers: list[list[bytes]]
 
     @classmethod
-    def of(cls, data: bytes) -> SignedFile:
+    def of(cls, data: bytes) -> "SignedFile":
         """The parts of a file; raises one of ``UNUSABLE`` where they cannot be told apart."""
         start = LENGTH + int.from_bytes(data[:LENGTH], "big")
         head = decode(data[LENGTH:start])
@@ -329,7 +327,7 @@ class Answered(NamedTuple):
     checks: list[Check]
     problem: Problem
     metadata: Metadata
-    engine: _Recorded
+    engine: "_Recorded"
 
 
 class Verified(NamedTuple):
@@ -532,7 +530,7 @@ class _Recorded:
                 why = str(other)
         raise ValueError(f"the sites' answers are not about this model and these duals: {why}")
 
-    def beside_run(self) -> _Recorded:
+    def beside_run(self) -> "_Recorded":
         """The same answers."""
         return self
 

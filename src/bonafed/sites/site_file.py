@@ -5,8 +5,6 @@ A ``site.toml`` has three tables. [site] says what the site is called and where 
 It is read at the site only.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path
@@ -58,7 +56,7 @@ class RowsSection(TablesSection):
     categorical: Texts = Field(default_factory=list)  # columns of numbers that are codes
 
     @model_validator(mode="after")
-    def _can_be_read(self) -> RowsSection:
+    def _can_be_read(self) -> "RowsSection":
         _ = self.reading  # which refuses what no table can be
         return self
 

@@ -12,8 +12,6 @@ combination S c of the sums, whatever their number and scale: where it is 1, a c
 answers is this person's row.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -54,7 +52,7 @@ class Slopes(NamedTuple):
             for g in range(self.group.max(initial=-1) + 1):
                 yield _where(self.group == g, self.rows)
 
-    def placed(self, at: Index | None, size: int) -> Slopes:
+    def placed(self, at: Index | None, size: int) -> "Slopes":
         """The same among more rows, where ``at`` says, or where there are no others."""
         if at is None:
             return self

@@ -5,8 +5,6 @@ the algorithm only: an algorithm may use only the sum, and yet every site's numb
 server, which adds them up. The words say which of the two holds.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator
 from itertools import groupby

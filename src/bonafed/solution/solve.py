@@ -4,11 +4,10 @@ The certificate of a run's model takes rounds that prove it, through the same en
 path of Wasserstein radii every model is judged on held-out rows.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
@@ -143,12 +142,10 @@ def solve(
             watch=watch,
             resume=resume,
         )
-        if solution.outcome.stop is Stop.INTERRUPTED or isinstance(fed, Metadata):
+        interrupted, proof = solution.outcome.stop is Stop.INTERRUPTED, solution.certificate
+        if isinstance(fed, Metadata) or interrupted or proof.failed:
             return solution
-        if solution.certificate.failed:
-            return solution
-        proof, rounds = solution.certificate, solution.rounds
-        found = triviality(solution.problem, fed, solution.w, proof, rounds, fit)
+        found = triviality(solution.problem, fed, solution.w, proof, solution.rounds, fit)
     if found is not None and problem.privacy is None:
         warnings.warn(found.text, TrivialModelWarning, stacklevel=2)
     return replace(solution, trivial=found)
@@ -202,11 +199,7 @@ def run(
 ) -> Finished:
     """Carry out a plan; parameters as of `solve`."""
     clients, lost, method = plan.data.clients, list[str](), plan.method
-
-    def named(see: Watch) -> Watch:
-        return lambda row, state: see(_named_row(row, clients), state)
-
-    watch = [named(see) for see in watch]
+    watch = [lambda row, state, see=see: see(_named_row(row, clients), state) for see in watch]
     checkpoint = getattr(plan.engine, "checkpoint", None)
     # where the model stands at which a run has begun again, beside its checkpoint
     file = None if checkpoint is None else Path(f"{checkpoint}.start")
@@ -271,15 +264,14 @@ def conclude(finished: Finished) -> Solution:
     certificate, duals, side, limits = prove(finished, answer, beside)
     stop = Stop.INTERRUPTED if certificate.failed == INTERRUPTED else run.outcome.stop
     infeasible = stop is Stop.INFEASIBLE  # its multipliers are no shadow prices
-    end = Ended(stop, run.rounds, method, no_model=infeasible, said=run.outcome.text)
-    end = replace(end, reached=reached(run.history))
-    table: list[dict[str, Any]] = []
+    end = Ended(stop, run.rounds, method, None, infeasible, "", reached(run.history))
+    table, multipliers = list[dict[str, Any]](), None
     if isinstance(duals, Multipliers) and limits is not None:
         shown = no_multipliers(concrete, data.n_clients) if infeasible else duals
         table = constraint_table(concrete, data.clients, limits, certificate, shown)
-        outcome = stated(end, concrete, certificate, data.clients, duals, table)
-    else:
-        outcome = stated(end, concrete, certificate)
+        multipliers = duals
+    end = replace(end, said=run.outcome.text)
+    outcome = stated(end, concrete, certificate, data.clients, multipliers, table)
     runs, found = [run, *side], notes(concrete, data, plan.coded, answer.w, certificate)
     here = isinstance(data, Federation)
     return Solution(
@@ -340,10 +332,10 @@ def _merged(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Message tables added up by message and direction."""
     total: dict[tuple[str, str], dict[str, Any]] = {}
     for row in (row for run in runs for row in run.messages):
-        key = row["message"], row["direction"]
-        known = total.setdefault(key, {**row, "count": 0, "bytes": 0})
-        known["count"] += row["count"]
-        known["bytes"] += row["bytes"]
+        known = total.setdefault(
+            (row["message"], row["direction"]), {**row, "count": 0, "bytes": 0}
+        )
+        known |= {key: known[key] + row[key] for key in ("count", "bytes")}
     return list(total.values())
 
 
@@ -410,22 +402,20 @@ def _prove(finished: Finished, answer: Answer, engine: Engine, bounded: bool = T
 def _prove_constrained(finished: Finished, answer: Answer, engine: Engine, bounded: bool) -> Proof:
     """Certify a model under constraints by its multipliers; ``bounded``: with a bound."""
     plan, stop, concrete = finished.plan, finished.run.outcome.stop, finished.plan.concrete
-    multipliers, n = no_multipliers(concrete, plan.data.n_clients), plan.data.n_clients
-    if answer.multipliers is not None:
-        multipliers = signed(concrete, answer.multipliers)
+    n, given = plan.data.n_clients, answer.multipliers
+    multipliers = no_multipliers(concrete, n) if given is None else signed(concrete, given)
     if not isinstance(concrete.over_clients, Mean | Sum):
         multipliers = replace(multipliers, weights=weighting(concrete, multipliers, n))
     # an objective that falls without end has no bound, however far one is charged
     bounded = bounded and stop is not Stop.UNBOUNDED
-    infeasible, w, copies = stop is Stop.INFEASIBLE, answer.w, answer.copies
-    certificate, runs = certify_constrained(
-        plan.problem, plan.data, w, multipliers, engine, infeasible, bounded
-    )
-    consensus = None if copies is None else float(np.abs(copies - w).max())
-    first = runs[0].state.first
-    limits = Limits(first.limits, first.shared_limits)
+    w, of, copies = answer.w, (plan.problem, plan.data), answer.copies
+    infeasible = stop is Stop.INFEASIBLE
+    certificate, runs = certify_constrained(*of, w, multipliers, engine, infeasible, bounded)
+    consensus, first = None, runs[0].state.first
+    if copies is not None:
+        consensus = float(np.abs(copies - w).max())
     certificate = replace(certificate, consensus=consensus, declared=declared(concrete))
-    return Proof(certificate, multipliers, runs, limits)
+    return Proof(certificate, multipliers, runs, Limits(first.limits, first.shared_limits))
 
 
 def _provable(algorithm: Method, problem: Problem, fed: Federation | Metadata) -> bool:
@@ -434,12 +424,10 @@ def _provable(algorithm: Method, problem: Problem, fed: Federation | Metadata) -
     """
     if isinstance(algorithm, Bundle | MaskedBundle) or algorithm.requirements.private:
         return False
-    try:
+    with suppress(ValueError):  # the server's program has no form for a custom regulariser or risk
         public_shape(problem, fed.n_clients)
-    # a custom regulariser or set of weights: the server's program has no form for it
-    except ValueError:
-        return False
-    return True
+        return True
+    return False
 
 
 def radius_path(
@@ -508,7 +496,6 @@ def radius_path(
     train, test = fed.split(held_out, seed) if test is None else (fed, test)
     algorithm = algorithm or Bundle()
     settings: Any = {"engine": engine, "tol": tol, "max_rounds": max_rounds, "seed": seed}
-    settings["start"] = None
     several = [clients]
     if client_radii is not None:
         several = [replace(clients, radius=radius) for radius in client_radii]

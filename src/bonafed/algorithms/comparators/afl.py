@@ -21,8 +21,6 @@ A client receives w and its weight. The server learns every client's risk, and t
 the gradients.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -23,8 +23,6 @@ gives AFL and (with the whole simplex) DRFA, and a federation pooled with a prio
 around the mixture (WAFL).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -16,8 +16,6 @@ A server that averages sees only the weighted sum of the changes; a rule against
 (``aggregation``) has to see every client's change. It also learns the weighted mean of the risks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -18,8 +18,6 @@ gap. A smooth h (none, L2) is not smoothed.
 The server learns every client's risk and gradient at the models that it evaluates.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
@@ -138,7 +136,7 @@ class MultiplierMethod(base.Method):
 
     @property
     def on_client(self) -> dict:
-        return {Survey: take_part, Linearise: self._at_client(linearise)}
+        return {Survey: take_part, Linearise: self._answering(linearise)}
 
     # -- server ------------------------------------------------------------------------------------
 

@@ -14,8 +14,6 @@ The client that holds the rows does all the work; the server receives model, val
 residual.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, NamedTuple

@@ -7,8 +7,6 @@ theirs, b is 0 for margin losses and y for regression. ``tilt`` is the gradient 
 difference-of-convex step subtracts.
 """
 
-from __future__ import annotations
-
 import math
 import weakref
 from dataclasses import dataclass, field
@@ -123,7 +121,7 @@ class RankTask:
     _cache: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, problem: Problem, data: Block) -> RankTask:
+    def of(cls, problem: Problem, data: Block) -> "RankTask":
         design = design_of(problem, data)
         risk, n = problem.over_samples, len(design.rows.sign)
         sigma = (

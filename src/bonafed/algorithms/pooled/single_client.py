@@ -5,8 +5,6 @@ at a proven gap, at a cap, or when the client reports that no further progress i
 pooled method has the engines' checkpoints, progress, interruption and history.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace

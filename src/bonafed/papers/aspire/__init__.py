@@ -6,8 +6,6 @@ A word for each method of its tables: `aspire_ease`, its variants `aspire_cp`, `
 in an appendix that is not public.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import bonafed as bf

@@ -4,8 +4,6 @@ A word for each of its two methods, with the constants of a section: `proximal_a
 and 2) and the baseline `centralised_al` (Algorithm 3, cProx-AL).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import bonafed as bf

@@ -14,8 +14,6 @@ Every encoding ends with a column of ones, the intercept, which is not penalised
 trend only.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, NamedTuple
 

@@ -9,8 +9,6 @@ data are adult, the groups the sexes, with 22,654 rows at the clients and 5,659 
 the paper, and 20 features instead of its 39 (see ``data``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

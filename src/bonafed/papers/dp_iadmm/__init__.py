@@ -5,8 +5,6 @@ iteration, which guarantees nothing: `obj_p`, `obj_t`, `out_p`, `out_p_plus`. Ea
 shown beside the total privacy budget that it spends.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -10,8 +10,6 @@ constants of the code bound no row's gradient (docs/private.md). Ryu and Kim, *D
 private federated learning via inexact ADMM*; equation numbers are theirs.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable

@@ -5,8 +5,6 @@ program (4)). A word for each objective of section 6 and appendix C, with featur
 the l1 metric: `drfl`, and the baselines `afl`, `drfa`, `wafl` and `standard`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

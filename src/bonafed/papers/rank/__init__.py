@@ -4,8 +4,6 @@ A word for each method of its tables, with the constants of appendix B: `rank_ad
 `smoothed_rank_admm` (section 4), and the baselines `sgd`, `lsvrg` and `dca`.
 """
 
-from __future__ import annotations
-
 import bonafed as bf
 
 PENALTY = {  # rho_k of Table 6, by framework

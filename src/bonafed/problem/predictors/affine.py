@@ -5,8 +5,6 @@ Where a prediction is affine in w (``convex``) a convex loss makes a convex prob
 has a proven bound. ``mlp`` and ``torch`` hold models for which no bound can be proved.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -36,7 +34,7 @@ class Predictor(Protocol):
     def outputs(self) -> tuple[float, float]: ...
 
     # The model for these data: of one number a row, or one for each of so many classes.
-    def sized(self, n_features: int, classes: int | None) -> Predictor: ...
+    def sized(self, n_features: int, classes: int | None) -> "Predictor": ...
 
     # D.
     def dimension(self, n_features: int) -> int: ...
@@ -124,7 +122,7 @@ class Linear:
     convex: ClassVar[bool] = True
     outputs = (1, 1)
 
-    def sized(self, n_features: int, classes: int | None) -> Linear:
+    def sized(self, n_features: int, classes: int | None) -> "Linear":
         return self
 
     def dimension(self, n_features: int) -> int:
@@ -210,7 +208,7 @@ class Softmax:
     def outputs(self) -> tuple[float, float]:
         return (2, math.inf) if self.classes is None else (self.classes, self.classes)
 
-    def sized(self, n_features: int, classes: int | None) -> Softmax:
+    def sized(self, n_features: int, classes: int | None) -> "Softmax":
         check_classes(self, classes or 1)
         return replace(self, classes=classes)
 

@@ -12,8 +12,6 @@ phi' is a function of the activation: tanh 1 - a^2, relu 1{a > 0} (0 at the kink
 exp(-a). Predictions are not affine in w, so that no lower bound on an optimum can be proved.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -108,7 +106,7 @@ class MLP:
         """How many of the last entries of w are free."""
         return sum(self.hidden) + (self.classes or 1)
 
-    def sized(self, n_features: int, classes: int | None) -> MLP:
+    def sized(self, n_features: int, classes: int | None) -> "MLP":
         check_classes(self, classes or 1)
         return replace(self, classes=classes)
 
@@ -221,7 +219,7 @@ def _whole(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_)
 
 
-def _rows(block: Block, shared: bool) -> Array | csr_array:
+def _rows(block: Block, shared: bool) -> "Array | csr_array":
     """Rows under one another where the model is shared, (n m, d), for one large product; else (n,
     m, d); or CSR.
     """
@@ -230,7 +228,7 @@ def _rows(block: Block, shared: bool) -> Array | csr_array:
     return block.X.reshape(-1, block.X.shape[-1]) if shared else block.X
 
 
-def _product(rows: Array | csr_array, matrix: Array) -> Array:
+def _product(rows: "Array | csr_array", matrix: Array) -> Array:
     """``rows W'`` for W (outputs, inputs), or (n, outputs, inputs)."""
     if isinstance(rows, np.ndarray):
         return np.matmul(rows, matrix.swapaxes(-1, -2))
@@ -238,7 +236,7 @@ def _product(rows: Array | csr_array, matrix: Array) -> Array:
     return product.reshape(*matrix.shape[:-2], *product.shape)
 
 
-def _outer(gradient: Array, rows: Array | csr_array, n: int, m: int) -> Array:
+def _outer(gradient: Array, rows: "Array | csr_array", n: int, m: int) -> Array:
     """``sum_i gradient_i row_i'`` of every client, (n, outputs, inputs)."""
     if isinstance(rows, np.ndarray):
         return np.matmul(gradient.reshape(n, m, -1).transpose(0, 2, 1), rows.reshape(n, m, -1))

@@ -17,8 +17,6 @@ loss that falls with its argument (a margin, say) ranks its arguments the other 
 weights are ``risk.rank_weights(n)[::-1]``.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -654,7 +652,7 @@ class ProspectTheory(Parameters):
                 " Mean()."
             )
 
-    def at(self, sizes: Sizes, names: Names = None) -> ProspectTheory:
+    def at(self, sizes: Sizes, names: Names = None) -> "ProspectTheory":
         return self
 
     def rank_weights_below(self, n: int) -> Array:

@@ -5,8 +5,6 @@ Its maximiser is a subgradient, its projection gives its prox (Moreau):  prox_{t
 proj_Q(v / t).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +42,7 @@ class Risk(Protocol):
     """losses (N,) -> one number, and its weights (a subgradient where the risk is convex)."""
 
     # The same risk with everything that depends on the clients (a prior) as arrays.
-    def at(self, sizes: Sizes, names: Names = None) -> Risk: ...
+    def at(self, sizes: Sizes, names: Names = None) -> "Risk": ...
 
     def value(self, losses: Array) -> float: ...
 

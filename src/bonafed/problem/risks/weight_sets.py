@@ -2,8 +2,6 @@
 superquantile, divergences.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -142,7 +140,7 @@ class Simplex(WeightSet):
 
     phrase: ClassVar[str] = "any weights"
 
-    def at(self, sizes: Sizes, names: Names = None) -> Simplex:
+    def at(self, sizes: Sizes, names: Names = None) -> "Simplex":
         return self
 
     def _largest(self, losses: Array) -> tuple[Array, float]:
@@ -238,7 +236,7 @@ class Sum(WeightSet):
     7.0
     """
 
-    def at(self, sizes: Sizes, names: Names = None) -> Sum:
+    def at(self, sizes: Sizes, names: Names = None) -> "Sum":
         return self
 
     def worst(self, losses: Array) -> Worst:

@@ -16,8 +16,6 @@ e) t - c for all t >= 0, p = <w, x_i> + b. Move the share q of one row by sign (
 r, and gains at least (L - e) r ||w||_* - q c. Let q go to 0, then e.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -8,8 +8,6 @@ be left for mass that moves arbitrarily far: the supremum is then approached, no
 Everything here is about single rows, so it stays with their owner.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -35,7 +33,7 @@ class Atom:
     """One place each row's mass goes to."""
 
     weight: Array  # (n, m) part of the row's mass
-    X: Array | csr_array  # (n, m, d), or the block's own rows where none is moved
+    X: "Array | csr_array"  # (n, m, d), or the block's own rows where none is moved
     y: Array  # (n, m)
     feature_cost: Array  # (n, m) ||x' - x||
     label_cost: Array  # (n, m) label_cost |y' - y|, or label_cost if flipped

@@ -1,7 +1,5 @@
 """All sections of a run, in the order in which they are trained, judged and checked."""
 
-from __future__ import annotations
-
 from bonafed.runs.sections.checks import DataChecks, Trivial
 from bonafed.runs.sections.clock import Clock
 from bonafed.runs.sections.constraints import Constraints, Ranks
@@ -10,11 +8,5 @@ from bonafed.runs.sections.section import Section
 from bonafed.runs.sections.sweep import Sweep
 
 SECTIONS: tuple[Section, ...] = (
-    Trivial(),
-    Ranks(),
-    Constraints(),
-    Clock(),
-    Privacy(),
-    Sweep(),
-    DataChecks(),
+    *(Trivial(), Ranks(), Constraints(), Clock(), Privacy(), Sweep(), DataChecks()),
 )

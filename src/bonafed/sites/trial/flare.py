@@ -5,8 +5,6 @@ FLARE project with a separate certificate authority and starts the server and ev
 production, each in a separate process.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import subprocess

@@ -4,8 +4,6 @@ are found and ended, also those that were started in their own sessions or lost 
 Processes are read from ``/proc``: on Linux only.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -15,8 +15,6 @@ otherwise it multiplies elementwise (a variable of length one, and a single row,
 Duals: z in K*, with the Lagrangian objective - z'(Mx + c).
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Sequence
@@ -77,7 +75,7 @@ class ConicSolution:
     text: str
     error: float
 
-    def checked(self, what: str, almost: bool = True) -> ConicSolution:
+    def checked(self, what: str, almost: bool = True) -> "ConicSolution":
         """The solution itself if it is solved, or ``almost`` solved; else ``ArithmeticError``."""
         if self.status is Status.SOLVED or (almost and self.status is Status.ALMOST_SOLVED):
             return self
@@ -252,9 +250,8 @@ class Model:
         P, A = (csc_array((e[2], e[:2]), shape=(height, self.size)) for e, height in both)
         raw = clarabel.DefaultSolver(P, q, -A, c, self.cones, settings).solve()
         value, dual, text = raw.obj_val, raw.obj_val_dual, str(raw.status)
-        error = max(
-            abs(value - dual) / max(1.0, min(abs(value), abs(dual))), raw.r_prim, raw.r_dual
-        )
+        size = max(1.0, min(abs(value), abs(dual)))
+        error = max(abs(value - dual) / size, raw.r_prim, raw.r_dual)
         point, values = (np.array(raw.x) + origin, np.array(raw.z)), (value + offset, dual + offset)
         status = STATUS.get(text, Status.FAILED)
         return ConicSolution(*point, *values, status, raw.iterations, text, error)

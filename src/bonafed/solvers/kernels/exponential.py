@@ -8,8 +8,6 @@ Callers compile it into their loops without leave to reorder sums: k comes from 
 bits of a large number, which reordering loses.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

@@ -11,8 +11,6 @@ What other kernels call has its types stated, so that it is compiled once: the f
 machine waits for it.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import njit, types

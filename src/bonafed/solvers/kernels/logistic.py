@@ -8,8 +8,6 @@ cache. A client's numbers come from its rows up to the last that counts, in tile
 they are the same, bit for bit, whichever clients share its block.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit, types
 

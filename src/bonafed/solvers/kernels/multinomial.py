@@ -10,8 +10,6 @@ last that counts, in tiles of one size, so they are the same, bit for bit, which
 its block.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit, types
 

@@ -4,8 +4,6 @@ A product with a matrix that does not fit the cache takes as long as reading it.
 in the order of memory, takes half the time.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

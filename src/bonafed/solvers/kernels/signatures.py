@@ -4,8 +4,6 @@ Without a stated type numba compiles a second version for read-only arrays, and 
 differ.
 """
 
-from __future__ import annotations
-
 from numba import types
 
 

@@ -3,8 +3,6 @@
 log sum_c exp(p_c) - p_y        and        exp(p) / sum_c exp(p_c) - e_y
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

@@ -14,8 +14,6 @@ in single precision. Sums of 32 bits are exact while they are below 2^31.
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 # pyright: reportCallIssue=false, reportReturnType=false
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from llvmlite import binding, ir

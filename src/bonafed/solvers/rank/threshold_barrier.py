@@ -8,8 +8,6 @@ weight of the row, q (u - x) = (cap - q) u = nu, and as nu falls to 0 it becomes
 threshold and cap above it.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

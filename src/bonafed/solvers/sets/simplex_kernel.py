@@ -1,7 +1,5 @@
 """Projections onto the simplex, compiled: an asynchronous server projects at every answer."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit, types
 

@@ -15,8 +15,6 @@ residuals. Where the reduced Hessian is not positive definite (rank deficient da
 multiple of the identity is added. Source: Nocedal and Wright, *Numerical optimization*, chapter 19.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 

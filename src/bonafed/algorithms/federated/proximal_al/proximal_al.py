@@ -21,8 +21,6 @@ Algorithm 1 and line 1 of Algorithm 2, whose u~_i the server needs before its fi
 ``client.py`` lists what is sent and who sees it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
