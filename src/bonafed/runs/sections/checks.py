@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import numpy as np
 from scipy.special import ndtri
@@ -27,7 +27,7 @@ from bonafed.problem.predictors.affine import scores
 from bonafed.runs.files import Form, Number, Record, Whole, form, needs, one_of
 from bonafed.runs.sections.section import Inputs, Section
 from bonafed.runs.splits import Parts
-from bonafed.solution.trivial import Kind
+from bonafed.solution.trivial import KINDS
 
 IDENTIFIER = 0.9  # share of the rows that have a value of a column to themselves
 COPY = 0.99  # AUC of one feature, or its correlation with the target
@@ -288,7 +288,7 @@ def _trivial(inputs: Inputs) -> DataCheck:
 # why a model is trivial, see `bonafed.Triviality`
 TrivialityForm = form(
     "TrivialityForm",
-    needs(Annotated[str, one_of(get_args(Kind))], "kind") | needs(str, "text"),
+    needs(Annotated[str, one_of(tuple(KINDS))], "kind") | needs(str, "text"),
     needs(str | None, "parameter") | needs(Number | str | None, "value"),
     needs(Number | None, "threshold"),
 )
