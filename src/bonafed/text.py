@@ -2,7 +2,7 @@
 long, and as HTML without a tag of theirs. And the words that several errors share.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 
 Facts = Iterable[tuple[str, str]]  # what something is, and its value in words
@@ -33,6 +33,16 @@ def listed(names: Iterable[object], count: int, most: int = 4) -> str:
     """The first of several names, each of at most 24 characters, and how many more there are."""
     first = [short(printable(str(name)), 24) for name, _ in zip(names, range(most), strict=False)]
     return ", ".join(first) + (f" and {count - most:,} more" if count > most else "")
+
+
+def first_true(texts: Mapping[str, object]) -> str:
+    """The first of several sentences whose condition holds; empty where none does."""
+    return next((text for text, holds in texts.items() if holds), "")
+
+
+def all_true(texts: Mapping[str, object]) -> list[str]:
+    """The sentences whose condition holds."""
+    return [text for text, holds in texts.items() if holds]
 
 
 def described(title: str, facts: Facts) -> str:

@@ -37,7 +37,7 @@ from bonafed.names import NAMED
 from bonafed.runs import verification
 from bonafed.runs.checks import Check, is_listed, passed
 from bonafed.runs.files import RunError, plain, save_arrays
-from bonafed.runs.result import OWNER, data_digests
+from bonafed.runs.folder import OWNER, data_digests
 from bonafed.runs.sections import section
 from bonafed.runs.sections.privacy import guarantee, withheld
 from bonafed.runs.splits import Parts, prepare

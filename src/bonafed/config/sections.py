@@ -15,8 +15,9 @@ from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
 from bonafed.algorithms.federated.private_admm import Penalty
 from bonafed.algorithms.method import Method
+from bonafed.config import schema
 from bonafed.config.objects import Objects, as_object, as_table, in_file, known, parameters, read
-from bonafed.config.schema import Count, Label, NonNegative, Positive, Probability, Section, Share
+from bonafed.config.schema import Section, kept
 from bonafed.config.toml_file import ConfigError, Refusal, near
 from bonafed.engines.inprocess import InProcess, VirtualClock
 from bonafed.names import load
@@ -41,14 +42,14 @@ class ProblemSection(Objects):
 
     loss: Annotated[str, known("loss")] = "hinge"
     # only rows of this class are minimised
-    label: Label | None = None
+    label: schema.Label | None = None
     regulariser: Annotated[str, known("regulariser")] = "l2"
-    strength: NonNegative = 1e-3
-    l1_share: Probability = 0.5
+    strength: schema.NonNegative = 1e-3
+    l1_share: schema.Probability = 0.5
     intercept: bool = True  # of "linear"; of "softmax" a feature of ones
     model: Annotated[str, known("model")] = "linear"
     # "balanced", or the weight of every class: of rows, and so of clients
-    class_weight: Literal["balanced"] | dict[str, Positive] | None = None
+    class_weight: Literal["balanced"] | dict[str, schema.Positive] | None = None
     # all rows in one place: one client to solve for; whose rows they are stays for the report
     pooled: bool = False
 
@@ -84,9 +85,8 @@ class RobustSection(Objects):
 
     @model_validator(mode="after")
     def _one_cost_of_labels(self) -> Self:
-        if self.label_flips is not None and math.isfinite(self.label_cost):
-            raise ValueError("give label_cost or label_flips, not both: either limits flips")
-        return self
+        both = self.label_flips is not None and math.isfinite(self.label_cost)
+        return kept(self, {"give label_cost or label_flips, not both: either limits flips": both})
 
     @property
     def flip_cost(self) -> float:
@@ -190,8 +190,8 @@ class AlgorithmSection(Section):
     """How it is solved, and when to stop."""
 
     name: Annotated[str, known("algorithm", "auto")] = "auto"
-    tol: Positive | None = None
-    max_rounds: Count | None = None
+    tol: schema.Positive | None = None
+    max_rounds: schema.Count | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
     @property
@@ -215,24 +215,18 @@ class AlgorithmSection(Section):
 
     def _option(self, name: str, key: str, value: object) -> object:
         """The value of one option as the algorithm takes it."""
-        types = {
-            field: TYPES.get(field, p.type)
-            for field, p in parameters(load("algorithm", name)).items()
-            if field not in type(self).model_fields
-        }
-        allowed = {
-            field: kind
-            for field, kind in types.items()
-            if field not in UNSAFE and in_file(kind) is not None
-        }
+        fields = parameters(load("algorithm", name))
+        names = [field for field in fields if field not in type(self).model_fields]
+        types = {field: TYPES.get(field, fields[field].type) for field in names}
+        allowed = [f for f in names if f not in UNSAFE and in_file(types[f]) is not None]
         if key not in allowed:
-            hint = near(key, [*allowed], " Did you mean {!r}?")
+            hint = near(key, allowed, " Did you mean {!r}?")
             text = f"{name!r} has no such option, it takes {', '.join(allowed)}.{hint}"
             if key in types and key in UNSAFE:
                 text = "a function or a clip that moves: leave it out"
             raise ValueError(self.refusal(text, key))
         try:
-            return as_object(allowed[key], read(allowed[key], value))
+            return as_object(types[key], read(types[key], value))
         except ValueError as error:
             raise ValueError(self.refusal(str(error), key)) from None
 
@@ -272,18 +266,18 @@ class ConstraintSection(Objects):
 
     @model_validator(mode="after")
     def _place(self) -> "ConstraintSection":
-        if self.place == "model" and self.on is not None:
-            raise ValueError(
-                f"has `on`, and {self.kind!r} is about the coefficients only, the same for all:"
-                " leave it out"
-            )
-        if self.prior is not None and self.on != "together":
-            raise ValueError("has `prior`, which weighs the clients: it belongs to on = 'together'")
-        if isinstance(self.get("level"), dict) and self.place != "clients":
-            raise ValueError(
-                f"has a level for each client, and on = {self.on!r} has one limit: give one number"
-            )
-        return self
+        levels = isinstance(self.get("level"), dict)
+        rules = {
+            f"has `on`, and {self.kind!r} is about the coefficients only, the same for all: leave"
+            " it out": self.place == "model" and self.on is not None,
+            "has `prior`, which weighs the clients: it belongs to on = 'together'": (
+                self.prior is not None and self.on != "together"
+            ),
+            f"has a level for each client, and on = {self.on!r} has one limit: give one number": (
+                levels and self.place != "clients"
+            ),
+        }
+        return kept(self, rules)
 
     @property
     def place(self) -> str:
@@ -310,9 +304,8 @@ def slots(constraints: list[ConstraintSection]) -> dict[str, Any]:
     """The slots of the problem that they fill; none where there are no constraints."""
     local = tuple(c.build() for c in constraints if c.place == "clients")
     shared = tuple(c.build() for c in constraints if c.place != "clients")
-    return ({"local_constraint": local} if local else {}) | (
-        {"constraint": shared} if shared else {}
-    )
+    slots = {"local_constraint": local, "constraint": shared}
+    return {name: filled for name, filled in slots.items() if filled}
 
 
 # ------------------------------------------------------------------------------------------ privacy
@@ -360,11 +353,9 @@ JUDGED = 0.3  # share of the training rows that judges, where a sweep is made to
 
 def _number(value: object) -> float:
     """A finite number >= 0; whole ones stay whole."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("allowed: a finite number >= 0")
-    if not 0 <= value < math.inf:
-        raise ValueError("allowed: a finite number >= 0")
-    return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+        return value
+    raise ValueError("allowed: a finite number >= 0")
 
 
 def several(value: object) -> list[float]:
@@ -407,7 +398,7 @@ class SweepSection(Section):
     values: Annotated[list[float], PlainValidator(several)]
     # share of every client's training rows that judges the models, which are trained on the rest;
     # 0: they are trained on all, and the rows judge that judge the run; None: by the key
-    test: Share | None = None
+    test: schema.Share | None = None
 
     @property
     def constraint(self) -> tuple[int, str] | None:
@@ -474,8 +465,8 @@ class WaitSection(Objects):
 
     def words(self) -> str:
         """Such as "the first 10 answers"."""
-        n = self.get("n")
-        first = f"the first {n} answers" if n is not None and n > 1 else "the first answer"
+        n = self.get("n") or 1
+        first = f"the first {n} answers" if n > 1 else "the first answer"
         if self.kind == "stale":
             return f"{first}, and for those that would be older than {self.get('tau')} rounds"
         if self.kind == "adaptive":

@@ -69,18 +69,11 @@ def checked(model: type[Model], raw: Mapping[str, Any], text: str = "", where: s
 
 Place = tuple[str | int, ...]
 WORDS = {  # pydantic's kinds of errors -> what is allowed
-    "float_type": "a number",
-    "int_type": "an integer",
-    "int_from_float": "an integer",
-    "bool_type": "true or false",
-    "string_type": "text",
-    "list_type": "a list",
-    "tuple_type": "a list",
-    "dict_type": "a table by name",
-    "string_too_short": "text that is not blank",
-    "string_pattern_mismatch": "text that is not blank",
-    "too_short": "more entries",
-    "too_long": "fewer entries",
+    **{"float_type": "a number", "int_type": "an integer", "int_from_float": "an integer"},
+    **{"bool_type": "true or false", "string_type": "text", "dict_type": "a table by name"},
+    **{"list_type": "a list", "tuple_type": "a list"},
+    **dict.fromkeys(("string_too_short", "string_pattern_mismatch"), "text that is not blank"),
+    **{"too_short": "more entries", "too_long": "fewer entries"},
 }
 
 
@@ -214,11 +207,11 @@ def _keys(root: type[BaseModel], path: Sequence[str]) -> list[str]:
     """The keys that the table at ``path`` may have."""
     model: Any = root
     for part in path:
-        field = next(
-            (f for name, f in model.model_fields.items() if (f.alias or name) == part), None
-        )
-        kinds = [field.annotation, *get_args(field.annotation)] if field else []
-        model = next((k for k in kinds if hasattr(k, "model_fields")), None)
+        kinds = {
+            field.alias or name: field.annotation for name, field in model.model_fields.items()
+        }
+        several = (kinds.get(part), *get_args(kinds.get(part)))
+        model = next((kind for kind in several if hasattr(kind, "model_fields")), None)
         if model is None:
             return []
     return model.keys()

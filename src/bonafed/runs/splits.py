@@ -118,17 +118,11 @@ def _prepared(config: Config, watch: Watch | None) -> Parts:
     source = replace(source, tables={name: source.tables[name] for name in data.shifted})
     del local
 
+    known: Any = {"schema": schema, "classes": classes, "columns": columns}
+    known |= {"person": data.person, "positive": data.positive}
+
     def federation(tables: Mapping[str, Table], unknown: str = "ignore") -> Federation:
-        fed = Federation.from_tables(
-            tables,
-            target,
-            schema=schema,
-            classes=classes,
-            unknown=unknown,
-            columns=columns,
-            person=data.person,
-            positive=data.positive,
-        )
+        fed = Federation.from_tables(tables, target, unknown=unknown, **known)
         return federation_with_ones(fed) if config.ones else fed
 
     fed = federation(train, unknown="error")
@@ -283,8 +277,7 @@ def _server(
         train, source.target, server, config.seed + 1, by_class, config.data.person
     )
     tables = [*parts.values()]
-    joined = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-    whole = Table(joined)
+    whole = Table({name: np.concatenate([part[name] for part in tables]) for name in tables[0]})
     whole.reading = tables[0].reading
     return train, whole
 
@@ -297,9 +290,8 @@ def _shifted(
     if not data.shifted:
         return {}
     shifted = federation({name: source.tables[name] for name in data.shifted})
-    if data.drift is None:
-        return {SHIFTED: shifted}
-    return {SHIFTED: shifted, DRIFTED: drifted(shifted, data.drift, config.seed)}
+    there = {} if data.drift is None else {DRIFTED: drifted(shifted, data.drift, config.seed)}
+    return {SHIFTED: shifted, **there}
 
 
 def drifted(fed: Federation, how: Drift, seed: int) -> Federation:
@@ -409,10 +401,8 @@ def _read(config: Config, watch: Watch) -> Tables:
     data = config.data
     if data.path is None:
         named = dataset(str(data.name))
-        tables = {
-            name: refined(table, data.reading, codes(config))
-            for name, table in named.tables.items()
-        }
+        how, found = (data.reading, codes(config)), named.tables.items()
+        tables = {name: refined(table, *how) for name, table in found}
         tables = typed(tables, named.target, config)
         return _dealt(replace(named, tables=tables), config)
     assert data.target is not None
@@ -421,16 +411,8 @@ def _read(config: Config, watch: Watch) -> Tables:
     declared = isinstance(sizes, Mapping)
     files = [str(config.folder / path) for path in data.path]
     nobody: list[int] = []  # the rows of each file without a client
-    tables = read_clients(
-        files,
-        data.client,
-        declared,
-        watch,
-        codes(config),
-        data.reading,
-        needed(config),
-        nobody.append,
-    )
+    how = codes(config), data.reading, needed(config), nobody.append
+    tables = read_clients(files, data.client, declared, watch, *how)
     if declared:
         _check_declared(tables, {*sizes, *data.shifted})
     for table in tables.values():
@@ -481,8 +463,13 @@ def _known(config: Config, tables: Mapping[str, Table], target: str) -> NDArray[
         targets_of(tables, target, numeric=True)
         return None
     known = np.array(stated) if stated else _classes(tables, target, kind)
-    if kind == "sign":
-        _check_two(known, tables, target)
+    if kind == "sign" and len(known) != 2:
+        shown = ", ".join(map(repr, known[:6].tolist()))
+        several = " For several classes set problem.loss = 'multinomial'." * (len(known) > 2)
+        raise ConfigError(
+            f"data.target: column {target!r} has {len(known)} values, not two: {shown}.{several}"
+            f"{_rarest(known, tables, target) if several else ''}"
+        )
     return known
 
 
@@ -496,13 +483,9 @@ def features_of(config: Config, tables: Mapping[str, Table], target: str) -> lis
 
 def recipe_of(config: Config, known: Recipe) -> Recipe:
     """How features are fitted; ``known`` of a data set by name."""
-    data = config.data
-    return Recipe(
-        data.scale,
-        (*known.categorical, *data.categorical),
-        data.indicators or known.indicators,
-        min_count=data.min_count or 1,
-    )
+    data, codes = config.data, (*known.categorical, *config.data.categorical)
+    indicators = data.indicators or known.indicators
+    return Recipe(data.scale, codes, indicators, min_count=data.min_count or 1)
 
 
 def _dealt(data: Tables, config: Config) -> Tables:
@@ -525,13 +508,13 @@ def _dealt(data: Tables, config: Config) -> Tables:
             f"data.partition: the rows of {stated.name!r} have no owners: give it, or data.client,"
             " a column, or set problem.pooled = true"
         )
-    y = table[data.target]
+    y, seed = table[data.target], config.seed
     if how.by == "iid":
-        labels = partition.iid(len(y), how.clients, config.seed)
+        labels = partition.iid(len(y), how.clients, seed)
     elif how.by == "dirichlet":
-        labels = partition.dirichlet(y, how.clients, how.alpha, config.seed)
+        labels = partition.dirichlet(y, how.clients, how.alpha, seed)
     else:
-        labels = partition.by_label(y, how.clients, how.labels, config.seed)
+        labels = partition.by_label(y, how.clients, how.labels, seed)
     names = [f"client {c}" if not str(c).strip() or str(c).isdigit() else str(c) for c in labels]
     tables = by_client(table.with_columns({**table, "": np.array(names, dtype=object)}), "")
     return replace(data, tables=tables, owned=True)
@@ -555,23 +538,12 @@ def _check_declared(tables: Mapping[str, Table], declared: Set[str]) -> None:
 def _classes(tables: Mapping[str, Table], target: str, kind: str) -> NDArray[Any]:
     """The classes over all clients, so that a client may hold some of them only."""
     classes = np.unique(np.concatenate(targets_of(tables, target)))
-    if kind == "class" and (len(classes) < 2 or len(classes) > MOST):
+    if kind == "class" and not 2 <= len(classes) <= MOST:
         raise ConfigError(
             f"data.target: column {target!r} has {len(classes)} values: a loss of classes needs 2"
             f" to {MOST}"
         )
     return classes
-
-
-def _check_two(classes: NDArray[Any], tables: Mapping[str, Table], target: str) -> None:
-    """Refuse a target of more or fewer than two classes."""
-    if len(classes) != 2:
-        shown = ", ".join(map(repr, classes[:6].tolist()))
-        several = " For several classes set problem.loss = 'multinomial'." * (len(classes) > 2)
-        raise ConfigError(
-            f"data.target: column {target!r} has {len(classes)} values, not two: {shown}.{several}"
-            f"{_rarest(classes, tables, target) if several else ''}"
-        )
 
 
 def _rarest(classes: NDArray[Any], tables: Mapping[str, Table], target: str) -> str:

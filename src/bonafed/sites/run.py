@@ -25,12 +25,11 @@ from bonafed.data.schema import Schema, declared_schema
 from bonafed.engines.job import DONE, ERROR, PROGRESS, RESULT, SIGNED
 from bonafed.problem.metadata import Introduced, Metadata
 from bonafed.rounds import Stop, decode
+from bonafed.runs import forms
 from bonafed.runs.baselines import called, label
-from bonafed.runs.comparison import EvaluationForm
-from bonafed.runs.files import check_form, parsed, plain, slug, text_in
-from bonafed.runs.folder import Render, write_run
+from bonafed.runs.files import parsed, plain, slug, text_in
+from bonafed.runs.folder import Render, of_models, titled, versions, write_run
 from bonafed.runs.privacy_plan import stated_sizes
-from bonafed.runs.result import of_models, titled, versions
 from bonafed.runs.sections.constraints import without_rows
 from bonafed.runs.sections.privacy import stated_of
 from bonafed.runs.sections.section import Progress
@@ -247,7 +246,7 @@ def _written(
 
     config, main = stated_sizes(work.config), next(iter(solutions.values()))
     data, evaluation = Metadata.of(finished.introductions), json.loads(finished.evaluation)
-    check_form(work.folder / RESULT, evaluation, EvaluationForm)
+    forms.check_form(work.folder / RESULT, evaluation, forms.EVALUATION)
     of_constraints = main.problem, data, main.certificate, main.duals, main.constraints
     result = of_models(config, solutions, data, evaluation) | without_rows(*of_constraints)
     labels = main.inputs.classes or ()

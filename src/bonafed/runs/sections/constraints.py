@@ -19,19 +19,9 @@ from bonafed.problem.predictors.affine import scores
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.risk import Risk
+from bonafed.runs import forms
 from bonafed.runs.evaluation import TRAINING, asked, curve, kept, losses_of, risk_of, row_weights
-from bonafed.runs.files import (
-    Count,
-    NonNegative,
-    Number,
-    Record,
-    Share,
-    Whole,
-    at_least,
-    form,
-    needs,
-    perhaps,
-)
+from bonafed.runs.files import Record
 from bonafed.runs.sections.section import Inputs, Section
 from bonafed.solution.tables import Limits, constraint_table, gains
 
@@ -39,31 +29,12 @@ ROUNDING = 1e-8  # a multiplier below it is none
 NEAR = 1e-3  # of an optimum, relative: what multipliers are stated for
 
 
-# one constraint of one owner at a model
-RowForm = form(
-    "RowForm",
-    needs(str, "owner", "constraint") | needs(Number, "limit", "measured", "slack"),
-    needs(bool, "met") | needs(Number | None, "rate"),
-)
-# the same on the training rows, with its multiplier; ``weight`` is that in a proof that nothing is
-# feasible
-PricedForm = form("PricedForm", needs(Number, "price") | perhaps(Share, "weight"), base=RowForm)
-# the constraints at a model on one set of rows
-KeptForm = form("KeptForm", needs(str, "set", "model") | needs(list[RowForm], "rows"))
-# the rates of one group, see `groups`
-GroupForm = form(
-    "GroupForm",
-    needs(str, "set", "model", "column", "group") | needs(Whole, "rows"),
-    needs(Share | None, "selected", "tpr", "fpr", "accuracy"),
-)
-
-
 class Constraints(Section):
     """Constraints of the server and of the clients, beside every model of the run."""
 
     name = "constraints"
-    keys = needs(list[PricedForm], "constraints") | needs(list[str], "prices")
-    keys |= needs(list[KeptForm], "kept") | needs(list[GroupForm], "groups")
+    keys = forms.needs(list[forms.PRICED], "constraints") | forms.needs(list[str], "prices")
+    keys |= forms.needs(list[forms.KEPT], "kept") | forms.needs(list[forms.GROUP], "groups")
     at_sites = True
 
     def applies(self, config: Config) -> bool:
@@ -85,12 +56,8 @@ class Constraints(Section):
                 by_group += [{**where, **row} for row in groups(problem, w, fed)]
         proof, table, of = inputs.certificate, inputs.constraints, inputs.multipliers
         priced = with_rates(problem, inputs.parts.train, proof, of, table, met[0]["rows"])
-        return {
-            "constraints": priced,
-            "prices": stated(proof, table),
-            "kept": met,
-            "groups": by_group,
-        }
+        prices = stated(proof, table)
+        return {"constraints": priced, "prices": prices, "kept": met, "groups": by_group}
 
 
 def without_rows(
@@ -165,24 +132,6 @@ def stated(proof: Certificate, table: list[Record]) -> list[str]:
 
 # ---------------------------------------------------------------------------------- risks by rank
 
-# a risk in words; where the rows of all clients are ranked ``together``, what it is of their losses
-RiskForm = form(
-    "RiskForm",
-    needs(str, "name", "words") | needs(bool, "convex", "pooled") | perhaps(Number, "together"),
-)
-# an owner of rows that are ranked together, see `owners`
-OwnerForm = form(
-    "OwnerForm",
-    needs(str, "client") | needs(Count, "n") | needs(Share, "share"),
-    needs(Number, "loss", "worst_loss", "weight"),
-)
-# sorted losses in groups, see `bonafed.runs.evaluation.curve`
-CurveForm = form(
-    "CurveForm",
-    needs(Annotated[list[Share], at_least(1)], "share"),
-    needs(list[NonNegative], "loss") | needs(list[Number], "weight"),
-)
-
 
 class Ranks(Section):
     """A risk by rank over samples or all rows, and pooled rows: the risk, the owners, the
@@ -190,8 +139,8 @@ class Ranks(Section):
     """
 
     name = "ranks"
-    keys = needs(RiskForm, "risk") | needs(dict[str, CurveForm], "losses")
-    keys |= perhaps(Annotated[list[OwnerForm], at_least(1)], "owners")
+    keys = forms.needs(forms.RISK, "risk") | forms.needs(dict[str, forms.LOSSES], "losses")
+    keys |= forms.perhaps(Annotated[list[forms.OWNER], forms.at_least(1)], "owners")
 
     def applies(self, config: Config) -> bool:
         ranked = config.risk.by_rank or config.problem_.pooled
