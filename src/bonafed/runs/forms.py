@@ -343,7 +343,7 @@ VIOLATION = form(needs(Count, "round") | needs(list[NonNegative | None], "client
 
 # why a model is trivial, see `bonafed.Triviality`
 TRIVIALITY = form(
-    needs(Annotated[str, one_of(tuple(TRIVIAL))], "kind") | needs(str, "text"),
+    needs(Annotated[str, one_of(TRIVIAL)], "kind") | needs(str, "text"),
     needs(str | None, "parameter") | needs(Number | str | None, "value"),
     needs(Number | None, "threshold"),
 )

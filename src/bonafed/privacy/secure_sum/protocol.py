@@ -53,7 +53,7 @@ clients must be left, else the round is over and has told nothing about anybody.
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,7 @@ from bonafed.privacy.secure_sum.messages import (
     require_cryptography,
 )
 
+Identities = Mapping[int, bytes]  # the public key by which each client is known
 Draw = Callable[[int], bytes]  # so many fresh bytes that nobody can guess
 
 
@@ -131,9 +132,7 @@ def advertise(
     return Client(terms, client, octets(private)), told
 
 
-def agree(
-    state: Client, roster: Roster, *, identities: Mapping[int, bytes] | None = None
-) -> Client:
+def agree(state: Client, roster: Roster, *, identities: Identities | None = None) -> Client:
     """The state with a key for each other client. ``identities`` are the public keys of Ed25519 by
     which the clients are known; with them every key of the roster must be signed.
     """
@@ -155,7 +154,7 @@ def agree(
             " must pass keys on as they are."
         )
     if identities is not None:
-        _check_signatures(state.terms, clients, keys, roster.signatures, identities)
+        _check_signatures(state.terms, clients, roster, identities)
     digest = fingerprint((state.terms, roster.clients, roster.keys))
     roots, ciphers = [], []
     for other, key in zip(clients, keys, strict=True):
@@ -164,8 +163,7 @@ def agree(
         except ValueError as error:  # a point of low order: anybody would know the result
             raise SecureSumError(f"client {other}'s public key is none: refuse it.") from error
         low, high = sorted((state.client, other))
-        about = f"bonafed secure sum {digest} {low} {high}".encode()
-        made = HKDF(SHA256(), 2 * KEY, None, about).derive(common)
+        made = HKDF(SHA256(), 2 * KEY, None, _about(digest, low, high)).derive(common)
         roots.append(made[:KEY])
         ciphers.append(made[KEY:])
     return replace(
@@ -191,17 +189,15 @@ def share(
     width = 2 * masking.LIMBS
     coefficients = masking.elements(seed, 0, t * width).reshape(t, width)
     parts = masking.shares(coefficients, state.terms.clients).astype("<u4")
+    about = state.roster, begin.number, state.client
     sealed = [
-        _cipher(key.tobytes()).encrypt(
-            nonce, parts[other].tobytes(), _about(state.roster, begin.number, state.client, other)
-        )
-        for other, key in zip(state.clients, state.ciphers, strict=True)
+        _cipher(key.tobytes()).encrypt(nonce, parts[to].tobytes(), _about("share", *about, to))
+        for to, key in zip(state.clients, state.ciphers, strict=True)
     ]
     own, wrap = map(masking.as_key, np.split(coefficients[0], 2))
     keys = masking.of_round(state.roots, np.uint64(begin.number)).astype("<u4")
     keys[state.clients.index(state.client)] = 0
-    about = _about_pairs(state.roster, begin.number, state.client)
-    pairs = octets(_cipher(wrap).encrypt(nonce, keys.tobytes(), about))
+    pairs = octets(_cipher(wrap).encrypt(nonce, keys.tobytes(), _about("pairs", *about)))
     boxes = octets(b"".join(sealed)).reshape(n, -1)
     known = {"number": begin.number, "stage": "shared", "own": keystream.key_words(own)}
     shares = Shares(state.client, begin.number, octets(nonce), boxes, pairs, _check_of(own))
@@ -268,7 +264,7 @@ def _held(state: Client, delivered: Delivered) -> Client:
     sealed = array_of(delivered.sealed, (m, sealed_bytes), np.uint8, "sealed shares")
     places, held = [state.clients.index(q) for q in senders], []
     for sender, place, nonce, text in zip(senders, places, nonces, sealed, strict=True):
-        about = _about(state.roster, state.number, sender, state.client)
+        about = _about("share", state.roster, state.number, sender, state.client)
         try:
             cipher = _cipher(state.ciphers[place].tobytes())
             held.append(cipher.decrypt(nonce.tobytes(), text.tobytes(), about))
@@ -314,9 +310,9 @@ def reveal(state: Client, unmask: Unmask) -> tuple[Client, Revealed]:
     return after, Revealed(state.client, state.number, shares)
 
 
-def _about_pairs(roster: str, number: int, client: int) -> bytes:
-    """What the list of pairwise keys of a client and round is bound to."""
-    return f"bonafed secure sum pairs {roster} {number} {client}".encode()
+def _about(*what: object) -> bytes:
+    """What keys, signatures and ciphertexts are bound to."""
+    return " ".join(["bonafed secure sum", *map(str, what)]).encode()
 
 
 def _check_of(key: bytes) -> Array:
@@ -340,12 +336,8 @@ def _follows(number: int, before: int) -> None:
         )
 
 
-def _about(roster: str, number: int, sender: int, to: int) -> bytes:
-    return f"bonafed secure sum share {roster} {number} {sender} {to}".encode()
-
-
 def _signed(terms: Terms, client: int, public: bytes) -> bytes:
-    return f"bonafed secure sum key {fingerprint(terms)} {client} {public.hex()}".encode()
+    return _about("key", fingerprint(terms), client, public.hex())
 
 
 def _stage(state: Client, needed: str, what: str, number: int | None = None) -> None:
@@ -360,20 +352,14 @@ def _stage(state: Client, needed: str, what: str, number: int | None = None) -> 
 
 
 def _check_signatures(
-    terms: Terms,
-    clients: tuple[int, ...],
-    keys: Array,
-    signatures: tuple[Array, ...],
-    identities: Mapping[int, bytes],
+    terms: Terms, clients: tuple[int, ...], roster: Roster, identities: Identities
 ) -> None:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    if len(signatures) != len(clients):
-        raise SecureSumError(
-            f"the roster has {len(signatures)} signatures of {len(clients)} keys: pass on all."
-        )
-    for client, key, signature in zip(clients, keys, signatures, strict=True):
+    if (n := len(roster.signatures)) != len(clients):
+        raise SecureSumError(f"the roster has {n} signatures of {len(clients)} keys: pass on all.")
+    for client, key, signature in zip(clients, roster.keys, roster.signatures, strict=True):
         try:
             known = Ed25519PublicKey.from_public_bytes(identities[client])
             known.verify(signature.tobytes(), _signed(terms, client, key.tobytes()))
@@ -401,12 +387,9 @@ class Server:
     about: Array | None = field(default=None, repr=False)  # the bytes that the vectors answer
 
 
-class _Answer(Protocol):
-    @property
-    def client(self) -> int: ...
-
-
-Answer = TypeVar("Answer", bound=_Answer)
+Answer = TypeVar("Answer", Advertised, Shares, Masked, Revealed)
+# the steps of a round, and what they take
+STEPS = {"begun": "shares", "delivered": "vectors", "unmasking": "answers to the unmasking"}
 
 
 def enrol(terms: Terms, answers: Sequence[Advertised]) -> tuple[Server, Roster]:
@@ -435,7 +418,7 @@ def deliver(
     """To each client that shared, what was sealed for it by those that hand in a vector:
     ``senders``, or all that shared. ``about`` is what all are asked.
     """
-    found = _round(state, "begun", answers, state.clients, "shares")
+    found = _round(state, "begun", answers, state.clients, state.terms.threshold)
     n = len(state.clients)
     for client, a in found.items():
         for value, shape, what in (
@@ -461,7 +444,7 @@ def unmask(state: Server, answers: Sequence[Masked]) -> tuple[Server, Unmask]:
     even if they come later.
     """
     senders = tuple(a.client for a in state.shared)
-    found = _round(state, "delivered", answers, senders, "vectors", state.terms.least)
+    found = _round(state, "delivered", answers, senders, state.terms.least)
     first = next(iter(found.values()))
     total = np.zeros(np.shape(first.vector)[:1], np.uint64)
     for client, a in found.items():
@@ -491,14 +474,11 @@ def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[n
 
     left = {a.client for a in state.shared} - {*state.stayed}
     holders = tuple(q for q in state.holders if q not in left)
-    found = _round(state, "unmasking", answers, holders, "answers to the unmasking")
-    assert state.sum is not None
     m, t = len(state.shared), state.terms.threshold
-    holders = sorted(found)[:t]
-    held = [
-        array_of(found[q].shares, (m, masking.LIMBS), np.uint32, f"client {q}'s shares")
-        for q in holders
-    ]
+    found = _round(state, "unmasking", answers, holders, t)
+    assert state.sum is not None
+    holders, form = sorted(found)[:t], (m, masking.LIMBS)
+    held = [array_of(found[q].shares, form, np.uint32, f"client {q}'s shares") for q in holders]
     points = np.array(holders, np.uint64) + np.uint64(1)
     secrets = masking.secrets_of(points, np.stack(held).astype(np.uint64))
     result, own = state.sum.copy(), []
@@ -511,7 +491,7 @@ def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[n
             own.append(keystream.key_words(key))
         else:  # what those that stayed added for the pairs with it
             signs = np.sign(np.array(state.stayed) - message.client).astype(np.int8)
-            about = _about_pairs(state.roster, state.number, message.client)
+            about = _about("pairs", state.roster, state.number, message.client)
             try:
                 text = _cipher(key).decrypt(message.nonce.tobytes(), message.pairs.tobytes(), about)
             except InvalidTag as error:
@@ -544,14 +524,10 @@ def _by_client(answers: Sequence[Answer], known: tuple[int, ...], what: str) -> 
 
 
 def _round(
-    state: Server,
-    stage: str,
-    answers: Sequence[Answer],
-    known: tuple[int, ...],
-    what: str,
-    needed: int | None = None,
+    state: Server, stage: str, answers: Sequence[Answer], known: tuple[int, ...], needed: int
 ) -> dict[int, Answer]:
-    """The answers of this step by client; so many are needed, t where nothing is said."""
+    """The answers of this step by client; so many are needed."""
+    what = STEPS[stage]
     if state.stage != stage:
         raise SecureSumError(
             f"{what} are taken once, after {stage!r}, and the server stands at {state.stage!r} of"
@@ -563,6 +539,5 @@ def _round(
             f"{what} of the clients {other} are of another round than {state.number}: leave them"
             " out."
         )
-    needed = state.terms.threshold if needed is None else needed
     enough(len(found), needed, f"sent {what}")
     return found

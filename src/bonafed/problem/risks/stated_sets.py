@@ -16,22 +16,9 @@ from numpy.typing import ArrayLike
 from bonafed.arrays import Array
 from bonafed.problem.risks import risk
 from bonafed.problem.risks.weight_sets import WeightSet, attained, on_simplex
-from bonafed.solvers.sets import box_and_cd_norm
-from bonafed.solvers.sets.divergence_balls import (
-    largest_in_ellipsoid,
-    off_ellipsoid,
-    project_ellipsoid,
-)
-from bonafed.solvers.sets.nearest_point import nearest_point
+from bonafed.solvers.sets import box_and_cd_norm, divergence_balls
 from bonafed.solvers.sets.polyhedra import Met, excess, largest_in_polyhedron
-from bonafed.solvers.sets.projections import EPS, clip_to_sum
-from bonafed.solvers.sets.rotated_ellipsoids import (
-    Axes,
-    axes,
-    largest_in_axes,
-    off_axes,
-    project_axes,
-)
+from bonafed.solvers.sets.projections import EPS, clip_to_sum, nearest_point
 
 # The worst client weights between lower and upper weights.
 #
@@ -270,19 +257,19 @@ class Ellipsoid(WeightSet):
         """Of several maximisers the one nearest to the prior, in the ellipsoid's norm."""
         prior, shape, radius = self.concrete(len(losses))
         if shape.ndim == 1:
-            return largest_in_ellipsoid(losses, prior, shape, radius)
-        return largest_in_axes(losses, prior, self.axes, radius)
+            return divergence_balls.largest_in_ellipsoid(losses, prior, shape, radius)
+        return divergence_balls.largest_in_axes(losses, prior, self.axes, radius)
 
     def _nearest(self, v: Array) -> Array:
         prior, shape, radius = self.concrete(len(v))
         if shape.ndim == 1:
-            return project_ellipsoid(v, prior, shape, radius)
-        return project_axes(v, prior, self.axes, radius)
+            return divergence_balls.project_ellipsoid(v, prior, shape, radius)
+        return divergence_balls.project_axes(v, prior, self.axes, radius)
 
     def _holds(self, weights: Array, tol: float) -> bool:
         prior, shape, radius = self.concrete(len(weights))
         d = weights - prior
-        off = off_ellipsoid(d, shape, radius) if shape.ndim == 1 else off_axes(d, self.axes, radius)
+        off = divergence_balls.off_ellipsoid(d, shape if shape.ndim == 1 else self.axes, radius)
         return bool(off <= tol)
 
     def concrete(self, n: int) -> tuple[Array, Array, float]:
@@ -301,9 +288,9 @@ class Ellipsoid(WeightSet):
         return risk.prior_for(self.prior, n), shape, float(self.radius)
 
     @cached_property
-    def axes(self) -> Axes:
+    def axes(self) -> divergence_balls.Axes:
         """The factors of a shape that is a matrix."""
-        return axes(np.asarray(self.shape))
+        return divergence_balls.axes(np.asarray(self.shape))
 
 
 def checked(shape: object) -> Array:
@@ -324,7 +311,7 @@ def checked(shape: object) -> Array:
     if np.abs(array - array.T).max() > 1e-12 * np.abs(array).max():
         raise ValueError("shape must be a symmetric matrix: use (shape + shape.T) / 2.")
     try:
-        axes(array)
+        divergence_balls.axes(array)
     except np.linalg.LinAlgError as error:
         least = float(np.linalg.eigvalsh(array)[0])
         raise ValueError(
@@ -582,7 +569,7 @@ def _costs(stated: object, n: int | None, names: risk.Names) -> Array:
 #     R(z) = max { q'z : q in Q },   Q a closed convex set of weights q >= 0, sum q = 1
 #
 # A maximiser is enough: the nearest point of Q is computed as a convex combination of maximisers
-# (``solvers/sets/nearest_point.py``).
+# (``solvers/sets/projections.py``).
 
 OFF = 1e-9  # how far returned weights may be off the simplex
 

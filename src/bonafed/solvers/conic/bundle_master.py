@@ -281,9 +281,7 @@ class _Program:
         nearer = None if nearing is None else nearing(solution)
         return master, risks, solution.status, nearer
 
-    def _risks(
-        self, model: Model, coefficients: Index, scale: Array, z: Index, w: Index
-    ) -> Index | None:
+    def _risks(self, model: Model, slopes: Index, scale: Array, z: Index, w: Index) -> Index | None:
         """Add the clients' risks z and the bounds of their transport multipliers.
 
         The pieces are the first rows of the program, in their ``order``.
@@ -321,7 +319,7 @@ class _Program:
             model.nonneg([(lambda_, 1.0), -shape.floor])
         if (lambda_ is not None and shape.lipschitz) or math.isfinite(size):
             norm, middle = model.variable(), float(np.median(scale))
-            model.norm_at_most([(coefficients, scale / middle)], [(norm, 1.0)], P_OF[shape.dual])
+            model.norm_at_most([(slopes, scale / middle)], [(norm, 1.0)], P_OF[shape.dual])
             if lambda_ is not None and shape.lipschitz:
                 bound = np.repeat(norm, len(lambda_)), -shape.lipschitz * middle
                 model.nonneg([(lambda_, 1.0), bound])
@@ -365,44 +363,42 @@ def _add_largest(model: Model, Q: Weighting | NearEntropy, z: Index) -> Nearing 
     if _is_simplex(Q):
         model.linear(z[:1], 1.0)
     elif isinstance(Q, Ball | Elliptic):
-        Q.add_larger(model, z)
+        Q.add(model, z, larger=True)
     else:
         Q.add(model, z)
     return None
 
 
-def _regulariser(
-    model: Model, shape: Shape, coefficients: Index, scale: Array, as_cost: bool
-) -> None:
+def _regulariser(model: Model, shape: Shape, slopes: Index, scale: Array, as_cost: bool) -> None:
     """h(w) = l1 ||w||_1 + l2 ||w||_2^2 / 2 + the indicator of lower <= w <= upper, and lengths of
     groups, or a ball.
     """
     middle = float(np.median(scale)) if len(scale) else 1.0
     if shape.l1:
         total = model.variable()
-        model.norm_at_most([(coefficients, scale / middle)], [(total, 1.0)], 1)
+        model.norm_at_most([(slopes, scale / middle)], [(total, 1.0)], 1)
         model.linear(total, shape.l1 * middle)
     if shape.l2 and as_cost:
-        model.quadratic(coefficients, shape.l2 * scale**2)
+        model.quadratic(slopes, shape.l2 * scale**2)
     elif shape.l2:  # s >= ||w||^2 / 2 as ||(w, (s - 1) / sqrt 2)|| <= (s + 1) / sqrt 2
         s = model.variable()
         model.linear(s, shape.l2 * middle**2)
         root = 1 / math.sqrt(2)
-        w_and_s = np.concatenate([coefficients, s]), np.append(scale / middle, root)
-        shift = np.append(np.zeros(len(coefficients)), -root)
+        w_and_s = np.concatenate([slopes, s]), np.append(scale / middle, root)
+        shift = np.append(np.zeros(len(slopes)), -root)
         model.soc([(s, root), root], [w_and_s, shift])
     if shape.groups is not None:
         group, weights = shape.groups
         for g, weight in enumerate(weights):
             inside, length = np.flatnonzero(group == g), model.variable()
-            model.soc([(length, 1.0)], [(coefficients[inside], scale[inside] / middle)])
+            model.soc([(length, 1.0)], [(slopes[inside], scale[inside] / middle)])
             model.linear(length, weight * middle)
     if shape.ball is not None:
         radius, centre = shape.ball
-        body: list = [(coefficients, scale / middle), -centre / middle]
+        body: list = [(slopes, scale / middle), -centre / middle]
         model.soc([np.array([radius / middle])], body)
     for bound, sign in ((shape.lower, 1.0), (shape.upper, -1.0)):
-        bounds = np.broadcast_to(bound, coefficients.shape)
+        bounds = np.broadcast_to(bound, slopes.shape)
         finite = np.isfinite(bounds)
         if finite.any():
-            model.nonneg([(coefficients[finite], sign), -sign * bounds[finite]])
+            model.nonneg([(slopes[finite], sign), -sign * bounds[finite]])
