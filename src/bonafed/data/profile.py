@@ -433,16 +433,8 @@ MARKS = frozenset({"id", "ids", "uuid", "guid", "nr", "no", "num", "number", "ke
 ALONE = frozenset({"mrn", "ssn", "uuid", "guid", "pid", "iban", "identifier", "email", "phone"})
 CODES = frozenset({"zip", "zipcode", "postcode", "postal", "plz", "postleitzahl", "icd", "icd10"})
 CODES |= {"icd9", "code", "codes", "atc", "ops", "cpt", "drg", "sic", "naics"}
-OUTCOMES = frozenset({"target", "label", "outcome", "response", "death", "died", "dead"})
-OUTCOMES |= {
-    "mortality",
-    "survived",
-    "survival",
-    "deceased",
-    "readmitted",
-    "readmission",
-    "relapse",
-}
+OUTCOMES = frozenset({"target", "label", "outcome", "response", "death", "died", "dead", "relapse"})
+OUTCOMES |= {"mortality", "survived", "survival", "deceased", "readmitted", "readmission"}
 INDICES = re.compile(r"(unnamed:? ?\d*|\.\.\.\d+|index|row_?(names?|id)|_c0)?", re.I)
 
 
