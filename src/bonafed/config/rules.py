@@ -35,13 +35,8 @@ KEYS = {  # of a slot of the problem or of its setting
 
 def broken_rule(config: Tables) -> Refusal | None:
     """The first rule that the configuration breaks, in words."""
-    rules = (table_rules, _conflicts, method_rules, _stopping_rules)
+    rules = (*RULES, _conflicts, method_rules, _stopping_rules)
     return next(chain.from_iterable(of(config) for of in rules), None)
-
-
-def table_rules(config: Tables) -> Iterator[Refusal]:
-    """The rules about tables beside each other that a configuration breaks."""
-    return chain.from_iterable(rules(config) for rules in RULES)
 
 
 def _told(texts: Mapping[str, object]) -> Iterator[Refusal]:

@@ -7,7 +7,7 @@ import copy
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -133,11 +133,6 @@ class RiskSection(Objects):
     def by_rank(self) -> bool:
         """Whether losses are weighed by their rank at all."""
         return self.name != "mean"
-
-    @property
-    def convex(self) -> bool:
-        """Whether larger losses never weigh less."""
-        return getattr(self.named_class("name"), "convex", True)
 
     @property
     def title(self) -> str:
@@ -328,10 +323,6 @@ class PrivacySection(Objects):
         book = {} if self.book is None else {"book": folder / self.book}
         return self.build("total", **book | changes)
 
-    def moved(self, there: Callable[[str], str]) -> "PrivacySection":
-        """With the path of the ledger rewritten."""
-        return self if self.book is None else self.model_copy(update={"book": there(self.book)})
-
 
 class EvaluationSection(Section):
     """Who may see how the model does on the rows that it is judged on."""
@@ -493,31 +484,21 @@ class EngineSection(Objects):
 
     def check_clients(self, n_clients: int) -> None:
         """Raise ``ConfigError`` where more answers are waited for than clients are trained on."""
-        n = self.wait.get("n") if self.clocked else None
-        if n is not None and n > n_clients:
+        if self.clocked and (n := self.wait.get("n") or 0) > n_clients:
             raise ConfigError(
                 f"engine.wait.n = {n} waits for more answers than there are clients to train on,"
                 f" {n_clients}: set engine.wait.n to {n_clients} at most"
             )
 
-    def plain(self, checkpoint: str | os.PathLike[str] | None) -> InProcess:
-        """All clients at once."""
-        stated = {key: self.get(key) for key in PLAIN if self.get(key)}
-        return InProcess(**stated, checkpoint=checkpoint if self.checkpoint else None)
-
     def engine(
-        self, folder: Path, checkpoint: str | os.PathLike[str] | None
+        self, folder: Path, checkpoint: str | os.PathLike[str] | None, clock: bool = True
     ) -> InProcess | VirtualClock:
-        """The engine; raises ``ValueError`` and ``OSError`` for times and files that do not fit."""
-        if not self.clocked:
-            return self.plain(checkpoint)
-        parts = {"delays": self.delays.build(folder=folder), "wait": self.wait.build("kind")}
+        """The engine; without ``clock`` all clients at once, whatever it is. Raises ``ValueError``
+        and ``OSError`` for times and files that do not fit.
+        """
         kept = checkpoint if self.checkpoint else None
+        if not (clock and self.clocked):
+            stated = {key: self.get(key) for key in PLAIN if self.get(key)}
+            return InProcess(**stated, checkpoint=kept)
+        parts = {"delays": self.delays.build(folder=folder), "wait": self.wait.build("kind")}
         return self.build("kind", checkpoint=kept, **parts)
-
-    def moved(self, there: Callable[[str], str]) -> "EngineSection":
-        """The same with the path of recorded delays rewritten."""
-        if (path := self.delays.get("path")) is None:
-            return self
-        delays = self.delays.model_copy(update={"path": there(path)})
-        return self.model_copy(update={"delays": delays})

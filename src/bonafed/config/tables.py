@@ -16,7 +16,6 @@ from bonafed.config import sections
 from bonafed.config.objects import in_words
 from bonafed.config.schema import DataSection, ReportSection, Section
 from bonafed.config.toml_file import ConfigError, Refusal
-from bonafed.engines.inprocess import InProcess, VirtualClock
 from bonafed.names import NAMED, load
 from bonafed.problem.losses import Loss
 from bonafed.problem.problem import Problem
@@ -189,20 +188,13 @@ class Tables(Section):
         """algorithm, engine, tol, max_rounds and seed, as `bonafed.solve` takes them; ``clock``: by
         [engine] at all.
         """
-        a = self.algorithm
-        return {
-            "algorithm": self.method(),
-            "engine": self._engine(checkpoint) if clock else self.engine.plain(checkpoint),
-            "tol": a.tol,
-            "max_rounds": a.max_rounds,
-            "seed": self.seed,
-        }
-
-    def _engine(self, checkpoint: str | os.PathLike[str] | None) -> InProcess | VirtualClock:
+        a, method = self.algorithm, self.method()
         try:
-            return self.engine.engine(self._folder, checkpoint)
+            engine = self.engine.engine(self._folder, checkpoint, clock)
         except (ValueError, OSError) as error:
             raise ConfigError(f"{self._trace}: {error}") from error
+        stopping = {"tol": a.tol, "max_rounds": a.max_rounds}
+        return {"algorithm": method, "engine": engine, **stopping, "seed": self.seed}
 
 
 # ----------------------------------------------------------------------------------------- in words
