@@ -16,7 +16,7 @@ from pydantic import model_validator
 
 from bonafed.config.rules import broken_rule, settings_taken
 from bonafed.config.schema import BLANK, Drift, moved
-from bonafed.config.tables import Tables, sentence
+from bonafed.config.sections import Tables, sentence
 from bonafed.config.toml_file import ConfigError, Refusal, checked, line_of, text_of, validated
 from bonafed.data.federation import Federation
 from bonafed.solution.thresholds import default_radius

@@ -16,8 +16,7 @@ from bonafed.algorithms.alternatives import RefusedError, check_requirements
 from bonafed.algorithms.federated.bundle.masked_bundle import masked
 from bonafed.algorithms.method import Method, settings_of
 from bonafed.algorithms.requirements import Setting
-from bonafed.config.sections import EPSILON, PrivacySection
-from bonafed.config.tables import Tables
+from bonafed.config.sections import EPSILON, PrivacySection, Tables
 from bonafed.config.toml_file import ConfigError, Refusal, one_of
 from bonafed.names import NAMED, load, short_name
 from bonafed.problem.problem import Problem
