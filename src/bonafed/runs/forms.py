@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias
 
 import pydantic
 from pydantic import AfterValidator, Field, StringConstraints
@@ -25,7 +25,7 @@ from bonafed.privacy.bounds import MOST
 from bonafed.rounds import Stop
 from bonafed.runs.files import damaged
 from bonafed.solution.outcome import UNPROVED
-from bonafed.solution.trivial import Kind
+from bonafed.solution.trivial import KINDS as TRIVIAL
 
 FAR = 1e150  # squares of such numbers are finite
 SHOWN = 60  # letters of a value that an error shows
@@ -343,7 +343,7 @@ VIOLATION = form(needs(Count, "round") | needs(list[NonNegative | None], "client
 
 # why a model is trivial, see `bonafed.Triviality`
 TRIVIALITY = form(
-    needs(Annotated[str, one_of(get_args(Kind))], "kind") | needs(str, "text"),
+    needs(Annotated[str, one_of(TRIVIAL)], "kind") | needs(str, "text"),
     needs(str | None, "parameter") | needs(Number | str | None, "value"),
     needs(Number | None, "threshold"),
 )
