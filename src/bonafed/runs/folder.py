@@ -38,9 +38,8 @@ from bonafed.arrays import Array
 from bonafed.config.config import Config, read_config
 from bonafed.data.federation import Federation
 from bonafed.engines.run_record import Log
-from bonafed.problem.lower_bounds import Duals
+from bonafed.problem.lower_bounds import Duals, Multipliers
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.rank_levels import few_levels, levels
 from bonafed.runs import files, forms
 from bonafed.runs.baselines import check_proof, label, proof_arrays, restored, stored

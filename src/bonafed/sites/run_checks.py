@@ -20,9 +20,8 @@ from bonafed.certificates.certificate import Certificate
 from bonafed.codec import CodecError
 from bonafed.config.config import ConfigError
 from bonafed.measures import NUMBERS, SEVERAL, TWO, told
-from bonafed.problem.lower_bounds import Duals
+from bonafed.problem.lower_bounds import Duals, Multipliers, no_multipliers, signed
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers, no_multipliers, signed
 from bonafed.problem.problem import Problem
 from bonafed.runs import verification
 from bonafed.runs.baselines import BASELINES, called, label

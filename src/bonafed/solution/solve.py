@@ -19,20 +19,28 @@ from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.method import Answer, Concluded, Method, settings_of
 from bonafed.arrays import Array
-from bonafed.certificates import constrained, duality, row_spectra
+from bonafed.certificates import duality
 from bonafed.certificates.certificate import Certificate, without_numbers
+from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.client_names import ByClient, ClientName
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run, Watch
 from bonafed.engines.network import StateLostError
 from bonafed.privacy.ledger import Ledger
-from bonafed.problem import calibration, conic_form, own_functions, requirements
-from bonafed.problem.lower_bounds import Duals, row_duals
+from bonafed.problem import calibration, conic_form, own_functions
+from bonafed.problem.lower_bounds import (
+    Duals,
+    Multipliers,
+    no_multipliers,
+    row_duals,
+    signed,
+    weighting,
+)
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers, no_multipliers, signed, weighting
-from bonafed.problem.problem import Problem, remembering
+from bonafed.problem.problem import Problem, only_constrained, remembering
 from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.report.words import constrained
 from bonafed.rounds import Stop, decode, encode
 from bonafed.solution.blame import triviality
 from bonafed.solution.outcome import Ended, budget_used, diverged, reached, stated
@@ -370,13 +378,13 @@ def _prove(finished: Finished, answer: Answer, engine: Engine, bounded: bool = T
     """The same; without a bound where it shall not be ``bounded``."""
     plan, stop, w = finished.plan, finished.run.outcome.stop, answer.w
     problem, fed, algorithm, concrete = plan.problem, plan.data, plan.method, plan.concrete
-    if requirements.only_constrained(problem) or algorithm.requirements.constrained:
+    if only_constrained(problem) or algorithm.requirements.constrained:
         return _prove_constrained(finished, answer, engine, bounded)
     if not bounded:
         certificate, rounds = duality.certify_run(problem, fed, w, None, engine, answer.copies)
         return Proof(certificate, None, [rounds])
     if problem.over_rows is not None:
-        certificate, runs = row_spectra.certify_ranks(problem, fed, w, answer.duals, engine)
+        certificate, runs = certify_ranks(problem, fed, w, answer.duals, engine)
         return Proof(
             replace(certificate, declared=own_functions.declared(concrete)), answer.duals, runs
         )

@@ -38,15 +38,21 @@ from scipy.special import ndtri
 
 from bonafed.arrays import DUAL, Array, Block, dense, norm, stream
 from bonafed.data.federation import Federation
-from bonafed.problem import client_means, targets
+from bonafed.problem import client_means
 from bonafed.problem.conic_form import sample_radii, weighting
 from bonafed.problem.losses import Hinge, Logistic, Loss, Squared
-from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Metadata, masses
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero, has_parts, regulariser_parts
-from bonafed.problem.risks.stated_sets import Ellipsoid
-from bonafed.problem.risks.weight_sets import ChiSquareBall, KLBall, LpBall, Mean, Superquantile
+from bonafed.problem.risks.weight_sets import (
+    ChiSquareBall,
+    Ellipsoid,
+    KLBall,
+    LpBall,
+    Mean,
+    Superquantile,
+)
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.trivial import Constant, best_constant, has_constant
 from bonafed.solvers.conic.builder import P_OF, Index, Model, Status
@@ -537,7 +543,7 @@ class _Rows:
     """
 
     def __init__(self, problem: Problem, fed: Federation) -> None:
-        prior, mass = getattr(problem.over_clients, "prior", None), targets.masses(fed)
+        prior, mass = getattr(problem.over_clients, "prior", None), masses(fed)
         q = mass / mass.sum() if prior is None else np.asarray(prior, float)
         self.loss, self.blocks = problem.loss, [fed.block(i) for i in range(fed.n_clients)]
         self.pilot: Loss = Logistic() if self.loss.targets == "sign" else Squared()

@@ -20,9 +20,9 @@ from bonafed.arrays import Array, Block
 from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
-from bonafed.problem import calibration, lower_bounds, targets
+from bonafed.problem import calibration, lower_bounds
 from bonafed.problem.constraints.group_means import OnRows, Probability
-from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Metadata, masses
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.weight_sets import Mean
@@ -142,7 +142,7 @@ def _overweighted(
     problem: Problem, fed: Federation | Metadata, certificate: Certificate
 ) -> Iterator[str]:
     """Clients of a few rows that count for many: under a uniform prior, or as the worst client."""
-    q, mass = np.asarray(certificate.weights, float), targets.masses(fed)
+    q, mass = np.asarray(certificate.weights, float), masses(fed)
     if problem.privacy is not None or len(q) != fed.n_clients or not mass.sum() > 0:
         return
     times = np.divide(q * mass.sum(), mass, out=np.zeros_like(q), where=mass > 0)

@@ -13,8 +13,8 @@ from bonafed.config.config import Config
 from bonafed.data.federation import Federation
 from bonafed.fairness import group_rates
 from bonafed.problem.constraints.constraint import several
+from bonafed.problem.lower_bounds import Multipliers
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.predictors.affine import scores
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.ranks import by_rank
