@@ -54,10 +54,8 @@ def described(title: str, facts: Facts) -> str:
 def card(title: str, facts: Facts) -> str:
     """The same as an HTML table, for notebooks; every text is escaped."""
     left = ' style="text-align: left"'
-    rows = "".join(
-        f"<tr><th{left}>{_cell(name)}</th><td{left}>{_cell(value)}</td></tr>"
-        for name, value in facts
-    )
+    cells = ((_cell(name), _cell(value)) for name, value in facts)
+    rows = "".join(f"<tr><th{left}>{a}</th><td{left}>{b}</td></tr>" for a, b in cells)
     return f"<table><caption{left}><b>{_cell(title)}</b></caption>{rows}</table>"
 
 

@@ -23,7 +23,7 @@ from bonafed.problem.risks.weight_sets import (
     Simplex,
 )
 from bonafed.solvers.conic.builder import Model
-from bonafed.solvers.sets import rotated_ellipsoids as tilted_ellipsoids
+from bonafed.solvers.sets import divergence_balls as tilted_ellipsoids
 
 KINDS = ["kl", "chi", "diagonal", "full"]
 PRIOR = np.array([0.3, 0.05, 0.2, 0.0, 0.25, 0.2])

@@ -15,6 +15,7 @@ import pytest
 from fuzz.records import leaves, put
 from sites.folders import NAMES as CLINICS
 from sites.folders import PROBLEM, folder_of, roles
+from sites.helpers import of_federation
 from sites.test_solve_across import PROBLEMS
 from toy import federation
 
@@ -44,7 +45,6 @@ from bonafed.sites import signatures
 from bonafed.sites.guard import Guard
 from bonafed.sites.party import Party, open_party
 from bonafed.sites.policy import Policy
-from bonafed.sites.rows import of_federation
 from bonafed.sites.server import SIGNED, SOLUTION, job_of, serve
 from bonafed.sites.session import Agree, Agreement, Introduce, agree, method_bytes, method_of
 from bonafed.sites.signatures import (

@@ -295,7 +295,8 @@ class Weighing(plausible.AboutRows):
         ]
         gradient = ask.prior[:, None] * client_means.client_gradients(point) + sum(pushed)
         start = ask.prior[:, None] * client_means.client_gradients(zero)
-        return Weighed(*sums, risk, loss, *limits, gradient, start, matrix, diagonal)
+        rest: Any = (risk, loss, *limits, gradient, start, matrix, diagonal)
+        return Weighed(*sums, *rest)
 
     def weigh_along(self, problem: Problem, ask: WeighAlong, data: Block) -> WeighedAlong:
         point, terms = Point(problem, ask.w, data), self._terms(ask, data)

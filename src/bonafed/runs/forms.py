@@ -24,8 +24,8 @@ from bonafed.privacy.accounting import LEAST_DELTA, MOST_ROUNDS
 from bonafed.privacy.bounds import MOST
 from bonafed.rounds import Stop
 from bonafed.runs.files import damaged
-from bonafed.solution import trivial
 from bonafed.solution.outcome import UNPROVED
+from bonafed.solution.trivial import TRIVIAL
 
 FAR = 1e150  # squares of such numbers are finite
 SHOWN = 60  # letters of a value that an error shows
@@ -343,7 +343,7 @@ VIOLATION = form(needs(Count, "round") | needs(list[NonNegative | None], "client
 
 # why a model is trivial, see `bonafed.Triviality`
 TRIVIALITY = form(
-    needs(Annotated[str, one_of(tuple(trivial.KINDS))], "kind") | needs(str, "text"),
+    needs(Annotated[str, one_of(TRIVIAL)], "kind") | needs(str, "text"),
     needs(str | None, "parameter") | needs(Number | str | None, "value"),
     needs(Number | None, "threshold"),
 )

@@ -169,13 +169,7 @@ def implied(problem: Problem, data: Block, constant: float, gradient: Array, val
 
 
 def advanced(
-    w: Array,
-    value: float,
-    bound: float,
-    steps: int,
-    *,
-    residual: float = 0.0,
-    finished: float = 0.0,
+    w: Array, value: float, bound: float, steps: int, residual: float = 0.0, finished: float = 0.0
 ) -> Advanced:
     """The upload of the one client."""
     one = np.ones(1)

@@ -9,7 +9,7 @@ A group is all rows, those of one label, those with one value in a column, or bo
 bounds this mean, not an error rate: error rates are not convex, nor continuous. Sources: He, Peng,
 Sun, *Federated learning with convex global and local constraints*, (1), (2), (30); Agarwal and
 others, *A reductions approach to fair classification* (bounded group loss); Zafar and others,
-*Fairness constraints* (parity of scores).
+*Fairness constraints* (parity of scores). `Coupled` bounds such means over all clients together.
 """
 
 from __future__ import annotations

@@ -21,10 +21,8 @@ from bonafed.problem.risks import risk
 from bonafed.solvers.sets import box_and_cd_norm as boxes
 from bonafed.solvers.sets import divergence_balls as balls
 from bonafed.solvers.sets import projections
-from bonafed.solvers.sets import rotated_ellipsoids as rotated
-from bonafed.solvers.sets.nearest_point import nearest_point
 from bonafed.solvers.sets.polyhedra import Met, excess, largest_in_polyhedron, project_polyhedron
-from bonafed.solvers.sets.projections import EPS, clip_to_sum, largest_over_lp_ball
+from bonafed.solvers.sets.projections import EPS, clip_to_sum, largest_over_lp_ball, nearest_point
 
 # Convex sets of weights: what follows from their worst case and their projection, and what balls
 # round a prior share.
@@ -623,7 +621,7 @@ def limits(box: Box, n: int, names: risk.Names = None) -> tuple[Array, Array]:
 #
 # Jiao, Yang and Song, *Asynchronous distributed distributionally robust optimization* (ASPIRE-
 # EASE), (18), where bounds are their p tilde and budget is their Gamma, with q >= 0 that (17)
-# leaves out; with unequal bounds one sort does not solve it (``solvers/sets/boxes.py``).
+# leaves out; with unequal bounds one sort does not solve it (``solvers/sets/box_and_cd_norm.py``).
 # budget = 0, or bounds = 0, is ``Mean(prior)``.
 
 
@@ -758,19 +756,18 @@ class Ellipsoid(WeightSet):
         prior, shape, radius = self.concrete(len(losses))
         if shape.ndim == 1:
             return balls.largest_in_ellipsoid(losses, prior, shape, radius)
-        return rotated.largest_in_axes(losses, prior, self.axes, radius)
+        return balls.largest_in_axes(losses, prior, self.axes, radius)
 
     def _nearest(self, v: Array) -> Array:
         prior, shape, radius = self.concrete(len(v))
         if shape.ndim == 1:
             return balls.project_ellipsoid(v, prior, shape, radius)
-        return rotated.project_axes(v, prior, self.axes, radius)
+        return balls.project_axes(v, prior, self.axes, radius)
 
     def _holds(self, weights: Array, tol: float) -> bool:
         prior, shape, radius = self.concrete(len(weights))
-        if shape.ndim == 1:
-            return bool(balls.off_ellipsoid(weights - prior, shape, radius) <= tol)
-        return bool(rotated.off_axes(weights - prior, self.axes, radius) <= tol)
+        given = shape if shape.ndim == 1 else self.axes
+        return bool(balls.off_ellipsoid(weights - prior, given, radius) <= tol)
 
     def concrete(self, n: int) -> tuple[Array, Array, float]:
         """(prior, shape, radius) for n clients; ``ValueError`` where shape is of another number."""
@@ -788,9 +785,9 @@ class Ellipsoid(WeightSet):
         return risk.prior_for(self.prior, n), shape, float(self.radius)
 
     @cached_property
-    def axes(self) -> rotated.Axes:
+    def axes(self) -> balls.Axes:
         """The factors of a shape that is a matrix."""
-        return rotated.axes(np.asarray(self.shape))
+        return balls.axes(np.asarray(self.shape))
 
 
 def checked(shape: object) -> Array:
@@ -811,7 +808,7 @@ def checked(shape: object) -> Array:
     if np.abs(array - array.T).max() > 1e-12 * np.abs(array).max():
         raise ValueError("shape must be a symmetric matrix: use (shape + shape.T) / 2.")
     try:
-        rotated.axes(array)
+        balls.axes(array)
     except np.linalg.LinAlgError as error:
         least = float(np.linalg.eigvalsh(array)[0])
         raise ValueError(
@@ -1052,7 +1049,7 @@ def _costs(stated: object, n: int | None, names: risk.Names) -> Array:
 #     R(z) = max { q'z : q in Q },   Q a closed convex set of weights q >= 0, sum q = 1
 #
 # A maximiser is enough: the nearest point of Q is computed as a convex combination of maximisers
-# (``solvers/sets/nearest_point.py``).
+# (``solvers/sets/projections.py``).
 
 OFF = 1e-9  # how far returned weights may be off the simplex
 
