@@ -98,8 +98,9 @@ def test_it_is_the_clipped_gradient_on_a_grid(loss, shape, way):
         found = total(problem, it, data, v) * (it.clip / it.steps)
         expected = by_hand(problem, it, data, v)
         # a row's direction and its residuals are rounded by half a step, and shortened to fit
-        step = it.clip * it.direction / it.steps * (2.0 if it.norm == 2 else 3.0)
-        direction = 2.0 * it.clip * math.sqrt(fed.n_features) / it.direction
+        grid = it.grid(int(np.argmax(it.weight)))
+        step = it.clip * grid.direction / it.steps * (2.0 if it.norm == 2 else 3.0)
+        direction = 2.0 * it.clip * math.sqrt(fed.n_features) / grid.direction
         assert np.abs(found - expected).max() <= data.y.size * (step + direction)
         typical = np.linalg.norm(found - expected) / np.linalg.norm(expected)
         usual = 0.05 if it.single else 5e-3 if it.kind == "laplace" else 2e-3

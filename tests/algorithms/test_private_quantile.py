@@ -100,7 +100,7 @@ def test_two_rounds_by_hand(kind: str, sampling: float) -> None:
             total = total + discrete_noise("gaussian", here.noise, noise, len(w))
             gradients += here.unit[i] * total
         found = [
-            run.trim(memories[i], message, data.block(i), stream) for i in range(data.n_clients)
+            run.blur(memories[i], message, data.block(i), stream) for i in range(data.n_clients)
         ]
         memories = [memory for memory, _ in found]
         up = Trimmed(
@@ -148,18 +148,18 @@ def test_a_clip_of_a_round_scales_its_grid_and_nothing_else() -> None:
     block, w = data.block(1), np.full(run._size, 0.2)
     memory = run.client_start(block)
     for clip in (run.plan.clip, 0.01, 50.0):
-        _, up = run.trim(memory, Trim(w, 1, 1.0, clip), block, stream)
+        _, up = run.blur(memory, Trim(w, 1, 1.0, clip), block, stream)
         unit = run.plan.weight[1] * clip / run.plan.steps
         np.testing.assert_allclose(up.gradient[0] / unit, np.rint(up.gradient[0] / unit), atol=1e-3)
         short = up.short[0] / run.plan.count_unit[1]
         np.testing.assert_allclose(short, np.rint(short), atol=1e-6)
     for clip in (0.0, -1.0, math.nan, math.inf, 1e30, 1e-30):
         with pytest.raises(ValueError, match="not of finite numbers > 0: nothing was released"):
-            run.trim(memory, Trim(w, 1, 1.0, clip), block, stream)
+            run.blur(memory, Trim(w, 1, 1.0, clip), block, stream)
     for t in (1, 2, 3):
-        memory, _ = run.trim(memory, Trim(w, t, 1.0, 1.0), block, stream)
+        memory, _ = run.blur(memory, Trim(w, t, 1.0, 1.0), block, stream)
     with pytest.raises(BudgetSpentError, match="pays for 3 answers"):
-        run.trim(memory, Trim(w, 4, 1.0, 1.0), block, stream)
+        run.blur(memory, Trim(w, 4, 1.0, 1.0), block, stream)
 
 
 def table(scale: float) -> Federation:

@@ -11,13 +11,11 @@ from bonafed.algorithms.requirements import Requirements
 from bonafed.arrays import Array, Block, is_number
 from bonafed.codec import Form
 from bonafed.privacy.moments import Moments
-from bonafed.problem.lower_bounds import Duals
-from bonafed.problem.multipliers import Multipliers
-from bonafed.problem.parts import WHOLE, Parts
+from bonafed.problem.lower_bounds import Duals, Multipliers
+from bonafed.problem.parts import WHOLE, Parts, Sums, curvature_sums, gradient_sums, limit_sums
 from bonafed.problem.plausible import AboutRows
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Ball, GroupL2, regulariser_parts
-from bonafed.problem.slopes import Sums, curvature_sums, gradient_sums, limit_sums
 from bonafed.rounds import Done, Each, Round, Stop, record
 
 if TYPE_CHECKING:
@@ -41,9 +39,8 @@ class Concluded:
     # of the one client that has all rows:
     rows: Each | None = None  # (1, m) the multipliers of the rows
     split: Each | None = None  # (1, m) the points that go with them
-    starts: Annotated[Each, Form(infinite=True, nan=True)] | None = (
-        None  # (1, k, 4) the starts that were tried
-    )
+    # (1, k, 4) the starts that were tried
+    starts: Annotated[Each, Form(infinite=True, nan=True)] | None = None
 
 
 class Answer(NamedTuple):
@@ -273,6 +270,14 @@ def check_end(method: object, *tolerances: str) -> None:
         )
 
 
+def check_model(w: Array, remedy: str) -> None:
+    """Raise ``ArithmeticError`` unless a model is of finite numbers."""
+    if not np.isfinite(w).all():
+        raise ArithmeticError(
+            f"the model is not finite any more: rescale the features, or give {remedy}."
+        )
+
+
 # When a run ends:  value - bound <= max(atol, tol max(|value|, |bound|)),  at its cap, or where
 # nothing has got better for long.
 
@@ -311,9 +316,8 @@ class Progress:
     def allowed(self, margin: float = 1.0) -> float:
         """The gap that the tolerance allows."""
         sizes = [abs(x) for x in (self.value, self.bound) if math.isfinite(x)]
-        return max(
-            self.atol, margin * self.tol * max(*sizes, self.least, self.unknown * (not sizes))
-        )
+        size = max(*sizes, self.least, self.unknown * (not sizes))
+        return max(self.atol, margin * self.tol * size)
 
     def within(self, margin: float = 1.0) -> bool:
         """Whether the gap is proved to be as small as the tolerance asks."""

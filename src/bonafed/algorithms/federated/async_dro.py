@@ -53,10 +53,10 @@ from numpy.typing import NDArray
 
 from bonafed.algorithms import method as base
 from bonafed.algorithms.federated import linearisation
-from bonafed.algorithms.federated.linearisation import Linearised, risk_gradients, units_of
+from bonafed.algorithms.federated.linearisation import risk_gradients, units_of
 from bonafed.algorithms.method import Ids, Next
 from bonafed.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
-from bonafed.arrays import Array, Block, Streams, writable
+from bonafed.arrays import Array, Block, writable
 from bonafed.codec import Extended, Form, changed
 from bonafed.problem.claims import Claim, Features, Number
 from bonafed.problem.conic_form import member
@@ -126,10 +126,8 @@ class Lines:
 def first_lines(up: "Met", w: Array, mean: Array) -> Lines:
     """The lines of the first answers, of all N clients at the model w before step 0."""
     n, steepest = len(up.risk), float(np.abs(up.gradient).max(initial=0.0))
-    steepness = _unit(steepest)
-    length = _unit(
-        max(float(np.abs(up.risk).max()) / max(steepest, TINY), float(np.abs(w).max(initial=0.0)))
-    )
+    far = max(float(np.abs(up.risk).max()) / max(steepest, TINY), float(np.abs(w).max(initial=0.0)))
+    steepness, length = _unit(steepest), _unit(far)
     wide, turn, users = -(-len(w) // WIDE) * WIDE, np.full(FEW, -1), np.zeros(FEW, np.int64)
     models, rough = np.zeros((FEW, wide), np.float32), np.zeros((n, wide), np.float32)
     places = np.zeros((FEW, len(w)))
@@ -147,34 +145,17 @@ def _unit(size: float) -> float:
     return 2.0 ** min(max(math.frexp(size)[1], -500), 500) if TINY < size < math.inf else 1.0
 
 
-def answers(ids: Ids, up: Linearised) -> Answers:
-    """The answers of these clients as arrays."""
-    return np.array(ids, np.intp), writable(up.risk), writable(up.gradient)
-
-
 def no_answers(n: int) -> Answers:
     """The answers of no clients, with n coefficients."""
     return np.zeros(0, np.intp), np.zeros(0), np.zeros((0, n))
 
 
-def renew(lines: Lines, new: Answers, units: Array, w: Array, mean: Array, turn: int) -> None:
-    """Store the answers of step ``turn``, with losses at w and distances from ``mean``."""
-    _renew(new, units, w, mean, turn, _written(lines))
-
-
 def _written(lines: Lines) -> tuple[Any, ...]:
+    """What `_renew` writes, and the steepness."""
     values = lines.level, lines.gradients, lines.rough, lines.losses, lines.step
     ages = lines.curvature, lines.apart, lines.gap, lines.last
     places = lines.made, lines.sent, lines.places, lines.users, lines.steepness
     return *values, *ages, *places
-
-
-def exact(lines: Lines, w: Array) -> Array:
-    """b + G w computed anew; ``lines`` store it, too."""
-    np.matmul(lines.gradients, w, out=lines.losses)
-    lines.losses[:] += lines.level
-    lines.step[:] = 0.0
-    return lines.losses.copy()
 
 
 def with_sent(lines: Lines, to: NDArray[np.intp], w: Array, turn: int) -> Lines:
@@ -182,21 +163,12 @@ def with_sent(lines: Lines, to: NDArray[np.intp], w: Array, turn: int) -> Lines:
     where it is full.
     """
     where = lines.sent, lines.turn, lines.users, lines.length
-    row = _ask(to, w, turn, *where, lines.places, lines.models)
-    if row == len(lines.users):
-        more = len(lines.users)
-        lines = replace(lines, places=np.concatenate([lines.places, np.zeros_like(lines.places)]))
-        lines = replace(lines, models=np.concatenate([lines.models, np.zeros_like(lines.models)]))
-        lines = replace(lines, turn=np.concatenate([lines.turn, np.full(more, -1)]))
-        lines = replace(lines, users=np.concatenate([lines.users, np.zeros(more, np.int64)]))
-        where = lines.sent, lines.turn, lines.users, lines.length
-        _ask(to, w, turn, *where, lines.places, lines.models)
-    return lines
-
-
-def old_lines(lines: Lines, turn: int) -> NDArray[np.intp]:
-    """The clients whose lines were made at models sent before step ``turn``."""
-    return np.flatnonzero(lines.turn[lines.made] < turn)
+    if _ask(to, w, turn, *where, lines.places, lines.models) < len(lines.users):
+        return lines
+    rooms = {"places": lines.places, "models": lines.models, "users": lines.users}
+    more = {name: np.concatenate([room, np.zeros_like(room)]) for name, room in rooms.items()}
+    unused = np.concatenate([lines.turn, np.full_like(lines.turn, -1)])
+    return with_sent(replace(lines, **more, turn=unused), to, w, turn)
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
@@ -231,6 +203,7 @@ def _follow(rough, step, steepness, losses):
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
 def _renew(answered, units, w, mean, turn, written):
+    """Store the answers of step ``turn``, with losses at w and distances from ``mean``."""
     ids, risks, steep = answered
     level, gradients, rough, losses, step, curvature, apart = written[:7]
     gap, last, made, sent, places, users, steepness = written[7:]
@@ -275,65 +248,6 @@ def _ask(ids, w, turn, sent, turns, users, length, places, models):
     return row
 
 
-def predict(
-    lines: Lines,
-    new: Answers,
-    units: Array,
-    w: Array,
-    mean: Array,
-    weights: Array,
-    centre: Array,
-    turn: int,
-    sizes: tuple[float, ...],
-) -> tuple[Array, Array, Array, tuple[float, ...]]:
-    """Store the answers, then compute f, s_j L_j and c + f / mu, and the numbers that follow from
-    curvatures, ages and distances.
-
-    Parameters
-    ----------
-    sizes : factor of eta, the least sum_j p_j L_j (1 + a_j), the largest eta, tau
-
-    Returns
-    -------
-    f, force, shifted : (N,)
-    numbers : sum_j p_j L_j (1 + a_j), p'a, eta, mu, p'f
-    """
-    n = len(weights)
-    f, force, shifted = np.empty(n), np.empty(n), np.empty(n)
-    # one by one, since the compiler's dispatch takes microseconds for a tuple of arrays
-    here = units, w, mean, weights, centre, turn
-    room = lines.length, lines.models, *sizes, f, force, shifted
-    parts: Any = (*new, *here, *room, *_written(lines))
-    return f, force, shifted, _predict(*parts)
-
-
-def descend(
-    lines: Lines,
-    units: Array,
-    w: Array,
-    weights: Array,
-    force: Array,
-    eta: float,
-    centre: Array,
-    pace: float,
-) -> tuple[Array, Array, Array, Array]:
-    """c + pace (p - c) and G'p for weights p; w - eta (G'p + sum_j p_j force_j (w - w_j)), and eta,
-    for each coefficient in the data's units.
-    """
-    moved_centre, mean = np.empty(len(weights)), np.empty(len(w))
-    to, eta_each = np.empty(len(w)), np.empty(len(w))
-    where = lines.gradients, lines.length, lines.models, lines.made
-    _descend(units, w, weights, *where, force, eta, centre, pace, moved_centre, mean, to, eta_each)
-    return moved_centre, mean, to, eta_each
-
-
-def mean_gradient(lines: Lines, weights: Array) -> Array:
-    """G'p."""
-    mean = np.empty(lines.gradients.shape[1])
-    _mean(lines.gradients, weights, mean)
-    return mean
-
-
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
 def _sums(weights, curvature, apart, gap, last, turn, curves):
     """Write p_j L_j (1 + a_j) to curves; their sum, p'a and max_j d_j + sum_{p_j > 0} d_j."""
@@ -349,32 +263,16 @@ def _sums(weights, curvature, apart, gap, last, turn, curves):
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def _predict(
-    ids,
-    risks,
-    steep,
-    units,
-    w,
-    mean,
-    weights,
-    centre,
-    turn,
-    length,
-    models,
-    factor,
-    least,
-    most,
-    trust,
-    f,
-    force,
-    shifted,
-    *written,
-):
-    """Write f = b + G w + s e with s_j = e_j / (e_j + trust mu / r_j) to f, s_j L_j to force, and
-    c + f / mu to shifted.
+def _predict(ids, risks, steep, units, w, mean, p, c, turn, length, models, *rest):
+    """Store the answers; then f = b + G w + s e with s_j = e_j / (e_j + trust mu / r_j), s_j L_j
+    and c + f / mu, (N,) each; sum_j p_j L_j (1 + a_j), p'a, eta, mu and p'f.
+
+    The rest are the factor of eta, the least such sum, the largest eta, tau, and ``_written``.
     """
-    _renew((ids, risks, steep), units, w, mean, turn, written)
-    _, _, _, losses, _, curvature, apart, gap, last, made, _, _, _, _ = written
+    factor, least, most, trust = rest[:4]
+    _renew((ids, risks, steep), units, w, mean, turn, rest[4:])
+    _, _, _, losses, _, curvature, apart, gap, last, made, _, _, _, _ = rest[4:]
+    f, force, shifted = np.empty(len(p)), np.empty(len(p)), np.empty(len(p))
     square, here = np.zeros(len(models), np.float32), np.zeros(models.shape[1], np.float32)
     for v in range(len(models)):
         square[v] = -1.0
@@ -382,7 +280,7 @@ def _predict(
         square[made[j]] = 0.0
     for k in range(len(w)):
         here[k] = w[k] / length
-    curve, age, spread = _sums(weights, curvature, apart, gap, last, turn, force)
+    curve, age, spread = _sums(p, curvature, apart, gap, last, turn, force)
     eta = min(factor / max(curve, least), most)
     mu = eta * spread
     for v in range(len(models)):
@@ -396,20 +294,20 @@ def _predict(
         short = 0.5 * (curvature[j] * length) * (square[made[j]] * length)
         share = short / (short + max(trust * mu, TINY) / max(force[j] * eta, LEAST))
         f[j], force[j] = losses[j] + share * short, share * curvature[j]
-        shifted[j] = centre[j] + f[j] / mu if mu > 0 else centre[j]
-        total += weights[j] * f[j]
-    return curve, age, eta, mu, total
+        shifted[j] = c[j] + f[j] / mu if mu > 0 else c[j]
+        total += p[j] * f[j]
+    return f, force, shifted, curve, age, eta, mu, total
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def _mean(gradients, weights, mean):
-    some = np.empty(len(weights), np.int64)
-    for k in range(len(mean)):  # mean[:] = 0 takes long to compile
-        mean[k] = 0.0
+def _mean(gradients, weights):
+    """G'p."""
+    some, mean = np.empty(len(weights), np.int64), np.zeros(gradients.shape[1])
     for i in range(_positions(weights, some)):
         j = some[i]
         for k in range(len(mean)):
             mean[k] += weights[j] * gradients[j, k]
+    return mean
 
 
 @njit(cache=True)
@@ -426,38 +324,25 @@ def _positions(weights, some):
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def _descend(
-    units,
-    w,
-    weights,
-    gradients,
-    length,
-    models,
-    made,
-    force,
-    eta,
-    centre,
-    pace,
-    moved_centre,
-    mean,
-    to,
-    eta_each,
-):
-    for j in range(len(weights)):
-        moved_centre[j] = centre[j] + pace * (weights[j] - centre[j])
-    each, some = np.zeros(len(models)), np.empty(max(len(weights), len(models)), np.int64)
-    for i in range(_positions(weights, some)):
+def _descend(units, w, p, gradients, length, models, made, force, eta, c, pace):
+    """c + pace (p - c) and G'p; w - eta (G'p + sum_j p_j force_j (w - w_j)), and eta, for each
+    coefficient in the data's units.
+    """
+    centre, mean, etas = np.empty(len(p)), _mean(gradients, p), np.empty(len(w))
+    for j in range(len(p)):
+        centre[j] = c[j] + pace * (p[j] - c[j])
+    each, some = np.zeros(len(models)), np.empty(max(len(p), len(models)), np.int64)
+    for i in range(_positions(p, some)):
         j = some[i]
-        each[made[j]] += weights[j] * force[j]
-    _mean(gradients, weights, mean)
-    for k in range(len(mean)):  # to[:] = mean takes seconds to compile
-        to[k] = mean[k]
+        each[made[j]] += p[j] * force[j]
+    to = mean.copy()
     for i in range(_positions(each, some)):
         v = some[i]
         for k in range(len(w)):
             to[k] += each[v] * (w[k] - length * models[v, k])
     for k in range(len(w)):
-        to[k], eta_each[k] = (w[k] - eta * to[k]) / units[k], eta / units[k] ** 2
+        to[k], etas[k] = (w[k] - eta * to[k]) / units[k], eta / units[k] ** 2
+    return centre, mean, to, etas
 
 
 # The client's half of AsyncDRO: its risk and its gradient at a model, and a first curvature.
@@ -510,7 +395,7 @@ def step_units(problem: Problem, square: Array) -> Array:
     return units if separable(problem.regulariser) else np.ones_like(units)
 
 
-def meet(problem: Problem, memory: None, ask: Meet, data: Block, rng: Streams) -> tuple[None, Met]:
+def meet(problem: Problem, ask: Meet, data: Block) -> Met:
     """The first line, with L_j along the gradient, which takes a second gradient."""
     shape = len(data.index), problem.predictor.dimension(data.n_features)
     w = np.broadcast_to(problem.model_start(data.n_features) if ask.w is None else ask.w, shape)
@@ -524,7 +409,7 @@ def meet(problem: Problem, memory: None, ask: Meet, data: Block, rng: Streams) -
     curvature = np.divide(change, moved, out=np.zeros_like(risk), where=moved > 0)
     seen, features = survey(data, ask.prior), np.full(len(risk), float(data.n_features))
     more = seen.plus, seen.minus, seen.reach, seen.target, seen.square
-    return memory, Met(risk, gradient, curvature, features, *more)
+    return Met(risk, gradient, curvature, features, *more)
 
 
 SOON = 0.5  # of the tolerance: the predicted gap at which w stands still to be judged
@@ -555,9 +440,8 @@ class AsyncState:
     steepest: float = 0.0  # largest curvature so far
     value: Extended = math.inf  # exact objective of the first model, or of the last one judged
     bound: Extended = -math.inf  # largest lower bound so far
-    first: Annotated[float, Form(infinite=True, nan=True)] = (
-        math.nan
-    )  # length of the first step over eta
+    # length of the first step over eta
+    first: Annotated[float, Form(infinite=True, nan=True)] = math.nan
     soon: float = SOON  # predicted gap, over the tolerance, at which w stands still
     still: Annotated[int, Form(least=-1)] = -1  # the step since which w stands still, -1: it moves
     seen: Surveyed | None = None
@@ -614,7 +498,7 @@ class AsyncDRO(base.Method):
 
     @property
     def on_client(self) -> dict:
-        return {Meet: self._at_client(meet), Visit: self._at_client(linearisation.linearise)}
+        return {Meet: self._answering(meet), Visit: self._answering(linearisation.linearise)}
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -657,10 +541,11 @@ class AsyncDRO(base.Method):
 
     def renew(self, state: AsyncState, ids: Ids, up: linearisation.Linearised) -> Next[AsyncState]:
         """Replace the lines of the clients who answered, and take a step."""
-        turn, new = state.turn + 1, answers(ids, up)
-        count = state.answers + len(ids)
+        turn, count = state.turn + 1, state.answers + len(ids)
+        new = np.array(ids, np.intp), writable(up.risk), writable(up.gradient)
         if state.still >= 0 or turn >= self.max_rounds:
-            renew(base.known(state.lines), new, state.units, state.place, state.mean, turn)
+            written = _written(base.known(state.lines))
+            _renew(new, state.units, state.place, state.mean, turn, written)
             state = replace(state, turn=turn, answers=count)
             return self._judged(state, ids) if state.still >= 0 else (state, Done(Stop.MAX_ROUNDS))
         return self._ask(self._near(self._stepped(state, turn, count, new, len(ids))), ids, new[0])
@@ -669,46 +554,34 @@ class AsyncDRO(base.Method):
         self, state: AsyncState, turn: int, answered: int, new: Answers, fresh: int
     ) -> AsyncState:
         """The state after a step with these answers; ``fresh`` lines are new."""
-        risk, lines = self._problem.over_clients, base.known(state.lines)
-        here = state.units, state.place
+        risk, lines, here = self._problem.over_clients, base.known(state.lines), state.place
         # where losses saturate, curvatures vanish, and no line is accurate so far away
         longer = 2.0 ** (fresh / len(state.weights))
         most = state.eta * longer if turn else self._longest(state)
         sizes = float(self.step), max(FLAT * state.steepest, TINY), most, _trust(state.cycles)
-        f, force, shifted, numbers = predict(
-            lines, new, *here, state.mean, state.weights, state.centre, turn, sizes
-        )
-        curve, age, eta, mu, loss = numbers
+        # one by one, since the compiler's dispatch takes microseconds for a tuple of arrays
+        before = state.units, here, state.mean, state.weights, state.centre, turn
+        given: Any = (*new, *before, lines.length, lines.models, *sizes, *_written(lines))
+        f, force, shifted, curve, age, eta, mu, loss = _predict(*given)
         if not math.isfinite(curve + loss):
             raise ArithmeticError(
                 "a client's answer is not finite: rescale the features, or give AsyncDRO(step=0.1)."
             )
-        pace = 1.0 / (1.0 + age)
-        if not hasattr(risk, "project"):
-            p = state.centre + pace * (risk.weights(f) - state.centre)
-            centre, mean, *to = descend(lines, *here, p, force, eta, p, 0.0)
-        else:
+        pace, projected = 1.0 / (1.0 + age), hasattr(risk, "project")
+        if projected:
             p = risk.project(shifted) if mu > 0 else state.weights
-            centre, mean, *to = descend(lines, *here, p, force, eta, state.centre, pace)
+        else:
+            p = state.centre + pace * (risk.weights(f) - state.centre)
+        where = lines.gradients, lines.length, lines.models, lines.made
+        moves = (state.centre, pace) if projected else (p, 0.0)
+        centre, mean, *to = _descend(state.units, here, p, *where, force, eta, *moves)
         w = self._problem.prox(*to)
         place = state.units * w
-        np.subtract(place, state.place, out=lines.step)
+        np.subtract(place, here, out=lines.step)
         first = state.first if state.turn else float(np.linalg.norm(lines.step)) / eta
-        return changed(
-            state,
-            w=w,
-            place=place,
-            weights=p,
-            centre=centre,
-            mean=mean,
-            predicted=f,
-            turn=turn,
-            answers=answered,
-            cycles=state.cycles + pace,
-            eta=eta,
-            steepest=max(state.steepest, curve),
-            first=first,
-        )
+        state = changed(state, w=w, place=place, weights=p, centre=centre, mean=mean, predicted=f)
+        state = changed(state, turn=turn, answers=answered, cycles=state.cycles + pace, eta=eta)
+        return changed(state, steepest=max(state.steepest, curve), first=first)
 
     def _longest(self, state: AsyncState) -> float:
         """The longest first step, where a loss may be measured as linear, such as Huber's far from
@@ -731,11 +604,12 @@ class AsyncDRO(base.Method):
         """Let w stand still until every line was made at it, since then the risks are exact; a
         client whose line was waits for the others.
         """
-        if len(old := old_lines(base.known(state.lines), state.still)):
+        lines = base.known(state.lines)
+        if len(old := np.flatnonzero(lines.turn[lines.made] < state.still)):
             if state.turn >= self.max_rounds:
                 return state, Done(Stop.MAX_ROUNDS)
             return self._ask(state, sorted(set(old.tolist()).intersection(ids)))
-        state = replace(state, mean=mean_gradient(base.known(state.lines), state.weights))
+        state = replace(state, mean=_mean(lines.gradients, state.weights))
         risks = self._lines(state)
         value = self._value(state.w, risks)
         bound = self._bound(state, value)  # from lines at one model, as a certificate can repeat it
@@ -750,15 +624,18 @@ class AsyncDRO(base.Method):
         return self._ask(state, range(len(risks)))
 
     def _lines(self, state: AsyncState) -> Array:
-        """b + G w."""
-        return exact(base.known(state.lines), state.place)
+        """b + G w computed anew, which the lines store, too."""
+        lines = base.known(state.lines)
+        np.matmul(lines.gradients, state.place, out=lines.losses)
+        lines.losses[:] += lines.level
+        lines.step[:] = 0.0
+        return lines.losses.copy()
 
     def _bound(self, state: AsyncState, value: float) -> float:
         """The lower bound that the lines prove: they are below the risks, however old they are."""
         risk, gradient = float(state.weights @ self._lines(state)), state.units * state.mean
-        return linearisation.bound_at(
-            self._problem, state.w, value, risk, gradient, state.weights, state.seen
-        )
+        proof = risk, gradient, state.weights, state.seen
+        return linearisation.bound_at(self._problem, state.w, value, *proof)
 
     def _ended(self, state: AsyncState, risks: Array, share: float) -> bool:
         """Whether w is optimal to ``share`` of the tolerance if its risks are these."""
@@ -767,10 +644,8 @@ class AsyncDRO(base.Method):
         if math.isfinite(state.bound):
             return abs(value - state.bound) <= share * self._allowed(value, state.bound)
         lag = value - self._problem.penalty(state.w) - float(state.weights @ risks)
-        return (
-            lag <= share * self._allowed(value, value)
-            and self._length(state) <= share * self.tol * state.first
-        )
+        near = lag <= share * self._allowed(value, value)
+        return near and self._length(state) <= share * self.tol * state.first
 
     def _allowed(self, value: float, bound: float) -> float:
         return base.Progress(value, bound, self.tol, self.atol).allowed()

@@ -22,6 +22,7 @@ that no model is feasible.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -31,12 +32,12 @@ from bonafed.algorithms import method as base
 from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.method import Ids, Next
 from bonafed.algorithms.requirements import Need
-from bonafed.arrays import Array, Block, Streams
+from bonafed.arrays import Array, Block
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.claims import Claim
 from bonafed.problem.client_means import client_gradients, client_values, hessians
 from bonafed.problem.constraints.constraint import Point
-from bonafed.problem.multipliers import Multipliers, no_multipliers, weighting
+from bonafed.problem.lower_bounds import Multipliers, no_multipliers, weighting
 from bonafed.problem.plausible import Claims, of_lagrangian, of_limits, of_risk
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import regulariser_parts
@@ -133,17 +134,15 @@ def risk_rows(risk: Risk, n: int) -> RiskRows | None:
     """
     if averaged(risk):
         return None
-    t, eye, one = np.ones((n, 1)), np.eye(n), np.ones((n, 1))
+    t, eye = np.ones((n, 1)), np.eye(n)
     match risk:
         case Simplex():
             return RiskRows(np.ones(1), -t, np.zeros((0, 1)), False)
         case Superquantile():
-            link = np.concatenate([-t, -eye], 1)
-            return RiskRows(
-                np.append(1.0, risk.caps(n)), link, np.concatenate([0 * t, -eye], 1), False, False
-            )
+            link, rows = (np.concatenate([above, -eye], 1) for above in (-t, 0 * t))
+            return RiskRows(np.append(1.0, risk.caps(n)), link, rows, False, False)
         case LpBall(p=1.0 | 2.0 | np.inf):
-            slack = eye if risk.p == np.inf else one
+            slack = eye if risk.p == np.inf else t
             ends = np.full(slack.shape[1], risk.radius)
             cost = np.concatenate([[1.0], np.asarray(risk.prior), ends])
             link = np.concatenate([-t, -eye, 0 * slack], 1)
@@ -188,13 +187,8 @@ class Expanded:
     shared_jacobian: Sum  # (n, p_c, D)
 
 
-@dataclass(frozen=True)
-class Pieces:
-    """All constraints at w, unscaled, rows in the order of the module."""
-
-    c: Array  # (M,)
-    J: Array  # (M, D)
-    equality: NDArray[np.bool_]  # (M,)
+# all constraints at w, unscaled, in the order of the comment above: values (M,), Jacobian (M, D)
+Pieces = tuple[Array, Array]
 
 
 @record
@@ -210,188 +204,201 @@ def pieces_at(problem: Problem, w: Array, up: Expanded) -> Pieces:
     """The constraints of the clients, the sums over clients, and those of the server."""
     glob, D = problem.constraint, len(w)
     here = glob.point(problem, w)
-    local = problem.local_constraint.equality
     c = [up.local.ravel(), up.shared, glob.held.values(here)[0]]
     J = [up.local_jacobian.reshape(-1, D), up.shared_jacobian, glob.held.jacobian(here)[0]]
-    equality = [np.tile(local, len(up.local)), glob.coupled.equality, glob.held.equality]
-    return Pieces(np.concatenate(c), np.concatenate(J), np.concatenate(equality))
+    return np.concatenate(c), np.concatenate(J)
 
 
-def scale_of(problem: Problem, up: Expanded, pieces: Pieces) -> Scale:
+def scale_of(up: Expanded, pieces: Pieces) -> Scale:
     """Units from the curvature, or from the constraints where there is none, and divisors.
 
     Divisors are the sizes of gradients, or of values where these vanish.
     """
-    curvature = np.maximum(np.diag(up.hessian), 0.0)
-    units = np.where(curvature > 0, curvature, (pieces.J**2).sum(0))
+    curvature, (c, J) = np.maximum(np.diag(up.hessian), 0.0), pieces
+    units = np.where(curvature > 0, curvature, (J**2).sum(0))
     units = 1 / np.sqrt(np.where(units > 0, units, 1.0))
-    rows = np.abs(pieces.J * units).max(1, initial=0.0)
-    rows = np.where(rows > 1e-8 * np.abs(pieces.c), rows, np.abs(pieces.c))
+    rows = np.abs(J * units).max(1, initial=0.0)
+    rows = np.where(rows > 1e-8 * np.abs(c), rows, np.abs(c))
     size = float(np.abs(up.gradient * units).max(initial=0.0))
     # at a stationary first model a gradient is rounding alone
     size = max(size, 1e-2 * math.sqrt(abs(float(up.value))))
     return Scale(size if size > 0 else 1.0, np.where(rows > 0, rows, 1.0), units)
 
 
-def program(
-    problem: Problem,
-    x: Array,
-    up: Expanded,
-    pieces: Pieces,
-    scale: Scale,
-    phase: int,
-    mu: Multipliers,
-    cone: float = 0.0,
-) -> Program:
-    """The scaled program at x.
+@dataclass(frozen=True)
+class Scaled:
+    """The server's program in its units: of the problem (phase 2), or of the smallest violation."""
 
-    ``cone`` is the multiplier of the last row, if that is of an l2 ball of weights.
-    """
-    D, nx = pieces.J.shape[1], len(x)
-    units = scale.units
-    w = x[:D] * units
-    objective = 1.0 if phase == 1 else scale.objective
-    c, J = pieces.c / scale.rows, np.zeros((len(pieces.c), nx))
-    J[:, :D] = pieces.J * units / scale.rows[:, None]
-    gradient, hessian = np.zeros(nx), np.zeros((nx, nx))
-    hessian[:D, :D] = up.hessian
-    glob = problem.constraint
-    if not glob.held.affine:
-        here = glob.point(problem, w)
-        hessian[:D, :D] += hessians(here, None, [(glob.held, mu.server[None])], together=True)[0]
-    hessian[:D, :D] *= np.outer(units, units) / objective
-    own_c, own_J = regulariser_rows(problem, x, units, phase)
-    equality = pieces.equality
-    if phase == 1:
-        t, last = x[-1], nx - 1
-        gradient[last] = 1.0
-        J = np.concatenate([J, -J[equality]])
-        c = np.concatenate([c, -c[equality]]) - t
-        J[:, last] = -1.0
-        floor = np.zeros((1, nx))
-        floor[0, last] = -1.0
-        inequalities = np.concatenate([c, own_c, [-t - 1.0]]), np.concatenate([J, own_J, floor])
-        return Program(float(t), gradient, hessian, *inequalities, np.zeros(0), np.zeros((0, nx)))
-    l1, l2, _, _ = parts_of(problem, units)
-    d, v, value, more = len(l1), x[: len(l1)], float(up.value), (np.zeros(0), np.zeros((0, nx)))
-    gradient[:D] = up.gradient * units
-    if (
-        up.risk is not None
-        and up.risk_gradient is not None
-        and (risk := risk_rows(problem.over_clients, len(up.risk))) is not None
-    ):
-        k, value = len(risk.cost), float(risk.cost @ x[-len(risk.cost) :]) * objective
-        gradient[:D], gradient[-k:] = 0.0, risk.cost * objective
-        hessian[-k:, -k:] += risk.curvature(x[-k:], cone)
-        z, link = up.risk / objective + risk.link @ x[-k:], np.zeros((len(up.risk), nx))
-        link[:, :D], link[:, -k:] = up.risk_gradient * units / objective, risk.link
-        values, rows = risk.evaluated(x[-k:])
-        wide = np.pad(rows, ((0, 0), (nx - k, 0)))
-        more = np.concatenate([z, values]), np.concatenate([link, wide])
-    gradient[:d] += l2 * v
-    hessian[range(d), range(d)] += l2 / objective
-    value += float(l2 @ (v * v)) / 2
-    if l1.any():
-        gradient[D : D + d] = l1
-        value += float(l1 @ x[D : D + d])
-    below = np.concatenate([c[~equality], own_c, more[0]])
-    slopes = np.concatenate([J[~equality], own_J, more[1]])
-    scaled = value / objective, gradient / objective, hessian
-    return Program(*scaled, below, slopes, c[equality], J[equality])
+    problem: Problem
+    scale: Scale
+    phase: int
+    n_clients: int
 
+    @cached_property
+    def equality(self) -> NDArray[np.bool_]:
+        """(M,) which constraints are equalities."""
+        own, glob = self.problem.local_constraint.equality, self.problem.constraint
+        every = np.tile(own, self.n_clients), glob.coupled.equality, glob.held.equality
+        return np.concatenate(every)
 
-def parts_of(problem: Problem, units: Array) -> tuple[Array, Array, Array, Array]:
-    """l1, l2, lower, upper (d,) of h in these units."""
-    l1, l2, lower, upper = regulariser_parts(problem.regulariser)
-    inverse = problem.predictor.split(units)[0]
-    return l1 * inverse, l2 * inverse**2, lower / inverse, upper / inverse
+    @cached_property
+    def risk(self) -> RiskRows | None:
+        """The rows of the risk over clients; None for a mean, and where only violations count."""
+        return risk_rows(self.problem.over_clients, self.n_clients) if self.phase == 2 else None
 
+    @property
+    def objective(self) -> float:
+        """The divisor of the objective."""
+        return self.scale.objective if self.phase == 2 else 1.0
 
-def regulariser_rows(problem: Problem, x: Array, units: Array, phase: int) -> tuple[Array, Array]:
-    """h as linear inequalities (k,), (k, nx): a box, or |w| <= r."""
-    l1, _, lower, upper = parts_of(problem, units)
-    d, nx = len(l1), len(x)
-    eye = np.eye(d, nx)
-    if l1.any():
-        r = np.eye(d, nx, len(units))
-        J = np.concatenate([eye - r, -eye - r]) if phase == 2 else np.zeros((0, nx))
-        return J @ x, J
-    low, high = np.isfinite(lower), np.isfinite(upper)
-    J = np.concatenate([-eye[low], eye[high]])
-    return J @ x - np.concatenate([-lower[low], upper[high]]), J
+    @cached_property
+    def parts(self) -> tuple[Array, Array, Array, Array]:
+        """l1, l2, lower, upper (d,) of h."""
+        l1, l2, lower, upper = regulariser_parts(self.problem.regulariser)
+        inverse = self.problem.predictor.split(self.scale.units)[0]
+        return l1 * inverse, l2 * inverse**2, lower / inverse, upper / inverse
 
+    def model(self, at: Iterate) -> Array:
+        """w."""
+        return at.x[: len(self.scale.units)] * self.scale.units
 
-def start_of(
-    problem: Problem, w: Array, phase: int, pieces: Pieces, scale: Scale, risks: Array | None
-) -> Array:
-    """The first x at w: r above |w|, the risk's variables above it, t above every violation."""
-    w = w / scale.units
-    d = len(problem.predictor.split(w)[0])
-    parts = [w]
-    if phase == 1:
-        c = pieces.c / scale.rows
-        parts.append(
-            np.array([float(np.where(pieces.equality, np.abs(c), c).max(initial=0.0)) + 0.1])
-        )
-    elif regulariser_parts(problem.regulariser)[0] > 0:
-        parts.append(np.abs(w[:d]) + max(1e-2, float(np.abs(w).max(initial=0.0))))
-    if (
-        phase == 2
-        and risks is not None
-        and (risk := risk_rows(problem.over_clients, len(risks))) is not None
-    ):
-        parts.append(risk.start(risks / scale.objective))
-    return np.concatenate(parts)
+    def start(self, w: Array, pieces: Pieces, risks: Array | None) -> Array:
+        """The first x at w: r above |w|, the risk's variables above it, t above every violation."""
+        w, d = w / self.scale.units, len(self.parts[0])
+        if self.phase == 1:
+            return np.append(w, violation(pieces[0] / self.scale.rows, self.equality) + 0.1)
+        parts = [w]
+        if self.parts[0].any():
+            parts.append(np.abs(w[:d]) + max(1e-2, float(np.abs(w).max(initial=0.0))))
+        if self.risk is not None:
+            parts.append(self.risk.start(base.known(risks) / self.objective))
+        return np.concatenate(parts)
 
+    def program(
+        self, x: Array, up: Expanded, pieces: Pieces, mu: Multipliers, cone: float = 0.0
+    ) -> Program:
+        """The program at x.
 
-def multipliers(
-    problem: Problem, at: Iterate, pieces: Pieces, scale: Scale, phase: int, n_clients: int
-) -> Multipliers:
-    """The multipliers of the constraints as stated, from those of the scaled program."""
-    objective = 1.0 if phase == 1 else scale.objective
-    M, equality = len(pieces.c), pieces.equality
-    scaled = np.zeros(M)
-    if phase == 1:
-        scaled += at.z[:M]
-        scaled[equality] -= at.z[M : M + int(equality.sum())]
-    else:
-        scaled[~equality] = at.z[: int((~equality).sum())]
-        scaled[equality] = at.lam
-    mu, weights = scaled * objective / scale.rows, None
-    risk = risk_rows(problem.over_clients, n_clients)
-    if risk is not None and phase == 2:
-        weights = at.z[len(at.z) - risk.size :][:n_clients]
-    p, shared = n_clients * problem.local_constraint.size, problem.constraint.coupled.size
-    local = mu[:p].reshape(n_clients, problem.local_constraint.size)
-    return Multipliers(mu[p + shared :], mu[p : p + shared], local, weights)
+        ``cone`` is the multiplier of the last row, if that is of an l2 ball of weights.
+        """
+        units, rows, objective = self.scale.units, self.scale.rows, self.objective
+        D, nx, glob, equal = len(units), len(x), self.problem.constraint, self.equality
+        c, J = pieces[0] / rows, np.zeros((len(rows), nx))
+        J[:, :D] = pieces[1] * units / rows[:, None]
+        gradient, hessian = np.zeros(nx), np.zeros((nx, nx))
+        hessian[:D, :D] = up.hessian
+        if not glob.held.affine:
+            here, held = glob.point(self.problem, x[:D] * units), [(glob.held, mu.server[None])]
+            hessian[:D, :D] += hessians(here, None, held, together=True)[0]
+        hessian[:D, :D] *= np.outer(units, units) / objective
+        own_c, own_J = self._regulariser_rows(x)
+        if self.phase == 1:
+            t, last = x[-1], nx - 1
+            gradient[last] = 1.0
+            J = np.concatenate([J, -J[equal]])
+            c = np.concatenate([c, -c[equal]]) - t
+            J[:, last] = -1.0
+            floor = np.zeros((1, nx))
+            floor[0, last] = -1.0
+            limits = np.concatenate([c, own_c, [-t - 1.0]]), np.concatenate([J, own_J, floor])
+            return Program(float(t), gradient, hessian, *limits, np.zeros(0), np.zeros((0, nx)))
+        l1, l2, _, _ = self.parts
+        d, v, value = len(l1), x[: len(l1)], float(up.value)
+        gradient[:D] = up.gradient * units
+        below, slopes = [c[~equal], own_c], [J[~equal], own_J]
+        if (risk := self.risk) is not None:
+            k, risks, r = len(risk.cost), base.known(up.risk), x[-len(risk.cost) :]
+            value = float(risk.cost @ r) * objective
+            gradient[:D], gradient[-k:] = 0.0, risk.cost * objective
+            hessian[-k:, -k:] += risk.curvature(r, cone)
+            link = np.zeros((len(risks), nx))
+            link[:, :D] = base.known(up.risk_gradient) * units / objective
+            link[:, -k:] = risk.link
+            values, more = risk.evaluated(r)
+            below += [risks / objective + risk.link @ r, values]
+            slopes += [link, np.pad(more, ((0, 0), (nx - k, 0)))]
+        gradient[:d] += l2 * v
+        hessian[range(d), range(d)] += l2 / objective
+        value += float(l2 @ (v * v)) / 2
+        if l1.any():
+            gradient[D : D + d] = l1
+            value += float(l1 @ x[D : D + d])
+        scaled = value / objective, gradient / objective, hessian
+        return Program(*scaled, np.concatenate(below), np.concatenate(slopes), c[equal], J[equal])
 
+    def _regulariser_rows(self, x: Array) -> tuple[Array, Array]:
+        """h as linear inequalities (k,), (k, nx): a box, or |w| <= r."""
+        l1, _, lower, upper = self.parts
+        eye = np.eye(len(l1), len(x))
+        if l1.any():
+            r = np.eye(*eye.shape, len(self.scale.units))
+            J = np.concatenate([eye - r, -eye - r]) if self.phase == 2 else eye[:0]
+            return J @ x, J
+        low, high = np.isfinite(lower), np.isfinite(upper)
+        J = np.concatenate([-eye[low], eye[high]])
+        return J @ x - np.concatenate([-lower[low], upper[high]]), J
 
-def cleared(at: Iterate) -> Iterate:
-    """Multipliers that vanish beside their slacks set to 0: complementarity then holds exactly."""
-    least = 1e-6 * np.maximum(at.s, 0.0) * max(float(at.z.max(initial=0.0)), 0.0)
-    return replace(at, z=np.where(at.z < least, 0.0, at.z))
+    def multipliers(self, at: Iterate) -> Multipliers:
+        """The multipliers of the constraints as stated, from those of the program."""
+        equal, n, own = self.equality, self.n_clients, self.problem.local_constraint.size
+        M, k, weights = len(equal), int(equal.sum()), None
+        scaled = np.zeros(M)
+        if self.phase == 1:
+            scaled += at.z[:M]
+            scaled[equal] -= at.z[M : M + k]
+        else:
+            scaled[~equal], scaled[equal] = at.z[: M - k], at.lam
+        if self.risk is not None:
+            weights = at.z[len(at.z) - self.risk.size :][:n]
+        mu, p = scaled * self.objective / self.scale.rows, n * own
+        shared = p + self.problem.constraint.coupled.size
+        return Multipliers(mu[shared:], mu[p:shared], mu[:p].reshape(n, own), weights)
+
+    def rounded(self, at: Iterate) -> Array:
+        """The model with coefficients that tend to 0, or to a bound of their box, put there.
+
+        Which do is what the multipliers of the rows of h say: an active row's multiplier is larger
+        than its slack.
+        """
+        l1, _, lower, upper = regulariser_parts(self.problem.regulariser)
+        w, d = self.model(at), len(self.parts[0])
+        settled = (at.z > at.s)[: len(at.s) - (0 if self.risk is None else self.risk.size)]
+        if self.phase == 1 or not len(settled):
+            return w
+        if l1 > 0:
+            active = settled[-2 * d :]
+            w[:d][active[:d] & active[d:]] = 0.0
+            return w
+        lower, upper = np.broadcast_to(lower, d), np.broadcast_to(upper, d)
+        low, high = np.flatnonzero(np.isfinite(lower)), np.flatnonzero(np.isfinite(upper))
+        if len(at_bound := np.concatenate([low, high])):
+            active = settled[-len(at_bound) :]
+            w[at_bound[active]] = np.concatenate([lower[low], upper[high]])[active]
+            w[:d] = np.clip(w[:d], lower, upper)
+        return w
 
 
 def settled_at(p: Program, at: Iterate, phase: int) -> Iterate:
-    """The multipliers to report: ``cleared``, and exact if a small relative change does it.
+    """The multipliers to report: those that vanish beside their slacks are 0, so that
+    complementarity holds exactly, and all are exact if a small relative change does it.
 
     Exact means that gradients cancel to rounding.
 
     Up to a step of the model: a certificate balances what curvature can, and the rest by nothing
     else.
     """
-    far = phase == 2 and residuals(p, at).worst > SMALL
-    at = cleared(at)
-    if far or (phase == 2 and _definite(p.hessian)):
-        return at
-    z, lam = at.z, at.lam
+    least = 1e-6 * np.maximum(at.s, 0.0) * max(float(at.z.max(initial=0.0)), 0.0)
+    far, z, lam = residuals(p, at).worst > SMALL, np.where(at.z < least, 0.0, at.z), at.lam
+    cleared = replace(at, z=z)
+    if phase == 2 and (far or _definite(p.hessian)):
+        return cleared
     size = max(float(np.abs(lam).max(initial=0.0)), float(z.max(initial=0.0)))
     columns, k = np.hstack([p.J.T * z, p.E.T * size, p.hessian]), len(z)
     for _ in range(2):
         left = p.gradient + p.J.T @ z + p.E.T @ lam
         change = np.linalg.lstsq(columns, -left, rcond=1e-10)[0][: k + len(lam)]
         if phase == 2 and np.abs(change).max(initial=0.0) > SMALL:
-            return at
+            return cleared
         z, lam = z * np.maximum(1 + change[:k], 0.0), lam + size * change[k:]
     return replace(at, z=z, lam=lam)
 
@@ -405,58 +412,15 @@ def _definite(hessian: Array) -> bool:
     return True
 
 
-def rounded(problem: Problem, at: Iterate, units: Array, phase: int, n_clients: int) -> Array:
-    """The model with coefficients that tend to 0, or to a bound of their box, put there.
-
-    Which do is what the multipliers of the rows of h say: an active row's multiplier is larger than
-    its slack.
-    """
-    l1, _, lower, upper = regulariser_parts(problem.regulariser)
-    w = at.x[: len(units)] * units
-    d = len(problem.predictor.split(w)[0])
-    risk = risk_rows(problem.over_clients, n_clients)
-    settled = (at.z > at.s)[: len(at.s) - (0 if risk is None else risk.size)]
-    if phase == 1 or not len(settled):
-        return w
-    if l1 > 0:
-        active = settled[-2 * d :]
-        w[:d][active[:d] & active[d:]] = 0.0
-        return w
-    low, high = (np.flatnonzero(np.isfinite(np.broadcast_to(bound, d))) for bound in (lower, upper))
-    if len(low) + len(high):
-        active = settled[-(len(low) + len(high)) :]
-        for index, on, bound in (
-            (low, active[: len(low)], lower),
-            (high, active[len(low) :], upper),
-        ):
-            w[index[on]] = np.broadcast_to(bound, d)[index[on]]
-        w[:d] = np.clip(w[:d], lower, upper)
-    return w
-
-
-def by_client(problem: Problem, up: Expanded) -> Array:
-    """(N,) the largest violation of every client's constraints, as stated."""
-    equality = problem.local_constraint.equality
-    return np.where(equality, np.abs(up.local), up.local).max(1, initial=0.0)
-
-
-def violation(pieces: Pieces) -> float:
-    """The largest violation of the constraints as stated."""
-    return float(np.where(pieces.equality, np.abs(pieces.c), pieces.c).max(initial=0.0))
+def violation(c: Array, equality: NDArray[np.bool_]) -> float:
+    """The largest violation of constraints of these values."""
+    return float(np.where(equality, np.abs(c), c).max(initial=0.0))
 
 
 def finite(p: Program) -> bool:
     """Whether all numbers of a program are finite."""
     parts = (p.gradient, p.hessian, p.c, p.J, p.e)
     return math.isfinite(p.value) and all(np.isfinite(part).all() for part in parts)
-
-
-def layout(problem: Problem, n_clients: int, D: int) -> Pieces:
-    """Which rows are equalities, before the clients have answered."""
-    glob = problem.constraint
-    own = np.tile(problem.local_constraint.equality, n_clients)
-    equality = np.concatenate([own, glob.coupled.equality, glob.held.equality])
-    return Pieces(np.zeros(len(equality)), np.zeros((len(equality), D)), equality)
 
 
 HALVINGS = 3  # refused steps in a row before the Hessian is regularised further
@@ -490,10 +454,10 @@ class InteriorState:
     # the largest of every client's constraints
     client_violation: Annotated[Array, Form("N", infinite=True, nan=True)]
     least: Extended = math.inf  # the violation of ``nearest``
-    program: newton.Program | None = None  # at w
-    at: newton.Iterate | None = None
-    trial: newton.Iterate | None = None  # the point at which the clients are asked
-    by: newton.Iterate | None = None  # the step that leads to it
+    program: Program | None = None  # at w
+    at: Iterate | None = None
+    trial: Iterate | None = None  # the point at which the clients are asked
+    by: Iterate | None = None  # the step that leads to it
     length: tuple[float, float] = (1.0, 1.0)  # primal, dual part of it
     mu: float = 1.0  # the barrier parameter of the step
     nu: float = 1.0  # penalty of the merit function
@@ -569,31 +533,7 @@ class InteriorPoint(base.Method):
 
     @property
     def on_client(self) -> dict:
-        return {Expand: self.expand}
-
-    def expand(self, memory: None, ask: Expand, data: Block, rng: Streams) -> tuple[None, Expanded]:
-        problem = self._problem
-        if len(ask.w):
-            w = ask.w
-        else:
-            w = base.within_bounds(problem, np.zeros(problem.predictor.dimension(data.n_features)))
-        at = Point(problem, w, data)
-        local, coupled = problem.local_constraint, problem.constraint.coupled
-        n, weight = len(data.names), ask.weight * ask.prior
-        terms = [(local, ask.local), (coupled, np.tile(ask.shared, (n, 1)))]
-        mean = averaged(problem.over_clients)
-        with np.errstate(over="ignore", invalid="ignore"):  # a step too long is refused for it
-            return memory, Expanded(
-                value=ask.prior * client_values(at),
-                gradient=ask.prior[:, None] * client_gradients(at),
-                hessian=hessians(at, weight, terms, together=True),
-                risk=None if mean else client_values(at),
-                risk_gradient=None if mean else client_gradients(at),
-                local=local.values(at),
-                local_jacobian=local.jacobian(at),
-                shared=coupled.values(at),
-                shared_jacobian=coupled.jacobian(at),
-            )
+        return {Expand: self._answering(expand)}
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -608,8 +548,7 @@ class InteriorPoint(base.Method):
     def _said(self, who: int, ask: Expand, up: Expanded) -> Iterator[Claim]:
         """What an answer claims."""
         problem, q, D = self._problem, float(ask.prior[0]), up.gradient.shape[1]
-        w = ask.w if len(ask.w) else base.within_bounds(problem, np.zeros(D))
-        risk, slope = up.risk, up.risk_gradient
+        w, risk, slope = _or_first(problem, ask.w, D), up.risk, up.risk_gradient
         if q > 0 and risk is None:
             risk, slope = up.value / q, up.gradient / q
         if risk is not None:
@@ -631,21 +570,21 @@ class InteriorPoint(base.Method):
         return base.unless_capped(state, self._ask(state, w, mu), state.rounds, self.max_rounds)
 
     def improve(self, state: InteriorState, ids: Ids, up: Expanded) -> Next[InteriorState]:
-        state = replace(state, rounds=state.rounds + 1)
-        asked = state.w if state.trial is None else _model(state, state.trial)
-        w = asked if len(asked) else base.within_bounds(self._problem, np.zeros_like(up.gradient))
+        state, at = replace(state, rounds=state.rounds + 1), state.trial
+        asked = state.w if at is None else self._scaled(state).model(at)
+        w = _or_first(self._problem, asked, len(up.gradient))
         with np.errstate(over="ignore", invalid="ignore"):
             pieces = pieces_at(self._problem, w, up)
-            if state.trial is None:
+            if at is None:
                 return self._begin(state, w, up, pieces)
-            at = state.trial
-            scale, phase = base.known(state.scale), state.phase
-            cone = float(at.z[-1]) if len(at.z) else 0.0
-            mu = multipliers(self._problem, at, pieces, scale, phase, state.n_clients)
-            p = program(self._problem, at.x, up, pieces, scale, phase, mu, cone)
+            scaled, cone = self._scaled(state), float(at.z[-1]) if len(at.z) else 0.0
+            p = scaled.program(at.x, up, pieces, scaled.multipliers(at), cone)
         if self._refused(state, p):
             return self._shorter(state)
-        return self._advance(state, p, state.trial, up, pieces)
+        return self._advance(state, p, at, up, pieces[0])
+
+    def _scaled(self, state: InteriorState) -> Scaled:
+        return Scaled(self._problem, base.known(state.scale), state.phase, state.n_clients)
 
     def _begin(
         self, state: InteriorState, w: Array, up: Expanded, pieces: Pieces
@@ -654,31 +593,30 @@ class InteriorPoint(base.Method):
         box = base.within_bounds(self._problem, w)
         if (box != w).any():
             state = replace(state, w=box)
-            return self._asking(state, box, self._first(state, len(box)))
-        scale = state.scale or scale_of(self._problem, up, pieces)
-        state = replace(
-            state, scale=scale, recent=(), best=math.inf, since=0, delta=0.0, refused=0, nu=1.0
-        )
-        x = start_of(self._problem, w, state.phase, pieces, scale, up.risk)
-        p = program(self._problem, x, up, pieces, scale, state.phase, self._first(state, len(w)))
+            return self._asking(state, box, self._first(state))
+        state = replace(state, scale=state.scale or scale_of(up, pieces), recent=(), best=math.inf)
+        state = replace(state, since=0, delta=0.0, refused=0, nu=1.0)
+        scaled = self._scaled(state)
+        x = scaled.start(w, pieces, up.risk)
+        p = scaled.program(x, up, pieces, self._first(state))
         if not finite(p):
             raise ArithmeticError(
                 "values at the first model are not finite: rescale the features, or give start=."
             )
         at = newton.first(p, x)
         if state.phase == 1:
-            at = replace(at, z=np.full(len(at.z), 1 / len(pieces.c)))
-        return self._advance(state, p, at, up, pieces)
+            at = replace(at, z=np.full(len(at.z), 1 / len(pieces[0])))
+        return self._advance(state, p, at, up, pieces[0])
 
-    def _first(self, state: InteriorState, D: int) -> Multipliers:
+    def _first(self, state: InteriorState) -> Multipliers:
         """The multipliers of the first request of a phase: none, or equal ones of sum one."""
         if state.phase == 2 or state.scale is None:
             return no_multipliers(self._problem, state.n_clients)
-        shape, none = layout(self._problem, state.n_clients, D), np.zeros(0)
-        equal = newton.Iterate(none, none, np.full(2 * len(shape.c), 1 / len(shape.c)), none)
-        return multipliers(self._problem, equal, shape, state.scale, 1, state.n_clients)
+        scaled, none = self._scaled(state), np.zeros(0)
+        M = len(scaled.equality)
+        return scaled.multipliers(Iterate(none, none, np.full(2 * M, 1 / M), none))
 
-    def _refused(self, state: InteriorState, p: newton.Program) -> bool:
+    def _refused(self, state: InteriorState, p: Program) -> bool:
         """Whether the trial neither lowers the merit function nor the residuals."""
         old, at = base.known(state.program), base.known(state.at)
         by, trial = base.known(state.by), base.known(state.trial)
@@ -687,11 +625,10 @@ class InteriorPoint(base.Method):
         before = newton.merit(old, at.s, state.mu, state.nu)
         gradient = newton.merit_gradient(old, at, by, state.mu, state.nu)
         after = newton.merit(p, trial.s, state.mu, state.nu)
-        if gradient < 0 and after <= before + 1e-4 * state.length[0] * gradient + 1e-13 * abs(
-            before
-        ):
+        least = before + 1e-4 * state.length[0] * gradient + 1e-13 * abs(before)
+        if gradient < 0 and after <= least:
             return False
-        return newton.residuals(p, trial).worst > 0.95 * max(state.recent)
+        return residuals(p, trial).worst > 0.95 * max(state.recent)
 
     def _shorter(self, state: InteriorState) -> Next[InteriorState]:
         """Try half the step; after many of these a step with a regularised Hessian."""
@@ -705,42 +642,32 @@ class InteriorPoint(base.Method):
         return self._try(replace(state, length=length, trial=newton.moved(at, by, *length)))
 
     def _advance(
-        self,
-        state: InteriorState,
-        p: newton.Program,
-        at: newton.Iterate,
-        up: Expanded,
-        pieces: Pieces,
+        self, state: InteriorState, p: Program, at: Iterate, up: Expanded, c: Array
     ) -> Next[InteriorState]:
-        """Accept a point, and stop or step on."""
-        problem, w = self._problem, _model(state, at)
-        left = newton.residuals(p, at)
-        better, broken = left.worst < 0.9 * state.best, violation(pieces)
-        nearer = not broken > 0.99 * state.least
+        """Accept a point where constraints have the values c, and stop or step on.
+
+        The least violation is sought until a model is strictly feasible, or a proof of none ends
+        the run.
+        """
+        problem, scaled, worst = self._problem, self._scaled(state), residuals(p, at).worst
+        w, broken = scaled.model(at), violation(c, scaled.equality)
+        nearest = state.nearest if broken > 0.99 * state.least else w
         risk = float(up.value) if up.risk is None else problem.over_clients.value(up.risk)
         delta = state.delta / 10 if state.delta > 1e-10 else 0.0
-        recent = (*state.recent[1 - MEMORY :], left.worst)
-        state = replace(state, since=0 if better else state.since + 1, steps=state.steps + 1)
-        state = replace(
-            state, nearest=w if nearer else state.nearest, least=min(broken, state.least)
-        )
+        recent = (*state.recent[1 - MEMORY :], worst)
+        since = 0 if worst < 0.9 * state.best else state.since + 1
+        each = np.where(problem.local_constraint.equality, np.abs(up.local), up.local)
+        state = replace(state, since=since, steps=state.steps + 1)
+        state = replace(state, nearest=nearest, least=min(broken, state.least))
         state = replace(state, w=w, program=p, at=at, refused=0, delta=delta, recent=recent)
-        state = replace(state, best=min(state.best, left.worst), residual=left.worst)
+        state = replace(state, best=min(state.best, worst), residual=worst)
         state = replace(state, value=risk + problem.penalty(w), violation=broken)
-        state = replace(state, client_violation=by_client(problem, up))
-        settled, scale = settled_at(p, at, state.phase), base.known(state.scale)
-        duals = multipliers(problem, settled, pieces, scale, state.phase, state.n_clients)
-        state = replace(state, duals=duals)
-        return self._phase_one(state, at, left) if state.phase == 1 else self._step(state)
-
-    def _phase_one(
-        self, state: InteriorState, at: newton.Iterate, left: newton.Residuals
-    ) -> Next[InteriorState]:
-        """Return to the problem at a strictly feasible model, or end with a proof of none."""
+        state = replace(state, client_violation=each.max(1, initial=0.0))
+        state = replace(state, duals=scaled.multipliers(settled_at(p, at, state.phase)))
         t = float(at.x[-1])
-        if t < -1e-6 and state.violation == 0.0:
+        if state.phase == 1 and t < -1e-6 and broken == 0.0:
             return self._again(replace(state, phase=2))
-        if left.worst > 1e-10:
+        if state.phase == 2 or worst > 1e-10:
             return self._step(state)
         return state, self._nothing_inside(t)
 
@@ -753,32 +680,26 @@ class InteriorPoint(base.Method):
     def _again(self, state: InteriorState) -> Next[InteriorState]:
         """Begin a phase at the model that violates least."""
         state = replace(state, w=state.nearest, trial=None, at=None, program=None)
-        return self._asking(state, state.w, self._first(state, len(state.w)))
+        return self._asking(state, state.w, self._first(state))
 
     def _step(self, state: InteriorState) -> Next[InteriorState]:
         """Take the next direction, unless the residuals are small or do not fall any more."""
         p, at = base.known(state.program), base.known(state.at)
         way = newton.direction(p, at, max(state.delta, FLAT if state.phase == 1 else 0.0))
-        left = newton.residuals(p, at)
+        left, tol = residuals(p, at), 1e-6
         if state.phase == 2 and self._reached(state, way, left):
             return state, Done(Stop.OPTIMAL)
-        if (
-            state.phase == 2
-            and p.value < -FALLEN
-            and left.primal <= 1e-6
-            and newton.recedes(p, at.x)
-        ):
+        fallen = state.phase == 2 and p.value < -FALLEN
+        if fallen and left.primal <= tol and newton.recedes(p, at.x):
             return state, Done(Stop.UNBOUNDED)
         largest = float(np.abs(np.concatenate([at.z, at.lam])).max(initial=0.0))
         if state.since > PATIENCE or largest > 1e13:
-            tol = 1e-6
             # whether it proves that, others check
-            if state.phase == 1 and state.at is not None and state.at.x[-1] > tol:
-                return state, self._nothing_inside(float(state.at.x[-1]))
+            if state.phase == 1 and at.x[-1] > tol:
+                return state, self._nothing_inside(float(at.x[-1]))
             if state.phase == 1 or left.primal <= tol or not self._problem.constrained:
                 return state, Done(Stop.STALLED)
             return self._again(replace(state, phase=1))
-
         ends = np.concatenate([at.z + way.step.z, at.lam + way.step.lam])
         nu = max(state.nu, 1.5 * float(np.abs(ends).max(initial=0)))
         length = newton.steps(at, way.step)
@@ -792,16 +713,13 @@ class InteriorPoint(base.Method):
         dual = p.gradient + p.J.T @ at.z + p.E.T @ at.lam
         gap = float(at.s @ at.z) + abs(float(dual @ way.step.x))
         near = base.Progress(p.value, -math.inf, self.tol, self.atol / scale.objective)
-        met = left.primal <= self.tol and state.violation <= max(
-            MET, 1e-14 * float(scale.rows.max(initial=0.0))
-        )
+        most = max(MET, 1e-14 * float(scale.rows.max(initial=0.0)))
+        met = left.primal <= self.tol and state.violation <= most
         return met and gap <= max(near.allowed(), 1e-14) and left.dual <= 10 * self.tol
 
     def _try(self, state: InteriorState) -> Next[InteriorState]:
-        problem, trial, n = self._problem, base.known(state.trial), state.n_clients
-        shape = layout(problem, n, len(state.w))
-        mu = multipliers(problem, trial, shape, base.known(state.scale), state.phase, n)
-        return self._asking(state, _model(state, trial), mu)
+        scaled, trial = self._scaled(state), base.known(state.trial)
+        return self._asking(state, scaled.model(trial), scaled.multipliers(trial))
 
     def report(self, state: InteriorState) -> dict:
         """``objective`` and ``violation`` of the last accepted model; ``residual`` is scaled."""
@@ -817,13 +735,25 @@ class InteriorPoint(base.Method):
 
     def answer(self, state: InteriorState, concluded: base.Concluded | None = None) -> base.Answer:
         """The model and the multipliers."""
-        w = state.w
-        if state.at is not None and state.scale is not None:
-            units, n_clients = state.scale.units, state.n_clients
-            w = rounded(self._problem, state.at, units, state.phase, n_clients)
+        w = state.w if state.at is None else self._scaled(state).rounded(state.at)
         return base.Answer(w, multipliers=state.duals)
 
 
-def _model(state: InteriorState, at: newton.Iterate) -> Array:
-    units = base.known(state.scale).units
-    return at.x[: len(units)] * units
+def expand(problem: Problem, ask: Expand, data: Block) -> Expanded:
+    """The answer of every client of the block."""
+    D = problem.predictor.dimension(data.n_features)
+    at = Point(problem, _or_first(problem, ask.w, D), data)
+    local, coupled = problem.local_constraint, problem.constraint.coupled
+    n, q = len(data.names), ask.prior
+    terms = [(local, ask.local), (coupled, np.tile(ask.shared, (n, 1)))]
+    with np.errstate(over="ignore", invalid="ignore"):  # a step too long is refused for it
+        value, slope = client_values(at), client_gradients(at)
+        bend = hessians(at, ask.weight * q, terms, together=True)
+        risks = (None, None) if averaged(problem.over_clients) else (value, slope)
+        limits = local.values(at), local.jacobian(at), coupled.values(at), coupled.jacobian(at)
+        return Expanded(q * value, q[:, None] * slope, bend, *risks, *limits)
+
+
+def _or_first(problem: Problem, w: Array, D: int) -> Array:
+    """A model, or the first one where it is empty."""
+    return w if len(w) else base.within_bounds(problem, np.zeros(D))

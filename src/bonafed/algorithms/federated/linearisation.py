@@ -54,21 +54,17 @@ def risk_gradients(problem: Problem, w: Array, data: Block) -> tuple[Array, Arra
     if radius.any() and (lipschitz := multiplier_floor(problem)[0]):
         coefficients = np.asarray(problem.predictor.split(w)[0])
         floor = lipschitz * ball.dual_norm(coefficients)
-        left = np.where(
-            cut.level <= floor * (1 + 1e-12), np.maximum(radius + cut.gradient_level, 0.0), 0.0
-        )
+        room = np.maximum(radius + cut.gradient_level, 0.0)
+        left = np.where(cut.level <= floor * (1 + 1e-12), room, 0.0)
         gradient = gradient.copy()
         along = norm_gradient(np.atleast_2d(coefficients), DUAL[ball.norm])
         gradient[:, : data.n_features] += lipschitz * left[:, None] * along
     return radius * cut.level + cut.base, gradient, cut.level
 
 
-def linearise(
-    problem: Problem, memory: None, ask: Linearise, data: Block, rng: Streams
-) -> tuple[None, Linearised]:
+def linearise(problem: Problem, ask: Linearise, data: Block) -> Linearised:
     """The answer of every client of the block."""
-    risk, gradient, _ = risk_gradients(problem, ask.w, data)
-    return memory, Linearised(risk, gradient)
+    return Linearised(*risk_gradients(problem, ask.w, data)[:2])
 
 
 def linear(problem: Problem) -> Claims:
@@ -136,7 +132,5 @@ def bound_at(
     where = bounds.region(problem, value, np.size(problem.predictor.split(w)[0]), seen)
     # the gradients hold at the floor of the transport multiplier: none of the radius is left
     flat = -weights * sample_radii(problem, len(weights))
-    bound, _ = bounds.lower_bound(
-        problem, bounds.Minorant(risk - float(gradient @ w), gradient, flat, weights), where
-    )
-    return bound
+    minorant = bounds.Minorant(risk - float(gradient @ w), gradient, flat, weights)
+    return bounds.lower_bound(problem, minorant, where)[0]

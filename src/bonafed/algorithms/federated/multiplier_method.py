@@ -136,7 +136,7 @@ class MultiplierMethod(base.Method):
 
     @property
     def on_client(self) -> dict:
-        return {Survey: take_part, Linearise: self._at_client(linearise)}
+        return {Survey: take_part, Linearise: self._answering(linearise)}
 
     # -- server ------------------------------------------------------------------------------------
 

@@ -21,13 +21,9 @@ import numpy as np
 from numba import njit
 
 from bonafed.algorithms import method
+from bonafed.algorithms.federated.private import mechanism as mechanisms
 from bonafed.algorithms.federated.private import noisy_gradient as noises
-from bonafed.algorithms.federated.private.mechanism import (
-    FAST,
-    Mechanism,
-    check_columns,
-    default_rho,
-)
+from bonafed.algorithms.federated.private.mechanism import FAST, Mechanism
 from bonafed.algorithms.federated.private.method import PrivateMethod, number
 from bonafed.arrays import Array, Block, Streams, writable
 from bonafed.codec import Extended, Form
@@ -35,7 +31,7 @@ from bonafed.data.federation import Federation
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Ball, Bounds
-from bonafed.rounds import Conclude, Done, Round, Stop, Sum, record
+from bonafed.rounds import Conclude, Round, Sum, record
 from bonafed.solvers.smooth.newton import lbfgs
 
 
@@ -142,7 +138,7 @@ class PrivateADMM(PrivateMethod):
         """Raise ``ValueError`` where the settings would not keep the problem's budget."""
         private = problem.privacy is not None
         if private and fed is not None:
-            check_columns(fed)
+            mechanisms.check_columns(fed)
         if self.update == "exact" and private:
             raise ValueError(
                 'update="exact" has no bounded sensitivity: use it without privacy, or "prox" or'
@@ -177,22 +173,17 @@ class PrivateADMM(PrivateMethod):
     ) -> tuple[PrivateMemory, Perturbed]:
         if self.update == "exact":
             return exact(self._problem, self._plan, memory, ask, data, self.tol)
-        given = self._problem, self._plan, self._near, self.noisy_gradients
+        near = PROX if self.update == "prox" else {"linf": LINF, "l2": BALL}[self.region]
+        given = self._problem, self._plan, near, self.noisy_gradients
         return perturb(*given, memory, ask, data, rng)
 
     def noisy_gradients(
         self, memory: PrivateMemory, ask: Perturb, asked: noises.Question, data: Block, rng: Streams
-    ) -> Callable[[int], tuple[Array, float]]:
+    ) -> noises.Gradients:
         """The function that gives a client's gradient with noise, and the mean size of the noise;
         a method that keeps no budget may have another.
         """
         return noises.noisy_gradients(self._problem, self._plan, memory, asked, data, rng)
-
-    @property
-    def _near(self) -> int:
-        if self.update == "prox":
-            return PROX
-        return {"linf": LINF, "l2": BALL}[self.region]
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -211,15 +202,9 @@ class PrivateADMM(PrivateMethod):
         t, P = state.round + 1, state.clients
         with np.errstate(all="ignore"):  # a model that is not finite is refused below
             w = self._problem.prox(up.shifted / P, 1 / (P * self._rho(t + 1)))
-        if not np.isfinite(w).all():
-            raise ArithmeticError(
-                "the model is not finite any more: rescale the features, or give a larger rho."
-            )
-        mean = state.mean + (w - state.mean) / t
+            mean = state.mean + (w - state.mean) / t
         state = PrivateState(w, mean, t, float(up.gap), float(up.noise) / P, P)
-        if t >= self.max_rounds:
-            return state, Done(Stop.MAX_ROUNDS)
-        return state, self.ask(w, t + 1)
+        return self._after(state, w, t, "a larger rho")
 
     def ask(self, w: Array, t: int) -> Round:
         return Round(Perturb(w, t, self._rho(t), self._rho(t + 1), self._reach(t)))
@@ -240,7 +225,7 @@ class PrivateADMM(PrivateMethod):
 
     def _rho(self, t: int) -> float:
         if self.rho is None:
-            return default_rho(self._plan) if self._plan.kind else Penalty()(t)
+            return mechanisms.default_rho(self._plan) if self._plan.kind else Penalty()(t)
         if callable(self.rho):
             return of_round("rho", self.rho, t)
         return float(self.rho)
@@ -424,19 +409,16 @@ def start(mechanism: Mechanism, w: Array, data: Block) -> PrivateMemory:
     return PrivateMemory(*noises.new_keys(mechanism, n), z, np.zeros_like(z))
 
 
-def question(
-    mechanism: Mechanism, memory: PrivateMemory, ask: Perturb, told: noises.Told
-) -> noises.Question:
+def question(plan: Mechanism, memory: PrivateMemory, ask: Perturb, told: Any) -> noises.Question:
     """What a request asks of the gradients and of their noise."""
-    numbers = ask.round, ask.rho, ask.reach
-    return noises.Question.of(mechanism, memory, memory.z, told, numbers)
+    return noises.Question.of(plan, memory, memory.z, told, (ask.round, ask.rho, ask.reach))
 
 
 def perturb(
     problem: Problem,
     mechanism: Mechanism,
     near: int,
-    gradients: Callable[..., Callable[[int], tuple[Array, float]]],
+    gradients: Callable[..., noises.Gradients],
     memory: PrivateMemory,
     ask: Perturb,
     data: Block,
@@ -455,23 +437,19 @@ def perturb(
     noisy = gradients(memory, ask, asked, data, rng)
     region = near, ask.reach, *_box(problem, w)
     z, old = writable(memory.z), writable(memory.dual)
-    new, dual, gap = np.empty_like(z), np.empty_like(old), np.empty(n)
-    shifted, size = np.zeros((min(n, noises.GROUPS), len(w))), np.empty(n)
+    new, dual, gap, size = np.empty_like(z), np.empty_like(old), np.empty(n), np.empty(n)
 
-    def serve(group: int) -> None:
-        for i in range(group, n, noises.GROUPS):
-            gradient, size[i] = noisy(i)
-            gradient = gradient.astype(float, copy=False)  # what the step is compiled for
-            towards(w, z[i], old[i], gradient, ask.rho, *region, new[i])
-            _into_ball(problem, new[i])
-            gap[i] = update_multipliers(
-                w, new[i], old[i], ask.rho, ask.next_rho, dual[i], shifted[group]
-            )
+    def add(i: int, sums: list[Array]) -> None:
+        gradient, size[i] = noisy(i)
+        gradient = gradient.astype(float, copy=False)  # what the step is compiled for
+        towards(w, z[i], old[i], gradient, ask.rho, *region, new[i])
+        if isinstance(problem.regulariser, Ball):  # the set W; an intercept is free
+            coefficients = problem.predictor.split(new[i])[0]
+            coefficients[:] = problem.regulariser.prox(coefficients.astype(float), 1.0)
+        moved = w, new[i], old[i], ask.rho, ask.next_rho, dual[i], sums[0]
+        gap[i] = update_multipliers(*moved)
 
-    noises.each_of(serve, len(shifted), data.y.size * len(w))
-    if len(shifted) > 1:
-        with np.errstate(all="ignore"):  # the server reports what is not finite
-            shifted = shifted.sum(0, keepdims=True)
+    [shifted] = noises.in_groups(n, data.y.size * len(w), [len(w)], add)
     upload = Perturbed(shifted, gap, reported(mechanism, ask, size))
     return noises.answered(memory, asked, z=new, dual=dual), upload
 
@@ -479,15 +457,6 @@ def perturb(
 def reported(mechanism: Mechanism, ask: Perturb, size: Array) -> Array:
     """Mean sizes of the noise of gradients, or of z_p where that is what the method speaks of."""
     return size / (ask.rho + ask.reach if mechanism.output else 1.0)
-
-
-def _summed(z: Array, dual: Array, rho: float) -> Array:
-    """The sum of z_p - lambda_p / rho, (1, D), in double precision."""
-    total = np.zeros((1, z.shape[1]))
-    with np.errstate(all="ignore"):  # the server reports what is not finite
-        for local, multiplier in zip(z, dual, strict=True):
-            total += local - multiplier / rho
-    return total
 
 
 def _box(problem: Problem, w: Array) -> tuple[Array, Array]:
@@ -500,24 +469,11 @@ def _box(problem: Problem, w: Array) -> tuple[Array, Array]:
     return lower, upper
 
 
-def _into_ball(problem: Problem, z: Array) -> None:
-    """Project z (D,), in place, onto the set W where that is a ball; an intercept is free."""
-    if isinstance(problem.regulariser, Ball):
-        coefficients = problem.predictor.split(z)[0]
-        coefficients[:] = problem.regulariser.prox(coefficients.astype(float), 1.0)
-
-
 def exact(
-    problem: Problem,
-    mechanism: Mechanism,
-    memory: PrivateMemory,
-    ask: Perturb,
-    data: Block,
-    tol: float,
+    problem: Problem, plan: Mechanism, memory: PrivateMemory, ask: Perturb, data: Block, tol: float
 ) -> tuple[PrivateMemory, Perturbed]:
     """One round with (4b) to a tolerance instead of (8), which is possible only without privacy."""
-    rows = noises.Rows.of(problem, mechanism, data)
-    weight = mechanism.weight[data.index]
+    rows, weight = noises.Rows.of(problem, plan, data), plan.weight[data.index]
 
     def phi(v: Array) -> tuple[Array, Array]:
         pairs = [rows.value_and_gradient(problem, v[i], data, i) for i in range(len(v))]
@@ -530,5 +486,7 @@ def exact(
     new = lbfgs(phi, memory.z, tol).v
     dual = memory.dual + ask.rho * (ask.w - new)  # (4c)
     gap = np.abs(ask.w - new).sum(1)
-    upload = Perturbed(_summed(new, dual, ask.next_rho), gap, np.zeros(len(gap)))
+    with np.errstate(all="ignore"):  # the server reports what is not finite
+        shifted = (new - dual / ask.next_rho).sum(0, keepdims=True, dtype=float)
+    upload = Perturbed(shifted, gap, np.zeros(len(gap)))
     return replace(memory, z=new, dual=dual, answered=memory.answered + 1), upload

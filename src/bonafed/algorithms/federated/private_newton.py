@@ -22,6 +22,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from bonafed.algorithms import requirements as needs
+from bonafed.algorithms.federated.private import mechanism as mechanisms
 from bonafed.algorithms.federated.private import noisy_gradient as noises
 from bonafed.algorithms.federated.private.integer_gradient import (
     MANY,
@@ -30,17 +32,10 @@ from bonafed.algorithms.federated.private.integer_gradient import (
     IntegerRows,
     product,
 )
-from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, ClientSizes, Grid, Mechanism
+from bonafed.algorithms.federated.private.mechanism import ClientSizes, Grid, Mechanism, Whole
 from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.federated.private_sgd import Blur, row_length
 from bonafed.algorithms.method import Answer, Concluded, Ids, Next, free_prox
-from bonafed.algorithms.requirements import (
-    LINEAR,
-    MEAN_OF_ROWS,
-    SEPARABLE,
-    SMOOTH_SCALAR,
-    Requirements,
-)
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
 from bonafed.data.federation import Federation
@@ -51,7 +46,7 @@ from bonafed.problem.losses import Logistic, Poisson, Squared
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero
-from bonafed.rounds import Conclude, Done, Round, Stop, Sum, record
+from bonafed.rounds import Round, Sum, record
 from bonafed.solvers.smooth.proximal_newton import model_minimum
 
 # of a run for inference: the parts of an answer's budget for gradient, matrix and counts
@@ -152,12 +147,12 @@ class PrivateNewton(PrivateMethod):
     problem: Problem | None = None
     plan: Mechanism | None = None
     # a worst case over a ball is a norm of the model, which does not act entry by entry
-    requirements: ClassVar[Requirements] = replace(
+    requirements: ClassVar[needs.Requirements] = replace(
         PrivateMethod.requirements,
-        predictor=LINEAR,
-        over_samples=MEAN_OF_ROWS,
-        loss=SMOOTH_SCALAR,
-        regulariser=SEPARABLE,
+        predictor=needs.LINEAR,
+        over_samples=needs.MEAN_OF_ROWS,
+        loss=needs.SMOOTH_SCALAR,
+        regulariser=needs.SEPARABLE,
     )
 
     def __post_init__(self) -> None:
@@ -178,14 +173,14 @@ class PrivateNewton(PrivateMethod):
         super().check_problem(problem, fed)
         if not self.inference:
             return
-        needs = {
+        asked = {
             "a budget, Problem(privacy=...)": problem.privacy is not None,
             "a bound on the rows, bound=...": self.bound is not None,
             "no regulariser": isinstance(problem.regulariser, Zero),
             "the loss Logistic(), Poisson() or Squared()": isinstance(problem.loss, INFERRED),
             "an intercept or no declared sizes for Squared()": _rows_are_known(problem),
         }
-        if lacking := [need for need, met in needs.items() if not met]:
+        if lacking := [need for need, met in asked.items() if not met]:
             raise ValueError(
                 f"inference=True needs {' and '.join(lacking)}: intervals hold for the coefficients"
                 " of a likelihood that nothing shrinks. Give that, or leave inference out."
@@ -195,16 +190,13 @@ class PrivateNewton(PrivateMethod):
         """The method with the noise that keeps all rounds, after ``spent``, within the budget."""
         method = super().planned(problem, fed, spent)
         weight = method._plan.weight
-        alike = np.ptp(weight) <= 1e-9 * weight.max()
-        for needs, setting in (
-            (self.inference, "inference=True"),
-            (method._plan.missing is not None, 'Budget(view="sum")'),
-        ):
-            if needs and not alike:
-                raise ValueError(
-                    f"{setting} of PrivateNewton needs rows that count alike at all clients: state"
-                    ' over_clients=Mean("size").'
-                )
+        setting = 'Budget(view="sum")' if method._plan.missing is not None else ""
+        setting = "inference=True" if self.inference else setting
+        if setting and np.ptp(weight) > 1e-9 * weight.max():
+            raise ValueError(
+                f"{setting} of PrivateNewton needs rows that count alike at all clients: state"
+                ' over_clients=Mean("size").'
+            )
         return method
 
     @property
@@ -227,8 +219,6 @@ class PrivateNewton(PrivateMethod):
         return {name: float(self._part(k).unit[0]) for k, name in enumerate(names)}
 
     def _clip(self, problem: Problem, fed: ClientSizes) -> float:
-        if self.clip is not None:
-            return self.clip
         if self.inference:
             return math.inf  # the bound is enough
         one = problem.predictor.intercept
@@ -276,51 +266,43 @@ class PrivateNewton(PrivateMethod):
 
     @property
     def on_client(self) -> dict:
-        return {Blur: self.bend, Conclude: lambda memory, ask, data, rng: (memory, Concluded())}
-
-    def client_start(self, data: Block) -> noises.NoiseKeys:
-        return noises.NoiseKeys(*noises.new_keys(self._plan, len(data.names)))
+        return {Blur: self.bend, **self.concludes}
 
     def bend(
         self, memory: noises.NoiseKeys, ask: Blur, data: Block, rng: Streams
     ) -> tuple[noises.NoiseKeys, Bent]:
         """Carry out a round at the clients of a block."""
-        problem, plan, n = self._problem, self._plan, len(data.names)
+        problem, plan, caps, n = self._problem, self._plan, self._caps, len(data.names)
         told = noises.Told.of(ask.w, ask.w.dtype)
         noises.check_question(plan, memory, told.finite)
         w, D = ask.w, len(ask.w)
         parts = [self._part(k) for k in range(2 + self.inference)]
-        models = np.broadcast_to(w, (n, D))
-        asked = [
-            noises.Question.of(part, memory, models, told, (ask.round, k))
-            for k, part in enumerate(parts)
-        ]
+        common = memory, np.broadcast_to(w, (n, D)), told
+        asked = [noises.Question.of(one, *common, (ask.round, k)) for k, one in enumerate(parts)]
         noisy = noises.noisy_gradients(problem, parts[0], memory, asked[0], data, rng)
-        groups, caps = min(n, noises.GROUPS), self._caps
-        counted = (1 + (caps.square is not None)) * self.inference
-        sums = [np.zeros((groups, size)) for size in (D, entries(D), counted)]
 
-        def serve(group: int) -> None:
-            for i in range(group, n, noises.GROUPS):
-                sums[0][group] += noisy(i)[0]
-                if plan.kind is None:
-                    matrix = packed(float_matrix(problem, plan, data, i, w))
-                    sums[1][group] += plan.weight[data.index[i]] * matrix
-                    continue
-                rows = IntegerRows.of(problem, parts[0], data, i)
-                grids = [part.grid(int(data.index[i])) for part in parts]
-                totals = [integer_matrix(problem, parts[1].clip, grids[1], rows, w)]
-                if self.inference:
-                    short = shortened_rows(plan, data, i)
-                    totals.append(integer_counts(problem, grids[2], caps, rows, short, w))
-                for k, total in enumerate(totals, 1):
-                    noised = noises.with_noise(parts[k], memory, asked[k], rng, i, total)
-                    sums[k][group] += grids[k].unit * noised
+        def add(i: int, sums: list[Array]) -> None:
+            sums[0] += noisy(i)[0]
+            if plan.kind is None:
+                matrix = packed(float_matrix(problem, plan, data, i, w))
+                sums[1] += plan.weight[data.index[i]] * matrix
+                return
+            rows = IntegerRows.of(problem, parts[0], data, i)
+            grids = [part.grid(int(data.index[i])) for part in parts]
+            totals = [integer_matrix(problem, parts[1].clip, grids[1], rows, w)]
+            if self.inference:
+                short = shortened_rows(plan, data, i)
+                totals.append(integer_counts(problem, grids[2], caps, rows, short, w))
+            for k, total in enumerate(totals, 1):
+                noised = noises.with_noise(parts[k], memory, asked[k], rng, i, total)
+                sums[k] += grids[k].unit * noised
 
-        noises.each_of(serve, groups, data.y.size * entries(D))
-        return noises.answered(memory, asked[0]), Bent(
-            *(part.sum(0, keepdims=True) for part in sums)
-        )
+        sums = noises.in_groups(n, data.y.size * entries(D), self._lengths(D), add)
+        return noises.answered(memory, asked[0]), Bent(*sums)
+
+    def _lengths(self, D: int) -> tuple[int, int, int]:
+        """How many numbers gradient, matrix and counts are."""
+        return D, entries(D), (1 + (self._caps.square is not None)) * self.inference
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -348,23 +330,15 @@ class PrivateNewton(PrivateMethod):
         # the noise of a mean of t matrices weighted by 1, ..., t
         whole = math.sqrt((2 * t + 1) / (1.5 * t * (t + 1)))
         bend = raised(mean, self._hidden(whole)) / self._step(t)
-        w = self._minimum(gradient, bend, state.w)
-        if not np.isfinite(w).all():
-            raise ArithmeticError(
-                "the model is not finite any more: rescale the features, or give a smaller length."
-            )
-        state = PrivateNewtonState(w, t, mean, late)
-        if t >= self.max_rounds:
-            return state, Done(Stop.MAX_ROUNDS)
-        return state, self.ask(w, t + 1)
+        if isinstance(self._problem.regulariser, Zero):
+            w = state.w - np.linalg.solve(bend, gradient)
+        else:
+            prox = lambda v, s: free_prox(self._problem, v, s)  # noqa: E731
+            w = model_minimum(gradient, bend, prox, state.w)[0]
+        return self._after(PrivateNewtonState(w, t, mean, late), w, t, "a smaller length")
 
     def ask(self, w: Array, t: int) -> Round:
         return Round(Blur(w, t, self._step(t)))
-
-    def _minimum(self, gradient: Array, bend: Array, w: Array) -> Array:
-        if isinstance(self._problem.regulariser, Zero):
-            return w - np.linalg.solve(bend, gradient)
-        return model_minimum(gradient, bend, lambda v, s: free_prox(self._problem, v, s), w)[0]
 
     def _hidden(self, part: float) -> float:
         """Half the operator norm of the noise in a mean matrix that has so much of one answer's."""
@@ -380,13 +354,12 @@ class PrivateNewton(PrivateMethod):
     # -- what is public ----------------------------------------------------------------------------
 
     def answer_alike(self, dimension: int) -> Bent:
-        counted = (1 + (self._caps.square is not None)) * self.inference
-        return Bent(*(np.zeros((1, size)) for size in (dimension, entries(dimension), counted)))
+        return Bent(*(np.zeros((1, size)) for size in self._lengths(dimension)))
 
     def public_row(self, message: Blur) -> dict[str, float]:
         plan = self._part(0)
         scale = plan.multiplier * float(np.mean(plan.sensitivity))
-        return {"step": message.step, "noise": scale * MEAN_SIZE["gaussian"]}
+        return {"step": message.step, "noise": scale * mechanisms.MEAN_SIZE["gaussian"]}
 
     def report(self, state: PrivateNewtonState) -> dict:
         """Numbers to plot, which are public."""
@@ -519,9 +492,7 @@ class Caps:
     square: float | None
 
 
-def integer_matrix(
-    problem: Problem, cap: float, grid: Grid, rows: IntegerRows, v: Array
-) -> NDArray[np.int64]:
+def integer_matrix(problem: Problem, cap: float, grid: Grid, rows: IntegerRows, v: Array) -> Whole:
     """The sum of the rows' curvature matrices at the model v, (D (D + 1) / 2,) in steps of a grid
     where the cap on a row's matrix is ``grid.steps``.
     """
@@ -537,13 +508,8 @@ def integer_matrix(
 
 
 def integer_counts(
-    problem: Problem,
-    grid: Grid,
-    caps: Caps,
-    rows: IntegerRows,
-    shortened: NDArray[np.bool_],
-    v: Array,
-) -> NDArray[np.int64]:
+    problem: Problem, grid: Grid, caps: Caps, rows: IntegerRows, short: NDArray[np.bool_], v: Array
+) -> Whole:
     """The rows that some bound shortens, and before it, where squares are counted, the sum of the
     squared residuals, in steps of the grid.
     """
@@ -556,7 +522,7 @@ def integer_counts(
             r = np.abs(np.asarray(problem.loss.gradient(S, y), float))
             r = np.clip(np.nan_to_num(r, nan=STEEP, posinf=STEEP), 0.0, STEEP)
             c = np.nan_to_num(problem.loss.curvature(S, y), nan=0.0, posinf=STEEP)
-            over = shortened[here] | (r * length > caps.gradient * LONG)
+            over = short[here] | (r * length > caps.gradient * LONG)
             over |= c * length**2 > caps.matrix * LONG
             if caps.square is not None:
                 over |= r * r > caps.square

@@ -18,13 +18,9 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from bonafed.algorithms.federated.private import mechanism as mechanisms
 from bonafed.algorithms.federated.private import noisy_gradient as noises
-from bonafed.algorithms.federated.private.mechanism import (
-    ROW_BY_ROW,
-    ClientSizes,
-    Mechanism,
-    default_clip,
-)
+from bonafed.algorithms.federated.private.mechanism import ClientSizes, Mechanism
 from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.method import Answer, Concluded, Ids, Next
 from bonafed.algorithms.requirements import Requirements
@@ -35,7 +31,7 @@ from bonafed.privacy.accounting import Release
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.torch_module import TorchPredictor
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Conclude, Done, Round, Stop, Sum, record
+from bonafed.rounds import Round, Sum, record
 
 # standard deviation of the way that noise alone takes a coefficient, for rows of length 1
 WAY = 0.9
@@ -162,7 +158,9 @@ class PrivateSGD(PrivateMethod):
     plan: Mechanism | None = None
     sampling: float | None = None
     quantile: float | None = None
-    requirements: ClassVar[Requirements] = replace(PrivateMethod.requirements, predictor=ROW_BY_ROW)
+    requirements: ClassVar[Requirements] = replace(
+        PrivateMethod.requirements, predictor=mechanisms.ROW_BY_ROW
+    )
     shortens = True
 
     def __post_init__(self) -> None:
@@ -207,8 +205,6 @@ class PrivateSGD(PrivateMethod):
             )
 
     def _clip(self, problem: Problem, fed: ClientSizes) -> float:
-        if self.clip is not None:
-            return self.clip
         if isinstance(problem.predictor, TorchPredictor):
             return MODULE_CLIP
         one = problem.predictor.intercept
@@ -230,54 +226,30 @@ class PrivateSGD(PrivateMethod):
 
     @property
     def on_client(self) -> dict:
-        conclude = {Conclude: lambda memory, ask, data, rng: (memory, Concluded())}
-        return ({Trim: self.trim} if self.counts else {Blur: self.blur}) | conclude
-
-    def client_start(self, data: Block) -> noises.NoiseKeys:
-        return noises.NoiseKeys(*noises.new_keys(self._plan, len(data.names)))
+        return {Trim if self.counts else Blur: self.blur, **self.concludes}
 
     def blur(
-        self, memory: noises.NoiseKeys, ask: Blur, data: Block, rng: Streams
-    ) -> tuple[noises.NoiseKeys, Blurred]:
-        """Carry out a round at the clients of a block."""
-        memory, sums = self._answered(self._plan, memory, ask, data, rng)
-        return memory, Blurred(sums)
+        self, memory: noises.NoiseKeys, ask: Blur | Trim, data: Block, rng: Streams
+    ) -> tuple[noises.NoiseKeys, Blurred | Trimmed]:
+        """Carry out a round at the clients of a block, maybe with a separate clip."""
+        plan, told, near = self._plan, noises.Told.of(ask.w, noises.precision(data)), True
+        if isinstance(ask, Trim):
+            away = ask.clip / plan.clip
+            near = math.isfinite(away) and 1 / FARTHEST <= away <= FARTHEST
+            plan = plan.at(ask.clip) if near else plan
+        noises.check_question(plan, memory, near and told.finite)
+        n, D = len(data.names), len(ask.w)
+        models = np.broadcast_to(told.model, (n, D))
+        asked = noises.Question.of(plan, memory, models, told, (ask.round,))
+        noisy = noises.noisy_gradients(self._problem, plan, memory, asked, data, rng)
 
-    def trim(
-        self, memory: noises.NoiseKeys, ask: Trim, data: Block, rng: Streams
-    ) -> tuple[noises.NoiseKeys, Trimmed]:
-        """Carry out a round with a separate clip at the clients of a block."""
-        away = ask.clip / self._plan.clip
-        known = math.isfinite(away) and 1 / FARTHEST <= away <= FARTHEST
-        mechanism = self._plan.at(ask.clip) if known else self._plan
-        memory, sums = self._answered(mechanism, memory, ask, data, rng, known)
-        return memory, Trimmed(sums[:, :-1], sums[:, -1:])
+        def add(i: int, sums: list[Array]) -> None:
+            sums[0] += noisy(i)[0]
 
-    def _answered(
-        self,
-        mechanism: Mechanism,
-        memory: noises.NoiseKeys,
-        ask: Blur | Trim,
-        data: Block,
-        rng: Streams,
-        well_formed: bool = True,
-    ) -> tuple[noises.NoiseKeys, Array]:
-        """The sum (1, D) of the clients' noisy gradients, with that of their counts at the end."""
-        problem, n = self._problem, len(data.names)
-        told = noises.Told.of(ask.w, noises.precision(data))
-        noises.check_question(mechanism, memory, well_formed and told.finite)
-        w = told.model
-        models = np.broadcast_to(w, (n, len(w)))
-        question = noises.Question.of(mechanism, memory, models, told, (ask.round,))
-        noisy = noises.noisy_gradients(problem, mechanism, memory, question, data, rng)
-        sums = np.zeros((min(n, noises.GROUPS), len(w) + self.counts))
-
-        def serve(group: int) -> None:
-            for i in range(group, n, noises.GROUPS):
-                sums[group] += noisy(i)[0]
-
-        noises.each_of(serve, len(sums), data.y.size * len(w))
-        return noises.answered(memory, question), sums.sum(0, keepdims=True)
+        # with the sum of the counts at the end
+        [total] = noises.in_groups(n, data.y.size * D, [D + self.counts], add)
+        upload = Trimmed(total[:, :-1], total[:, -1:]) if self.counts else Blurred(total)
+        return noises.answered(memory, asked), upload
 
     @property
     def from_sums(self) -> str:
@@ -292,7 +264,7 @@ class PrivateSGD(PrivateMethod):
 
     @property
     def on_server(self) -> dict:
-        return {Trimmed: self.descend} if self.counts else {Blurred: self.descend}
+        return {Trimmed if self.counts else Blurred: self.descend}
 
     def server_start(self, n_clients: int) -> tuple[PrivateSGDState, Round]:
         w = self._start(self._size)
@@ -306,17 +278,10 @@ class PrivateSGD(PrivateMethod):
         step = self._step(t, state.clip)
         with np.errstate(all="ignore"):  # a model that is not finite is refused below
             w = self._problem.prox(state.w - step * up.gradient, step)
-        if not np.isfinite(w).all():
-            raise ArithmeticError(
-                "the model is not finite any more: rescale the features, or give a smaller length."
-            )
         clip = None
         if isinstance(up, Trimmed):
             clip = self._clip_after(self._plan.clip if state.clip is None else state.clip, up)
-        state = PrivateSGDState(w, t, clip)
-        if t >= self.max_rounds:
-            return state, Done(Stop.MAX_ROUNDS)
-        return state, self.ask(w, t + 1, clip)
+        return self._after(PrivateSGDState(w, t, clip), w, t, "a smaller length", clip)
 
     def _clip_after(self, clip: float, up: Trimmed) -> float:
         """The clip of the next round: shorter where more rows than the quantile are not shortened.
@@ -381,7 +346,7 @@ def row_length(bound: float | None, intercept: bool, features: int, mechanism: s
     zeros if they are many have it.
     """
     if bound is None:
-        return 2 * default_clip(features)
+        return 2 * mechanisms.default_clip(features)
     return bound + intercept if mechanism == "laplace" else math.hypot(bound, intercept)
 
 

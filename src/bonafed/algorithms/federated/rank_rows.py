@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -12,13 +12,11 @@ from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.method import Ids, Next
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
-from bonafed.problem import rank_cuts
+from bonafed.problem import rank_levels
 from bonafed.problem.claims import AllRows, Claim, Number
-from bonafed.problem.plausible import Claims, of_lagrangian
+from bonafed.problem.plausible import Claims, of_lagrangian, of_losses, of_sum, ranks
 from bonafed.problem.problem import Problem
-from bonafed.problem.rank_cuts import ridge_of
-from bonafed.problem.rank_levels import Levels, Rows, levels
-from bonafed.problem.sum_claims import of_losses, of_sum, ranks
+from bonafed.problem.rank_levels import Levels, Rows, Sliced, levels, ridge_of
 from bonafed.rounds import Done, Max, Round, Stop, Sum, record
 from bonafed.solvers.rank.threshold_barrier import central, rate
 
@@ -140,7 +138,37 @@ class RankState:
 
 
 @dataclass(frozen=True)
-class RankInteriorPoint(base.Method):
+class _RankMethod(base.Method):
+    """What both methods share: the run ends by its gap, or after steps without a smaller one."""
+
+    tol: float = 1e-9
+    atol: float = 0.0
+    max_rounds: int = 200
+    start: Array | None = None
+    problem: Problem | None = None
+    patience: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        base.check_end(self, "tol", "atol")
+
+    def _progress(self, state: Any) -> base.Progress:
+        tols, since = (self.tol, self.atol), (state.since, self.patience + 1)
+        return base.Progress(state.value, state.bound, *tols, 0, math.inf, *since, WITHIN)
+
+    def _overflown(self, state: Any) -> Done:
+        """The end where numbers are not finite any more."""
+        return Done(Stop.OPTIMAL if self._progress(state).within() else Stop.STALLED)
+
+    def _asking(self, state: Any, message: object) -> Next[Any]:
+        return base.unless_capped(state, Round(message), state.rounds, self.max_rounds)
+
+    def answer(self, state: Any, concluded: base.Concluded | None = None) -> base.Answer:
+        """The best model; its certificate needs nothing else."""
+        return base.Answer(state.w)
+
+
+@dataclass(frozen=True)
+class RankInteriorPoint(_RankMethod):
     """A second-order method for a superquantile of the rows of all clients together, which stay
     where they are.
 
@@ -174,11 +202,7 @@ class RankInteriorPoint(base.Method):
     True
     """
 
-    tol: float = 1e-9
-    atol: float = 0.0
-    max_rounds: int = 200
-    start: Array | None = None
-    problem: Problem | None = None
+    patience: ClassVar[int] = PATIENCE
     requirements: ClassVar[needs.Requirements] = needs.Requirements(
         over_rows=needs.FEW_LEVELS,
         predictor=needs.AFFINE,
@@ -187,18 +211,12 @@ class RankInteriorPoint(base.Method):
         rows=needs.EQUAL_ROWS,
     )
 
-    def __post_init__(self) -> None:
-        base.check_end(self, "tol", "atol")
-
     # -- clients -----------------------------------------------------------------------------------
 
     @property
     def on_client(self) -> dict:
-        return {
-            BeginRanks: self._at_client(begin),
-            Open: self._at_client(set_out),
-            Move: self._at_client(move),
-        }
+        steps = {Open: self._at_client(set_out), Move: self._at_client(move)}
+        return {BeginRanks: self._answering(begin), **steps}
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -219,8 +237,7 @@ class RankInteriorPoint(base.Method):
 
     def _said(self, who: int, ask: Open | Move, up: ExpandedRanks) -> Iterator[Claim]:
         """What an answer claims."""
-        at, K = ask.at, len(ask.at.caps)
-        w = at.w if isinstance(ask, Open) else at.w + ask.length * ask.step[K:]
+        w = (ask.at if isinstance(ask, Open) else _moved(ask)).w
         w = w if len(w) else np.zeros(up.gradient.shape[1])
         yield from of_sum(self._problem, w, up.loss, up.gradient[0])
         for what, value in (("a loss", up.above), ("a weight", up.weight), ("a loss", up.weighted)):
@@ -242,9 +259,7 @@ class RankInteriorPoint(base.Method):
         at = Place(state.w, mean - spread, caps, of.mean / n)
         state = replace(state, at=at, rows=n, rounds=1)
         barrier = of.tails * (1 - of.tails) * caps * size
-        return base.unless_capped(
-            state, Round(Open(at, barrier, int(up.longest))), state.rounds, self.max_rounds
-        )
+        return self._asking(state, Open(at, barrier, int(up.longest)))
 
     def improve(self, state: RankState, ids: Ids, up: ExpandedRanks) -> Next[RankState]:
         """Bound the optimum, and take a Newton step."""
@@ -255,7 +270,7 @@ class RankInteriorPoint(base.Method):
         value, gap = self._gap(at, up, state.rows)
         product = float(up.product)
         if not np.isfinite([value, gap, product]).all():
-            return state, Done(Stop.OPTIMAL if self._progress(state).within() else Stop.STALLED)
+            return state, self._overflown(state)
         left = product / max(state.product, 1e-300)  # 0 at first
         better = gap < 0.9 * state.least or left < 0.9
         length = FIRST if state.move is None or left > 1 else min(1.0, 2 * state.length)
@@ -269,14 +284,9 @@ class RankInteriorPoint(base.Method):
         barrier = aim * product / max(2 * state.rows * len(at.caps), 1)
         step = self._direction(state, up, barrier)
         if not np.isfinite(step).all():
-            return state, Done(Stop.OPTIMAL if self._progress(state).within() else Stop.STALLED)
+            return state, self._overflown(state)
         ask = Move(at, step, barrier, state.length)
-        state = replace(state, move=ask, steps=state.steps + 1)
-        return base.unless_capped(state, Round(ask), state.rounds, self.max_rounds)
-
-    def _progress(self, state: RankState) -> base.Progress:
-        tols, since = (self.tol, self.atol), (state.since, PATIENCE + 1)
-        return base.Progress(state.value, state.bound, *tols, 0, math.inf, *since, WITHIN)
+        return self._asking(replace(state, move=ask, steps=state.steps + 1), ask)
 
     def _levels(self, n: float) -> Levels:
         return levels(self._problem.over_rows, int(n))
@@ -318,23 +328,16 @@ class RankInteriorPoint(base.Method):
         """``value``: the objective of the last model, or a little above; ``bound`` of the run."""
         return {"value": state.value, "bound": state.bound, "gap": state.value - state.bound}
 
-    def answer(self, state: RankState, concluded: base.Concluded | None = None) -> base.Answer:
-        """The model; its certificate needs nothing else."""
-        return base.Answer(state.w)
-
 
 # -- steps of the clients --------------------------------------------------------------------------
 
 
-def begin(
-    problem: Problem, memory: None, ask: BeginRanks, data: Block, rng: Streams
-) -> tuple[None, BegunRanks]:
+def begin(problem: Problem, ask: BeginRanks, data: Block) -> BegunRanks:
     """How many rows there are, and their losses."""
     w = ask.w if len(ask.w) else np.zeros(problem.predictor.dimension(data.n_features))
     loss, many = Rows(problem, w, data).loss, (data.share > 0).sum(1)
-    return memory, BegunRanks(
-        *(np.array([float(x)]) for x in (len(loss), many.max(), loss.sum(), loss.max()))
-    )
+    numbers = len(loss), many.max(), loss.sum(), loss.max()
+    return BegunRanks(*(np.array([float(x)]) for x in numbers))
 
 
 def set_out(
@@ -422,7 +425,7 @@ def _moved(ask: Move) -> Place:
 # A second-order bundle for any convex risk by rank over the rows of all clients together.
 #
 # A step takes two rounds: one counts rows above thresholds, which gives the ranks, the other cuts
-# the risk by the row weights of these ranks (``problem/rank_cuts.py``). No row's loss or weight
+# the risk by the row weights of these ranks (``problem/rank_levels.py``). No row's loss or weight
 # leaves its client. Where bins hold rows of different weights, a round more counts again within
 # them.
 
@@ -439,13 +442,13 @@ class RankBundleState:
 
     w: Annotated[Array, Form("D")]
     rows: Annotated[float, Form()] = 0.0  # of all clients
-    counted: rank_cuts.Slice | None = None  # the table at the trial
+    counted: rank_levels.Slice | None = None  # the table at the trial
     members: Annotated[Array, Form("G + 1")] | None = None  # rows of every group
     excess: float = 0.0  # of the risk over its cut there, at most
-    trial: rank_cuts.Tally | None = None
+    trial: rank_levels.Tally | None = None
     counts: Counter = 0  # at the trial
-    best: rank_cuts.Best | None = None
-    cuts: rank_cuts.RankCuts | None = None
+    best: rank_levels.Best | None = None
+    cuts: rank_levels.RankCuts | None = None
     predicted: Extended = 0.0  # decrease
     share: float = 1.0  # of the curvature by ranks
     failures: Counter = 0  # steps since a better model
@@ -458,7 +461,7 @@ class RankBundleState:
 
 
 @dataclass(frozen=True)
-class RankBundle(base.Method):
+class RankBundle(_RankMethod):
     """A second-order bundle for convex risks by rank of the rows of all clients together, which
     stay where they are.
 
@@ -490,29 +493,19 @@ class RankBundle(base.Method):
     True
     """
 
-    tol: float = 1e-9
-    atol: float = 0.0
-    max_rounds: int = 200
-    start: Array | None = None
-    problem: Problem | None = None
+    patience: ClassVar[int] = STILL
     requirements: ClassVar[needs.Requirements] = replace(
         RankInteriorPoint.requirements, over_rows=needs.CONVEX_RANKS
     )
 
-    def __post_init__(self) -> None:
-        base.check_end(self, "tol", "atol")
-
     @property
     def on_client(self) -> dict:
-        return {ask: self._answering(answer) for ask, answer in rank_cuts.CLIENT.items()}
+        return {ask: self._answering(answer) for ask, answer in rank_levels.CLIENT.items()}
 
     @property
     def on_server(self) -> dict:
-        return {
-            rank_cuts.Ranged: self.open,
-            rank_cuts.Tallied: self.cut,
-            rank_cuts.Sliced: self.improve,
-        }
+        steps = {rank_levels.Tallied: self.cut, Sliced: self.improve}
+        return {rank_levels.Ranged: self.open, **steps}
 
     @property
     def claims(self) -> Claims:
@@ -520,57 +513,53 @@ class RankBundle(base.Method):
 
     def server_start(self, n_clients: int) -> tuple[RankBundleState, Round]:
         w = base.start_or_empty(self.start)
-        return RankBundleState(w), Round(rank_cuts.Range(w))
+        return RankBundleState(w), Round(rank_levels.Range(w))
 
-    def open(self, state: RankBundleState, ids: Ids, up: rank_cuts.Ranged) -> Next[RankBundleState]:
+    def open(
+        self, state: RankBundleState, ids: Ids, up: rank_levels.Ranged
+    ) -> Next[RankBundleState]:
         """Count the rows at the first model."""
         w = state.w if len(state.w) else np.zeros(int(up.width))
         low, high, n = -float(up.smallest), float(up.largest), int(up.rows)
-        trial = rank_cuts.Tally(w, rank_cuts.spread_edges(low, high, None, n))
+        trial = rank_levels.Tally(w, rank_levels.spread_edges(low, high, None, n))
         state = replace(state, w=w, rows=float(n), trial=trial, rounds=1)
-        return base.unless_capped(state, Round(trial), state.rounds, self.max_rounds)
+        return self._asking(state, trial)
 
-    def cut(self, state: RankBundleState, ids: Ids, up: rank_cuts.Tallied) -> Next[RankBundleState]:
-        """Ask for the cut by the ranks at the trial."""
-        trial = base.known(state.trial)
-        counted = rank_cuts.table(self._sigma(state), trial.edges, up)
-        state = replace(state, counts=state.counts + 1)
-        sharp = max(BLUR * self.tol * counted.size, BLURRED * state.predicted)
-        blurred = float(counted.excess.sum()) > sharp
-        if blurred and state.counts < COUNTS:
-            edges = rank_cuts.spread_edges(
-                counted.low, counted.high, counted, int(state.rows), again=True
-            )
-            trial = replace(trial, edges=edges)
-            state = replace(state, trial=trial, rounds=state.rounds + 1)
-            return base.unless_capped(state, Round(trial), state.rounds, self.max_rounds)
-        borders, rates, members = counted.groups
-        ask = rank_cuts.Slice(trial.w, trial.edges, counted.weights, borders, rates)
-        excess = float(counted.excess.sum())
-        state = replace(state, counted=ask, members=members, excess=excess, rounds=state.rounds + 1)
-        edges = rank_cuts.spread_edges(counted.low, counted.high, counted, int(state.rows))
-        state = replace(state, trial=replace(trial, edges=edges), counts=0)
-        return base.unless_capped(state, Round(ask), state.rounds, self.max_rounds)
-
-    def improve(
-        self, state: RankBundleState, ids: Ids, up: rank_cuts.Sliced
+    def cut(
+        self, state: RankBundleState, ids: Ids, up: rank_levels.Tallied
     ) -> Next[RankBundleState]:
+        """Ask for the cut by the ranks at the trial."""
+        trial, n = base.known(state.trial), int(state.rows)
+        counted = rank_levels.table(self._problem.over_rows.rank_weights(n), trial.edges, up)
+        state = replace(state, counts=state.counts + 1, rounds=state.rounds + 1)
+        sharp = max(BLUR * self.tol * counted.size, BLURRED * state.predicted)
+        excess, found = float(counted.excess.sum()), (counted.low, counted.high, counted, n)
+        if excess > sharp and state.counts < COUNTS:
+            trial = replace(trial, edges=rank_levels.spread_edges(*found, again=True))
+            return self._asking(replace(state, trial=trial), trial)
+        borders, rates, members = counted.groups
+        ask = rank_levels.Slice(trial.w, trial.edges, counted.weights, borders, rates)
+        trial = replace(trial, edges=rank_levels.spread_edges(*found))
+        state = replace(state, counted=ask, members=members, excess=excess, trial=trial, counts=0)
+        return self._asking(state, ask)
+
+    def improve(self, state: RankBundleState, ids: Ids, up: Sliced) -> Next[RankBundleState]:
         """Keep the cut, and try the minimiser of the model."""
         asked, problem = base.known(state.counted), self._problem
-        ridge = rank_cuts.ridge_of(problem, state.w)
+        ridge = rank_levels.ridge_of(problem, state.w)
         objective = float(up.value) + state.excess + problem.penalty(asked.w)
         state = replace(state, rounds=state.rounds + 1, steps=state.steps + 1)
         if not (math.isfinite(objective) and np.isfinite(up.hessian).all()):
-            return state, Done(Stop.OPTIMAL if self._progress(state).within() else Stop.STALLED)
+            return state, self._overflown(state)
         good = state.best is None or state.value - objective >= GOOD * state.predicted
         better = objective < state.value
         if better:
-            best = rank_cuts.as_best(asked, base.known(state.members), up, objective)
+            best = rank_levels.as_best(asked, base.known(state.members), up, objective)
             state = replace(state, best=best, w=asked.w, value=objective)
-        best, cuts = base.known(state.best), rank_cuts.with_cut(state.cuts, asked, up)
-        share = state.share if good else rank_cuts.SHARPER * state.share
+        best, cuts = base.known(state.best), rank_levels.with_cut(state.cuts, asked, up)
+        share = state.share if good else rank_levels.SHARPER * state.share
         penalty = problem.penalty(best.w)
-        bound = rank_cuts.mixed(best, cuts, ridge, penalty, 0.0).bound
+        bound = rank_levels.mixed(best, cuts, ridge, penalty, 0.0).bound
         gap = state.value - bound
         failures = 0 if better else state.failures + 1
         since = 0 if gap < 0.9 * state.least else state.since + 1
@@ -578,26 +567,13 @@ class RankBundle(base.Method):
         state = replace(state, since=since, least=min(gap, state.least))
         if (stop := self._progress(state).stop) is not None:
             return state, Done(stop)
-        step = rank_cuts.mixed(best, cuts, ridge, penalty, share)
+        step = rank_levels.mixed(best, cuts, ridge, penalty, share)
         trial = replace(base.known(state.trial), w=best.w + step.step)
         state = replace(state, trial=trial, predicted=state.value - step.bound)
-        return base.unless_capped(state, Round(trial), state.rounds, self.max_rounds)
-
-    def _progress(self, state: RankBundleState) -> base.Progress:
-        tols, since = (self.tol, self.atol), (state.since, STILL + 1)
-        return base.Progress(state.value, state.bound, *tols, 0, math.inf, *since, WITHIN)
-
-    def _sigma(self, state: RankBundleState) -> Array:
-        return self._problem.over_rows.rank_weights(int(state.rows))
+        return self._asking(state, trial)
 
     def report(self, state: RankBundleState) -> dict:
         """``value``: the objective of the best model, or a little above; ``residual``: by how much
         the bundle's model is below it, which proves nothing on the way.
         """
         return {"value": state.value, "residual": state.value - state.bound}
-
-    def answer(
-        self, state: RankBundleState, concluded: base.Concluded | None = None
-    ) -> base.Answer:
-        """The best model; its certificate needs nothing else."""
-        return base.Answer(state.w)

@@ -36,7 +36,7 @@ from bonafed.algorithms.requirements import Requirements
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
 from bonafed.problem.problem import Problem
-from bonafed.problem.rank_coordinates import plus_minus
+from bonafed.problem.rank_levels import plus_minus
 from bonafed.rounds import Conclude, record
 from bonafed.solvers.rank.proxes import PLUS, ascending, gradients_of
 from bonafed.solvers.rank.semismooth_newton import NEWTON_STEPS as STEPS

@@ -18,7 +18,7 @@ import numpy as np
 from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.method import free_prox
 from bonafed.arrays import Array, Block
-from bonafed.problem import rank_coordinates as coordinates
+from bonafed.problem import rank_levels as coordinates
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
 from bonafed.solvers.rank.proxes import Kernel, gradients_of, losses_of, prospect_prox, rank_prox

@@ -25,29 +25,18 @@ published method is followed; step 1 is Kiwiel's proximal bundle, and a model gi
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bonafed.algorithms import method as base
 from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.federated.bundle import server
 from bonafed.algorithms.federated.bundle.server import least
 from bonafed.algorithms.federated.linearisation import units_of
-from bonafed.algorithms.method import (
-    Answer,
-    Concluded,
-    Ids,
-    Method,
-    Next,
-    Progress,
-    check_count,
-    known,
-    with_start,
-    within_bounds,
-    worst_client,
-)
-from bonafed.arrays import Array, Block, Streams, norm
+from bonafed.algorithms.method import Answer, Concluded, Ids, Next, known
+from bonafed.arrays import Array, Block, norm
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem import lower_bounds as bounds
 from bonafed.problem import parts as parting
@@ -147,14 +136,9 @@ class AsyncBundleState:
         """(N,) who has answered."""
         return self.answered > NEVER
 
-    @property
-    def newest(self) -> Index:
-        """(N, P) the last cuts of every client, -1 of who has not answered."""
-        return self.cuts.newest(len(self.answered))
-
 
 @dataclass(frozen=True)
-class AsyncBundle(Method):
+class AsyncBundle(base.Method):
     """The default algorithm for convex problems of few clients on engines whose clients answer at
     different times.
 
@@ -207,50 +191,13 @@ class AsyncBundle(Method):
 
     def __post_init__(self) -> None:
         for name in ("cuts", "least_rows", "keep"):
-            check_count(name, getattr(self, name))
+            base.check_count(name, getattr(self, name))
 
     # -- clients -----------------------------------------------------------------------------------
 
     @property
     def on_client(self) -> dict:
-        return {EvaluateFirst: self.begin, EvaluateAt: self.cut}
-
-    def begin(
-        self, memory: None, ask: EvaluateFirst, data: Block, rng: Streams
-    ) -> tuple[None, EvaluatedAt]:
-        w = self._first_model(ask.start, data.n_features)
-        models = np.tile(w, (len(data.index), 1))
-        return memory, self._cuts(models, data, ask, bounds.survey(data, ask.prior))
-
-    def cut(
-        self, memory: None, ask: EvaluateAt, data: Block, rng: Streams
-    ) -> tuple[None, EvaluatedAt]:
-        nothing = np.zeros(len(data.index))
-        square = np.zeros((len(nothing), data.n_features))
-        return memory, self._cuts(
-            ask.w, data, ask, bounds.Surveyed(nothing, nothing, nothing, nothing, square)
-        )
-
-    def _cuts(
-        self, models: Array, data: Block, ask: EvaluateFirst | EvaluateAt, seen: bounds.Surveyed
-    ) -> EvaluatedAt:
-        """The cuts of every client at its own model, (n, D)."""
-        problem, D = self._problem, models.shape[1]
-        parts = _parts(parting.parts_of(ask.parts), D, ask.second_order)
-        cuts, curvature = [], []
-        for i, w in enumerate(np.ascontiguousarray(models)):
-            one = data.part(np.array([i]))
-            cuts.append(parting.parted_cut(problem, w, one, parts))
-            if parts.smooth:
-                prediction = problem.predictor.forward(w, one)
-                bend = row_shares(problem, one) * problem.loss.curvature(prediction, one.y)
-                curvature.append(problem.predictor.gram(bend, one))
-
-        base, level = (np.concatenate([getattr(cut, name) for cut in cuts]) for name in HEIGHTS)
-        slope, rise = (np.concatenate([getattr(cut, name) for cut in cuts]) for name in SLOPES)
-        sizes = seen.plus, seen.minus, seen.reach, seen.target, seen.square
-        bends = np.array(curvature) if parts.smooth else None
-        return EvaluatedAt(base, level, slope, rise, *sizes, bends)
+        return {ask: self._answering(evaluate) for ask in (EvaluateFirst, EvaluateAt)}
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -267,9 +214,7 @@ class AsyncBundle(Method):
         problem, D = self._problem, up.gradient.shape[-1]
         if isinstance(ask, EvaluateFirst):
             yield of_sizes(problem, float(ask.prior[0]), up)
-            w = self._first_model(ask.start, up.square.shape[1])
-        else:
-            w = ask.w
+        w = _model(problem, ask, up.square.shape[1])
         parts = parting.stored(_parts(parting.parts_of(ask.parts), D, ask.second_order))
         yield from of_cut(problem, who, w, parts, up)
         yield from of_curvature(problem, w, up.curvature, 1.0)
@@ -279,13 +224,11 @@ class AsyncBundle(Method):
         if parting.is_parted(self._problem):  # where models have few numbers
             parts = server.parts_for(self._problem, n_clients, self.cuts, self.least_rows)
         start = None if self.start is None else np.asarray(self.start, float)
-        nobody = np.full(n_clients, NEVER)
-        zeros, empty = np.zeros(n_clients), np.zeros((n_clients, 0))
-        cuts = server.no_cuts(0, n_clients, parts)
+        nobody, zeros = np.full(n_clients, NEVER), np.zeros(n_clients)
+        empty, cuts = np.zeros((n_clients, 0)), server.no_cuts(0, n_clients, parts)
         state = AsyncBundleState(empty[0], cuts, empty, nobody + 1, nobody, prior, zeros)
-        return state, Round(
-            EvaluateFirst(prior, start, parting.stored(parts), _second_order(n_clients)), None, 1
-        )
+        ask = EvaluateFirst(prior, start, parting.stored(parts), _second_order(n_clients))
+        return state, Round(ask, None, 1)
 
     def renew(self, state: AsyncBundleState, ids: Ids, up: EvaluatedAt) -> Next[AsyncBundleState]:
         """Add the cuts of those who have answered; then judge, stand still, or step."""
@@ -316,7 +259,7 @@ class AsyncBundle(Method):
             return {"predicted": math.nan, "bound": -math.inf, "cuts": cuts}
         risks = self._predicted(state, state.w)
         value = self._value(state.w, risks)
-        return {"predicted": value, **worst_client(risks), "bound": state.bound, "cuts": cuts}
+        return {"predicted": value, **base.worst_client(risks), "bound": state.bound, "cuts": cuts}
 
     def answer(self, state: AsyncBundleState, concluded: Concluded | None = None) -> Answer:
         """The best, by its prediction, of the models that clients have answered."""
@@ -339,16 +282,14 @@ class AsyncBundle(Method):
     def _opened(self, state: AsyncBundleState, up: EvaluatedAt) -> AsyncBundleState:
         """The state once the numbers of features and coefficients are known."""
         n, problem, D = len(state.answered), self._problem, up.gradient.shape[2]
-        w = self._first_model(self.start, len(up.square))
+        w = _first_model(problem, self.start, len(up.square))
         parts = _parts(parting.parts_of(state.cuts.parts), D, _second_order(n))
         curvature = np.zeros((n, D, D)) if parts.smooth else None
         state = replace(state, w=w, point=w, cuts=server.no_cuts(D, n, parts))
         state = replace(state, sent=np.tile(w, (n, 1)), curvature=curvature)
         return replace(state, first=sample_radii(problem, n) * self._least_levels(n, w))
 
-    def _extended(
-        self, state: AsyncBundleState, who: NDArray[np.int64], up: EvaluatedAt
-    ) -> AsyncBundleState:
+    def _extended(self, state: AsyncBundleState, who: Index, up: EvaluatedAt) -> AsyncBundleState:
         """With the cuts, sizes and curvatures of those who have answered."""
         radii, seen = sample_radii(self._problem, len(state.answered)), state.seen
         new = bounds.Surveyed(up.plus, up.minus, up.reach, up.target, up.square)
@@ -362,22 +303,20 @@ class AsyncBundle(Method):
             state = replace(state, step=self._step(state, who, up))
         state.answered[who] = state.asked[who]
         cut = parting.PartedCut(up.base, up.level, up.gradient, up.gradient_level)
-        cuts = state.cuts.answered(who, state.sent[who], radii, cut)
+        cuts = state.cuts.extended(who, state.sent[who], radii, cut)
         state = replace(state, turn=state.turn + 1, fresh=state.fresh + len(who))
         state = replace(state, seen=new if seen is None else seen.and_of(new), cuts=cuts)
-        return state if math.isfinite(state.step) else replace(state, step=self._first_step(state))
-
-    def _first_step(self, state: AsyncBundleState) -> float:
-        """Many times the step that would undo the value along the gradient of those who answered
-        first: a model with the cuts of all bounds steps by itself.
-        """
+        if math.isfinite(state.step):
+            return state
+        # many times the step that would undo the value along the gradient of those who answered
+        # first: a model with the cuts of all bounds steps by itself
         weights = state.weights * state.known
         each = weights[state.cuts.owner] / max(weights.sum(), 1e-300)
         mean = each @ state.cuts.gradient / self._units(state)
-        size, value = float(mean @ mean), self._first_value(state)
-        return server.undoing(value, size, LONGER)
+        step = server.undoing(self._first_value(state), float(mean @ mean), LONGER)
+        return replace(state, step=step)
 
-    def _shift(self, state: AsyncBundleState, who: NDArray[np.int64], up: EvaluatedAt) -> float:
+    def _shift(self, state: AsyncBundleState, who: Index, up: EvaluatedAt) -> float:
         """The shift of the curvature: larger where mean losses exceed their second-order models by
         more than these bend.
         """
@@ -385,7 +324,7 @@ class AsyncBundle(Method):
         who, base = who[old], up.base[old, 0]
         if not len(who):
             return state.shift
-        last = state.newest[who, 0]
+        last = state.cuts.newest[who, 0]
         moved = state.sent[who] - self._at(state, who)
         bend = np.einsum("nd,nde,ne->n", moved, known(state.curvature)[who], moved) / 2
         slope = (state.cuts.gradient[last] * moved).sum(1)
@@ -395,7 +334,7 @@ class AsyncBundle(Method):
             return max(4 * state.shift, 1e-2)
         return state.shift / 2
 
-    def _step(self, state: AsyncBundleState, who: NDArray[np.int64], up: EvaluatedAt) -> float:
+    def _step(self, state: AsyncBundleState, who: Index, up: EvaluatedAt) -> float:
         """The step: longer where the cuts have predicted the risks at the last models well, as far
         as those who answer count, and shorter where they have missed more than was promised.
         """
@@ -408,7 +347,7 @@ class AsyncBundle(Method):
             return state.step * 4.0**share
         return state.step * (0.6**share if above > 2 * share * state.promised else 1.0)
 
-    def _held(self, state: AsyncBundleState, who: NDArray[np.int64]) -> AsyncBundleState:
+    def _held(self, state: AsyncBundleState, who: Index) -> AsyncBundleState:
         """Stand still at the oldest model of those just answered that looks good enough, or go on
         standing where that is older.
         """
@@ -423,7 +362,7 @@ class AsyncBundle(Method):
 
     def _judged(self, state: AsyncBundleState, fresh: int) -> Next[AsyncBundleState]:
         """End the run, where all have answered one model and its gap is within the tolerance."""
-        radii, newest = sample_radii(self._problem, len(state.answered)), state.newest
+        radii, newest = sample_radii(self._problem, len(state.answered)), state.cuts.newest
         risks = radii * state.cuts.level[newest[:, 0]] + state.cuts.base[newest].sum(1)
         value = self._value(state.w, risks)
         if value < state.value:
@@ -433,7 +372,7 @@ class AsyncBundle(Method):
         if self._progress(state).within():
             return state, Done(Stop.OPTIMAL)
         standing, at = state.standing, replace(state, standing=False)
-        state = self._stepped(at, fresh, moves=True)
+        state = self._stepped(at, fresh, move=True)
         nothing = state.promised <= NOTHING * self._close_enough(state, value)
         if math.isinf(state.bound) and nothing:
             return at, Done(Stop.UNPROVEN)
@@ -463,13 +402,11 @@ class AsyncBundle(Method):
                 state = replace(state, bound=bound, duals=duals.used())
         return state
 
-    def _stepped(
-        self, state: AsyncBundleState, fresh: int, moves: bool = False
-    ) -> AsyncBundleState:
+    def _stepped(self, state: AsyncBundleState, fresh: int, move: bool = False) -> AsyncBundleState:
         """The state after a step from the last model, where so many cuts are new.
 
         Where a step promises nothing without those who are late, the model stays as it is, unless
-        it ``moves`` whatever is promised.
+        it is to ``move`` whatever is promised.
         """
         master, weights, multipliers = self._program(state)
         if not master.solved:
@@ -477,11 +414,15 @@ class AsyncBundle(Method):
             return replace(state, point=state.w, shift=shift, step=state.step / 2)
         here = self._value(state.w, self._predicted(state, state.w))
         promised, nothing = here - master.value, NOTHING * self._close_enough(state, here)
-        state = replace(self._pruned(state, multipliers, fresh), weights=weights, promised=promised)
+        # without the cuts that had no multiplier for long, but for the newest of every client
+        cuts = replace(state.cuts, idle=state.cuts.idle + 1).used(multipliers)
+        keep = cuts.idle <= self.keep * max(1.0, len(state.answered) / fresh)
+        keep[cuts.newest[cuts.newest > NEVER]] = True
+        state = replace(state, cuts=cuts.kept(keep), weights=weights, promised=promised)
         state = replace(state, point=master.point)
-        return replace(state, w=master.w, made=state.turn) if moves or promised > nothing else state
+        return replace(state, w=master.w, made=state.turn) if move or promised > nothing else state
 
-    def _retracted(self, state: AsyncBundleState, who: NDArray[np.int64]) -> AsyncBundleState:
+    def _retracted(self, state: AsyncBundleState, who: Index) -> AsyncBundleState:
         """Take back what was too long a step, and shorten the next: the newest model gives way to
         the best that was answered where it is predicted to be further above that than that is above
         the bound. Second-order models know nothing of a loss whose slope changes further away.
@@ -492,8 +433,7 @@ class AsyncBundle(Method):
         room = max(least - max(state.bound, 0.0), self._close_enough(state, least))
         if self._value(state.w, self._predicted(state, state.w)) <= least + room:
             return replace(state, best=best)
-        shift = max(4 * state.shift, 1e-2)
-        step = state.step / 2
+        shift, step = max(4 * state.shift, 1e-2), state.step / 2
         return replace(state, best=best, w=best, made=state.turn, shift=shift, step=step)
 
     def _program(self, state: AsyncBundleState) -> tuple[Master, Array, Array]:
@@ -507,16 +447,9 @@ class AsyncBundle(Method):
         else:
             metric, tangents = self._newton(state, units)
             pieces = server.with_tangents(pieces, flips, tangents)
-        master = minimise(
-            public_shape(problem, n),
-            pieces,
-            centre=state.w,
-            near=state.point,
-            metric=metric,
-            offset=self._region(state).offset,
-            unit=self._unit(state),
-            accuracy=1e-9,
-        )
+        near: dict[str, Any] = {"centre": state.w, "near": state.point, "metric": metric}
+        near |= {"offset": self._region(state).offset, "unit": self._unit(state), "accuracy": 1e-9}
+        master = minimise(public_shape(problem, n), pieces, **near)
         if not master.solved:
             return master, state.weights, np.zeros(K)
         multipliers = master.multipliers
@@ -528,21 +461,13 @@ class AsyncBundle(Method):
             multipliers = every
         return master, weights, multipliers[:K]
 
-    def _pruned(self, state: AsyncBundleState, multipliers: Array, fresh: int) -> AsyncBundleState:
-        """Without the cuts that had no multiplier for long, but for the newest of every client."""
-        cuts = replace(state.cuts, idle=state.cuts.idle + 1).used(multipliers)
-        keep = cuts.idle <= self.keep * max(1.0, len(state.answered) / fresh)
-        last = state.newest
-        keep[last[last > NEVER]] = True
-        return replace(state, cuts=cuts.kept(keep))
-
     def _newton(self, state: AsyncBundleState, units: Array) -> tuple[Array, server.Tangents]:
         """The curvature of the weighted mean losses, and their values and gradients as they are to
         second order at the newest model; 0 of those who have not answered.
         """
         n, some, H = len(state.answered), state.known, known(state.curvature)
         value, slope = np.zeros(n), np.zeros((n, len(state.w)))
-        last, moved = state.newest[:, 0], state.w - self._at(state)
+        last, moved = state.cuts.newest[:, 0], state.w - self._at(state)
         mine = np.flatnonzero(last > NEVER)
         bent = np.einsum("nde,ne->nd", H[mine], moved)
         slope[mine] = state.cuts.gradient[last[mine]] + bent
@@ -553,9 +478,9 @@ class AsyncBundle(Method):
 
     # -- what the cuts say -------------------------------------------------------------------------
 
-    def _at(self, state: AsyncBundleState, who: NDArray[np.int64] | None = None) -> Array:
+    def _at(self, state: AsyncBundleState, who: Index | None = None) -> Array:
         """The models of the last answers, (n, D), of these clients or all who have answered."""
-        last = state.newest[:, 0]
+        last = state.cuts.newest[:, 0]
         last = last[last > NEVER] if who is None else last[who]
         return state.cuts.points[state.cuts.point[last]]
 
@@ -567,7 +492,7 @@ class AsyncBundle(Method):
 
     def _predicted(self, state: AsyncBundleState, w: Array) -> Array:
         """(N,) the clients' risks at a model as their cuts, and second-order models, predict."""
-        n, cuts, last = len(state.answered), state.cuts, state.newest
+        n, cuts, last = len(state.answered), state.cuts, state.cuts.newest
         mine = np.flatnonzero(last[:, 0] > NEVER)
         level = self._least_levels(n, w)
         level[mine] = np.maximum(level[mine], cuts.level[last[mine, 0]])
@@ -584,26 +509,15 @@ class AsyncBundle(Method):
 
     def _pieces(self, state: AsyncBundleState) -> Pieces:
         """For the server's program, with 0 for who has not answered."""
-        n, D = len(state.answered), len(state.w)
-        count = parting.parts_of(state.cuts.parts).count(self._problem)
-        pieces = state.cuts.pieces(count)
-        missing = np.repeat(np.flatnonzero(~state.known), count)
-        zeros = np.zeros(len(missing))
-        return Pieces(
-            np.append(pieces.owner, missing),
-            np.append(pieces.part, np.tile(np.arange(count), n - int(state.known.sum()))),
-            np.append(pieces.offset, zeros),
-            np.vstack([pieces.gradient, np.zeros((len(zeros), D))]),
-            np.append(pieces.gradient_level, zeros),
-            count,
-        )
-
-    def _first_model(self, start: Array | None, n_features: int) -> Array:
-        return within_bounds(self._problem, with_start(self._problem, start, n_features))
+        pieces, missing = state.cuts.pieces(self._problem), np.flatnonzero(~state.known)
+        owner, part = np.repeat(missing, pieces.parts), np.arange(pieces.parts)
+        zeros = np.zeros((len(owner), len(state.w)))
+        more = owner, np.tile(part, len(missing)), np.zeros(len(owner)), zeros
+        return server.with_pieces(pieces, slice(None), *more)
 
     def _first_value(self, state: AsyncBundleState) -> float:
         """The objective at the first model, as far as it is known."""
-        w = self._first_model(self.start, len(known(state.seen).square))
+        w = _first_model(self._problem, self.start, len(known(state.seen).square))
         return self._value(w, state.first)
 
     def _region(self, state: AsyncBundleState) -> bounds.Region:
@@ -619,16 +533,48 @@ class AsyncBundle(Method):
     def _unit(self, state: AsyncBundleState) -> float:
         return max(abs(self._first_value(state)), 1e-300)
 
-    def _progress(self, state: AsyncBundleState, value: float = math.inf) -> Progress:
+    def _progress(self, state: AsyncBundleState, value: float = math.inf) -> base.Progress:
         """Beside such a value, where that is less than the best."""
         value = min(value, state.value)
         least = 0.0 if value == 0 else state.bound  # no loss is negative
         counts = state.turn, self.max_rounds, state.failed, JUDGED
-        return Progress(value, least, self.tol, self.atol, *counts, unknown=1.0)
+        return base.Progress(value, least, self.tol, self.atol, *counts, unknown=1.0)
 
     def _close_enough(self, state: AsyncBundleState, value: float) -> float:
         """The gap up to which a model looks good enough."""
         return SOON * LATER**state.failed * self._progress(state, value).allowed()
+
+
+def evaluate(problem: Problem, ask: EvaluateFirst | EvaluateAt, data: Block) -> EvaluatedAt:
+    """The cuts of every client of the block, each at its own model."""
+    at, no = _model(problem, ask, data.n_features), np.zeros(len(data.index))
+    models = np.ascontiguousarray(np.broadcast_to(at, (len(no), at.shape[-1])))
+    seen = bounds.Surveyed(no, no, no, no, np.zeros((len(no), data.n_features)))
+    if isinstance(ask, EvaluateFirst):
+        seen = bounds.survey(data, ask.prior)
+    parts = _parts(parting.parts_of(ask.parts), models.shape[1], ask.second_order)
+    cuts, curvature = [], []
+    for i, w in enumerate(models):
+        one = data.part(np.array([i]))
+        cuts.append(parting.parted_cut(problem, w, one, parts))
+        if parts.smooth:
+            prediction = problem.predictor.forward(w, one)
+            bend = row_shares(problem, one) * problem.loss.curvature(prediction, one.y)
+            curvature.append(problem.predictor.gram(bend, one))
+    base, level = (np.concatenate([getattr(cut, name) for cut in cuts]) for name in HEIGHTS)
+    slope, rise = (np.concatenate([getattr(cut, name) for cut in cuts]) for name in SLOPES)
+    sizes = seen.plus, seen.minus, seen.reach, seen.target, seen.square
+    bends = np.array(curvature) if parts.smooth else None
+    return EvaluatedAt(base, level, slope, rise, *sizes, bends)
+
+
+def _model(problem: Problem, ask: EvaluateFirst | EvaluateAt, n_features: int) -> Array:
+    """(D,) the first model, or (n, D) those that clients were sent."""
+    return _first_model(problem, ask.start, n_features) if isinstance(ask, EvaluateFirst) else ask.w
+
+
+def _first_model(problem: Problem, start: Array | None, n_features: int) -> Array:
+    return base.within_bounds(problem, base.with_start(problem, start, n_features))
 
 
 def _second_order(n_clients: int) -> int:

@@ -45,11 +45,10 @@ from numpy.typing import NDArray
 from bonafed.algorithms import method as base
 from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.federated.bundle import server
-from bonafed.algorithms.federated.bundle import server as exact
-from bonafed.algorithms.federated.bundle.server import least
+from bonafed.algorithms.federated.bundle.server import Evaluated, least
 from bonafed.algorithms.federated.linearisation import take_part, units_of
 from bonafed.algorithms.method import Ids, Next, known
-from bonafed.arrays import Array, Block, Streams
+from bonafed.arrays import Array, Block
 from bonafed.codec import Counter, Extended, Form
 from bonafed.data.federation import Federation
 from bonafed.problem import lower_bounds as bounds
@@ -60,11 +59,10 @@ from bonafed.problem.client_means import hessians
 from bonafed.problem.conic_form import member, public_shape, sample_radii
 from bonafed.problem.constraints.constraint import Point
 from bonafed.problem.losses import Quadratic
-from bonafed.problem.multipliers import joined, of_duals
-from bonafed.problem.problem import Problem
+from bonafed.problem.lower_bounds import joined, of_duals
+from bonafed.problem.problem import Problem, only_constrained
 from bonafed.problem.rank_levels import lifted
 from bonafed.problem.regularisers import Ball, Bounds
-from bonafed.problem.requirements import only_constrained
 from bonafed.rounds import Done, Each, Round, Stop, record
 from bonafed.solvers.conic.bundle_master import Master, Shape, minimise
 
@@ -235,40 +233,19 @@ class Bundle(base.Method):
 
     @property
     def on_client(self) -> dict:
-        return {bounds.Survey: take_part, Evaluate: self.evaluate}
-
-    def evaluate(
-        self, memory: None, ask: Evaluate, data: Block, rng: Streams
-    ) -> tuple[None, server.Evaluated]:
-        problem = self._problem
-        cut = parting.parted_cut(problem, ask.w, data, parting.parts_of(ask.parts))
-        bend = None
-        if ask.weights is not None and ask.bend:
-            at, evenly = Point(problem, ask.w, data), ask.bend == "secant"
-            bend = hessians(at, ask.weights, (), together=True, evenly=evenly)
-        answer = server.Evaluated(cut.base, cut.level, cut.gradient, cut.gradient_level, bend)
-        if problem.constrained:
-            point, parts = Point(problem, ask.w, data), parting.parts_of(ask.parts)
-            local = parting.parted_limits(problem.local_constraint, point, parts)
-            shared = parting.parted_limits(problem.constraint.coupled, point, parts)
-            names = "local", "local_jacobian", "shared", "shared_jacobian"
-            answer = replace(answer, **dict(zip(names, (*local, *shared), strict=True)))
-        if ask.weights is None or ask.pair is None:
-            return memory, answer
-        of = parting.shifted_minorants(problem, ask.pair, ask.weights, data)
-        return memory, replace(answer, mean_constant=of.constant, mean_gradient=of.gradient)
+        return {bounds.Survey: take_part, Evaluate: self._answering(evaluate)}
 
     # -- server ------------------------------------------------------------------------------------
 
     @property
     def on_server(self) -> dict:
-        return {bounds.Surveyed: self.begin, server.Evaluated: self.improve}
+        return {bounds.Surveyed: self.begin, Evaluated: self.improve}
 
     @property
     def claims(self) -> claimed.Claims:
-        return {**claimed.surveys(self._problem), server.Evaluated: self._said}
+        return {**claimed.surveys(self._problem), Evaluated: self._said}
 
-    def _said(self, who: int, ask: Evaluate, up: server.Evaluated) -> Iterator[Claim]:
+    def _said(self, who: int, ask: Evaluate, up: Evaluated) -> Iterator[Claim]:
         """What an answer claims."""
         problem, w = self._problem, ask.w
         weight = 0.0 if ask.weights is None else float(ask.weights[0])
@@ -287,37 +264,36 @@ class Bundle(base.Method):
         state = BundleState(w, w, w, *nothing, cuts, None, None, prior, np.zeros(0))
         return state, Round(bounds.Survey(prior))
 
-    def begin(
-        self, state: BundleState, ids: Ids, seen: bounds.Surveyed
-    ) -> tuple[BundleState, Round]:
-        if len(state.trial):
-            w = state.trial
-        else:
-            w = np.zeros(self._problem.predictor.dimension(len(seen.square)))
-        w = base.within_bounds(self._problem, w)
+    def begin(self, state: BundleState, ids: Ids, seen: bounds.Surveyed) -> Next[BundleState]:
+        D = self._problem.predictor.dimension(len(seen.square))
+        w = base.within_bounds(self._problem, state.trial if len(state.trial) else np.zeros(D))
         cuts = server.no_cuts(len(w), len(ids), self._parts(len(ids), len(w)))
         if self.known is not None:
             self._check_known(len(ids), len(w))
             mine = self.known.owner < len(ids)  # constraints had units of their own
-            cuts = self.known.kept(mine & (self.known.part < self._count(self.known)))
+            count = parting.parts_of(self.known.parts).count(self._problem)
+            cuts = self.known.kept(mine & (self.known.part < count))
         state = replace(state, trial=w, point=w, w=w, seen=seen, cuts=cuts)
         return state, self._asking(state)
 
-    def improve(self, state: BundleState, ids: Ids, up: server.Evaluated) -> Next[BundleState]:
+    def improve(self, state: BundleState, ids: Ids, up: Evaluated) -> Next[BundleState]:
         radii = sample_radii(self._problem, len(ids))
-        state, limits, risks = self.found(state, up)
+        state, (values, slopes), risks = self.found(state, up)
         value = self._value(state, risks, state.trial)
         promised, before = state.predicted, state.value
-        state = self._judge(state, value, risks, up, limits[1].sum(1))
-        cuts = state.cuts.extended(state.trial, radii, up, limits)
+        state = self._judge(state, value, risks, up, slopes.sum(1))
+        level = np.append(up.level, np.zeros(len(values)))
+        more = (up.base, values), (up.gradient, slopes), (up.gradient_level, np.zeros_like(values))
+        base, gradient, gradient_level = map(np.concatenate, more)
+        cut = parting.PartedCut(base, level, gradient, gradient_level)
+        cuts = state.cuts.extended(np.arange(len(level)), state.trial[None], radii, cut)
         if self._problem.constrained:  # else a Newton step's multipliers are of the first cuts
             cuts = cuts.without_repeats()
         state = replace(state, cuts=cuts, rounds=state.rounds + 1)
         state = self._bound(state, promised, before - state.value, up)
-        if self.ends(state.value, state.bound) and self._violation(state) > exact.MET:
-            state = self._raised(state, state.risks[state.n_clients :] * state.sizes > exact.MET)
-        nothing = self._nothing_feasible(state)
-        if nothing is not None:
+        if self.ends(state.value, state.bound) and self._violation(state) > server.MET:
+            state = self._raised(state, state.risks[state.n_clients :] * state.sizes > server.MET)
+        if (nothing := self._nothing_feasible(state)) is not None:
             return nothing
         if (stop := self._stop(state)) is not None:
             return state, Done(stop)
@@ -326,15 +302,7 @@ class Bundle(base.Method):
             return state, Done(known(self._stop(state)))
         return state, self._asking(state)
 
-    def found(
-        self, state: BundleState, up: server.Evaluated
-    ) -> tuple[BundleState, tuple[Array, Array], Array]:
-        """The cuts of all constraints at the trial, and the risks there with their values."""
-        risks = sample_radii(self._problem, len(up.base)) * up.level + up.base.sum(1)
-        state, limits = self._limits(state, up, risks)
-        return state, limits, np.append(risks, limits[0].sum(1))
-
-    def gain(self, state: BundleState, up: server.Evaluated) -> float:
+    def gain(self, state: BundleState, up: Evaluated) -> float:
         """By how much the trial is better than the best model."""
         with_units, _, risks = self.found(state, up)
         return state.value - self._value(with_units, risks, state.trial)
@@ -345,8 +313,7 @@ class Bundle(base.Method):
         if self._problem.over_rows is not None:
             numbers = {"value": state.value, "bound": state.bound, "gap": numbers["gap"]}
         if self._problem.constrained:
-            known_yet = len(state.sizes) > 0
-            numbers["violation"] = self._violation(state) if known_yet else math.inf
+            numbers["violation"] = self._violation(state) if len(state.sizes) else math.inf
         return numbers | {"cuts": len(state.cuts.owner)}
 
     def answer(self, state: BundleState, concluded: base.Concluded | None = None) -> base.Answer:
@@ -370,34 +337,34 @@ class Bundle(base.Method):
         bend = bend if self.metric == "secant" else "hessian"
         return Round(Evaluate(state.trial, state.cuts.parts, state.weights, state.pair, bend))
 
-    def _limits(
-        self, state: BundleState, up: server.Evaluated, risks: Array
-    ) -> tuple[BundleState, tuple[Array, Array]]:
+    def found(
+        self, state: BundleState, up: Evaluated
+    ) -> tuple[BundleState, tuple[Array, Array], Array]:
         """The cuts of all constraints at the trial, values (C, P) and gradients (C, P, D), in units
-        that are those of the first.
+        that are those of the first; and the clients' risks there with these values.
         """
-        P, D = up.base.shape[1], len(state.trial)
-        if not self._problem.constrained:
-            return state, (np.zeros((0, P)), np.zeros((0, P, D)))
-        here = self._problem.constraint.point(self._problem, state.trial)
-        held = parting.parted_limits(
-            self._problem.constraint.held, here, parting.parts_of(state.cuts.parts)
+        problem, P, D = self._problem, up.base.shape[1], len(state.trial)
+        risks = sample_radii(problem, len(up.base)) * up.level + up.base.sum(1)
+        if not problem.constrained:
+            return state, (np.zeros((0, P)), np.zeros((0, P, D))), risks
+        here = problem.constraint.point(problem, state.trial)
+        parts = parting.parts_of(state.cuts.parts)
+        held, slope = parting.parted_limits(problem.constraint.held, here, parts)
+        own, shared = (up.local, up.local_jacobian), (up.shared, up.shared_jacobian)
+        every = zip(own, shared, (held[0], slope[0]), strict=True)
+        values, slopes = (
+            joined(problem, np.asarray(known(mine)), np.asarray(known(together)), one)
+            for mine, together, one in every
         )
-        every = [
-            joined(self._problem, np.asarray(known(mine)), np.asarray(known(together)), one[0])
-            for mine, together, one in zip(
-                (up.local, up.local_jacobian), (up.shared, up.shared_jacobian), held, strict=True
-            )
-        ]
         if not len(state.sizes):
             units = self._sizes(state)
-            gradient = member(self._problem, len(risks)) @ up.gradient.sum(1)
+            gradient = member(problem, len(risks)) @ up.gradient.sum(1)
             value = self._value(state, risks, state.trial)
-            sums = every[0].sum(1), every[1].sum(1) / units
-            sizes = exact.first_sizes(*sums, value, gradient / units)
-            penalties = np.full(len(sizes), exact.FIRST)
-            state = replace(state, sizes=sizes, penalties=penalties)
-        return state, (every[0] / state.sizes[:, None], every[1] / state.sizes[:, None, None])
+            sums = values.sum(1), slopes.sum(1) / units
+            sizes = server.first_sizes(*sums, value, gradient / units)
+            state = replace(state, sizes=sizes, penalties=np.full(len(sizes), server.FIRST))
+        limits = values / state.sizes[:, None], slopes / state.sizes[:, None, None]
+        return state, limits, np.append(risks, limits[0].sum(1))
 
     def _value(self, state: BundleState, risks: Array, w: Array) -> float:
         """The objective with the penalties of constraints."""
@@ -408,13 +375,13 @@ class Bundle(base.Method):
         """(C,) whether the constraints' multipliers, of those of all cuts, come near penalties."""
         n, first = state.n_clients, state.cuts.part == 0
         sums = np.bincount(state.cuts.owner[first], multipliers[first], len(state.risks))
-        return sums[n:] >= exact.REACHED * state.penalties
+        return sums[n:] >= server.REACHED * state.penalties
 
     def _raised(self, state: BundleState, which: NDArray[np.bool_]) -> BundleState:
         """With larger penalties of these constraints."""
         if not which.any():
             return state
-        larger = np.minimum(exact.GROWS * state.penalties, exact.MOST)
+        larger = np.minimum(server.GROWS * state.penalties, server.MOST)
         state = replace(state, penalties=np.where(which, larger, state.penalties))
         return replace(state, value=self._value(state, state.risks, state.w))
 
@@ -422,11 +389,11 @@ class Bundle(base.Method):
         """End the run where the cuts prove that no model meets all constraints: where their least
         sum of violations is positive, its multipliers do.
         """
-        suspected = (state.penalties >= exact.SUSPECTED).any()
-        if not suspected or self._violation(state) <= exact.MET or state.rounds % exact.EVERY:
+        suspected = (state.penalties >= server.SUSPECTED).any()
+        if not suspected or self._violation(state) <= server.MET or state.rounds % server.EVERY:
             return None
         cuts, n, sizes = state.cuts, state.n_clients, self._sizes(state)
-        pieces = cuts.pieces(self._count(cuts))
+        pieces = cuts.pieces(self._problem)
         limits = pieces.owner >= n
         alone = replace(pieces, offset=np.where(limits, pieces.offset, 0.0))
         alone = replace(alone, gradient=np.where(limits[:, None], pieces.gradient, 0.0))
@@ -453,7 +420,7 @@ class Bundle(base.Method):
         return float(values.max(initial=0.0))
 
     def _judge(
-        self, state: BundleState, value: float, risks: Array, up: server.Evaluated, limits: Array
+        self, state: BundleState, value: float, risks: Array, up: Evaluated, limits: Array
     ) -> BundleState:
         """Take a serious step or a null step; the step length follows the predicted decrease.
 
@@ -465,7 +432,7 @@ class Bundle(base.Method):
             changed = state.weights @ (up.gradient[:, 0] - at.gradient)
             H = server.secants(state.curvature, (state.trial - at.w)[None], changed[None])
         newer: dict[str, Any] = {"curvature": H}
-        if newer["curvature"] is not None and parting.parts_of(state.cuts.parts).smooth:
+        if H is not None and parting.parts_of(state.cuts.parts).smooth:
             newer["tangents"] = server.Tangents(state.trial, up.base[:, 0], up.gradient[:, 0])
         serious = replace(state, w=state.trial, value=value, risks=risks, **newer)
         if math.isinf(state.value):  # a step that would undo the value along the first gradient
@@ -492,7 +459,7 @@ class Bundle(base.Method):
             state = replace(state, shift=max(4 * state.shift, LEAST_SHIFT))
         return replace(state, step=step)
 
-    def _bends(self, state: BundleState, value: float, risks: Array, up: server.Evaluated) -> float:
+    def _bends(self, state: BundleState, value: float, risks: Array, up: Evaluated) -> float:
         """By how much the objective at the trial exceeds what it would be if mean losses were as
         their second-order model says: what new cuts of flips cannot mend, but a shorter step.
         """
@@ -505,7 +472,7 @@ class Bundle(base.Method):
             return value - model - float(moved @ state.curvature @ moved) / 2
 
     def _bound(
-        self, state: BundleState, promised: float, gained: float, up: server.Evaluated
+        self, state: BundleState, promised: float, gained: float, up: Evaluated
     ) -> BundleState:
         """Prove a lower bound: by the last step where it was one of Newton's, and by the minimiser
         of the model where an optimum must lie.
@@ -528,9 +495,8 @@ class Bundle(base.Method):
         steps_prove = len(state.multipliers) > 0 and self.metric != "secant"
         if not (now_and_then or (near and not steps_prove)):
             return state
-        pieces = cuts.pieces(parting.parts_of(cuts.parts).count(self._problem))
         numbers = state.point, self._unit(state), self._finest
-        master = least(self._shape(state), pieces, where, *numbers)
+        master = least(self._shape(state), cuts.pieces(self._problem), where, *numbers)
         if not master.solved:
             return state
         state = replace(state, point=master.point, cuts=state.cuts.used(master.multipliers))
@@ -543,7 +509,7 @@ class Bundle(base.Method):
         return state
 
     def _proved_by_step(
-        self, state: BundleState, up: server.Evaluated, where: bounds.Region
+        self, state: BundleState, up: Evaluated, where: bounds.Region
     ) -> BundleState:
         """By the multipliers of the last step: its flips' cuts, and the mean losses' minorants, or
         their newest gradients where the loss has no conjugate.
@@ -557,9 +523,7 @@ class Bundle(base.Method):
         else:
             newest = (cuts.part == 0) & (cuts.point == len(cuts.points) - 1)
             multipliers[newest] = state.weights[cuts.owner[newest]]
-        n = state.n_clients
-        proof = cuts.proof(self._problem, multipliers, n, state.sizes, means)
-        if proof is None:
+        if (proof := cuts.proof(self._problem, multipliers, state.sizes, means)) is None:
             return state
         duals, minorant, _ = proof
         return self._proved(state, bounds.lower_bound(self._problem, minorant, where)[0], duals)
@@ -579,7 +543,7 @@ class Bundle(base.Method):
         return self._progress(value, bound).within(margin)
 
     def _stop(self, state: BundleState) -> Stop | None:
-        met = self._violation(state) <= exact.MET
+        met = self._violation(state) <= server.MET
         progress = replace(self._progress(state.value, state.bound), margin=MARGIN, met=met)
         progress = replace(progress, rounds=state.rounds, cap=self.max_rounds)
         progress = replace(progress, still=state.stalled, patience=STALLS)
@@ -593,23 +557,22 @@ class Bundle(base.Method):
 
     def _next(self, state: BundleState) -> BundleState:
         """The next trial point, and the decrease that the model predicts there."""
-        state = replace(state, cuts=state.cuts.pruned(self._problem.constrained))
-        level = None
+        keep = server.KEEP_LIMITED if self._problem.constrained else server.KEEP
+        state, level = replace(state, cuts=state.cuts.kept(state.cuts.idle <= keep)), None
         if self.variant == "level" and math.isfinite(state.bound):
             level = state.bound + 0.3 * (state.value - state.bound)
         state, master, metric = self._minimised(state, level)
         if not master.solved:
             # the centre once more, with a shorter step
-            state = replace(state, trial=state.w, point=state.w, step=state.step * 0.5)
-            state = replace(
-                state, shift=max(4 * state.shift, LEAST_SHIFT), stalled=state.stalled + 1
-            )
-            return replace(state, predicted=math.nan, multipliers=np.zeros(0), pair=None)
+            state = replace(state, trial=state.w, point=state.w, step=state.step * 0.5, pair=None)
+            state = replace(state, predicted=math.nan, multipliers=np.zeros(0))
+            shift = max(4 * state.shift, LEAST_SHIFT)
+            return replace(state, shift=shift, stalled=state.stalled + 1)
         multipliers, value = master.multipliers, master.value
         if state.tangents is not None:
             state, multipliers, value = self._newton(state, state.tangents, master, metric)
         if self._quadratic:
-            proof = state.cuts.proof(self._problem, multipliers, state.n_clients, state.sizes)
+            proof = state.cuts.proof(self._problem, multipliers, state.sizes)
             state = replace(state, duals=None if proof is None else proof[0])
         state = replace(state, cuts=state.cuts.used(multipliers))
         predicted = state.value - value if level is None else state.value - level
@@ -632,37 +595,30 @@ class Bundle(base.Method):
         It is computed again as finely as can be where the predicted decrease is not larger than the
         accuracy, and with larger penalties where multipliers come near them.
         """
-        tangents, pieces = state.tangents, state.cuts.pieces(self._count(state.cuts))
-        metric = self._sizes(state) ** 2 / state.step  # ||.||^2 / step in the units of the features
-        if state.curvature is not None:
+        tangents, units = state.tangents, self._sizes(state)
+        pieces = state.cuts.pieces(self._problem)
+        metric = units**2 / state.step  # ||.||^2 / step in the units of the features
+        if (H := state.curvature) is not None:
             # where it bends nothing, a thousandth of that of steps without curvature
-            H, units = state.curvature, self._sizes(state)
-            more = (1e-8 + state.shift) * server.mean_bend(H, units) + (
-                1e-3 + state.shift
-            ) / state.step
+            shift = state.shift
+            more = (1e-8 + shift) * server.mean_bend(H, units) + (1e-3 + shift) / state.step
             metric = server.shifted(H, units, more)
         if tangents is not None:
             pieces = server.with_tangents(pieces, state.cuts.part > 0, tangents)
         accuracy, free = self._accuracy(state), self._problem.predictor.intercept
+        given: dict[str, Any] = {"centre": state.w if tangents is None else tangents.w}
+        given |= {"metric": metric, "level": level}
         while True:
-            master = minimise(
-                self._shape(state),
-                pieces,
-                centre=state.w if tangents is None else tangents.w,
-                near=state.point,
-                metric=metric,
-                level=level,
-                offset=self._region(state).offset if free else math.inf,
-                unit=self._unit(state),
-                accuracy=accuracy,
-            )
+            given |= {"offset": self._region(state).offset if free else math.inf}
+            given |= {"near": state.point, "unit": self._unit(state), "accuracy": accuracy}
+            master = minimise(self._shape(state), pieces, **given)
             if master.solved:
                 state = replace(state, point=master.point)
                 promised = state.value - master.value
                 if self._finest < accuracy and promised <= accuracy * abs(state.value):
                     accuracy = self._finest
                     continue
-            most = (state.penalties >= exact.MOST).any()
+            most = (state.penalties >= server.MOST).any()
             if tangents is not None or not master.solved or most:
                 return state, master, metric
             near = self._near_penalties(state, master.multipliers)
@@ -729,9 +685,7 @@ class Bundle(base.Method):
         gradient = state.weights @ at.gradient + H @ moved
         pair = np.stack([at.w, at.w + moved])
         means = server.MeanLosses(pair, state.weights, 0.0, gradient)
-        proof = state.cuts.proof(
-            self._problem, state.multipliers, state.n_clients, state.sizes, means
-        )
+        proof = state.cuts.proof(self._problem, state.multipliers, state.sizes, means)
         left, _ = bounds.unbalanced(self._problem, known(proof)[1], self._region(state), sizes)
         pair[1] -= np.linalg.lstsq(H / np.outer(sizes, sizes), left / sizes, rcond=1e-12)[0] / sizes
         return pair
@@ -739,9 +693,8 @@ class Bundle(base.Method):
     def _parts(self, n_clients: int, dimension: int) -> parting.Parts:
         """How risks are parted."""
         # constraints are parted where a row has one prediction
-        if not parting.is_parted(self._problem) and not (
-            self._problem.constrained and self._problem.loss.targets in ("sign", "real")
-        ):
+        limits = self._problem.constrained and self._problem.loss.targets in ("sign", "real")
+        if not (parting.is_parted(self._problem) or limits):
             return parting.WHOLE
         small = self.variant == "proximal" and dimension <= server.SECOND_ORDER
         second_order = self.metric == "hessian" or (self.metric != "identity" and small)
@@ -762,9 +715,6 @@ class Bundle(base.Method):
     def _quadratic(self) -> bool:
         return isinstance(self._problem.loss, Quadratic)
 
-    def _count(self, cuts: server.Cuts) -> int:
-        return parting.parts_of(cuts.parts).count(self._problem)
-
     def _check_known(self, n_clients: int, dimension: int) -> None:
         """Raise ``ValueError`` unless the known cuts are of such models and clients."""
         cuts = known(self.known)
@@ -784,6 +734,25 @@ class Bundle(base.Method):
     def _region(self, state: BundleState) -> bounds.Region:
         n = len(state.trial) - self._problem.predictor.intercept
         return bounds.region(self._problem, state.value, n, state.seen)
+
+
+def evaluate(problem: Problem, ask: Evaluate, data: Block) -> Evaluated:
+    """The answer of every client of the block."""
+    parts, at = parting.parts_of(ask.parts), Point(problem, ask.w, data)
+    cut = parting.parted_cut(problem, ask.w, data, parts)
+    answer = Evaluated(cut.base, cut.level, cut.gradient, cut.gradient_level)
+    if ask.weights is not None and ask.bend:
+        bend = hessians(at, ask.weights, (), together=True, evenly=ask.bend == "secant")
+        answer = replace(answer, curvature=bend)
+    if problem.constrained:
+        local, local_jacobian = parting.parted_limits(problem.local_constraint, at, parts)
+        shared, shared_jacobian = parting.parted_limits(problem.constraint.coupled, at, parts)
+        answer = replace(answer, local=local, local_jacobian=local_jacobian)
+        answer = replace(answer, shared=shared, shared_jacobian=shared_jacobian)
+    if ask.weights is None or ask.pair is None:
+        return answer
+    of = parting.shifted_minorants(problem, ask.pair, ask.weights, data)
+    return replace(answer, mean_constant=of.constant, mean_gradient=of.gradient)
 
 
 def over_sites(method: base.Method) -> base.Method:

@@ -8,7 +8,7 @@ At every model w the server
        where Q has one member, as that of a mean;
     2. asks with this q, one and the same for all clients, for the sums of q_s F_s(w), of its
        gradients, and of its second derivatives, F_s the mean losses
-       (``bonafed.problem.secure_sums``).
+       (``bonafed.problem.parts``).
 
 The sums are a cut: q is in Q, so that it is below the objective everywhere, and equal to it at w.
 So the server runs ``Bundle`` on the one function max_{q in Q} sum_s q_s R_s, as if it were the risk
@@ -24,7 +24,7 @@ exactly. Clients keep what they were asked, and refuse.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -37,19 +37,25 @@ from bonafed.algorithms.requirements import OF_SUMS, Requirements
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form, decode, encode
 from bonafed.data.federation import Federation
-from bonafed.problem import secure_sums
+from bonafed.problem import parts
 from bonafed.problem.claims import Claim
 from bonafed.problem.client_means import hessians
 from bonafed.problem.conic_form import member, sample_radii
 from bonafed.problem.constraints.constraint import Point
-from bonafed.problem.lower_bounds import Duals
+from bonafed.problem.lower_bounds import Duals, of_duals
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import of_duals
-from bonafed.problem.plausible import Claims, SumClaims, of_risk
+from bonafed.problem.parts import SurveyedSums
+from bonafed.problem.plausible import (
+    Claims,
+    SumClaims,
+    of_each_risk,
+    of_risk,
+    of_survey_sums,
+    of_weighted_sum,
+)
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.risks.weight_sets import Sum as Added
-from bonafed.problem.sum_claims import of_each_risk, of_survey_sums, of_weighted_sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Done, Each, Round, Sum, record
 
@@ -173,7 +179,7 @@ class MaskedBundle(Method):
         if fed is None:
             return
         n = fed.n_clients
-        most, allowed = secure_sums.largest_share(problem, n), secure_sums.share_allowed(n)
+        most, allowed = parts.largest_share(problem, n), parts.share_allowed(n)
         if n < 2 or most > allowed * (1 + 1e-9):
             raise ValueError(
                 f"a secure sum over {n} clients needs a set of weights that gives none of them more"
@@ -195,29 +201,16 @@ class MaskedBundle(Method):
 
     @property
     def on_client(self) -> dict:
-        return {secure_sums.SurveySums: self.survey, Compare: self.compare, Blend: self.blend}
-
-    def survey(
-        self, memory: Asked, ask: secure_sums.SurveySums, data: Block, rng: Streams
-    ) -> tuple[Asked, secure_sums.SurveyedSums]:
-        return memory, secure_sums.survey_sums(self._problem, ask, data, self.clients)
-
-    def compare(
-        self, memory: Asked, ask: Compare, data: Block, rng: Streams
-    ) -> tuple[Asked, Compared]:
-        if self._alike:
-            raise ValueError(
-                "a mean over clients needs no client's own risk: nothing was answered. Ask for"
-                " the sum."
-            )
-        return memory, Compared(self._problem.client_risks(ask.w, data))
+        survey = self._answering(parts.survey_sums, self.clients)
+        steps = {Compare: self._answering(compare), Blend: self.blend}
+        return {parts.SurveySums: survey, **steps}
 
     def blend(self, memory: Asked, ask: Blend, data: Block, rng: Streams) -> tuple[Asked, Blended]:
         problem, weights = self._problem, ask.weights[data.index]
-        secure_sums.check_weights(problem, ask.weights, self.clients)
+        parts.check_weights(problem, ask.weights, self.clients)
         memory = _with(memory, ask)
         cut, bend = problem.cut(ask.w, data), None
-        if secure_sums.sends_curvature(problem, len(ask.w)):
+        if parts.sends_curvature(problem, len(ask.w)):
             bend = hessians(Point(problem, ask.w, data), weights, (), together=True)
         return memory, Blended(weights * cut.base, weights[:, None] * cut.gradient, bend)
 
@@ -236,27 +229,23 @@ class MaskedBundle(Method):
             return of_weighted_sum(problem, ask.w, ask.weights, *sums, slack)
 
         return {
-            secure_sums.SurveyedSums: lambda ask, up, slack: of_survey_sums(
-                problem, ask, up, slack
-            ),
+            SurveyedSums: partial(of_survey_sums, problem),
             Compared: lambda ask, up, slack: of_each_risk(problem, ask.w, up.risk),
             Blended: blended,
         }
 
     @property
     def on_server(self) -> dict:
-        return {secure_sums.SurveyedSums: self.begin, Compared: self.weigh, Blended: self.improve}
+        return {SurveyedSums: self.begin, Compared: self.weigh, Blended: self.improve}
 
     def server_start(self, n_clients: int) -> tuple[MaskedState, Round]:
         prior = member(self._problem, n_clients)
         none, nothing = np.zeros((0, 0)), np.zeros(n_clients)
         state, _ = self._of_one.server_start(1)
         state = MaskedState(_kept(state), nothing, nothing, none, np.zeros((0, n_clients)), none)
-        return state, Round(secure_sums.SurveySums(prior))
+        return state, Round(parts.SurveySums(prior))
 
-    def begin(
-        self, state: MaskedState, ids: Ids, up: secure_sums.SurveyedSums
-    ) -> tuple[MaskedState, Round]:
+    def begin(self, state: MaskedState, ids: Ids, up: SurveyedSums) -> Next[MaskedState]:
         bundle, _ = self._of_one.begin(state.of_one, [0], up.seen)
         none = np.zeros((0, len(bundle.trial)))
         return self._asking(replace(state, tried=none, slopes=none), bundle)
@@ -267,13 +256,16 @@ class MaskedBundle(Method):
     def improve(self, state: MaskedState, ids: Ids, up: Blended) -> Next[MaskedState]:
         before, w = state.of_one, state.tried[-1]
         state = replace(state, slopes=np.vstack([state.slopes, up.gradient]))
-        level, fee = secure_sums.least_multiplier(self._problem, w), self._fee(state.weights[-1])
-        base, bend = float(up.loss) + fee * level, up.curvature
-        cut = Evaluated(
-            np.array([[base]]), np.array([level]), up.gradient[None, None], np.array([[fee]])
-        )
+        level, bend = parts.least_multiplier(self._problem, w), up.curvature
+        # what is missing to the largest radius where the clients have these weights
+        radius = float(state.weights[-1] @ sample_radii(self._problem, len(state.newest)))
+        fee = radius - self._radius if radius < (1 - 1e-12) * self._radius else 0.0
+        base, rise = np.array([[float(up.loss) + fee * level]]), np.array([[fee]])
+        cut = Evaluated(base, np.array([level]), up.gradient[None, None], rise)
         if self._problem.constrained:  # the server adds its own
-            cut = replace(cut, **_no_limits(len(w)))
+            none, slopes = np.zeros((0, 1)), np.zeros((0, 1, len(w)))
+            cut = replace(cut, local=none[None], local_jacobian=slopes[None])
+            cut = replace(cut, shared=none, shared_jacobian=slopes)
         if before.rounds and not self._of_one.gain(before, cut) >= MISSED * before.predicted:
             state = replace(state, missed=True)
         if bend is not None and state.missed:
@@ -288,7 +280,7 @@ class MaskedBundle(Method):
     def report(self, state: MaskedState) -> dict:
         bundle = state.of_one
         numbers = gap_report(bundle.value, bundle.bound, state.risks)
-        if self._alike:
+        if _alike(self._problem):
             numbers = {name: numbers[name] for name in ("objective", "bound", "gap")}
         if self._problem.constrained:
             numbers["violation"] = self._of_one.report(bundle)["violation"]
@@ -312,7 +304,7 @@ class MaskedBundle(Method):
 
     def _asking(self, state: MaskedState, bundle: BundleState) -> tuple[MaskedState, Round]:
         state = replace(state, bundle=_kept(bundle))
-        if self._alike:
+        if _alike(self._problem):
             return self._blending(state, bundle.trial)
         return state, Round(Compare(bundle.trial))
 
@@ -321,15 +313,10 @@ class MaskedBundle(Method):
         prior: which weights are the worst would hang on rounding.
         """
         risks, n = state.newest, len(state.newest)
-        tied = self._alike or float(np.ptp(risks)) <= TIED * float(np.abs(risks).max())
+        tied = _alike(self._problem) or float(np.ptp(risks)) <= TIED * float(np.abs(risks).max())
         q = member(self._problem, n) if tied else self._problem.over_clients.weights(risks)
         tried, weights = np.vstack([state.tried, w]), np.vstack([state.weights, q])
         return replace(state, tried=tried, weights=weights), Round(Blend(w, q))
-
-    @cached_property
-    def _alike(self) -> bool:
-        """Whether there is one weighting only, whatever the risks are."""
-        return isinstance(self._problem.over_clients, Mean | Added)
 
     @cached_property
     def _radius(self) -> float:
@@ -337,11 +324,6 @@ class MaskedBundle(Method):
         ball = self._problem.over_samples
         radii = np.asarray(ball.radius) if isinstance(ball, WassersteinBall) else None
         return 0.0 if radii is None else float(self._problem.over_clients.value(radii))
-
-    def _fee(self, weights: Array) -> float:
-        """What is missing to the largest radius where the clients have these weights."""
-        radius = float(weights @ sample_radii(self._problem, len(weights)))
-        return radius - self._radius if radius < (1 - 1e-12) * self._radius else 0.0
 
     @cached_property
     def _of_one(self) -> Bundle:
@@ -352,6 +334,20 @@ class MaskedBundle(Method):
         one = replace(problem, over_clients=Mean(np.ones(1)), over_samples=ball)
         settings = self.tol, self.atol, self.max_rounds, "proximal", "identity", 1, 1
         return Bundle(*settings, self.start, None, one)
+
+
+def _alike(problem: Problem) -> bool:
+    """Whether there is one weighting only, whatever the risks are."""
+    return isinstance(problem.over_clients, Mean | Added)
+
+
+def compare(problem: Problem, ask: Compare, data: Block) -> Compared:
+    """The risks of the clients of the block."""
+    if _alike(problem):
+        raise ValueError(
+            "a mean over clients needs no client's own risk: nothing was answered. Ask for the sum."
+        )
+    return Compared(problem.client_risks(ask.w, data))
 
 
 def check_settings(bundle: Bundle) -> None:
@@ -380,12 +376,6 @@ def masked(method: Method) -> Method:
         where that has no setting of the other
     """
     return MaskedBundle.of(method) if type(method) is Bundle else method
-
-
-def _no_limits(D: int) -> dict[str, Array]:
-    """The cuts of constraints of the only client, which has none."""
-    local = {"local": np.zeros((1, 0, 1)), "local_jacobian": np.zeros((1, 0, 1, D))}
-    return local | {"shared": np.zeros((0, 1)), "shared_jacobian": np.zeros((0, 1, D))}
 
 
 def _kept(bundle: BundleState) -> NDArray[np.uint8]:

@@ -45,18 +45,19 @@ class Tangents:
     gradient: Annotated[Array, Form("N, D")]
 
 
+def with_pieces(pieces: Pieces, keep: NDArray[np.bool_] | slice, *more: Any) -> Pieces:
+    """Some pieces, and more, by owner, part, offset and gradient in the model only."""
+    old = pieces.owner, pieces.part, pieces.offset, pieces.gradient, pieces.gradient_level
+    every = zip(old, (*more, np.zeros(len(more[0]))), strict=True)
+    columns: Any = [np.concatenate([part[keep], new]) for part, new in every]
+    return Pieces(*columns, parts=pieces.parts)
+
+
 def with_tangents(pieces: Pieces, cut: NDArray[np.bool_], tangents: Tangents) -> Pieces:
     """The pieces of flips, and the mean losses as they are near the centre, the last ones."""
     n = len(tangents.value)
     offset = tangents.value - tangents.gradient @ tangents.w
-    return Pieces(
-        np.append(pieces.owner[cut], np.arange(n)),
-        np.append(pieces.part[cut], np.zeros(n, np.intp)),
-        np.append(pieces.offset[cut], offset),
-        np.vstack([pieces.gradient[cut], tangents.gradient]),
-        np.append(pieces.gradient_level[cut], np.zeros(n)),
-        pieces.parts,
-    )
+    return with_pieces(pieces, cut, np.arange(n), np.zeros(n, np.intp), offset, tangents.gradient)
 
 
 def parts_for(problem: Problem, n_clients: int, cuts: int, least_rows: int) -> Parts:
@@ -90,9 +91,8 @@ def least(
     shape: Shape, pieces: Pieces, where: Region, near: Array, unit: float, accuracy: float
 ) -> Master:
     """The minimiser of the cuts where an optimum must lie."""
-    return minimise(
-        shape, pieces, near=near, size=where.size, offset=where.offset, unit=unit, accuracy=accuracy
-    )
+    given: dict[str, Any] = {"near": near, "unit": unit, "accuracy": accuracy}
+    return minimise(shape, pieces, size=where.size, offset=where.offset, **given)
 
 
 def proofs(
@@ -101,9 +101,8 @@ def proofs(
     """The bounds that multipliers (K,) of the cuts prove, as they are balanced better and better;
     ``limits`` (C,) are the units of the constraints.
     """
-    n = cuts.radii.shape[1]
     for _ in range(BALANCES):
-        proof = cuts.proof(problem, multipliers, n, limits)
+        proof = cuts.proof(problem, multipliers, limits)
         if proof is None:
             return
         duals, minorant, scaled = proof
@@ -165,51 +164,30 @@ class Cuts:
     radii: Annotated[Array, Form("T, N")]  # of the balls when a point was tried
     parts: Parted  # how the risks are parted
 
-    def extended(self, w: Array, radii: Array, up: Evaluated, limits: tuple[Array, Array]) -> Cuts:
-        """With the clients' new cuts at w, for balls of these radii (N,), and those of constraints:
-        values (C, P) and gradients (C, P, D).
+    def extended(self, owners: Index, models: Array, radii: Array, cut: PartedCut) -> Cuts:
+        """With new cuts of these owners (E,), at models (E, D) or one (1, D) for all, for balls of
+        these radii (N,).
         """
-        (n, parts), more = up.base.shape, len(limits[0])
-        size = (n + more) * parts
+        (E, P), at = cut.base.shape, len(self.points) + np.arange(len(models))
         new = {
-            "owner": np.repeat(np.arange(n + more), parts),
-            "part": np.tile(np.arange(parts), n + more),
-            "point": np.full(size, len(self.points)),
-            "base": np.concatenate([up.base, limits[0]]).ravel(),
-            "level": np.repeat(np.append(up.level, np.zeros(more)), parts),
-            "gradient": np.concatenate([up.gradient, limits[1]]).reshape(size, -1),
-            "gradient_level": np.append(up.gradient_level, np.zeros(more * parts)),
-            "idle": np.zeros(size, np.intp),
-            "points": w[None],
-            "radii": radii[None],
-        }
-        return self._with(new)
-
-    def answered(self, who: Index, models: Array, radii: Array, up: PartedCut) -> Cuts:
-        """With the new cuts of these clients (n,), each at its own model (n, D)."""
-        n, parts = up.base.shape
-        new = {
-            "owner": np.repeat(who, parts),
-            "part": np.tile(np.arange(parts), n),
-            "point": np.repeat(len(self.points) + np.arange(n), parts),
-            "base": up.base.ravel(),
-            "level": np.repeat(up.level, parts),
-            "gradient": up.gradient.reshape(n * parts, -1),
-            "gradient_level": up.gradient_level.ravel(),
-            "idle": np.zeros(n * parts, np.intp),
+            "owner": np.repeat(owners, P),
+            "part": np.tile(np.arange(P), E),
+            "point": np.repeat(np.broadcast_to(at, E), P),
+            "base": cut.base.ravel(),
+            "level": np.repeat(cut.level, P),
+            "gradient": cut.gradient.reshape(E * P, -1),
+            "gradient_level": cut.gradient_level.ravel(),
+            "idle": np.zeros(E * P, np.intp),
             "points": models,
-            "radii": np.tile(radii, (n, 1)),
+            "radii": np.tile(radii, (len(models), 1)),
         }
-        return self._with(new)
+        every = {name: np.concatenate([getattr(self, name), part]) for name, part in new.items()}
+        return replace(self, **every)
 
-    def _with(self, new: dict[str, Array]) -> Cuts:
-        return replace(
-            self, **{k: np.concatenate([getattr(self, k), part]) for k, part in new.items()}
-        )
-
-    def newest(self, n_clients: int) -> Index:
+    @property
+    def newest(self) -> Index:
         """The numbers of the last cuts of every client and part (N, P), -1 where there are none."""
-        last = np.full((n_clients, self.part.max(initial=0) + 1), -1)
+        last = np.full((self.radii.shape[1], self.part.max(initial=0) + 1), -1)
         np.maximum.at(last, (self.owner, self.part), np.arange(len(self.owner)))
         return last
 
@@ -217,10 +195,8 @@ class Cuts:
         """These cuts only."""
         if keep.all():
             return self
-        rows = {
-            name: getattr(self, name)[keep]
-            for name in ("owner", "part", "base", "level", "gradient", "gradient_level", "idle")
-        }
+        names = "owner", "part", "base", "level", "gradient", "gradient_level", "idle"
+        rows = {name: getattr(self, name)[keep] for name in names}
         used, point = np.unique(self.point[keep], return_inverse=True)
         return replace(self, **rows, point=point, points=self.points[used], radii=self.radii[used])
 
@@ -238,10 +214,6 @@ class Cuts:
         keep[len(rows) - 1 - last] = True
         return self.kept(keep)
 
-    def pruned(self, limited: bool) -> Cuts:
-        """Without the cuts that no multiplier has needed for long; ``limited``: by constraints."""
-        return self.kept(self.idle <= (KEEP_LIMITED if limited else KEEP))
-
     def used(self, multipliers: Array) -> Cuts:
         """Cuts that carry a multiplier are not idle."""
         needed = multipliers > NEEDED * multipliers.max(initial=0.0)
@@ -253,17 +225,13 @@ class Cuts:
         at = np.einsum("kd,kd->k", self.gradient, self.points[self.point])
         return self.base - at - self.gradient_level * self.level
 
-    def pieces(self, count: int) -> Pieces:
-        """For the server's program, with so many parts a client."""
+    def pieces(self, problem: Problem) -> Pieces:
+        """For the server's program."""
+        count = parts_of(self.parts).count(problem)
         return Pieces(self.owner, self.part, self.offset, self.gradient, self.gradient_level, count)
 
     def proof(
-        self,
-        problem: Problem,
-        multipliers: Array,
-        n_clients: int,
-        sizes: Array,
-        means: MeanLosses | None = None,
+        self, problem: Problem, multipliers: Array, sizes: Array, means: MeanLosses | None = None
     ) -> tuple[Duals, Minorant, Array] | None:
         """What proves the minorant that these multipliers (K,) make once they are rescaled to add
         up, the minorant, and the rescaled multipliers; None where all are 0.
@@ -271,6 +239,7 @@ class Cuts:
         ``sizes`` (C,) are those of the constraints, and ``means`` stands in for the cuts of the
         mean losses.
         """
+        n_clients = self.radii.shape[1]
         count, radii = parts_of(self.parts).count(problem), sample_radii(problem, n_clients)
         own = (self.radii == radii).all()
         # at radius 0 a transport multiplier costs nothing: cuts that spend on it prove nothing
@@ -282,9 +251,8 @@ class Cuts:
             risks[:, :, 0] = 0.0
         elif not risks.sum() > 0:
             return None
-        weights, pair = np.zeros(n_clients), None
-        if means is not None:
-            weights, pair = means.weights, means.pair
+        weights = np.zeros(n_clients) if means is None else means.weights
+        pair = None if means is None else means.pair
         duals = Duals(weights, self.points, risks, parts=self.parts, pair=pair)
         duals = replace(duals, radii=None if own else self.radii)
         duals = feasible_duals(problem, replace(duals, limits=limits if len(sizes) else None))

@@ -13,13 +13,14 @@ which no part is computed in another way.
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.private.mechanism import L1, SINGLE, Grid, Mechanism, exponentials
+from bonafed.algorithms.federated.private import mechanism as mechanisms
+from bonafed.algorithms.federated.private.mechanism import L1, SINGLE, Grid, Mechanism, Whole
 from bonafed.arrays import Array, Block
 from bonafed.problem.constraints.constraint import once
 from bonafed.problem.losses import Loss, Multinomial
@@ -67,11 +68,11 @@ class IntegerRows:
     U: Any
     y: NDArray[Any]
     length: Array
-    size: NDArray[np.int64]
+    size: Whole
     grid: Grid
 
     @classmethod
-    def of(cls, problem: Problem, mechanism: Mechanism, data: Block, i: int) -> "IntegerRows":
+    def of(cls, problem: Problem, mechanism: Mechanism, data: Block, i: int) -> Self:
         """Those of client i of a block."""
         intercept, grid = int(problem.predictor.intercept), mechanism.grid(int(data.index[i]))
         key = "integer rows", i, mechanism.bound, grid.norm, grid.direction, intercept
@@ -79,58 +80,51 @@ class IntegerRows:
         return rows if rows.grid == grid else replace(rows, grid=grid)  # the clip may move
 
     @classmethod
-    def _rounded(
-        cls, bound: float, data: Block, i: int, intercept: int, grid: Grid
-    ) -> "IntegerRows":
-        from scipy.sparse import csr_array, hstack, vstack
+    def _rounded(cls, bound: float, data: Block, i: int, intercept: int, grid: Grid) -> Self:
+        from scipy.sparse import csr_array, hstack
 
         m, d = int((data.share[i] > 0).sum()), data.n_features
         thin: Any = None if isinstance(data.X, np.ndarray) else csr_array(data.X[:m])
         starts = np.arange(m + 1) * d if thin is None else thin.indptr.astype(np.int64)
         rows = np.asarray(data.X)[i, :m] if thin is None else thin.data
         values = np.ascontiguousarray(rows, np.float64).reshape(-1)
-        spare = -m % WHOLE
-        length, size = np.zeros(m + spare), np.zeros(m + spare, np.int64)
+        length, size = np.zeros(m), np.zeros(m, np.int64)
         short = thin is None and grid.direction <= MOST_16
         u = np.empty(len(values), np.int16 if short else np.float32)
         ones = np.empty((m, intercept), u.dtype)
         settings = grid.norm, bound, intercept, grid.direction
         _directions(values, starts, *settings, u, ones, length, size)
         if thin is None:
-            U = np.zeros((m + spare, d + intercept), u.dtype)
-            U[:m, :d], U[:m, d:] = u.reshape(m, d), ones
+            U = np.concatenate([u.reshape(m, d), ones], 1)
         else:
             U = csr_array((u.astype(float), thin.indices, thin.indptr), shape=(m, d))
             U = hstack([U, csr_array(ones.astype(float))]) if intercept else U
-            U = csr_array(vstack([U, csr_array((spare, d + intercept))]))
-        # the spare rows have some target, so that the loss can be evaluated
-        y = np.resize(data.y[i, :m], m + spare) if m else data.y[i, :0]
-        return cls(U, y, length, size, grid)
+        return cls(U, data.y[i, :m], length, size, grid)._padded()
 
-    def of_rows(self, at: NDArray[np.intp]) -> "IntegerRows":
+    def of_rows(self, at: NDArray[np.intp]) -> Self:
         """Those of the rows at some positions only."""
-        spare = -len(at) % WHOLE
-        U, length, size = self.U[at], self.length[at], self.size[at]
-        if not spare:
-            return replace(self, U=U, y=self.y[at], length=length, size=size)
+        rows = {"U": self.U[at], "y": self.y[at], "length": self.length[at], "size": self.size[at]}
+        return replace(self, **rows)._padded()
+
+    def _padded(self) -> Self:
+        """With rows of zeros, which have some target, so that the loss can be evaluated."""
+        from scipy.sparse import csr_array, vstack
+
+        (m, D), U = self.U.shape, self.U
+        spare = -m % WHOLE
         if isinstance(U, np.ndarray):
-            U = np.concatenate([U, np.zeros((spare, U.shape[1]), U.dtype)])
+            U = np.concatenate([U, np.zeros((spare, D), U.dtype)]) if spare else U
         else:
-            from scipy.sparse import csr_array, vstack
+            U = csr_array(vstack([U, csr_array((spare, D))]))
+        y = np.resize(self.y, m + spare) if m else self.y
+        length, size = np.pad(self.length, (0, spare)), np.pad(self.size, (0, spare))
+        return replace(self, U=U, y=y, length=length, size=size)
 
-            U = csr_array(vstack([U, csr_array((spare, U.shape[1]))]))
-        y = np.resize(self.y[at], len(at) + spare) if len(at) else self.y[:0]
-        nothing = np.zeros(spare)
-        size = np.append(size, nothing.astype(size.dtype))
-        return replace(self, U=U, y=y, length=np.append(length, nothing), size=size)
-
-    def gradient(self, problem: Problem, mechanism: Mechanism, v: Array) -> NDArray[np.int64]:
+    def gradient(self, problem: Problem, mechanism: Mechanism, v: Array) -> Whole:
         """The integer sum (D,) of the rows' gradients at the model v, in steps of the grid."""
         return self.counted(problem, mechanism, v)[0]
 
-    def counted(
-        self, problem: Problem, mechanism: Mechanism, v: Array
-    ) -> tuple[NDArray[np.int64], int]:
+    def counted(self, problem: Problem, mechanism: Mechanism, v: Array) -> tuple[Whole, int]:
         """The same, and how many more rows' gradients are not longer than the clip than are."""
         Z = v.reshape(self.U.shape[1], -1)
         if mechanism.single and isinstance(self.U, np.ndarray):
@@ -144,7 +138,7 @@ class IntegerRows:
             total, more = self._summed(problem.loss, mechanism, Z.astype(float))
         return self.grid.held(total).reshape(-1), more
 
-    def _summed(self, loss: Loss, mechanism: Mechanism, Z: Array) -> tuple[NDArray[np.int64], int]:
+    def _summed(self, loss: Loss, mechanism: Mechanism, Z: Array) -> tuple[Whole, int]:
         (m, d), K = self.U.shape, Z.shape[1]
         thin = not isinstance(self.U, np.ndarray)
         count = MOST if thin else max(1, MANY // (d * WHOLE)) * WHOLE
@@ -159,7 +153,7 @@ class IntegerRows:
                 r = loss.gradient(S if loss.targets == "class" else S[:, 0], self.y[here])
                 r = np.clip(np.nan_to_num(r, posinf=STEEP, neginf=-STEEP), -STEEP, STEEP)
             r = r.reshape(-1, K)
-            q = _quantised(r, length, self.size[here], mechanism.clip, self.grid)
+            q = _quantised(r, length / mechanism.clip, self.size[here], self.grid)
             total += (U.T @ q).astype(np.int64)  # of integers below 2^53: exact in any order
             if mechanism.counts:
                 norm = length * np.sqrt((r * r).sum(1))
@@ -177,18 +171,17 @@ def product(U: Array, Z: Array) -> Array:
     return S[:, :K].copy()
 
 
-def _quantised(
-    r: Array, length: Array, size: NDArray[np.int64], clip: float, grid: Grid
-) -> NDArray[np.float64]:
-    """The residuals r (m, K) on the grid, so short that no row's gradient exceeds its steps."""
-    steps = grid.steps
+def _quantised(r: Array, over: Array, size: Whole, grid: Grid) -> Array:
+    """The residuals r (m, K) on the grid, so short that no row's gradient exceeds its steps; rows
+    are ``over`` (m,) clips long.
+    """
     norm = np.abs(r).sum(1) if grid.norm == L1 else np.sqrt((r * r).sum(1))
     with np.errstate(all="ignore"):
-        most = np.where(norm > FLAT, np.minimum(length / clip, 1 / norm), 0.0)
-    return shortened(np.rint(r * (most * (steps / grid.direction))[:, None]), size, grid)
+        most = np.where(norm > FLAT, np.minimum(over, 1 / norm), 0.0)
+    return shortened(np.rint(r * (most * (grid.steps / grid.direction))[:, None]), size, grid)
 
 
-def shortened(q: Array, size: NDArray[np.int64], grid: Grid) -> Array:
+def shortened(q: Array, size: Whole, grid: Grid) -> Array:
     """Whole numbers q (m, K), in place, so short that no row's gradient exceeds ``grid.steps``.
 
     ``size`` (m,) is what the square of a row's q counts, for l1 its norm.
@@ -257,7 +250,7 @@ def _softmax_residuals(S, y, length, size, clip, steps, grid):
     for k in range(K):
         for i in range(m):
             S[k, i] = factor[i] * (S[k, i] - sums[i])
-    exponentials(S.reshape(K * m))
+    mechanisms.exponentials(S.reshape(K * m))
     for i in range(m):
         sums[i] = zero
     for k in range(K):

@@ -21,13 +21,13 @@ from bonafed.algorithms import requirements as needs
 from bonafed.arrays import Array
 from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import Release
+from bonafed.problem.conic_form import is_norm_penalty
 from bonafed.problem.losses import Multinomial
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.predictors.torch_module import TorchPredictor
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.weight_sets import Mean
-from bonafed.problem.wasserstein.norm_penalty import is_norm_penalty
 from bonafed.solvers.kernels.exponential import exp64
 
 MEAN_SIZE = {"gaussian": math.sqrt(2 / math.pi), "laplace": 1.0}  # E |xi| of noise of scale 1
@@ -45,6 +45,8 @@ GRADIENT, COUNT = Fraction(41, 40), Fraction(41, 9)
 COUNTED = 2**10  # grid steps by which a row moves the count
 # N_Z(s^2) is, but for a factor 1 + 1e-33, a function of a Gaussian number of variance s^2 - 4
 SMOOTHING = 4
+
+Whole = NDArray[np.int64]  # what answers are made of
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Grid:
         half = (max(self.steps, 1).bit_length() - 1) // 2
         return 2 ** (half + (2 if self.norm == L1 else 1))
 
-    def held(self, total: NDArray[np.int64]) -> NDArray[np.int64]:
+    def held(self, total: Whole) -> Whole:
         """A client's sum, in place, with its entries held to ``most``."""
         return total if self.most is None else np.clip(total, -self.most, self.most, out=total)
 
@@ -150,22 +152,15 @@ class Mechanism:
             )
         return steps
 
-    @property
-    def direction(self) -> int:
-        """The norm to which a row's own direction is rounded where it has the largest norm."""
-        return self.grid(int(np.argmax(self.weight))).direction
-
     def grid(self, client: int) -> Grid:
         """The grid of the client at this place in the federation."""
         return self._grids[client]
 
     @cached_property
     def _grids(self) -> list[Grid]:
-        noise, most = self.noise, None
-        if self.missing is not None:
-            most = TOTAL // len(self.weight)
+        most = None if self.missing is None else TOTAL // len(self.weight)
         each = zip(self._each, self.unit.tolist(), strict=True)
-        return [Grid(self.norm, steps, unit, noise, most) for steps, unit in each]
+        return [Grid(self.norm, steps, unit, self.noise, most) for steps, unit in each]
 
     @property
     def share(self) -> Array:
@@ -275,9 +270,7 @@ class Mechanism:
         if self.norm == L1:
             return None
         if self.missing is None:
-            scale = self.multiplier * np.asarray(
-                self.sensitivity
-            )  # of all parts of an answer alike
+            scale = self.multiplier * np.asarray(self.sensitivity)  # of all parts alike
             others = np.sort(np.delete(scale, client))[: max(len(scale) - 1 - missing, 0)]
             total = math.sqrt(float(scale[client] ** 2 + (others**2).sum()))
             far = float(self.sensitivity[client])
@@ -357,15 +350,10 @@ def everybody(problem: Problem, fed: ClientSizes) -> Any:
         return fed
     if isinstance(getattr(problem.over_clients, "prior", None), str | Mapping):
         # The federation of these clients; one without rows has a row of zeros of weight zero
-        clients = tuple(declared)
-        position = {name: i for i, name in enumerate(fed.names)}
-        empty = [str(client) not in position for client in clients]
-        whole = fed._pick(
-            [
-                (position.get(str(client), 0), slice(1 if without else None))
-                for client, without in zip(clients, empty, strict=True)
-            ]
-        )
+        clients, position = tuple(declared), {name: i for i, name in enumerate(fed.names)}
+        empty = [name not in position for name in names]
+        ends = (slice(1 if without else None) for without in empty)
+        whole = fed._pick([*zip((position.get(name, 0) for name in names), ends, strict=True)])
         X, weights = list(whole.X), list(whole.sample_weight or [np.ones(len(t)) for t in whole.y])
         for k in np.flatnonzero(empty):
             X[k], weights[k] = abs(X[k]) * 0, np.zeros(1)

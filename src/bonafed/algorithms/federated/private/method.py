@@ -16,17 +16,19 @@ import numpy as np
 from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.federated.private import mechanism as mechanisms
 from bonafed.algorithms.federated.private.integer_gradient import in_single_precision
-from bonafed.algorithms.method import Method, check_choice
-from bonafed.arrays import Array
+from bonafed.algorithms.federated.private.mechanism import ClientSizes, Mechanism
+from bonafed.algorithms.federated.private.noisy_gradient import NoiseKeys, new_keys
+from bonafed.algorithms.method import Concluded, Method, Next, S, check_choice, check_model
+from bonafed.arrays import Array, Block
 from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import MECHANISMS, MOST_ROUNDS, Release, noise_for
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.ledger import Ledger
+from bonafed.problem.conic_form import without_ball
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.problem import Problem
-from bonafed.problem.wasserstein.norm_penalty import without_ball
-from bonafed.rounds import Round
+from bonafed.rounds import Conclude, Done, Round, Stop
 
 SOURCES = {
     "secure": ", made from keys that the clients drew",
@@ -49,13 +51,15 @@ class PrivateMethod(Method):
         noise: str | None = None
         start: Array | None = None
         problem: Problem | None = None
-        plan: mechanisms.Mechanism | None = None
+        plan: Mechanism | None = None
     private: ClassVar[bool] = True
     output: ClassVar[bool] = False  # noise on the local model, not on the gradient
     rate = 1.0  # the probability with which a row takes part in a round
     # whether gradients of rows with a bound are clipped by default
     shortens = False
     counts = False  # whether answers also count the rows whose gradients are not shortened
+    # a client keeps nothing that belongs to the answer
+    concludes: ClassVar[dict] = {Conclude: lambda memory, ask, data, rng: (memory, Concluded())}
     requirements: ClassVar[needs.Requirements] = needs.Requirements(
         privacy=needs.KEEPS_PRIVACY,
         constraint=mechanisms.UNCONSTRAINED,
@@ -118,6 +122,16 @@ class PrivateMethod(Method):
         """The values of the functions of t in all rounds; empty where there are none."""
         return []
 
+    # -- what is alike -----------------------------------------------------------------------------
+
+    def client_start(self, data: Block) -> Any:
+        return NoiseKeys(*new_keys(self._plan, len(data.names)))
+
+    def _after(self, state: S, w: Array, t: int, remedy: str, *more: Any) -> Next[S]:
+        """The state after round t, in which the model is w, and the request of the next round."""
+        check_model(w, remedy)
+        return state, self.ask(w, t + 1, *more) if t < self.max_rounds else Done(Stop.MAX_ROUNDS)
+
     # -- before anything runs ----------------------------------------------------------------------
 
     def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
@@ -169,9 +183,7 @@ class PrivateMethod(Method):
         if fed is not None:
             budget.noised(fed.n_clients)
 
-    def planned(
-        self, problem: Problem, fed: mechanisms.ClientSizes, spent: Sequence[Release] = ()
-    ) -> Self:
+    def planned(self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()) -> Self:
         """The method with the noise that keeps all rounds, after ``spent``, within the budget."""
         budget, weight = problem.privacy, mechanisms.row_weights(problem, fed)
         if budget is not None:
@@ -183,18 +195,18 @@ class PrivateMethod(Method):
             sensitivity = np.zeros(fed.n_clients)
         else:
             kind = self.mechanism
-            clip = min(self._clip(problem, fed), mechanisms.steepest(problem, kind, bound))
+            clip = self._clip(problem, fed) if self.clip is None else self.clip
+            clip = min(clip, mechanisms.steepest(problem, kind, bound))
             multiplier = self.noise_for(budget, spent)
             sensitivity = budget.spread * clip * weight / self.rate
         source = self.noise or ("simulation" if budget is None else "secure")
         noise = kind, multiplier, clip, bound, sensitivity, weight, self.max_rounds, source
-        plan = mechanisms.Mechanism(*noise, self.output, fed.n_features)
         single = in_single_precision(problem, self.mechanism, fed.n_features)
         spread = 1.0 if budget is None else budget.spread
+        more = self.output, fed.n_features, spread, single
         missing = budget.missing if budget is not None and budget.view == "sum" else None
-        sampling = self.rate if self.rate < 1 else None
-        plan = replace(plan, spread=spread, single=single, sampling=sampling, missing=missing)
-        plan = replace(plan, counts=self.counts or None)
+        sampling, counts = self.rate if self.rate < 1 else None, self.counts or None
+        plan = Mechanism(*noise, *more, missing=missing, sampling=sampling, counts=counts)
         return replace(self, problem=problem, plan=plan)
 
     def noise_for(self, budget: Budget, spent: Sequence[Release] = ()) -> float:
@@ -205,10 +217,10 @@ class PrivateMethod(Method):
         """All answers of a run that has a budget for itself."""
         return Release(self.mechanism, self.noise_for(budget), self.max_rounds, self.rate)
 
-    def _clip(self, problem: Problem, fed: mechanisms.ClientSizes) -> float:
-        """The norm to which a row's gradient is shortened; inf where the rows' bound is enough."""
-        if self.clip is not None:
-            return self.clip
+    def _clip(self, problem: Problem, fed: ClientSizes) -> float:
+        """The default norm to which a row's gradient is shortened; inf where the rows' bound is
+        enough.
+        """
         return math.inf if self.bound is not None else mechanisms.default_clip(fed.n_features)
 
     def at_client(self, problem: Problem, data: Metadata) -> Self:
@@ -240,9 +252,8 @@ class PrivateMethod(Method):
         if plan.kind is None or not rounds:
             return ()
         place = int(np.argmax(plan.weight)) if client is None else client
-        missing = 0 if budget is None else budget.missing
         stated = "answers" if plan.missing is None else "sum"
-        view = view or stated
+        missing, view = 0 if budget is None else budget.missing, view or stated
         if view != stated and view == "sum" and self.from_sums:
             return ()
         released = plan.release(view, place, rounds, missing)
@@ -290,7 +301,7 @@ class PrivateMethod(Method):
         return self._problem.predictor.dimension(self._plan.features)
 
     @property
-    def _plan(self) -> mechanisms.Mechanism:
+    def _plan(self) -> Mechanism:
         if self.plan is None:
             raise ValueError(
                 f"{type(self).__name__} has no noise planned yet: run it through"

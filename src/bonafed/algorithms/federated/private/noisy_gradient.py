@@ -6,7 +6,7 @@ xi_p, and through nothing else. Who uses it, and where it is taken, is the metho
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar, cast
@@ -21,6 +21,7 @@ from bonafed.algorithms.federated.private.mechanism import (
     L1,
     Grid,
     Mechanism,
+    Whole,
     softmax_gradient,
 )
 from bonafed.arrays import Array, Block, Streams, unwritable, writable
@@ -96,15 +97,10 @@ class Question:
 
     @classmethod
     def of(
-        cls,
-        mechanism: Mechanism,
-        memory: NoiseKeys,
-        models: Array,
-        told: Told,
-        numbers: tuple[float, ...],
+        cls, plan: Mechanism, memory: NoiseKeys, models: Array, told: Told, numbers: tuple
     ) -> "Question":
         """The question with the model that the clients were ``told`` and public numbers."""
-        words = _about(mechanism, (*numbers, 1.0))
+        words = _about(plan, (*numbers, 1.0))
         if memory.secret.size:
             words += told.digest
         latest = hashlib.blake2b(words, digest_size=32).digest()
@@ -156,73 +152,80 @@ def check_question(mechanism: Mechanism, memory: NoiseKeys, well_formed: bool) -
         )
 
 
-def each_of(serve: Callable[[int], None], groups: int, work: int) -> None:
-    """Serve every group, in threads where the work of so many multiplications is worth them."""
+def in_groups(
+    n: int, work: int, sizes: Sequence[int], add: Callable[[int, list[Array]], None]
+) -> list[Array]:
+    """The sums (1, size) over n clients: ``add`` adds what client i has to the sums (size,) of its
+    group, in threads where the work of so many multiplications is worth them.
+    """
     from numba import config
+
+    groups = min(n, GROUPS)
+    parts = [np.zeros((groups, size)) for size in sizes]
+
+    def serve(group: int) -> None:
+        for i in range(group, n, GROUPS):
+            add(i, [part[group] for part in parts])
 
     threads = min(groups, config.NUMBA_NUM_THREADS)  # pyright: ignore[reportAttributeAccessIssue]
     if threads == 1 or work < ALONE:
-        for group in range(groups):
-            serve(group)
+        list(map(serve, range(groups)))
     else:
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(serve, range(groups)))
+    with np.errstate(all="ignore"):  # the server reports what is not finite
+        return [part.sum(0, keepdims=True) for part in parts]
+
+
+Gradients = Callable[[int], tuple[Array, float]]  # of a client's position in the block
 
 
 def noisy_gradients(
-    problem: Problem,
-    mechanism: Mechanism,
-    memory: NoiseKeys,
-    question: Question,
-    data: Block,
-    rng: Streams,
-) -> Callable[[int], tuple[Array, float]]:
+    problem: Problem, plan: Mechanism, memory: NoiseKeys, asked: Question, data: Block, rng: Streams
+) -> Gradients:
     """The function that gives, for a client's position in the block, its gradient with noise,
     f_p' + xi_p, and E |xi_p|. Where the mechanism counts, the noisy share of the rows that are not
     shortened, less that of those that are, is appended.
     """
-    if mechanism.kind is None:
-        exact = exact_gradients(problem, mechanism, question.models, data)
+    if plan.kind is None:
+        exact = exact_gradients(problem, plan, asked.models, data)
         return lambda i: (exact(i)[0], 0.0)
-    size = mechanism.mean_size[data.index]
+    size = plan.mean_size[data.index]
 
     def on_grid(i: int) -> tuple[Array, float]:
-        v, grid = question.models[i], mechanism.grid(int(data.index[i]))
+        v, grid = asked.models[i], plan.grid(int(data.index[i]))
         at, more = None, 0  # all rows
-        if mechanism.rate < 1:
-            key = _key(memory, question, rng, i, b"bonafed rows")
-            at = taken(key, int((data.share[i] > 0).sum()), mechanism.rate)
+        if plan.rate < 1:
+            key = _key(memory, asked, rng, i, b"bonafed rows")
+            at = taken(key, int((data.share[i] > 0).sum()), plan.rate)
         if is_affine(problem.predictor):
-            rows = IntegerRows.of(problem, mechanism, data, i)
+            rows = IntegerRows.of(problem, plan, data, i)
             rows = rows if at is None else rows.of_rows(at)
-            total, more = rows.counted(problem, mechanism, v)
+            total, more = rows.counted(problem, plan, v)
         else:
-            total = whole_sum(problem, mechanism.clip, grid, v, data, i, at)
-        with_noise(mechanism, memory, question, rng, i, total)
-        noisy = _scaled(total, grid.unit)
-        if not mechanism.counts:
+            total = whole_sum(problem, plan.clip, grid, v, data, i, at)
+        noisy = _scaled(with_noise(plan, memory, asked, rng, i, total), grid.unit)
+        if not plan.counts:
             return noisy, size[i]
         count = np.array([more * COUNTED])
-        key = _key(memory, question, rng, i, b"bonafed count")
-        add_noise("gaussian", mechanism.count_noise, key, count)
-        return np.append(noisy, mechanism.count_unit[data.index[i]] * count), size[i]
+        key = _key(memory, asked, rng, i, b"bonafed count")
+        add_noise("gaussian", plan.count_noise, key, count)
+        return np.append(noisy, plan.count_unit[data.index[i]] * count), size[i]
 
     return on_grid
 
 
-def exact_gradients(
-    problem: Problem, mechanism: Mechanism, models: Array, data: Block
-) -> Callable[[int], tuple[Array, float]]:
+def exact_gradients(problem: Problem, plan: Mechanism, models: Array, data: Block) -> Gradients:
     """The function that gives, for a client's position in the block, f_p' at its model in floating
     point and the largest part of a row in it before clipping (0 for a module).
     """
-    weight = mechanism.weight[data.index]
+    weight = plan.weight[data.index]
     if not is_affine(problem.predictor):
-        return lambda i: (weight[i] * real_sum(problem, mechanism, models[i], data, i), 0.0)
-    rows = Rows.of(problem, mechanism, data)
+        return lambda i: (weight[i] * real_sum(problem, plan, models[i], data, i), 0.0)
+    rows = Rows.of(problem, plan, data)
 
     def at(i: int) -> tuple[Array, float]:
-        g, largest = rows.gradient(problem, mechanism, models[i], data, i)
+        g, largest = rows.gradient(problem, plan, models[i], data, i)
         return weight[i] * g, weight[i] * largest
 
     return at
@@ -238,17 +241,11 @@ def _scaled(total, unit):
 
 
 def with_noise(
-    mechanism: Mechanism,
-    memory: NoiseKeys,
-    question: Question,
-    rng: Streams,
-    i: int,
-    total: NDArray[np.int64],
-) -> NDArray[np.int64]:
+    plan: Mechanism, memory: NoiseKeys, asked: Question, rng: Streams, i: int, total: Whole
+) -> Whole:
     """A sum in grid steps of client i of a block, to which its noise is added in place."""
-    if noise := mechanism.noise:
-        key = _key(memory, question, rng, i)
-        add_noise(cast(Kind, mechanism.kind), noise, key, total)
+    if noise := plan.noise:
+        add_noise(cast(Kind, plan.kind), noise, _key(memory, asked, rng, i), total)
     return total
 
 
@@ -304,13 +301,11 @@ class Rows:
             length = np.stack([np.abs(rows).sum(-1, dtype=float) for rows in X])
         else:
             length = np.sqrt(np.einsum("nmd,nmd->nm", X, X, dtype=float))
-        length = np.asarray(length, float)
-        length = length.reshape(data.y.shape)
+        length = np.asarray(length, float).reshape(data.y.shape)
         with np.errstate(divide="ignore"):
             factor = np.minimum(1.0, mechanism.bound / length)
-        length = (
-            factor * np.where(length > 0, length, 0.0) if np.isfinite(mechanism.bound) else length
-        )
+        if np.isfinite(mechanism.bound):
+            length = factor * np.where(length > 0, length, 0.0)
         length = length + one if mechanism.norm == L1 else np.hypot(length, one)
         fused = isinstance(problem.loss, Multinomial) and isinstance(X, np.ndarray)
         codes = data.y.astype(np.int32) if fused else None
@@ -344,9 +339,8 @@ class Rows:
         # whatever the rows and the model are, no row counts for more than clip
         with np.errstate(all="ignore"):
             gradient = problem.loss.gradient(self._predicted(problem, v, block, i), block.y)
-            gradient = np.where(
-                _wide(np.arange(block.y.shape[1]) < m, gradient), np.asarray(gradient, float), 0.0
-            )
+            alive = _wide(np.arange(block.y.shape[1]) < m, gradient)
+            gradient = np.where(alive, np.asarray(gradient, float), 0.0)
             if mechanism.clip < np.inf:
                 most = STEEP[self.length.itemsize]
                 gradient = np.clip(np.nan_to_num(gradient, posinf=most, neginf=-most), -most, most)
@@ -366,9 +360,8 @@ class Rows:
 
     def _back(self, problem: Problem, v: Array, gradient: Array, block: Block, i: int) -> Array:
         """The gradients times the shortened rows, summed; an intercept's 1 is not shortened."""
-        total = problem.predictor.backward(
-            v[None], gradient * _wide(self.factor[i], gradient), block
-        )[0]
+        slopes = gradient * _wide(self.factor[i], gradient)
+        total = problem.predictor.backward(v[None], slopes, block)[0]
         if problem.predictor.intercept:
             total[-1] = gradient.sum()
         return total
@@ -394,15 +387,12 @@ def _wide(rows: Array, values: Array) -> Array:
 # function of the row, the model, the machine and its libraries only.
 
 
+Some = NDArray[np.intp] | None  # positions of rows; None: all
+
+
 def whole_sum(
-    problem: Problem,
-    clip: float,
-    grid: Grid,
-    v: Array,
-    data: Block,
-    i: int,
-    at: NDArray[np.intp] | None = None,
-) -> NDArray[np.int64]:
+    problem: Problem, clip: float, grid: Grid, v: Array, data: Block, i: int, at: Some = None
+) -> Whole:
     """The integer sum (D,) of the gradients of client i's rows, or of those ``at`` some positions,
     at the model v, in grid steps.
     """
@@ -421,7 +411,7 @@ def real_sum(problem: Problem, mechanism: Mechanism, v: Array, data: Block, i: i
     return total
 
 
-def rounded(g: Array, clip: float, grid: Grid) -> NDArray[np.int64]:
+def rounded(g: Array, clip: float, grid: Grid) -> Whole:
     """A row's gradient (D,) on the grid, of norm at most ``steps``.
 
     One with numbers that are not finite counts for nothing.
@@ -437,21 +427,17 @@ def rounded(g: Array, clip: float, grid: Grid) -> NDArray[np.int64]:
     return shortened(np.rint(g * factor)[None], size, grid)[0].astype(np.int64)
 
 
-def _gradients(
-    problem: Problem, v: Array, data: Block, i: int, at: NDArray[np.intp] | None = None
-) -> Iterator[Array]:
+def _gradients(problem: Problem, v: Array, data: Block, i: int, at: Some = None) -> Iterator[Array]:
     """The gradients (D,) of client i's rows at the model v, one by one."""
     module: Any = problem.predictor
     m = int((data.share[i] > 0).sum())
     X = data.X[i, :m] if isinstance(data.X, np.ndarray) else data.X[:m].toarray()
     y = data.y[i, :m]
-    if at is not None:
-        X, y = X[at], y[at]
+    X, y = (X, y) if at is None else (X[at], y[at])
 
     def slope(prediction: Array, row: int) -> Array:
         """The loss's gradient in the predictions (1, K) of a row."""
-        several = problem.loss.targets == "class"
-        given = prediction if several else prediction[:, 0]
+        given = prediction if problem.loss.targets == "class" else prediction[:, 0]
         with np.errstate(all="ignore"):
             return problem.loss.gradient(given, y[row : row + 1])
 

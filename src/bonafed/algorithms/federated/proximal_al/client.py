@@ -16,30 +16,24 @@ per client its violation, the largest change of its multipliers, and s.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any
 
 import numpy as np
 from numba import njit
 from scipy.linalg import get_lapack_funcs
 
 from bonafed.algorithms.federated.proximal_al import server
-from bonafed.algorithms.method import Concluded
+from bonafed.algorithms.method import Concluded, known
 from bonafed.arrays import Array, Block, Streams, unwritable, writable
 from bonafed.codec import Counter, Extended, Form, changed
 from bonafed.problem.client_means import client_gradients, client_values, hessian_diagonals
-from bonafed.problem.constraints.constraint import Point, once
+from bonafed.problem.constraints.constraint import once
 from bonafed.problem.losses import Quadratic
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Conclude, Each, Max, Sum, record
 from bonafed.solvers.kernels.packed_matrices import packed, times
 from bonafed.solvers.smooth.newton import lbfgs, newton
-
-if TYPE_CHECKING:
-    from bonafed.problem.problem import Problem
-
 
 # coefficients up to which local problems are solved by Newton's method: L-BFGS suffers from a large
 # beta
@@ -61,22 +55,33 @@ def refine(
     """Carry out an iteration of Algorithm 2 at the clients of a block."""
     if ask.units is not None:
         memory = _measured(problem, memory, ask.units, data)
-    exact = Factored.of(problem, memory, ask, data, _merit)
-    if exact is None:
-        new = _round(_merit(problem, memory, ask.beta, ask.sigma, data), memory, ask)
-    else:
-        new = exact.round(memory, ask)
-    D, away, rho = len(ask.w), new.drift[:, -1], ask.rho[:, None]
-    same = "residual", "value", "tangent", "violation", "excess", "shared"
-    upload = Refined(
-        shifted=rho * new.shifted[:, :D],
-        slack=new.shifted[:, D:],
-        drift=rho * away[:, :D],
-        slack_drift=away[:, D:],
-        **{name: getattr(new, name) for name in (*same, "primal", "inner", "unsolved")},
-    )
-    names = ("z", "gradient", "dual", "estimate", "points", "drift")
-    return changed(memory, **{name: getattr(new, name) for name in names}), upload
+    systems = _systems(problem, memory, ask, data)
+    if systems is not None:
+        return _solved(systems, memory, ask)
+    return _round(_merit(problem, memory, ask.beta, ask.sigma, data), memory, ask)
+
+
+def _answered(
+    memory: ProximalMemory, ask: Refine, numbers: Any, shared: Array, found: Any, moves: Any
+) -> tuple[ProximalMemory, Refined]:
+    """What a round leaves and sends.
+
+    Parameters
+    ----------
+    numbers : (n,) each: value, violation, excess, residual, tangent, primal, unsolved
+    shared : (n, p_c) c~_i(w)
+    found : z_i, q_i f_i'(u_i) and [mu_i + beta c_i(z_i)]_+
+    moves : the points of ``set_out`` and the results of ``moved``
+    """
+    value, violation, excess, residual, tangent, primal, unsolved = numbers
+    new, gradient, estimate = found
+    points, dual, shifted, drift, inner = moves
+    D, rho, away = len(ask.w), ask.rho[:, None], drift[:, -1]
+    sums = residual, value, tangent, violation, excess, shared, primal
+    drifts = rho * away[:, :D], away[:, D:], inner, unsolved
+    memory = changed(memory, z=new, gradient=gradient, dual=dual, estimate=estimate)
+    memory = changed(memory, points=points, drift=drift)
+    return memory, Refined(rho * shifted[:, :D], shifted[:, D:], *sums, *drifts)
 
 
 def _measured(
@@ -94,31 +99,29 @@ def _measured(
     return changed(memory, size=size, first_size=size if first else memory.first_size)
 
 
-def _round(merit: server.Merit, memory: ProximalMemory, ask: Refine) -> server.Stepped:
+def _round(
+    merit: server.Merit, memory: ProximalMemory, ask: Refine
+) -> tuple[ProximalMemory, Refined]:
     w, most = _everywhere(ask), len(ask.mix) + 1
-    old, duals, history, drift, rho, anchor = map(
-        writable, (memory.z, memory.dual, memory.points, memory.drift, ask.rho, memory.anchor)
-    )
+    before = memory.z, memory.dual, memory.points, memory.drift, ask.rho, memory.anchor
+    old, duals, history, drift, rho, anchor = map(writable, before)
     value, gradient, c, _ = merit.all(w)
     local, p = merit.problem.local_constraint, merit.problem.local_constraint.size
     broken = np.where(local.equality, np.abs(c[:, :p]), c[:, :p])
-    residual = np.array(
-        [server.residual_of(*client) for client in zip(gradient, w, old, duals, rho, strict=True)]
-    )
+    each = zip(gradient, w, old, duals, rho, strict=True)
+    residual = np.array([server.residual_of(*client) for client in each])
     points, start = server.set_out(w, duals, history, writable(ask.mix), rho)
     new, unsolved = _minimised(merit, old, w, start, ask)  # (19)
     at = merit.point(new)
     reached = merit.constraints(new, at)
     y, numbers = merit.multipliers(reached), np.empty((2, len(w)))
     lagrangian = merit.weight * client_values(at) + (y * reached).sum(1)
-    dual, shifted, drift, inner = server.moved(
-        w, new, start, rho, ask.sigma, anchor, drift, most, len(ask.w), lagrangian, numbers
-    )
+    given = w, new, start, rho, ask.sigma, anchor, drift, most, len(ask.w)
+    moves = points, *server.moved(*given, lagrangian, numbers)
     excess = (broken / memory.size[:, :p]).max(1, initial=0.0)
     shared = c[:, p:] + ask.slack * merit.units[len(ask.w) :]
-    sums = value, broken.max(1, initial=0.0), excess, residual, numbers[0], numbers[1]
-    moves = dual, shifted, points, drift, inner
-    return server.Stepped(*sums, shared, y, new, memory.gradient, *moves, unsolved)
+    sums = value, broken.max(1, initial=0.0), excess, residual, *numbers, unsolved
+    return _answered(memory, ask, sums, shared, (new, memory.gradient, y), moves)
 
 
 def _everywhere(ask: Settle | Refine) -> Array:
@@ -180,6 +183,8 @@ def settle(
         memory = replace(memory, z=w, dual=dual)
         shifted = w + dual / ask.rho[:, None]
     coupled = problem.constraint.coupled
+    # of q_i f_i + <y, c_i>, or where that may not do of q_i f_i
+    terms = old.terms(mu) if convex_of(problem) and _second_order(problem) else []
     upload = Settled(
         change=(np.abs(change) * memory.size).max(1, initial=0.0),
         product=np.abs(mu * c).sum(1),
@@ -188,7 +193,7 @@ def settle(
         shifted=None if shifted is None else ask.rho[:, None] * shifted[:, :D],
         slack=None if shifted is None else shifted[:, D:],
         gradient=gradient**2 if first else None,
-        curvature=_diagonal(old, at, mu) if scaled or first else None,
+        curvature=hessian_diagonals(at, old.weight, terms) if scaled or first else None,
         steep=coupled.jacobian(at) ** 2 if scaled else None,
     )
     return memory, upload
@@ -197,23 +202,16 @@ def settle(
 def _start(problem: Problem, w: Array, ask: Settle) -> ProximalMemory:
     none = np.zeros((len(w), problem.local_constraint.size + problem.constraint.coupled.size))
     history, ones = np.zeros((len(w), 0, w.shape[1])), np.ones_like(none)
-    assert ask.prior is not None
     still = w, w[:, :0], np.zeros_like(w), w, none, none, none
-    return ProximalMemory(*still, ask.prior, ones, ones, np.ones_like(w), history, history)
-
-
-def _diagonal(merit: server.Merit, at: Point, y: Array) -> Array:
-    """The diagonal of the Hessian of q_i f_i + <y, c_i>, or where that may not do of q_i f_i."""
-    whole = convex_of(merit.problem) and _second_order(merit.problem)
-    return hessian_diagonals(at, merit.weight, merit.terms(y) if whole else [])
+    sizes = known(ask.prior), ones, ones, np.ones_like(w)
+    return ProximalMemory(*still, *sizes, history, history)
 
 
 def _merit(
     problem: Problem, memory: ProximalMemory, beta: float, sigma: float, data: Block
 ) -> server.Merit:
-    units = memory.units[0], memory.anchor, memory.multiplier
-    betas = beta / memory.first_size**2
-    return server.Merit(problem, data, memory.weight, betas, sigma, *units)
+    own = memory.weight, beta / memory.first_size**2, sigma
+    return server.Merit(problem, data, *own, memory.units[0], memory.anchor, memory.multiplier)
 
 
 def convex_of(problem: Problem) -> bool:
@@ -365,16 +363,14 @@ class ProximalState:
     rounds: Annotated[int, Form(rounds=0)] = 0
 
 
-def started(
-    w: Array, slack: Array, held: Array, coupled: Array, beta: float, rho: Array
-) -> ProximalState:
-    """The state before the first round; ``held`` and ``coupled`` are zeros for its multipliers."""
-    whole, many = rho.sum() * w, len(held) + len(coupled)
-    models, multipliers = (w, slack, w, slack), (held, coupled, held, coupled)
+def started(w: Array, held: int, coupled: int, beta: float, rho: Array) -> ProximalState:
+    """The state before the first round, for so many constraints at the server, and of sums."""
+    whole, slack = rho.sum() * w, np.zeros((len(rho), coupled))
+    models, none = (w, slack, w, slack), (np.zeros(held), np.zeros(coupled))
     sums, past = (whole, slack, whole, slack), server.no_past(len(w), slack.shape)
-    units, violation = np.ones(len(w) + len(coupled)), np.full(len(slack), math.nan)
-    rest = past, beta, rho, units, np.ones(many), violation
-    return ProximalState(*models, *multipliers, *sums, *rest)
+    units, violation = np.ones(len(w) + coupled), np.full(len(slack), math.nan)
+    rest = past, beta, rho, units, np.ones(held + coupled), violation
+    return ProximalState(*models, *none, *none, *sums, *rest)
 
 
 def in_units(state: ProximalState, units: Array) -> ProximalState:
@@ -391,7 +387,17 @@ def in_units(state: ProximalState, units: Array) -> ProximalState:
 
 # Clients of the proximal AL method whose step (19) is the same linear system in each round.
 #
-# They have quadratic f_i and affine equalities.
+# They have quadratic f_i and affine equalities: (19) minimises
+#
+#     q_i (u'A u / 2 + b'u) + ||mu + beta (C u + d)||^2 / (2 beta) + sigma ||u - z^k||^2 / 2
+#
+# and a term of rho, with A, b and C in the units of u. Its matrix without the constraints is
+# M = q_i A + (sigma + rho) I.
+#
+# beta stays outside the inverse of M: y = mu + beta (C u + d) is solved for, so that a large beta
+# costs no digits. A round costs what reading the matrices costs, so A is kept in single precision:
+# it only meets w - u, and f_i'(u) is known to double precision from the system that u solves. What
+# is sent as (22) is never below it.
 
 potrf, potri = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 
@@ -400,114 +406,50 @@ SINGLE, UNIT = np.float32, 2.0**-24
 ROUGH = 0.01  # of a residual that single precision may leave in doubt
 
 
-@dataclass(frozen=True, eq=False)
-class Factored:
-    """The function of (19) with the inverse of its matrix M = q_i A + (sigma + rho) I.
-
-    It is q_i (u'A u / 2 + b'u) + ||mu + beta (C u + d)||^2 / (2 beta) + sigma ||u - z^k||^2 / 2,
-    with A, b and C in the units of u, and rho that of the client.
-
-    beta stays outside the inverse: y = mu + beta (C u + d) is solved for, so that a large beta
-    costs no digits. A round costs what reading the matrices costs, so A is kept in single
-    precision: it only meets w - u, and f_i'(u) is known to double precision from the system that u
-    solves. What is sent as (22) is never below it.
+def _systems(
+    problem: Problem, memory: ProximalMemory, ask: Refine, data: Block
+) -> tuple[Array, ...] | None:
+    """The systems of a block, `_factors`, kept until beta or rho change: making one costs as much
+    as hundreds of rounds. None where P_i is not a quadratic function.
     """
+    if not isinstance(problem.loss, Quadratic):
+        return None
+    kept = once(data, "quadratic clients of ProximalAL", dict)
+    arrays = memory.weight, memory.first_size, memory.units, ask.rho
+    key = (id(problem), ask.beta, ask.sigma, *(part.tobytes() for part in arrays))
+    if kept.get("key") != key:
+        merit, local = _merit(problem, memory, ask.beta, ask.sigma, data), problem.local_constraint
+        alike = not problem.constraint.coupled.size and local.affine and bool(local.equality.all())
+        systems = tuple(map(unwritable, _factors(merit, ask.rho))) if alike else None
+        kept.clear()
+        # the problem is kept alive, so no other has its id
+        kept |= {"key": key, "problem": problem, "systems": systems}
+    return kept["systems"]
 
-    beta: Array  # (n, p)
-    quadratic: Array  # (n, D (D + 1) / 2) A / scale, packed, in single precision
-    scale: Array  # (n,) the largest number of A
-    longest: Array  # (n,) the longest row of A / scale
-    exact: Array  # (n, D, D) A
-    weight: Array  # (n,) q
-    linear: Array  # (n, D) q b
-    inverse: Array  # (n, D (D + 1) / 2) M^-1, packed
-    C: Array  # (n, p, D)
-    offset: Array  # (n, p) d
-    reach: Array  # (n, p, D) C M^-1
-    small: Array  # (n, p, p) the inverse of 1 / beta + C M^-1 C'
 
-    @classmethod
-    def of(
-        cls,
-        problem: Problem,
-        memory: ProximalMemory,
-        ask: Refine,
-        data: Block,
-        merit: Callable[..., server.Merit],
-    ) -> Factored | None:
-        """The systems of a block, kept until beta or rho change.
+def _solved(
+    systems: tuple[Array, ...], memory: ProximalMemory, ask: Refine
+) -> tuple[ProximalMemory, Refined]:
+    """Carry out a round, with f_i'(w) from f_i'(u) and A in single precision if that suffices.
 
-        Making one costs as much as hundreds of rounds.
-
-        None where P_i, ``merit`` of the other arguments, is not a quadratic function.
-        """
-        if not isinstance(problem.loss, Quadratic):
-            return None
-        kept = once(data, "quadratic clients of ProximalAL", dict)
-        arrays = memory.weight, memory.first_size, memory.units, ask.rho
-        key = (id(problem), ask.beta, ask.sigma, *(part.tobytes() for part in arrays))
-        if kept.get("key") != key:
-            local = merit(problem, memory, ask.beta, ask.sigma, data)
-            systems = cls(*_factors(local, ask.rho)) if _affine(problem) else None
-            kept.clear()
-            # the problem is kept alive, so no other has its id
-            kept |= {"key": key, "problem": problem, "systems": systems}
-        return kept["systems"]
-
-    @cached_property
-    def fixed(self) -> tuple[Array, ...]:
-        """The arrays that every round takes."""
-        return tuple(unwritable(getattr(self, each.name)) for each in fields(self))
-
-    def round(self, memory: ProximalMemory, ask: Refine) -> server.Stepped:
-        """Carry out a round, with f_i'(w) from f_i'(u) and A in single precision if that suffices.
-
-        Otherwise it comes from A itself.
-        """
-        n, D = memory.z.shape
-        numbers, vectors = np.empty((6, n)), np.empty((2, n, D))
-        estimate = np.empty(self.offset.shape)
-        past = memory.z, memory.gradient, memory.dual, memory.points, memory.drift
-        held = memory.anchor, memory.multiplier, memory.size
-        arrays = map(writable, (*past, *held, ask.w, ask.mix, ask.rho))
-        arguments: Any = (*arrays, ask.room, ask.sigma, *self.fixed)
-        more = _quadratic_round(numbers, estimate, vectors, *arguments)
-        return server.Stepped._make(
-            (*numbers, np.empty((n, 0)), estimate, *vectors, *more, np.zeros(n))
-        )
+    Otherwise it comes from A itself.
+    """
+    n, D = memory.z.shape
+    numbers, vectors = np.empty((7, n)), np.empty((2, n, D))
+    estimate, numbers[6] = np.empty(memory.multiplier.shape), 0.0
+    past = memory.z, memory.gradient, memory.dual, memory.points, memory.drift
+    held = memory.anchor, memory.multiplier, memory.size
+    arrays = map(writable, (*past, *held, ask.w, ask.mix, ask.rho))
+    arguments: Any = (*arrays, ask.room, ask.sigma, *systems)
+    moves = _quadratic_round(numbers, estimate, vectors, *arguments)
+    return _answered(memory, ask, numbers, np.empty((n, 0)), (*vectors, estimate), moves)
 
 
 @njit(cache=True, fastmath=server.FAST)
-def _quadratic_round(
-    numbers,
-    estimate,
-    vectors,
-    u,
-    known,
-    dual,
-    points,
-    drift,
-    anchor,
-    multiplier,
-    size,
-    w,
-    mix,
-    rho,
-    room,
-    sigma,
-    beta,
-    A,
-    scale,
-    longest,
-    exact,
-    q,
-    qb,
-    inverse,
-    C,
-    d,
-    reach,
-    small,
-):
+def _quadratic_round(numbers, estimate, vectors, *arguments):
+    u, known, dual, points, drift, anchor, multiplier, size = arguments[:8]
+    w, mix, rho, room, sigma = arguments[8:13]
+    beta, A, scale, longest, exact, q, qb, inverse, C, d, reach, small = arguments[13:]
     n, D = u.shape
     models, lagrangian = np.empty_like(u), np.zeros(n)
     value, violation, excess, residual = numbers[0], numbers[1], numbers[2], numbers[3]
@@ -515,16 +457,14 @@ def _quadratic_round(
         for j in range(D):  # an array's assignment takes seconds to compile: its error has a text
             models[i, j] = w[j]
         value[i], gradient, doubt = _at(w, u[i], known[i], A[i], scale[i] * q[i], longest[i], qb[i])
-        violation[i], excess[i] = _add(
-            gradient, w, C[i], d[i], size[i], multiplier[i], beta[i], anchor[i], sigma
-        )
-        residual[i] = (
-            server.residual_of(gradient, w, u[i], dual[i], rho[i]) + doubt
-        )  # at least (22)
+        limits = C[i], d[i], size[i], multiplier[i], beta[i], anchor[i], sigma
+        violation[i], excess[i] = _add(gradient, w, *limits)
+        # at least (22)
+        residual[i] = server.residual_of(gradient, w, u[i], dual[i], rho[i]) + doubt
         if residual[i] - 2 * doubt <= room and doubt > ROUGH * residual[i]:  # too rough for (23)
             gradient = q[i] * np.dot(exact[i], w) + qb[i]
             value[i] = np.dot(gradient + qb[i], w) / 2
-            _add(gradient, w, C[i], d[i], size[i], multiplier[i], beta[i], anchor[i], sigma)
+            _add(gradient, w, *limits)
             residual[i] = server.residual_of(gradient, w, u[i], dual[i], rho[i])
     points, start = server.set_out(models, dual, points, mix, rho)
     new, gradients = vectors[0], vectors[1]
@@ -536,10 +476,8 @@ def _quadratic_round(
             lagrangian[i] += (gradients[i, j] + qb[i, j]) * new[i, j] / 2
         for k in range(len(d[i])):
             lagrangian[i] += estimate[i, k] * (d[i, k] + np.dot(C[i, k], new[i]))
-    moves = server.moved(
-        models, new, start, rho, sigma, anchor, drift, len(mix) + 1, D, lagrangian, numbers[4:]
-    )
-    return moves[0], moves[1], points, moves[2], moves[3]
+    rest = rho, sigma, anchor, drift, len(mix) + 1, D, lagrangian, numbers[4:]
+    return (points,) + server.moved(models, new, start, *rest)  # noqa: RUF005
 
 
 @njit(cache=True, fastmath=server.FAST)
@@ -608,34 +546,37 @@ def _minimise(u, gradient, y, held, b, shift, inverse, C, reach, small, lifted):
             gradient[j] -= y[k] * C[k, j]
 
 
-def _affine(problem: Problem) -> bool:
-    local = problem.local_constraint
-    return not problem.constraint.coupled.size and local.affine and bool(local.equality.all())
-
-
 def _factors(merit: server.Merit, rho: Array) -> tuple[Array, ...]:
+    """The arrays that every round takes.
+
+    Returns
+    -------
+    beta : (n, p)
+    single : (n, D (D + 1) / 2) A / scale, packed, in single precision
+    scale : (n,) the largest number of A
+    longest : (n,) the longest row of A / scale
+    A : (n, D, D)
+    q : (n,)
+    linear : (n, D) q b
+    inverse : (n, D (D + 1) / 2) M^-1, packed
+    C, d : (n, p, D) and (n, p)
+    reach : (n, p, D) C M^-1
+    small : (n, p, p) the inverse of 1 / beta + C M^-1 C'
+    """
     zero = np.zeros_like(merit.anchor)
     C, d = merit.jacobian(merit.point(zero)), merit.constraints(zero)
     q, units = merit.weight, merit.units
     A = np.ascontiguousarray(np.asarray(merit.block.X) * units * units[:, None])
     scale = np.maximum(np.abs(A).max((1, 2)), np.finfo(float).tiny)
-    single = np.stack(
-        [packed((one / size).astype(SINGLE)) for one, size in zip(A, scale, strict=True)]
-    )
+    single = np.stack([packed(one.astype(SINGLE)) for one in A / scale[:, None, None]])
     longest = np.sqrt((A**2).sum(2)).max(1) / scale
-    eye = np.eye(A.shape[1])
-    inverse = np.stack(
-        [
-            packed(_inverse(each * one + (merit.sigma + own) * eye))
-            for each, one, own in zip(q, A, rho, strict=True)
-        ]
-    )
+    M = q[:, None, None] * A + (merit.sigma + rho)[:, None, None] * np.eye(A.shape[1])
+    inverse = np.stack([packed(_inverse(one)) for one in M])
     reach = np.empty_like(C)
     for i, k in np.ndindex(*C.shape[:2]):
         times(inverse[i], C[i, k], reach[i, k])
     small = np.matmul(reach, C.transpose(0, 2, 1)) + np.stack([np.diag(1 / b) for b in merit.beta])
-    linear = q[:, None] * merit.block.y * units
-    small = np.linalg.inv(small)
+    linear, small = q[:, None] * merit.block.y * units, np.linalg.inv(small)
     return merit.beta, single, scale, longest, A, q, linear, inverse, C, d, reach, small
 
 

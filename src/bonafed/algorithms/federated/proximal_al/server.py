@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from numba import njit
@@ -83,9 +83,8 @@ class Server:
             return Smooth(*self._smooth(w, centre), lambda: self._hessian(w, bend))
 
         inside = self._prox(start, 0.0)  # in the domain of h
-        found = minimise(
-            smooth, lambda w: self.problem.penalty(w * self._own), self._prox, inside, self.tol
-        )
+        penalty = lambda w: self.problem.penalty(w * self._own)  # noqa: E731
+        found = minimise(smooth, penalty, self._prox, inside, self.tol)
         return found.w, found.distance
 
     def multipliers(self, c: Array) -> Array:
@@ -94,7 +93,9 @@ class Server:
 
     def held(self, w: Array) -> tuple[Array, Array]:
         """c_0 and its Jacobian, (p_0, D), in units."""
-        return held_at(self.problem, w, self.units)
+        glob, own = self.problem.constraint, self._own
+        at = glob.point(self.problem, w * own)
+        return glob.held.values(at)[0], glob.held.jacobian(at)[0] * own
 
     def _prox(self, w: Array, step: float | Array) -> Array:
         """The prox of h as a function of w in units; ``step`` is one, or of each entry."""
@@ -123,13 +124,8 @@ class Server:
         exact = self._pieces(centre, diagonal, start) if stack.affine else None
         if exact is not None:
             return exact
-        minima = newton(
-            smooth,
-            lambda w: self._hessian(w[0], diagonal)[None],
-            start[None],
-            self.tol,
-            stack.convex,
-        )
+        bend = lambda w: self._hessian(w[0], diagonal)[None]  # noqa: E731
+        minima = newton(smooth, bend, start[None], self.tol, stack.convex)
         return minima.v[0], float(minima.residual[0])
 
     def _pieces(self, centre: Array, diagonal: Array, start: Array) -> tuple[Array, float] | None:
@@ -150,9 +146,8 @@ class Server:
             reached = c + J @ (w - start)
             before, active = active, equality | (self.multiplier + self.betas * reached > 0)
             if (active == before).all():
-                return w, float(
-                    np.abs(diagonal * w - self.weight * centre + rows.T @ y).max(initial=0.0)
-                )
+                left = diagonal * w - self.weight * centre + rows.T @ y
+                return w, float(np.abs(left).max(initial=0.0))
         return None
 
     def _hessian(self, w: Array, diagonal: Array) -> Array:
@@ -179,13 +174,6 @@ class Server:
     def shared_betas(self) -> Array:
         """(p_c,) the same for sum_i s_i <= 0."""
         return self.beta / self.first_sizes[len(self.multiplier) :] ** 2
-
-
-def held_at(problem: Problem, w: Array, units: Array) -> tuple[Array, Array]:
-    """c_0 and its Jacobian (p_0, D) as a function of w in units."""
-    glob, own = problem.constraint, units[: len(w)]
-    at = glob.point(problem, w * own)
-    return glob.held.values(at)[0], glob.held.jacobian(at)[0] * own
 
 
 @record
@@ -240,15 +228,9 @@ def mixed(
     gram = models - cross - cross.T + past.inner + slack @ slack.T
     size = math.sqrt(max(float(gram[-1, -1]), 0.0))
     keep = 1 if not size <= GUARD * past.size else min(len(gram), memory + 1)
-    past = replace(newest(past, keep), size=size)
-    return past, mixing(gram[-keep:, -keep:])
-
-
-def newest(past: Past, keep: int) -> Past:
-    """The history with its last entries only."""
     at = slice(len(past.drift) - keep, None)
     vectors = past.step[at], past.slack_step[at], past.drift[at], past.slack_drift[at]
-    return Past(*vectors, past.inner[at, at], past.size)
+    return Past(*vectors, past.inner[at, at], size), mixing(gram[-keep:, -keep:])
 
 
 # The function that every client of the proximal augmented Lagrangian method minimises.
@@ -325,27 +307,19 @@ class Merit:
 
     def __call__(self, z: Array) -> tuple[Array, Array]:
         """P_i and its gradient."""
-        at = self.point(z)
-        y, away = self.multipliers(self.constraints(z, at)), z - self.anchor
+        value, gradient, _, y = self.all(z)
         penalty = ((y**2 - self.multiplier**2) / (2 * self.beta)).sum(1)
-        value = self.weight * client_values(at) + penalty
-        return value + self.sigma / 2 * (away**2).sum(1), self._gradient(z, at, y)
+        return value + penalty + self.sigma / 2 * ((z - self.anchor) ** 2).sum(1), gradient
 
     def all(self, z: Array) -> tuple[Array, Array, Array, Array]:
         """q_i f_i (n,), P_i' (n, D + p_c), the constraints c (n, p + p_c) and [mu + beta c]_+."""
-        at = self.point(z)
+        at, D = self.point(z), self.length
         c = self.constraints(z, at)
         y = self.multipliers(c)
-        return self.weight * client_values(at), self._gradient(z, at, y), c, y
-
-    def _gradient(self, z: Array, at: Point, y: Array) -> Array:
-        gradient = np.matmul(y[:, None, :], self.jacobian(at))[:, 0] + self.sigma * (
-            z - self.anchor
-        )
-        gradient[:, : self.length] += (
-            self.weight[:, None] * client_gradients(at) * self.units[: self.length]
-        )
-        return gradient
+        gradient = np.matmul(y[:, None, :], self.jacobian(at))[:, 0]
+        gradient += self.sigma * (z - self.anchor)
+        gradient[:, :D] += self.weight[:, None] * client_gradients(at) * self.units[:D]
+        return self.weight * client_values(at), gradient, c, y
 
     def terms(self, y: Array) -> list[tuple[Stack, Array]]:
         """The stacks with their multipliers among ``y`` (n, p + p_c)."""
@@ -361,27 +335,6 @@ class Merit:
         inside = hessians(at, self.weight, self.terms(y), together=False)
         H[:, :D, :D] += inside * self.units[:D] * self.units[:D, None]
         return H
-
-
-class Stepped(NamedTuple):
-    """The result of a round at n clients, with D' = D + p_c numbers in a copy."""
-
-    value: Array  # (n,) q_i f_i(w)
-    violation: Array  # (n,) of c_i(w)
-    excess: Array  # (n,) the same over the constraints' sizes
-    residual: Array  # (n,) (22)
-    tangent: Array  # (n,) that of the Lagrangian at z_i, at w
-    primal: Array  # (n,) ||z_i - w||^2
-    shared: Array  # (n, p_c) c~_i(w)
-    estimate: Array  # (n, p + p_c) [mu_i + beta c_i(z_i)]_+
-    z: Array  # (n, D')
-    gradient: Array  # (n, D) q_i f_i'(u_i); of quadratic functions alone
-    dual: Array  # (n, D') lambda_i
-    shifted: Array  # (n, D') (21)
-    points: Array  # (n, h, D')
-    drift: Array  # (n, h + 1, D')
-    inner: Array  # (n, h + 1)
-    unsolved: Array  # (n,) gradient of (19), over its tolerance
 
 
 FAST = {"reassoc", "contract", "nsz"}  # sums in any order
