@@ -247,10 +247,9 @@ class ConstrainedClassifier(Classifier):
         """What ``constraint`` holds: of all clients together; of the server's rows or the model
         only. Where the server has none, parity is of all clients together.
         """
-        parts: list[Stated] = [
-            Coupled(part) if isinstance(part, Parity) and not server else part
-            for part in several(self.constraint, "constraint")
-        ]
+        parts: list[Stated] = [*several(self.constraint, "constraint")]
+        if not server:
+            parts = [Coupled(part) if isinstance(part, Parity) else part for part in parts]
         together = [part for part in parts if isinstance(part, Coupled)]
         return together, [part for part in parts if not isinstance(part, Coupled)]
 

@@ -312,9 +312,9 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         for _ in range(drawn_number(self.number, float(self.mean_candidates), chance.randrange)):
             option = options[chance.randrange(len(options))]
             public = {name: max(round(share * n), 1) for name, n in sizes.items()}
-            drawn = None if seed is None else chance.randrange(2**31)
+            own_seed = None if seed is None else chance.randrange(2**31)
             own = {**option, "epsilon": epsilon, "delta": small, "sizes": public}
-            model = _like(base, **own, book=None, spend=None, random_state=drawn)
+            model = _like(base, **own, book=None, spend=None, random_state=own_seed)
             # no warning of a candidate is shown: it would tell about one that is not released
             with warnings.catch_warnings(action="ignore"):
                 model.fit(train.X, train.y, groups=train.groups)

@@ -103,8 +103,8 @@ class _RobustModel(FederatedModel):
                     f" label_flips={share!r} and label_cost={self.label_cost!r}."
                 )
             largest = max(ball.radii())  # at which the share of labels can flip at most
-            cost = largest / share if share > 0 and largest > 0 else np.inf
-            ball = replace(ball, label_cost=cost)
+            if share > 0 and largest > 0:
+                ball = replace(ball, label_cost=largest / share)
         return replace(problem, over_samples=ball)
 
     def _loss_for(self, fed: Federation) -> Loss:
