@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bonafed.problem.constraints.constraint import Stack, is_convex, several
-from bonafed.problem.constraints.coupled import Coupled, Global
+from bonafed.problem.constraints.group_means import Coupled, Global
 from bonafed.problem.losses import has_log_link
 from bonafed.problem.parts import has_even_slopes, limits_no_rows, moves_evenly
 from bonafed.problem.predictors.affine import Linear, is_affine

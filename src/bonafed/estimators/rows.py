@@ -25,7 +25,7 @@ from bonafed.data.row_errors import RowError, RowErrors, listed
 from bonafed.data.tables import is_number, table_of
 from bonafed.data.validation import grouped, missing
 from bonafed.problem.constraints.constraint import Stated
-from bonafed.problem.constraints.coupled import Coupled
+from bonafed.problem.constraints.group_means import Coupled
 from bonafed.problem.risks.risk import PerClient, Prior, resolve_prior
 
 R = TypeVar("R")

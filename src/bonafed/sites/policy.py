@@ -32,8 +32,7 @@ from bonafed.config.toml_file import not_among
 from bonafed.data.profile import fold
 from bonafed.names import NAMED
 from bonafed.problem.constraints.constraint import Slot, Stack, Stated, several
-from bonafed.problem.constraints.coupled import Coupled, Global
-from bonafed.problem.constraints.group_means import MOST_GROUPS, Score
+from bonafed.problem.constraints.group_means import MOST_GROUPS, Coupled, Global, Score
 from bonafed.text import shown
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from bonafed.arrays import Array, Block
 from bonafed.codec import Extended, Form
 from bonafed.problem.claims import Claim, Number, Whole
 from bonafed.problem.lower_bounds import NOTHING, Minorant, Surveyed, lower_bound, region, survey
-from bonafed.problem.plausible import Claims, held
+from bonafed.problem.plausible import Claims
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import is_provable, row_minorant
 from bonafed.rounds import Done, Each, Round, Stop, combine, record
@@ -97,7 +97,7 @@ class PooledMethod(Method):
 
     def doubts(self, told: Any, who: int, message: Any, upload: Any) -> tuple[Any, str]:
         """As of any method but that ``grid`` may be a setting here."""
-        return held(self._problem, {}, self.claims, told, who, message, upload)
+        return self._held({}, self.claims, told, who, message, upload)
 
     def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
         """The first request; ``ValueError`` for more than one client."""
