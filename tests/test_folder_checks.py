@@ -20,9 +20,8 @@ from bonafed import cli
 from bonafed.config.config import ConfigError, read_config
 from bonafed.report.pages import render
 from bonafed.runs.files import FormError, RunError, files_in, save_arrays, sealed
-from bonafed.runs.folder import Render, read_run, replace_report
+from bonafed.runs.folder import OWNER, Render, read_run, replace_report
 from bonafed.runs.model_file import predict_table
-from bonafed.runs.result import OWNER
 from bonafed.runs.verification import passed, verify_run
 
 CODES = small_run.CONFIG.replace('target = "sick"', 'target = "sick"\ncategorical = ["ward"]')

@@ -23,16 +23,15 @@ from safetensors.numpy import load_file
 
 from bonafed.certificates.certificate import Certificate
 from bonafed.config.config import read_config
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Multipliers
 from bonafed.report.pages import markdown
 from bonafed.report.terminal import show
 from bonafed.rounds import Stop
 from bonafed.runs import verification
 from bonafed.runs.files import UNREADABLE, FormError, save_arrays, sealed
-from bonafed.runs.folder import read_run
-from bonafed.runs.result import OWNER
+from bonafed.runs.folder import OWNER, read_run
 from bonafed.runs.splits import Parts, prepare
-from bonafed.runs.training import ended, method_of, outcome_of
+from bonafed.runs.training import outcome_of
 from bonafed.runs.verification import passed, verify_run
 
 LINES = 30 - 4  # those of a run beside its rows, radii and progress
@@ -132,15 +131,14 @@ class Forged:
     def ends(self, stop: str) -> None:
         """State another stop, in the words in which an honest run would."""
         config, problem, fed = self._stated()
-        method, rounds = method_of(config, problem, fed, clock=True), self.result["rounds"]
-        end = ended(config, method, stop, "", rounds)
+        how = stop, "", self.result["rounds"]
         proof = Certificate.of(self.certificate)
         multipliers = None
         if config.constrained:
             multipliers = Multipliers(**load_file(self.path / "duals.safetensors"))
         rows = self.result.get("constraints", ())
-        text = outcome_of(end, problem, fed, proof, multipliers, rows).text
-        self.result["outcome"] = {"stop": stop, "text": text}
+        _, again = outcome_of(config, problem, fed, how, proof, multipliers, rows, clock=True)
+        self.result["outcome"] = {"stop": stop, "text": again.text}
 
     def _stated(self) -> tuple[Any, Any, Any]:
         config = read_config(self.path / "config.toml")

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 from bonafed.config.schema import DataSection, TablesSection, kind_of
 from bonafed.data.reading import KINDS, ColumnKind, Reading
-from bonafed.runs import model_file
+from bonafed.runs import forms as run_forms
 from bonafed.runs.folder import read_run
 from bonafed.sites.site_file import RowsSection, first_site
 
@@ -59,9 +59,9 @@ def rebuild() -> None:
 def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The table with one more kind; the forms are made of the table once, when they are imported"""
     monkeypatch.setitem(KINDS, KIND.key, KIND)
-    stored = model_file._as_declared(KIND)
+    stored = run_forms.as_declared(KIND)
     forms = {form: kind_of(KIND) for form in (TablesSection, DataSection, RowsSection)}
-    forms |= {model_file.ReadingForm: ((Any, stored), model_file.optional())}
+    forms |= {run_forms.READING: ((Any, stored), Field(default=None))}
     for form, (kind, default) in forms.items():
         field = FieldInfo.from_annotated_attribute(Any, default)
         field.metadata = [*(kind[1:] if isinstance(kind, tuple) else kind.__metadata__)]

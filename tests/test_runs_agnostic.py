@@ -6,6 +6,8 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from bonafed.runs.files import RunError, plain, sealed
 from bonafed.runs.folder import read_run
 from bonafed.runs.model_file import predict_table
 from bonafed.runs.sections.clock import curves, thinned
-from bonafed.runs.sections.section import Run
+from bonafed.runs.sections.section import Run, Silent, Study
 from bonafed.runs.splits import prepare
 from bonafed.runs.training import LARGEST, OBJECTIVE, ObjectiveTrace, train
 from bonafed.runs.verification import passed, verify_run
@@ -171,9 +173,11 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(
 
         return see
 
+    progress = Silent()
+    progress.watch = kill
     with pytest.raises(Killed):
-        train(config, parts, folder=tmp_path, watch=kill)
-    models = train(config, parts, folder=tmp_path, resume=True)
+        train(Study(config, config, parts, tmp_path), progress)
+    models = train(Study(config, config, parts, tmp_path, True))
     np.testing.assert_array_equal(models["model"].w, finished.w)
     assert plain(models["model"].history) == finished.history
     assert curves({"ERM": models["ERM"].history}) == {"ERM": finished.result["reached"]["ERM"]}
@@ -185,9 +189,10 @@ def test_looks_after_the_checkpoint_are_made_again(tmp_path: Path) -> None:
     fed = bf.Federation(["a", "b"], [rng.standard_normal((5, 2))] * 2, [[1, -1, 1, -1, 1]] * 2)
     problem = bf.Problem(bf.Logistic(), bf.Linear(intercept=False))
     models = rng.standard_normal((40, 2))
+    method: Any = SimpleNamespace(answer=lambda w: SimpleNamespace(w=w))
 
     def watched(first: int, last: int, resume: bool) -> ObjectiveTrace:
-        seen = ObjectiveTrace(problem, fed, lambda w: w, 1, tmp_path / "file", resume)
+        seen = ObjectiveTrace(problem, fed, method, 1, tmp_path / "file", resume)
         for k in range(first, last + 1):
             seen({"round": k}, models[k])
         return seen

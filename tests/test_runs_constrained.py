@@ -19,7 +19,7 @@ from bonafed.runs.evaluation import kept
 from bonafed.runs.files import digest, save_arrays, seal
 from bonafed.runs.folder import read_run
 from bonafed.runs.sections.constraints import stated
-from bonafed.runs.sections.section import Run
+from bonafed.runs.sections.section import Run, Silent, Study
 from bonafed.runs.splits import prepare
 from bonafed.runs.training import VIOLATION, ViolationTrace, train
 from bonafed.runs.verification import passed, verify_run
@@ -367,7 +367,7 @@ def test_a_run_goes_on_with_its_bands(tmp_path: Path, monkeypatch: pytest.Monkey
     config = read_config(small_run.write_config(tmp_path, small_run.KEPT, WARDS))
     parts, work = prepare(config), tmp_path / "work"
     work.mkdir()
-    whole = train(config, parts)["constrained"].history
+    whole = train(Study(config, config, parts))["constrained"].history
 
     def stop(model: str) -> Callable[[dict, object], None]:
         def see(row: dict, state: object) -> None:
@@ -376,9 +376,11 @@ def test_a_run_goes_on_with_its_bands(tmp_path: Path, monkeypatch: pytest.Monkey
 
         return see
 
-    cut = train(config, parts, folder=work, watch=stop)
+    progress = Silent()
+    progress.watch = stop
+    cut = train(Study(config, config, parts, work), progress)
     assert cut["constrained"].outcome.stop is bf.Stop.INTERRUPTED
-    again = train(config, parts, folder=work, resume=True)["constrained"].history
+    again = train(Study(config, config, parts, work, True))["constrained"].history
     found, expected = ([{**row, "seconds": 0} for row in each] for each in (again, whole))
     assert found == expected
 

@@ -21,9 +21,8 @@ from bonafed.config.config import read_config
 from bonafed.privacy.accounting import Release, gaussian_epsilon
 from bonafed.report.sections.privacy import guaranteed
 from bonafed.runs.files import save_arrays, sealed
-from bonafed.runs.folder import read_run
+from bonafed.runs.folder import OWNER, data_digests, read_run
 from bonafed.runs.pipeline import begin, run_study
-from bonafed.runs.result import OWNER, data_digests
 from bonafed.runs.sections.section import Run
 from bonafed.runs.splits import prepare
 from bonafed.runs.verification import passed, verify_run

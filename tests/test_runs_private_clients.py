@@ -12,8 +12,7 @@ import small_run
 
 from bonafed.config.config import read_config
 from bonafed.privacy.ledger import Book
-from bonafed.runs.folder import read_run
-from bonafed.runs.result import OWNER
+from bonafed.runs.folder import OWNER, read_run
 from bonafed.runs.splits import prepare
 from bonafed.runs.verification import passed, verify_run
 

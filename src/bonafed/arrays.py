@@ -48,9 +48,8 @@ def is_number(value: object) -> TypeGuard[float]:
 
 def has_truths(values: object) -> bool:
     """Whether a list of numbers holds True or False, which NumPy converts to 1 and 0."""
-    return isinstance(values, list | tuple) and any(
-        isinstance(value, bool | np.bool_) for value in values
-    )
+    listed = values if isinstance(values, list | tuple) else ()
+    return any(isinstance(value, bool | np.bool_) for value in listed)
 
 
 def norm(v: Array, kind: str) -> Array:

@@ -22,7 +22,7 @@ An audit finds faults; it proves no guarantee.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -123,10 +123,8 @@ class Audit:
         how = f'{self.runs} runs of either kind, attack "{self.attack}"'
         if self.canaries:
             runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-            how = (
-                f"{self.canaries} canaries in {runs}, {self.right} of the {self.guesses} surest"
-                " guesses right"
-            )
+            how = f"{self.canaries} canaries in {runs}, {self.right} of the {self.guesses}"
+            how += " surest guesses right"
         least = f"epsilon >= {self.epsilon:.3g}"
         if self.gaussian is not None:
             least += f", >= {self.gaussian:.3g} if the noise is Gaussian,"
@@ -229,22 +227,18 @@ def audit(
     assert isinstance(ask, Round)
     memory = attacked.client_start(blocks[0])
     first = _silent(silent, memory, ask.message, blocks, np.random.default_rng)
-    scores = [
-        np.array(
-            [_attack(attacked, silent, blocks, first, side, (seed, side, k)) for k in range(runs)]
-        )
-        for side in (0, 1)
-    ]
+    scores = []
+    for side in (0, 1):
+        held = {p: [*blocks, blocks[side]]}
+        keys = ({p: (seed, side, k)} for k in range(runs))
+        each = (_answers(attacked, silent, held, key, first) for key in keys)
+        scores.append(np.array([*map(_attack, each)]))
     result = _judged(scores, claim)
     return result if plan.kind == "gaussian" else replace(result, gaussian=None)
 
 
 def _check(
-    counts: Mapping[str, int | None],
-    weaken: float,
-    claimed: float | None,
-    confidence: float,
-    seed: int,
+    counts: Mapping[str, Any], weaken: float, claimed: float | None, confidence: float, seed: int
 ) -> None:
     """Raise for settings of an audit that are out of range."""
     for name, count in counts.items():
@@ -310,10 +304,8 @@ def _in_one_run(
         count = canaries // runs + (run < canaries % runs)
         here = {p: len(range(c, count, len(clients))) for c, p in enumerate(clients) if c < count}
         rows = {p: size * np.eye(k, fed.n_features) for p, k in here.items()}
-        fell = {
-            p: np.random.default_rng((seed, run, p + 1, 0)).integers(0, 2, k) == 1
-            for p, k in here.items()
-        }
+        streams = {p: np.random.default_rng((seed, run, p + 1, 0)) for p in here}
+        fell = {p: streams[p].integers(0, 2, k) == 1 for p, k in here.items()}
         # of every client the rows without any of its canaries, with all, and with those whose coin
         # fell so; as the budget's adjacency has them
         sides = []
@@ -349,36 +341,48 @@ def _surprise(
     client would give without noise. Nothing else depends on the coins than the answers.
     """
     assert algorithm.plan is not None
-    P, laplace = len(algorithm.plan.weight), algorithm.plan.kind == "laplace"
+    laplace, d = algorithm.plan.kind == "laplace", algorithm.plan.features
     split = algorithm.problem.predictor.split  # pyright: ignore[reportOptionalMemberAccess]
-    state, ask = algorithm.server_start(P)
-    memory = {p: algorithm.client_start(sides[2]) for p, sides in blocks.items()}
     scores: dict[int, Array] = {}
-    d, turn = algorithm.plan.features, 0
-    while isinstance(ask, Round):
-        message, turn, ups = ask.message, turn + 1, []
-        for p, sides in blocks.items():
-            own = (*key, p + 1, turn)
-            streams = lambda _, own=own: np.random.default_rng(own)  # noqa: E731
-            without, with_ = (
-                silent.perturb(memory[p], message, block, streams)[0].z[0] for block in sides[:2]
-            )
-            memory[p], up = algorithm.perturb(memory[p], message, sides[2], streams)
-            size = float(up.noise[0]) / (1.0 if algorithm.output else _curve(algorithm, message))
-            seen, added = (
-                split(np.asarray(change, float) / size)[0].reshape(d, -1)
-                for change in (memory[p].z[0] - without, with_ - without)
-            )
-            gain = np.abs(seen) - np.abs(seen - added) if laplace else seen * added - added**2 / 2
-            scores[p] = scores.get(p, 0.0) + gain.sum(1)
-            ups.append(up)
-        state, ask = algorithm.aggregate(state, range(P), _of_all(ups, P))
+    keys = {p: (*key, p + 1) for p in blocks}
+    for p, noise, curve, *changes in _answers(algorithm, silent, blocks, keys):
+        size = noise / curve
+        seen, added = (split(np.asarray(z, float) / size)[0].reshape(d, -1) for z in changes)
+        gain = np.abs(seen) - np.abs(seen - added) if laplace else seen * added - added**2 / 2
+        scores[p] = scores.get(p, 0.0) + gain.sum(1)
     return scores
 
 
-def _curve(algorithm: PrivateADMM, message: Perturb) -> float:
-    """The factor between noise of the objective and of z."""
-    return message.rho + (message.reach if algorithm.update == "prox" else 0.0)
+def _answers(
+    algorithm: PrivateADMM,
+    silent: PrivateADMM,
+    blocks: Mapping[int, Sequence[Block]],
+    keys: Mapping[int, tuple[int, ...]],
+    first: tuple[Array, Array] | None = None,
+) -> Iterator[tuple[int, float, float, Array, Array]]:
+    """Every answer of a run, by clients whose rows are without canaries, with all, and as they are.
+
+    It is the client, the noise that it reports, the factor between that and noise of z, and how far
+    z is from the one without noise and canary, and that with a canary from it. ``first`` are these
+    two in the first round, where they are known.
+    """
+    assert algorithm.plan is not None
+    P = len(algorithm.plan.weight)
+    state, ask = algorithm.server_start(P)
+    memory = {p: algorithm.client_start(own) for p, (*_, own) in blocks.items()}
+    turn = 0
+    while isinstance(ask, Round):
+        message, turn, ups = ask.message, turn + 1, []
+        steeper = message.reach if algorithm.update == "prox" else 0.0
+        curve = 1.0 if algorithm.output else message.rho + steeper
+        for p, (*both, own) in blocks.items():
+            streams = lambda _, key=(*keys[p], turn): np.random.default_rng(key)  # noqa: E731
+            known = first if turn == 1 else None
+            without, with_ = known or _silent(silent, memory[p], message, both, streams)
+            memory[p], up = algorithm.perturb(memory[p], message, own, streams)
+            yield p, float(up.noise[0]), curve, memory[p].z[0] - without, with_ - without
+            ups.append(up)
+        state, ask = algorithm.aggregate(state, range(P), _of_all(ups, P))
 
 
 def _of_all(ups: Sequence[Perturbed], clients: int) -> Perturbed:
@@ -397,9 +401,7 @@ def _guessed(took: NDArray[np.bool_], score: Array, mu: float, claim: _Claim) ->
     right, m = (score > 0) == took, len(took)
     guesses = how_many(m, mu, claim.delta, claim.confidence)
     surest = np.argsort(-np.abs(score), kind="stable")[:guesses]
-    hits, alarms = (
-        float((score[side] > 0).mean()) if side.any() else 0.0 for side in (took, ~took)
-    )
+    hits, alarms = (float((score[of] > 0).mean()) if of.any() else 0.0 for of in (took, ~took))
     count = int(right[surest].sum())
     epsilon = least_epsilon(count, guesses, m, claim.delta, claim.confidence)
     gaussian = _epsilon_of(least_mu(int(right.sum()), m, claim.confidence), claim.delta)
@@ -477,38 +479,17 @@ def _silent(
     return without, with_
 
 
-def _attack(
-    algorithm: PrivateADMM,
-    silent: PrivateADMM,
-    blocks: list[Block],
-    first: tuple[Array, Array],
-    side: int,
-    key: tuple[int, ...],
-) -> tuple[float, ...]:
+def _attack(answers: Iterable[tuple[int, float, float, Array, Array]]) -> tuple[float, ...]:
     """The scores of one run, ``ATTACKS``: large ones speak for the canary, or against it.
 
-    Every answer is compared with those that either data set would have given without noise,
-    ``first`` in the first round.
+    Every answer is compared with those that either data set would have given without noise.
     """
-    assert algorithm.plan is not None
-    P = len(algorithm.plan.weight)
-    state, ask = algorithm.server_start(P)
-    memory = algorithm.client_start(blocks[side])
     along, spread, reported = 0.0, 0.0, 0.0
-    turn = 0
-    while isinstance(ask, Round):
-        message, turn = ask.message, turn + 1
-        streams = lambda _, turn=turn: np.random.default_rng((*key, turn))  # noqa: E731
-        calm = first if turn == 1 else _silent(silent, memory, message, blocks, streams)
-        without, with_ = calm
-        memory, up = algorithm.perturb(memory, message, blocks[side], streams)
-        seen, added = memory.z[0] - without, with_ - without
+    for _, noise, curve, seen, added in answers:
         along += float(seen @ added) / max(float(np.linalg.norm(added)), 1e-300)
         size = max(float(np.abs(seen).mean()), 1e-300)
         spread += math.log(size)
-        curve = 1.0 if algorithm.output else _curve(algorithm, message)
-        reported += math.log(max(abs(float(up.noise[0]) / (size * curve) - 1), 1e-300))
-        state, ask = algorithm.aggregate(state, range(P), _of_all([up], P))
+        reported += math.log(max(abs(noise / (size * curve) - 1), 1e-300))
     return along, spread, reported
 
 
@@ -521,14 +502,13 @@ def _judged(scores: Sequence[Array], claim: _Claim) -> Audit:
             first = [np.sort(sign * s[:half, a]) for s in scores]
             cuts = np.unique(np.quantile(np.concatenate(first), np.linspace(0.002, 0.998, 250)))
             counts = [half - np.searchsorted(s, cuts, side="right") for s in first]
-            bounds = np.maximum(*_bounds(counts[1], counts[0], half, claim))
+            bounds = _bounds(counts[1], counts[0], half, claim)
             k = int(np.argmax(bounds))
             best = max(best, (float(bounds[k]), a, sign, float(cuts[k])))
     _, a, sign, cut = best
     n = runs - half
     alarms, hits = (int((sign * s[half:, a] > cut).sum()) for s in scores)
-    bounds = _bounds(np.array([hits]), np.array([alarms]), n, claim)
-    epsilon = max(0.0, float(np.maximum(*bounds)[0]))
+    epsilon = max(0.0, float(_bounds(np.array([hits]), np.array([alarms]), n, claim)[0]))
     # of the least Gaussian mechanism with such rates
     alarm = betaincinv(alarms + 1, n - alarms, 1 - claim.chance) if alarms < n else 1.0
     miss = betaincinv(n - hits + 1, hits, 1 - claim.chance) if hits else 1.0
@@ -537,9 +517,9 @@ def _judged(scores: Sequence[Array], claim: _Claim) -> Audit:
     return claim.audit(epsilon, gaussian, ATTACKS[a], hits / n, alarms / n, runs)
 
 
-def _bounds(hits: NDArray[Any], alarms: NDArray[Any], n: int, claim: _Claim) -> tuple[Array, Array]:
-    """Lower bounds of epsilon from right and wrong guesses of "with", and of "without"; -inf where
-    there is none.
+def _bounds(hits: NDArray[Any], alarms: NDArray[Any], n: int, claim: _Claim) -> Array:
+    """The larger lower bound of epsilon from right and wrong guesses of "with" and of "without";
+    -inf where there is none.
     """
     bounds = []
     for true, false in ((hits, alarms), (n - alarms, n - hits)):
@@ -548,7 +528,7 @@ def _bounds(hits: NDArray[Any], alarms: NDArray[Any], n: int, claim: _Claim) -> 
         high = np.where(false < n, betaincinv(few + 1, n - few, 1 - claim.chance), 1.0)
         with np.errstate(divide="ignore"):
             bounds.append(np.log(np.maximum(low - claim.delta, 0.0)) - np.log(high))
-    return bounds[0], bounds[1]
+    return np.maximum(*bounds)
 
 
 def _epsilon_of(mu: float, delta: float) -> float:

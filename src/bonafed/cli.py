@@ -50,6 +50,14 @@ STATUS = {"infeasible": 3, "impossible": 4}
 INTERRUPTED = 130  # what typer makes of a Ctrl-C
 UNREAD = 141  # as of a process that the system ends at a closed pipe
 RunPath = Annotated[Path, Argument(help="Folder of a run.")]
+OneClient = Annotated[bool, Option("--one-client", help="All rows are those of one client.")]
+Agnostic = Annotated[bool, Option("--agnostic", help="For the worst client, on a simulated clock.")]
+Quick = Annotated[bool, Option("--quick", help="Coarse: relative gap 1e-2, 30 rounds at most.")]
+Resumed = Annotated[Path | None, Option(help="Folder of an interrupted run to go on with.")]
+Seed = Annotated[int | None, Option(min=0, help="Instead of the seed of the configuration.")]
+Dry = Annotated[bool, Option("--dry-run", help="Only say what a private run would spend and tell.")]
+DataSet = Annotated[str | None, Argument(help="A data set: loads it and says what it holds.")]
+Unknown = Annotated[str, Option(help="Categories never trained on: error, or ignore (as zeros).")]
 
 
 def _version(asked: bool) -> None:
@@ -113,9 +121,7 @@ def init(
     ] = None,
     dataset: Annotated[str | None, Option(help="A data set by name, see `bonafed data`.")] = None,
     client: Annotated[str | None, Option(help="Column with the client of each row.")] = None,
-    alone: Annotated[
-        bool, Option("--one-client", help="All rows are those of one client.")
-    ] = False,
+    alone: OneClient = False,
     target: Annotated[str | None, Option(help="Column to predict.")] = None,
     exclude: Annotated[
         list[str] | None, Option(help="Column to leave out; may be given several times.")
@@ -134,9 +140,7 @@ def init(
         bool | None, Option("--classes/--numbers", help="What a target of few whole numbers is.")
     ] = None,
     private: Annotated[bool, Option("--private", help="Within a budget of privacy.")] = False,
-    agnostic: Annotated[
-        bool, Option("--agnostic", help="For the worst client, on a simulated clock.")
-    ] = False,
+    agnostic: Agnostic = False,
     out: Annotated[Path, Option(help="File to write.")] = Path("bonafed.toml"),
     force: Annotated[bool, Option(help="Overwrite it.")] = False,
 ) -> None:
@@ -164,11 +168,7 @@ def init(
 
 
 @app.command()
-def data(
-    name: Annotated[
-        str | None, Argument(help="A data set: loads it and says what it holds.")
-    ] = None,
-) -> None:
+def data(name: DataSet = None) -> None:
     """List the data sets that can be named, and where files are looked for."""
     from bonafed.data.load import SETTING, available, directory
     from bonafed.runs.splits import dataset
@@ -194,18 +194,10 @@ def data(
 def run(
     config: Annotated[Path | None, Argument(help="Configuration, see `bonafed init`.")] = None,
     out: Annotated[Path, Option(help="Folder in which runs are kept.")] = Path("runs"),
-    quick: Annotated[
-        bool, Option("--quick", help="Coarse: relative gap 1e-2, 30 rounds at most.")
-    ] = False,
-    resume: Annotated[
-        Path | None, Option(help="Folder of an interrupted run to go on with.")
-    ] = None,
-    seed: Annotated[
-        int | None, Option(min=0, help="Instead of the seed of the configuration.")
-    ] = None,
-    dry: Annotated[
-        bool, Option("--dry-run", help="Only say what a private run would spend and tell.")
-    ] = False,
+    quick: Quick = False,
+    resume: Resumed = None,
+    seed: Seed = None,
+    dry: Dry = False,
     engine: Annotated[
         str | None,
         Option(help="Run over sites: flare-sim, flare-poc, flare, flower-sim or flower."),
@@ -321,9 +313,7 @@ def predict(
         Path, Argument(help="CSV or Parquet file with the columns that the model was trained on.")
     ],
     out: Annotated[Path | None, Option(help="CSV to write; default: standard output.")] = None,
-    unknown: Annotated[
-        str, Option(help="Categories never trained on: error, or ignore (as zeros).")
-    ] = "error",
+    unknown: Unknown = "error",
 ) -> None:
     """Predict every row of a table."""
     from bonafed.runs.model_file import as_csv, caution, predict_table
@@ -446,9 +436,8 @@ def compare(
         raise ValueError(f"--format must be table or md, got {format!r}")
     results = {path: read_run(path).result for path in runs}
     distinct = len({path.name for path in runs}) == len(runs)
-    table = tables.compared(
-        {path.name if distinct else str(path): result for path, result in results.items()}
-    )
+    called = {path.name if distinct else str(path): result for path, result in results.items()}
+    table = tables.compared(called)
     if len({str(result["data"].get("train")) for result in results.values()}) > 1:
         note("these runs were trained on different rows")
     if format == "md":

@@ -5,6 +5,7 @@ resolved by `by_position`, so that every setting takes the same names and refuse
 """
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, TypeVar
@@ -21,9 +22,7 @@ def client_name(name: object) -> ClientName:
 
 def repeated(names: Iterable[object]) -> list[str]:
     """The names that occur more than once when they are compared as text, sorted."""
-    seen: set[str] = set()
-    twice = {text for text in map(str, names) if text in seen or seen.add(text)}
-    return sorted(twice)
+    return sorted(text for text, count in Counter(map(str, names)).items() if count > 1)
 
 
 def position(name: object, clients: Sequence[ClientName]) -> int:

@@ -31,6 +31,8 @@ CELLS = ("tp", "fp", "fn", "tn")  # of the confusion of two classes
 
 Task: TypeAlias = Literal["two classes", "several classes", "numbers"]
 Figures: TypeAlias = dict[str, Any]
+Rows: TypeAlias = NDArray[Any]  # a number of each row
+Weights: TypeAlias = ArrayLike | None  # of the rows; None: all alike
 TWO: Final = "two classes"
 SEVERAL: Final = "several classes"
 NUMBERS: Final = "numbers"
@@ -107,9 +109,7 @@ class Figure:
         right, of = self.value(confusion)
         return float(right / of) if of else None
 
-    def of_rows(
-        self, truth: NDArray[Any], score: Array, given: Array | None, rows: NDArray[Any]
-    ) -> float | None:
+    def of_rows(self, truth: Rows, score: Array, given: Array | None, rows: Rows) -> float | None:
         """The figure of rows; ``given`` are probabilities, or predictions of numbers."""
         if self.of == "losses":
             mean = None if given is None else _mean(self.value(truth, given), rows)
@@ -140,7 +140,7 @@ def told(task: Task) -> list[Figure]:
     return [figure for figure in figures_of(task) if not figure.counted and not figure.kept]
 
 
-def losses(task: Task, truth: NDArray[Any], given: Array | None) -> list[Array]:
+def losses(task: Task, truth: Rows, given: Array | None) -> list[Array]:
     """(n,) each: the numbers of rows whose means are figures."""
     some = [figure for figure in figures_of(task) if figure.of == "losses"]
     return [] if given is None else [figure.value(truth, given) for figure in some]
@@ -167,10 +167,7 @@ class Curves(TypedDict):
 
 
 def classification(
-    truth: ArrayLike,
-    score: ArrayLike,
-    probability: ArrayLike | None = None,
-    weight: ArrayLike | None = None,
+    truth: ArrayLike, score: ArrayLike, probability: ArrayLike | None = None, weight: Weights = None
 ) -> Figures:
     """The figures of a model of two classes on some rows.
 
@@ -202,9 +199,7 @@ def classification(
     return {**figures, "n": len(scores), "positives": int(positive.sum())}
 
 
-def several_classes(
-    codes: ArrayLike, probabilities: ArrayLike, weight: ArrayLike | None = None
-) -> Figures:
+def several_classes(codes: ArrayLike, probabilities: ArrayLike, weight: Weights = None) -> Figures:
     """The figures of a model of C classes on some rows.
 
     Balanced accuracy is the mean recall of the classes that have rows, and None below two of them;
@@ -250,16 +245,14 @@ def stated(
         right, given = np.diag(confusion), confusion.sum(0)
         figures |= {"recalls": _ratios(right, of), "precisions": _ratios(right, given)}
     figures |= {each.key: told.get(each.key) for each in known if not each.counted}
-    figures["confusion"] = confusion.tolist()
-    if task == TWO:
-        figures["confusion"] = in_cells(confusion)
+    figures["confusion"] = in_cells(confusion) if task == TWO else confusion.tolist()
     if not weighted:
         rates = {each.key: each.value(confusion) for each in known if each.of == "rate"}
         figures["interval"] = {key: clopper_pearson(*map(int, rate)) for key, rate in rates.items()}
     return figures
 
 
-def regression(y: ArrayLike, prediction: ArrayLike, weight: ArrayLike | None = None) -> Figures:
+def regression(y: ArrayLike, prediction: ArrayLike, weight: Weights = None) -> Figures:
     """Mean absolute error, root mean squared error and R2, which is None where y is constant.
 
     Parameters
@@ -294,7 +287,7 @@ def small(figures: Mapping[str, Any]) -> bool:
     return n < FEW_ROWS or min(counts, default=n) < FEW_OF_A_CLASS
 
 
-def auc(truth: ArrayLike, score: ArrayLike, weight: ArrayLike | None = None) -> float | None:
+def auc(truth: ArrayLike, score: ArrayLike, weight: Weights = None) -> float | None:
     """The area under the ROC curve; None where the rows have one class.
 
     Scores that only rounding parts are equal, so that a constant model has 1/2.
@@ -317,9 +310,7 @@ def auc(truth: ArrayLike, score: ArrayLike, weight: ArrayLike | None = None) -> 
     return float(positives @ below / scale) if scale > 0 else None
 
 
-def average_precision(
-    truth: ArrayLike, score: ArrayLike, weight: ArrayLike | None = None
-) -> float | None:
+def average_precision(truth: ArrayLike, score: ArrayLike, weight: Weights = None) -> float | None:
     """The area under the steps of the precision-recall curve; None without positive rows.
 
     Parameters
@@ -399,17 +390,15 @@ def clopper_pearson(k: int, n: int, level: float = 0.95) -> tuple[float, float]:
 # ------------------------------------------------------------------------------------------ parts
 
 
-def _weights(weight: ArrayLike | None, n: int) -> NDArray[Any]:
+def _weights(weight: Weights, n: int) -> NDArray[Any]:
     return np.ones(n, int) if weight is None else np.asarray(weight, float)
 
 
-def _mean(values: Array, rows: NDArray[Any]) -> float:
+def _mean(values: Array, rows: Rows) -> float:
     return float(values @ rows / rows.sum())
 
 
-def _told(
-    task: Task, truth: NDArray[Any], score: Array, given: Array | None, rows: NDArray[Any]
-) -> Figures:
+def _told(task: Task, truth: Rows, score: Array, given: Array | None, rows: Rows) -> Figures:
     """The figures that do not follow from a confusion."""
     known = [figure for figure in figures_of(task) if not figure.counted]
     return {figure.key: figure.of_rows(truth, score, given, rows) for figure in known}
@@ -419,9 +408,7 @@ def _ratios(part: NDArray[Any], whole: NDArray[Any]) -> list[float | None]:
     return [float(a / b) if b else None for a, b in zip(part, whole, strict=True)]
 
 
-def _by_score(
-    truth: ArrayLike, score: ArrayLike, weight: ArrayLike | None
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def _by_score(truth: ArrayLike, score: ArrayLike, weight: Weights) -> tuple[Rows, Rows]:
     """The weights of positive and of negative rows at every different score, the lowest first."""
     positive, scores = np.asarray(truth) > 0, np.asarray(score, float)
     rows = _weights(weight, len(scores))
@@ -438,17 +425,17 @@ def _balanced(confusion: NDArray[Any]) -> float | None:
     return float(np.mean(recalls)) if len(recalls) > 1 else None
 
 
-def _brier(truth: NDArray[Any], p: Array) -> Array:
+def _brier(truth: Rows, p: Array) -> Array:
     return (p - truth) ** 2 if p.ndim == 1 else ((p - np.eye(p.shape[1])[truth]) ** 2).sum(1)
 
 
-def _log_loss(truth: NDArray[Any], p: Array) -> Array:
+def _log_loss(truth: Rows, p: Array) -> Array:
     """-ln p of the true classes; no p is below the smallest step of 1."""
     of_truth = np.where(truth, p, 1 - p) if p.ndim == 1 else p[np.arange(len(p)), truth]
     return -np.log(np.clip(of_truth, np.finfo(float).eps, 1.0))
 
 
-def _r2(target: Array, prediction: Array, rows: NDArray[Any]) -> float | None:
+def _r2(target: Array, prediction: Array, rows: Rows) -> float | None:
     around = _mean((target - _mean(target, rows)) ** 2, rows)
     constant = len(target) < 2 or float(np.ptp(target)) == 0.0
     squared = _mean((prediction - target) ** 2, rows)

@@ -69,14 +69,19 @@ def marks(cls: type) -> tuple[tuple[str, str], ...]:
     """The pairs of ``visibility``."""
     if cls not in FIELDS:
         raise TypeError(f"{cls.__qualname__} is not a record: decorate it with @record")
+    return tuple((name, next((n for n in said if n in MARKS), "all")) for name, said in _noted(cls))
+
+
+def _noted(cls: type) -> list[tuple[str, list[Any]]]:
+    """What the annotation of every field says beside its type."""
     hints = get_type_hints(cls, include_extras=True)
-    return tuple((name, _mark(hints[name]) or "all") for name in FIELDS[cls])
+    return [(name, _notes(hints[name])) for name in FIELDS.get(cls, ())]
 
 
-def _mark(hint: object) -> str | None:
-    """The mark in an annotation, also inside ``Sum | None``."""
-    marks = [m for m in getattr(hint, "__metadata__", ()) if m in MARKS]
-    return next(filter(None, [*marks, *map(_mark, typing.get_args(hint))]), None)
+def _notes(hint: object) -> list[Any]:
+    """What an annotation says beside the type, also inside ``Sum | None``."""
+    inside = [note for part in typing.get_args(hint) for note in _notes(part)]
+    return [*getattr(hint, "__metadata__", ()), *inside]
 
 
 @named
@@ -276,12 +281,12 @@ def unreal(upload: object, grid: Mapping[str, float], overflows: bool = False) -
     sums may be too large for floats (``overflows``), and so are numbers whose squares are infinite
     and those of a ``grid`` that are not multiples of its step.
     """
-    for name, (infinite, nan) in _allowed(type(upload)):
+    for name, form in _forms(type(upload)):
         value = getattr(upload, name)
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or not value.size:
             continue
         if not overflows and not float(np.abs(value).max()) <= LARGEST:
-            real = value[~(np.isnan(value) & nan) & ~(np.isinf(value) & infinite)]
+            real = value[~(np.isnan(value) & form.nan) & ~(np.isinf(value) & form.infinite)]
             if not np.isfinite(real).all():
                 return f"numbers that are not finite, in {name!r}"
             if not float(np.abs(real).max(initial=0.0)) <= LARGEST:
@@ -292,31 +297,13 @@ def unreal(upload: object, grid: Mapping[str, float], overflows: bool = False) -
 
 
 @functools.cache
-def _allowed(cls: type) -> tuple[tuple[str, tuple[bool, bool]], ...]:
-    """Of every field of an upload, whether its form allows infinities, and NaN."""
-    hints = get_type_hints(cls, include_extras=True)
-    forms = {name: _form(hints[name]) for name in FIELDS.get(cls, ())}
-    return tuple((name, (form.infinite, form.nan)) for name, form in forms.items())
-
-
-def _form(hint: object) -> Form:
-    """The form in an annotation, also inside ``Sum | None``."""
-    forms = [part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Form)]
-    inner = [form for each in typing.get_args(hint) if (form := _form(each)) != Form()]
-    return next(iter([*forms, *inner]), Form())
+def _forms(cls: type) -> tuple[tuple[str, Form], ...]:
+    """The form of every field of an upload."""
+    noted = ((name, (n for n in notes if isinstance(n, Form))) for name, notes in _noted(cls))
+    return tuple((name, next(forms, Form())) for name, forms in noted)
 
 
 # ---- messages, uploads and memories by client ----------------------------------------------------
-
-
-def mutates_state(algorithm: Algorithm) -> bool:
-    """Whether ``on_server`` may overwrite the arrays of the state that it receives."""
-    return algorithm.mutates_state
-
-
-def gradients(algorithm: Algorithm, message: object) -> float:
-    """The gradients of its rows that a client computes to answer a message."""
-    return algorithm.gradients(message)
 
 
 def copied(value: Value) -> Value:
@@ -468,16 +455,10 @@ def without_tiny(message: Any) -> Any:
     numbers = {name: getattr(message, name) for name in FIELDS[type(message)]}
     floats = {name: 0.0 for name, v in numbers.items() if type(v) is float and 0 < abs(v) < TINY}
     message = changed(message, **floats) if floats else message
-    tiny = any(_tiny(array).any() for array in arrays_of(message))
-    zeroed = lambda a: np.where(_tiny(a), 0.0, a) if a.dtype.kind == "f" else a  # noqa: E731
-    return mapped(message, zeroed) if tiny else message
-
-
-def _tiny(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where numbers are so small, and not 0."""
-    if array.dtype.kind != "f":
-        return np.zeros(array.shape, bool)
-    return (array != 0) & (np.abs(array) < TINY)
+    tiny = lambda a: (a != 0) & (np.abs(a) < TINY) & (a.dtype.kind == "f")  # noqa: E731
+    if not any(tiny(array).any() for array in arrays_of(message)):
+        return message
+    return mapped(message, lambda a: np.where(tiny(a), 0.0, a) if a.dtype.kind == "f" else a)
 
 
 def _contiguous(value: object) -> bool:

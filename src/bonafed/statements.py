@@ -29,7 +29,7 @@ import math
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -75,7 +75,7 @@ def statement_bytes(value: object, *, allowed: Collection[type] = ()) -> bytes:
     CodecError
         for what cannot be stated, such as a function, with what to do instead
     """
-    known = _Classes(tuple(allowed))
+    known = tuple(allowed)
     data = _encoded(value, known)
     # what its readers would refuse is refused here already
     _built(data, type(value), known, len(data))
@@ -100,7 +100,7 @@ def stated(data: bytes, kind: type[T], *, allowed: Collection[type] = (), most: 
     CodecError
         for anything else: foreign or damaged bytes, other classes, values that a class refuses
     """
-    return _built(data, kind, _Classes(tuple(allowed)), most)
+    return _built(data, kind, tuple(allowed), most)
 
 
 def digest(value: object, *, allowed: Collection[type] = ()) -> str:
@@ -123,7 +123,7 @@ def lines(value: object, *, allowed: Collection[type] = ()) -> list[str]:
     """What a problem or an algorithm says, for people who are to agree to it: its digest, then one
     line for every class, with what it is, and one for every field.
     """
-    known = _Classes(tuple(allowed))
+    known = tuple(allowed)
     data = statement_bytes(value, allowed=allowed)
     built = _built(data, type(value), known, len(data))
     return [f"digest: {digest(data)}", *_described("", built, known, "statement")]
@@ -140,44 +140,42 @@ def _places() -> dict[str, str]:
     return {name: place for name, place in names.items() if name not in WITH_CODE}
 
 
-@dataclass(frozen=True)
-class _Classes:
-    """The classes that a statement may hold: those of bonafed, and some of the user's."""
+Classes = tuple[type, ...]  # of the user's, which a statement may hold beside those of bonafed
 
-    allowed: tuple[type, ...]
 
-    def of(self, name: object, where: str) -> type:
-        """The class of a name, its module imported where it is one of bonafed's."""
-        place = _places().get(name) if isinstance(name, str) else None
-        cls: Any = None if place is None else of_place(place)
-        if _is_part(cls) and cls.__name__ == name:
-            return cls
-        for cls in [cls for cls in self.allowed if is_dataclass(cls) and home(cls) == name]:
-            return cls
-        raise CodecError(
-            f"{where} is to be a {shown(name)}, which is not a class that a statement may hold:"
-            " it needs the public classes of problems and algorithms of bonafed. Update"
-            " bonafed, or refuse the statement"
-        )
+def _class_of(name: object, where: str, allowed: Classes) -> type:
+    """The class of a name, its module imported where it is one of bonafed's."""
+    place = _places().get(name) if isinstance(name, str) else None
+    cls: Any = None if place is None else of_place(place)
+    if _is_part(cls) and cls.__name__ == name:
+        return cls
+    for cls in [cls for cls in allowed if is_dataclass(cls) and home(cls) == name]:
+        return cls
+    raise CodecError(
+        f"{where} is to be a {shown(name)}, which is not a class that a statement may hold:"
+        " it needs the public classes of problems and algorithms of bonafed. Update"
+        " bonafed, or refuse the statement"
+    )
 
-    def name(self, cls: type, where: str) -> str:
-        """The name of a class; ``CodecError`` with what to do for one that is not stated."""
-        name = cls.__name__
-        place = f"{cls.__module__}:{name}"
-        if _places().get(name) == place and _is_part(cls):
-            return name
-        if cls in self.allowed and is_dataclass(cls):
-            return home(cls)
-        if place in listed_places() and name in WITH_CODE:
-            why = f"holds code of yours, and no code travels to a site: {WITH_CODE[name]}"
-        elif cls.__module__.startswith("bonafed."):
-            why = "is not part of a statement: state the problem and the algorithm as you give them"
-            why += " to solve, not as a run or a solution has them"
-        else:
-            why = "is not a class of bonafed, and no code travels to a site: give numbers, texts,"
-            why += " tuples, mappings or classes of bonafed in its place, or have every site"
-            why += " install the class, a frozen dataclass, and allow it"
-        raise CodecError(f"{where} cannot be stated: {name} {why}")
+
+def _name_of(cls: type, where: str, allowed: Classes) -> str:
+    """The name of a class; ``CodecError`` with what to do for one that is not stated."""
+    name = cls.__name__
+    place = f"{cls.__module__}:{name}"
+    if _places().get(name) == place and _is_part(cls):
+        return name
+    if cls in allowed and is_dataclass(cls):
+        return home(cls)
+    if place in listed_places() and name in WITH_CODE:
+        why = f"holds code of yours, and no code travels to a site: {WITH_CODE[name]}"
+    elif cls.__module__.startswith("bonafed."):
+        why = "is not part of a statement: state the problem and the algorithm as you give them"
+        why += " to solve, not as a run or a solution has them"
+    else:
+        why = "is not a class of bonafed, and no code travels to a site: give numbers, texts,"
+        why += " tuples, mappings or classes of bonafed in its place, or have every site"
+        why += " install the class, a frozen dataclass, and allow it"
+    raise CodecError(f"{where} cannot be stated: {name} {why}")
 
 
 def _is_part(cls: Any) -> bool:
@@ -194,11 +192,11 @@ def _stated_fields(cls: Any) -> list[str]:
 # ---------------------------------------------------------------------------------------- writing
 
 
-def _encoded(value: object, known: _Classes) -> bytes:
+def _encoded(value: object, known: Classes) -> bytes:
     return encode({"what": FORMAT, "value": _packed(value, type(value).__name__, known, 0)})
 
 
-def _packed(value: Any, where: str, known: _Classes, depth: int) -> Any:
+def _packed(value: Any, where: str, known: Classes, depth: int) -> Any:
     """The value as the codec takes it; what is not a number, text or array begins with a tag."""
     _check_size(value, depth, where)
     if type(value) in (list, tuple, range):
@@ -210,7 +208,7 @@ def _packed(value: Any, where: str, known: _Classes, depth: int) -> Any:
         parts = [(k, _packed(value[key], f"{where}[{k!r}]", known, depth + 1)) for k, key in keys]
         return ("map", *parts)
     if is_dataclass(value) and not isinstance(value, type):
-        name = known.name(type(value), where)
+        name = _name_of(type(value), where, known)
         held = {field: getattr(value, field) for field in _stated_fields(value)}
         kept = {k: _packed(part, f"{where}.{k}", known, depth + 1) for k, part in held.items()}
         return ("object", name, kept)
@@ -224,8 +222,7 @@ def _check_size(value: object, depth: int, where: str) -> None:
         raise CodecError(f"{short(where, 60)} is {deep}")
     if isinstance(value, Sequence | Mapping) and len(value) > ENTRIES and type(value) is not str:
         raise CodecError(
-            f"{where} has {len(value):,} entries, and can have at most {ENTRIES:,}: give an"
-            " array"
+            f"{where} has {len(value):,} entries, and can have at most {ENTRIES:,}: give an array"
             " where they are numbers"
         )
 
@@ -239,7 +236,7 @@ def _key(key: object, where: str) -> bool | int | float | str:
     return plain
 
 
-def _plain(value: Any, where: str, known: _Classes | None) -> Any:
+def _plain(value: Any, where: str, known: Classes | None) -> Any:
     """A number, a text or an array in its one form; ``CodecError`` for anything else."""
     if isinstance(value, np.bool_ | np.integer | np.float64 | np.str_):
         value = value.item()
@@ -271,7 +268,7 @@ def _plain(value: Any, where: str, known: _Classes | None) -> Any:
     return value
 
 
-def _wrong_kind(value: object, where: str, known: _Classes | None) -> str:
+def _wrong_kind(value: object, where: str, known: Classes | None) -> str:
     """Why a value that is not a number, text or array cannot be stated."""
     if isinstance(value, os.PathLike):
         return "is the path of a file, which is every owner's own affair: leave it out"
@@ -283,14 +280,14 @@ def _wrong_kind(value: object, where: str, known: _Classes | None) -> str:
     if isinstance(value, np.generic):
         return f"is a NumPy {type(value).__name__}: give float(value)"
     if known is not None and not isinstance(value, set | frozenset | bytes | bytearray | complex):
-        known.name(type(value), where)
+        _name_of(type(value), where, known)
     return f"is a {type(value).__name__}: give a tuple, a mapping, numbers or texts"
 
 
 # ---------------------------------------------------------------------------------------- reading
 
 
-def _built(data: bytes, kind: type[T], known: _Classes, most: int) -> T:
+def _built(data: bytes, kind: type[T], known: Classes, most: int) -> T:
     """The value of a statement; raises unless these are the very bytes that it is written as."""
     if len(data) > most:
         text = f"the statement has {len(data):,} bytes, and at most {most:,} are read"
@@ -316,7 +313,7 @@ def _built(data: bytes, kind: type[T], known: _Classes, most: int) -> T:
     return value
 
 
-def _unpacked(tree: Any, where: str, known: _Classes, depth: int) -> Any:
+def _unpacked(tree: Any, where: str, known: Classes, depth: int) -> Any:
     """The inverse of ``_packed``."""
     _check_size(tree, depth, where)
     if not isinstance(tree, tuple):
@@ -329,11 +326,11 @@ def _unpacked(tree: Any, where: str, known: _Classes, depth: int) -> Any:
             places = [(key, part, f"{where}[{shown(key)}]") for key, part in pairs]
             return {_key(k, where): _unpacked(p, at, known, depth + 1) for k, p, at in places}
         case ("object", name, dict(kept)):
-            return _object(known.of(name, where), kept, where, known, depth)
+            return _object(_class_of(name, where, known), kept, where, known, depth)
     raise CodecError(f"{where} is nothing that a statement may hold: {shown(tree)}")
 
 
-def _object(cls: type, kept: dict[str, Any], where: str, known: _Classes, depth: int) -> object:
+def _object(cls: type, kept: dict[str, Any], where: str, known: Classes, depth: int) -> object:
     """The value of a class from its packed fields."""
     wanted = _stated_fields(cls)
     if sorted(kept) != wanted:
@@ -426,14 +423,14 @@ def _fits_class(value: Any, kind: type) -> bool:
 # --------------------------------------------------------------------------------------- in words
 
 
-def _described(indent: str, value: Any, known: _Classes, name: str) -> list[str]:
+def _described(indent: str, value: Any, known: Classes, name: str) -> list[str]:
     """The lines of one value, the first with its name."""
     more = f"{indent}  "
     if is_dataclass(value):
         cls: Any = type(value)
         about = " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
         about = about.replace("`", "")
-        first = short(printable(f"{indent}{name}: {known.name(cls, name)}. {about}"), LINE)
+        first = short(printable(f"{indent}{name}: {_name_of(cls, name, known)}. {about}"), LINE)
         kept = _stated_fields(cls)
         inner = [(f.name, getattr(value, f.name)) for f in fields(cls) if f.name in kept]
     elif isinstance(value, dict) or (isinstance(value, tuple) and not _is_short(value)):

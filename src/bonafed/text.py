@@ -2,7 +2,7 @@
 long, and as HTML without a tag of theirs. And the words that several errors share.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 
 Facts = Iterable[tuple[str, str]]  # what something is, and its value in words
@@ -35,6 +35,16 @@ def listed(names: Iterable[object], count: int, most: int = 4) -> str:
     return ", ".join(first) + (f" and {count - most:,} more" if count > most else "")
 
 
+def first_true(texts: Mapping[str, object]) -> str:
+    """The first of several sentences whose condition holds; empty where none does."""
+    return next((text for text, holds in texts.items() if holds), "")
+
+
+def all_true(texts: Mapping[str, object]) -> list[str]:
+    """The sentences whose condition holds."""
+    return [text for text, holds in texts.items() if holds]
+
+
 def described(title: str, facts: Facts) -> str:
     """A title and one line for each fact, each line of at most ``LINE`` characters."""
     lines = [title, *(f"  {name}: {value}" for name, value in facts)]
@@ -44,10 +54,8 @@ def described(title: str, facts: Facts) -> str:
 def card(title: str, facts: Facts) -> str:
     """The same as an HTML table, for notebooks; every text is escaped."""
     left = ' style="text-align: left"'
-    rows = "".join(
-        f"<tr><th{left}>{_cell(name)}</th><td{left}>{_cell(value)}</td></tr>"
-        for name, value in facts
-    )
+    cells = ((_cell(name), _cell(value)) for name, value in facts)
+    rows = "".join(f"<tr><th{left}>{a}</th><td{left}>{b}</td></tr>" for a, b in cells)
     return f"<table><caption{left}><b>{_cell(title)}</b></caption>{rows}</table>"
 
 

@@ -23,7 +23,7 @@ from safetensors.numpy import load_file
 from bonafed.config.config import read_config
 from bonafed.engines.run_record import Log
 from bonafed.runs.files import files_in, save_arrays, sealed
-from bonafed.runs.result import OWNER
+from bonafed.runs.folder import OWNER
 
 DIGEST = re.compile("[0-9a-f]{32,64}")
 Way = tuple[str | int, ...]

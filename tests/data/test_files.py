@@ -76,14 +76,14 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
 ) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(ROWS)
-    parsed = readers.parsed
+    parsed = readers.tables.parsed
 
     def slowly(*given: object) -> object:
         with path.open("ab") as file:
             file.write(b"1,late\n")
         return parsed(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(readers, "parsed", slowly)
+    monkeypatch.setattr(readers.tables, "parsed", slowly)
     refused(path, "was changed while it was read")
 
 

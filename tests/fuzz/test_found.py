@@ -12,9 +12,10 @@ from fuzz.laws import judged
 
 from bonafed.data.readers import read
 from bonafed.privacy.ledger import Book
+from bonafed.runs import forms
 from bonafed.runs.files import sealed, to_json
 from bonafed.runs.sections.sweep import _finished
-from bonafed.runs.training import ObjectiveForm, Trace, ViolationForm
+from bonafed.runs.training import Trace
 from bonafed.runs.verification import verify_run
 from bonafed.solution.privacy_account import Note
 
@@ -84,11 +85,11 @@ def test_finished_points_of_a_sweep_are_read(tmp_path):
 
 
 class Objective(Trace):
-    form = ObjectiveForm
+    form = forms.OBJECTIVE
 
 
 class Violations(Trace):
-    form = ViolationForm
+    form = forms.VIOLATION
 
 
 @pytest.mark.parametrize(

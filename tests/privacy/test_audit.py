@@ -261,13 +261,13 @@ def test_the_bounds_hold_as_often_as_they_say(hit, alarm, delta):
     counts, wrong = np.arange(n + 1), 0.0
     claim = auditing._Claim(1.0, delta, confidence)
     for hits in counts:
-        bound = np.maximum(*auditing._bounds(np.full(n + 1, hits), counts, n, claim))
+        bound = auditing._bounds(np.full(n + 1, hits), counts, n, claim)
         wrong += binom.pmf(hits, n, hit) * float(
             binom.pmf(counts, n, alarm) @ (bound > truth + 1e-12)
         )
     assert wrong <= 1 - confidence
     exact = claim._replace(delta=0.0)
-    clear = np.maximum(*auditing._bounds(np.array([n]), np.array([0]), n, exact))
+    clear = auditing._bounds(np.array([n]), np.array([0]), n, exact)
     assert 0 < clear[0] < math.log(n)
 
 

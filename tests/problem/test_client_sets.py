@@ -312,8 +312,7 @@ def test_sets_that_are_the_same():
             )
 
 
-def test_large_federations_equal_small_searches():
-    # above 2,048 clients the marginal score is searched, below it is sorted
+def test_large_federations_are_filled_exactly():
     rng, n = np.random.default_rng(4), 5000
     for z in (
         rng.random(n),

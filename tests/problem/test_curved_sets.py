@@ -14,10 +14,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import rel_entr
 
 import bonafed as bf
-from bonafed.problem.risks.stated_sets import Ellipsoid
-from bonafed.problem.risks.weight_sets import ChiSquareBall, KLBall, LpBall, Mean, Simplex
+from bonafed.problem.risks.weight_sets import (
+    ChiSquareBall,
+    Ellipsoid,
+    KLBall,
+    LpBall,
+    Mean,
+    Simplex,
+)
 from bonafed.solvers.conic.builder import Model
-from bonafed.solvers.sets import rotated_ellipsoids as tilted_ellipsoids
+from bonafed.solvers.sets import divergence_balls as tilted_ellipsoids
 
 KINDS = ["kl", "chi", "diagonal", "full"]
 PRIOR = np.array([0.3, 0.05, 0.2, 0.0, 0.25, 0.2])

@@ -16,10 +16,11 @@ from pydantic import model_validator
 
 from bonafed.config.rules import broken_rule, settings_taken
 from bonafed.config.schema import BLANK, Drift, moved
-from bonafed.config.tables import Tables, sentence
+from bonafed.config.sections import Tables, sentence
 from bonafed.config.toml_file import ConfigError, Refusal, checked, line_of, text_of, validated
 from bonafed.data.federation import Federation
 from bonafed.solution.thresholds import default_radius
+from bonafed.text import all_true
 
 __all__ = ["Config", "ConfigError", "Drift", "parse_config", "read_config"]
 
@@ -33,12 +34,8 @@ class Config(Tables):
 
     @model_validator(mode="after")
     def _tables_go_together(self) -> Config:
-        if broken := broken_rule(self) or self._refused_value():
+        if broken := broken_rule(self):
             raise ValueError(broken)
-        return self
-
-    def _refused_value(self) -> Refusal | None:
-        """Why the run cannot be stated at one of the values of [sweep]."""
         for value in self.sweep.values if self.sweep else ():
             try:
                 there = self.at(value)
@@ -47,8 +44,8 @@ class Config(Tables):
             except ConfigError as error:
                 key = self.sweep.parameter if self.sweep else ""
                 text = f"{key} = {value!r} cannot be run: {str(error).splitlines()[0]}"
-                return Refusal(text, "sweep", "values")
-        return None
+                raise ValueError(Refusal(text, "sweep", "values")) from None
+        return self
 
     def check(self) -> None:
         """Raise what cannot be built, such as a clock of delays in a file that is not there, and
@@ -60,18 +57,18 @@ class Config(Tables):
 
     def unfilled(self) -> str:
         """Which columns are not declared yet, as a sentence; empty if all are."""
-        parts = []
-        if self.data.classes is not None and BLANK in self.data.classes:
-            parts.append("data.classes: '?' stands for the values that the target can have")
-        if names := self.data.blanks:
-            shown = ", ".join(map(repr, names))
-            parts.append(
-                f"data.columns: {shown} {'has' if len(names) == 1 else 'have'} '?': write what is"
-                " possible, from what you know of the columns and not from these rows, such as"
-                " age = { min = 0, max = 110 } or ward = { categories = ['a', 'b'] }, or leave a"
-                " column out"
-            )
-        return f"{'. '.join(parts)}. Nothing was read or spent" if parts else ""
+        names = self.data.blanks
+        shown, verb = ", ".join(map(repr, names)), "has" if len(names) == 1 else "have"
+        blanks = {
+            "data.classes: '?' stands for the values that the target can have": (
+                BLANK in (self.data.classes or ())
+            ),
+            f"data.columns: {shown} {verb} '?': write what is possible, from what you know of the"
+            " columns and not from these rows, such as age = { min = 0, max = 110 } or ward = {"
+            " categories = ['a', 'b'] }, or leave a column out": names,
+        }
+        texts = all_true(blanks)
+        return f"{'. '.join(texts)}. Nothing was read or spent" if texts else ""
 
     def settled(self, fed: Federation) -> Config:
         """The same run with radius = "auto" as a number (`bonafed.default_radius`)."""
@@ -136,16 +133,15 @@ class Config(Tables):
 
     def _with_paths(self, there: Callable[[str], str]) -> Config:
         """The same run with other paths."""
-        paths, server = self.data.path, self.data.server
-        moved_data = {
-            "path": paths and [there(path) for path in paths],
-            "server": there(server) if isinstance(server, str) else server,
-        }
-        return self._with(
-            data=self.data.model_copy(update=moved_data),
-            privacy=self.privacy and self.privacy.moved(there),
-            engine=self.engine.moved(there),
-        )
+        data, privacy, delays = self.data, self.privacy, self.engine.delays
+        server = there(data.server) if isinstance(data.server, str) else data.server
+        paths = {"path": data.path and [there(path) for path in data.path], "server": server}
+        if privacy is not None and privacy.book is not None:
+            privacy = privacy.model_copy(update={"book": there(privacy.book)})
+        if (recorded := delays.get("path")) is not None:
+            delays = delays.model_copy(update={"path": there(recorded)})
+        engine = self.engine.model_copy(update={"delays": delays})
+        return self._with(data=data.model_copy(update=paths), privacy=privacy, engine=engine)
 
     def reading(self, path: str | os.PathLike[str]) -> Config:
         """The same run on tables that are now at ``path``."""

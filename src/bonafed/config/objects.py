@@ -12,32 +12,15 @@ import math
 import re
 import sys
 import types
+import typing
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import chain
 from string import Formatter
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    Self,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, ClassVar
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    Strict,
-    TypeAdapter,
-    ValidationError,
-    create_model,
-    model_validator,
-)
+import pydantic
+from pydantic import Field
 
 from bonafed.config.schema import Section
 from bonafed.config.toml_file import Refusal, near, not_among, unknown, value_refused
@@ -46,7 +29,7 @@ from bonafed.names import NAMED, load
 MISSING = dataclasses.MISSING
 
 
-def known(kind: str, *more: str) -> BeforeValidator:
+def known(kind: str, *more: str) -> pydantic.BeforeValidator:
     """The check of a key whose value is a short name of ``bonafed.names``, or one of ``more``."""
 
     def check(name: object) -> object:
@@ -54,7 +37,7 @@ def known(kind: str, *more: str) -> BeforeValidator:
             raise ValueError(Refusal(not_among(name, allowed)))
         return name
 
-    return BeforeValidator(check)
+    return pydantic.BeforeValidator(check)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,22 +67,18 @@ def parameters(cls: type) -> dict[str, Parameter]:
     scope = _Scope(vars(builtins))
     for base in reversed(cls.__mro__):
         scope.update(vars(sys.modules[base.__module__]))
-    types_ = get_type_hints(cls, localns=scope)
-    return {
-        field.name: Parameter(
-            field.name,
-            types_[field.name],
-            field.default if field.default_factory is MISSING else field.default_factory(),
-        )
-        for field in dataclasses.fields(cls)
-        if field.init
-    }
+    types_ = typing.get_type_hints(cls, localns=scope)
+    made = {}
+    for field in (field for field in dataclasses.fields(cls) if field.init):
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        made[field.name] = Parameter(field.name, types_[field.name], default)
+    return made
 
 
 class Objects(Section):
     """A table that states objects. A subclass says which keys name their classes."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = pydantic.ConfigDict(extra="allow")
     # a key that names a class, or a class variable where there is one class -> its kind in
     # bonafed.names
     STATES: ClassVar[Mapping[str, str]]
@@ -109,13 +88,13 @@ class Objects(Section):
     TYPES: ClassVar[Mapping[str, object]] = {}  # of keys, where a file takes more than the class
     OWNED: ClassVar[Sequence[str]] = ()  # declared keys that belong to classes with such a field
 
-    if TYPE_CHECKING:
+    if typing.TYPE_CHECKING:
 
         def __getattr__(self, key: str) -> Any:
             """The value of a key that is a field of the named classes."""
 
-    @model_validator(mode="after")
-    def _fields_of_the_classes(self) -> Self:
+    @pydantic.model_validator(mode="after")
+    def _fields_of_the_classes(self) -> typing.Self:
         extra, taken = self._extra(), self.parameters()
         keys = [*(key for key in extra if key not in taken), *self.OWNED]
         if refusals := [refusal for key in keys if (refusal := self._check_owner(key))]:
@@ -130,9 +109,8 @@ class Objects(Section):
             keys = self._parameters(of)
             lacking = [f"`{key}`" for key, p in keys.items() if p.required and key not in extra]
             if lacking:
-                beside = (
-                    f" beside {of} = {getattr(self, of)!r}" if of in type(self).model_fields else ""
-                )
+                named = of in type(self).model_fields
+                beside = f" beside {of} = {getattr(self, of)!r}" if named else ""
                 raise ValueError(f"needs {' and '.join(lacking)}{beside}")
             self._try(of, keys)
         return self
@@ -140,12 +118,8 @@ class Objects(Section):
     @classmethod
     def keys(cls) -> list[str]:
         """All keys that the table may have, whichever classes it names."""
-        more = (
-            key
-            for of, kind in cls.STATES.items()
-            for name in NAMED[kind]
-            for key in cls._of_class(of, name)
-        )
+        classes = ((of, name) for of, kind in cls.STATES.items() for name in NAMED[kind])
+        more = chain.from_iterable(cls._of_class(*one) for one in classes)
         return [*dict.fromkeys((*super().keys(), *more))]
 
     def keys_of(self, of: str) -> list[str]:
@@ -166,10 +140,10 @@ class Objects(Section):
         """
         cls = self.named_class(of)
         if hasattr(cls, "phrase"):
-            stated = {name: self.get(self.KEYS.get(name, name)) for name in parameters(cls)}
-            values = {
-                k: p.default if stated[k] is None else stated[k] for k, p in parameters(cls).items()
-            }
+            values = {}
+            for name, p in parameters(cls).items():
+                stated = self.get(self.KEYS.get(name, name))
+                values[name] = p.default if stated is None else stated
             return _Words().vformat(cls.phrase, (), values)
         fields = [f"{key} = {self.get(key)}" for key in self._parameters(of) if self.get(key)]
         name = getattr(self, of).replace("_", " ")
@@ -201,21 +175,18 @@ class Objects(Section):
     def _parameters(self, of: str) -> dict[str, Parameter]:
         return self._of_class(of, getattr(self, of))
 
-    def _owners(self, of: str, key: str) -> dict[str, Parameter]:
-        """The field that a key sets, by the names of the classes that have it."""
-        kind = self.STATES[of]
-        return {
-            name: p
-            for name in NAMED[kind]
-            for p in parameters(load(kind, name)).values()
-            if self.KEYS.get(p.field, p.field) == key and p.field not in self.ELSEWHERE
-        }
-
     def _check_owner(self, key: str) -> Refusal | None:
         """Why a key is refused that the named classes do not take."""
-        for of in self.STATES:
-            owners = self._owners(of, key)
-            if getattr(self, of) in owners or (owners and self._is_default(key)):
+        declared = type(self).model_fields.get(key)
+        usual = declared and declared.get_default(call_default_factory=True) == self.get(key)
+        for of, kind in self.STATES.items():
+            owners = [
+                name
+                for name in NAMED[kind]
+                for field in parameters(load(kind, name))
+                if self.KEYS.get(field, field) == key and field not in self.ELSEWHERE
+            ]
+            if getattr(self, of) in owners or (owners and usual):
                 self._extra().pop(key, None)
                 return None
             if owners:
@@ -225,19 +196,14 @@ class Objects(Section):
                 )
         return Refusal(unknown(key, self.keys()), key)
 
-    def _is_default(self, key: str) -> bool:
-        """Whether a key has its default."""
-        field = type(self).model_fields.get(key)
-        return field is not None and self.get(key) == field.get_default(call_default_factory=True)
-
     def _read(self, key: str, parameter: Parameter) -> object:
         value = self._extra()[key]
         try:
             return value if value == parameter.default else read(parameter.type, value)
         except ValueError as error:
             text = str(error)
-            if get_origin(parameter.type) is Literal:
-                text = not_among(value, get_args(parameter.type))
+            if typing.get_origin(parameter.type) is typing.Literal:
+                text = not_among(value, typing.get_args(parameter.type))
             raise ValueError(Refusal(text, key)) from None
 
     def _try(self, of: str, fields: Mapping[str, Parameter]) -> None:
@@ -298,7 +264,7 @@ def as_table(cls: type) -> Any:
     """The type of an object that a file states as a table of the fields of its class; the class
     may say by ``named`` what it is.
     """
-    return Annotated[cls, "as a table"]
+    return typing.Annotated[cls, "as a table"]
 
 
 def read(kind: object, value: object) -> Any:
@@ -312,13 +278,13 @@ def read(kind: object, value: object) -> Any:
     adapter = _adapter(kind)
     try:
         return adapter.dump_python(adapter.validate_python(value), exclude_unset=True)
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         raise ValueError(value_refused(error, value)) from None
 
 
 @cache
-def _adapter(kind: object) -> TypeAdapter[Any]:
-    return TypeAdapter(in_file(kind), config=ConfigDict(strict=True))
+def _adapter(kind: object) -> pydantic.TypeAdapter[Any]:
+    return pydantic.TypeAdapter(in_file(kind), config=pydantic.ConfigDict(strict=True))
 
 
 @cache
@@ -326,26 +292,26 @@ def in_file(kind: object) -> Any:
     """A type as a file states its values: arrays as lists, objects as tables of their fields; None
     where it has none that a file can state.
     """
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is float:
-        return Annotated[float, BeforeValidator(_number)]
-    if kind in (bool, int, str, Any) or origin is Literal:
+        return typing.Annotated[float, pydantic.BeforeValidator(_number)]
+    if kind in (bool, int, str, Any) or origin is typing.Literal:
         return kind
-    if origin in (Union, types.UnionType):
+    if origin in (typing.Union, types.UnionType):
         members = [member for each in arguments if (member := in_file(each)) is not None]
-        return Union[tuple(members)] if members else None  # noqa: UP007
-    if origin is Annotated:
+        return typing.Union[tuple(members)] if members else None  # noqa: UP007
+    if origin is typing.Annotated:
         return _table_of(arguments[0])
     each = in_file(arguments[-1 if _is(origin, Mapping) else 0]) if arguments else None
     if each is None or origin is None:
         return None
     if _is(origin, Mapping):
-        return Annotated[dict[str, each], Field(min_length=1)]
+        return typing.Annotated[dict[str, each], Field(min_length=1)]
     if origin is tuple and ... in arguments:
-        return Annotated[tuple[each, ...], Strict(False)]
+        return typing.Annotated[tuple[each, ...], pydantic.Strict(False)]
     n = len(arguments) if origin is tuple else None
     entries = Field(min_length=n, max_length=n)
-    return Annotated[list[each], entries] if _is(origin, Sequence) else None
+    return typing.Annotated[list[each], entries] if _is(origin, Sequence) else None
 
 
 def _number(value: object) -> object:
@@ -359,16 +325,22 @@ def _table_of(cls: type) -> Any:
     parts = [f"{'perhaps ' * (some and not p.required)}{p.field}" for p in fields]
     named = f"{{{', '.join(parts)}}}" + f" for {what}" * bool(what)
     stated: Any = {p.field: (in_file(p.type), ... if p.required else p.default) for p in fields}
-    return create_model(named, __base__=Section, **stated)
+    return pydantic.create_model(named, __base__=Section, **stated)
 
 
 def as_object(kind: object, value: object) -> object:
     """A value as the class of its field takes it: tables of the fields of a class as objects."""
     if not isinstance(value, Mapping):
         return value
-    for member in get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,):
-        if get_origin(member) is Annotated and not {*value} - {*parameters(get_args(member)[0])}:
-            return get_args(member)[0](**value)
+    for member in (
+        typing.get_args(kind)
+        if typing.get_origin(kind) in (typing.Union, types.UnionType)
+        else (kind,)
+    ):
+        if typing.get_origin(member) is typing.Annotated and not {*value} - {
+            *parameters(typing.get_args(member)[0])
+        }:
+            return typing.get_args(member)[0](**value)
     return value
 
 

@@ -1,33 +1,39 @@
 """The tables of a configuration that state a run: what is minimised ([problem], [risk], [robust],
 [clients], [[constraint]]), within which budget ([privacy], [evaluation]), at which other values
-([sweep]), by what ([algorithm]), and how clients are run ([engine]).
+([sweep]), by what ([algorithm]), and how clients are run ([engine]); and the problem, the method
+and the engine that all of them state together.
 """
 
 import copy
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Hashable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, Field, PlainValidator, PrivateAttr, model_validator
 
 from bonafed.algorithms.federated.private_admm import Penalty
 from bonafed.algorithms.method import Method
-from bonafed.config.objects import Objects, as_object, as_table, in_file, known, parameters, read
-from bonafed.config.schema import Count, Label, NonNegative, Positive, Probability, Section, Share
+from bonafed.config import objects, schema
+from bonafed.config.objects import Objects, in_words, known
+from bonafed.config.schema import DataSection, ReportSection, Section, kept
 from bonafed.config.toml_file import ConfigError, Refusal, near
 from bonafed.engines.inprocess import InProcess, VirtualClock
-from bonafed.names import load
+from bonafed.names import NAMED, load
 from bonafed.privacy.budget import Budget
+from bonafed.problem.losses import Loss
+from bonafed.problem.problem import Problem
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.problem.wasserstein.supports import BoxSupport, PolytopeSupport
 
 # options of the private methods that are functions, or give steps that nobody can compute again
 # from public numbers before the run
 UNSAFE = ("eta", "quantile")
-TYPES = {"rho": float | as_table(Penalty)}  # of options
+TYPES = {"rho": float | objects.as_table(Penalty)}  # of options
 
 
 class ProblemSection(Objects):
@@ -41,14 +47,14 @@ class ProblemSection(Objects):
 
     loss: Annotated[str, known("loss")] = "hinge"
     # only rows of this class are minimised
-    label: Label | None = None
+    label: schema.Label | None = None
     regulariser: Annotated[str, known("regulariser")] = "l2"
-    strength: NonNegative = 1e-3
-    l1_share: Probability = 0.5
+    strength: schema.NonNegative = 1e-3
+    l1_share: schema.Probability = 0.5
     intercept: bool = True  # of "linear"; of "softmax" a feature of ones
     model: Annotated[str, known("model")] = "linear"
     # "balanced", or the weight of every class: of rows, and so of clients
-    class_weight: Literal["balanced"] | dict[str, Positive] | None = None
+    class_weight: Literal["balanced"] | dict[str, schema.Positive] | None = None
     # all rows in one place: one client to solve for; whose rows they are stays for the report
     pooled: bool = False
 
@@ -63,7 +69,7 @@ class ProblemSection(Objects):
             "intercepts": False,  # the rows have a feature of ones (`Tables.ones`)
             "ones": self.model == "softmax" and self.intercept,
         }
-        fields = parameters(self.named_class(of))
+        fields = objects.parameters(self.named_class(of))
         return super().build(of, **{k: v for k, v in (stated | more).items() if k in fields})
 
 
@@ -75,7 +81,9 @@ class RobustSection(Objects):
     TYPES: ClassVar = {
         "norm": Literal["l1", "l2", "linf"],
         "radius": float | Mapping[str, float] | Literal["auto"],  # "auto": read off the rows
-        "support": Literal["none"] | as_table(BoxSupport) | as_table(PolytopeSupport),
+        "support": Literal["none"]
+        | objects.as_table(BoxSupport)
+        | objects.as_table(PolytopeSupport),
     }
 
     ball: ClassVar[str] = "wasserstein"
@@ -84,9 +92,8 @@ class RobustSection(Objects):
 
     @model_validator(mode="after")
     def _one_cost_of_labels(self) -> Self:
-        if self.label_flips is not None and math.isfinite(self.label_cost):
-            raise ValueError("give label_cost or label_flips, not both: either limits flips")
-        return self
+        both = self.label_flips is not None and math.isfinite(self.label_cost)
+        return kept(self, {"give label_cost or label_flips, not both: either limits flips": both})
 
     @property
     def flip_cost(self) -> float:
@@ -133,11 +140,6 @@ class RiskSection(Objects):
     def by_rank(self) -> bool:
         """Whether losses are weighed by their rank at all."""
         return self.name != "mean"
-
-    @property
-    def convex(self) -> bool:
-        """Whether larger losses never weigh less."""
-        return getattr(self.named_class("name"), "convex", True)
 
     @property
     def title(self) -> str:
@@ -190,8 +192,8 @@ class AlgorithmSection(Section):
     """How it is solved, and when to stop."""
 
     name: Annotated[str, known("algorithm", "auto")] = "auto"
-    tol: Positive | None = None
-    max_rounds: Count | None = None
+    tol: schema.Positive | None = None
+    max_rounds: schema.Count | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
     @property
@@ -215,24 +217,18 @@ class AlgorithmSection(Section):
 
     def _option(self, name: str, key: str, value: object) -> object:
         """The value of one option as the algorithm takes it."""
-        types = {
-            field: TYPES.get(field, p.type)
-            for field, p in parameters(load("algorithm", name)).items()
-            if field not in type(self).model_fields
-        }
-        allowed = {
-            field: kind
-            for field, kind in types.items()
-            if field not in UNSAFE and in_file(kind) is not None
-        }
+        fields = objects.parameters(load("algorithm", name))
+        names = [field for field in fields if field not in type(self).model_fields]
+        types = {field: TYPES.get(field, fields[field].type) for field in names}
+        allowed = [f for f in names if f not in UNSAFE and objects.in_file(types[f]) is not None]
         if key not in allowed:
-            hint = near(key, [*allowed], " Did you mean {!r}?")
+            hint = near(key, allowed, " Did you mean {!r}?")
             text = f"{name!r} has no such option, it takes {', '.join(allowed)}.{hint}"
             if key in types and key in UNSAFE:
                 text = "a function or a clip that moves: leave it out"
             raise ValueError(self.refusal(text, key))
         try:
-            return as_object(allowed[key], read(allowed[key], value))
+            return objects.as_object(types[key], objects.read(types[key], value))
         except ValueError as error:
             raise ValueError(self.refusal(str(error), key)) from None
 
@@ -272,18 +268,18 @@ class ConstraintSection(Objects):
 
     @model_validator(mode="after")
     def _place(self) -> "ConstraintSection":
-        if self.place == "model" and self.on is not None:
-            raise ValueError(
-                f"has `on`, and {self.kind!r} is about the coefficients only, the same for all:"
-                " leave it out"
-            )
-        if self.prior is not None and self.on != "together":
-            raise ValueError("has `prior`, which weighs the clients: it belongs to on = 'together'")
-        if isinstance(self.get("level"), dict) and self.place != "clients":
-            raise ValueError(
-                f"has a level for each client, and on = {self.on!r} has one limit: give one number"
-            )
-        return self
+        levels = isinstance(self.get("level"), dict)
+        rules = {
+            f"has `on`, and {self.kind!r} is about the coefficients only, the same for all: leave"
+            " it out": self.place == "model" and self.on is not None,
+            "has `prior`, which weighs the clients: it belongs to on = 'together'": (
+                self.prior is not None and self.on != "together"
+            ),
+            f"has a level for each client, and on = {self.on!r} has one limit: give one number": (
+                levels and self.place != "clients"
+            ),
+        }
+        return kept(self, rules)
 
     @property
     def place(self) -> str:
@@ -310,9 +306,8 @@ def slots(constraints: list[ConstraintSection]) -> dict[str, Any]:
     """The slots of the problem that they fill; none where there are no constraints."""
     local = tuple(c.build() for c in constraints if c.place == "clients")
     shared = tuple(c.build() for c in constraints if c.place != "clients")
-    return ({"local_constraint": local} if local else {}) | (
-        {"constraint": shared} if shared else {}
-    )
+    slots = {"local_constraint": local, "constraint": shared}
+    return {name: filled for name, filled in slots.items() if filled}
 
 
 # ------------------------------------------------------------------------------------------ privacy
@@ -335,10 +330,6 @@ class PrivacySection(Objects):
         book = {} if self.book is None else {"book": folder / self.book}
         return self.build("total", **book | changes)
 
-    def moved(self, there: Callable[[str], str]) -> "PrivacySection":
-        """With the path of the ledger rewritten."""
-        return self if self.book is None else self.model_copy(update={"book": there(self.book)})
-
 
 class EvaluationSection(Section):
     """Who may see how the model does on the rows that it is judged on."""
@@ -360,11 +351,9 @@ JUDGED = 0.3  # share of the training rows that judges, where a sweep is made to
 
 def _number(value: object) -> float:
     """A finite number >= 0; whole ones stay whole."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("allowed: a finite number >= 0")
-    if not 0 <= value < math.inf:
-        raise ValueError("allowed: a finite number >= 0")
-    return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+        return value
+    raise ValueError("allowed: a finite number >= 0")
 
 
 def several(value: object) -> list[float]:
@@ -407,7 +396,7 @@ class SweepSection(Section):
     values: Annotated[list[float], PlainValidator(several)]
     # share of every client's training rows that judges the models, which are trained on the rest;
     # 0: they are trained on all, and the rows judge that judge the run; None: by the key
-    test: Share | None = None
+    test: schema.Share | None = None
 
     @property
     def constraint(self) -> tuple[int, str] | None:
@@ -474,8 +463,8 @@ class WaitSection(Objects):
 
     def words(self) -> str:
         """Such as "the first 10 answers"."""
-        n = self.get("n")
-        first = f"the first {n} answers" if n is not None and n > 1 else "the first answer"
+        n = self.get("n") or 1
+        first = f"the first {n} answers" if n > 1 else "the first answer"
         if self.kind == "stale":
             return f"{first}, and for those that would be older than {self.get('tau')} rounds"
         if self.kind == "adaptive":
@@ -502,31 +491,246 @@ class EngineSection(Objects):
 
     def check_clients(self, n_clients: int) -> None:
         """Raise ``ConfigError`` where more answers are waited for than clients are trained on."""
-        n = self.wait.get("n") if self.clocked else None
-        if n is not None and n > n_clients:
+        if self.clocked and (n := self.wait.get("n") or 0) > n_clients:
             raise ConfigError(
                 f"engine.wait.n = {n} waits for more answers than there are clients to train on,"
                 f" {n_clients}: set engine.wait.n to {n_clients} at most"
             )
 
-    def plain(self, checkpoint: str | os.PathLike[str] | None) -> InProcess:
-        """All clients at once."""
-        stated = {key: self.get(key) for key in PLAIN if self.get(key)}
-        return InProcess(**stated, checkpoint=checkpoint if self.checkpoint else None)
-
     def engine(
-        self, folder: Path, checkpoint: str | os.PathLike[str] | None
+        self, folder: Path, checkpoint: str | os.PathLike[str] | None, clock: bool = True
     ) -> InProcess | VirtualClock:
-        """The engine; raises ``ValueError`` and ``OSError`` for times and files that do not fit."""
-        if not self.clocked:
-            return self.plain(checkpoint)
-        parts = {"delays": self.delays.build(folder=folder), "wait": self.wait.build("kind")}
+        """The engine; without ``clock`` all clients at once, whatever it is. Raises ``ValueError``
+        and ``OSError`` for times and files that do not fit.
+        """
         kept = checkpoint if self.checkpoint else None
+        if not (clock and self.clocked):
+            stated = {key: self.get(key) for key in PLAIN if self.get(key)}
+            return InProcess(**stated, checkpoint=kept)
+        parts = {"delays": self.delays.build(folder=folder), "wait": self.wait.build("kind")}
         return self.build("kind", checkpoint=kept, **parts)
 
-    def moved(self, there: Callable[[str], str]) -> "EngineSection":
-        """The same with the path of recorded delays rewritten."""
-        if (path := self.delays.get("path")) is None:
-            return self
-        delays = self.delays.model_copy(update={"path": there(path)})
-        return self.model_copy(update={"delays": delays})
+
+# --------------------------------------------------------------------------------- all together
+
+
+@cache
+def names_with(kind: str, fact: str, value: Hashable = True) -> list[str]:
+    """The short names of one kind whose class has a fact, such as smooth losses."""
+    return [name for name in NAMED[kind] if getattr(load(kind, name), fact, None) == value]
+
+
+class Tables(Section):
+    """What a file states, table by table."""
+
+    title: str | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    data: DataSection
+    problem_: Annotated[ProblemSection, Field(alias="problem", default_factory=ProblemSection)]
+    risk: Annotated[RiskSection, Field(default_factory=RiskSection)]
+    robust: Annotated[RobustSection, Field(default_factory=RobustSection)]
+    clients: Annotated[ClientsSection, Field(default_factory=ClientsSection)]
+    constraint: Annotated[list[ConstraintSection], Field(default_factory=list)]
+    sweep: SweepSection | None = None
+    privacy: PrivacySection | None = None
+    evaluation: EvaluationSection = EvaluationSection()
+    algorithm: Annotated[AlgorithmSection, Field(default_factory=AlgorithmSection)]
+    engine: Annotated[EngineSection, Field(default_factory=EngineSection)]
+    report: ReportSection = ReportSection()
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
+    _trace: str = PrivateAttr("[engine]")  # where the file says which delays were recorded
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mean_of_clients(cls, raw: object) -> object:
+        """With constraints or a privacy budget, or where all rows are ranked together, the clients
+        are averaged unless the file says otherwise.
+        """
+        if not isinstance(raw, dict):
+            return raw
+        problem, risk, clients = (raw.get(key, {}) for key in ("problem", "risk", "clients"))
+        one_class = isinstance(problem, dict) and "label" in problem
+        together = isinstance(risk, dict) and risk.get("on") == "together"
+        mean = raw.get("constraint") or one_class or together or "privacy" in raw
+        if isinstance(clients, dict) and mean:
+            return raw | {"clients": {"risk": "mean", **clients}}
+        return raw
+
+    @property
+    def folder(self) -> Path:
+        """Relative paths of the file start here."""
+        return self._folder
+
+    def loss(self) -> Loss:
+        """The loss of one row."""
+        return self.problem_.build("loss")
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the run has multipliers: there are constraints, only one class is in the
+        objective, or the method that the file names returns some.
+        """
+        name = self.algorithm.name
+        named = name != "auto" and load("algorithm", name).requirements.constrained
+        return bool(self.constraint) or self.problem_.label is not None or named
+
+    @property
+    def weighs_clients(self) -> bool:
+        """Whether [clients] states more than a mean."""
+        return self.clients not in (ClientsSection(), ClientsSection(risk="mean"))
+
+    @property
+    def logged(self) -> bool:
+        """Whether the run has a log of who answered when, which a private one does not show."""
+        return self.engine.clocked or (self.data.sites is not None and self.privacy is None)
+
+    @property
+    def labels(self) -> list[str | float]:
+        """The classes that the objective and the constraints name."""
+        labels = [self.problem_.label, *(one.get("label") for one in self.constraint)]
+        return [label for label in labels if label is not None]
+
+    @property
+    def loss_of_classes(self) -> bool:
+        """Whether the target is one of two classes, or of several."""
+        return self.loss().targets in ("sign", "class")
+
+    @property
+    def budgets(self) -> list[float]:
+        """The other totals epsilon that a private run tries."""
+        return [] if self.privacy is None or self.sweep is None else self.sweep.values
+
+    @property
+    def ones(self) -> bool:
+        """Whether a feature of ones stands for the intercepts of several classes."""
+        return self.problem_.model == "softmax" and self.problem_.intercept
+
+    # ------------------------------------------------------------------------- what is stated
+
+    def problem(self) -> Problem:
+        """The problem as stated; with radius = "auto" it needs the rows:
+        ``config.settled(rows).problem()``.
+
+        Raises
+        ------
+        ConfigError : a combination that has no finite or tractable worst case
+        """
+        if self.robust.radius == "auto":
+            raise ConfigError(
+                "radius = 'auto' is read off the training rows: use config.settled(rows).problem()"
+            )
+        return self.stated()
+
+    def stated(self) -> Problem:
+        """The problem before the data are read: a radius that is read off the rows is 1."""
+        if self.labels and self.loss().targets != "sign":
+            loss, others = self.problem_.loss, ", ".join(names_with("loss", "targets", "sign"))
+            raise ConfigError(
+                f"`label` needs two classes, and problem.loss = {loss!r} has none: leave it out, or"
+                f" use one of {others}"
+            )
+        together = self.risk.together
+        if self.problem_.label is not None:
+            over_samples = Mean(label=self.problem_.label)
+        elif self.robust.radius != 0:
+            over_samples = self.robust.build()
+        else:
+            over_samples = Mean() if together else self.risk.build("name")
+        one_ranking = together or self.problem_.pooled
+        try:
+            return Problem(
+                loss=self.loss(),
+                predictor=self.problem_.build("model", seed=self.seed),
+                over_samples=over_samples,
+                over_clients=Mean() if one_ranking else self.clients.build("risk"),
+                over_rows=self.risk.build("name") if together else None,
+                regulariser=self.problem_.build("regulariser"),
+                privacy=self.privacy and self.privacy.budget(self._folder),
+                class_weight=self.problem_.class_weight,
+                **slots(self.constraint),
+            )
+        except (ValueError, TypeError) as error:
+            raise ConfigError(str(error)) from error
+
+    def method(self) -> Method | None:
+        """The algorithm with its options; None where the problem decides.
+
+        Raises
+        ------
+        ValueError : an option that it does not take, with its key
+        """
+        a, noise = self.algorithm, {}
+        if self.privacy is not None:  # noise that nobody else can make again
+            noise = {"noise": "simulation" if self.privacy.rehearsal else "secure"}
+        if a.name == "auto" and self.privacy is None:
+            if a.options:
+                text = "algorithm.options needs algorithm.name: 'auto' takes no options"
+                raise ValueError(Refusal(text, "algorithm", "options"))
+            return None
+        name = "private_sgd" if a.name == "auto" else a.name
+        return a.build(name, **(noise if name in names_with("algorithm", "private") else {}))
+
+    def solve_arguments(
+        self, checkpoint: str | os.PathLike[str] | None = None, clock: bool = True
+    ) -> dict[str, Any]:
+        """algorithm, engine, tol, max_rounds and seed, as `bonafed.solve` takes them; ``clock``: by
+        [engine] at all.
+        """
+        a, method = self.algorithm, self.method()
+        try:
+            engine = self.engine.engine(self._folder, checkpoint, clock)
+        except (ValueError, OSError) as error:
+            raise ConfigError(f"{self._trace}: {error}") from error
+        stopping = {"tol": a.tol, "max_rounds": a.max_rounds}
+        return {"algorithm": method, "engine": engine, **stopping, "seed": self.seed}
+
+
+# ----------------------------------------------------------------------------------------- in words
+
+
+def sentence(config: Tables) -> str:
+    """What is minimised: risk over clients, risk over rows, regulariser."""
+    h, losses = config.problem_, _over_rows(config)
+    one = h.pooled or config.risk.together
+    over = losses if one else f"{config.clients.words()} of {losses}"
+    text = f"Minimised over {h.phrase('model')}: {over}"
+    if h.class_weight is not None:
+        text += ", every row counted by the weight of its class"
+    if h.regulariser == "ball":
+        text += f", over models at most {h.radius:g} long"
+    elif h.regulariser != "none":
+        text += f", plus {h.regulariser} regularisation of strength {h.strength:g}"
+    if config.constraint:
+        text += f", subject to: {'; '.join(one.words() for one in config.constraint)}"
+    return f"{text}."
+
+
+def _over_rows(config: Tables) -> str:
+    """The risk over the losses of rows."""
+    risk, h, ball = config.risk, config.problem_, config.robust
+    loss, pooled = h.loss.replace("_", " "), " of all rows, pooled" * h.pooled
+    if risk.together:
+        return f"the {risk.words()} of the {loss} losses of all clients' rows, ranked together"
+    whose, of = ("the", "the") if h.pooled else ("each client's", "its")
+    if risk.by_rank:
+        return f"{whose} {risk.words()} of {of} {loss} losses{pooled}"
+    if not ball.is_robust:
+        label = "" if h.label is None else f" of its rows of class {h.label}"
+        return f"{whose} mean {loss} loss{label}{pooled}"
+    return f"{whose} worst mean {loss} loss{pooled} ({_near(config)})"
+
+
+def _near(config: Tables) -> str:
+    """The Wasserstein ball."""
+    ball = config.robust
+    near = f"within Wasserstein distance {in_words(ball.radius)} of its rows"
+    if ball.radius == "auto":
+        near = 'near its rows, the Wasserstein distance read off them ("auto")'
+    what, fixed = "flipping a label", "labels never flip"
+    if not config.loss_of_classes:
+        what, fixed = "moving a target by one", "targets never move"
+    target = fixed if math.isinf(ball.label_cost) else f"{what} costs {ball.label_cost:g}"
+    if ball.label_flips is not None:
+        target = f"at most {ball.label_flips:.3g} of a client's labels flip"
+    support = "" if ball.support in (None, "none") else ", features stay in the support"
+    return f"{near}, {ball.norm} norm on the features, {target}{support}"

@@ -69,18 +69,11 @@ def checked(model: type[Model], raw: Mapping[str, Any], text: str = "", where: s
 
 Place = tuple[str | int, ...]
 WORDS = {  # pydantic's kinds of errors -> what is allowed
-    "float_type": "a number",
-    "int_type": "an integer",
-    "int_from_float": "an integer",
-    "bool_type": "true or false",
-    "string_type": "text",
-    "list_type": "a list",
-    "tuple_type": "a list",
-    "dict_type": "a table by name",
-    "string_too_short": "text that is not blank",
-    "string_pattern_mismatch": "text that is not blank",
-    "too_short": "more entries",
-    "too_long": "fewer entries",
+    **{"float_type": "a number", "int_type": "an integer", "int_from_float": "an integer"},
+    **{"bool_type": "true or false", "string_type": "text", "dict_type": "a table by name"},
+    **{"list_type": "a list", "tuple_type": "a list"},
+    **dict.fromkeys(("string_too_short", "string_pattern_mismatch"), "text that is not blank"),
+    **{"too_short": "more entries", "too_long": "fewer entries"},
 }
 
 
@@ -116,27 +109,22 @@ def lines_in_words(
     """
     for place, same in groupby(errors, key=lambda error: tuple(_walk(error["loc"], raw))):
         first, *others = alike = [*same]
+        causes = [error.get("ctx", {}).get("error") for error in alike]
+        stated = [cause.args if isinstance(cause, ValueError) else () for cause in causes]
+        found = [(e, why) for e, all_ in zip(alike, stated, strict=True) for why in all_ or (None,)]
         if others and place and all(e["type"] not in ("extra_forbidden", "missing") for e in alike):
             allowed = ", or ".join(dict.fromkeys(map(_allowed, alike)))
-            refusal = Refusal(f"got {first['input']!r}; allowed: {allowed}")
-            yield _line_in_words(first, refusal, raw, text, root)
-            continue
-        for error in alike:
-            cause = error.get("ctx", {}).get("error")
-            stated = cause.args if isinstance(cause, ValueError) else ()
-            for refusal in stated or (None,):
-                yield _line_in_words(error, refusal, raw, text, root)
-
-
-def _line_in_words(
-    error: ErrorDetails, refusal: object, raw: object, text: str, root: type[BaseModel]
-) -> str:
-    about = refusal.place if isinstance(refusal, Refusal) else ()
-    steps = tuple(_walk((*error["loc"], *about), raw)) or about
-    line, path = line_of(text, steps), tuple(part for part in steps if isinstance(part, str))
-    where = f"{'' if line is None else f'line {line}, '}{'.'.join(path) or 'the file'}"
-    known = isinstance(refusal, Refusal)
-    return f"{where}: {refusal if known else _in_words(error, path, root)}"
+            found = [(first, Refusal(f"got {first['input']!r}; allowed: {allowed}"))]
+        for error, refusal in found:
+            known = isinstance(refusal, Refusal)
+            about = refusal.place if known else ()
+            steps = tuple(_walk((*error["loc"], *about), raw)) or about
+            line, path = (
+                line_of(text, steps),
+                tuple(part for part in steps if isinstance(part, str)),
+            )
+            where = f"{'' if line is None else f'line {line}, '}{'.'.join(path) or 'the file'}"
+            yield f"{where}: {refusal if known else _in_words(error, path, root)}"
 
 
 def _in_words(error: ErrorDetails, path: Sequence[str], root: type[BaseModel]) -> str:
@@ -214,11 +202,11 @@ def _keys(root: type[BaseModel], path: Sequence[str]) -> list[str]:
     """The keys that the table at ``path`` may have."""
     model: Any = root
     for part in path:
-        field = next(
-            (f for name, f in model.model_fields.items() if (f.alias or name) == part), None
-        )
-        kinds = [field.annotation, *get_args(field.annotation)] if field else []
-        model = next((k for k in kinds if hasattr(k, "model_fields")), None)
+        kinds = {
+            field.alias or name: field.annotation for name, field in model.model_fields.items()
+        }
+        several = (kinds.get(part), *get_args(kinds.get(part)))
+        model = next((kind for kind in several if hasattr(kind, "model_fields")), None)
         if model is None:
             return []
     return model.keys()

@@ -8,22 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed.client_names import ByClient, ClientName, by_position, client_name, closest
+from bonafed.data import tables as frames
 from bonafed.data import validation as check
 from bonafed.data.reading import Reading
 from bonafed.data.schema import Categorical, Numeric, Recipe, Schema
-from bonafed.data.tables import (
-    Table,
-    check_numbers,
-    has_column,
-    matrix,
-    numbers,
-    persons_of,
-    present,
-    refined,
-    same_columns,
-    table_of,
-    targets_of,
-)
+from bonafed.data.tables import Table, has_column, matrix, numbers, present, refined, table_of
 
 Name = TypeVar("Name", str, ClientName)
 
@@ -42,14 +31,13 @@ class TableOptions(TypedDict, total=False):
     positive: str | float | None
 
 
-def codes_of(schema: Schema | Recipe | None, *names: str | None) -> tuple[str, ...]:
+def codes_of(options: TableOptions) -> list[str]:
     """The columns whose cells are codes, to be read as they are written."""
-    codes: Sequence[str] = ()
-    if isinstance(schema, Recipe):
-        codes = schema.categorical
-    elif schema is not None:
+    schema, person = options.get("schema"), options.get("person")
+    codes = [*schema.categorical] if isinstance(schema, Recipe) else []
+    if isinstance(schema, Schema):
         codes = [column.name for column in schema.columns if isinstance(column, Categorical)]
-    return tuple(name for name in (*codes, *names) if name is not None)
+    return codes if person is None else [*codes, person]
 
 
 def tables_of(
@@ -89,11 +77,11 @@ def federation_parts(
 ) -> dict[str, Any]:
     """The arguments of `Federation` from one table per client."""
     tables = {f"client {name!r}": table for name, table in whole.items()}
-    same_columns(tables)
+    frames.same_columns(tables)
     first, fitted = next(iter(whole.values())), isinstance(schema, Schema)
     roles = {target: "the target", sample_weight: "the sample weight"}
+    roles |= {person: "the person of each row"}
     roles = {name: role for name, role in roles.items() if name is not None}
-    roles |= {} if person is None else {person: "the person of each row"}
     if features is not None and first.reading is not None:
         features = first.reading.made(features)
     features = _feature_names(first, roles, features, columns, fitted)
@@ -108,9 +96,9 @@ def federation_parts(
     plain, weights = features, None
     if schema is not None:
         plain = [column.name for column in schema.columns if isinstance(column, Numeric)]
-    check_numbers(whole, plain)
+    frames.check_numbers(whole, plain)
     if sample_weight is not None:
-        check_numbers(whole, [sample_weight])
+        frames.check_numbers(whole, [sample_weight])
         weights = [numbers(table, sample_weight, where) for where, table in tables.items()]
     make = schema.transform if schema is not None else None
     return {
@@ -119,13 +107,13 @@ def federation_parts(
             matrix(table, features, where) if make is None else make(table, unknown, where)
             for where, table in tables.items()
         ],
-        "y": targets_of(whole, target, declared),
+        "y": frames.targets_of(whole, target, declared),
         "classes": classes,
         "feature_names": features if schema is None else schema.feature_names,
         "sample_weight": weights,
         "columns": {key: [table[key] for table in whole.values()] for key in columns},
         "schema": schema,
-        "persons": None if person is None else persons_of(whole, person),
+        "persons": None if person is None else frames.persons_of(whole, person),
         "positive": positive,
     }
 

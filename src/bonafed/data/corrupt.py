@@ -34,11 +34,8 @@ def flip_labels(
             f"rate must lie in [0, 1], got {rate}: it is the share of labels that change."
         )
     classes = None if federation.classes is None else np.sort(federation.classes)
-    if (
-        classes is None
-        or len(classes) < 2
-        or not all(np.isin(y, classes).all() for y in federation.y)
-    ):
+    labels = classes is not None and all(np.isin(y, classes).all() for y in federation.y)
+    if classes is None or len(classes) < 2 or not labels:
         raise ValueError(
             "flip_labels needs targets that are labels of two classes or more. Declare classes=..."
         )
@@ -50,12 +47,8 @@ def flip_labels(
         code[at] = (code[at] + rng.integers(1, len(classes), len(at))) % len(classes)
         return classes[code].astype(y.dtype, copy=False)
 
-    chosen = _chosen(federation, clients)
-    y = [
-        flip(c, t) if c in chosen else t
-        for c, t in zip(federation.clients, federation.y, strict=True)
-    ]
-    return federation.with_targets(y)
+    chosen, pairs = _chosen(federation, clients), zip(federation.clients, federation.y, strict=True)
+    return federation.with_targets([flip(c, t) if c in chosen else t for c, t in pairs])
 
 
 def add_noise(
@@ -74,9 +67,8 @@ def add_noise(
         raise ValueError(f"sd must be >= 0, got {low}: it is the standard deviation of the noise.")
 
     def noise(name: ClientName, X: Array) -> Array:
-        return X + (
-            np.asarray(mean) + np.asarray(sd) * stream(seed, name, NOISE).normal(size=X.shape)
-        )
+        drawn = stream(seed, name, NOISE).normal(size=X.shape)
+        return X + (np.asarray(mean) + np.asarray(sd) * drawn)
 
     return _on_features(federation, noise, clients)
 
@@ -93,8 +85,7 @@ def drift(
     on the named columns (default all).
     """
     names = list(federation.feature_names if columns is None else columns)
-    unknown = [name for name in names if name not in federation.feature_names]
-    if unknown:
+    if unknown := [name for name in names if name not in federation.feature_names]:
         raise ValueError(
             f"there is no feature {unknown[0]!r}; there are"
             f" {', '.join(federation.feature_names[:12])}, ..."
@@ -112,15 +103,13 @@ def _on_features(
     change: Callable[[ClientName, Array], Array],
     clients: Iterable[ClientName] | None,
 ) -> Federation:
-    chosen = _chosen(federation, clients)
-    sparse = [
-        c
-        for c, x in zip(federation.clients, federation.X, strict=True)
-        if not isinstance(x, np.ndarray)
-    ]
+    chosen, pairs = (
+        _chosen(federation, clients),
+        [*zip(federation.clients, federation.X, strict=True)],
+    )
+    sparse = [c for c, x in pairs if not isinstance(x, np.ndarray)]
     if chosen & set(sparse):
         raise ValueError(
             f"client {sparse[0]!r} has sparse rows, which this would fill. Make them dense first."
         )
-    pairs = zip(federation.clients, federation.X, strict=True)
     return federation.with_features([change(c, x) if c in chosen else x for c, x in pairs])

@@ -9,7 +9,7 @@ between clients; `blocks` only lays them out for batched steps.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Unpack
 
@@ -19,21 +19,15 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import client_names
 from bonafed.arrays import Array, Block
 from bonafed.client_names import ByClient, ClientName
+from bonafed.data import assembly
 from bonafed.data import validation as check
-from bonafed.data.assembly import (
-    TableOptions,
-    by_client,
-    codes_of,
-    federation_parts,
-    tables_of,
-    without_column,
-)
+from bonafed.data.assembly import TableOptions, codes_of
 from bonafed.data.holdout import drawn, held_out, is_held
 from bonafed.data.readers import Files, read_clients
 from bonafed.data.reading import PLAIN
 from bonafed.data.row_errors import before_a_problem, located
 from bonafed.data.schema import Schema
-from bonafed.data.tables import by_client_name, check_named, matrix_of, present, refined, table_of
+from bonafed.data.tables import by_client_name, check_named, matrix, present, refined, table_of
 from bonafed.text import card, listed, short, shown
 
 
@@ -105,9 +99,8 @@ class Federation:
         check.one_per_client(clients, X=self.X, y=self.y)
         names = None if self.feature_names is None else tuple(map(str, self.feature_names))
         X, names = check.features_of(self.X, clients, names)
-        y = check.same_type(
-            [check.targets(t, name) for t, name in zip(self.y, clients, strict=True)], clients
-        )
+        targets = [check.targets(t, name) for t, name in zip(self.y, clients, strict=True)]
+        y = check.same_type(targets, clients)
         for name, x, t in zip(clients, X, y, strict=True):
             check.rows(name, x, t, names)
         lengths = [len(t) for t in y]
@@ -116,7 +109,7 @@ class Federation:
             key: check.per_row(key, [np.asarray(part) for part in parts], clients, lengths)
             for key, parts in (self.columns or {}).items()
         }
-        self._set(
+        vars(self).update(
             clients=clients,
             X=X,
             y=y,
@@ -158,12 +151,8 @@ class Federation:
     def _with(self, **changes: object) -> Federation:
         """A copy with other values in these fields, which are known to be right."""
         other = copy.copy(self)
-        other._set(**changes)
+        vars(other).update(changes)
         return other
-
-    def _set(self, **fields: object) -> None:
-        for key, value in fields.items():
-            object.__setattr__(self, key, value)
 
     # ---------------------------------------------------------------- constructors
 
@@ -210,7 +199,7 @@ class Federation:
         (3, 1)
         """
         if isinstance(X, Mapping) and y is None and groups is None:
-            parts_of = by_client(X, feature_names, sample_weight, columns, persons)
+            parts_of = assembly.by_client(X, feature_names, sample_weight, columns, persons)
             declared = None if classes is None else np.asarray(classes)
             return cls(**parts_of, classes=declared, schema=schema, positive=positive)
         if y is None or groups is None:
@@ -221,11 +210,15 @@ class Federation:
             )
         given, owners, targets = X, groups, y
         if isinstance(groups, str):  # the name of a column, which leaves X
-            given, owners = without_column(given, groups, "groups")
+            given, owners = assembly.without_column(given, groups, "groups")
         if isinstance(y, str):
-            given, targets = without_column(given, y, "y")
+            given, targets = assembly.without_column(given, y, "y")
         if not (hasattr(given, "tocsr") or isinstance(given, np.ndarray | list | tuple)):
-            given, feature_names = matrix_of(given, feature_names)
+            columned = table_of(given)
+            given, feature_names = (
+                matrix(columned, tuple(columned)),
+                feature_names or tuple(columned),
+            )
         cells: Any = given
         table: Any = cells.tocsr() if hasattr(cells, "tocsr") else np.asarray(cells)
         if table.ndim != 2:
@@ -244,19 +237,19 @@ class Federation:
             return tuple(whole[pick] for pick in picks)
 
         features: Any = None if feature_names is None else tuple(feature_names)
+        X_i, y_i = tuple(table[pick] for pick in picks), parts(targets, "y")
+        more: dict[str, Any] = {"sample_weight": sample_weight, "persons": persons}
+        more = {key: parts(column, key) for key, column in more.items() if column is not None}
         return cls(
             names,
-            tuple(table[pick] for pick in picks),
-            parts(targets, "y"),
+            X_i,
+            y_i,
             classes=None if classes is None else np.asarray(classes),
             feature_names=features,
-            sample_weight=None if sample_weight is None else parts(sample_weight, "sample_weight"),
-            columns={
-                key: parts(column, f"columns[{key!r}]") for key, column in (columns or {}).items()
-            },
+            columns={key: parts(v, f"columns[{key!r}]") for key, v in (columns or {}).items()},
             schema=schema,
-            persons=None if persons is None else parts(persons, "persons"),
             positive=positive,
+            **more,
         )
 
     @classmethod
@@ -278,10 +271,12 @@ class Federation:
         `Federation`.
         """
         reading = options.pop("reading", PLAIN)
-        codes = codes_of(options.get("schema"), options.get("person"))
-        whole, declared = tables_of(tables, target, reading, codes), dict[str, Any](options)
+        whole, declared = (
+            assembly.tables_of(tables, target, reading, codes_of(options)),
+            dict[str, Any](options),
+        )
         with located(whole):
-            return cls(**federation_parts(whole, target, **declared))
+            return cls(**assembly.federation_parts(whole, target, **declared))
 
     @classmethod
     @before_a_problem()
@@ -304,11 +299,9 @@ class Federation:
                 f" {shown(client, 40)} and {shown(target, 40)}; arrays go to from_arrays(X, y,"
                 " groups)."
             )
-        reading = options.get("reading", PLAIN)
-        codes = codes_of(options.get("schema"), options.get("person"))
-        table = table_of(df)
+        reading, table = options.get("reading", PLAIN), table_of(df)
         check_named(reading, table)
-        table = refined(table, reading, codes)
+        table = refined(table, reading, codes_of(options))
         table = present(table, client) if reading.drop_missing_client else table
         return cls.from_tables(by_client_name(table, client), target, **options)
 
@@ -324,8 +317,7 @@ class Federation:
         options as in `from_tables`.
         """
         reading = options.get("reading", PLAIN)
-        codes = codes_of(options.get("schema"), options.get("person"))
-        tables = read_clients(files, client, text=codes, reading=reading)
+        tables = read_clients(files, client, text=codes_of(options), reading=reading)
         return cls.from_tables(tables, target, **options)
 
     @classmethod
@@ -412,16 +404,15 @@ class Federation:
         )
 
     def _repr_html_(self) -> str:
-        names, n, kind = self.feature_names, self.sizes, "real"
-        if self.classes is not None:
-            count = len(self.classes)
-            kind = f"{count} classes: {listed(self.classes, count)}"
+        names, n, known = self.feature_names, self.sizes, self.classes
         facts = {
             "clients": listed(self.clients, self.n_clients, 6),
             "rows": f"{n.sum():,}, from {n.min():,} to {n.max():,} a client",
             "features": f"{self.n_features:,}: {listed(names, len(names))}",
-            "targets": kind,
+            "targets": "real",
         }
+        if known is not None:
+            facts["targets"] = f"{len(known)} classes: {listed(known, len(known))}"
         return card(f"Federation of {self.n_clients:,} clients", facts.items())
 
     @property
@@ -492,20 +483,13 @@ class Federation:
         dense = [i for i in order if isinstance(self.X[i], np.ndarray)]
         groups = [dense[k : k + size] for k in range(0, len(dense), size)]
         groups += [[i] for i in order if not isinstance(self.X[i], np.ndarray)]
-        return [
-            self.block(int(group[0])) if len(group) == 1 else self._padded(group)
-            for group in groups
-        ]
+        return [self.block(int(g[0])) if len(g) == 1 else self._padded(g) for g in groups]
 
     def _padded(self, index: Sequence[int]) -> Block:
-        longest = max(len(self.y[i]) for i in index)
-        X = np.zeros((len(index), longest, self.n_features), self.X[index[0]].dtype)
-        y, share = np.zeros((2, len(index), longest))
-        extra = self.columns or {}
-        columns = {
-            key: np.zeros((len(index), longest), np.result_type(*parts))
-            for key, parts in extra.items()
-        }
+        extra, shape = self.columns or {}, (len(index), max(len(self.y[i]) for i in index))
+        X = np.zeros((*shape, self.n_features), self.X[index[0]].dtype)
+        y, share = np.zeros((2, *shape))
+        columns = {key: np.zeros(shape, np.result_type(*parts)) for key, parts in extra.items()}
         for k, i in enumerate(index):
             m = len(self.y[i])
             X[k, :m], y[k, :m], share[k, :m] = self.X[i], self._coded(i), self.share(i)
@@ -513,18 +497,16 @@ class Federation:
             for key, column in columns.items():
                 column[k, :m] = extra[key][i]
         linear = None if self.linear is None else check.stacked([self.linear[i] for i in index])
-        return Block(
-            X, y, share, np.array(index), tuple(self.clients[i] for i in index), columns, linear
-        )
+        names = tuple(self.clients[i] for i in index)
+        return Block(X, y, share, np.array(index), names, columns, linear)
 
     def _coded(self, i: int) -> Array:
         if self.y[i].dtype.kind == "U":
             assert self.classes is not None
             names = ", ".join(map(repr, self.classes.tolist()[:4]))
             raise ValueError(
-                f"the targets are text ({names}) and no numbers yet: "
-                "problem.at(federation) codes them as the loss needs; by hand, use"
-                " federation.with_targets(...)."
+                f"the targets are text ({names}) and no numbers yet: problem.at(federation) codes"
+                " them as the loss needs; by hand, use federation.with_targets(...)."
             )
         return self.y[i].astype(np.float64, copy=False)
 
@@ -540,10 +522,9 @@ class Federation:
         y = tuple(check.targets(t, name) for t, name in zip(targets, self.clients, strict=True))
         check.per_row("targets", y, self.clients, [len(t) for t in self.y])
         y = check.same_type(y, self.clients)
-        if not isinstance(classes, str):
-            known = check.classes(y, classes, self.clients)
-            return self._with(y=y, classes=known, positive=None)
-        return self._with(y=y)
+        if isinstance(classes, str):
+            return self._with(y=y)
+        return self._with(y=y, classes=check.classes(y, classes, self.clients), positive=None)
 
     def with_features(self, X: Sequence[Any]) -> Federation:
         """The same clients and targets with other features, one (m_i, d) array per client."""
@@ -590,15 +571,22 @@ class Federation:
         def part(values: Sequence[Any]) -> tuple[Any, ...]:
             return tuple(values[i][rows] for i, rows in picks)
 
+        clients, linear = tuple(self.clients[i] for i, _ in picks), self.linear
         return self._with(
-            clients=tuple(self.clients[i] for i, _ in picks),
+            clients=clients,
             X=part(self.X),
-            y=part(self.y),
-            sample_weight=None if self.sample_weight is None else part(self.sample_weight),
-            columns={key: part(parts) for key, parts in (self.columns or {}).items()},
-            linear=None if self.linear is None else tuple(self.linear[i] for i, _ in picks),
-            persons=None if self.persons is None else part(self.persons),
+            linear=None if linear is None else tuple(linear[i] for i, _ in picks),
+            **self._of_rows(part),
         )
+
+    def _of_rows(self, change: Callable[[Sequence[Any]], tuple[Any, ...]]) -> dict[str, Any]:
+        """What else each row has, with every list over the clients changed."""
+        return {
+            "y": change(self.y),
+            "sample_weight": None if self.sample_weight is None else change(self.sample_weight),
+            "columns": {key: change(parts) for key, parts in (self.columns or {}).items()},
+            "persons": None if self.persons is None else change(self.persons),
+        }
 
     def pooled(self, prior: ArrayLike | ByClient[float] | None = None) -> Federation:
         """All rows as the one client "pooled".
@@ -607,10 +595,6 @@ class Federation:
         (array in the order of ``clients``, mapping by name, "uniform" or "size") give row j of
         client i the weight q_i share_ij.
         """
-        weights: Any = self.sample_weight
-        if prior is not None:
-            q = check.prior(prior, self.clients, self.sizes)
-            weights = [q_i * self.share(i) for i, q_i in enumerate(q)]
         if all(isinstance(x, np.ndarray) for x in self.X):
             parts: Any = self.X
             X = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -618,19 +602,14 @@ class Federation:
             from scipy.sparse import csr_array, vstack
 
             X = csr_array(vstack([csr_array(x) for x in self.X]))
-        return self._with(
-            clients=("pooled",),
-            X=(X,),
-            y=(np.concatenate(self.y),),
-            sample_weight=None if weights is None else (np.concatenate(weights),),
-            columns={key: (np.concatenate(parts),) for key, parts in (self.columns or {}).items()},
-            linear=(
-                None
-                if self.linear is None
-                else (tuple(map(np.concatenate, zip(*self.linear, strict=True))),)
-            ),
-            persons=None if self.persons is None else (np.concatenate(self.persons),),
-        )
+        changes = self._of_rows(lambda parts: (np.concatenate(parts),))
+        if prior is not None:
+            q = check.prior(prior, self.clients, self.sizes)
+            weights = [q_i * self.share(i) for i, q_i in enumerate(q)]
+            changes["sample_weight"] = (np.concatenate(weights),)
+        if self.linear is not None:
+            changes["linear"] = (tuple(map(np.concatenate, zip(*self.linear, strict=True))),)
+        return self._with(clients=("pooled",), X=(X,), **changes)
 
 
 def apart(fed: Federation, share: float, seed: int) -> tuple[Federation, Federation | None]:

@@ -13,7 +13,7 @@ import os
 import tomllib
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,11 +77,8 @@ def hospital_tables(mix: float = 1.5, seed: int = 0) -> dict[str, tables.Table]:
     each hospital has both classes.
     """
     X, y, names = breast_cancer()
-    table = {
-        "hospital": partition.hospitals(X, HOSPITALS, mix, seed),
-        "diagnosis": y,
-        **dict(zip(names, X.T, strict=True)),
-    }
+    table = {"hospital": partition.hospitals(X, HOSPITALS, mix, seed), "diagnosis": y}
+    table |= zip(names, X.T, strict=True)
     by_name = tables.by_client(tables.table_of(table), "hospital")
     return {name: by_name[name] for name in HOSPITALS}
 
@@ -128,25 +125,24 @@ def hospital_study(
     parts = tables.split(seen, "diagnosis", test, seed)
     schema = Schema.fit(parts[0], Recipe(), target="diagnosis")
     away = {name: whole[name] for name in UNSEEN}
-    train, held, unseen = (
-        Federation.from_tables(part, "diagnosis", schema=schema) for part in (*parts, away)
-    )
+    made = (Federation.from_tables(part, "diagnosis", schema=schema) for part in (*parts, away))
+    train, held, unseen = made
     means = [name for name in schema.feature_names if name.startswith("mean ")]
-    return HospitalStudy(
-        train, held, unseen, corrupt.drift(held, scale=drift[0], offset=drift[1], columns=means)
-    )
+    drifted = corrupt.drift(held, scale=drift[0], offset=drift[1], columns=means)
+    return HospitalStudy(train, held, unseen, drifted)
 
 
 # -------------------------------------------------------------------- numeric tables
 
 
-def _columns(source: "Source", data_dir: Folder) -> tuple[list[Any], ArrayLike, bool]:
-    """(columns, target, True) of a file with a header, else those at OpenML and False."""
+def _columns(name: str, data_dir: Folder) -> tuple["Source", list[Any], ArrayLike, bool]:
+    """(source, columns, target, True) of a file with a header, else those at OpenML and False."""
+    source = SOURCES[name]
     if (files := contents(source, data_dir)) is not None:
         *columns, target = [column[1:] for column in cells(files.popitem()[1])]
-        return columns, target, True
+        return source, columns, target, True
     table, target = openml(source)
-    return [*table.values()], target, False
+    return source, [*table.values()], target, False
 
 
 def _checked(
@@ -165,18 +161,15 @@ def _labels(target: ArrayLike, one: str) -> NDArray[np.int64]:
     """1 where the label, as text, is ``one``; whole numbers may be written with a decimal point
     there.
     """
-    labels = np.asarray(target).tolist()
-    return np.array(
-        [str(label).strip().removesuffix(".0") == one for label in labels], dtype=np.int64
-    )
+    labels = (str(label).strip().removesuffix(".0") for label in np.asarray(target).tolist())
+    return np.array([label == one for label in labels], dtype=np.int64)
 
 
 def heart(data_dir: Folder = None) -> Arrays:
     """Statlog heart: 270 patients, 13 numeric features; y = 1 for heart disease (120), 0 for none
     (150).
     """
-    source = SOURCES["heart"]
-    columns, target, from_file = _columns(source, data_dir)
+    source, columns, target, from_file = _columns("heart", data_dir)
     return _checked(source, _numbers(columns), _labels(target, "1" if from_file else "present"))
 
 
@@ -189,8 +182,7 @@ def breast_cancer_wisconsin(data_dir: Folder = None, *, missing: str = "drop") -
     """
     if missing not in ("drop", "keep"):
         raise ValueError(f"missing must be 'drop' or 'keep', got {missing!r}.")
-    source = SOURCES["breast_cancer_wisconsin"]
-    columns, target, from_file = _columns(source, data_dir)
+    source, columns, target, from_file = _columns("breast_cancer_wisconsin", data_dir)
     if from_file:  # the first column is an identifier
         columns = [tables.parsed(column) for column in columns[1:]]
     X, y = _numbers(columns), _labels(target, "4" if from_file else "malignant")
@@ -202,8 +194,7 @@ def abalone(data_dir: Folder = None) -> Arrays:
     """Abalone: 4,177 animals, 8 features, sex coded 1 (male), 2 (female), 3 (infant); y = rings, a
     real number.
     """
-    source = SOURCES["abalone"]
-    columns, target, from_file = _columns(source, data_dir)
+    source, columns, target, from_file = _columns("abalone", data_dir)
     if not from_file:
         columns[0] = [{"M": 1, "F": 2, "I": 3}[sex] for sex in columns[0]]
     return _checked(source, _numbers(columns), np.asarray(target, dtype=np.float64))
@@ -220,15 +211,14 @@ def monks(problem: int = 1, part: str = "all", data_dir: Folder = None) -> Array
     if problem == 3 and part == "train":
         raise ValueError("of MONK's problem 3 there are the test rows only. Use part='test'.")
     source = SOURCES[f"monks_{problem}"]
-    rows = _part(part, 124)
-    columns: Iterable[ArrayLike]
+    rows, columns = _part(part, 124), list[ArrayLike]()
     if (contained := contents(source, data_dir)) is not None:
         files = [list(zip(*cells(content, None), strict=True)) for content in contained.values()]
         lines = [line for file in files for line in file if line[0] != "class"]
         target, *columns = list(zip(*lines, strict=True))[:7]
     else:
         table, target = openml(source)
-        columns = table.values()
+        columns = [*table.values()]
     X, y = _numbers(columns), _labels(target, "1")
     return _checked(source, X, y, rows if problem == 1 else slice(None))
 
@@ -326,15 +316,16 @@ def adult(part: str = "train", data_dir: Folder = None) -> Tabular:
     """
     source, rows = SOURCES["adult"], _part(part, 32561)
     if (files := contents(source, data_dir)) is not None:
-        train, test = (cells(content) for content in files.values())
-        *columns, target = [(*a, *b) for a, b in zip(train, test, strict=True)]
+        parts = (cells(content) for content in files.values())
+        *columns, target = [(*a, *b) for a, b in zip(*parts, strict=True)]
         table = [tables.parsed(column) for column in columns]
     else:
         fetched, target = openml(source)
         table = list(fetched.values())
     y = np.array([str(label).removesuffix(".") for label in target])
     validate(source, np.empty((len(y), len(table))), y)
-    validate(source, np.empty((32561, len(table))), y[:32561], 32561, (24720, 7841))
+    train = replace(source, rows=32561, counts=(24720, 7841))
+    validate(train, np.empty((32561, len(table))), y[:32561])
     named = zip((*source.names, "income"), (*table, y.astype(object)), strict=True)
     return Tabular(tables.Table({name: column[rows] for name, column in named}), "income", Recipe())
 
@@ -405,12 +396,8 @@ class Source:
     names: Sequence[str] = ()  # of the columns, where the files have none
 
 
-SOURCES = {
-    name: Source(name, **fields)
-    for name, fields in tomllib.loads(
-        Path(__file__).with_name("sources.toml").read_text("utf-8")
-    ).items()
-}
+_STATED = tomllib.loads(Path(__file__).with_name("sources.toml").read_text("utf-8"))
+SOURCES = {name: Source(name, **fields) for name, fields in _STATED.items()}
 
 
 @dataclass(frozen=True)
@@ -426,8 +413,7 @@ class Available:
 
 def directory(data_dir: str | Path | None = None) -> Path | None:
     """The data directory: the argument, else the environment variable BONAFED_DATA, else None."""
-    chosen = data_dir or os.environ.get(SETTING)
-    if not chosen:
+    if not (chosen := data_dir or os.environ.get(SETTING)):
         return None
     if not Path(chosen).is_dir():
         origin = "data_dir" if data_dir else f"the environment variable {SETTING}"
@@ -510,18 +496,10 @@ def cells(content: bytes, separator: str | None = ",") -> list[tuple[str, ...]]:
     return list(zip(*(line for line in lines if line and not line[0].startswith("|")), strict=True))
 
 
-def validate(
-    source: Source,
-    X: NDArray[Any],
-    y: NDArray[Any],
-    rows: int | None = None,
-    counts: Sequence[int] | None = None,
-) -> None:
+def validate(source: Source, X: NDArray[Any], y: NDArray[Any]) -> None:
     """Refuse data whose shape or class counts are not those of the data set."""
-    shape = (source.rows if rows is None else rows, source.columns)
-    wanted = source.counts if counts is None else counts
-    expected = wanted and tuple(wanted)
-    counted = wanted and tuple(np.unique(y, return_counts=True)[1].tolist())
+    shape, expected = (source.rows, source.columns), source.counts and tuple(source.counts)
+    counted = expected and tuple(np.unique(y, return_counts=True)[1].tolist())
     if X.shape != shape or y.shape != shape[:1] or counted != expected:
         raise ValueError(
             f"{source.name} should have shape {shape} and class counts {expected}, got {X.shape}"

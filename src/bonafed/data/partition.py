@@ -180,8 +180,7 @@ def _clients(n_clients: int, n: int) -> int:
 
 
 def _nobody_empty(labels: Labels, n_clients: int) -> Labels:
-    empty = np.setdiff1d(np.arange(n_clients), labels)
-    if len(empty):
+    if len(empty := np.setdiff1d(np.arange(n_clients), labels)):
         raise ValueError(
             f"this partition leaves {check.listed(empty, 'client')} without rows. Use fewer"
             " clients, another seed, or a less extreme parameter (dirichlet: a larger alpha)."

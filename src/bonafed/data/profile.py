@@ -8,9 +8,10 @@ tells columns that are the target once more.
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import isfinite
 from typing import Any, TypeAlias
 
@@ -23,17 +24,14 @@ from bonafed.data.tables import COMMA, is_number, parsed
 
 KEPT = 1000  # values of a column that are counted one by one
 
-# texts that stand for a missing cell beside those that every table may use for it
-TOKENS = frozenset(
-    {"-", "--", "---", ".", "..", "#n/a", "#na", "#nv", "#value!", "#null!", "<na>", "none", "nil"}
-    | {"na", "n.a.", "n/a", "nan", "null", "missing", "unknown", "k.a.", "k. a.", "not available"}
-    | {"keine angabe", "unbekannt", "n/d", "nd", "not done", "not measured"}
-)
+# texts that stand for a missing cell beside those that every table may use for it, also where other
+# cells are text; among them what a spreadsheet writes where a formula failed
 SURE = frozenset({"-", "--", "---", ".", "..", "#n/a", "#na", "#nv", "#null!", "<na>", "n.a."})
-SURE |= {"n/a", "na", "nan", "null", "k.a.", "k. a."}  # also where other cells are text
-# what a spreadsheet writes where a formula failed
+SURE |= {"n/a", "na", "nan", "null", "k.a.", "k. a."}
 SURE |= {"#div/0!", "#value!", "#ref!", "#name?", "#num!", "#wert!", "#bezug!", "#zahl!"}
-TOKENS |= SURE
+# the same, where nothing else is text
+TOKENS = SURE | {"none", "nil", "missing", "unknown", "not available", "keine angabe", "unbekannt"}
+TOKENS |= {"n/d", "nd", "not done", "not measured"}
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 POINTED = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")  # 1.234 may be a thousand and more
 UNITS = (
@@ -49,13 +47,10 @@ AMOUNT = re.compile(  # 51 y, 97 %, 1,234.50, 1.234,50, 1 234,50, and a minus si
     re.IGNORECASE,
 )
 # yes and no, as people write them
-ANSWERS = (
-    (
-        ("yes", "y", "ja", "j", "true", "t", "oui", "o", "si", "sí", "sim", "wahr", "vrai", "1"),
-        ("no", "n", "nein", "false", "f", "non", "não", "nao", "falsch", "faux", "0"),
-    ),
-    (("positive", "positiv", "pos", "pos."), ("negative", "negativ", "neg", "neg.")),
-)
+YES = ("yes", "y", "ja", "j", "true", "t", "oui", "o", "si", "sí", "sim", "wahr", "vrai", "1")
+NO = ("no", "n", "nein", "false", "f", "non", "não", "nao", "falsch", "faux", "0")
+POSITIVE, NEGATIVE = ("positive", "positiv", "pos", "pos."), ("negative", "negativ", "neg", "neg.")
+ANSWERS = ((YES, NO), (POSITIVE, NEGATIVE))
 Merge: TypeAlias = dict[str, str]
 DISEASE = re.compile(r"[A-TV-Z]\d[0-9A-Z](\.?[0-9A-Z]{1,4})?")  # a code of ICD-10
 
@@ -204,7 +199,6 @@ def _of_numbers(column: Array, cells: Sequence[str] | None = None) -> Summary:
     """The summary of numbers, written as ``cells`` if they were text."""
     values = column[column == column]
     unique = np.unique(values)
-    few = len(unique) <= KEPT
     written = cells if cells is not None else (_written(v) for v in values.tolist())
     finite = unique[np.isfinite(unique)]
     return Summary(
@@ -214,7 +208,7 @@ def _of_numbers(column: Array, cells: Sequence[str] | None = None) -> Summary:
         whole=int((values == np.rint(values)).sum()),
         ends=_ends([*finite[:2].tolist(), *finite[-2:].tolist()]),
         rising=bool((np.diff(values) > 0).all()),
-        counts=Counter(written) if few else None,
+        counts=Counter(written) if len(unique) <= KEPT else None,
         distinct=len(unique),
     )
 
@@ -231,17 +225,14 @@ def _written(value: float) -> str:
 
 def _of_texts(cells: Sequence[str]) -> Summary:
     """The summary of cells of which some are not plain numbers; every value is looked at once."""
-    counts = Counter(cells)
-    tally: Counter[str] = Counter()
-    tokens: Counter[str] = Counter()
-    kinds, fits, numbers = Counter[str](), dict[str, frozenset[str]](), dict[str, float]()
+    counts, tally, tokens, kinds = Counter(cells), Counter[str](), Counter[str](), Counter[str]()
+    fits, numbers = dict[str, frozenset[str]](), dict[str, float]()
     lengths = {len(text) for text in counts} or {0}
     for text, n in counts.items():
         if text.casefold() in TOKENS:
             tokens[text] = n
             continue
-        number = number_of(text)
-        if number is not None:
+        if (number := number_of(text)) is not None:
             numbers[text] = number
             tally["commas" if "," in text else "numbers"] += n
             tally["points"] += n * ("." in text)
@@ -259,7 +250,6 @@ def _of_texts(cells: Sequence[str]) -> Summary:
         else:
             tally["diseases"] += n * bool(DISEASE.fullmatch(text))
             tally["amounts"] += n * bool(AMOUNT.fullmatch(text))
-    finite = [v for v in numbers.values() if np.isfinite(v)]
     read = [numbers[c] for c in cells if c in numbers]
     kept = {text: n for text, n in counts.items() if text not in tokens}
     return Summary(
@@ -267,7 +257,7 @@ def _of_texts(cells: Sequence[str]) -> Summary:
         tokens=tokens,
         kinds=kinds,
         fits=fits,
-        ends=_ends(finite),
+        ends=_ends(v for v in numbers.values() if np.isfinite(v)),
         rising=bool(read) and all(a < b for a, b in pairwise(read)),
         lengths=(min(lengths), max(lengths)),
         counts=kept if len(kept) <= KEPT else None,
@@ -359,13 +349,10 @@ def link(
 
 def _numbers(cells: Sequence[object]) -> Array:
     """Cells as numbers, NaN where they are none."""
-    plain = [np.nan if cell is None else cell for cell in cells]
-    try:
-        return np.array(plain, dtype=np.float64)
-    except (TypeError, ValueError):  # text, and dates of Parquet
-        read = [number_of(c) if isinstance(c, str) else c for c in plain]
-        read = [c if isinstance(c, int | float) else None for c in read]
-        return np.array([np.nan if cell is None else cell for cell in read], dtype=np.float64)
+    with suppress(TypeError, ValueError):  # text, and dates of Parquet
+        return np.array([np.nan if cell is None else cell for cell in cells], dtype=np.float64)
+    read = [number_of(c) if isinstance(c, str) else c for c in cells]
+    return np.array([c if isinstance(c, int | float) else np.nan for c in read], dtype=np.float64)
 
 
 # ----------------------------------------------------------------------------------------- values
@@ -405,7 +392,7 @@ def spellings(counts: Mapping[str, int]) -> Merge:
 
 def merged(counts: Mapping[str, int], merge: Mapping[str, str]) -> Counter[str]:
     """The counts where some values are taken for others."""
-    joined: Counter[str] = Counter()
+    joined = Counter[str]()
     for value, n in counts.items():
         joined[merge.get(value, value)] += n
     return joined
@@ -439,20 +426,15 @@ UNIQUE = 0.95  # share of values among the cells from which they are nearly uniq
 AMOUNTS = 10  # different numbers with units up to which they are categories, as doses are
 MAINLY = 0.8  # share of cells that make a column of numbers or dates in spite of the others
 
-PEOPLE = frozenset(
-    {"patient", "person", "subject", "participant", "proband", "customer", "member", "user"}
-    | {"employee", "student", "client", "resident", "mrn", "pid", "kunde", "household"}
-)
+PEOPLE = frozenset({"patient", "person", "subject", "participant", "proband", "customer"})
+PEOPLE |= {"member", "user", "employee", "student", "client", "resident", "mrn", "pid", "kunde"}
+PEOPLE |= {"household"}
 MARKS = frozenset({"id", "ids", "uuid", "guid", "nr", "no", "num", "number", "key", "identifier"})
 ALONE = frozenset({"mrn", "ssn", "uuid", "guid", "pid", "iban", "identifier", "email", "phone"})
-CODES = frozenset(
-    {"zip", "zipcode", "postcode", "postal", "plz", "postleitzahl", "icd", "icd10", "icd9", "code"}
-    | {"codes", "atc", "ops", "cpt", "drg", "sic", "naics"}
-)
-OUTCOMES = frozenset(
-    {"target", "label", "outcome", "response", "death", "died", "dead", "mortality", "survived"}
-    | {"survival", "deceased", "readmitted", "readmission", "relapse"}
-)
+CODES = frozenset({"zip", "zipcode", "postcode", "postal", "plz", "postleitzahl", "icd", "icd10"})
+CODES |= {"icd9", "code", "codes", "atc", "ops", "cpt", "drg", "sic", "naics"}
+OUTCOMES = frozenset({"target", "label", "outcome", "response", "death", "died", "dead", "relapse"})
+OUTCOMES |= {"mortality", "survived", "survival", "deceased", "readmitted", "readmission"}
 INDICES = re.compile(r"(unnamed:? ?\d*|\.\.\.\d+|index|row_?(names?|id)|_c0)?", re.I)
 
 
@@ -482,11 +464,10 @@ def words(name: str) -> list[str]:
 def names_a_person(name: str) -> bool:
     """Whether the name is that of a person's identifier: ``patient``, ``patient_id``, ``mrn``."""
     own = words(name)
-    glued = [w.removesuffix("id").removesuffix("nr") for w in own]
-    rest = [w for w in own if w not in MARKS]
-    return bool(own) and (
-        rest in ([person] for person in PEOPLE) or (len(own) == 1 and glued[0] in PEOPLE)
-    )
+    if len(own) == 1 and own[0].removesuffix("id").removesuffix("nr") in PEOPLE:
+        return True
+    rest = [word for word in own if word not in MARKS]
+    return len(rest) == 1 and rest[0] in PEOPLE
 
 
 def names_an_identifier(name: str) -> bool:
@@ -502,99 +483,85 @@ def kind_of(name: str, column: Summary, same: str | None = None, order: str | No
     ``same`` is a column before it with the same cells, ``order`` the way to read its cells that the
     user names.
     """
-    values = f"{column.distinct:,} values in {column.present:,} cells"
+    return next(chain(_by_name(name, column, same), _by_cells(name, column, order)))
+
+
+def _by_name(name: str, column: Summary, same: str | None) -> Iterator[Kind]:
+    """The kinds that fit by the name, or that no feature is made of; the first is right."""
     if not column.present:
-        return Kind("empty", "no cell has a value")
+        yield Kind("empty", "no cell has a value")
     if same is not None:
-        return Kind("copy", f"the same cells as {same!r}")
+        yield Kind("copy", f"the same cells as {same!r}")
     if column.distinct == 1:
-        return Kind("constant", "one value in all rows")
-    return (
-        _of_identifiers(name, column, values)
-        or _of_kinds(column, order)
-        or _of_codes(name, column, values)
-        or _of_figures(column)
-        or _of_text(column, values)
-    )
-
-
-def _of_identifiers(name: str, column: Summary, values: str) -> Kind | None:
-    whole = column.whole == column.present
-    unique = column.distinct >= UNIQUE * column.present
-    counts = whole and column.rising and column.present >= ENOUGH
-    if whole and column.rising and INDICES.fullmatch(name.strip()):
-        return Kind("index", "row numbers" + " under no name" * (not name.strip()))
-    person = names_a_person(name)
+        yield Kind("constant", "one value in all rows")
+    values, person = _values(column), names_a_person(name)
+    rising = column.whole == column.present and column.rising
+    if rising and INDICES.fullmatch(name.strip()):
+        yield Kind("index", "row numbers" + " under no name" * (not name.strip()))
     if person or names_an_identifier(name):
-        if unique and (column.present >= ENOUGH or person):
-            return Kind("identifier", "so named, and nearly unique", values)
+        if _unique(column) and (column.present >= ENOUGH or person):
+            yield Kind("identifier", "so named, and nearly unique", values)
         many = column.distinct > max(20, 0.05 * column.present)
         if (person and column.distinct > 5) or many:
-            return Kind("person", "so named, and its values repeat", values)
-        return Kind("code", "named as a code, of few values", values)
-    if counts:
-        return Kind("identifier", "whole numbers that rise from row to row", values)
-    return None
+            yield Kind("person", "so named, and its values repeat", values)
+        yield Kind("code", "named as a code, of few values", values)
+    if rising and column.present >= ENOUGH:
+        yield Kind("identifier", "whole numbers that rise from row to row", values)
 
 
-def _of_kinds(column: Summary, way: str | None) -> Kind | None:
+def _by_cells(name: str, column: Summary, way: str | None) -> Iterator[Kind]:
+    """The kinds that fit by the cells; the first is right."""
+    numbers, present, values = column.numbers + column.commas, column.present, _values(column)
     for key, n in column.kinds.items():
-        kind = KINDS[key]
-        numbers = column.numbers + column.commas if kind.beside_numbers else 0
-        if n + numbers < column.present:
+        kind, ways = KINDS[key], column.fits[key]
+        if n + numbers * kind.beside_numbers < present:
             continue
-        ways = column.fits[key]
         if len(ways) == 1 or way in ways:
-            figures = f"{n:,} {kind.shown}" if kind.beside_numbers else ""
-            return Kind(kind.name, kind.why, figures, key)
+            yield Kind(kind.name, kind.why, f"{n:,} {kind.shown}" * kind.beside_numbers, key)
         several = " or ".join(sorted(ways))
         rule = f"{key} that may be {several}" if several else f"{key} of which no one way fits"
-        return Kind("asked", rule, key=key)
-    return None
-
-
-def _of_codes(name: str, column: Summary, values: str) -> Kind | None:
+        yield Kind("asked", rule, key=key)
+    if column.diseases == present and column.distinct > 1:
+        yield Kind("code", "codes as of ICD-10: categories", values)
     named = [word for word in words(name) if word in CODES]
-    one_length = column.lengths[0] == column.lengths[1]
-    padded = column.padded and column.numbers == column.present
-    if column.diseases == column.present and column.distinct > 1:
-        return Kind("code", "codes as of ICD-10: categories", values)
     if named and column.commas == 0:
-        return Kind("code", f"named as a code ({named[0]}): categories, no numbers", values)
-    if padded and (one_length or column.padded > 1):
-        return Kind("code", "zeros in front, as codes have: categories", values)
-    return None
-
-
-def _of_figures(column: Summary) -> Kind | None:
-    numbers = column.numbers + column.commas
-    if numbers == column.present:
-        return Kind("comma", "a decimal comma") if column.commas else Kind("number")
+        yield Kind("code", f"named as a code ({named[0]}): categories, no numbers", values)
+    one_length = column.lengths[0] == column.lengths[1]
+    if column.numbers == present and column.padded > (0 if one_length else 1):
+        yield Kind("code", "zeros in front, as codes have: categories", values)
+    if numbers == present:
+        yield Kind("comma", "a decimal comma") if column.commas else Kind("number")
+    among = numbers + column.beside_numbers
     others = [(key, n) for key, n in column.kinds.items() if not KINDS[key].beside_numbers]
-    for what, n in (("numbers", numbers + column.beside_numbers), *others):
-        if n >= MAINLY * column.present and column.distinct > 20:
-            return Kind(
-                "mixed",
-                f"mostly {what}, and some cells are not",
-                f"{column.present - n:,} of {column.present:,}",
-            )
-    amounts = numbers + column.beside_numbers + column.amounts
-    if column.amounts and amounts >= MAINLY * column.present and column.distinct > AMOUNTS:
+    for what, n in (("numbers", among), *others):
+        if n >= MAINLY * present and column.distinct > 20:
+            rule = f"mostly {what}, and some cells are not"
+            yield Kind("mixed", rule, f"{present - n:,} of {present:,}")
+    mainly = among + column.amounts >= MAINLY * present
+    if column.amounts and mainly and column.distinct > AMOUNTS:
         rule = "numbers with units, percent signs or signs after the thousands, which are text here"
-        return Kind("mixed", rule, f"{column.amounts:,} of {column.present:,}")
-    return None
+        yield Kind("mixed", rule, f"{column.amounts:,} of {present:,}")
+    yield _of_text(column)
 
 
-def _of_text(column: Summary, values: str) -> Kind:
-    if column.distinct >= UNIQUE * column.present and column.present >= ENOUGH:
+def _of_text(column: Summary) -> Kind:
+    values, categories = _values(column), frequent(column)
+    if _unique(column) and column.present >= ENOUGH:
         return Kind("identifier", "nearly unique text", values)
-    categories = frequent(column)
-    if column.counts and categories is not None and len(categories) <= MOST:
-        largest = max(merged(column.counts, spellings(column.counts)).values())
-        if column.present >= LARGE and largest < RARE:
-            return Kind("text", f"text of which no value stands in {RARE} rows", values)
-        return Kind("category", "", f"{column.distinct:,} values")
-    return Kind("text", f"text of more than {MOST} values", values)
+    if not column.counts or categories is None or len(categories) > MOST:
+        return Kind("text", f"text of more than {MOST} values", values)
+    largest = max(merged(column.counts, spellings(column.counts)).values())
+    if column.present >= LARGE and largest < RARE:
+        return Kind("text", f"text of which no value stands in {RARE} rows", values)
+    return Kind("category", "", f"{column.distinct:,} values")
+
+
+def _values(column: Summary) -> str:
+    return f"{column.distinct:,} values in {column.present:,} cells"
+
+
+def _unique(column: Summary) -> bool:
+    return column.distinct >= UNIQUE * column.present
 
 
 def frequent(column: Summary) -> list[str] | None:
@@ -603,12 +570,10 @@ def frequent(column: Summary) -> list[str] | None:
     """
     if column.counts is None:
         return None
-    counts: Mapping[str, int] = merged(column.counts, spellings(column.counts))
-    if len(counts) <= MOST:
-        return [*counts]
-    often = [value for value, n in counts.items() if n >= RARE]
-    covered = sum(counts[value] for value in often)
-    return often if covered >= 0.5 * column.present else None
+    counts = merged(column.counts, spellings(column.counts))
+    often = counts if len(counts) <= MOST else {v: n for v, n in counts.items() if n >= RARE}
+    enough = often is counts or sum(often.values()) >= 0.5 * column.present
+    return [*often] if enough else None
 
 
 def sentinel(column: Summary) -> str | None:
@@ -620,11 +585,8 @@ def sentinel(column: Summary) -> str | None:
     near_zero = second >= 0 and low < -0.2 * spread
     if re.fullmatch(r"-9{1,5}|-1", first) and (near_zero or low < min(second - 3 * spread, -98)):
         return first
-    return (
-        f"{high:g}"
-        if re.fullmatch(r"9{3,6}", f"{high:g}") and high >= 2 * max(last, spread)
-        else None
-    )
+    large = re.fullmatch(r"9{3,6}", f"{high:g}") and high >= 2 * max(last, spread)
+    return f"{high:g}" if large else None
 
 
 def odd_class(values: Iterable[str]) -> str | None:

@@ -51,14 +51,11 @@ def read(
     with unchanged(path):
         if path.suffix == ".parquet":
             table = read_parquet(path, tables.table_of)
-            found = {}
-            for name, column in table.items():  # text of which all is numbers, as in CSV
-                cells = [cell for cell in column.tolist() if cell is not None]
-                if name not in text and cells and all(isinstance(cell, str) for cell in cells):
-                    found[name] = tables.parsed(
-                        ["" if cell is None else cell for cell in column.tolist()]
-                    )
-            table = table.with_columns({**table, **found})
+            for name, column in [*table.items()]:  # text of which all is numbers, as in CSV
+                there = [cell for cell in column.tolist() if cell is not None]
+                if name not in text and there and all(isinstance(cell, str) for cell in there):
+                    cells = ["" if cell is None else cell for cell in column.tolist()]
+                    table[name] = tables.parsed(cells)
             table.file, table.header = str(path), tuple(table)
             table = table if wanted is None else table.without(*{*table} - {*wanted})
         else:
@@ -89,29 +86,25 @@ def _columns(
     file: IO[str], path: str, text: Sequence[str], reading: Reading, wanted: Collection[str] | None
 ) -> tables.Table:
     header, options, start = _header(file, path, reading.delimiter)
-    kept = [
-        name not in reading.exclude
-        and (not tables.NAMELESS.fullmatch(name) if wanted is None else name in wanted)
-        for name in header
-    ]
+    named = (n for n in header if not tables.NAMELESS.fullmatch(n))
+    kept = {*(named if wanted is None else wanted)} - {*reading.exclude}
     for name in wanted or ():
         tables.once(header, name, "declared")
     absent, numbered = tables.MISSING.union(reading.missing), []
     chunks: list[list[NDArray[Any]]] = [[] for _ in header]
     for lines, records in _chunks(file, options, len(header), path, start):
         numbered.append(lines)
-        columns = zip(header, kept, chunks, zip(*records, strict=True), strict=True)
-        for name, is_kept, parts, cells in columns:
-            if is_kept:
+        columns = zip(header, chunks, zip(*records, strict=True), strict=True)
+        for name, parts, cells in columns:
+            if name in kept:
                 parts.append(_column(cells, name in text, absent, reading.decimal))
                 kinds = {parts[0].dtype.kind, parts[-1].dtype.kind}
                 if "O" in kinds and len(kinds) > 1:
                     raise _HoldsText(name)
     if not numbered:
         raise NoRowsError(f"{path} has a header but no rows: fill it, or leave the file out.")
-    table = tables.Table(
-        {n: _joined(part) for n, k, part in zip(header, kept, chunks, strict=True) if k}
-    )
+    whole = zip(header, chunks, strict=True)
+    table = tables.Table({name: _joined(parts) for name, parts in whole if name in kept})
     table.file, table.lines, table.header = path, _joined(numbered), tuple(header)
     return table
 
@@ -124,10 +117,9 @@ def _column(
     """
     if decimal == "," and not as_text:
         as_text = any("." in cell and cell.strip() not in absent for cell in cells)
-        if not as_text:
-            numbers = tables.parsed([cell.replace(",", ".") for cell in cells], False, absent)
-            if numbers.dtype.kind != "O":
-                return numbers
+        pointed = () if as_text else [cell.replace(",", ".") for cell in cells]
+        if pointed and (numbers := tables.parsed(pointed, False, absent)).dtype.kind != "O":
+            return numbers
     return tables.parsed(cells, as_text, absent)
 
 
@@ -145,9 +137,7 @@ def _header(
         )
     while first.count('"') % 2 and len(first) < HEADER and (more := file.readline()):
         first += more
-    if delimiter is None:
-        unquoted = re.sub('"[^"]*"', "", first)
-        delimiter = max(SEPARATORS, key=unquoted.count)
+    delimiter = delimiter or max(SEPARATORS, key=re.sub('"[^"]*"', "", first).count)
     options: Any = {"delimiter": delimiter, "skipinitialspace": True, "strict": True}
     lines = first.splitlines(keepends=True)
     cells = _records(csv.reader(lines, **options), path, start, 1)[0]
@@ -155,8 +145,7 @@ def _header(
     seen = Counter[str]()
     for k, name in enumerate(names):  # the second column of one name as "name (2)"
         seen[name] += 1
-        if name and seen[name] > 1:
-            names[k] = f"{name} ({seen[name]})"
+        names[k] += f" ({seen[name]})" * bool(name and seen[name] > 1)
     return names, options, start + len(lines)
 
 
@@ -183,12 +172,11 @@ def _chunks(
         filled = [any(r) if width > 1 else bool(r) for r in records]
         if not all(filled):  # blank lines, and lines of separators alone
             lines, records = lines[filled], list(itertools.compress(records, filled))
-        if any(len(record) != width for record in records):
-            records = [  # without the empty cell after a separator at the end
-                r[:-1] if len(r) == width + 1 and not r[-1].strip() else r for r in records
-            ]
-        if any(len(record) != width for record in records):
-            k, n = next((k, len(r)) for k, r in enumerate(records) if len(r) != width)
+        for k, record in enumerate(records):
+            if len(record) == width + 1 and not record[-1].strip():
+                del record[-1]  # the empty cell after a separator at the end
+            if (n := len(record)) == width:
+                continue
             raise ValueError(
                 f"{path}, line {lines[k]}: {n} cell{'s' * (n != 1)} where the header has {width}."
                 " Write one cell for each column, in quotes where it holds the separator, and"

@@ -23,11 +23,8 @@ YMD = r"(?P<y>\d{4})(?P<s>[-./ ]?)(?P<m>\d\d?)(?P=s)(?P<d>\d\d?)"
 DMY = r"(?P<d>\d\d?)(?P<s>[-./ ])(?P<m>\d\d?)(?P=s)(?P<y>\d{4})"
 MDY = r"(?P<m>\d\d?)(?P<s>[-./ ])(?P<d>\d\d?)(?P=s)(?P<y>\d{4})"
 TIME = r"(?:[T ]\d\d?:\d\d.*)?"  # the time of day, which is not read
-DATES = {
-    order: re.compile(pattern + TIME)
-    for order, pattern in {"ymd": YMD, "dmy": DMY, "mdy": MDY}.items()
-}
-ORDERS = tuple(DATES)
+ORDERS = ("ymd", "dmy", "mdy")
+DATES = {order: re.compile(of + TIME) for order, of in zip(ORDERS, (YMD, DMY, MDY), strict=True)}
 PARTS: dict[str, Callable[[date], int]] = {
     "year": lambda day: day.year,
     "month": lambda day: day.month,
@@ -132,8 +129,7 @@ def _read_limits(
             continue
         values[r] = float(match[2].replace(",", "."))
         limits[r] = bool(match[1])
-        if (match[1] or "")[:1] in ("<", "≤") and match[1]:
-            values[r] *= 0.5
+        values[r] *= 0.5 if match[1] and match[1][0] in "<≤" else 1.0
     return [values, limits], wrong
 
 
@@ -316,11 +312,8 @@ class Reading:
 
     def made(self, names: Iterable[str]) -> list[str]:
         """Columns of a file as the columns that are made of them."""
-        of = {
-            name: KINDS[key].columns(name, how)
-            for key in self.kinds
-            for name, how in self.of(key).items()
-        }
+        kinds = [(KINDS[key], self.of(key).items()) for key in self.kinds]
+        of = {name: kind.columns(name, how) for kind, columns in kinds for name, how in columns}
         return [column for name in names for column in of.get(name, [name])]
 
     def sources(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -332,8 +325,7 @@ class Reading:
     def to_dict(self) -> dict[str, Any]:
         """What differs from the defaults, for JSON."""
         plain = Reading()
-        kept = {key: v for key, v in asdict(self).items() if v != getattr(plain, key)}
-        kept.pop("kinds", None)
+        kept = {k: v for k, v in asdict(self).items() if k != "kinds" and v != getattr(plain, k)}
         kept |= {key: KINDS[key].stored(self.of(key)) for key in self.kinds}
         return {key: [*v] if isinstance(v, tuple) else v for key, v in kept.items()}
 

@@ -21,25 +21,14 @@ from numpy.typing import ArrayLike
 
 from bonafed.arrays import Array
 from bonafed.client_names import ByClient, ClientName
+from bonafed.data import tables as frames
 from bonafed.data import validation as check
 from bonafed.data.reading import KINDS, PLAIN, Reading
 from bonafed.data.row_errors import Faults, RowError
-from bonafed.data.tables import (
-    COMMA,
-    OTHERWISE,
-    Table,
-    check_numbers,
-    has_column,
-    numbers,
-    odd_rows,
-    refined,
-    same_columns,
-    table_of,
-    targets_of,
-    texts,
-)
+from bonafed.data.tables import Table, has_column, numbers, odd_rows, refined, table_of, texts
 
 SMALL = 2**16  # cells of a table whose columns are taken together
+LARGEST = ("text", "number", "high", "low")  # of what clients send: the largest counts, no sum
 OTHER = "other"  # the category of rare ones
 SCALINGS = ("standard", "minmax", "none")
 
@@ -103,10 +92,8 @@ class Categorical:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        return (
-            tuple(f"{self.name}={c}" for c in self.categories)
-            + (f"{self.name} is missing",) * self.missing
-        )
+        missing = (f"{self.name} is missing",) * self.missing
+        return (*(f"{self.name}={c}" for c in self.categories), *missing)
 
 
 # -------------------------------------------------------------------- what a client computes
@@ -118,11 +105,11 @@ def client_kinds(
     """The first message of a client: which columns hold text, and which hold numbers. Both are
     allowed only where the column is declared categorical.
     """
-    kinds = []
-    for name in features:
+    flags = np.zeros((2, len(features)))
+    for k, name in enumerate(features):
         cells = table[name]
         if cells.dtype.kind != "O":
-            kinds.append((False, bool((cells == cells).any())))
+            flags[1, k] = (cells == cells).any()
             continue
         text, odd = sum(v is not None for v in cells), odd_rows(cells)
         if odd and len(odd) < text and name not in declared:
@@ -135,9 +122,8 @@ def client_kinds(
                     do=_advice([str(cells[r]) for r in odd]),
                     place=table.place,
                 )
-        kinds.append((text > 0, text > len(odd)))
-    flags = np.array(kinds, dtype=np.float64).reshape(-1, 2)
-    return {"max": {"text": flags[:, 0], "number": flags[:, 1]}}
+        flags[:, k] = text > 0, text > len(odd)
+    return {"text": flags[0], "number": flags[1]}
 
 
 def client_totals(
@@ -154,13 +140,9 @@ def client_totals(
         total = np.array([v.sum() for v in columns])
         high = np.array([v.max(initial=-np.inf) for v in columns])
         low = np.array([-v.min(initial=np.inf) for v in columns])
-    sums = {"rows": np.array([rows]), "count": count, "total": total}
-    extremes = {"high": high, "low": low}
-    return {
-        "sum": sums,
-        "max": extremes,
-        "categories": {name: Counter(texts(table, name, where)) for name in categorical},
-    }
+    counts = {name: Counter(texts(table, name, where)) for name in categorical}
+    own = {"rows": np.array([rows]), "count": count, "total": total, "high": high, "low": low}
+    return own | {"categories": counts}
 
 
 def client_squares(table: Table, numeric: Sequence[str], mean: Array, where: str) -> dict[str, Any]:
@@ -169,10 +151,8 @@ def client_squares(table: Table, numeric: Sequence[str], mean: Array, where: str
     columns = whole if whole is not None else [_present(table, name, where) for name in numeric]
     centred = [column - m for column, m in zip(columns, mean, strict=True)]
     return {
-        "sum": {
-            "rest": np.array([c.sum() for c in centred]),
-            "squares": np.array([c @ c for c in centred]),
-        }
+        "rest": np.array([c.sum() for c in centred]),
+        "squares": np.array([c @ c for c in centred]),
     }
 
 
@@ -203,13 +183,13 @@ def _present(table: Table, name: str, where: str) -> Array:
 
 def combine(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the server receives: sums, largest values, and categories counted over all clients."""
-    combined = {}
-    for kind, reduce in (("sum", np.sum), ("max", np.max)):
-        for key in parts[0].get(kind, {}):
-            combined[key] = reduce([part[kind][key] for part in parts], axis=0)
-    names = parts[0].get("categories", {})
-    counts = {n: sum((part["categories"][n] for part in parts), Counter()) for n in names}
-    return {**combined, "categories": counts}
+    counts = [part.get("categories", {}) for part in parts]
+    combined = {
+        key: (np.max if key in LARGEST else np.sum)([part[key] for part in parts], axis=0)
+        for key in parts[0]
+        if key != "categories"
+    }
+    return combined | {"categories": {n: sum((c[n] for c in counts), Counter()) for n in counts[0]}}
 
 
 # -------------------------------------------------------------------- the schema
@@ -264,10 +244,10 @@ class Schema:
             for name, table in zip(tables, given, strict=True)
         }
         clients = {f"client {name!r}": table for name, table in by_name.items()}
-        same_columns(clients)
+        frames.same_columns(clients)
         chosen = _chosen(next(iter(clients.values())), features, target, recipe)
         if classes is None and target is not None:
-            y = targets_of(by_name, target)
+            y = frames.targets_of(by_name, target)
             classes = check.classes(y, None, [*by_name])
         with Faults() as faults:
             declared = recipe.categorical
@@ -282,8 +262,8 @@ class Schema:
                         raise RowError("", what, do="Leave it out by `exclude`.")
             mean = totals["total"] / np.maximum(totals["count"], 1.0)
             coded = _categorical(codes, totals, recipe, faults)
-        squares = combine([client_squares(t, plain, mean, c) for c, t in clients.items()])
-        columns = {**_numeric(plain, totals, squares, mean, recipe), **coded}
+        totals |= combine([client_squares(t, plain, mean, c) for c, t in clients.items()])
+        columns = _numeric(plain, totals | {"mean": mean}, recipe) | coded
         known = None if classes is None else tuple(np.asarray(classes).tolist())
         made = tuple(columns[name] for name in chosen)
         return cls(made, target, known, fitted=True, reading=reading)
@@ -317,41 +297,31 @@ class Schema:
         for column in self.columns:
             part = X[:, at : at + len(column.feature_names)]
             at += part.shape[1]
-            if isinstance(column, Numeric):
-                if scaled is not None and not column.indicator:
-                    part[:, 0] = next(scaled)
-                else:
-                    _present(cells, column.name, where)
-                    values = numbers(cells, column.name, where)
-                    absent = np.isnan(values)
-                    values = np.where(absent, column.mean, values)
-                    part[:, 0] = (values - column.centre) / column.scale
-                    if column.indicator:
-                        part[:, 1] = absent
-            else:
+            if isinstance(column, Categorical):
                 _fill_categorical(part, column, cells, where, unknown)
+            elif scaled is not None and not column.indicator:
+                part[:, 0] = next(scaled)
+            else:
+                _present(cells, column.name, where)
+                values = numbers(cells, column.name, where)
+                absent = np.isnan(values)
+                part[:, 0] = (np.where(absent, column.mean, values) - column.centre) / column.scale
+                if column.indicator:
+                    part[:, 1] = absent
         return unit_rows(X) if self.unit else X
 
     def to_dict(self) -> dict[str, Any]:
         """A dictionary for JSON; floating-point numbers survive the way there and back exactly."""
-        columns = [
-            {"kind": type(column).__name__.lower(), **asdict(column)} for column in self.columns
-        ]
+        columns = [{"kind": type(c).__name__.lower(), **asdict(c)} for c in self.columns]
         for column in columns:
             if "categories" in column:
                 column["categories"] = list(column["categories"])
                 if not column["pooled"]:
                     del column["pooled"]
-        reading = self.reading.to_dict()
-        return {
-            "version": 1,
-            "columns": columns,
-            "target": self.target,
-            "classes": None if self.classes is None else list(self.classes),
-            "fitted": self.fitted,
-            **({"reading": reading} if reading else {}),
-            **({"unit": True} if self.unit else {}),
-        }
+        made = {"version": 1, "columns": columns, "target": self.target}
+        made["classes"] = None if self.classes is None else list(self.classes)
+        rare = {"reading": self.reading.to_dict(), "unit": self.unit}
+        return made | {"fitted": self.fitted} | {key: value for key, value in rare.items() if value}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Schema":
@@ -370,8 +340,7 @@ class Schema:
                 columns.append(kinds[column["kind"]](**fields))
             classes = None if data["classes"] is None else tuple(data["classes"])
             reading = Reading.from_dict(data.get("reading", {}))
-            fitted = bool(data.get("fitted", True))
-            unit = bool(data.get("unit", False))
+            fitted, unit = bool(data.get("fitted", True)), bool(data.get("unit", False))
             return cls(tuple(columns), data["target"], classes, fitted, reading, unit)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is not a schema written by bonafed: {error!r}.") from error
@@ -407,7 +376,7 @@ def _codes(
         if not (text and number) or name in (*recipe.categorical, *faults.errors):
             continue
         with faults.of(name):
-            check_numbers(tables, [name], some=True)
+            frames.check_numbers(tables, [name], some=True)
             of_text = [repr(client) for client, table in tables.items() if odd_rows(table[name])]
             what = f"numbers at some clients, text at others ({check.listed(of_text, 'client')})"
             raise RowError(
@@ -420,25 +389,19 @@ def _codes(
     return [name for name in features if name in codes]
 
 
-def _numeric(
-    names: Sequence[str],
-    totals: Mapping[str, Array],
-    squares: Mapping[str, Array],
-    mean: Array,
-    recipe: Recipe,
-) -> dict[str, Numeric]:
+def _numeric(names: Sequence[str], totals: Mapping[str, Array], recipe: Recipe) -> dict[str, Any]:
     """The numeric columns, scaled as the recipe says."""
-    n = totals["count"]
+    n, mean, low, high = (totals[key] for key in ("count", "mean", "low", "high"))  # low: negative
     # the rest is rounding of the mean
-    variance = np.maximum(squares["squares"] - squares["rest"] ** 2 / n, 0.0) / n
+    variance = np.maximum(totals["squares"] - totals["rest"] ** 2 / n, 0.0) / n
     ones = np.ones_like(mean)
     centre, scale = {
         "standard": (mean, np.sqrt(variance)),
-        "minmax": (-totals["low"], totals["high"] + totals["low"]),
+        "minmax": (-low, high + low),
         "none": (0 * ones, ones),
     }[recipe.scaling]
     # a constant column stays constant
-    scale = np.where((scale > 0) & (totals["high"] > -totals["low"]), scale, 1.0)
+    scale = np.where((scale > 0) & (high > -low), scale, 1.0)
     absent = recipe.indicators & (n < totals["rows"])
     rows = zip(names, mean.tolist(), centre.tolist(), scale.tolist(), absent.tolist(), strict=True)
     return {row[0]: Numeric(*row, unit=recipe.units.get(row[0])) for row in rows}
@@ -456,23 +419,17 @@ def _categorical(
         if pooled := len(known) < len(found):
             known |= {OTHER}
         with faults.of(name):
-            if len(known) > recipe.max_categories:
-                raise RowError(
-                    "",
-                    f"column {name!r} has {len(known)} categories, more than"
-                    f" {recipe.max_categories}",
-                    do=_advice([*found], sum(found.values())),
-                )
-        missing = None in counts
-        columns[name] = Categorical(
-            name, tuple(sorted(known)), missing, recipe.units.get(name), pooled
-        )
+            if len(known) > (most := recipe.max_categories):
+                what = f"column {name!r} has {len(known)} categories, more than {most}"
+                raise RowError("", what, do=_advice([*found], sum(found.values())))
+        categories, unit = tuple(sorted(known)), recipe.units.get(name)
+        columns[name] = Categorical(name, categories, None in counts, unit, pooled)
     return columns
 
 
 def _advice(cells: Sequence[str], rows: int = 0) -> str:
     """What to do about a column of text, by what its cells look like; ``rows`` have one of them."""
-    if all(COMMA.fullmatch(cell) for cell in cells):
+    if all(frames.COMMA.fullmatch(cell) for cell in cells):
         return "They look like numbers with a decimal comma: set `decimal` to ','."
     for kind in KINDS.values():
         if cells and frozenset.intersection(*map(kind.fits, cells)):
@@ -480,7 +437,7 @@ def _advice(cells: Sequence[str], rows: int = 0) -> str:
     if rows:
         likely = "It looks like an identifier: leave" if 2 * len(cells) > rows else "Leave"
         return f"{likely} it out by `exclude`, or pool rare categories by `min_count`."
-    return OTHERWISE
+    return frames.OTHERWISE
 
 
 def _fill_categorical(
@@ -541,16 +498,14 @@ def declared_schema(
 def _column(name: str, how: Mapping[str, Any], centred: bool) -> Numeric | Categorical:
     if "categories" in how:
         return Categorical(name, tuple(how["categories"]))
+    centre, scale = float(how.get("mean", 0.0)), float(how.get("scale", 1.0))
+    middle = centre
     if "min" in how:
         centre, scale = float(how["min"]), float(how["max"]) - float(how["min"])
         middle = centre + scale / 2
         centre, scale = (middle, scale / 2) if centred else (centre, scale)
-    else:
-        centre, scale = float(how.get("mean", 0.0)), float(how.get("scale", 1.0))
-        middle = centre
-    return Numeric(
-        name, float(how.get("missing", middle)), centre, scale, bool(how.get("indicator", False))
-    )
+    missing, indicator = float(how.get("missing", middle)), bool(how.get("indicator", False))
+    return Numeric(name, missing, centre, scale, indicator)
 
 
 # Rows centred and scaled by public numbers, and each divided by its own length.

@@ -7,6 +7,7 @@ missing).
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import numpy as np
@@ -87,20 +88,18 @@ def table_of(frame: object) -> Table:
 def _column(series: "Series[Any]") -> NDArray[Any]:
     import narwhals as nw
 
+    whole = not series.is_null().any()
     if series.dtype.is_numeric():
-        if series.dtype.is_integer() and not series.is_null().any():
+        if series.dtype.is_integer() and whole:
             return series.to_numpy().astype(np.int64)
-        return np.array(
-            series.cast(nw.Float64).fill_null(float("nan")).to_numpy(), dtype=np.float64
-        )
-    if series.dtype == nw.Boolean and not series.is_null().any():
+        floats = series.cast(nw.Float64).fill_null(float("nan"))
+        return np.array(floats.to_numpy(), dtype=np.float64)
+    if series.dtype == nw.Boolean and whole:
         return series.to_numpy().astype(bool)
     values = series.to_list()
     if series.dtype in (nw.Categorical, nw.Enum):
         values = [v if check.missing(v) else str(v) for v in values]
-    objects = np.empty(len(values), dtype=object)
-    objects[:] = values
-    return _from_objects(objects)
+    return _from_objects(_objects(values))
 
 
 def _from_objects(column: NDArray[Any]) -> NDArray[Any]:
@@ -115,16 +114,10 @@ def _from_objects(column: NDArray[Any]) -> NDArray[Any]:
     return np.array([None if check.missing(v) else v for v in column], dtype=object)
 
 
-def matrix_of(frame: object, names: Sequence[str] | None = None) -> tuple[Array, Sequence[str]]:
-    """(X, names) of a table of numbers; missing values become NaN, which a federation refuses by
-    name.
-    """
-    table = table_of(frame)
-    return matrix(table, tuple(table)), names or tuple(table)
-
-
 def matrix(table: Table, names: Sequence[str], where: str = "the table") -> Array:
-    """(m, d) the named columns, side by side."""
+    """(m, d) the named columns, side by side; missing values become NaN, which a federation refuses
+    by name.
+    """
     return np.column_stack([numbers(table, name, where) for name in names])
 
 
@@ -135,8 +128,7 @@ def numbers(table: Table, name: str, where: str = "the table") -> Array:
     """A column as float64, NaN where missing; text is an error that names the cell."""
     column = table[name]
     if column.dtype.kind == "O":
-        odd = odd_rows(column) or [r for r, v in enumerate(column) if v is not None]
-        if odd:
+        if odd := odd_rows(column) or [r for r, v in enumerate(column) if v is not None]:
             raise not_a_number(table, name, odd, where)
         return np.full(len(column), np.nan)
     return column.astype(np.float64, copy=False)
@@ -147,24 +139,14 @@ def parsed(
 ) -> NDArray[Any]:
     """Cells of text as int64, float64 with NaN where missing, or text with None where missing."""
     if not as_text and "_" not in "".join(cells):  # Python reads 1_000 as a number
-        try:
+        with suppress(ValueError, OverflowError):  # a missing cell, an integer beyond 64 bits, text
             values = np.array(list(map(float, cells)))
-            return (
-                np.array(list(map(int, cells)), dtype=np.int64)
-                if (values == np.rint(values)).all()
-                else values
-            )
-        except (ValueError, OverflowError):
-            pass  # a missing cell, "1.0" or an integer beyond 64 bits, or text
-        try:
-            return np.array(
-                [np.nan if (cell := c.strip()) in absent else float(cell) for c in cells]
-            )
-        except ValueError:
-            pass
-    return np.array(
-        [None if (cell := c.strip()) in absent else sys.intern(cell) for c in cells], dtype=object
-    )
+            whole = (values == np.rint(values)).all()  # and no "1.0"
+            return np.array(list(map(int, cells)), dtype=np.int64) if whole else values
+        with suppress(ValueError):
+            return np.array([np.nan if c.strip() in absent else float(c) for c in cells])
+    kept = [None if (cell := c.strip()) in absent else sys.intern(cell) for c in cells]
+    return np.array(kept, dtype=object)
 
 
 def odd_rows(column: NDArray[Any]) -> list[int]:
@@ -225,31 +207,18 @@ def targets_of(
 
 def is_number(cell: object) -> bool:
     """Whether a cell reads as a number."""
-    try:  # Python reads 1_000 as a number
-        return (
-            isinstance(cell, str | SupportsFloat)
-            and "_" not in str(cell)
-            and (float(cell) is not None)
-        )
-    except (TypeError, ValueError):
-        return False
+    with suppress(TypeError, ValueError):  # Python reads 1_000 as a number
+        if isinstance(cell, str | SupportsFloat) and "_" not in str(cell):
+            return float(cell) is not None
+    return False
 
 
 def texts(table: Table, name: str, where: str = "the table") -> list[str | None]:
     """A column as text, None where missing; whole numbers are written without a decimal point."""
     column = table[name]
     if column.dtype.kind == "O":
-        odd = [r for r, v in enumerate(column) if v is not None and not isinstance(v, str)]
-        if odd:
-            cell = column[odd[0]]
-            raise RowError(
-                where,
-                f"column {name!r} holds {type(cell).__name__}",
-                shown=f" {cell!r}",
-                rows=odd,
-                do="Numbers or text are needed there.",
-                place=table.place,
-            )
+        if odd := [r for r, v in enumerate(column) if v is not None and not isinstance(v, str)]:
+            raise not_a_number(table, name, odd, where, "Numbers or text are needed there.")
         return column.tolist()
     if column.dtype.kind == "f":
         whole = [None if v != v else int(v) if v.is_integer() else v for v in column.tolist()]
@@ -269,9 +238,8 @@ def same_columns(tables: Mapping[str, Table]) -> None:
             parts = [f"lacks {check.listed(map(repr, lacks), 'column')}"] if lacks else []
             parts += [f"has {check.listed(map(repr, extra), 'further column')}"] if extra else []
             do = "All clients need the same columns: add them, or leave them out by `exclude`."
-            if {" ".join(n.casefold().split()) for n in lacks} & {
-                " ".join(n.casefold().split()) for n in extra
-            }:
+            one, other = ({" ".join(n.casefold().split()) for n in part} for part in (lacks, extra))
+            if one & other:
                 do = "Some differ by case or spaces only: write every name in one way."
             raise RowError(  # names, too, are cells of a row in a file without a header
                 label,
@@ -301,12 +269,16 @@ def has_column(table: Mapping[str, Any], name: str, what: str) -> None:
     """Refuse a name that is not a column, with what there is, and one of two columns."""
     once(table, name, what)
     if name not in table:
-        raise RowError(
-            "",
-            f"there is no column {name!r} ({what})",
-            shown=closest(name, table).removesuffix("."),
-            do="The first line of a file has to name its columns.",
-        )
+        raise _no_column(name, what, table)
+
+
+def _no_column(name: str, what: str, header: Collection[str]) -> RowError:
+    return RowError(
+        "",
+        f"there is no column {name!r} ({what})",
+        shown=closest(name, header).removesuffix("."),
+        do="The first line of a file has to name its columns.",
+    )
 
 
 # -------------------------------------------------------------------- clients
@@ -422,12 +394,7 @@ def check_named(reading: Reading, header: Collection[str]) -> None:
     for key, names in ({"exclude": reading.exclude} | declared | {"merge": reading.merge}).items():
         for name in names:
             if header and name not in header:
-                raise RowError(
-                    "",
-                    f"there is no column {name!r} (`{key}`)",
-                    shown=closest(name, header).removesuffix("."),
-                    do="The first line of a file has to name its columns.",
-                )
+                raise _no_column(name, f"`{key}`", header)
 
 
 def _columns(
@@ -444,10 +411,9 @@ def _columns(
         yield name, column
     else:
         how = reading.of(kind.key)[name]
+        cells: list[Any] = [None if cell != cell else cell for cell in column.tolist()]
         if column.dtype.kind in "iuf" and not kind.beside_numbers:
-            cells: list[Any] = texts(table, name, where)
-        else:
-            cells = [None if cell != cell else cell for cell in column.tolist()]
+            cells = [*texts(table, name, where)]
         made, wrong = kind.read(cells, how, reading.decimal)
         if wrong:
             odd = kind.wrong.format(how=how, decimal=reading.decimal)
@@ -471,8 +437,7 @@ def _cells(table: Table, name: str, reading: Reading, as_text: bool, where: str)
         spellings = {as_it_stands.strip(): text for as_it_stands, text in merge.items()}
         cells = texts(table, name, where) if merge else column.tolist()
         cells = [spellings.get(c.strip(), c) if isinstance(c, str) else c for c in cells]
-        absent = {*reading.missing}
-        cells = [None if isinstance(c, str) and c.strip() in absent else c for c in cells]
+        cells = [None if isinstance(c, str) and c.strip() in reading.missing else c for c in cells]
         column = _objects(cells)
         if not as_text and all(c is None or (isinstance(c, str) and is_number(c)) for c in cells):
             column = parsed(["" if c is None else c for c in cells])
@@ -502,17 +467,17 @@ def _codes(column: NDArray[Any]) -> NDArray[Any]:
 def _of_commas(table: Table, name: str, where: str) -> NDArray[Any]:
     """Numbers with a decimal comma, where every cell is one, or a whole number; else the text."""
     column = table[name]
-    present = [cell for cell in column.tolist() if cell is not None]
-    if not present or not all(isinstance(cell, str) for cell in present):
+    present = {r: cell for r, cell in enumerate(column.tolist()) if cell is not None}
+    if not present or not all(isinstance(cell, str) for cell in present.values()):
         return column
-    good = [COMMA.fullmatch(cell) is not None for cell in present]
-    if all(good):
-        plain = column.tolist()
-        return np.array([np.nan if c is None else float(c.replace(",", ".")) for c in plain])
-    commas = any("," in cell for cell, fits in zip(present, good, strict=True) if fits)
-    if not commas and not all(map(is_number, present)):
+    rows = [r for r, cell in present.items() if not COMMA.fullmatch(cell)]
+    if not rows:
+        values = np.full(len(column), np.nan)
+        values[[*present]] = [float(cell.replace(",", ".")) for cell in present.values()]
+        return values
+    commas = any("," in cell and COMMA.fullmatch(cell) for cell in present.values())
+    if not commas and not all(map(is_number, present.values())):
         return column
-    rows = [r for r, c in enumerate(column.tolist()) if c is not None and not COMMA.fullmatch(c)]
     what = "has numbers with a decimal comma, and other cells" if commas else "has a decimal point"
     raise RowError(
         where,

@@ -5,10 +5,10 @@ grouping of rows by client, rows held out, and digests.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bonafed.arrays import Array
 from bonafed.client_names import ByClient, ClientName, by_position, client_name, repeated
@@ -17,22 +17,7 @@ from bonafed.data.row_errors import Place, RowError, listed
 EXTREME = 1e100  # squares of larger numbers, or of the inverse of smaller ones, leave float64
 
 
-class SparseRows(Protocol):
-    """What is used of ``scipy.sparse.csr_array``; scipy is imported only where rows are sparse."""
-
-    shape: tuple[int, int]
-    data: NDArray[Any]
-    indices: NDArray[Any]
-    indptr: NDArray[Any]
-
-    def astype(self, dtype: DTypeLike) -> Any: ...
-
-    def toarray(self) -> Array: ...
-
-    def tocoo(self) -> Any: ...
-
-
-Rows: TypeAlias = NDArray[Any] | SparseRows
+Rows: TypeAlias = Any  # an array, or a `scipy.sparse.csr_array`: scipy is imported only for these
 
 
 def one_per_client(clients: Sequence[ClientName], **parts: Sized) -> None:
@@ -123,23 +108,19 @@ def rows(client: ClientName, x: Rows, y: NDArray[Any], names: Sequence[str]) -> 
         )
     if x.shape[0] != len(y):
         raise ValueError(f"client {client!r}: X has {x.shape[0]} rows but y has {len(y)} targets.")
-    values = x if isinstance(x, np.ndarray) else x.data
+    values, at = (x, None) if isinstance(x, np.ndarray) else (x.data, x.tocoo().coords)
     if np.isfinite(values).all():
-        at = None
-        if not isinstance(x, np.ndarray):
-            at = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
-        in_range(values, f"client {client!r}", "X", least=1 / EXTREME, rows=at)
+        row = None if at is None else at[0]
+        in_range(values, f"client {client!r}", "X", least=1 / EXTREME, rows=row)
         return
-    if isinstance(x, np.ndarray):
-        entries = np.nonzero(~np.isfinite(x))
-    else:
-        entries = [at[~np.isfinite(x.data)] for at in x.tocoo().coords]
-    columns = [repr(names[j]) for j in np.unique(entries[1])]
-    count = "1 value that is" if len(entries[0]) == 1 else f"{len(entries[0])} values that are"
+    odd = np.nonzero(~np.isfinite(values))
+    row, column = odd if at is None else (at[0][odd], at[1][odd])
+    columns = [repr(names[j]) for j in np.unique(column)]
+    count = "1 value that is" if len(row) == 1 else f"{len(row)} values that are"
     raise RowError(
         f"client {client!r}",
         f"X has {count} missing or infinite, of {listed(columns, 'column')},",
-        rows=np.unique(entries[0]).tolist(),
+        rows=np.unique(row).tolist(),
         do="Remove or impute them; a Schema imputes by the mean over all clients.",
     )
 
@@ -196,8 +177,7 @@ def targets(y: ArrayLike, client: ClientName, what: str = "y") -> NDArray[Any]:
     if y.ndim != 1:
         raise ValueError(f"{where}: {what} must have shape (rows,), got {y.shape}.")
     if y.dtype.kind == "O":
-        absent = [r for r, v in enumerate(y) if missing(v)]
-        if absent:
+        if absent := [r for r, v in enumerate(y) if missing(v)]:
             raise RowError(where, f"{what} is missing", rows=absent, do=REMOVE)
         text = [r for r, v in enumerate(y) if isinstance(v, str)]
         if 0 < len(text) < len(y):
@@ -208,10 +188,9 @@ def targets(y: ArrayLike, client: ClientName, what: str = "y") -> NDArray[Any]:
         raise ValueError(
             f"{where}: {what} must hold numbers, booleans or text, got dtype {y.dtype}."
         )
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        at = np.flatnonzero(~np.isfinite(y)).tolist()
-        raise RowError(where, f"{what} is missing or infinite", rows=at, do=REMOVE)
     if y.dtype.kind == "f":
+        if (at := np.flatnonzero(~np.isfinite(y))).size:
+            raise RowError(where, f"{what} is missing or infinite", rows=at.tolist(), do=REMOVE)
         in_range(y, where, what)
     if y.dtype.kind == "u" and y.max(initial=0) > np.iinfo(np.int64).max:
         raise RowError(
@@ -306,13 +285,13 @@ def weights(
 ) -> tuple[Array, ...]:
     """One (m_i,) array of weights >= 0 with a positive sum per client."""
     given = per_row("sample_weight", [np.asarray(v) for v in values], clients, lengths)
-    for name, part in zip(clients, given, strict=True):
-        text = [r for r, value in enumerate(part.tolist()) if isinstance(value, str | bytes)]
+    parts = list[Array]()
+    for name, raw in zip(clients, given, strict=True):
+        text = [r for r, value in enumerate(raw.tolist()) if isinstance(value, str | bytes)]
         if text:  # what NumPy says of it would show it
             what, do = "sample_weight must hold numbers, got text", "Give one number for each row."
             raise RowError(f"client {name!r}", what, rows=text, do=do)
-    parts = [part.astype(np.float64) for part in given]
-    for name, part in zip(clients, parts, strict=True):
+        parts.append(part := raw.astype(np.float64))
         if not (np.isfinite(part).all() and (part >= 0).all() and 0 < part.sum() < np.inf):
             raise RowError(
                 f"client {name!r}",
@@ -350,22 +329,17 @@ def digest(x: Rows, y: NDArray[Any], share: Array, *more: NDArray[Any]) -> str:
     """blake2b of shapes, types and bytes; text by its characters, CSR by its rows' starts, indices
     and values.
     """
-    parts = (
-        [x]
-        if isinstance(x, np.ndarray)
-        else [x.indptr.astype(np.int64), x.indices.astype(np.int64), x.data]
-    )
-    total = hashlib.blake2b(
-        json.dumps([list(x.shape), "dense" if len(parts) == 1 else "csr"]).encode(), digest_size=16
-    )
+    parts, form = [x], "dense"
+    if not isinstance(x, np.ndarray):
+        parts, form = [x.indptr.astype(np.int64), x.indices.astype(np.int64), x.data], "csr"
+    total = hashlib.blake2b(json.dumps([list(x.shape), form]).encode(), digest_size=16)
     for part in (*parts, share, y, *more):
         little = part.astype(part.dtype.newbyteorder("<"), copy=False)
-        if little.dtype.kind in "UO":
-            content = json.dumps(little.tolist(), default=str).encode()
-        else:
-            content = np.ascontiguousarray(little).data
         total.update(f"{little.dtype.kind}{part.shape}".encode())
-        total.update(content)
+        if little.dtype.kind in "UO":
+            total.update(json.dumps(little.tolist(), default=str).encode())
+        else:
+            total.update(np.ascontiguousarray(little).data)
     return total.hexdigest()
 
 
@@ -375,10 +349,8 @@ def grouped(
     """Names in the order of first appearance, and the rows of each: slices where they lie together,
     else indices.
     """
-    as_list = next(
-        (how for how in ("tolist", "to_list", "to_pylist") if hasattr(groups, how)), None
-    )
-    labels = getattr(groups, as_list)() if as_list else list(groups)
+    ways = (how for how in ("tolist", "to_list", "to_pylist") if hasattr(groups, how))
+    labels = getattr(groups, next(ways, ""), lambda: list(groups))()
     if getattr(groups, "ndim", 1) != 1 or len(labels) != n:
         got = groups.shape if isinstance(groups, np.ndarray) else len(labels)
         raise ValueError(f"groups must have one entry for each of the {n} rows, got {got}.")
@@ -386,14 +358,15 @@ def grouped(
         raise ValueError("X has no rows: a federation needs at least one client with one row.")
     seen: dict[Any, int] = {}
     codes = np.fromiter((seen.setdefault(label, len(seen)) for label in labels), np.intp, n)
-    unnamed = [k for label, k in seen.items() if missing(label)]
-    if unnamed:
+    if unnamed := [k for label, k in seen.items() if missing(label)]:
         at = np.flatnonzero(np.isin(codes, unnamed))
-        count = f"{len(at)} missing {'entry' if len(at) == 1 else 'entries'}"
-        do = (
-            "Give one for every row, or leave these rows out (of a table by `drop_missing_client`)."
+        raise RowError(
+            what,
+            f"{len(at)} missing {'entry' if len(at) == 1 else 'entries'},",
+            rows=at.tolist(),
+            do="Give one for every row, or leave these rows out (of a table by"
+            " `drop_missing_client`).",
         )
-        raise RowError(what, f"{count},", rows=at.tolist(), do=do)
     names = tuple(map(client_name, seen))
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))
     if (np.diff(codes) >= 0).all():
@@ -450,11 +423,8 @@ def quadratics(A: Sequence[Array], b: Sequence[Array], clients: Sequence[ClientN
                 f"client {name!r}: A and b must have shapes ({d}, {d}) and ({d},), got"
                 f" {matrix.shape} and {vector.shape}."
             )
-        size = np.abs(matrix).max(initial=0.0)
-        if (
-            not np.isfinite(matrix).all()
-            or np.abs(matrix - matrix.T).max(initial=0.0) > 1e-12 * size
-        ):
+        size, odd = (np.abs(each).max(initial=0.0) for each in (matrix, matrix - matrix.T))
+        if not np.isfinite(matrix).all() or odd > 1e-12 * size:
             raise ValueError(f"client {name!r}: A must be finite and symmetric: give (A + A') / 2.")
         least = float(np.linalg.eigvalsh(matrix)[0]) if size else 0.0
         if least < -1e-10 * size:

@@ -59,25 +59,6 @@ CONFIG = Path("app", "config")
 JOB_FILE = "bonafed_job.toml"
 Json = dict[str, object]
 
-PERMISSION = f"""\
-Every site and the server permit bonafed's classes, and no code that comes with a job:
-
-1. Install bonafed with its extra flare into the environment that runs the FLARE daemon.
-2. In the FLARE folder, copy local/resources.json.default to local/resources.json and set
-     "class_allow_list": {json.dumps(list(ALLOWED))}
-     "allow_log_streaming": false
-   These four classes are enough for bonafed. Keep other entries only where other jobs need them.
-   By default FLARE sends the error log of every job from the site to the server.
-3. In local/authorization.json (a copy of authorization.json.default) set "byoc": "none" for every
-   role: FLARE does not look at the list of classes for a job that brings its own code.
-4. Name the folder of the data owner (the one with site.toml) in the file
-   local/bonafed_site.toml:    folder = "/path/of/the/folder"
-   or in the environment variable BONAFED_SITE of the daemon. At the server the file is
-   local/bonafed_server.toml, the variable BONAFED_SERVER, and the folder takes the runs.
-5. Set NVFLARE_STREAMING_RETRY_TIMEOUT=2 and NVFLARE_STREAMING_RETRY_WAIT=1 in the environment of
-   the daemon; otherwise memory and threads grow with the number of rounds.
-"""
-
 
 def export_job(
     folder: Path,
@@ -539,6 +520,7 @@ class Supervisor:
 #
 # Nothing of ``nvflare`` is imported: a proxy is anything that is called as FLARE's are.
 
+Aborted = Callable[[], bool]
 Entry = tuple[str, int, bytes | Exception]  # site, number of the message, what came of it
 LOOK = 1.0  # seconds between two looks at whether the job was aborted
 LONGEST = 1000  # characters of what a site reports about a failure
@@ -586,7 +568,7 @@ class Answers:
         Whether FLARE ends the job. ``push`` and ``poll`` then raise `JobAbortedError`.
     """
 
-    def __init__(self, names: Iterable[str], aborted: Callable[[], bool]) -> None:
+    def __init__(self, names: Iterable[str], aborted: Aborted) -> None:
         self._names = tuple(sorted(names))
         if len(set(self._names)) < len(self._names):
             raise ValueError("two sites have the same name: give every site a separate name")
@@ -659,11 +641,7 @@ class FlareTransport(Answers):
     """
 
     def __init__(
-        self,
-        proxies: Iterable[Proxy],
-        *,
-        timeout: float = 60.0,
-        aborted: Callable[[], bool] = lambda: False,
+        self, proxies: Iterable[Proxy], *, timeout: float = 60.0, aborted: Aborted = lambda: False
     ) -> None:
         sites = list(proxies)
         super().__init__((site.name for site in sites), aborted)
@@ -753,7 +731,7 @@ class TaskTransport(Answers):
         names: Iterable[str],
         *,
         timeout: float,
-        aborted: Callable[[], bool],
+        aborted: Aborted,
     ) -> None:
         super().__init__(names, aborted)
         self._controller, self._context = controller, context

@@ -323,7 +323,7 @@ class FlowerTransport:
         try:
             if reply.has_error():
                 raise RefusedError(faulty(reply.error.code, reply.error.reason or ""))
-            self._nodes.named(node, name_in(reply.content))
+            self._nodes.named(node, answered(reply.content, "name", str, LONGEST))
         except (MalformedError, RefusedError) as error:
             text = f"node {node} does not say which site it is: {error}"
             self._nodes.foreign[node] = short(printable(text), 2000)
@@ -425,9 +425,18 @@ def sealed(value: str, content: bytes | str | int) -> Envelope:
 
 def opened(message: object, value: str, kind: type[T], largest: int = LARGEST) -> T:
     """The value of that name; raises ``MalformedError`` where the message is anything else."""
-    name, content = _only(_only(message, "message")[1], "record")
-    if name != value:
-        raise MalformedError(f"the value of a message is called {shown(name)}; needed: {value!r}")
+    content: Any = message
+    for what, part, needed in (("message", "record", RECORD), ("record", "value", value)):
+        if not isinstance(content, Mapping):
+            given = f"a {what} is {shown(content, 60)}"
+            raise MalformedError(f"{given}; needed: a mapping with one entry")
+        if len(content) != 1:
+            names = listed(content, len(content)) or "none"
+            raise MalformedError(f"a {what} has {len(content)} entries ({names}); needed: one")
+        ((name, content),) = content.items()
+        if name != needed:
+            given = f"the {part} of a message is called {shown(name)}"
+            raise MalformedError(f"{given}; needed: {needed!r}")
     if type(content) is not kind:
         given = type(content).__name__
         raise MalformedError(f"{value!r} of a message is of type {given}; needed: {kind.__name__}")
@@ -437,33 +446,16 @@ def opened(message: object, value: str, kind: type[T], largest: int = LARGEST) -
 
 
 def answer_in(message: object, largest: int = LARGEST) -> bytes:
-    """The bytes of a site's answer; raises ``RefusedError`` where it sent none, and why."""
-    return _answered(message, "data", bytes, largest)
+    """The bytes of a site's answer."""
+    return answered(message, "data", bytes, largest)
 
 
-def name_in(message: object) -> str:
-    """The name that a site gave; raises ``RefusedError`` where it gave none, and why."""
-    return _answered(message, "name", str, LONGEST)
-
-
-def _answered(message: object, value: str, kind: type[T], largest: int) -> T:
+def answered(message: object, value: str, kind: type[T], largest: int) -> T:
+    """The value that a site gave; raises ``RefusedError`` where it gave none, and why."""
     values = message.get(RECORD) if isinstance(message, Mapping) else None
     if isinstance(values, Mapping) and "refused" in values:
         raise RefusedError(opened(message, "refused", str, LONGEST))
     return opened(message, value, kind, largest)
-
-
-def _only(message: object, what: str) -> tuple[str, Any]:
-    """The one entry of a mapping; that of a whole message is called as it has to be."""
-    if not isinstance(message, Mapping):
-        raise MalformedError(f"a {what} is {shown(message, 60)}; needed: a mapping with one entry")
-    if len(message) != 1:
-        names = listed(message, len(message)) or "none"
-        raise MalformedError(f"a {what} has {len(message)} entries ({names}); needed: one")
-    ((name, content),) = message.items()
-    if what == "message" and name != RECORD:
-        raise MalformedError(f"the record of a message is called {shown(name)}; needed: {RECORD!r}")
-    return name, content
 
 
 # The Flower app of a run as files: a job, two stubs, and a page by which a site approves them.
@@ -567,7 +559,7 @@ def export_app(
     release = pins["version"].replace(".", "-")
     file = folder / f"{PUBLISHER}.{NAME}.{release}.{sha256[:8]}.fab"
     bundle = Bundle(folder / "app", file, folder / "APPROVAL.md", sha256)
-    sheet = _sheet(bundle, files, sites, pins, disclosed, wheel, apps)
+    sheet = _sheet(bundle, files, sites, pins, disclosed, apps)
     _write(bundle.app, files)
     _write(folder, {file.name: packed, bundle.sheet.name: sheet.encode()}, others=True)
     return bundle
@@ -625,7 +617,6 @@ def _sheet(
     sites: Sequence[str],
     pins: Mapping[str, str],
     disclosed: Sequence[str],
-    wheel: Path | None,
     apps: str,
 ) -> str:
     """The approval sheet: one page for the person who decides what runs at a site."""
@@ -634,52 +625,14 @@ def _sheet(
         "- Answers to the server's messages, as far as the site's own `site.toml` permits them:"
         " sums and models, never rows. `bonafed site policy` prints what that is in words."
     ]
+    wheel = pins.get("wheel_sha256")
+    hashed = f"`{wheel}`" if wheel else "not given when this was made"
     kept = f"{PUBLISHER}.{NAME}.{pins['version']}.{bundle.sha256[:8]}"
-    hashed = f"`{pins['wheel_sha256']}`" if wheel is not None else "not given when this was made"
-    return "\n".join(
-        [
-            "# Approval sheet: a Flower app of bonafed",
-            "",
-            "A request to take part in one federated run. The app holds a job description and two"
-            " stubs of three lines each. It holds no data and no other code.",
-            "",
-            f"- Bundle: `{bundle.file.name}`",
-            f"- **SHA-256 of the bundle: `{bundle.sha256}`**",
-            f"- Sites: {listed(sites, len(sites), 20)}",
-            f"- Software: bonafed {pins['version']}, flwr{FLOWER}",
-            f"- SHA-256 of the wheel of bonafed: {hashed}",
-            f"- Digest of the installed bonafed: `{pins['package_sha256']}`",
-            "",
-            "| file | bytes | SHA-256 |",
-            "| --- | --- | --- |",
-            *listing,
-            "",
-            "## What runs where",
-            f"- At each site, the SuperNode starts `{CLIENT}` for each message. It calls"
-            f" `{apps}` of the bonafed that the site has installed, and ends. It reads the folder"
-            " that the site itself named, no other; the run cannot name one.",
-            f"- On the SuperLink, `{SERVER}` runs the algorithm of `{JOB}` with what sites answer.",
-            "- Both refuse to work with a bonafed of another digest.",
-            "",
-            "## What leaves the site",
-            *leaves,
-            "- The site's name, and in a refusal its reason. Every message in and out is in the"
-            " site's audit log (`bonafed site log`).",
-            "",
-            "## How to check",
-            f"1. `sha256sum {bundle.file.name}` gives the hash above; `flwr build --app app` makes"
-            " the same file.",
-            "2. `python -c 'from bonafed.engines.job import package_digest as d; print(d())'`"
-            " at the site gives the digest above.",
-            f'3. Start the SuperNode with `--node-config \'{CLIENT_ID}="NAME" site="FOLDER"\'` and'
-            " without `--allow-runtime-dependency-installation`.",
-            "4. A SuperNode runs every app that its SuperLink sends, also one that reads the site's"
-            " rows. Start it with the environment of `bonafed.engines.flower.guarded`, and it runs"
-            " only the bundles whose hashes are in a file of the site's.",
-            f"5. What ran is kept below `$FLWR_HOME/apps/{kept}`.",
-            "",
-        ]
-    )
+    facts = {"bundle": bundle, "pins": pins, "hashed": hashed, "kept": kept, "apps": apps}
+    facts |= {"FLOWER": FLOWER, "CLIENT": CLIENT, "SERVER": SERVER, "JOB": JOB}
+    facts |= {"CLIENT_ID": CLIENT_ID, "sites": listed(sites, len(sites), 20)}
+    lines = {"listing": "\n".join(listing), "leaves": "\n".join(leaves)}
+    return Path(__file__).with_name("approval.md").read_text("utf-8").format(**facts, **lines)
 
 
 # A guard for a site: its SuperNode runs the app bundles that the site approved, and no others.

@@ -25,7 +25,9 @@ dp-accounting, rounded up on a grid; the arithmetic is that of doubles. Renyi ac
 """
 
 import functools
+import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -110,14 +112,7 @@ class Release:
             object.__setattr__(self, name, float(getattr(self, name)))
 
     @classmethod
-    def of_entry(
-        cls,
-        mechanism: str,
-        noise: float,
-        count: int,
-        sampling: float = 1.0,
-        candidates: float = 0.0,
-    ) -> "Release":
+    def of_entry(cls, mechanism: str, noise: float, count: int, *more: float) -> "Release":
         """The release of an ``entry``.
 
         Raises
@@ -125,13 +120,10 @@ class Release:
         TypeError
             where its numbers are none
         """
-        numbers = type(noise), type(sampling), type(candidates)
-        if type(count) is not int or not {*numbers} <= {int, float}:
-            raise TypeError(
-                f"a release of noise {noise!r}, count {count!r}, sampling {sampling!r}, candidates"
-                f" {candidates!r}"
-            )
-        return cls(mechanism, noise, count, sampling, candidates)
+        if type(count) is not int or not {*map(type, (noise, *more))} <= {int, float}:
+            numbers = f"noise {noise!r}, count {count!r}, sampling and candidates {more!r}"
+            raise TypeError(f"a release of {numbers}")
+        return cls(mechanism, noise, count, *more)
 
     @property
     def entry(self) -> list[Any]:
@@ -149,7 +141,10 @@ class Release:
         return replace(self, noise=times * self.noise, sampling=1.0)
 
 
-def under(releases: Iterable[Release], stated: str, adjacency: str) -> tuple[Release, ...]:
+Releases = tuple[Release, ...]
+
+
+def under(releases: Iterable[Release], stated: str, adjacency: str) -> Releases:
     """Releases that are stated for one adjacency, as they count under another one."""
     times = ADJACENCY[stated] / ADJACENCY[adjacency]
     if adjacency == "add-remove":
@@ -176,19 +171,22 @@ def total_epsilon(releases: Iterable[Release], delta: float) -> float:
 
 
 @functools.lru_cache(maxsize=1024)
-def _composed(releases: tuple[Release, ...], delta: float) -> float:
+def _composed(releases: Releases, delta: float) -> float:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    if any(r.candidates for r in releases):
-        return _beside_searches(releases, delta)
+    if searches := tuple(r for r in releases if r.candidates):
+        # by Renyi divergences, or, where these leave out what sampling saves and it is less, the
+        # sum of the totals of both at half of delta
+        total = _by_divergences(releases, delta)
+        if all(r.sampling == 1 for r in releases):
+            return total
+        others = tuple(r for r in releases if not r.candidates)
+        return min(total, _by_divergences(searches, delta / 2) + _composed(others, delta / 2))
     mu, all_pure, sampled = _split(_gathered(releases))
     pure = [(one, count) for one, count in all_pure if one <= CERTAIN]
     certain = math.fsum(one * count for one, count in all_pure if one > CERTAIN)
-    spread = math.hypot(
-        mu,
-        *(math.sqrt(count) * one for one, count in pure),
-        *(math.sqrt(r.count) * _spread(r) for r in sampled),
-    )
+    each = [*pure, *((_spread(r), r.count) for r in sampled)]
+    spread = math.hypot(mu, *(math.sqrt(count) * one for one, count in each))
     if spread == 0:
         return certain
     if spread > WIDE:
@@ -254,7 +252,7 @@ def _sampled_losses(r: Release, grid: float) -> Any:
     return one.self_compose(r.count) if r.count > 1 else one
 
 
-def _gathered(releases: tuple[Release, ...]) -> tuple[Release, ...]:
+def _gathered(releases: Releases) -> Releases:
     """The releases, those with sampling of few kinds: more are counted as if they had the noise and
     the sampling of a coarser grid, the noise rounded down and the sampling up.
 
@@ -280,7 +278,7 @@ def _rounded(r: Release, step: float) -> Release:
     return Release(r.mechanism, min(noise, r.noise), r.count, min(max(sampling, r.sampling), 1.0))
 
 
-def _split(releases: tuple[Release, ...]) -> tuple[float, list[tuple[float, int]], list[Release]]:
+def _split(releases: Releases) -> tuple[float, list[tuple[float, int]], list[Release]]:
     """1 / noise of the one Gaussian release equal to all without sampling, (epsilon, count) of the
     pure ones, and those with sampling.
     """
@@ -298,15 +296,14 @@ def _randomised_response(one: float, count: int) -> tuple[Array, Array]:
     """
     lie = math.exp(-one) / (1 + math.exp(-one))
     reach = math.ceil(SPREAD * math.sqrt(count))
-    lies = np.arange(
-        max(math.floor(count * lie) - reach, 0), min(math.ceil(count * lie) + reach, count) + 1
-    )
+    low, high = math.floor(count * lie) - reach, math.ceil(count * lie) + reach
+    lies = np.arange(max(low, 0), min(high, count) + 1)
     ways = gammaln(count + 1) - gammaln(lies + 1) - gammaln(count - lies + 1)
     shares = np.asarray(ways - lies * one - count * math.log1p(math.exp(-one)), float)
     return np.asarray((count - 2 * lies) * one, float), shares
 
 
-def _plain_sum(releases: tuple[Release, ...], delta: float) -> float:
+def _plain_sum(releases: Releases, delta: float) -> float:
     """The sum of the epsilons of the Gaussian and of each pure release, also an upper bound.
 
     What sampling saves is left out.
@@ -315,19 +312,7 @@ def _plain_sum(releases: tuple[Release, ...], delta: float) -> float:
     return _gaussian_epsilon(mu, delta) + sum(count * one for one, count in pure)
 
 
-def _beside_searches(releases: tuple[Release, ...], delta: float) -> float:
-    """The total of searches and all else: by Renyi divergences, or, where these leave out what
-    sampling saves and it is less, the sum of the totals of both at half of delta.
-    """
-    total = _by_divergences(releases, delta)
-    if all(r.sampling == 1 for r in releases):
-        return total
-    searches = tuple(r for r in releases if r.candidates)
-    others = tuple(r for r in releases if not r.candidates)
-    return min(total, _by_divergences(searches, delta / 2) + _composed(others, delta / 2))
-
-
-def _by_divergences(releases: tuple[Release, ...], delta: float) -> float:
+def _by_divergences(releases: Releases, delta: float) -> float:
     """The total by the Renyi divergences of each release, and the conversion of Canonne, Kamath,
     Steinke 2020, Proposition 12.
     """
@@ -413,17 +398,12 @@ def renyi_epsilon(releases: Iterable[Release], delta: float) -> float:
     return float(accountant.get_epsilon(delta))
 
 
-def _counted(releases: Iterable[Release]) -> tuple[Release, ...]:
+def _counted(releases: Iterable[Release]) -> Releases:
     """The releases with equal ones added up, in a fixed order."""
-    counts: dict[tuple[str, float, float, float], int] = {}
-    for r in releases:
-        if r.count and not math.isinf(r.noise):
-            key = r.mechanism, r.noise, r.sampling, r.candidates
-            counts[key] = counts.get(key, 0) + r.count
-    return tuple(
-        Release(mechanism, noise, count, sampling, candidates)
-        for (mechanism, noise, sampling, candidates), count in sorted(counts.items())
-    )
+    kind = operator.attrgetter("mechanism", "noise", "sampling", "candidates")
+    some = sorted((r for r in releases if r.count and not math.isinf(r.noise)), key=kind)
+    alike = [[*each] for _, each in itertools.groupby(some, kind)]
+    return tuple(replace(each[0], count=sum(r.count for r in each)) for each in alike)
 
 
 def noise_for(
@@ -442,7 +422,7 @@ def noise_for(
     ValueError
         for more than a million rounds, and for sampling where a record takes another's place
     """
-    Release(mechanism, 1.0, rounds, sampling)  # checks the mechanism, the rounds, the sampling
+    plan = Release(mechanism, 1.0, rounds, sampling)  # checks what is asked for
     if not 1 <= rounds <= MOST_ROUNDS:
         raise ValueError(f"rounds must be >= 1 and at most {MOST_ROUNDS:,}, got {rounds!r}.")
     if sampling < 1 and budget.adjacency != "add-remove":
@@ -453,9 +433,8 @@ def noise_for(
         )
     spent = _counted(spent)
     before = total_epsilon(spent, budget.delta)
-    noise = None
-    if before < budget.epsilon * (1 - LEFT):
-        noise = _enough(budget.epsilon, budget.delta, int(rounds), mechanism, spent, sampling)
+    left = before < budget.epsilon * (1 - LEFT)
+    noise = _enough(budget.epsilon, budget.delta, plan, spent) if left else None
     if noise is None:
         raise _all_spent(budget, before)
     return noise
@@ -495,35 +474,27 @@ def _all_spent(budget: Budget, before: float) -> BudgetSpentError:
 
 
 @functools.lru_cache(maxsize=1024)
-def _enough(
-    epsilon: float,
-    delta: float,
-    rounds: int,
-    mechanism: str,
-    spent: tuple[Release, ...],
-    sampling: float,
-) -> float | None:
-    """The noise by formula, increased until the total epsilon fits; None if none fits.
+def _enough(epsilon: float, delta: float, plan: Release, spent: Releases) -> float | None:
+    """The planned release's noise by formula, increased until epsilon fits; None if none fits.
 
     With sampling the formula is a guess: T sampled answers are together nearly one Gaussian answer
     of noise 1 / mu, mu^2 = T q^2 (exp(1 / noise^2) - 1), if T is large (Bu, Dong, Long, Su 2020).
     """
 
     def enough(noise: float) -> bool:
-        release = Release(mechanism, noise, rounds, sampling)
-        return total_epsilon((*spent, release), delta) <= epsilon
+        return total_epsilon((*spent, replace(plan, noise=noise)), delta) <= epsilon
 
-    if sampling < 1 or any(r.sampling < 1 for r in spent):
+    if any(r.sampling < 1 for r in (plan, *spent)):
         alike = tuple(
             replace(r, noise=1 / _spread(r), sampling=1.0) if r.sampling < 1 else r for r in spent
         )
-        guess = _by_formula(epsilon, delta, rounds, mechanism, alike)
+        guess = _by_formula(epsilon, delta, plan, alike)
         if guess is None:  # it has it that nothing is left
-            guess = 8 * (_by_formula(epsilon, delta, rounds, mechanism, ()) or 1.0)
-        if sampling < 1:
-            guess = 1 / math.sqrt(math.log1p(1 / (sampling * guess) ** 2))
+            guess = 8 * (_by_formula(epsilon, delta, plan, ()) or 1.0)
+        if plan.sampling < 1:
+            guess = 1 / math.sqrt(math.log1p(1 / (plan.sampling * guess) ** 2))
         return _enough_near(enough, guess)
-    noise = _by_formula(epsilon, delta, rounds, mechanism, spent)
+    noise = _by_formula(epsilon, delta, plan, spent)
     if noise is None:
         return None
     few = 0.0  # the largest noise known not to be enough
@@ -558,9 +529,7 @@ def _enough_near(enough: Callable[[float], bool], noise: float) -> float | None:
     return None
 
 
-def _by_formula(
-    epsilon: float, delta: float, rounds: int, mechanism: str, spent: tuple[Release, ...]
-) -> float | None:
+def _by_formula(epsilon: float, delta: float, plan: Release, spent: Releases) -> float | None:
     """The noise with which E delta(epsilon - L) equals delta; None if no noise suffices.
 
     delta(.) is that of all Gaussian releases, L the privacy loss of the pure ones.
@@ -568,16 +537,14 @@ def _by_formula(
     It is exact, to rounding, unless there are pure releases of several sizes.
     """
     used, pure, _ = _split(spent)
-    nothing = np.zeros(1), np.ones(1)
-    before = functools.reduce(_added, (_lossy(*one) for one in pure), nothing)
+    before = functools.reduce(_added, (_lossy(*one) for one in pure), (np.zeros(1), np.ones(1)))
 
     def over(log_noise: float) -> float:
-        one, mu = math.exp(-log_noise), used
-        losses, shares = before
-        if mechanism == "gaussian":
-            mu = math.hypot(used, math.sqrt(rounds) * one)
+        one, mu, (losses, shares) = math.exp(-log_noise), used, before
+        if plan.mechanism == "gaussian":
+            mu = math.hypot(used, math.sqrt(plan.count) * one)
         else:
-            losses, shares = _added(before, _lossy(one, rounds))
+            losses, shares = _added(before, _lossy(one, plan.count))
         expected = float((shares * gaussian_delta(mu, epsilon - losses)).sum())
         return math.log(max(expected, 1e-300) / delta)
 

@@ -51,6 +51,7 @@ from bonafed.privacy import keystream
 from bonafed.privacy.keystream import BATCH, BLOCK
 
 Kind = Literal["gaussian", "laplace"]
+Integers = NDArray[np.int64]
 
 # every so many numbers start a stream of their own, so parts are made in any order and in threads
 PART = 4096
@@ -92,7 +93,7 @@ MARGIN = 2.0**-40
 class Tables(NamedTuple):
     """What compiled code needs to draw one kind of noise."""
 
-    columns: NDArray[np.int64]  # see _STEP
+    columns: Integers  # see _STEP
     ratio: NDArray[np.float64]  # of a step: c g / e_k at its first integer
     slope: NDArray[np.float64]
     curve: float
@@ -146,9 +147,7 @@ class Sampler:
                 return None
 
 
-def discrete_noise(
-    kind: Kind, parameter: int | Fraction, key: bytes, size: int
-) -> NDArray[np.int64]:
+def discrete_noise(kind: Kind, parameter: int | Fraction, key: bytes, size: int) -> Integers:
     """Independent exact discrete Gaussian or discrete Laplace numbers (size,).
 
     Parameters
@@ -167,7 +166,7 @@ def discrete_noise(
 
     Returns
     -------
-    NDArray[np.int64]
+    Integers
         The numbers, which have the distribution exactly if the key stream of ChaCha20 is uniform.
 
     Raises
@@ -190,7 +189,7 @@ def discrete_noise(
     return out
 
 
-def add_noise(kind: Kind, parameter: int | Fraction, key: bytes, out: NDArray[np.int64]) -> None:
+def add_noise(kind: Kind, parameter: int | Fraction, key: bytes, out: Integers) -> None:
     """Add to out (n,) the numbers that ``discrete_noise`` returns."""
     made, words = sampler(kind, parameter), keystream.key_words(key)
     finish(made, key, 0, out, add(made.tables, words, 0, out))
@@ -217,9 +216,7 @@ def sampler(kind: Kind, parameter: int | Fraction) -> Sampler:
     return _prepared(kind, exact)
 
 
-def finish(
-    made: Sampler, key: bytes, first: int, out: NDArray[np.int64], left: NDArray[np.int64]
-) -> None:
+def finish(made: Sampler, key: bytes, first: int, out: Integers, left: Integers) -> None:
     """Add the numbers that ``add`` left out, given what it returned; it is rarely any."""
     if left[:, 0].sum() == len(out):
         return

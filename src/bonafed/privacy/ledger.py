@@ -97,9 +97,7 @@ class Ledger:
             raise ValueError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
         totals = [self.total_of(client, view) for client in self.releases]
         known = [total for total in totals if total is not None]
-        if len(known) < len(totals):
-            return None
-        return max(known, default=0.0)
+        return max(known, default=0.0) if len(known) == len(totals) else None
 
     def spent(self, client: ClientName) -> float:
         """The total epsilon of one client in the budget's view, earlier runs included."""
@@ -124,32 +122,24 @@ class Ledger:
     def named(self, clients: Iterable[ClientName]) -> "Ledger":
         """The same with clients called as the user calls them, whole numbers included."""
         names = {str(name): name for name in clients}
-        parts = {
-            key: {names.get(str(name), name): value for name, value in getattr(self, key).items()}
-            for key in ("releases", "before", "sizes", "other")
-        }
-        return replace(self, **parts)
+        called = lambda part: {names.get(str(name), name): v for name, v in part.items()}  # noqa: E731
+        parts = ("releases", "before", "sizes", "other")
+        return replace(self, **{part: called(getattr(self, part)) for part in parts})
 
     def table(self) -> list[dict[str, Any]]:
         """One row a client: public rows, answers, noise, epsilons, and what is left."""
         rows = []
         for client, releases in self.releases.items():
-            before = self.before.get(client, ())
-            row: dict[str, Any] = {
-                "client": client,
-                "rows": self.sizes[client],
-                "answers": sum(r.count for r in releases),
-                "noise": releases[-1].noise if releases else None,
-                "sampling": releases[-1].sampling if releases else None,
-            }
-            delta = self.budget.delta
+            before, delta = self.before.get(client, ()), self.budget.delta
+            last, answers = releases[-1] if releases else None, sum(r.count for r in releases)
+            row: dict[str, Any] = {"client": client, "rows": self.sizes[client], "answers": answers}
+            row |= {key: getattr(last, key, None) for key in ("noise", "sampling")}
             totals = accounts((*before, *releases), delta)
             epsilon = float(totals.pop("pld") or 0.0)
             row |= {"epsilon": epsilon, "delta": delta, "before": total_epsilon(before, delta)}
             row |= totals | {"left": max(self.budget.epsilon - epsilon, 0.0)}
             other = self.budget.other_view
-            row[f"epsilon_{other}"] = self.total_of(client, other)
-            rows.append(row)
+            rows.append(row | {f"epsilon_{other}": self.total_of(client, other)})
         return rows
 
     @property
@@ -171,10 +161,8 @@ class Ledger:
             public = "sizes (their true numbers of rows)"
             if self.budget.adjacency == "add-remove":
                 public += ", so that a record less means one counting for nothing"
-        if self.budget.delta * max(self.sizes.values(), default=1) > 1:
-            text += (
-                f" Caution: delta is above one in the number of rows ({max(self.sizes.values())})."
-            )
+        if self.budget.delta * (most := max(self.sizes.values(), default=1)) > 1:
+            text += f" Caution: delta is above one in the number of rows ({most})."
         return f"{text} Public are the clients' names and {public}, features and classes."
 
 
@@ -219,6 +207,7 @@ WORDS = {
 
 
 Releases = Mapping[str, Sequence[Release]]  # by client
+Run = dict[str, Any]  # its entry in the file
 STATES = ("charged", "open", "ended")
 
 
@@ -274,7 +263,7 @@ class Book:
         if self.path.is_dir():
             raise IsADirectoryError(f"{self.path} is a folder: give the path of the ledger file.")
 
-    def runs(self) -> list[dict[str, Any]]:
+    def runs(self) -> list[Run]:
         """All runs in the file.
 
         Raises
@@ -294,7 +283,7 @@ class Book:
         """Whether this is the file that had this digest, or a later state of it."""
         return digest in self._read()[1]
 
-    def _read(self) -> tuple[list[dict[str, Any]], list[str]]:
+    def _read(self) -> tuple[list[Run], list[str]]:
         """The runs and the chain of digests."""
         least, last = self._written()  # read first, since runs are only ever added
         try:
@@ -314,11 +303,8 @@ class Book:
                 " the file."
             ) from error
         if len(runs) < least or (last and last not in chain):
-            fault = (
-                f"has {len(runs)} runs, but {least} were written"
-                if len(runs) < least
-                else "is an older copy"
-            )
+            fault = f"has {len(runs)} runs, but {least} were written"
+            fault = fault if len(runs) < least else "is an older copy"
             raise ValueError(
                 f"the ledger file {self.path.name} {fault}: what has been spent is unknown, so"
                 " nothing may be released. Restore the file. To begin anew, which forgets what was"
@@ -367,7 +353,7 @@ class Book:
             self._affordable(releases, budget, name)
             began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             plan = _plain(releases)
-            run: dict[str, Any] = {"id": name, "began": began, "state": state, "turn": 0}
+            run: Run = {"id": name, "began": began, "state": state, "turn": 0}
             run |= {"adjacency": budget.adjacency, "planned": plan, "least": {}, "releases": plan}
             if budget.view == "sum":
                 run |= {"view": budget.view, "missing": budget.missing}
@@ -381,7 +367,7 @@ class Book:
         would release something twice for one charge.
         """
 
-        def begun(run: dict[str, Any]) -> dict[str, Any]:
+        def begun(run: Run) -> Run:
             if run["state"] != "charged":
                 raise ValueError(
                     f"run {name} was begun by another process: resume it with resume=True."
@@ -394,15 +380,13 @@ class Book:
     def drop_run(self, name: str) -> bool:
         """Strike out a run that was charged and never begun; returns whether it was such a run."""
 
-        def dropped(run: dict[str, Any]) -> dict[str, Any] | None:
+        def dropped(run: Run) -> Run | None:
             nothing = {"state": "ended", "releases": {client: [] for client in run["planned"]}}
             return run | nothing if run["state"] == "charged" else None
 
         return self._rewrite(name, dropped)
 
-    def _rewrite(
-        self, name: str, change: Callable[[dict[str, Any]], Mapping[str, Any] | None]
-    ) -> bool:
+    def _rewrite(self, name: str, change: Callable[[Run], Mapping[str, Any] | None]) -> bool:
         """Write what a change makes of the entry of a run; returns whether it makes anything."""
         with self._alone():
             runs = self.runs()
@@ -411,7 +395,7 @@ class Book:
                 self._write([entry if run["id"] == name else run for run in runs])
         return entry is not None
 
-    def reopen_run(self, name: str, budget: Budget) -> dict[str, Any]:
+    def reopen_run(self, name: str, budget: Budget) -> Run:
         """Charge a run that resumes in full again; returns its entry of before.
 
         A run that was never begun is charged in full already and stays as it is.
@@ -423,9 +407,9 @@ class Book:
         ValueError
             where it was begun with another adjacency, to which its noise belongs
         """
-        planned, before = self.planned(name), dict[str, Any]()
+        planned, before = self.planned(name), Run()
 
-        def again(run: dict[str, Any]) -> dict[str, Any] | None:
+        def again(run: Run) -> Run | None:
             before.update(run)
             if (was := before.get("adjacency", budget.adjacency)) != budget.adjacency:
                 raise ValueError(
@@ -461,7 +445,7 @@ class Book:
         """
         final: dict[str, tuple[Release, ...]] = {}
 
-        def ended(run: dict[str, Any]) -> dict[str, Any]:
+        def ended(run: Run) -> Run:
             least = _releases(run["least"])
             final.update({c: _most(least.get(c, ()), given) for c, given in releases.items()})
             return run | {"state": "ended", "releases": _plain({**least, **final})}
@@ -481,13 +465,10 @@ class Book:
         """The state of a run: "charged", "open" or "ended"."""
         return self._one(self.runs(), name)["state"]
 
-    def _one(self, runs: list[dict[str, Any]], name: str) -> dict[str, Any]:
-        for run in runs:
-            if run["id"] == name:
-                return run
-        raise ValueError(
-            f"run {name} is not in the ledger file {self.path.name}: restore the file."
-        )
+    def _one(self, runs: list[Run], name: str) -> Run:
+        for run in (run for run in runs if run["id"] == name):
+            return run
+        raise ValueError(f"run {name} is not in the ledger file {self.path.name}: restore it.")
 
     def _affordable(self, releases: Releases, budget: Budget, name: str) -> None:
         self.check_view(budget, tuple(releases), name)
@@ -577,21 +558,13 @@ def _checked(run: Mapping[str, Any]) -> None:
         _releases(run[part])
 
 
-def _reopened(before: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        **before,
-        "state": "open",
-        "turn": before.get("turn", 0) + 1,
-        "least": before["releases"],
-        "releases": before["planned"],
-    }
+def _reopened(before: Mapping[str, Any]) -> Run:
+    begun = {"state": "open", "turn": before.get("turn", 0) + 1}
+    return {**before, **begun, "least": before["releases"], "releases": before["planned"]}
 
 
 def _releases(plain: Mapping[str, Any]) -> dict[str, tuple[Release, ...]]:
-    return {
-        client: tuple(Release.of_entry(*one) for one in entries)
-        for client, entries in plain.items()
-    }
+    return {key: tuple(Release.of_entry(*one) for one in each) for key, each in plain.items()}
 
 
 def _plain(releases: Releases) -> dict[str, list[list[Any]]]:

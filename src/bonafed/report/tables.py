@@ -79,16 +79,14 @@ def of_rows(
     ways, keys = ways or {}, [*heads]
     cells = [[ways.get(key, number)(row.get(key)) for key in keys] for row in rows]
     words = [] if text is None else [0, *(keys.index(key) for key in text if key in keys)]
-    return table(title, [*heads.values()], cells, words, [keys.index(key) for key in long])
+    broken = [keys.index(key) for key in long if key in keys]
+    return table(title, [*heads.values()], cells, words, broken)
 
 
 def filled(heads: Mapping[str, str], rows: Rows) -> dict[str, str]:
     """The columns for which some row has a value."""
-    return {
-        key: head
-        for key, head in heads.items()
-        if any(row.get(key) not in (None, "") for row in rows)
-    }
+    given = {key for row in rows for key, value in row.items() if value not in (None, "")}
+    return {key: head for key, head in heads.items() if key in given}
 
 
 # -------------------------------------------------------------------------------- numbers as text
@@ -172,20 +170,17 @@ def without_rounding(value: float | None) -> str:
 
 def people(result: Result) -> list[dict[str, Any]]:
     """The rows of the table of clients; of rows that are ranked together those of their owners."""
-    owners = result.get("owners", ())
-    sent = {
-        row["client"]: {key: value for key, value in row.items() if key not in OF_BALLS}
-        for row in result["clients"]
-    }
-    return [sent.get(row["client"], {}) | row for row in owners] or result["clients"]
+    owners, by_client = result.get("owners", ()), {row["client"]: row for row in result["clients"]}
+    rows = [by_client.get(row["client"], {}) | row for row in owners]
+    return [{k: v for k, v in row.items() if k not in OF_BALLS} for row in rows] or result[
+        "clients"
+    ]
 
 
 def by_set(measures: Rows) -> dict[str, list[Record]]:
     """The rows of an evaluation by the set of rows that they are about."""
-    sets = {}
-    for row in measures:
-        sets.setdefault(row["set"], []).append(row)
-    return sets
+    sets = dict.fromkeys(row["set"] for row in measures)
+    return {name: [row for row in measures if row["set"] == name] for name in sets}
 
 
 def merit(row: Record) -> tuple[str, Way]:

@@ -169,8 +169,8 @@ class Display(Progress):
         gap = gap if "residual" in gap or "copies" in gap else f"gap {gap}"
         # rows in one place have none
         worst = f"worst client {worst}, " if "worst_client" in row else ""
-        unit = "virtual s" if "time" in row else "s"
-        self.say(f"{model} round {number}: {objective}{gap}, {worst}{sent}, {seconds} {unit}")
+        seconds += " virtual s" if "time" in row else " s"
+        self.say(f"{model} round {number}: {objective}{gap}, {worst}{sent}, {seconds}")
 
     def _table(self) -> RichTable:
         table = RichTable(box=None, pad_edge=False, header_style="bold")
@@ -200,7 +200,7 @@ def cells(model: str, row: Record, sent: int, seconds: float) -> tuple[str, ...]
         known = isinstance(value, int | float) and math.isfinite(value)
         return f"{value:{form}}" if known else tables.NOTHING
 
-    gap = number("gap", ".1e")
+    gap, violation = number("gap", ".1e"), f", violation {number('violation', '.1e')}"
     if "rho" in row and "objective" not in row:  # private: the objective is not computed
         gap = f"copies {gap} apart"
     elif "step" in row and "noise" in row:  # private gradient descent, which has nothing else
@@ -208,8 +208,7 @@ def cells(model: str, row: Record, sent: int, seconds: float) -> tuple[str, ...]
     elif gap == tables.NOTHING and "dual" in row:  # methods that prove no bound on their way
         gap = f"residual {max(row['primal'], row['dual']):.1e}"
     elif gap == tables.NOTHING and row.get("residual", 0.0) > 0:
-        gap = f"residual {number('residual', '.1e')}"
-        gap += f", violation {number('violation', '.1e')}" if "violation" in row else ""
+        gap = f"residual {number('residual', '.1e')}{violation * ('violation' in row)}"
     worst = tables.short(printable(str(row.get("worst_client", tables.NOTHING))), tables.NAME)
     known = [key for key in ("objective", "predicted", "value") if key in row]
     objective, passed = number((*known, "objective")[0], ".6f"), f"{row.get('time', seconds):.1f}"

@@ -1,6 +1,7 @@
 """What the numbers of a run mean, in plain sentences."""
 
 from bonafed.report.tables import Record, Result, by_set, capital, merit, number, people, precise
+from bonafed.text import first_true
 
 CLASHING = 12  # constraints of a proof that are named
 CONDITION = " if all other answers of the site that is named are true"  # after what is proven
@@ -84,17 +85,15 @@ def ended(result: Result) -> str:
 def lead(result: Result) -> str:
     """What kind of model this is, and where its rows were."""
     risk = result.get("risk")
-    if result["model"] == "DRFL":
-        model = "A distributionally robust model (DRFL)"
-    elif constrained(result):
-        model = "A model under constraints"
-    elif risk is not None:
-        model = f"A model of the {risk_called(risk)} of the losses"
-    else:
-        model = "A model"
-    n = len(people(result))
+    models = {
+        "A distributionally robust model (DRFL)": result["model"] == "DRFL",
+        "A model under constraints": constrained(result),
+        f"A model of the {risk and risk_called(risk)} of the losses": risk,
+        "A model": True,
+    }
     rows = "pooled rows of" if pooled(result) else "data that stayed with"
-    return f"{model} over {rows} {clients(n)}, and what is guaranteed about it."
+    n = clients(len(people(result)))
+    return f"{first_true(models)} over {rows} {n}, and what is guaranteed about it."
 
 
 def done(result: Result) -> list[str]:
@@ -105,27 +104,24 @@ def done(result: Result) -> list[str]:
 
 def summary(result: Result) -> list[str]:
     """What was done, what is guaranteed and how it was checked."""
-    sentences = done(result)
+    sentences, certificate = done(result), result["certificate"]
     if infeasible(result):
         return sentences
-    certificate = result["certificate"]
+    objective = f"The objective of the model is {number(certificate['value'])}; {_unproven(result)}"
     if proven(result):
-        sentences.append(
+        objective = (
             f"The objective of the model is {precise(certificate['value'])}. It is proven that no"
             f" model of this kind has an objective below {precise(certificate['bound'])}: this one"
             f" is within {certificate['relative_gap']:.2g} (relative) of the best"
-            f"{CONDITION if contradicted(result) else ''}."
+            f"{CONDITION * contradicted(result)}."
         )
-    else:
-        value = number(certificate["value"])
-        sentences.append(f"The objective of the model is {value}; {_unproven(result)}")
     duals = "multipliers" if constrained(result) else "dual weights"
     again = "from what the sites signed" if at_sites(result) else "from this folder"
-    sentences.append(
+    return [
+        *(*sentences, objective),
         f"These numbers were computed after the run from data, model and {duals} only, without the"
-        f" algorithm; bonafed verify computes them again {again}."
-    )
-    return sentences
+        f" algorithm; bonafed verify computes them again {again}.",
+    ]
 
 
 def at_sites(result: Result) -> bool:
@@ -151,18 +147,15 @@ def _took(result: Result) -> str:
 def _unproven(result: Result) -> str:
     """Why there is no bound, and what there is instead."""
     residuals = result["certificate"].get("residuals")
-    if constrained(result):
-        return (
-            "no lower bound is proven, and a better model may exist. The certificate says how far"
-            " this one is from the conditions of optimality."
-        )
-    if not residuals:
-        return "no lower bound is proven, see the warnings."
-    return (
+    texts = {
+        "no lower bound is proven, and a better model may exist. The certificate says how far this"
+        " one is from the conditions of optimality.": constrained(result),
+        "no lower bound is proven, see the warnings.": not residuals,
         "the problem is not convex, so no lower bound can be proven, and a better model may exist."
         " What is checked is how far this one is from the three conditions of optimality:"
-        f" {', '.join(map(precise, residuals))} (KKT residuals)."
-    )
+        f" {', '.join(map(precise, residuals or ()))} (KKT residuals).": True,
+    }
+    return first_true(texts)
 
 
 def guarantee(result: Result) -> str:
@@ -207,11 +200,8 @@ def constraints_met(result: Result) -> list[str]:
         violation = number(result["certificate"]["feasibility"])
         return [
             f"The proof combines {'; '.join(clash[:CLASHING])}{more}.",
-            (
-                "No model is recommended. The model in this folder breaks a constraint by"
-                f" {violation} at worst: use it to see which limits contradict each other, and for"
-                " nothing else."
-            ),
+            f"No model is recommended. The model in this folder breaks a constraint by {violation}"
+            " at worst: use it to see which limits contradict each other, and for nothing else.",
         ]
     if not rows:
         return ["There are no constraints; only one class is in the objective."]
@@ -236,20 +226,17 @@ def constraints_met(result: Result) -> list[str]:
 
 def question(result: Result) -> str:
     """What the evaluation on new rows answers."""
-    risk = result.get("risk")
-    if public_part(result):
-        return "On public rows it was not trained on"
-    if private(result):
-        return "What privacy cost"
-    if not result["evaluation"]["verdict"]:
-        return "On rows it was not trained on"
-    if constrained(result):
-        if result["constraints"]:
-            return "Are the constraints met on new rows?"
-        return "Is it better on new rows?"
-    if risk is None or risk["name"] == "mean":
-        return "Did robustness help?"
-    return f"Is the {risk['name']} of new losses lower?"
+    name = result.get("risk", {}).get("name", "mean")
+    questions = {
+        "On public rows it was not trained on": public_part(result),
+        "What privacy cost": private(result),
+        "On rows it was not trained on": not result["evaluation"]["verdict"],
+        "Are the constraints met on new rows?": result.get("constraints"),
+        "Is it better on new rows?": constrained(result),
+        "Did robustness help?": name == "mean",
+        f"Is the {name} of new losses lower?": True,
+    }
+    return first_true(questions)
 
 
 def answer(result: Result) -> list[str]:

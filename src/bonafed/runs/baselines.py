@@ -15,8 +15,7 @@ import numpy as np
 from bonafed.arrays import Array
 from bonafed.data.federation import Federation
 from bonafed.names import short_name
-from bonafed.problem.lower_bounds import Duals
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Duals, Multipliers
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.risk import resolve_prior
@@ -110,14 +109,19 @@ def label(problem: Problem) -> str:
 # ------------------------------------------------------------------------------------ in a folder
 
 
-def proof_arrays(duals: object) -> dict[str, Array]:
-    """The arrays that prove the bound of a model beside the main one, by name: of the points those
-    whose cuts have a multiplier. Empty without a proof.
+def proof_arrays(duals: Duals | Multipliers | None, whole: bool = False) -> dict[str, Array]:
+    """The arrays that prove the bound of a model, by name; of points, unless ``whole``, those whose
+    cuts have a multiplier. Empty without a proof.
     """
-    if not isinstance(duals, Duals):
-        return {}
-    used = vars(duals.used())
-    return {name: array for name, array in used.items() if array is not None}
+    used = duals.used() if isinstance(duals, Duals) and not whole else duals
+    arrays = {} if used is None else vars(used)
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def duals_of(arrays: Mapping[str, Array]) -> Duals | Multipliers | None:
+    """The inverse of `proof_arrays`."""
+    kind: Any = Multipliers if "server" in arrays else Duals
+    return kind(**arrays) if arrays else None
 
 
 def stored(
@@ -158,12 +162,9 @@ def check_proof(
 
 def restored(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
     """The models and the proofs in the arrays of a file."""
-    models: dict[str, Array] = {}
     proofs: dict[str, dict[str, Array]] = {}
     for key, array in arrays.items():
         name, part, what = key.partition("/")
         if part:
             proofs.setdefault(name, {})[what] = array
-        else:
-            models[name] = array
-    return models, proofs
+    return {name: array for name, array in arrays.items() if "/" not in name}, proofs

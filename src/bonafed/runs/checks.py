@@ -43,6 +43,11 @@ def not_checked(name: str, why: str, *keys: str) -> Check:
     return Check(name, None, why, checkable=False, keys=keys)
 
 
+def nothing(name: str, odd: Sequence[object], well: str, ill: str, most: int = 5) -> Check:
+    """That there is nothing ``odd``; how that is said, and what is said of the first ones."""
+    return Check(name, not odd, f"{ill}: {', '.join(map(str, odd[:most]))}" if odd else well)
+
+
 def is_listed(place: str, checks: Sequence[Check]) -> bool:
     """Whether a key, such as "result.json: seconds", is among those that were not checked."""
     keys = {key for check in checks if check.ok is None for key in check.keys}
@@ -56,10 +61,8 @@ def in_words(keys: Sequence[str]) -> list[str]:
     for key in keys:
         file, _, inside = key.partition(": ")
         by_file.setdefault(file, []).append(inside)
-    return [
-        f"in {file}: {', '.join(inside)}" if all(inside) else f"all of {file}"
-        for file, inside in by_file.items()
-    ]
+    parts = by_file.items()
+    return [f"in {file}: {', '.join(p)}" if all(p) else f"all of {file}" for file, p in parts]
 
 
 def check_files(path: Path, result: Row, needed: set[str], where: str) -> Iterator[Check]:
@@ -88,9 +91,8 @@ def compared(
     1, or the scale where it is smaller, or ``floor``.
     """
     scale = max(scale, 1e-12)
-    odd = list(
-        _differences(stated, again, name, scale, min(scale, 1.0) if floor is None else floor)
-    )
+    floor = min(scale, 1.0) if floor is None else floor
+    odd = list(_differences(stated, again, name, scale, floor))
     if not odd:
         return Check(name, True, "as stated")
     more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""

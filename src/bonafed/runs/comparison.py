@@ -31,44 +31,15 @@ from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import Loss, has_log_link
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.ranks import by_rank
-from bonafed.runs import files
-from bonafed.runs.evaluation import (
-    Judged,
-    MeasureForm,
-    judge,
-    risk_of,
-    risk_saved,
-    rows_of,
-    together,
-)
+from bonafed.runs.evaluation import Judged, judge, risk_of, risk_saved, rows_of, together
+from bonafed.runs.files import Record, Row
+from bonafed.text import first_true
 
-Pairs: TypeAlias = Sequence[files.Row]
 ERROR = 0.05  # of all tests of a run together
 FLOOR_OF_ROWS, FLOOR_OF_LOSS = 0.005, 0.01  # what a person would care about
 ROUNDING = 1e-4  # of the loss without a model: rows whose losses differ by less belong to none
-_PLACES = {"rows": 0, "loss": 1, "risk": 2}  # of what counts, in an `Effect`
 NONE = "no difference that these data could show"
 LOSS = (NONE, "lower", "higher")
-
-
-# two models on the same rows, see `paired`
-PairForm = files.form(
-    "PairForm",
-    files.needs(str, "set", "model", "other"),
-    files.needs(files.Whole, "better", "worse"),
-    files.needs(files.Share, "p"),
-    files.needs(files.Number, "less") | files.perhaps(files.Number, "risk_less"),
-    files.needs(files.Extended, "margin") | files.perhaps(files.Extended | None, "risk_margin"),
-    files.needs(files.Count, "tests"),
-    files.needs(files.NonNegative, "floor") | files.perhaps(files.NonNegative, "risk_floor"),
-)
-# every model on every set of rows, the pairs and the verdict, see `evaluate`
-EvaluationForm = files.form(
-    "EvaluationForm",
-    files.needs(list[MeasureForm], "measures")
-    | files.needs(list[PairForm], "pairs")
-    | files.needs(list[str], "verdict"),
-)
 
 
 def sign_test(more: int, fewer: int) -> float:
@@ -84,7 +55,7 @@ def paired(
     fed: Federation,
     trained: int | None = None,
     tests: int = 1,
-) -> files.Record:
+) -> Record:
     """Rows that only one of two models gets right (regression: that it gets closer), and how their
     losses differ.
 
@@ -96,9 +67,7 @@ def paired(
     pair = effects(problem.loss, mine, theirs, tests)
     if by_rank(problem.over_losses):
         less, width = risk_saved(problem.over_losses, mine.loss, theirs.loss, trained)
-        if (
-            width is not None
-        ):  # of as many standard errors as the tests need, instead of those of one
+        if width is not None:  # of as many standard errors as the tests need, not of one
             width = width * -float(ndtri(ERROR / (2 * tests))) / -float(ndtri(ERROR / 2))
         risk = risk_of(problem.over_losses, theirs.loss, trained)
         floor = _floor(risk, _without(problem.loss, theirs))
@@ -106,7 +75,7 @@ def paired(
     return pair
 
 
-def effects(loss: Loss, mine: Judged, theirs: Judged, tests: int = 1) -> files.Record:
+def effects(loss: Loss, mine: Judged, theirs: Judged, tests: int = 1) -> Record:
     """What `paired` states of the same rows under two models, but for risks by rank."""
     return counted([compared_rows(loss, mine, theirs)], tests)
 
@@ -129,16 +98,9 @@ class Compared(NamedTuple):
 def compared_rows(loss: Loss, mine: Judged, theirs: Judged) -> Compared:
     """Two models on the same rows."""
     saved, merit = theirs.loss - mine.loss, compared_merits(loss, mine, theirs)
-    less = float(saved.mean())
-    return Compared(
-        n=len(saved),
-        better=int((merit > 0).sum()),
-        worse=int((merit < 0).sum()),
-        less=less,
-        squares=float(((saved - less) ** 2).sum()),
-        loss=float(theirs.loss.mean()),
-        without=_without(loss, theirs),
-    )
+    better, worse, less = int((merit > 0).sum()), int((merit < 0).sum()), float(saved.mean())
+    squares, mean = float(((saved - less) ** 2).sum()), float(theirs.loss.mean())
+    return Compared(len(saved), better, worse, less, squares, mean, _without(loss, theirs))
 
 
 def compared_merits(loss: Loss, mine: Judged, theirs: Judged) -> Array:
@@ -155,7 +117,7 @@ def compared_merits(loss: Loss, mine: Judged, theirs: Judged) -> Array:
     return merit
 
 
-def counted(sets: Sequence[Compared], tests: int) -> files.Record:
+def counted(sets: Sequence[Compared], tests: int) -> Record:
     """What `paired` states of several sets of rows together."""
     n = sum(each.n for each in sets)
     better, worse = (int(sum(getattr(each, key) for each in sets)) for key in ("better", "worse"))
@@ -183,7 +145,7 @@ def evaluate(
     tests: Mapping[str, Federation],
     trained: int | None = None,
     calibrations: Mapping[str, Sigmoid | None] | None = None,
-) -> files.Record:
+) -> Record:
     """Every model on every set, the first model paired with each other one, and the verdict in
     words.
 
@@ -221,55 +183,82 @@ def _without(loss: Loss, rows: Judged) -> float:
 # -------------------------------------------------------------------------------------- in words
 
 
-def verdict(measures: Sequence[files.Row], pairs: Pairs) -> list[str]:
+class Contrast(NamedTuple):
+    """A pair of models on one set of rows, with the measures of both. Its kinds are the "rows" that
+    only one gets right, the mean "loss" and, for a risk by rank, the "risk".
+    """
+
+    pair: Row
+    main: Row
+    other: Row
+
+    @property
+    def name(self) -> str:
+        """What the first model is called."""
+        return self.pair["model"].replace("_", " ")
+
+    @property
+    def level(self) -> float:
+        """That of each test."""
+        return ERROR / self.pair.get("tests", 1)
+
+    def difference(self, kind: str) -> tuple[float, float, float]:
+        """(difference, margin, floor) of losses or risks; no margin is an infinite one."""
+        start = "risk_" * (kind == "risk")
+        less, margin, floor = (self.pair.get(start + key) for key in ("less", "margin", "floor"))
+        return less or 0.0, math.inf if margin is None else float(margin), floor or 0.0
+
+    def sign(self, kind: str) -> int:
+        """Whether the first model is better in a way that counts (1), worse (-1) or neither (0)."""
+        less, margin, floor = self.difference(kind)
+        counts = abs(less) > max(margin, floor)
+        if kind == "rows":
+            less = self.pair["better"] - self.pair["worse"]
+            counts = self.pair["p"] < self.level and abs(less) > FLOOR_OF_ROWS * self.other["n"]
+        return (1 if less > 0 else -1) * counts
+
+    def least(self, kind: str) -> float:
+        """The smallest difference that would count, as a share of the rows, or of the other model's
+        loss or risk.
+        """
+        if kind == "rows":
+            single = self.pair["better"] + self.pair["worse"]
+            return smallest_share(single, self.other["n"], self.level)
+        _, margin, floor = self.difference(kind)
+        scale = max(abs(self.other.get(kind, 0.0)), floor / FLOOR_OF_LOSS)
+        return max(margin, floor) / scale if scale else math.inf
+
+    @property
+    def alike(self) -> bool:
+        """Whether the two models agree to rounding."""
+        less, margin, floor = self.difference("loss")
+        single = self.pair["better"] or self.pair["worse"]
+        return not single and abs(less) + margin <= ROUNDING * floor
+
+
+Contrasts: TypeAlias = Sequence[Contrast]
+
+
+def verdict(measures: Sequence[Row], pairs: Sequence[Row]) -> list[str]:
     """The answer in short, then one sentence for each set and other model."""
     headline: list[str] = []
-    sentence: Callable[[files.Row, files.Row, files.Row], str] = _sentence
+    sentence: Callable[[Contrast], str] = _sentence
     by = {(row["set"], row["model"]): row for row in measures}
-    compared = [Effect.of(pair, by[pair["set"], pair["other"]]) for pair in pairs]
+    several = [
+        Contrast(pair, *(by[pair["set"], pair[model]] for model in ("model", "other")))
+        for pair in pairs
+    ]
     if any("asked" in row for row in measures):
         headline, sentence = [_headline_of_constraints(measures)], _sentence_of_constraints
     elif any("risk_less" in pair for pair in pairs):
-        headline, sentence = [_headline_of_rank(pairs, compared)], _sentence_of_rank
+        headline, sentence = [_headline_of_rank(several)], _sentence_of_rank
     elif pairs:
-        headline = [_headline(pairs, compared)]
+        headline = [_headline(several)]
     return headline + [
-        f"On {pair['set']} ({by[pair['set'], pair['model']]['n']} rows), against {pair['other']}:"
-        f" {sentence(pair, by[pair['set'], pair['model']], by[pair['set'], pair['other']])}"
-        for pair in pairs
+        f"On {each.pair['set']} ({each.main['n']} rows), against {each.pair['other']}:"
+        f" {sentence(each)}"
+        for each in several
     ]
-
-
-class Effect(NamedTuple):
-    """A pair in short. For rows, mean loss and risk: whether the first model is better (1), worse
-    (-1) or neither (0), and the smallest effect that would count: a share of the rows, and shares
-    of the other model's loss and risk.
-    """
-
-    rows: int
-    loss: int
-    risk: int
-    least: tuple[float, float, float]
-    unit: str  # of a share of the rows, in hundredths
-
-    @classmethod
-    def of(cls, pair: files.Row, other: files.Row) -> "Effect":
-        """The pair, beside the other model's measures."""
-        n, unit = other["n"], "points of accuracy"
-        if "accuracy" not in other:
-            unit = "% of the rows predicted closer"
-        least = smallest_share(pair["better"] + pair["worse"], n, _level(pair))
-        losses = [_least(pair, key, other) for key in ("loss", "risk")]
-        return cls(*shown(pair, n), (least, losses[0], losses[1]), unit)
-
-
-def shown(pair: files.Row, n: int) -> tuple[int, int, int]:
-    """Whether the first model is better in a way that counts (1), worse (-1) or neither (0) in n
-    rows, in mean loss and in the risk.
-    """
-    net = pair["better"] - pair["worse"]
-    rows = 0 if pair["p"] >= _level(pair) or abs(net) <= FLOOR_OF_ROWS * n else _sign(net)
-    return rows, _beyond(pair, "less"), _beyond(pair, "risk_less")
 
 
 def smallest_share(single: int, n: int, level: float) -> float:
@@ -282,68 +271,46 @@ def smallest_share(single: int, n: int, level: float) -> float:
     return max((needed - 2 * fewer) / n, FLOOR_OF_ROWS)
 
 
-def _level(pair: files.Row) -> float:
-    return ERROR / pair.get("tests", 1)
-
-
-def _beyond(pair: files.Row, key: str) -> int:
-    less, margin, floor = _numbers(pair, key)
-    return 0 if abs(less) <= max(margin, floor) else _sign(less)
-
-
-def _numbers(pair: files.Row, key: str) -> tuple[float, float, float]:
-    """(difference, margin, floor) of "less" or "risk_less"; no margin is an infinite one."""
-    kind = key.removesuffix("less")
-    margin = pair.get(f"{kind}margin")
+def _compared(several: Contrasts) -> str:
+    others, sets = (
+        list(dict.fromkeys(each.pair[key] for each in several)) for key in ("other", "set")
+    )
+    n = len(several)
     return (
-        pair.get(key, 0.0),
-        math.inf if margin is None else float(margin),
-        pair.get(f"{kind}floor", 0.0),
+        f"In {n} comparison{'s' * (n > 1)} of {several[0].name} with {' and '.join(others)} on rows"
+        f" that no model was trained on ({'; '.join(sets)}),"
     )
 
 
-def _least(pair: files.Row, kind: str, other: files.Row) -> float:
-    """The smallest difference that would count, as a share of the other model's loss or risk."""
-    _, margin, floor = _numbers(pair, "less" if kind == "loss" else "risk_less")
-    scale = max(abs(other.get(kind, 0.0)), floor / FLOOR_OF_LOSS)
-    return max(margin, floor) / scale if scale else math.inf
-
-
-def _sign(value: float) -> int:
-    return 1 if value > 0 else -1
-
-
-def _compared(pairs: Pairs) -> str:
-    others, sets = (list(dict.fromkeys(pair[key] for pair in pairs)) for key in ("other", "set"))
-    n, model = len(pairs), _name(pairs[0])
-    return (
-        f"In {n} comparison{'s' * (n > 1)} of {model} with {' and '.join(others)} on rows that no"
-        f" model was trained on ({'; '.join(sets)}),"
-    )
-
-
-def _counts(signs: Sequence[int]) -> tuple[int, int]:
+def _counts(several: Contrasts, kind: str) -> tuple[int, int]:
     """(better, worse)"""
+    signs = [each.sign(kind) for each in several]
     return signs.count(1), signs.count(-1)
 
 
-def _no_difference(pairs: Pairs, effects: Sequence[Effect], kinds: Sequence[str]) -> str:
+def _no_difference(several: Contrasts, kinds: Sequence[str]) -> str:
     """That nothing counts, with the smallest effects that would have."""
-    units = {"rows": effects[0].unit, "loss": "% of the mean loss"}
-    units["risk"] = f"% of the {_name(pairs[0])} of the losses"
+    rows = "points of accuracy" if _by_class(several) else "% of the rows predicted closer"
+    units = {"rows": rows, "loss": "% of the mean loss"}
+    units["risk"] = f"% of the {several[0].name} of the losses"
     low, high = (
         " or ".join(
-            f"{_hundred(pick(effect.least[_PLACES[kind]] for effect in effects))} {units[kind]}"
+            f"{_hundred(pick(each.least(kind) for each in several))} {units[kind]}"
             for kind in kinds
         )
         for pick in (min, max)
     )
     least = low + f" (in the least sensitive comparison {high})" * (low != high)
-    agree = " The models agree to rounding." * all(map(_alike, pairs))
+    agree = " The models agree to rounding." * all(each.alike for each in several)
     return (
-        f"{_capital(NONE)}. {_compared(pairs)} the smallest difference that would have shown was"
+        f"{_capital(NONE)}. {_compared(several)} the smallest difference that would have shown was"
         f" {least}.{agree}"
     )
+
+
+def _by_class(several: Contrasts) -> bool:
+    """Whether rows are right or wrong, and not closer or farther."""
+    return "accuracy" in several[0].other
 
 
 def _hundred(value: float) -> str:
@@ -354,14 +321,10 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _alike(pair: files.Row) -> bool:
-    less, margin, floor = _numbers(pair, "less")
-    return not pair["better"] and not pair["worse"] and abs(less) + margin <= ROUNDING * floor
-
-
-def _counted(pairs: Pairs, rest: Sequence[bool]) -> str:
+def _counted(several: Contrasts, kinds: Sequence[str]) -> str:
     """What the comparisons show in which nothing counts, where there are some, and what counts."""
-    tests, n = pairs[0].get("tests", 1), sum(rest)
+    tests = several[0].pair.get("tests", 1)
+    n = sum(not any(map(each.sign, kinds)) for each in several)
     other = "The other comparison shows" if n == 1 else f"The other {n} comparisons show"
     text = f" {other} {NONE}." if n else ""
     return (
@@ -374,60 +337,54 @@ def _counted(pairs: Pairs, rest: Sequence[bool]) -> str:
 # ------------------------------------------------------------------------------------ robust models
 
 
-def _headline(pairs: Pairs, effects: Sequence[Effect]) -> str:
-    if not any(effect.rows or effect.loss for effect in effects):
-        return _no_difference(pairs, effects, ("rows", "loss"))
-    up, down = _counts([effect.rows for effect in effects])
-    lower, higher = _counts([effect.loss for effect in effects])
-    answer = _answer((up, down), (lower, higher), len(pairs))
-    start = f"{answer}. {_compared(pairs)} it was"
-    close = "right" if "accuracy" in effects[0].unit else "closer"
-    rest = [not (effect.rows or effect.loss) for effect in effects]
-    if len(pairs) == 1:
-        often = ("neither more nor less often", "more often", "less often")[effects[0].rows]
-        height = ("not measurably different", "lower", "higher")[effects[0].loss]
+def _headline(several: Contrasts) -> str:
+    kinds, n = ("rows", "loss"), len(several)
+    (up, down), (lower, higher) = (_counts(several, kind) for kind in kinds)
+    if not (up or down or lower or higher):
+        return _no_difference(several, kinds)
+    answers = {
+        "It depends": (up or lower) and (down or higher),
+        "Yes": up == n,
+        "Yes, in part": up,
+        "No, it hurt": down,
+        "Its mean loss by itself was lower": lower,
+        "No, its mean loss was higher": True,
+    }
+    close = "right" if _by_class(several) else "closer"
+    text = (
+        f"{close} more often than chance would show in {up} and less often in {down}; its mean"
+        f" loss was lower in {lower} and higher in {higher}."
+    )
+    if n == 1:
+        often = ("neither more nor less often", "more often", "less often")[up - down]
+        height = ("not measurably different", "lower", "higher")[lower - higher]
         text = f"{close} {often} than chance would show; its mean loss was {height}."
-    else:
-        text = (
-            f"{close} more often than chance would show in {up} and less often in {down}; its mean"
-            f" loss was lower in {lower} and higher in {higher}."
-        )
-    return f"{start} {text}{_counted(pairs, rest)}"
+    return f"{first_true(answers)}. {_compared(several)} it was {text}{_counted(several, kinds)}"
 
 
-def _answer(rows: tuple[int, int], loss: tuple[int, int], n: int) -> str:
-    """Whether the model helped; some effect counts."""
-    (up, down), (lower, higher) = rows, loss
-    if up + lower and down + higher:
-        return "It depends"
-    if up:
-        return "Yes" if up == n else "Yes, in part"
-    if down:
-        return "No, it hurt"
-    return "Its mean loss by itself was lower" if lower else "No, its mean loss was higher"
+def _sentence(each: Contrast) -> str:
+    return f"{_rows(each)} {_mean_loss(each)}."
 
 
-def _sentence(pair: files.Row, main: files.Row, other: files.Row) -> str:
-    return f"{_rows(pair, main, other)} {_mean_loss(pair, main, other)}."
-
-
-def _rows(pair: files.Row, main: files.Row, other: files.Row) -> str:
+def _rows(each: Contrast) -> str:
     """Which rows only one of the models gets right, and how right both are at the worst client."""
+    pair, main, other = each
     key, words, verb = ("accuracy", "accuracy", "right")
     if "accuracy" not in main:
         key, words, verb = ("error", "mean absolute error", "closer")
     here, there = main[f"worst_{key}"], other[f"worst_{key}"]
     return (
-        f"{pair['better']} that only {_name(pair)} gets {verb}, {pair['worse']} only"
-        f" {pair['other']}, {(NONE, 'helped', 'hurt')[shown(pair, main['n'])[0]]} "
+        f"{pair['better']} that only {each.name} gets {verb}, {pair['worse']} only"
+        f" {pair['other']}, {(NONE, 'helped', 'hurt')[each.sign('rows')]} "
         f"(sign test p = {pair['p']:.2g}); {words} {main[key]:.3f} against {other[key]:.3f}, "
         f"at the worst client {here:.3f} against {there:.3f}."
     )
 
 
-def _mean_loss(pair: files.Row, main: files.Row, other: files.Row) -> str:
+def _mean_loss(each: Contrast) -> str:
+    pair, main, other = each
     return (
-        f"Mean loss {main['loss']:.3f} against {other['loss']:.3f}, {LOSS[_beyond(pair, 'less')]} "
+        f"Mean loss {main['loss']:.3f} against {other['loss']:.3f}, {LOSS[each.sign('loss')]} "
         f"({_signed(-pair['less'])} ± {float(pair['margin']):.3f} at {_confidence(pair)})"
     )
 
@@ -436,7 +393,7 @@ def _signed(value: float) -> str:
     return f"{round(value, 3) + 0.0:+.3f}"  # no minus before zeros
 
 
-def _confidence(pair: files.Row) -> str:
+def _confidence(pair: Row) -> str:
     tests = pair.get("tests", 1)
     return "95 %" + (f", corrected for {tests} tests" if tests > 1 else "")
 
@@ -444,86 +401,83 @@ def _confidence(pair: files.Row) -> str:
 # ------------------------------------------------------------------------------------ risks by rank
 
 
-def _headline_of_rank(pairs: Pairs, effects: Sequence[Effect]) -> str:
-    untested = sum(pair["risk_margin"] is None for pair in pairs)
-    better, worse = _counts([effect.risk for effect in effects])
-    lower, higher = _counts([effect.loss for effect in effects])
-    few = f" In {untested} too few rows carry the {_name(pairs[0])} for an interval."
+def _headline_of_rank(several: Contrasts) -> str:
+    kinds, n, name = ("risk", "loss"), len(several), several[0].name
+    (better, worse), (lower, higher) = (_counts(several, kind) for kind in kinds)
+    untested = sum(each.pair["risk_margin"] is None for each in several)
+    few = f" In {untested} too few rows carry the {name} for an interval." * bool(untested)
     if not (better or worse or lower or higher):
-        if untested == len(pairs):
-            start = "It cannot be tested. "
-            return f"{start}{_compared(pairs)} too few rows carry the {_name(pairs[0])}."
-        return _no_difference(pairs, effects, ("risk", "loss")) + few * bool(untested)
-    answer = "It cannot be tested" if untested == len(pairs) else _capital(NONE)
-    if better and worse:
-        answer = "It depends"
-    elif better or worse:
-        answer = "No, it rose" if worse else "Yes" if better == len(pairs) else "Yes, in part"
-    text = (
-        f"{answer}. {_compared(pairs)} the {_name(pairs[0])} of the losses was lower than chance"
-        f" would show in {better} and higher in {worse}; the mean loss was higher in {higher} and"
-        f" lower in {lower}."
+        if untested == n:
+            return f"It cannot be tested. {_compared(several)} too few rows carry the {name}."
+        return _no_difference(several, kinds) + few
+    answers = {
+        "It depends": better and worse,
+        "No, it rose": worse,
+        "Yes": better == n,
+        "Yes, in part": better,
+        "It cannot be tested": untested == n,
+        _capital(NONE): True,
+    }
+    return (
+        f"{first_true(answers)}. {_compared(several)} the {name} of the losses was lower than"
+        f" chance would show in {better} and higher in {worse}; the mean loss was higher in"
+        f" {higher} and lower in {lower}.{_counted(several, kinds)}{few}"
     )
-    rest = [not (effect.risk or effect.loss) for effect in effects]
-    return text + _counted(pairs, rest) + few * bool(untested)
 
 
-def _sentence_of_rank(pair: files.Row, main: files.Row, other: files.Row) -> str:
-    margin = pair["risk_margin"]
+def _sentence_of_rank(each: Contrast) -> str:
+    pair, main, other = each
     sign, width = "too few rows carry it for an interval", ""
-    if margin is not None:
-        sign = LOSS[_beyond(pair, "risk_less")]
+    if (margin := pair["risk_margin"]) is not None:
+        sign = LOSS[each.sign("risk")]
         width = f" ± {float(margin):.3f} at {_confidence(pair)}, rows drawn again"
     return (
-        f"{_name(pair)} of the losses {main['risk']:.3f} against {other['risk']:.3f}, {sign}"
-        f" ({_signed(-pair['risk_less'])}{width}). {_cost(pair, main, other)}"
+        f"{each.name} of the losses {main['risk']:.3f} against {other['risk']:.3f}, {sign}"
+        f" ({_signed(-pair['risk_less'])}{width}). {_cost(each)}"
     )
 
 
-def _cost(pair: files.Row, main: files.Row, other: files.Row) -> str:
+def _cost(each: Contrast) -> str:
     """The mean loss, as a cost where it is higher, and the rows."""
-    text = _mean_loss(pair, main, other)
-    if _beyond(pair, "less") < 0:
+    text = _mean_loss(each)
+    if each.sign("loss") < 0:
         text = f"What it costs: {text[:1].lower()}{text[1:]}"
-    return f"{text}. Of the rows, {_rows(pair, main, other)}"
-
-
-def _name(pair: files.Row) -> str:
-    return pair["model"].replace("_", " ")
+    return f"{text}. Of the rows, {_rows(each)}"
 
 
 # -------------------------------------------------------------------------------------- constraints
 
 
-def _headline_of_constraints(measures: Sequence[files.Row]) -> str:
+def _headline_of_constraints(measures: Sequence[Row]) -> str:
     """How many constraints the first model meets on each set, and which others meet as many."""
-    by: dict[str, list[files.Row]] = {}
-    for row in measures:
-        if "asked" in row:
-            by.setdefault(row["model"], []).append(row)
-    name, *others = by
-    text = "; ".join(f"{_met(row)} on {row['set']}" for row in by[name])
-    answer = "In part" if any(row["met"] for row in by[name]) else "No"
-    answer = "Yes" if all(row["met"] == row["asked"] for row in by[name]) else answer
-    met = {model: [row["met"] for row in rows] for model, rows in by.items()}
+    rows = [row for row in measures if "asked" in row]
+    name, *others = dict.fromkeys(row["model"] for row in rows)
+    met = {
+        model: [row["met"] for row in rows if row["model"] == model] for model in (name, *others)
+    }
+    mine = [row for row in rows if row["model"] == name]
+    text = "; ".join(f"{_met(row)} on {row['set']}" for row in mine)
+    answers = {
+        "Yes": all(row["met"] == row["asked"] for row in mine),
+        "In part": any(met[name]),
+        "No": True,
+    }
     same = [model.replace("_", " ") for model in others if met[model] == met[name]]
     also = f" {_capital(' and '.join(same))} meet{'s' * (len(same) == 1)} as many." * bool(same)
     return (
-        f"{answer}. Of the constraints that can be asked there, {name.replace('_', ' ')} meets"
-        f" {text}.{also} They are guaranteed for the training rows; on others chance by itself"
-        " violates some whose limit is reached."
+        f"{first_true(answers)}. Of the constraints that can be asked there,"
+        f" {name.replace('_', ' ')} meets {text}.{also} They are guaranteed for the training rows;"
+        " on others chance by itself violates some whose limit is reached."
     )
 
 
-def _met(row: files.Row) -> str:
-    text = f"{row['met']} of {row['asked']}"
-    if row["met"] == row["asked"]:
-        return text
-    return f"{text} (largest excess {row['excess']:.3g}, {row['excess_owner']})"
+def _met(row: Row) -> str:
+    excess = f" (largest excess {row['excess']:.3g}, {row['excess_owner']})"
+    return f"{row['met']} of {row['asked']}" + excess * (row["met"] != row["asked"])
 
 
-def _sentence_of_constraints(pair: files.Row, main: files.Row, other: files.Row) -> str:
-    met = ""
+def _sentence_of_constraints(each: Contrast) -> str:
+    met, (pair, main, other) = "", each
     if "asked" in main and "asked" in other:
-        met = f"{_name(pair)} meets {_met(main)} constraints, {pair['other']} {_met(other)}. "
-    return met + _cost(pair, main, other)
+        met = f"{each.name} meets {_met(main)} constraints, {pair['other']} {_met(other)}. "
+    return met + _cost(each)

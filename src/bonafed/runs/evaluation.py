@@ -22,16 +22,15 @@ on groups is left out where a set has fewer than two of them.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, model_validator
 
 from bonafed.arrays import Array, stream
 from bonafed.data.federation import Federation
 from bonafed.fairness import fairness_metrics, group_rates
-from bonafed.measures import figures_of, small
+from bonafed.measures import small
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.constraints.constraint import Concrete, Point, Stack, Stated, several
 from bonafed.problem.constraints.coupled import Coupled, Shared
@@ -41,88 +40,11 @@ from bonafed.problem.predictors.affine import scores
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks import ranks
 from bonafed.problem.risks.risk import Risk
-from bonafed.runs.files import (
-    FAR,
-    Count,
-    Extended,
-    NonNegative,
-    Number,
-    Record,
-    Share,
-    Whole,
-    at_least,
-    form,
-    needs,
-    perhaps,
-    shown,
-)
+from bonafed.runs.files import Record
 from bonafed.solution.predictions import drawn, figures
 from bonafed.solution.tables import SERVER, TOGETHER, constraint_rows
 
-Interval = Annotated[list[Share], at_least(2), Field(max_length=2)]
-Corner = Annotated[list[Share], at_least(2), Field(max_length=2)]
-Bin = Annotated[list[NonNegative], at_least(3), Field(max_length=3)]
 POINTS, CLIENT_POINTS = 101, 21  # of the ROC curve of all rows, and of a client's
-
-
-ConfusionForm = form("ConfusionForm", needs(Whole, "tp", "fp", "fn", "tn"))  # by truth, prediction
-# what is drawn of the main model, see `bonafed.measures.curves`
-CurvesForm = form("CurvesForm", needs(list[Corner], "roc") | needs(list[Bin], "reliability"))
-# the figures of `bonafed.measures` for a set of rows, or for a client's, or none of them
-FiguresForm = form(
-    "FiguresForm",
-    needs(Count, "n") | needs(Number, "loss") | perhaps(Number, "risk") | perhaps(bool, "small"),
-    perhaps(Share, "accuracy") | perhaps(NonNegative, "error") | perhaps(Whole, "positives"),
-    perhaps(list[Whole], "counts") | perhaps(list[Share | None], "recalls", "precisions"),
-    perhaps(ConfusionForm | list[list[Whole]], "confusion"),
-    perhaps(dict[str, Interval], "interval") | perhaps(CurvesForm, "curves"),
-)
-
-
-class JudgedForm(FiguresForm):
-    """The same with all figures of `bonafed.measures`."""
-
-    model_config = ConfigDict(extra="allow")
-
-    @model_validator(mode="after")
-    def _figures_are_known_and_in_their_ranges(self) -> "JudgedForm":
-        known = {figure.key: figure for figure in figures_of()}
-        for key, value in (self.model_extra or {}).items():
-            if key not in known:
-                raise ValueError(f"no key {shown(key)}")
-            low, high = max(known[key].least, -FAR), min(known[key].most, FAR)
-            if value is not None and not (type(value) in (int, float) and low <= value <= high):
-                raise ValueError(f"{key} from {low:g} to {high:g}, not {shown(value)}")
-        return self
-
-
-# how a model does at one client; ``figures_of`` another model where a site tells only those,
-# ``merged`` where it counts a class of few predictions as another one
-ClientMeasureForm = form(
-    "ClientMeasureForm",
-    needs(str, "client") | perhaps(str, "figures_of") | perhaps(bool, "merged"),
-    base=JudgedForm,
-)
-# how often a client's rows are predicted positive, in all, rightly and wrongly; null where there
-# are none to count
-RatesForm = form("RatesForm", needs(Share | None, "selected", "tpr", "fpr"))
-# fairness between the clients, or nothing where it has no meaning
-FairnessForm = form(
-    "FairnessForm",
-    perhaps(str, "privileged") | perhaps(dict[str, RatesForm], "rates"),
-    perhaps(Extended | None, "SPD", "DI", "EOD", "AOD", "TI", "FNRD"),
-)
-# how a model does on one set of rows, see `measure`
-MeasureForm = form(
-    "MeasureForm",
-    needs(str, "set", "model", "worst_loss_client") | needs(Number, "worst_loss"),
-    perhaps(Share, "worst_accuracy") | perhaps(NonNegative, "worst_error"),
-    perhaps(str, "worst_accuracy_client", "worst_error_client", "excess_owner"),
-    needs(Annotated[list[ClientMeasureForm], at_least(1)], "clients"),
-    perhaps(FairnessForm, "fairness"),
-    perhaps(Count, "asked") | perhaps(Whole, "met") | perhaps(Extended, "excess"),
-    base=JudgedForm,
-)
 
 
 class Judged(NamedTuple):
@@ -171,15 +93,6 @@ def together(rows: Sequence[Judged]) -> Judged:
     return Judged(*map(np.concatenate, zip(*rows, strict=True)))
 
 
-def measure(problem: Problem, w: Array, fed: Federation, trained: int | None = None) -> Record:
-    """Mean loss and accuracy (or mean absolute error) over all rows, and those of the worst client.
-
-    With a risk by rank also that risk of the losses, and for two classes the fairness between
-    clients; ``trained`` is the number of rows that a risk of counted ranks was stated for.
-    """
-    return _measure(problem, w, fed, rows_of(problem, w, fed), trained)
-
-
 def judge(
     problem: Problem,
     w: Array,
@@ -193,7 +106,7 @@ def judge(
     rows and clients that are not small.
     """
     rows = rows_of(problem, w, fed)
-    numbers = _measure(problem, w, fed, rows, trained)
+    numbers = measure(problem, w, fed, trained, rows)
     for record, part in zip((numbers, *numbers["clients"]), (together(rows), *rows), strict=True):
         judged = figures(problem.loss, part.prediction, part.y, calibration)
         record |= {**judged, "small": small(judged)}
@@ -204,23 +117,28 @@ def judge(
     return numbers
 
 
-def _measure(
-    problem: Problem, w: Array, fed: Federation, rows: list[Judged], trained: int | None
+def measure(
+    problem: Problem,
+    w: Array,
+    fed: Federation,
+    trained: int | None = None,
+    rows: list[Judged] | None = None,
 ) -> Record:
+    """Mean loss and accuracy (or mean absolute error) over all rows, and those of the worst client.
+
+    With a risk by rank also that risk of the losses, and for two classes the fairness between
+    clients; ``trained`` is the number of rows that a risk of counted ranks was stated for, ``rows``
+    what `rows_of` gives.
+    """
+    rows = rows or rows_of(problem, w, fed)
     name, sign = merit_of(problem.loss)
-    clients = [
-        {"client": c, "n": len(row.merit), "loss": float(row.loss.mean())}
-        | {name: float(sign * row.merit.mean())}
-        for c, row in zip(fed.clients, rows, strict=True)
+    every = [
+        {"n": len(each.merit), "loss": float(each.loss.mean())}
+        | {name: float(sign * each.merit.mean())}
+        for each in (together(rows), *rows)
     ]
-    whole = together(rows)
-    numbers = {
-        "n": int(fed.sizes.sum()),
-        "loss": float(whole.loss.mean()),
-        name: float(sign * whole.merit.mean()),
-        "clients": clients,
-    }
-    numbers |= worst_of(problem.loss, clients)
+    clients = [{"client": c, **row} for c, row in zip(fed.clients, every[1:], strict=True)]
+    numbers = {**every[0], "clients": clients, **worst_of(problem.loss, clients)}
     return numbers | _by_rank(problem, rows, fed, clients, trained) | summary(problem, w, fed)
 
 
@@ -384,19 +302,14 @@ def asked(problem: Problem) -> bool:
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """The measure phi = 1 where a row is predicted wrongly."""
+class Decided:
+    """The measure phi = 1 where the larger class is predicted, or where a row is ``wrong``."""
+
+    wrong: bool
 
     def value(self, prediction: Array, y: Array) -> Array:
-        return ((prediction > 0) != (y > 0)).astype(float)
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The measure phi = 1 where the larger class is predicted."""
-
-    def value(self, prediction: Array, y: Array) -> Array:
-        return (prediction > 0).astype(float)
+        chosen = prediction > 0
+        return (chosen != (y > 0) if self.wrong else chosen).astype(float)
 
 
 def as_rate(part: Concrete) -> Concrete | None:
@@ -408,7 +321,7 @@ def as_rate(part: Concrete) -> Concrete | None:
         return None if inner is None else replace(part, one=inner)
     if not isinstance(part, OnRows):
         return None
-    measure = Wrong() if isinstance(part.measure, OfLoss) else Chosen()
+    measure = Decided(wrong=isinstance(part.measure, OfLoss))
     return replace(part, measure=measure, level=np.zeros_like(part.level))
 
 
@@ -449,8 +362,7 @@ def _measured(stack: Stack, point: Point) -> tuple[Array, Array, Array]:
 def _rows(owner: str, stack: Stack, limits: Array, values: Array, rates: Array) -> list[Record]:
     rows = constraint_rows(owner, stack, limits, values, rates)
     for row in rows:  # which has the rate in the place of a multiplier
-        rate = row.pop("price")
-        row["rate"] = None if np.isnan(rate) else rate
+        row["rate"] = None if np.isnan(rate := row.pop("price")) else rate
     return rows
 
 
@@ -459,13 +371,9 @@ def _elsewhere(problem: Problem, fed: Federation) -> Problem:
     none = replace(problem, local_constraint=None, constraint=None)
     local = [_restated(one, fed) for one in several(problem.local_constraint, "local_constraint")]
     shared = [one for one in several(problem.constraint, "constraint") if isinstance(one, Coupled)]
-    return replace(
-        none,
-        local_constraint=tuple(
-            one for one in local if _fits(replace(none, local_constraint=one), fed)
-        ),
-        constraint=tuple(one for one in shared if _fits(replace(none, constraint=one), fed)),
-    )
+    local = [one for one in local if _fits(replace(none, local_constraint=one), fed)]
+    shared = [one for one in shared if _fits(replace(none, constraint=one), fed)]
+    return replace(none, local_constraint=tuple(local), constraint=tuple(shared))
 
 
 def _restated(one: Stated, fed: Federation) -> Stated | None:
@@ -480,10 +388,8 @@ def _restated(one: Stated, fed: Federation) -> Stated | None:
 
 
 def _fits(problem: Problem, fed: Federation) -> bool:
-    if not problem.constrained:
-        return False
     try:
-        return bool(problem.at(fed))
+        return problem.constrained and bool(problem.at(fed))
     except ValueError:  # fewer than two groups, or a group without rows
         return False
 

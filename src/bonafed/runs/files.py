@@ -1,9 +1,5 @@
-"""The files of a run, written in one step, so that a file is whole or is not there, and the form of
-what they hold: which keys, of which type, in which range.
-
-Every record of a folder has a `Form`, which stands with the code that makes the record. A folder is
-checked once, when it is read: anyone who uses it later finds every key that it needs with a value
-of its type. Whether keys fit each other shows where they are used (`used`).
+"""The files of a run, written in one step, so that a file is whole or is not there, and read again;
+`bonafed.runs.forms` says what they hold.
 """
 
 import hashlib
@@ -12,23 +8,12 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    create_model,
-)
-from pydantic_core import ErrorDetails
 
 from bonafed.arrays import Array
-from bonafed.rounds import Stop
 from bonafed.storage import make_folder, sync_folder, write_whole
 
 Row: TypeAlias = Mapping[str, Any]  # an object of JSON that is read, such as a row of a table
@@ -54,6 +39,11 @@ UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticErro
 
 class FormError(RunError):
     """A file of a run can be read, and holds what no run writes."""
+
+
+def damaged(file: Path, what: str) -> FormError:
+    """The error of a file that is not as a run writes it."""
+    return FormError(f"{file} is damaged: {what}")
 
 
 @contextmanager
@@ -278,163 +268,7 @@ def lines(rows: Iterable[Row]) -> bytes:
     return "".join(to_json(row) + "\n" for row in rows).encode()
 
 
-def rows_in(file: Path) -> list[Record]:
-    """The objects of a file that has one a line."""
-    return [parsed(file, row) for row in text_in(file).split("\n") if row]
-
-
 def complete(path: Path, needed: Sequence[str]) -> None:
     """Raise ``RunError`` where a file is missing."""
     if missing := [name for name in needed if not (path / name).is_file()]:
         raise RunError(f"{path} is not a complete run: {', '.join(missing)} missing")
-
-
-# -------------------------------------------------------------------------------------------- forms
-
-FAR = 1e150  # squares of such numbers are finite
-SHOWN = 60  # letters of a value that an error shows
-WORDS = {  # pydantic's kinds of errors -> what is needed
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "int_type": "a whole number",
-    "int_parsing_size": f"a whole number of at most {FAR:g}",
-    "string_type": "text",
-    "string_unicode": "text",
-    "string_pattern_mismatch": "text of another form",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "dict_type": "an object",
-    "model_type": "an object",
-    "none_required": "null",
-}
-
-
-def _number_in_json(value: object) -> object:
-    if value in ("inf", "-inf"):
-        return value
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= FAR:
-        return value
-    raise ValueError('a finite number, "inf" or "-inf"')
-
-
-def one_of(names: Sequence[str]) -> AfterValidator:
-    """The type of a text that is one of some names."""
-
-    def known(value: str) -> str:
-        if value not in names:
-            raise ValueError(f"one of {', '.join(names)}")
-        return value
-
-    return AfterValidator(known)
-
-
-def _inside(name: str) -> str:
-    """The name of a file that lies inside the folder."""
-    path = PurePosixPath(name)
-    plain = name.isprintable() and "\\" not in name and path.as_posix() == name
-    if not plain or path.is_absolute() or ".." in path.parts or ":" in name or name == ".":
-        raise ValueError("the name of a file inside the folder")
-    return name
-
-
-Number = Annotated[float, Field(ge=-FAR, le=FAR)]
-NonNegative = Annotated[float, Field(ge=0, le=FAR)]
-Positive = Annotated[float, Field(gt=0, le=FAR)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Extended = Annotated[Any, AfterValidator(_number_in_json)]  # infinite ones are text in JSON
-Whole = Annotated[int, Field(ge=0, le=2**62)]
-Count = Annotated[int, Field(ge=1, le=2**62)]
-Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
-ShortDigest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$")]
-FileName = Annotated[str, AfterValidator(_inside)]
-StopName = Annotated[str, one_of([stop.value for stop in Stop])]
-Direction: TypeAlias = Literal["up", "down"]
-
-
-def optional() -> Any:
-    """The default of a key that may be absent; where it stands its value is of its type."""
-    return Field(default=None)
-
-
-def needs(kind: Any, *keys: str) -> dict[str, Any]:
-    """The keys of a form that have one type."""
-    return dict.fromkeys(keys, (kind, ...))
-
-
-def perhaps(kind: Any, *keys: str) -> dict[str, Any]:
-    """The same of keys that may be absent."""
-    return dict.fromkeys(keys, (kind, None))
-
-
-def at_least(n: int) -> Any:
-    """The length of a list or an object."""
-    return Field(min_length=n)
-
-
-class Form(BaseModel):
-    """The form of an object: no unknown keys, no guessed types, no infinite numbers."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        allow_inf_nan=False,
-        defer_build=True,  # a run has few of them
-    )
-
-
-def form(name: str, *keys: Mapping[str, Any], base: type[Form] = Form) -> type[Any]:
-    """The form of an object with these keys, each with its type, beside those of another form."""
-    return create_model(
-        name, __base__=base, **{key: of for part in keys for key, of in part.items()}
-    )
-
-
-def check_form(file: Path, value: Mapping[str, Any], form: type[Form], inside: str = "") -> None:
-    """Raise ``FormError`` where an object of a file is not of its form; ``inside`` is where in the
-    file the object stands.
-    """
-    try:
-        form.model_validate(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise damaged(file, _in_words(first, value, inside)) from None
-
-
-def damaged(file: Path, what: str) -> FormError:
-    """The error of a file that is not as a run writes it."""
-    return FormError(f"{file} is damaged: {what}")
-
-
-def shown(value: object) -> str:
-    """A value as an error names it: one line, and not long."""
-    if isinstance(value, list | Mapping):
-        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
-    text = ascii(value) if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
-
-
-def _in_words(error: ErrorDetails, value: object, inside: str) -> str:
-    """Which key is wrong, what was given and what is needed."""
-    kind, place = error["type"], inside
-    for part in error["loc"]:
-        keys = value if isinstance(value, Mapping) else ()
-        if part in (range(len(value)) if isinstance(value, list) else keys):
-            place, value = _at(place, part), value[part]  # type: ignore[index]
-        elif kind == "missing":
-            return f"{_at(place, part)} is missing"
-    if kind == "extra_forbidden":
-        return f"{place} is unknown"
-    cause = error.get("ctx", {}).get("error")
-    needed = WORDS.get(kind) or str(cause or error["msg"])
-    for words in ("Input should be ", "String should ", "List should ", "Dictionary should "):
-        needed = needed.removeprefix(words)
-    return f"{place or 'it'} is {shown(value)}; needed: {needed}"
-
-
-def _at(place: str, part: str | int) -> str:
-    """The place of a key, or of an entry of a list, as in clients[2].loss."""
-    if isinstance(part, int):
-        return f"{place}[{part}]"
-    key = part if part.isidentifier() and len(part) <= SHOWN else shown(part)
-    return f"{place}.{key}" if place else key

@@ -11,182 +11,30 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    create_model,
-    field_validator,
-    model_validator,
-)
 from scipy.special import softmax
 
 from bonafed.arrays import Array
 from bonafed.config.config import Config
 from bonafed.data.profile import names_a_person, names_an_identifier
 from bonafed.data.readers import read
-from bonafed.data.reading import ENCODINGS, KINDS, ColumnKind, Reading, is_delimiter, orders_of
-from bonafed.data.schema import OTHER, Schema
+from bonafed.data.reading import Reading, orders_of
+from bonafed.data.schema import Schema
 from bonafed.data.tables import Table
-from bonafed.names import NAMED, load
+from bonafed.names import load
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import expected
 from bonafed.problem.predictors.affine import predictor, scores, with_ones
 from bonafed.rounds import Stop
-from bonafed.runs import files
+from bonafed.runs import files, forms
 from bonafed.solution.solution import Solution
 
 FORMAT = 1
-
-
-class Column(files.Form):
-    """How one column of a table becomes features."""
-
-    OF: ClassVar = {
-        "numeric": {"mean", "centre", "scale", "indicator"},
-        "categorical": {"categories", "missing"},
-    }
-
-    kind: Literal["numeric", "categorical"]
-    name: str
-    unit: str | None
-    mean: files.Number = files.optional()
-    centre: files.Number = files.optional()
-    scale: files.Positive = files.optional()
-    indicator: bool = files.optional()
-    categories: list[str] = files.optional()
-    missing: bool = files.optional()
-    pooled: Literal[True] = files.optional()
-
-    @model_validator(mode="after")
-    def _as_its_kind(self) -> "Column":
-        stated = self.model_fields_set - {"kind", "name", "unit"}
-        if "pooled" in stated and OTHER in (self.categories or ()):
-            stated -= {"pooled"}
-        if stated != self.OF[self.kind]:
-            needed = ", ".join(sorted(self.OF[self.kind]))
-            raise ValueError(f"a {self.kind} column with {needed} only")
-        if self.categories and len({*self.categories}) < len(self.categories):
-            raise ValueError("every category once")
-        return self
-
-
-Classes = list[str] | list[int] | list[float] | list[bool] | None
-
-
-class _ReadingForm(files.Form):
-    encoding: Annotated[str, files.one_of(ENCODINGS)] = files.optional()
-    delimiter: str = files.optional()
-    decimal: Literal[","] = files.optional()
-    missing: list[str] = files.optional()
-    exclude: list[str] = files.optional()
-    merge: dict[str, dict[str, str]] = files.optional()
-    drop_missing_target: Literal[True] = files.optional()
-    drop_missing_client: Literal[True] = files.optional()
-
-    @field_validator("delimiter")
-    @classmethod
-    def _separates(cls, text: str) -> str:
-        if not is_delimiter(text):
-            raise ValueError("one character that stands between cells")
-        return text
-
-
-def _as_declared(kind: ColumnKind) -> AfterValidator:
-    def check(value: object) -> object:
-        if kind.stored(kind.declared(value)) != value:
-            raise ValueError(f"columns of `{kind.key}` as a configuration declares them")
-        return value
-
-    return AfterValidator(check)
-
-
-if TYPE_CHECKING:
-
-    class ReadingForm(_ReadingForm):
-        """What is declared of untidy tables; what is not declared is absent."""
-
-else:
-    ReadingForm = create_model(
-        "ReadingForm",
-        __base__=_ReadingForm,
-        **{
-            key: (Annotated[Any, _as_declared(kind)], files.optional())
-            for key, kind in KINDS.items()
-        },
-    )
-
-
-class SchemaForm(files.Form):
-    """How all features are made."""
-
-    version: Literal[1]
-    columns: Annotated[list[Column], Field(min_length=1)]
-    target: str
-    classes: Classes
-    fitted: bool
-    reading: "ReadingForm" = files.optional()
-
-    @model_validator(mode="after")
-    def _every_column_once(self) -> "SchemaForm":
-        if len({column.name for column in self.columns}) < len(self.columns):
-            raise ValueError("every column once")
-        return self
-
-
-class CalibrationForm(files.Form):
-    """How scores become probabilities: `bonafed.Sigmoid`."""
-
-    slope: files.NonNegative
-    offset: files.Number
-
-
-class ModelForm(files.Form):
-    """What predictions need beside the numbers of the model; further keys are fields of the class
-    that ``model`` names.
-    """
-
-    model_config = ConfigDict(extra="allow")
-
-    format: Literal[1]
-    loss: str
-    intercept: bool
-    model: str
-    ones: Literal[True] = files.optional()
-    client: str = files.optional()  # the column with the client of each row
-    classes: Classes
-    feature_names: list[str]
-    made_by: Annotated[SchemaForm, Field(alias="schema")]
-    infeasible: Literal[True] = files.optional()
-    calibration: CalibrationForm = files.optional()
-
-    @field_validator("loss", "model")
-    @classmethod
-    def _is_known(cls, name: str, info: ValidationInfo) -> str:
-        if name not in NAMED[str(info.field_name)]:
-            raise ValueError(f"one of {', '.join(NAMED[str(info.field_name)])}")
-        return name
-
-    @model_validator(mode="after")
-    def _parts_fit(self) -> "ModelForm":
-        names = {field.name for field in fields(load("model", self.model))}
-        if odd := [key for key in self.model_extra or {} if key not in names]:
-            raise ValueError(f"no key such as {odd[0][:60]!a}")
-        known, kind = self.classes or [], load("loss", self.loss).targets
-        enough = {"real": not known, "sign": len(known) == 2, "class": len(known) >= 2}
-        if not enough[kind] or len({*known}) < len(known):
-            needed = {"real": "null", "sign": "two", "class": "two or more"}[kind]
-            raise ValueError(f"as classes of the {self.loss} loss {needed}")
-        if self.classes != self.made_by.classes:
-            raise ValueError("the classes of its schema")
-        return self
 
 
 class Described(Protocol):
@@ -268,12 +116,20 @@ def stored_model(path: str | os.PathLike[str]) -> tuple[Array, files.Record, Sch
             f"{file}: the model is of format {str(model.get('format'))[:20]!r}, this bonafed reads"
             f" {FORMAT}"
         )
-    files.check_form(file, model, ModelForm, "model")
+    forms.check_form(file, model, forms.MODEL, "model")
     schema, w = Schema.from_dict(model["schema"]), tensors["w"]
     names = [*schema.feature_names, *["1"] * model.get("ones", False)]
     if model["feature_names"] != names:
         raise files.damaged(file, "its feature_names are not those of its schema")
-    if w.shape != (_dimension(file, model, len(schema.feature_names)),):
+    if model["classes"] != model["schema"]["classes"]:
+        raise files.damaged(file, "its classes are not those of its schema")
+    several = len(model["classes"]) if targets_of(model) == "class" else None
+    try:
+        size = predictor(model).sized(len(names), several).dimension(len(names))
+    except (ValueError, TypeError, ArithmeticError) as error:
+        text = f"{model['model']} cannot be made of its keys: {error}"
+        raise files.damaged(file, text) from error
+    if w.shape != (size,):
         raise files.damaged(file, "its model does not fit its schema")
     return w, model, schema
 
@@ -281,17 +137,6 @@ def stored_model(path: str | os.PathLike[str]) -> tuple[Array, files.Record, Sch
 def targets_of(model: files.Row) -> str:
     """The kind of targets that the loss of a saved model takes, as its class has it."""
     return load("loss", model["loss"]).targets
-
-
-def _dimension(file: Path, model: files.Row, n_features: int) -> int:
-    """The size of a saved model."""
-    d, several = n_features + model.get("ones", False), targets_of(model) == "class"
-    try:
-        return predictor(model).sized(d, len(model["classes"]) if several else None).dimension(d)
-    except (ValueError, TypeError, ArithmeticError) as error:
-        raise files.damaged(
-            file, f"{model['model']} cannot be made of its keys: {error}"
-        ) from error
 
 
 # -------------------------------------------------------------------------------------- predictions
@@ -387,21 +232,18 @@ def _predicted(model: files.Row, score: Array) -> dict[str, list[object]]:
         columns: dict[str, list[object]] = {
             "prediction": [classes[1 if s > 0 else 0] for s in score]
         }
-        if (sigmoid := _sigmoid(model)) is not None:
+        # scores of this loss are log odds
+        sigmoid = Sigmoid() if model["loss"] == "logistic" else None
+        if (fitted := model.get("calibration")) is not None:
+            sigmoid = Sigmoid(**fitted)
+        if sigmoid is not None:
             columns["probability"] = sigmoid.probability(score).tolist()
             columns["positive"] = [classes[1]] * len(score)
         return columns | {"score": score.tolist()}
-    by_class = {f"score_{name}": score[:, k].tolist() for k, name in enumerate(classes)}
-    chances = softmax(score, axis=1)
-    shares = {f"probability_{name}": chances[:, k].tolist() for k, name in enumerate(classes)}
-    return {"prediction": [classes[k] for k in score.argmax(1)], **shares, **by_class}
-
-
-def _sigmoid(model: files.Row) -> Sigmoid | None:
-    """What makes probabilities of scores: as it was fitted, or none where scores are log odds."""
-    if (fitted := model.get("calibration")) is not None:
-        return Sigmoid(**fitted)
-    return Sigmoid() if model["loss"] == "logistic" else None
+    columns = {"prediction": [classes[k] for k in score.argmax(1)]}
+    for kind, numbers in (("probability", softmax(score, axis=1)), ("score", score)):
+        columns |= {f"{kind}_{c}": numbers[:, k].tolist() for k, c in enumerate(classes)}
+    return columns
 
 
 def as_csv(columns: Mapping[str, Sequence[object]]) -> str:

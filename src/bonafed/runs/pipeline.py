@@ -19,10 +19,9 @@ from bonafed.engines.checkpoint import load, save
 from bonafed.rounds import Stop, record
 from bonafed.runs import privacy_plan
 from bonafed.runs.comparison import evaluate
-from bonafed.runs.folder import Render, write_run
-from bonafed.runs.result import result_of
+from bonafed.runs.folder import Render, result_of, write_run
 from bonafed.runs.sections.all import SECTIONS
-from bonafed.runs.sections.section import Points, Progress, Section, Silent, Study
+from bonafed.runs.sections.section import Points, Progress, Silent, Study
 from bonafed.runs.splits import Parts, prepare
 from bonafed.runs.training import train
 from bonafed.solution.plan import read_with_sums
@@ -68,11 +67,9 @@ def opening(study: Study) -> list[str]:
             f" features; rows by client: {', '.join(rows[:6])}{', ...' * (len(rows) > 6)}"
         ]
     settled = study.config is not study.stated
-    left = [
-        f"left out: {sum(by_client.values()):,} of {study.parts.read:,} rows without a {what}"
-        for what, by_client in study.parts.left_out.items()
-        if by_client
-    ]
+    lost = {what: sum(each.values()) for what, each in study.parts.left_out.items() if each}
+    of = f"of {study.parts.read:,} rows without a"
+    left = [f"left out: {n:,} {of} {what}" for what, n in lost.items()]
     radii = [radii_in_words(study.config)] if settled else []
     secure = study.config.engine.get("secure_sum")
     read = [read_with_sums(study.problem)] if secure else []
@@ -97,24 +94,10 @@ def trained(study: Study, progress: Progress) -> tuple[dict[str, Solution], dict
     """
     private = study.config.privacy is not None  # then further models are charged first
     points = _of_sections(study, progress) if private else {}
-    models = train(
-        study.config,
-        study.parts,
-        problem=study.problem,
-        folder=study.work,
-        resume=study.resume,
-        watch=progress.watch,
-        done=lambda name, solution: progress.done(name, solution.outcome.text),
-    )
+    models = train(study, progress)
     if any(solution.outcome.stop is Stop.INTERRUPTED for solution in models.values()):
         raise KeyboardInterrupt
     return models, points if private else _of_sections(study, progress)
-
-
-def _of_sections(study: Study, progress: Progress) -> dict[str, Points]:
-    used = [section for section in SECTIONS if section.applies(study.config)]
-    points = {section.name: _of_section(section, study, progress) for section in used}
-    return {name: each for name, each in points.items() if each is not None}
 
 
 @record
@@ -125,19 +108,20 @@ class KeptPoints:
     arrays: dict[str, Array]
 
 
-def _of_section(section: Section, study: Study, progress: Progress) -> Points | None:
-    """The points of a section, as they were kept where it was finished before."""
-    config = study.config
-    if study.work is None or config.privacy is not None or not config.engine.checkpoint:
-        return section.train(study, progress)
-    file = study.work / f"{section.name}.points"
-    if study.resume and file.is_file():
-        kept = load(file, KeptPoints)
-        return Points(json.loads(kept.table), kept.arrays)
-    points = section.train(study, progress)
-    if points is not None:
-        save(file, KeptPoints(json.dumps(points.table), points.arrays))
-    return points
+def _of_sections(study: Study, progress: Progress) -> dict[str, Points]:
+    """The points of the sections; of one that was finished before as they were kept."""
+    config, made = study.config, {}
+    kept = study.work if config.engine.checkpoint and config.privacy is None else None
+    for section in (section for section in SECTIONS if section.applies(config)):
+        file = kept and kept / f"{section.name}.points"
+        if file and study.resume and file.is_file():
+            found = load(file, KeptPoints)
+            made[section.name] = Points(json.loads(found.table), found.arrays)
+        elif (points := section.train(study, progress)) is not None:
+            made[section.name] = points
+            if file:
+                save(file, KeptPoints(json.dumps(points.table), points.arrays))
+    return made
 
 
 def run_study(
@@ -160,17 +144,8 @@ def run_study(
         sigmoids = {name: solution.calibration for name, solution in models.items()}
         evaluation = evaluate(problem, weights, parts.tests, parts.ranked, sigmoids)
         result = result_of(study, models, points, evaluation)
-        return write_run(
-            out,
-            study.stated,
-            parts.train,
-            models,
-            points,
-            result,
-            partial=study.work,
-            render=render,
-            today=today,
-        )
+        written = out, study.stated, parts.train, models, points, result
+        return write_run(*written, partial=study.work, render=render, today=today)
 
 
 def dry_run(config: Config) -> list[str]:
@@ -182,8 +157,5 @@ def dry_run(config: Config) -> list[str]:
         )
     config, public = privacy_plan.with_public_numbers(config)
     planned = privacy_plan.plan(config, public)
-    return [
-        *privacy_plan.words(config, planned),
-        *privacy_plan.noise_alone(config, planned),
-        "nothing was run",
-    ]
+    said = [*privacy_plan.words(config, planned), *privacy_plan.noise_alone(config, planned)]
+    return [*said, "nothing was run"]

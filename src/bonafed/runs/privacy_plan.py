@@ -15,7 +15,7 @@ and the model of the run has what is left of epsilon after all of them.
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -38,6 +38,7 @@ from bonafed.problem.problem import Problem
 from bonafed.rounds import encoded_size, rows
 from bonafed.runs.splits import HELD_OUT, Parts, prepare, read_tables, trained_clients
 from bonafed.solution.plan import default_algorithm
+from bonafed.text import all_true
 
 Releases: TypeAlias = tuple[Release, ...]
 
@@ -103,8 +104,8 @@ def with_sizes(config: Config, rows: Mapping[str, int]) -> Config:
     counted = privacy.sizes is None
     # sorted, since the order of the clients' first rows would disclose something about them
     sizes = {
-        name: max(1, round(share * rows[name])) if counted else privacy.sizes
-        for name in sorted(rows)
+        name: max(1, round(share * n)) if counted else privacy.sizes
+        for name, n in sorted(rows.items())
     }
     return config._with(privacy=privacy.model_copy(update={"sizes": sizes, "counted": counted}))
 
@@ -130,11 +131,8 @@ def with_public_numbers(config: Config) -> tuple[Config, Public]:
         rows = {name: len(table[source.target]) for name, table in tables.items()}
         config, first = with_sizes(config, rows), next(iter(tables.values()))
         columns = columns or {name: {} for name in first if name != source.target}
-    d = sum(
-        len(how["categories"]) if "categories" in how else 1 + how.get("indicator", False)
-        for how in columns.values()
-    )
-    return config, public_of(config, d)
+    widths = (len(c.get("categories", [""])) + c.get("indicator", False) for c in columns.values())
+    return config, public_of(config, sum(widths))
 
 
 def plan(config: Config, public: Public, book: str | os.PathLike[str] | None = None) -> Plan:
@@ -163,19 +161,10 @@ def plan(config: Config, public: Public, book: str | os.PathLike[str] | None = N
         other = total_epsilon((*spent, *seen), budget.delta)
     D = problem.predictor.dimension(public.n_features)
     asked = rows(algorithm.ask(np.zeros(D), 1).message, (0,))
-    return Plan(
-        public=public,
-        algorithm=algorithm,
-        noise=noise,
-        budget=budget,
-        scale=noise.scale,
-        other=other,
-        accounts=accounts((*spent, *algorithm.releases(rounds)), budget.delta),
-        before=before,
-        sweep=tuple(points),
-        up=encoded_size(algorithm.answer_alike(D)),
-        down=encoded_size(asked),
-    )
+    totals = accounts((*spent, *algorithm.releases(rounds)), budget.delta)
+    up, down = encoded_size(algorithm.answer_alike(D)), encoded_size(asked)
+    given = public, algorithm, noise, budget, noise.scale, other
+    return Plan(*given, totals, before, tuple(points), up, down)
 
 
 def planned(
@@ -196,12 +185,10 @@ def _before(budget: Budget, clients: tuple[str, ...], algorithm: PrivateMethod) 
     """The releases in the ledger file of the client that has least left."""
     if budget.book is None:
         return ()
-
-    Book(budget.book).check_view(budget, clients)
-    by_client = Book(budget.book).spent(clients, adjacency=budget.adjacency)
-    return max(
-        {*by_client.values()}, key=lambda spent: algorithm.noise_for(budget, spent), default=()
-    )
+    book = Book(budget.book)
+    book.check_view(budget, clients)
+    spent = {*book.spent(clients, adjacency=budget.adjacency).values()}
+    return max(spent, key=lambda each: algorithm.noise_for(budget, each), default=())
 
 
 def _sweep(
@@ -251,45 +238,40 @@ def protects(config: Config) -> str:
     privacy = privacy_of(config)
     seen = "all that travels" if privacy.view == "answers" else "the sums over all clients"
     return (
-        "Protected is every single row that is trained on"
-        f" ({WORDS[privacy.adjacency]}): anyone who sees {seen} learns almost the"
-        " same whether or not the row is as it is. Somebody with several rows is protected less, by"
-        " the sum over them; rows of one person at several clients add up as well."
+        f"Protected is every single row that is trained on ({WORDS[privacy.adjacency]}): anyone who"
+        f" sees {seen} learns almost the same whether or not the row is as it is. Somebody with"
+        " several rows is protected less, by the sum over them; rows of one person at several"
+        " clients add up as well."
     )
 
 
 def made_public(config: Config) -> list[str]:
     """What the guarantee does not cover: what is taken to be known, and is in the run."""
     data, privacy = config.data, privacy_of(config)
-    sizes = "the names of the clients, and the number of rows declared for each"
-    if privacy.counted:
-        sizes = "the names of the clients, and how many rows each has, counted"
-        if privacy.adjacency == "add-remove":
-            sizes += (
-                ": the guarantee is about a row that counts, or counts for nothing while its place"
-                " is known"
-            )
-    features = "the names of the columns, taken as they are"
-    if data.columns:
-        features = "how every feature is made, as declared"
+    counted = privacy.counted and privacy.adjacency == "add-remove"
+    features = "how every feature is made, as declared"
+    if not data.columns:
+        features = "the names of the columns, taken as they are"
     if config.loss_of_classes:
         named = f" {', '.join(map(str, data.classes))}" if data.classes else " of the target"
         features += f"; the classes{named}"
-    public = [
-        sizes,
-        features,
+    public = {
+        "the names of the clients, and how many rows each has, counted: the guarantee is about a"
+        " row that counts, or counts for nothing while its place is known": counted,
+        "the names of the clients, and how many rows each has, counted": (
+            privacy.counted and not counted
+        ),
+        "the names of the clients, and the number of rows declared for each": not privacy.counted,
+        features: True,
         "the configuration, paths of files included; how many rounds there are and how many bytes"
-        " each takes",
+        " each takes": True,
         "the model after every round, noise included, and how far the clients' noisy copies are"
-        " from it",
-    ]
-    if data.sites is not None:
-        public.append("when each client answers, as its server and the engine see it")
-    if data.partition is not None:
-        public.append("which row belongs to which invented client")
-    if config.evaluation.public:
-        public.append("the rows that the model is judged on (evaluation.public)")
-    return public
+        " from it": True,
+        "when each client answers, as its server and the engine see it": data.sites is not None,
+        "which row belongs to which invented client": data.partition is not None,
+        "the rows that the model is judged on (evaluation.public)": config.evaluation.public,
+    }
+    return all_true(public)
 
 
 def stays(config: Config) -> list[tuple[str, str]]:
@@ -298,32 +280,35 @@ def stays(config: Config) -> list[tuple[str, str]]:
         why = "their sites compute none of it for a private run"
         return [("objective, certificate, losses, and digests of the rows", why)]
     exact = "computed from the rows exactly, and not charged"
-    withheld = [
-        ("objective, certificate and the losses of clients", exact),
-        ("digests of the data", "anyone who guesses the rows could check the guess"),
-        ("warnings about the data", exact),
-        ("times", "they depend on the rows, and say little"),
-        ("messages of the certificate", "it is made at the owner"),
-    ]
-    if not config.evaluation.public:
-        private = "these rows are private, too"
-        withheld.append(("numbers on held-out rows, by model and by client", private))
-    if config.report.compare_with:
-        model = "the model without privacy, and all comparisons with it"
-        withheld.append((model, "trained without noise"))
-    if config.budgets:
-        withheld.append(("the models of the sweep and its numbers", "judged on private rows"))
-    return withheld
+    withheld = {
+        "objective, certificate and the losses of clients": exact,
+        "digests of the data": "anyone who guesses the rows could check the guess",
+        "warnings about the data": exact,
+        "times": "they depend on the rows, and say little",
+        "messages of the certificate": "it is made at the owner",
+        "numbers on held-out rows, by model and by client": (
+            "these rows are private, too" * (not config.evaluation.public)
+        ),
+        "the model without privacy, and all comparisons with it": (
+            "trained without noise" * bool(config.report.compare_with)
+        ),
+        "the models of the sweep and its numbers": (
+            "judged on private rows" * bool(config.budgets)
+        ),
+    }
+    return [(what, why) for what, why in withheld.items() if why]
 
 
 def words(config: Config, plan: Plan) -> list[str]:
     """The plan of a run, a line each."""
-    rehearsal = privacy_of(config).rehearsal
+    rehearsal, answers = privacy_of(config).rehearsal, plan.public.n_clients
+    answers *= plan.algorithm.max_rounds
     return [
         *_noise(plan),
         *_allowed(plan, bool(config.loss_of_classes)),
         *_spent(plan, rehearsal),
-        _traffic(plan),
+        f"bytes: {plan.up:,} up and {plan.down:,} down a client and round, {answers * plan.up:,} up"
+        f" and {answers * plan.down:,} down in all",
         *(f"public: {text}" for text in made_public(config)),
         *(f"stays with the owner: {what} ({why})" for what, why in stays(config)),
         *[REHEARSAL] * rehearsal,
@@ -337,9 +322,7 @@ def _noise(plan: Plan) -> list[str]:
     clip += f", of rows shortened to {noise.bound:.4g}" if math.isfinite(noise.bound) else ""
     norm = "l1" if algorithm.mechanism == "laplace" else "l2"
     sizes = zip(public.clients, public.sizes, plan.scale, strict=True)
-    sample = ""
-    if noise.rate < 1:
-        sample = f", in which every row takes part with probability {noise.rate:g}"
+    sample = f", in which every row takes part with probability {noise.rate:g}" * (noise.rate < 1)
     return [
         f"rows, as public: {sum(public.sizes):,} of {public.n_clients} clients;"
         f" {public.n_features} features",
@@ -381,31 +364,20 @@ def _allowed(plan: Plan, classes: bool) -> list[str]:
 def _spent(plan: Plan, rehearsal: bool) -> list[str]:
     """The total of the run, and what of it others spend before."""
     budget, totals = plan.budget, plan.accounts
-    others = [
-        f"{name} {totals[key]:.4g}" for key, name in TOTALS.items() if totals.get(key) is not None
-    ]
-    lines = [
+    known = {name: totals[key] for key, name in TOTALS.items() if totals.get(key) is not None}
+    others = ", ".join(f"{name} {total:.4g}" for name, total in known.items())
+    charged = "not charged, the rows are public" if rehearsal else "charged"
+    points = ", ".join(f"{point:g}" for point, _ in plan.sweep)
+    lines = {
         f"total epsilon at delta = {budget.delta:g}: {totals['pld']:.4g} of {budget.epsilon:g}"
-        f" (pld, which counts; {', '.join(others)}); {budget.adjacency}"
-    ]
-    lines.append(views(budget, plan.other))
-    if plan.before:
-        lines.append(
-            f"of it spent before this model: {plan.before:.4g}, by earlier runs and by the sweep"
-        )
-    if plan.sweep:
-        charged = "not charged, the rows are public" if rehearsal else "charged"
-        points = ", ".join(f"{point:g}" for point, _ in plan.sweep)
-        lines.append(f"sweep: epsilon = {points} ({charged})")
-    return lines
-
-
-def _traffic(plan: Plan) -> str:
-    answers = plan.public.n_clients * plan.algorithm.max_rounds
-    return (
-        f"bytes: {plan.up:,} up and {plan.down:,} down a client and round, {answers * plan.up:,} up"
-        f" and {answers * plan.down:,} down in all"
-    )
+        f" (pld, which counts; {others}); {budget.adjacency}": True,
+        views(budget, plan.other): True,
+        f"of it spent before this model: {plan.before:.4g}, by earlier runs and by the sweep": (
+            plan.before
+        ),
+        f"sweep: epsilon = {points} ({charged})": plan.sweep,
+    }
+    return all_true(lines)
 
 
 # ---------------------------------------------------------------------------------------- the noise
@@ -515,8 +487,10 @@ def told(config: Config, parts: Parts) -> list[str]:
     n = int(sum(fed.sizes.sum() for fed in feds))
     lines = []
     for name, how in ranges.items():
-        # the first feature of a column is x' = (x - min) / (max - min)
-        if count := _outside(feds, parts.owners.feature_names.index(name)):
+        # the first feature of a column is x' = (x - min) / (max - min), with its rounding
+        at = parts.owners.feature_names.index(name)
+        x = np.concatenate([X[:, at] for fed in feds for X in fed.X])
+        if count := int(((x < -1e-9) | (x > 1 + 1e-9)).sum()):
             lines.append(
                 f"{OWNER} {count} of {n} rows have {name!r} outside of {how['min']:g} to"
                 f" {how['max']:g}; if that is a slip, correct the range before you spend"
@@ -524,9 +498,3 @@ def told(config: Config, parts: Parts) -> list[str]:
     if ranges and not lines:
         lines.append(f"{OWNER} all {n} rows lie within the declared ranges")
     return lines
-
-
-def _outside(feds: Iterable[Federation], feature: int) -> int:
-    """The rows with a feature outside of 0 to 1; what rounding adds is not."""
-    columns = (x[:, feature] for fed in feds for x in fed.X)
-    return sum(int(np.count_nonzero((c < -1e-9) | (c > 1 + 1e-9))) for c in columns)

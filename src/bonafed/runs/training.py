@@ -13,123 +13,79 @@ function, when the folder is written and again when it is verified.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.method import Answer, Method
+from bonafed.algorithms.method import Method
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
+from bonafed.certificates.certify import certify, certify_constrained
 from bonafed.config.config import Config
 from bonafed.data.federation import Federation
-from bonafed.engines.engine import UNUSED, Watch, lies_in
+from bonafed.engines.engine import UNUSED, lies_in
 from bonafed.engines.inprocess import InProcess, VirtualClock
 from bonafed.engines.run_record import Log
+from bonafed.problem.lower_bounds import Multipliers, no_multipliers, signed
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Outcome, Stop
-from bonafed.runs.baselines import BASELINES, called, label
+from bonafed.runs import forms
+from bonafed.runs.baselines import BASELINES, called, duals_of, label
 from bonafed.runs.checks import Check, not_checked
 from bonafed.runs.evaluation import asked
-from bonafed.runs.files import (
-    Count,
-    Form,
-    NonNegative,
-    Number,
-    Record,
-    Row,
-    check_form,
-    form,
-    needs,
-    parsed,
-    write,
-)
-from bonafed.runs.sections.section import Run
-from bonafed.runs.splits import Parts
-from bonafed.solution.outcome import (
-    UNPROVED,
-    Ended,
-    budget_used,
-    failed_in,
-    judged_by_method,
-    reached,
-    refuted,
-    stated,
-)
+from bonafed.runs.files import Record, Row, parsed, write
+from bonafed.runs.sections.section import Progress, Run, Silent, Study
+from bonafed.solution import outcome
+from bonafed.solution.outcome import Ended
 from bonafed.solution.plan import configure, default_algorithm
 from bonafed.solution.privacy_account import was_begun
 from bonafed.solution.solution import Solution
 from bonafed.solution.solve import fit
+from bonafed.solution.tables import constraint_table, limits_of
 from bonafed.storage import named_errors
 
 
-def train(
-    config: Config,
-    parts: Parts,
-    *,
-    problem: Problem | None = None,
-    folder: Path | None = None,
-    resume: bool = False,
-    watch: Callable[[str], Watch] | None = None,
-    done: Callable[[str, Solution], None] | None = None,
-) -> dict[str, Solution]:
-    """The model and then its baselines by name; stops at the first that is interrupted.
-
-    ``problem`` is that of the configuration by default. ``folder`` holds one checkpoint for each
-    model; with ``resume`` those that exist are resumed. The configuration is settled: see
-    `Config.settled`.
+def train(study: Study, progress: Progress | None = None) -> dict[str, Solution]:
+    """The model and then its baselines by name; stops at the first that is interrupted. Each has a
+    checkpoint in the folder of the work; those that exist are resumed.
     """
-    problem = problem or config.problem()
+    config, parts, problem = study.config, study.parts, study.problem
+    progress, models = progress or Silent(), {}
     tasks = {label(problem): (problem, parts.train)}
     for name in config.report.compare_with:
         tasks[called(name)] = BASELINES[name](problem, parts.train)
-    models = {}
     for name, (task, fed) in tasks.items():
-        path = None if folder is None else folder / f"{name.lower()}.checkpoint"
-        arguments = config.solve_arguments(path, clock=fed.clients == parts.train.clients)
-        if models:  # baselines are solved to the same tolerance by the default algorithm
+        path = study.work and study.work / f"{name.lower()}.checkpoint"
+        whole, main = fed.clients == parts.train.clients, not models
+        arguments = config.solve_arguments(path, clock=whole)
+        if not main:  # baselines are solved to the same tolerance by the default algorithm
             arguments["algorithm"] = None
             if problem.privacy is not None:  # they are exact, and nobody else's business
                 arguments["max_rounds"] = None
                 arguments["engine"] = replace(arguments["engine"], secure_sum=None)
-        again = resume and was_begun(path)
+        again = study.resume and was_begun(path)
         traces: list[ViolationTrace | ObjectiveTrace] = [
             ViolationTrace(path and path.with_suffix(".bands"), again)
         ]
-        judge = _judge(config, task, fed, not models, parts)
-        if judge is not None:
-            keep = getattr(arguments["engine"], "keep_rows", 1)
-            file = path and path.with_suffix(".reached")
-            traces.append(ObjectiveTrace(problem, parts.train, judge, keep, file, again))
-        shown = [] if watch is None else [watch(name)]
-        solution = fit(task, fed, **arguments, watch=[*traces, *shown], resume=again)
+        if task.privacy is None and not asked(task) and whole:
+            method = method_of(config, task, fed, main, clock=True)
+            if config.engine.clocked or method.unaware:  # of its objective on its way
+                keep = getattr(arguments["engine"], "keep_rows", 1)
+                file = path and path.with_suffix(".reached")
+                traces.append(ObjectiveTrace(problem, parts.train, method, keep, file, again))
+        watch = [*traces, progress.watch(name)]
+        solution = fit(task, fed, **arguments, watch=watch, resume=again)
         for trace in traces:
             solution = trace.beside(solution)
         models[name] = solution
         if solution.outcome.stop is Stop.INTERRUPTED:
             break
-        if done is not None:
-            done(name, solution)
+        progress.done(name, solution.outcome.text)
     return models
-
-
-def _judge(
-    config: Config, stated: Problem, fed: Federation, main: bool, parts: Parts
-) -> Callable[[object], Array] | None:
-    """The model in the state of a method that does not know its objective on its way; None for a
-    method that does.
-    """
-    if stated.privacy is not None or asked(stated) or fed.clients != parts.train.clients:
-        return None
-    method = method_of(config, stated, fed, main, clock=True)
-    answer: Callable[[Any], Answer] = method.answer
-    if not config.engine.clocked and not method.unaware:
-        return None
-    return lambda state: answer(state).w
 
 
 # ------------------------------------------------------------------------------------------- traces
@@ -143,7 +99,7 @@ PACE = 1.1  # between two evaluations
 class Trace:
     """Numbers by round, which are kept in ``file``, too; with ``resume`` those in it are read."""
 
-    form: ClassVar[type[Form]]
+    form: ClassVar[type[forms.Form]]
 
     def __init__(self, file: Path | None = None, resume: bool = False) -> None:
         self.file = file
@@ -154,7 +110,7 @@ class Trace:
             whole, _, _ = file.read_bytes().rpartition(b"\n")  # the last line may be half written
             rows = [parsed(file, line) for line in whole.decode(errors="replace").splitlines()]
             for row in rows:
-                check_form(file, row, self.form)
+                forms.check_form(file, row, self.form)
             self.rows = {row["round"]: row for row in rows}
         write(file, b"".join(map(_line, self.rows.values())))
 
@@ -170,17 +126,6 @@ def _line(row: Record) -> bytes:
     return json.dumps(row).encode() + b"\n"
 
 
-# the objective after a round, and when that was
-ObjectiveForm = form(
-    "ObjectiveForm",
-    needs(Count, "round") | needs(NonNegative, "when") | needs(Number, OBJECTIVE, LARGEST),
-)
-# every client's violation after a round
-ViolationForm = form(
-    "ViolationForm", needs(Count, "round") | needs(list[NonNegative | None], VIOLATION)
-)
-
-
 class ObjectiveTrace(Trace):
     """The exact objective and the largest risk of a client by round; `bonafed.solve` calls it after
     each round.
@@ -188,25 +133,24 @@ class ObjectiveTrace(Trace):
     Parameters
     ----------
     problem, fed : by which models are judged
-    model : the model in the server's state, empty before there is one
+    method : knows the model in the server's state, which is empty before there is one
     keep_rows : rounds for each row of the history
     """
 
-    form = ObjectiveForm
+    form = forms.OBJECTIVE
 
     def __init__(
         self,
         problem: Problem,
         fed: Federation,
-        model: Callable[[object], Array],
+        method: Method,
         keep_rows: int = 1,
         file: Path | None = None,
         resume: bool = False,
     ) -> None:
         super().__init__(file, resume)
         self.problem, self.data = problem.at(fed)
-        self.blocks, self.model, self.keep_rows = self.data.blocks(), model, keep_rows
-        self.n = self.data.n_clients
+        self.blocks, self.method, self.keep_rows = self.data.blocks(), method, keep_rows
         self.next, self.resumed = 0.0, resume
 
     def __call__(self, row: Record, state: object) -> None:
@@ -218,14 +162,14 @@ class ObjectiveTrace(Trace):
         when = row.get("time", row["round"])
         if row["round"] % self.keep_rows or when < self.next:
             return
-        w = self.model(state)
+        w = self.method.answer(state).w
         if len(w):
             self.keep({"round": row["round"], "when": when, **self.judged(w)})
             self.next = PACE * when
 
     def judged(self, w: Array) -> dict[str, float]:
         """Objective and largest risk at w."""
-        risks = np.empty(self.n)
+        risks = np.empty(self.data.n_clients)
         for block in self.blocks:
             risks[block.index] = self.problem.client_risks(w, block)
         risk = self.problem.over_clients.value(risks)
@@ -250,7 +194,7 @@ class ViolationTrace(Trace):
     round.
     """
 
-    form = ViolationForm
+    form = forms.VIOLATION
 
     def __call__(self, row: Record, state: object) -> None:
         """Keep the violations of the round, where the server knows them."""
@@ -297,66 +241,81 @@ def method_of(
     return configure(algorithm, concrete, data, tol, max_rounds=rounds, engine=engine)
 
 
-def ended(
-    config: Config,
-    method: Method,
-    stop: str,
-    text: str,
-    rounds: int,
-    clock: bool = False,
-    history: Sequence[Row] = (),
-) -> Ended:
-    """What an outcome is stated from, of a run that ended with this stop and text; ``clock``:
-    perhaps by the clock of the engine.
-    """
-    time = config.engine.get("max_time") if clock and config.engine.clocked else None
-    no_model, (lies, _) = UNPROVED in text, lies_in(text)
-    return Ended(Stop(stop), rounds, method, time, no_model, lies, reached(history))
-
-
 def outcome_of(
-    end: Ended,
+    config: Config,
     problem: Problem,
     fed: Federation | Metadata,
-    certificate: Certificate,
+    how: tuple[str, str, int],
+    proof: Certificate,
     multipliers: Multipliers | None = None,
     table: Sequence[Row] = (),
-) -> Outcome:
-    """The outcome in words that follow from numbers, of a problem as it is stated."""
+    *,
+    main: bool = True,
+    clock: bool = False,
+    timed: bool = False,
+    history: Sequence[Row] = (),
+) -> tuple[Ended, Outcome]:
+    """What an outcome is stated from, and the outcome in words that follow from numbers, of a run
+    of a problem as it is stated that ended ``how``: its stop, its text, its rounds.
+
+    ``main``, ``clock`` : as of `method_of`; ``timed``: perhaps ended by the clock of the engine.
+    """
+    method, (stop, text, rounds) = method_of(config, problem, fed, main, clock), how
+    time = config.engine.get("max_time") if timed and config.engine.clocked else None
+    no_model, (lies, _) = outcome.UNPROVED in text, lies_in(text)
+    end = Ended(Stop(stop), rounds, method, time, no_model, lies, outcome.reached(history))
     concrete, data = problem.at(fed)
     rows = [{**row} for row in table]
-    return stated(end, concrete, certificate, data.clients, multipliers, rows)
+    return end, outcome.stated(end, concrete, proof, data.clients, multipliers, rows)
 
 
-def stop_of(
-    end: Ended,
+def stop_of(*given: Any, **more: Any) -> str:
+    """The stop that may be stated of a model, or why it cannot be the stated one; as `outcome_of`
+    has it.
+    """
+    end, again = outcome_of(*given, **more)
+    return outcome.refuted(end, given[4]) or again.stop.value
+
+
+def proved(
     problem: Problem,
-    fed: Federation | Metadata,
-    certificate: Certificate,
-    multipliers: Multipliers | None = None,
-    table: Sequence[Row] = (),
-) -> str:
-    """The stop that may be stated of a model, or why it cannot be the stated one."""
-    again = outcome_of(end, problem, fed, certificate, multipliers, table)
-    return refuted(end, certificate) or again.stop.value
+    fed: Federation,
+    w: Array,
+    arrays: Mapping[str, Array],
+    stop: str = "",
+    failed: str = "",
+    tried: bool = False,
+) -> tuple[Certificate, list[Record], Multipliers | None]:
+    """The certificate of a model from the arrays of its proof, and with constraints their table and
+    the multipliers; ``failed``: why its proof failed, ``tried``: the multipliers are the weights of
+    a proof that nothing is feasible, which was not found.
+    """
+    duals, infeasible = duals_of(arrays), tried or stop == Stop.INFEASIBLE.value
+    if not isinstance(duals, Multipliers):
+        return replace(certify(problem, fed, w, duals), failed=failed), [], None
+    bounded = not failed and stop != Stop.UNBOUNDED.value
+    proof, _ = certify_constrained(problem, fed, w, duals, infeasible=infeasible, bounded=bounded)
+    proof = replace(proof, failed=failed)
+    concrete, data = problem.at(fed)
+    mu = signed(concrete, duals)
+    limits, prices = limits_of(concrete, data), mu
+    if infeasible:
+        prices = no_multipliers(concrete, fed.n_clients)
+    return proof, constraint_table(concrete, data.clients, limits, proof, prices), mu
 
 
 def summary(config: Config, solution: Solution, fed: Federation | Metadata) -> Record:
     """How the model of a run ended, as result.json has it."""
     if solution.problem.privacy is not None:
-        again = budget_used(solution.rounds)
+        again = outcome.budget_used(solution.rounds)
     else:
-        method = method_of(config, solution.problem, fed, clock=True)
-        stop, text = solution.outcome.stop.value, solution.outcome.text
-        by_engine = _by_engine(solution.log)
-        again = outcome_of(
-            ended(config, method, stop, text, solution.rounds, by_engine, solution.history),
-            solution.problem,
-            fed,
-            replace(solution.certificate, failed=failed_in(text)),
-            solution.duals if isinstance(solution.duals, Multipliers) else None,
-            solution.constraints,
-        )
+        text, duals = solution.outcome.text, solution.duals
+        how = solution.outcome.stop.value, text, solution.rounds
+        proof = replace(solution.certificate, failed=outcome.failed_in(text))
+        mu = duals if isinstance(duals, Multipliers) else None
+        more: Any = {"timed": _by_engine(solution.log), "history": solution.history, "clock": True}
+        given = how, proof, mu, solution.constraints
+        _, again = outcome_of(config, solution.problem, fed, *given, **more)
     return {"stop": again.stop.value, "text": again.text}
 
 
@@ -369,34 +328,28 @@ def check_outcome(run: Run, problem: Problem, fed: Federation | Metadata) -> Ite
     """The outcome of a run against what it states of its rounds, its certificate and its
     constraints, which other checks compare with what they are.
     """
-    outcome, rounds = run.result["outcome"], run.result["rounds"]
+    said, rounds = run.result["outcome"], run.result["rounds"]
     certificate = Certificate.of(run.result["certificate"])
-    certificate = replace(certificate, failed=failed_in(outcome["text"]))
-    method = method_of(run.config, problem, fed, clock=True)
-    how, by_engine = (outcome["stop"], outcome["text"], rounds), _by_engine(run.events)
-    end = ended(run.config, method, *how, by_engine, run.history)
+    certificate = replace(certificate, failed=outcome.failed_in(said["text"]))
     multipliers = Multipliers(**run.duals) if run.config.constrained else None
+    given = (said["stop"], said["text"], rounds), certificate, multipliers
+    more: Any = {"timed": _by_engine(run.events), "history": run.history, "clock": True}
     rows = run.result.get("constraints", ())
-    again = outcome_of(end, problem, fed, certificate, multipliers, rows)
-    if why := refuted(end, certificate) or _invented(end, fed):
-        yield Check("outcome", False, f"is not {outcome['stop']}: {why}")
-    elif outcome != {"stop": again.stop.value, "text": again.text}:
+    end, again = outcome_of(run.config, problem, fed, *given, rows, **more)
+    _, sites = lies_in(f"{end.lies} {UNUSED}")
+    named = {name for part in sites.split(", ") for name in part.split(" or ")}
+    why = outcome.refuted(end, certificate)
+    if end.stop is Stop.IMPOSSIBLE and not (sites and named <= {*fed.names}):
+        why = why or "it names no client that gave such an answer"
+    if why:
+        yield Check("outcome", False, f"is not {said['stop']}: {why}")
+    elif said != {"stop": again.stop.value, "text": again.text}:
         yield Check("outcome", False, f"is not as stated, but {again.stop.value}: {again.text}")
     else:
-        text = f"{outcome['stop']}, as rounds and certificate bear it out"
-        yield Check("outcome", True, text)
+        yield Check("outcome", True, f"{said['stop']}, as rounds and certificate bear it out")
     if end.lies:
         text = "what a site answered that no rows answer: such an answer is not kept"
         yield not_checked("outcome", text, "result.json: outcome")
-    elif judged_by_method(end):
-        text = f"whether {type(method).__name__} met its own test, which no certificate repeats"
+    elif outcome.judged_by_method(end):
+        text = f"whether {type(end.method).__name__} met its own test, which no certificate repeats"
         yield not_checked("outcome", text, "result.json: outcome")
-
-
-def _invented(end: Ended, fed: Federation | Metadata) -> str:
-    """Why no client can have given the impossible answers of an outcome; empty where one can."""
-    if end.stop is not Stop.IMPOSSIBLE:
-        return ""
-    _, sites = lies_in(f"{end.lies} {UNUSED}")
-    named = {name for part in sites.split(", ") for name in part.split(" or ")}
-    return "" if named and named <= {*fed.names} else "it names no client that gave such an answer"

@@ -14,48 +14,32 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 
-from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
-from bonafed.certificates.constrained import certify_constrained
-from bonafed.certificates.duality import certify_run
-from bonafed.certificates.row_spectra import certify_ranks
 from bonafed.config.config import ConfigError
 from bonafed.data.federation import Federation
 from bonafed.data.schema import declared_schema
 from bonafed.data.validation import ordered
 from bonafed.problem.calibration import calibrated
-from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers, no_multipliers, signed
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Stop
+from bonafed.runs import folder
 from bonafed.runs.baselines import BASELINES, called, label
-from bonafed.runs.checks import Check, check_files, compared, not_checked, passed
+from bonafed.runs.checks import Check, check_files, compared, not_checked, nothing, passed
 from bonafed.runs.comparison import evaluate
 from bonafed.runs.files import UNREADABLE, FormError, Record, Row, files_in, plain, text_in
-from bonafed.runs.folder import EVENTS, Render, is_drawn, read_run
+from bonafed.runs.folder import EVENTS, OWNER, Render
 from bonafed.runs.model_file import described, model_of
-from bonafed.runs.result import (
-    OWNER,
-    README,
-    check_public,
-    data_digests,
-    public_evaluation,
-    public_result,
-    titled,
-    versions,
-)
 from bonafed.runs.sections.all import SECTIONS
 from bonafed.runs.sections.section import Inputs, Run
 from bonafed.runs.splits import Parts, prepare
-from bonafed.runs.training import check_outcome, ended, method_of, stop_of
+from bonafed.runs.training import check_outcome, proved, stop_of
 from bonafed.solution.outcome import UNPROVED, failed_in
 from bonafed.solution.solution import public_history
-from bonafed.solution.tables import client_table, constraint_table, limits_of
+from bonafed.solution.tables import client_table
 from bonafed.solution.warnings import notes
 
 __all__ = ["Check", "passed", "verify_run"]
@@ -84,7 +68,7 @@ def verify_run(
         data has ok None. Of a private run the owner's part is checked where it is there.
     """
     try:
-        run = read_run(path)
+        run = folder.read_run(path)
     except FormError as error:
         return [Check("form", False, str(error))]
     return verified(run, parts, render)
@@ -119,16 +103,22 @@ def _checks(run: Run, parts: Parts | None, render: Render | None) -> Iterator[Ch
         parts = parts or prepare(run.config)
     except (ConfigError, ValueError, OSError) as error:
         text = f"the data cannot be read, so what was computed from them is not checked: {error}"
-        yield Check("data", None, text, keys=_without_data(run))
+        known = ("format", "title", "model", "versions", "files", "seal", "privacy", "withheld")
+        part, where = run.exact or run, "" if run.owner is None else OWNER
+        # what only the rows show: all that does not follow from configuration and form
+        keys = [f"{where}result.json: {key}" for key in part.result if key not in known]
+        keys += [f"{where}{name}" for name in part.result["files"]]
+        keys += ["model.safetensors", "config.toml"]
+        yield Check("data", None, text, keys=tuple(keys))
         return
     if judged:
         again = evaluate(run.config.problem(), {"private": run.w}, parts.tests, parts.ranked)
-        again = plain(public_evaluation(run.config, again))
+        again = plain(folder.public_evaluation(run.config, again))
         yield compared("evaluation", run.result["evaluation"], again)
     if run.owner is not None:  # the public part has of the owner's what may travel, as it is there
         whole = {**run.result, **run.owner.result, "privacy": run.result["privacy"]}
         stated = {key: value for key, value in run.result.items() if key not in ("files", "seal")}
-        again = [public_result(run.config, whole), plain(public_history(run.owner.history))]
+        again = [folder.public_result(run.config, whole), plain(public_history(run.owner.history))]
         yield compared(f"{OWNER}public part", [stated, run.history], again)
     if run.exact is not None:
         for check in _check_with_data(run.exact, parts):
@@ -138,56 +128,38 @@ def _checks(run: Run, parts: Parts | None, render: Render | None) -> Iterator[Ch
             yield check
 
 
-def _without_data(run: Run) -> tuple[str, ...]:
-    """What only the rows show: all that does not follow from configuration and form."""
-    known = ("format", "title", "model", "versions", "files", "seal", "privacy", "withheld")
-    part, where = run.exact or run, "" if run.owner is None else OWNER
-    of_result = (f"{where}result.json: {key}" for key in part.result if key not in known)
-    inside = (f"{where}{name}" for name in part.result["files"])
-    return (*of_result, *inside, "model.safetensors", "config.toml")
-
-
 def _check_alone(run: Run) -> Iterator[Check]:
     """What can be checked without the data."""
-    needed = {"config.toml", "model.safetensors", "history.jsonl"}
-    needed |= {"duals.safetensors"} if run.config.privacy is None else set()
-    needed |= {EVENTS} if run.config.logged else set()
-    needed = needed.union(*(s.files for s in SECTIONS if s.name in run.points))
-    yield from check_files(run.path, run.result, needed, "result.json")
     yield from check_names(run)
     arrays = {"w": run.w, **run.duals, **run.baselines}
     for name, points in run.points.items():
         arrays |= {f"{name}: {key}": array for key, array in points.arrays.items()}
     odd = [name for name, array in arrays.items() if not np.isfinite(array).all()]
-    text = f"not finite: {', '.join(odd)}" if odd else "model and duals are finite"
-    yield Check("finite", not odd, text)
+    yield nothing("finite", odd, "model and duals are finite", "not finite")
     if run.config.privacy is not None:
-        yield check_public(run)
+        yield folder.check_public(run)
     if run.config.privacy is not None or run.config.data.sites is not None:
         yield from check_declared_model(run)
         again = [run.config.sentence(), label(run.config.problem())]
         yield compared("problem", [run.result["problem"], run.result["model"]], again)
     for section in SECTIONS:
         yield from section.check_alone(run)
-    if run.owner is not None:
-        needed = {"history.jsonl", "README.txt"}
-        yield from check_files(run.owner.path, run.owner.result, needed, f"{OWNER}result.json")
 
 
 def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
     """The rows are those of the run, and whatever follows from rows, model and duals."""
-    stated, again = run.result.get("data", {}), data_digests(parts)
+    stated, again = run.result.get("data", {}), folder.data_digests(parts)
     for name in sorted(stated.keys() | again.keys()):
         old, new = stated.get(name, {}), again.get(name, {})
         odd = [c for c in dict.fromkeys((*old, *new)) if old.get(c) != new.get(c)]
-        text = f"{len(new)} clients"
-        if odd:
-            text = f"the rows of {', '.join(odd[:5])} differ from those of the run"
-        yield Check(f"data: {name}", not odd, text)
-    yield from check_model(run, parts)
+        lead = "the rows of these clients differ from those of the run"
+        yield nothing(f"data: {name}", odd, f"{len(new)} clients", lead)
     inputs = _inputs(run, parts)
+    infeasible = run.result["outcome"]["stop"] == Stop.INFEASIBLE.value
+    sigmoid = calibrated(inputs.problem, parts.train, run.w)
+    again = model_of(run.config, parts.train, infeasible, sigmoid)
+    yield from _compared_model(run.model, again)
     yield from _check_certificate(run, inputs)
-    yield from _check_clients(run, inputs)
     yield from _check_models(run, inputs)
     for section in SECTIONS:
         yield from section.check(run, inputs)
@@ -234,7 +206,9 @@ UNCHECKED_CONSENSUS = not_checked(
 def _inputs(run: Run, parts: Parts) -> Inputs:
     """What results are computed from, with the certificate proved again."""
     problem = run.config.settled(parts.train).problem()
-    certificate, table, multipliers = _proved(run, problem, parts.train)
+    stop, text = run.result["outcome"]["stop"], run.result["outcome"]["text"]
+    how = stop, failed_in(text), UNPROVED in text
+    certificate, table, multipliers = proved(problem, parts.train, run.w, run.duals, *how)
     order = [name for name in run.config.report.compare_with if name in run.baselines]
     return Inputs(
         config=run.config,
@@ -265,9 +239,6 @@ def _check_certificate(run: Run, inputs: Inputs) -> Iterator[Check]:
         sums = {name: getattr(mu, name) for name in ("server", "shared", "local")}
         were = {name: run.duals[name] for name in sums}
         yield inputs.compared("multipliers", plain(were), plain(sums))
-
-
-def _check_clients(run: Run, inputs: Inputs) -> Iterator[Check]:
     result, fed, certificate = run.result, inputs.parts.train, inputs.certificate
     concrete, data = inputs.problem.at(fed)
     table = client_table(concrete, data, certificate, inputs.constraints)
@@ -282,14 +253,11 @@ def _check_clients(run: Run, inputs: Inputs) -> Iterator[Check]:
 def _check_models(run: Run, inputs: Inputs) -> Iterator[Check]:
     result, problem, parts = run.result, inputs.problem, inputs.parts
     # what is stated of a baseline, from its model and what proves its bound
-    others = {
-        name: BASELINES[name](problem, parts.train) for name in run.config.report.compare_with
-    }
+    names = run.config.report.compare_with
+    others = {name: BASELINES[name](problem, parts.train) for name in names}
     again: Record = {}
     for name, (baseline, fed) in others.items():
-        proof = run.proofs.get(name)
-        duals = Duals(**proof) if proof else None
-        certificate = _certified(baseline, fed, run.baselines[name], duals)
+        certificate, _, _ = proved(baseline, fed, run.baselines[name], run.proofs.get(name, {}))
         clock = fed.clients == parts.train.clients
         again[name] = baseline_again(run, name, baseline, fed, certificate, clock)
     yield inputs.compared("baselines", stated_baselines(run), again)
@@ -332,49 +300,17 @@ def baseline_again(
     whether it ran on that of the engine.
     """
     stated = run.result["baselines"][name]
-    method = method_of(run.config, baseline, fed, main=False, clock=clock)
-    end = ended(run.config, method, stated["stop"], "", stated["rounds"], clock)
+    how, timed = (stated["stop"], "", stated["rounds"]), {"clock": clock, "timed": clock}
     numbers = {"value": certificate.value, "bound": certificate.bound, "gap": certificate.gap}
-    stop = stop_of(end, baseline, fed, certificate)
+    stop = stop_of(run.config, baseline, fed, how, certificate, main=False, **timed)
     weights = _weights(baseline, fed, certificate) if name in run.proofs else None
     return {**numbers, "stop": stop, "rounds": stated["rounds"], "weights": weights}
-
-
-def _certified(problem: Problem, fed: Federation, w: Array, duals: Duals | None) -> Certificate:
-    """The certificate of a model without constraints."""
-    by = certify_run if problem.over_rows is None else certify_ranks
-    return by(problem, fed, w, duals)[0]
 
 
 def _weights(problem: Problem, fed: Federation | Metadata, certificate: Certificate) -> list[float]:
     """The weights of clients in what proves a bound: by rows, where all are ranked together."""
     weights: list[float] = plain(certificate.weights)
     return weights if problem.over_rows is None else plain(fed.sizes / fed.sizes.sum())
-
-
-def _proved(
-    run: Run, problem: Problem, fed: Federation
-) -> tuple[Certificate, list[Record], Multipliers | None]:
-    """The certificate, and with constraints their table and the multipliers."""
-    outcome = run.result["outcome"]
-    failed = failed_in(outcome["text"])  # then no bound is stated
-    if not run.config.constrained:
-        duals = Duals(**run.duals) if run.duals else None
-        return replace(_certified(problem, fed, run.w, duals), failed=failed), [], None
-    infeasible = tried_infeasible(run)
-    mu = Multipliers(**run.duals)
-    bounded = not failed and run.result["outcome"]["stop"] != Stop.UNBOUNDED.value
-    certificate, _ = certify_constrained(
-        problem, fed, run.w, mu, infeasible=infeasible, bounded=bounded
-    )
-    certificate = replace(certificate, failed=failed)
-    concrete, data = problem.at(fed)
-    mu = signed(concrete, mu)
-    multipliers = no_multipliers(concrete, fed.n_clients) if infeasible else mu
-    table = constraint_table(
-        concrete, data.clients, limits_of(concrete, data), certificate, multipliers
-    )
-    return certificate, table, mu
 
 
 def tried_infeasible(run: Run) -> bool:
@@ -416,29 +352,40 @@ def parts_in(run: Run) -> Iterator[tuple[str, Run]]:
 
 
 def check_names(run: Run) -> Iterator[Check]:
-    """Every part has the files of such a run only, and is called as the configuration says."""
+    """Every part has its files as they were written, and those of such a run only, and is called as
+    the configuration says.
+    """
     for where, part in parts_in(run):
-        found = {*_files_of(run, part)}
+        found, needed, more = {*_files_of(run, part)}, {"history.jsonl"}, set()
+        needed |= {"config.toml", "model.safetensors"} if part is run else {"README.txt"}
+        if part is run.exact:
+            needed |= {EVENTS} if run.config.logged else set()
+            needed |= set() if run.private else {"duals.safetensors"}
+            needed = needed.union(*(s.files for s in SECTIONS if s.name in part.points))
+            used = (s.files for s in SECTIONS if s.applies(run.config))
+            more = {"baselines.safetensors"}.union(*used)
+        yield from check_files(part.path, part.result, needed, f"{where}result.json")
         odd = sorted(found - {*part.result["files"]})
-        odd += sorted(name for name in found - {*odd} - _known(run, part) if not is_drawn(name))
-        odd += sorted(_empty(part.path))
-        text = f"unknown: {', '.join(map(ascii, odd[:5]))}" if odd else f"{len(found)} known files"
-        yield Check(f"{where}files", not odd, text)
+        odd += sorted(name for name in found - {*odd} - needed - more if not folder.is_drawn(name))
+        empty = [path for path in part.path.rglob("*") if path.is_dir() and not any(path.iterdir())]
+        # names of folders say something, but for that of figures that are no longer drawn
+        empty = [path.relative_to(part.path) for path in empty if path.name != "figures"]
+        odd += sorted(path.as_posix() for path in empty)
+        yield nothing(f"{where}files", [*map(ascii, odd)], f"{len(found)} known files", "unknown")
         at_sites = run.config.data.sites is not None
         stated = [part.result["title"], "at_sites" in part.result]
-        yield compared(f"{where}title", stated, [titled(run.config), at_sites])
+        yield compared(f"{where}title", stated, [folder.titled(run.config), at_sites])
         text = "its words are those of the person who ran it"
         yield not_checked(f"{where}title", text, f"{where}result.json: title", *TITLED)
-        name, again = ("config.toml", run.config.text())
-        if part is not run:
-            name, again = ("README.txt", README)
+        name, again = (
+            ("config.toml", run.config.text()) if part is run else ("README.txt", folder.README)
+        )
         file = part.path / name
         if not file.is_file() or text_in(file) != again:
             yield Check(f"{where}{name}", False, "has another text than a run writes into it")
         stated = ", ".join(f"{name} {number}" for name, number in part.result["versions"].items())
-        yield not_checked(
-            f"{where}versions", f"that it was {stated}", f"{where}result.json: versions"
-        )
+        place = f"{where}result.json: versions"
+        yield not_checked(f"{where}versions", f"that it was {stated}", place)
         if "tries" in part.result:
             alike = run.config.risk.by_rank and not run.config.problem().convex
             yield Check(f"{where}tries", alike, "are those of a problem that is not convex")
@@ -452,41 +399,13 @@ def _files_of(run: Run, part: Run) -> list[str]:
     return [name for name in files_in(part.path, inside) if name != "result.json"]
 
 
-def _empty(folder: Path) -> set[str]:
-    """The folders of a part without a file; their names say something, but for that of figures that
-    are no longer drawn.
-    """
-    paths = [path for path in folder.rglob("*") if path.is_dir() and not any(path.iterdir())]
-    return {path.relative_to(folder).as_posix() for path in paths if path.name != "figures"}
-
-
-def _known(run: Run, part: Run) -> set[str]:
-    """The files that a part may have beside what is drawn."""
-    names = {"history.jsonl"}
-    names |= {"config.toml", "model.safetensors"} if part is run else {"README.txt"}
-    if part is not run.exact:
-        return names
-    names |= {EVENTS} if run.config.logged else set()
-    used = (section.files for section in SECTIONS if section.applies(run.config))
-    names |= set() if run.private else {"duals.safetensors"}
-    return names.union({"baselines.safetensors"}, *used)
-
-
 # ---------------------------------------------------------------------------------------- the model
 
 
-def check_model(run: Run, parts: Parts) -> Iterator[Check]:
-    """How features are made, classes predicted and probabilities computed, from the configuration,
-    the rows and the numbers of the model.
-    """
-    infeasible = run.result["outcome"]["stop"] == "infeasible"
-    problem = run.config.settled(parts.train).problem()
-    sigmoid = calibrated(problem, parts.train, run.w)
-    yield from _compared_model(run.model, model_of(run.config, parts.train, infeasible, sigmoid))
-
-
 def check_declared_model(run: Run) -> Iterator[Check]:
-    """The same where the configuration declares all of it, without the rows."""
+    """How features are made, classes predicted and probabilities computed, from the configuration,
+    where it declares all of it.
+    """
     data, named = run.config.data, run.config.loss().targets != "real"
     if run.exact is not None and data.sites is None:
         return
@@ -522,7 +441,7 @@ def _compared_model(stated: Row, again: Record) -> Iterator[Check]:
 def check_report(run: Run, render: Render | None) -> Iterator[Check]:
     """The report of every part, drawn again from the rest of the folder by ``render``."""
     for where, part in parts_in(run):
-        stored = {name: part.path / name for name in _files_of(run, part) if is_drawn(name)}
+        stored = {name: part.path / name for name in _files_of(run, part) if folder.is_drawn(name)}
         if render is None:
             drawn = [*(f"{where}{name}" for name in stored), "config.toml: report"]
             yield not_checked(f"{where}report", "nothing to draw it with was given", *drawn)
@@ -545,10 +464,10 @@ def _compared_report(
     odd = [key for key in keys if stored.get(key) != drawn.get(key, "").encode()]
     if not odd:
         return Check(name, True, f"drawn again: {len(stored)} equal files")
-    here = versions()
+    here = folder.versions()
     same = {part: stated.get(part) == here[part] for part in DRAWN_BY}
     pages = {key: data.decode(errors="replace") for key, data in stored.items()}
-    wrong = [key for key, page in pages.items() if _is_active(page)]
+    wrong = [key for key, page in pages.items() if _Reader(page).active]
     if same["bonafed"]:  # then what its words and numbers are drawn with is the same
         wrong += [key for key in keys if _words(pages.get(key)) != _words(drawn.get(key))]
     if wrong or all(same.values()):
@@ -567,20 +486,17 @@ def _words(page: str | None) -> str | None:
 
 
 class _Reader(HTMLParser):
-    """Looks for what acts when a page is opened, or loads from elsewhere."""
+    """Whether a page of HTML or SVG does more than show itself: acts when it is opened, or loads
+    from elsewhere.
+    """
 
-    active = False
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.active = "@import" in page or "url(" in page.replace("url(#", "")
+        self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.active |= tag in ACTIVE
         for key, value in attrs:
-            self.active |= key.startswith("on") or (
-                key in LINKS and not (value or "").startswith("#")
-            )
-
-
-def _is_active(page: str) -> bool:
-    """Whether a page of HTML or SVG does more than show itself."""
-    reader = _Reader()
-    reader.feed(page)
-    return reader.active or "@import" in page or "url(" in page.replace("url(#", "")
+            leads = key in LINKS and not (value or "").startswith("#")
+            self.active |= leads or key.startswith("on")

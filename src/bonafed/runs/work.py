@@ -98,12 +98,14 @@ class Work:
                     f" before it had begun, or when all was done. Unless it is in {folder.parent},"
                     " start it again"
                 )
-            _tidy(folder)
+            for path in (*folder.glob("*.tmp"), folder / PROBE):
+                if path.is_file():  # half written by a process that died
+                    destroy(path)
+            for name in (FINISHED, PROBE):
+                shutil.rmtree(folder / name, ignore_errors=True)
             if done is None:
                 _try_outputs(folder)
-                config = _found(folder)
-            else:
-                config = read_config(done / CONFIG)
+            config = _found(folder) if done is None else read_config(done / CONFIG)
         except BaseException:
             lock.free()
             raise
@@ -185,15 +187,6 @@ def _finished(folder: Path) -> Path | None:
             if parsed(result, result.read_text("utf-8")).get("seal") == seal:
                 return result.parent
     return None
-
-
-def _tidy(folder: Path) -> None:
-    """Remove what a process that died has left half written."""
-    for path in (*folder.glob("*.tmp"), folder / PROBE):
-        if path.is_file():
-            destroy(path)
-    for name in (FINISHED, PROBE):
-        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _remove(folder: Path) -> None:

@@ -104,9 +104,10 @@ def place(config: Values, environment: Mapping[str, str] = os.environ) -> tuple[
         return Path(folder), name
     name, folder = config.get(flower.CLIENT_ID), config.get(SITE) or environment.get(SITE_VARIABLE)
     if not isinstance(name, str) or not name:
-        text = f"the SuperNode has no name of a site (its {flower.CLIENT_ID} is {shown(name)}):"
-        text += f" start it with --node-config '{flower.CLIENT_ID}=\"NAME\"'"
-        raise flower.RefusedError(text)
+        raise flower.RefusedError(
+            f"the SuperNode has no name of a site (its {flower.CLIENT_ID} is {shown(name)}):"
+            f" start it with --node-config '{flower.CLIENT_ID}=\"NAME\"'"
+        )
     if not isinstance(folder, str) or not Path(folder).is_dir():
         raise flower.RefusedError(
             f"the SuperNode of {shown(name)} has no folder of a site: start it with --node-config"

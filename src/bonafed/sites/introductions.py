@@ -54,11 +54,10 @@ class Introductions:
         if mark in kept.marks:
             return
         if len(kept.marks) >= policy.maximum_introductions:
-            rule = "maximum_introductions"
             text = f"the site has answered {policy.maximum_introductions} questions about its rows,"
             text += " each with another problem or other columns"
-            do = f"Remove {file} to begin the count anew, or raise {rule}"
-            raise refuses(rule, text, do, ask="Ask its owner")
+            do = f"Remove {file} to begin the count anew, or raise maximum_introductions"
+            raise refuses("maximum_introductions", text, do, ask="Ask its owner")
         make_folder(self.folder)
         write_whole(file, encode(Questions((*kept.marks, mark))), OWN)
 

@@ -31,10 +31,10 @@ from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.weight_sets import Mean, Sum, Superquantile
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Stop
-from bonafed.solution import thresholds
+from bonafed.solution import thresholds, trivial
 from bonafed.solution.solution import Solution
 from bonafed.solution.thresholds import Threshold
-from bonafed.solution.trivial import CLOSE, LOOSEST, Finding, Triviality, balanced_accuracy, finding
+from bonafed.solution.trivial import Finding, Triviality
 
 SMALL, LEAST = 100_000, 60  # features times rows of a table whose solves have so many rounds
 FAINT = 1e-4  # strength of a regulariser that does no harm
@@ -79,7 +79,7 @@ def triviality(
         one = replace(problem, over_rows=None, over_samples=problem.over_rows)
         search = _Search(one, fed.pooled(), fit, rounds)
     try:
-        near = proof.gap is None or proof.gap <= LOOSEST * abs(proof.value)
+        near = proof.gap is None or proof.gap <= trivial.LOOSEST * abs(proof.value)
         return search.answer(found, near, w)
     except UNKNOWN:  # a problem that cannot be changed so
         return search.not_found()
@@ -103,10 +103,10 @@ class _Search:
             plain = _plain(self.problem)
             if not is_affine(plain.predictor) or self.plain is None:
                 return None
-            return balanced_accuracy(*plain.at(self.fed), self.plain.w)
+            return trivial.balanced_accuracy(*plain.at(self.fed), self.plain.w)
 
         concrete, data = problem.at(self.fed)
-        return finding(concrete, data, w, proof.value, proof.gap, plain_accuracy)
+        return trivial.finding(concrete, data, w, proof.value, proof.gap, plain_accuracy)
 
     @cached_property
     def plain(self) -> Solution | None:
@@ -119,7 +119,7 @@ class _Search:
             return None
         self.left -= 1
         try:
-            solution = self.fit(problem, self.fed, tol=CLOSE, max_rounds=self.rounds)
+            solution = self.fit(problem, self.fed, tol=trivial.CLOSE, max_rounds=self.rounds)
         except UNKNOWN:  # no method takes it, or it has no optimum
             return None
         return solution if solution.outcome.stop in (Stop.OPTIMAL, Stop.UNPROVEN) else None
@@ -145,8 +145,7 @@ class _Search:
         causes = [*_causes(self.problem, self.fed)]
         if needed := self._by_formulas(causes):
             return self._blamed(needed)
-        signal = self._by_formula(plain := _plain(self.problem))
-        signal = self._verdict(plain, self.plain) if signal is None else signal
+        signal = self._is_trivial(_plain(self.problem), plain=True)
         if signal:
             return self._without_signal(w)
         if signal is None or not causes:
@@ -160,10 +159,9 @@ class _Search:
             return self._blamed([first])
         if enough or (without and len(rest) == 1):
             return self._blamed(enough[:1] or rest)
-        words = "; ".join(cause.words.rstrip(",") for cause in causes)
         text = (
             f"The model is trivial: {kind}. The plain mean of the losses has a better one, so that"
-            f" some of these are to blame: {words}. Change them one by one."
+            f" some of these are to blame: {_listed(causes)}. Change them one by one."
         )
         return Triviality(kind, None, None, None, text)
 
@@ -171,18 +169,17 @@ class _Search:
 
     def _by_formulas(self, causes: Sequence[Cause]) -> list[Cause]:
         """The causes that have to be taken away together, where formulas say so."""
+        each = list[bool | None]()
         for cause in causes:
-            if self._by_formula(self._without([cause])) is False:
+            each.append(self._by_formula(self._without([cause])))
+            if each[-1] is False:
                 return [cause]
-        if not all(self._by_formula(self._without([cause])) for cause in causes):
-            return []
-        for k in range(2, len(causes) + 1):
+        for k in range(2, len(causes) + 1) if all(each) else ():
             if self._by_formula(self._without(causes[:k])) is False:
                 needed = [*causes[:k]]
                 for cause in causes[: k - 1]:
                     left = [other for other in needed if other is not cause]
-                    if self._by_formula(self._without(left)) is False:
-                        needed = left
+                    needed = left if self._by_formula(self._without(left)) is False else needed
                 return needed
         return []
 
@@ -209,16 +206,13 @@ class _Search:
             return True
         return False if limit.exact else None
 
-    def _is_trivial(self, problem: Problem) -> bool | None:
-        """Whether the optimal model of a problem is trivial; None where nothing says so."""
-        by_formula = self._by_formula(problem)
-        if by_formula is not None:
+    def _is_trivial(self, problem: Problem, plain: bool = False) -> bool | None:
+        """Whether the optimal model of a problem is trivial, as the stated one is; None where
+        nothing says so.
+        """
+        if (by_formula := self._by_formula(problem)) is not None:
             return by_formula
-        return self._verdict(problem, self._solved(problem))
-
-    def _verdict(self, problem: Problem, solution: Solution | None) -> bool | None:
-        """Whether the solution of a problem is trivial, as the stated one is."""
-        if solution is None:
+        if (solution := self.plain if plain else self._solved(problem)) is None:
             return None
         other = self.judged(problem, solution.w, solution.certificate)
         return other is not None and (other.of_coefficients or not self.found.of_coefficients)
@@ -228,26 +222,15 @@ class _Search:
     def _blamed(self, needed: Sequence[Cause]) -> Triviality:
         """The first of these parameters is to blame, and all of them have to change."""
         found, (cause, *others) = self.found, needed
-        problem, limit = self._without(others), None
-        if not isinstance(cause.value, str):
-            limit = _formula(problem, self.fed, cause)
+        problem = self._without(others)
+        limit = None if isinstance(cause.value, str) else _formula(problem, self.fed, cause)
         advice = [self._advice(problem, cause, limit), *(self._advice(problem, o) for o in others)]
-        head = {
-            "coefficients are zero": "The model is constant",
-            "one value predicted": "The model is constant",
-            "one class predicted": "The model predicts one class for all rows",
-            "balanced accuracy at chance": "The model is no better than chance",
-            "no better than a constant in its own objective": (
-                "The model is no better than a constant"
-            ),
-            "worse than the constant": "The model is worse than a constant",
-        }[found.kind]
         robust = any(name in cause.parameter for name in ("radius", "label_cost"))
         what = "the worst-case loss" if robust else "the objective"
         zero = found.of_coefficients
         lowers = f"no coefficient lowers {what}" if zero else f"that is best for {what}"
         also = "".join(f" and {other.words}" for other in others)
-        text = f"{head}: {cause.words}{also} {lowers}."
+        text = f"The model {trivial.TRIVIAL[found.kind]}: {cause.words}{also} {lowers}."
         if others:
             text += " All of these have to change." if len(others) > 1 else " Both have to change."
         threshold = None
@@ -257,45 +240,44 @@ class _Search:
             first = "Then the" if others else "The"
             text += f" {first} {end} {cause.parameter} with a model is {limit.value:.3g}"
             text += f" ({star}{limit.how})."
-        rarer = _rarer(found)
-        text += "".join(f" {each}" for each in (*advice, *([] if rarer is None else [_cut(rarer)])))
+        advice += [] if (rarer := _rarer(found)) is None else [_cut(rarer)]
+        text += "".join(f" {each}" for each in advice)
         return Triviality(found.kind, cause.parameter, cause.value, threshold, text)
 
     def _advice(self, problem: Problem, cause: Cause, limit: Threshold | None = None) -> str:
         """What to do about a parameter, with the number to give it."""
-        if cause.parameter != "radius":
-            return cause.do if limit is None else self._known(cause, limit.value)
-        below = math.inf if limit is None else ROBUST * limit.value
-        below = below if below < float(cause.value) else math.inf
-        try:
-            auto = thresholds.default_radius(problem, self.fed)
-        except UNKNOWN:
-            auto = math.inf
-        if auto >= min(float(cause.value), math.inf if limit is None else limit.value):
-            return f"Use a radius below {below:.2g}." if below < math.inf else cause.do
-        or_one = f", or one below {below:.2g}" if auto < below < math.inf else ""
-        return f"Use radius='auto' ({auto:.2g}){or_one}."
-
-    def _known(self, cause: Cause, limit: float) -> str:
-        """The same, where the value is known from which on, or up to which, a model is better."""
-        if cause.parameter == "label_cost":
-            share = ROBUST * max(self.problem.over_samples.radii()) / limit
-            return f"Use label_cost=inf, or let at most {share:.1%} of the labels flip."
-        if cause.parameter == "tail":  # the rule of `RiskClassifier`
-            tail = max(0.5, 2 * limit)
-            return f"Use a tail of {tail:.2g} or more, or Mean()." if tail < 1 else "Use Mean()."
-        if cause.parameter == "strength":
-            return f"Use a strength below {ROBUST * limit:.2g}."
+        known = math.inf if limit is None else limit.value
+        match cause.parameter:
+            case "radius":
+                below = ROBUST * known if ROBUST * known < float(cause.value) else math.inf
+                try:
+                    auto = thresholds.default_radius(problem, self.fed)
+                except UNKNOWN:
+                    auto = math.inf
+                if auto >= min(float(cause.value), known):
+                    return f"Use a radius below {below:.2g}." if below < math.inf else cause.do
+                or_one = f", or one below {below:.2g}" if auto < below < math.inf else ""
+                return f"Use radius='auto' ({auto:.2g}){or_one}."
+            case "label_cost" if limit is not None:
+                share = ROBUST * max(self.problem.over_samples.radii()) / known
+                return f"Use label_cost=inf, or let at most {share:.1%} of the labels flip."
+            case "tail" if limit is not None:  # the rule of `RiskClassifier`
+                tail = max(0.5, 2 * known)
+                return (
+                    f"Use a tail of {tail:.2g} or more, or Mean()." if tail < 1 else "Use Mean()."
+                )
+            case "strength" if limit is not None:
+                return f"Use a strength below {ROBUST * known:.2g}."
         return cause.do
 
     def not_found(self, causes: Sequence[Cause] = ()) -> Triviality:
         """Nothing says which parameter is to blame."""
-        words = "; ".join(cause.words.rstrip(",") for cause in causes)
         text = f"The model is trivial: {self.found.kind}. Which parameter is to blame was not found"
-        text += f": it may be so {words}." if words else "."
+        text += f": it may be so {_listed(causes)}." if causes else "."
         return Triviality(self.found.kind, None, None, None, text)
 
     def _without_signal(self, w: Array) -> Triviality:
+        """That the plain mean of the losses has no better model."""
         kind, rarer = self.found.kind, _rarer(self.found)
         if rarer is not None:
             most = self._most(w)
@@ -319,9 +301,7 @@ class _Search:
         if sigmoid is None or self.found.positives is None:
             return None
         concrete, data = self.problem.at(self.fed)
-        forward = concrete.predictor.forward
-        scores = [forward(w, data.block(i))[0] for i in range(data.n_clients)]
-        p = sigmoid.probability(np.concatenate(scores))
+        p = sigmoid.probability(np.concatenate(trivial.scores_of(concrete, data, w)))
         most = float((p if self.found.positives <= 0.5 else 1 - p).max())
         return most if most <= 0.5 else None
 
@@ -380,6 +360,7 @@ def _causes(problem: Problem, fed: Federation) -> Iterator[Cause]:
     """The parameters that can make a constant optimal, the mildest change first."""
     if problem.constrained:
         yield _of_constraints(problem)
+    harmless: dict[str, Any] = {"over_samples": Mean()}
     ball = problem.over_samples
     if isinstance(ball, WassersteinBall) and any(ball.radii()):
         largest = float(np.max(ball.radii()))
@@ -393,10 +374,18 @@ def _causes(problem: Problem, fed: Federation) -> Iterator[Cause]:
                 "Use label_cost=inf, or let fewer labels flip.",
                 falls=True,
             )
-        words = f"at radius {largest:g}"
-        yield Cause("radius", largest, {"over_samples": Mean()}, words, "Use a smaller radius.")
+        yield Cause("radius", largest, harmless, f"at radius {largest:g}", "Use a smaller radius.")
     elif by_rank(ball):
-        yield _of_ranks(problem)
+        numbers = ((name, getattr(ball, name, None)) for name in ("tail", "r", "rho"))
+        for name, number in ((name, n) for name, n in numbers if isinstance(n, int | float)):
+            words = f"at {name} {number:g} of {type(ball).__name__} over the rows"
+            do = "Let the risk count more rows: a larger tail, or Mean()."
+            yield Cause(name, float(number), harmless, words, do, falls=name == "tail")
+            break
+        else:
+            words = f"under {ball!r} of the losses of rows"
+            do = "Let the risk count more rows: Superquantile with a large tail, or Mean()."
+            yield Cause("over_samples", repr(ball), harmless, words, do)
     yield from _of_clients(problem, fed)
     yield from _of_regulariser(problem)
     curved = getattr(ball, "support", None) is None  # a curved loss has no worst case on a support
@@ -404,18 +393,6 @@ def _causes(problem: Problem, fed: Federation) -> Iterator[Cause]:
         do = "Use loss=Logistic(), under which a rare class by itself makes no constant optimal."
         name = type(problem.loss).__name__
         yield Cause("loss", name, {"loss": Logistic()}, f"under the loss {name}", do)
-
-
-def _of_ranks(problem: Problem) -> Cause:
-    risk, harmless = problem.over_samples, {"over_samples": Mean()}
-    for name in ("tail", "r", "rho"):
-        if isinstance(number := getattr(risk, name, None), int | float):
-            words = f"at {name} {number:g} of {type(risk).__name__} over the rows"
-            do = "Let the risk count more rows: a larger tail, or Mean()."
-            return Cause(name, float(number), harmless, words, do, falls=name == "tail")
-    words = f"under {risk!r} of the losses of rows"
-    do = "Let the risk count more rows: Superquantile with a large tail, or Mean()."
-    return Cause("over_samples", repr(risk), harmless, words, do)
 
 
 def _of_clients(problem: Problem, fed: Federation) -> Iterator[Cause]:
@@ -436,8 +413,7 @@ def _of_clients(problem: Problem, fed: Federation) -> Iterator[Cause]:
 
 
 def _of_regulariser(problem: Problem) -> Iterator[Cause]:
-    regulariser = problem.regulariser
-    harmless = {"regulariser": L2(FAINT)}
+    regulariser, harmless = problem.regulariser, {"regulariser": L2(FAINT)}
     strength, name = getattr(regulariser, "strength", None), type(regulariser).__name__
     if isinstance(strength, int | float) and strength > FAINT:
         words = f"at strength {strength:g} of {name}"
@@ -455,17 +431,20 @@ def _of_constraints(problem: Problem) -> Cause:
             inner = part.constraint if isinstance(part, Coupled) else part
             level, name = getattr(inner, "level", None), type(inner).__name__
             if isinstance(level, int | float) and level > 0:
-                do = "Raise the level"
+                do = "Raise the level."
                 if hasattr(inner, "measure"):
-                    do += ", state it for all clients together (Coupled), or use"
-                    do += " measure=Probability()"
+                    do = "Raise the level, state it for all clients together (Coupled), or use"
+                    do += " measure=Probability()."
                 words = f"under {name} with level {level:g}"
-                return Cause("constraint", float(level), harmless, words, f"{do}.", falls=True)
-    words = "under the constraints"
-    return Cause("constraint", "as stated", harmless, words, "Relax them.")
+                return Cause("constraint", float(level), harmless, words, do, falls=True)
+    return Cause("constraint", "as stated", harmless, "under the constraints", "Relax them.")
 
 
 # ------------------------------------------------------------------------------------------- words
+
+
+def _listed(causes: Sequence[Cause]) -> str:
+    return "; ".join(cause.words.rstrip(",") for cause in causes)
 
 
 def _rarer(found: Finding) -> float | None:

@@ -170,10 +170,10 @@ def private_intervals(solution: Solution, level: float = 0.95) -> PrivateInterva
     freedom = 2 * mean**2 / np.maximum(drawn.var(0), 1e-12 * mean**2)
     error = np.sqrt(variance)
     reach = student.ppf((1 + level) / 2, freedom) * error
-    names = tuple(solution.inputs.feature_names)
-    if len(names) != D - solution.problem.predictor.intercept:
-        names = tuple(f"x{j}" for j in range(D - solution.problem.predictor.intercept))
-    names += ("intercept",) * bool(solution.problem.predictor.intercept)
+    names, free = tuple(solution.inputs.feature_names), bool(solution.problem.predictor.intercept)
+    if len(names) != D - free:
+        names = tuple(f"x{j}" for j in range(D - free))
+    names += ("intercept",) * free
     w, part = solution.w, (noise / total)[0]
     ends = w - reach, w + reach
     return PrivateIntervals(names, w, error, *ends, part, level, freedom, moments.over)

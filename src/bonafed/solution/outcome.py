@@ -18,8 +18,7 @@ from bonafed.algorithms.method import Method, settings_of
 from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
 from bonafed.engines.engine import UNUSED, lies_in
-from bonafed.problem.lower_bounds import without_dual
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Multipliers, without_dual
 from bonafed.problem.own_functions import declared
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
@@ -343,62 +342,46 @@ def _judged_with_limits(
         )
     if unmet:
         text += f" Not met: {unmet}."
-    if not met:
-        return Outcome(
-            ended.stop, text + ("" if unmet else _proved_gap(problem, certificate, ended))
-        )
-    if unmet or certificate.failed:
-        return Outcome(Stop.UNPROVEN, text)
-    return _optimum(problem, certificate, ended.method, text)
+    if unmet or (met and certificate.failed):
+        return Outcome(Stop.UNPROVEN if met else ended.stop, text)
+    stop, proved = _proved(problem, certificate, ended, met)
+    return Outcome(stop, text + proved)
 
 
-def _proved_gap(problem: Problem, certificate: Certificate, ended: Ended) -> str:
-    """What the multipliers of a run that did not end as optimal prove all the same."""
-    if certificate.gap is None:
-        return ""
-    if below := _below(problem, certificate):
-        return below
-    how = "give, as declared," if declared(problem) else "prove"
-    text = f" Its multipliers {how} {_gap_of(certificate)}."
-    optimal = _within(certificate.gap, ended.method, abs(certificate.value))
-    if optimal and ended.stop is not Stop.IMPOSSIBLE:
-        text += " So the model is optimal within tol, though the method's own test was not met."
-    return text
-
-
-def _gap_of(certificate: Certificate) -> str:
-    return f"a relative gap of {max(certificate.relative_gap or 0.0, 0.0):.1e}"
-
-
-def _below(problem: Problem, certificate: Certificate) -> str:
-    """That the value is below the bound, beyond rounding, which no feasible model's is."""
-    gap, bound = certificate.gap, certificate.bound
-    if gap is None or bound is None or gap >= -1e-9 * max(abs(certificate.value), abs(bound)):
-        return ""
-    why = f"it breaks constraints by up to {certificate.feasibility:.1e}"
-    if not certificate.feasibility:
-        why = "a function is not as declared" if declared(problem) else "by rounding"
-    return f" Its value is {-gap:.1e} below the bound of its multipliers: {why}."
-
-
-def _optimum(problem: Problem, certificate: Certificate, algorithm: Method, text: str) -> Outcome:
-    """Whether a model that meets all constraints is proved to be optimal."""
-    gap, own = certificate.gap, declared(problem)
-    if gap is None:
+def _proved(
+    problem: Problem, certificate: Certificate, ended: Ended, met: bool
+) -> tuple[Stop, str]:
+    """What the multipliers of a model that meets all constraints prove: that it is optimal, where
+    the method's own test is ``met``, and else how near it is all the same.
+    """
+    gap, bound, own = certificate.gap, certificate.bound, declared(problem)
+    if gap is None and not met:
+        return ended.stop, ""
+    if gap is None or bound is None:
         why = "with constraints that are not convex no bound exists."
         if problem.local_constraint.convex and problem.constraint.convex:
             why = (
                 "no bound could be proved: its multipliers do not balance to rounding, or the"
                 " optimum is not attained."
             )
-        text += f" A point that meets the conditions of optimality; {why}"
-        return Outcome(Stop.UNPROVEN, text)
-    below = _below(problem, certificate)
-    if _within(gap, algorithm, max(abs(certificate.value), 1e-12)):
-        how = f" Proved to within {_gap_of(certificate)}."
-        if own:
-            how = f" Within {_gap_of(certificate)}, as declared.{_stands_on(own)}"
-        return Outcome(Stop.OPTIMAL, f"{text}{below or how}")
+        return Stop.UNPROVEN, f" A point that meets the conditions of optimality; {why}"
+    size = abs(certificate.value)
+    within = _within(gap, ended.method, max(size, 1e-12) if met else size)
+    stop = (Stop.OPTIMAL if within else Stop.UNPROVEN) if met else ended.stop
+    if gap < -1e-9 * max(size, abs(bound)):  # beyond rounding, which no feasible model's is
+        why = f"it breaks constraints by up to {certificate.feasibility:.1e}"
+        if not certificate.feasibility:
+            why = "a function is not as declared" if own else "by rounding"
+        return stop, f" Its value is {-gap:.1e} below the bound of its multipliers: {why}."
+    left = f"a relative gap of {max(certificate.relative_gap or 0.0, 0.0):.1e}"
     how = "give, as declared," if own else "prove"
-    only = f" The multipliers {how} {_gap_of(certificate)} only."
-    return Outcome(Stop.UNPROVEN, f"{text}{below or only}")
+    if not met:
+        done = " So the model is optimal within tol, though the method's own test was not met."
+        done *= within and stop is not Stop.IMPOSSIBLE
+        return stop, f" Its multipliers {how} {left}.{done}"
+    if not within:
+        return stop, f" The multipliers {how} {left} only."
+    return (
+        stop,
+        f" Within {left}, as declared.{_stands_on(own)}" if own else f" Proved to within {left}.",
+    )

@@ -38,8 +38,7 @@ from bonafed.privacy.accounting import noise_for
 from bonafed.privacy.secure_sum.messages import option_of
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.own_functions import check_own
-from bonafed.problem.problem import Problem
-from bonafed.problem.requirements import only_constrained
+from bonafed.problem.problem import Problem, only_constrained
 from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.solution.thresholds import settled
 
@@ -71,13 +70,11 @@ class Plan:
 
 def read_with_sums(problem: Problem) -> str:
     """What a server reads of every client in a run with secure sums, beside sums over them."""
-    each = {**MaskedBundle.readable, **Certification.readable}
-    if isinstance(problem.over_clients, Mean | Sum):
-        each = Certification.readable
+    sums = isinstance(problem.over_clients, Mean | Sum)
+    each = {**({} if sums else MaskedBundle.readable), **Certification.readable}
     return (
-        "with secure sums the server reads of every client, beside sums over all, "
-        + "; ".join(each.values())
-        + "; and its figures on held-out rows"
+        "with secure sums the server reads of every client, beside sums over all,"
+        f" {'; '.join(each.values())}; and its figures on held-out rows"
     )
 
 
@@ -162,10 +159,11 @@ def configure(
         raise TypeError(f"{type(algorithm).__name__} takes no {', '.join(unknown)}: leave it out.")
     settings = known | overrides
     for name, least in (("tol", 0), ("atol", 0), ("max_rounds", 1)):
-        value = settings.get(name)
-        if value is not None and not (is_number(value) and value >= least):
+        if (value := settings.get(name)) is None:
+            continue
+        if not (is_number(value) and value >= least):
             raise ValueError(f"{name} must be >= {least}, got {value!r}.")
-        if name == "max_rounds" and value is not None and value != math.inf and value != int(value):
+        if name == "max_rounds" and value != math.inf and value != int(value):
             raise ValueError(f"max_rounds must be a whole number, got {value}.")
     if settings.get("start") is not None:
         array, D = np.asarray(settings["start"]), problem.predictor.dimension(fed.n_features)
@@ -302,8 +300,8 @@ def private_methods(
     takes = newton.requirements.refusal("PrivateNewton", problem, setting) is None
     if takes and unit_rows and budget is not None and budget.view == "answers":
         # of all who are declared: else somebody's only row would tell by which method it is fitted
-        declared = budget.sizes if isinstance(budget.sizes, Mapping) else None
-        sizes = [*declared.values()] if declared else budget.sizes_of(fed.clients, fed.sizes)
+        declared = isinstance(budget.sizes, Mapping) and [*budget.sizes.values()]
+        sizes = declared or budget.sizes_of(fed.clients, fed.sizes)
         noise = noise_for(budget, 1) * budget.spread * len(sizes) ** 0.5 / sum(sizes)
         if matrix_error(noise, dimension) <= READABLE:
             yield newton

@@ -77,9 +77,8 @@ def _convergence(
         draw.line_above_zero(axes, rounds, gap, "gap to the lower bound")
         proved = None if certificate is None else certificate.gap
         if proved is not None and proved > 0:
-            axes.axhline(
-                proved, color=draw.GREY, linestyle="--", label=f"proved at the end: {proved:.1e}"
-            )
+            label = f"proved at the end: {proved:.1e}"
+            axes.axhline(proved, color=draw.GREY, linestyle="--", label=label)
             draw.legend(axes)
     elif some:
         draw.line_above_zero(axes, rounds, residuals[some[0]], some[0])

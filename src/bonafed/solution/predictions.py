@@ -23,9 +23,8 @@ from bonafed.data.schema import Schema
 from bonafed.data.tables import has_column, matrix, table_of
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import Logistic, Loss, expected
-from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Metadata, classes_of
 from bonafed.problem.predictors.affine import Rows
-from bonafed.problem.targets import classes_of
 from bonafed.solution.tables import TOGETHER, Table
 from bonafed.text import listed
 
@@ -97,8 +96,8 @@ def evaluated(
     table = Table()
     for name, truth, scores, weight in parts:
         judged = figures(loss, scores, truth, calibration, weight)
-        small = {"small": measures.small(judged)}
-        table.append({"client": name, **small, **dict(_flat(judged, inputs))})
+        row = {"client": name, "small": measures.small(judged)}
+        table.append(row | dict(_flat(judged, inputs)))
     return table
 
 
@@ -147,9 +146,8 @@ def drawn(
     """The curves of a model of two classes; None for others."""
     if task_of(loss, prediction) != measures.TWO:
         return None
-    return measures.curves(
-        y, decisions(prediction), positive(loss, prediction, calibration), points
-    )
+    p = positive(loss, prediction, calibration)
+    return measures.curves(y, decisions(prediction), p, points)
 
 
 def decisions(scores: Array) -> Array:
@@ -218,9 +216,8 @@ class Inputs:
                 f"X must hold numbers only: {error}. Give a table with named columns"
                 " (pandas, polars, Arrow) where columns are text."
             ) from error
-        shape = rows.shape
-        if shape is None or len(shape) != 2 or shape[1] != len(self.feature_names):
-            d = len(self.feature_names)
+        d, shape = len(self.feature_names), rows.shape
+        if shape is None or len(shape) != 2 or shape[1] != d:
             raise ValueError(
                 f"X must have shape (rows, {d}), got {shape}: the model's features are"
                 f" {listed(self.feature_names, d)}. For one row use X.reshape(1, -1)."
@@ -267,9 +264,8 @@ class Inputs:
                 " schema=solution.inputs.schema."
             )
         order = [fed.feature_names.index(name) for name in self.feature_names]
-        return fed._with(
-            X=tuple(x[:, order] for x in fed.X), feature_names=self.feature_names, server=None
-        )
+        X = tuple(x[:, order] for x in fed.X)
+        return fed._with(X=X, feature_names=self.feature_names, server=None)
 
     def labels(self, scores: Array) -> NDArray[Any]:
         """(m,) the predicted classes of scores (m,) or (m, C); of a regression the scores."""
@@ -285,10 +281,9 @@ class Inputs:
     def codes(self, y: NDArray[Any]) -> NDArray[np.intp]:
         """(m,) the positions of the true classes; raises for a label that is none of them."""
         known = {label: k for k, label in enumerate(self.classes or ())}
-        codes = np.array([known.get(label, -1) for label in np.asarray(y).tolist()], np.intp)
-        if (odd := np.flatnonzero(codes < 0)).size:
-            label = np.asarray(y).tolist()[odd[0]]
+        labels = np.asarray(y).tolist()
+        for label in (label for label in labels if label not in known):
             raise ValueError(
                 f"y holds {label!r}, which is not a class of the model{closest(label, known)}"
             )
-        return codes
+        return np.array([known[label] for label in labels], np.intp)

@@ -67,8 +67,7 @@ class Note:
 
     @classmethod
     def beside(cls, checkpoint: str | os.PathLike[str]) -> "Note":
-        path = Path(checkpoint)
-        return cls(path.with_name(path.name + ".account"))
+        return cls(Path(f"{os.fspath(checkpoint)}.account"))
 
     def read(self) -> tuple[str, str]:
         text = self.path.read_text(encoding="utf-8", errors="replace")  # no ledger has that run
@@ -90,9 +89,8 @@ def was_begun(checkpoint: str | os.PathLike[str] | None) -> bool:
     """Whether a run with this checkpoint can go on: it has one, or was charged and died before it
     had.
     """
-    return checkpoint is not None and (
-        Path(checkpoint).is_file() or Note.beside(checkpoint).path.is_file()
-    )
+    files = () if checkpoint is None else (Path(checkpoint), Note.beside(checkpoint).path)
+    return any(file.is_file() for file in files)
 
 
 @dataclass
@@ -147,10 +145,8 @@ class Charge:
                 self.file.begin_run(self.number, keep)
                 self.write_note()
             self.begun = resume = True  # from what was kept
-        watch = [see, *watch]
-        return self._ended(
-            self.engine.run(self.algorithm, self.fed, seed=seed, watch=watch, resume=resume)
-        )
+        watch, run = [see, *watch], self.engine.run
+        return self._ended(run(self.algorithm, self.fed, seed=seed, watch=watch, resume=resume))
 
     def write_note(self) -> None:
         """Write the digest of the ledger file beside the checkpoint."""
@@ -302,9 +298,9 @@ def _counted(
     secure = noise is not None and noise.source == "secure"
     if not (secure and budget is not None and isinstance(data, Federation)):
         return None
-    checkpoint, rounds = _checkpoint(engine), algorithm.max_rounds
-    kept = "" if checkpoint is None else os.path.realpath(checkpoint)
-    releases, answers = (algorithm.releases(rounds, view=view) for view in (None, "answers"))
+    kept = "" if (checkpoint := _checkpoint(engine)) is None else os.path.realpath(checkpoint)
+    views = (None, "answers")
+    releases, answers = (algorithm.releases(algorithm.max_rounds, view=view) for view in views)
     return odometer.counted(data, data.X, releases, budget, answers, kept if resume else "", kept)
 
 
@@ -315,8 +311,7 @@ def _checkpoint(engine: Engine) -> Path | None:
 
 def _note(engine: Engine, resume: bool) -> Note | None:
     """Where the number of the run in the ledger file is kept."""
-    checkpoint = _checkpoint(engine)
-    if checkpoint is None:
+    if (checkpoint := _checkpoint(engine)) is None:
         if resume:
             raise ValueError("resume=True needs a checkpoint: InProcess(checkpoint=PATH)")
         return None
@@ -365,23 +360,21 @@ def _as_begun(
     """The algorithm with the noise of its run in the ledger file; refused where other answers were
     planned.
     """
-    algorithm = algorithm.planned(problem, fed)
-    planned = file.planned(number)
-    plans = planned.values()
-    if not plans or any(len(plan) != 1 for plan in plans) or set(planned) != set(fed.names):
+    algorithm, planned = algorithm.planned(problem, fed), file.planned(number)
+    single = all(len(plan) == 1 for plan in planned.values())
+    if not planned or not single or set(planned) != set(fed.names):
         raise CheckpointError(
             "the run in the ledger file is one of other clients. Resume with what it was begun"
             " with."
         )
     # in the view "sum" the client whose records count most has the noise that was planned
-    was = min((plan[0] for plan in plans), key=lambda release: release.noise)
+    was = min((plan[0] for plan in planned.values()), key=lambda release: release.noise)
     now = algorithm.releases(algorithm.max_rounds)[0]
-    begun, resumed = (f"{r.count} rounds of {r.mechanism} noise" for r in (was, now))
-    if was.sampling != now.sampling:
-        begun, resumed = (
-            f"{begun} and sampling = {was.sampling}",
-            f"{resumed} and sampling = {now.sampling}",
-        )
+    differ = was.sampling != now.sampling
+    begun, resumed = (
+        f"{r.count} rounds of {r.mechanism} noise" + f" and sampling = {r.sampling}" * differ
+        for r in (was, now)
+    )
     if begun != resumed:
         raise CheckpointError(
             f"the run was begun with {begun}, got {resumed}: resume with what it was begun with, or"

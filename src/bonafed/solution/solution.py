@@ -13,7 +13,8 @@ function, a torch module, an object of a class of the user's) is stored as a des
 
 import enum
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -35,8 +36,7 @@ from bonafed.privacy.ledger import Ledger
 from bonafed.privacy.moments import Moments
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import expected
-from bonafed.problem.lower_bounds import Duals
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Duals, Multipliers
 from bonafed.problem.predictors.affine import Rows, scores
 from bonafed.problem.predictors.torch_module import TorchPredictor
 from bonafed.problem.problem import Problem, checked_model
@@ -58,16 +58,8 @@ if TYPE_CHECKING:
 
 # columns of the history that follow from public numbers and noisy answers
 HISTORY = ("round", "rho", "step", "clip", "gap", "noise", "bytes_up", "bytes_down")
-# of private rounds, and their directions
-MESSAGES = {
-    "Bent": "up",
-    "Perturb": "down",
-    "Perturbed": "up",
-    "Blur": "down",
-    "Blurred": "up",
-    "Trim": "down",
-    "Trimmed": "up",
-}
+# of private rounds
+MESSAGES = ("Bent", "Perturb", "Perturbed", "Blur", "Blurred", "Trim", "Trimmed")
 # what a solution has and its public part has not, and where it comes from
 WITHHELD = {
     "duals": "they are computed from the rows without noise",
@@ -81,26 +73,6 @@ WITHHELD = {
     "log": "who answered when follows the rows",
     "trivial": "it is judged on the rows without noise",
 }
-
-
-class Withheld:
-    """Stands for an attribute that a public part lacks: the error says why."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __get__(self, part: object, kind: type | None = None) -> Any:
-        if part is None:
-            return self
-        raise AttributeError(
-            f"the public part of a private solution has no {self.name}: {WITHHELD[self.name]}, and"
-            " the privacy budget does not pay for that. The rows' owners have it, in the process in"
-            f" which solve(...) ran: solution.{self.name}. Files and pickles have the public part"
-            " only."
-        )
-
-    def __set__(self, part: object, value: object) -> None:
-        """Nothing is kept."""
 
 
 def public_history(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -356,19 +328,19 @@ class Solution:
         if not self.private or self.ledger is None:
             return self
         budget = replace(self.ledger.budget, book=None)  # a path of the owner's machine
-        return PublicSolution(
+        part = object.__new__(PublicSolution)  # with no attribute beside these
+        whole = {key: getattr(self, key) for key in ("w", "rounds", "inputs", "moments")}
+        vars(part).update(
+            **whole,
             problem=replace(self.problem, privacy=budget),
-            w=self.w,
             outcome=public_outcome(self.outcome, self.rounds),
-            rounds=self.rounds,
             history=public_history(self.history),
             clients=[{"client": client, "n": n} for client, n in self.ledger.sizes.items()],
             messages=public_messages(self.messages),
             ledger=replace(self.ledger, budget=budget),
-            inputs=self.inputs,
-            moments=self.moments,
-            **BLANK,
+            calibration=None,
         )
+        return part
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """What a pickle holds: of a private solution the public part only."""
@@ -407,14 +379,11 @@ class Solution:
             clients += f" {worst['weight']:.3g}, and mean loss {worst['loss']:.4g}"
         return [*facts, ("model", model), ("clients", clients)]
 
-    def _title(self) -> str:
-        return f"Solution: {self.outcome.stop.value}"
-
     def __repr__(self) -> str:
-        return as_text(self._title(), self._facts())
+        return as_text(f"Solution: {self.outcome.stop.value}", self._facts())
 
     def _repr_html_(self) -> str:
-        return card(self._title(), self._facts())
+        return card(f"Solution: {self.outcome.stop.value}", self._facts())
 
 
 class PublicSolution(Solution):
@@ -422,13 +391,18 @@ class PublicSolution(Solution):
     the budget does not pay for.
     """
 
+    def __getattribute__(self, name: str) -> Any:
+        if name not in WITHHELD:
+            return super().__getattribute__(name)
+        raise AttributeError(
+            f"the public part of a private solution has no {name}: {WITHHELD[name]}, and the"
+            " privacy budget does not pay for that. The rows' owners have it, in the process in"
+            f" which solve(...) ran: solution.{name}. Files and pickles have the public part only."
+        )
+
     def public(self) -> "PublicSolution":
         """Itself."""
         return self
-
-
-for _name in WITHHELD:
-    setattr(PublicSolution, _name, Withheld(_name))
 
 
 def _itself(part: PublicSolution) -> PublicSolution:
@@ -458,16 +432,14 @@ def packed(value: Any) -> Any:
     ------
     HoldsCodeError : where it, or a part of it, is code
     """
-    if value is None or type(value) in (bool, int, str, float) or type(value) in FIELDS:
+    if type(value) in (type(None), bool, int, str, float, *FIELDS):
         return value
     if isinstance(value, enum.Enum | np.generic):
         return value
     if isinstance(value, np.ndarray):
         return value if value.dtype.kind in "biufc" else ("texts", *map(packed, value.tolist()))
-    if type(value) in (list, tuple):
-        return (type(value).__name__, *map(packed, value))
-    if isinstance(value, list):
-        return ("list", *map(packed, value))
+    if type(value) is tuple or isinstance(value, list):
+        return ("tuple" if type(value) is tuple else "list", *map(packed, value))
     if isinstance(value, Mapping):
         return ("map", *((packed(key), packed(part)) for key, part in value.items()))
     if isinstance(value, Absent):
@@ -501,12 +473,11 @@ def unpacked(value: Any) -> Any:
     if tag == "object":
         place, kept = parts
         cls = MORE.get(place) or of_place(place)
-        known = [f for f in fields(cls) if f.init]
-        wanted = {f.name for f in known}
-        if {*kept} != wanted:
-            raise ValueError(f"{cls.__name__} has the fields {sorted(wanted)}")
+        known = [f.name for f in fields(cls) if f.init]
+        if {*kept} != {*known}:
+            raise ValueError(f"{cls.__name__} has the fields {sorted(known)}")
         # by place: one class calls its parameter otherwise than its field
-        return cls(*(unpacked(kept[f.name]) for f in known))
+        return cls(*(unpacked(kept[name]) for name in known))
     if tag == "map":
         return {unpacked(key): unpacked(part) for key, part in parts}
     return MAKERS[tag](map(unpacked, parts))
@@ -522,14 +493,8 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def stored(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The packed values in a file.
-
-    Raises
-    ------
-    ValueError : a damaged file, or one that holds something else
-    OSError : a file that cannot be read
-    """
+def _stored(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The packed values in a file; raises as `load` does."""
     if Path(path).is_dir():
         raise ValueError(
             f"{path} is a folder: a solution is a file that solution.save(path) wrote. The model of"
@@ -548,9 +513,6 @@ def stored(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"{path} holds no {FORMAT!r}, but {held}: give a file that solution.save(path) wrote."
         )
     return values
-
-
-REFUSED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
 def load(path: str | os.PathLike[str], *, problem: Problem | None = None) -> Solution:
@@ -584,28 +546,29 @@ def load(path: str | os.PathLike[str], *, problem: Problem | None = None) -> Sol
 
 def stated_in(path: str | os.PathLike[str], problem: Problem | None = None) -> Solution:
     """What the file of ``load`` states, with None and nothing for what a public part has not."""
-    values = stored(path)
-    try:
+    values = _stored(path)
+    with _made_of(path):
         slots = {name: unpacked(part) for name, part in values["problem"].items()}
         kept = {name: unpacked(part) for name, part in values["solution"].items()}
-    except REFUSED as error:
-        raise _odd(path, error) from error
     stated = _problem(path, slots, values["problem"], problem)
-    try:
+    with _made_of(path):
         blank = BLANK if kept.get("ledger") is not None else {}  # a public part has not all
         solution = Solution(problem=stated, **dict.fromkeys(LEFT_OUT), **{**blank, **kept})
         _check(solution)
         repr(solution)
-    except REFUSED as error:
-        raise _odd(path, error) from error
     return solution
 
 
-def _odd(path: str | os.PathLike[str], error: Exception) -> ValueError:
-    return ValueError(
-        f"{path} holds what no solution of this bonafed has ({error}): restore it from a copy, or"
-        " update bonafed."
-    )
+@contextmanager
+def _made_of(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Whatever an object raises that is made of a file's values is about that file."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        raise ValueError(
+            f"{path} holds what no solution of this bonafed has ({error}): restore it from a copy,"
+            " or update bonafed."
+        ) from error
 
 
 def _problem(
@@ -619,10 +582,8 @@ def _problem(
                 f"the {name} of the problem is {description}: Python code, which {path} does not"
                 " hold. Give it again: bonafed.load(path, problem=problem)."
             )
-        try:
+        with _made_of(path):
             return Problem(**slots)
-        except REFUSED as error:
-            raise _odd(path, error) from error
     for name in (slot.name for slot in fields(Problem) if slot.name not in code):
         if encode((described(getattr(given, name)),)) != encode((raw.get(name),)):
             raise ValueError(
@@ -649,5 +610,4 @@ def _check(solution: Solution) -> None:
         raise TypeError("w is not an array of float64")
     checked_model(solution.w, len(solution.w))
     if solution.problem.loss.targets != "quadratic":
-        blank = np.zeros((1, len(solution.inputs.feature_names)))
-        solution.predict(blank)
+        solution.predict(np.zeros((1, len(solution.inputs.feature_names))))

@@ -7,6 +7,7 @@ path of Wasserstein radii every model is judged on held-out rows.
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
@@ -18,25 +19,28 @@ from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.method import Answer, Concluded, Method, settings_of
 from bonafed.arrays import Array
+from bonafed.certificates import duality
 from bonafed.certificates.certificate import Certificate, without_numbers
-from bonafed.certificates.constrained import certify_constrained
-from bonafed.certificates.duality import certify_run
-from bonafed.certificates.row_spectra import certify_ranks
+from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.client_names import ByClient, ClientName
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run, Watch
 from bonafed.engines.network import StateLostError
 from bonafed.privacy.ledger import Ledger
-from bonafed.problem.calibration import calibrated
-from bonafed.problem.conic_form import public_shape
-from bonafed.problem.lower_bounds import Duals, row_duals
+from bonafed.problem import calibration, conic_form, own_functions
+from bonafed.problem.lower_bounds import (
+    Duals,
+    Multipliers,
+    no_multipliers,
+    row_duals,
+    signed,
+    weighting,
+)
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers, no_multipliers, signed, weighting
-from bonafed.problem.own_functions import declared
-from bonafed.problem.problem import Problem, remembering
-from bonafed.problem.requirements import only_constrained
+from bonafed.problem.problem import Problem, only_constrained, remembering
 from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.report.words import constrained
 from bonafed.rounds import Stop, decode, encode
 from bonafed.solution.blame import triviality
 from bonafed.solution.outcome import Ended, budget_used, diverged, reached, stated
@@ -141,12 +145,10 @@ def solve(
             watch=watch,
             resume=resume,
         )
-        if solution.outcome.stop is Stop.INTERRUPTED or isinstance(fed, Metadata):
+        interrupted, proof = solution.outcome.stop is Stop.INTERRUPTED, solution.certificate
+        if isinstance(fed, Metadata) or interrupted or proof.failed:
             return solution
-        if solution.certificate.failed:
-            return solution
-        proof, rounds = solution.certificate, solution.rounds
-        found = triviality(solution.problem, fed, solution.w, proof, rounds, fit)
+        found = triviality(solution.problem, fed, solution.w, proof, solution.rounds, fit)
     if found is not None and problem.privacy is None:
         warnings.warn(found.text, TrivialModelWarning, stacklevel=2)
     return replace(solution, trivial=found)
@@ -200,11 +202,7 @@ def run(
 ) -> Finished:
     """Carry out a plan; parameters as of `solve`."""
     clients, lost, method = plan.data.clients, list[str](), plan.method
-
-    def named(see: Watch) -> Watch:
-        return lambda row, state: see(_named_row(row, clients), state)
-
-    watch = [named(see) for see in watch]
+    watch = [lambda row, state, see=see: see(_named_row(row, clients), state) for see in watch]
     checkpoint = getattr(plan.engine, "checkpoint", None)
     # where the model stands at which a run has begun again, beside its checkpoint
     file = None if checkpoint is None else Path(f"{checkpoint}.start")
@@ -269,15 +267,14 @@ def conclude(finished: Finished) -> Solution:
     certificate, duals, side, limits = prove(finished, answer, beside)
     stop = Stop.INTERRUPTED if certificate.failed == INTERRUPTED else run.outcome.stop
     infeasible = stop is Stop.INFEASIBLE  # its multipliers are no shadow prices
-    end = Ended(stop, run.rounds, method, no_model=infeasible, said=run.outcome.text)
-    end = replace(end, reached=reached(run.history))
-    table: list[dict[str, Any]] = []
+    end = Ended(stop, run.rounds, method, None, infeasible, "", reached(run.history))
+    table, multipliers = list[dict[str, Any]](), None
     if isinstance(duals, Multipliers) and limits is not None:
         shown = no_multipliers(concrete, data.n_clients) if infeasible else duals
         table = constraint_table(concrete, data.clients, limits, certificate, shown)
-        outcome = stated(end, concrete, certificate, data.clients, duals, table)
-    else:
-        outcome = stated(end, concrete, certificate)
+        multipliers = duals
+    end = replace(end, said=run.outcome.text)
+    outcome = stated(end, concrete, certificate, data.clients, multipliers, table)
     runs, found = [run, *side], notes(concrete, data, plan.coded, answer.w, certificate)
     here = isinstance(data, Federation)
     return Solution(
@@ -290,7 +287,7 @@ def conclude(finished: Finished) -> Solution:
         notes=(*(LOST.format(site) for site in finished.lost), *found),
         tries=answer.tries or [],
         constraints=table,
-        calibration=calibrated(plan.problem, data, answer.w) if here else None,
+        calibration=calibration.calibrated(plan.problem, data, answer.w) if here else None,
         seconds=time.perf_counter() - began,
     )
 
@@ -299,11 +296,10 @@ def _answer(method: Method, run: Run) -> Answer:
     """What the run answers; raises where it ended before there was a model, or diverged."""
 
     def of_state(concluded: Concluded | None) -> Answer:
-        answer = method.answer(run.state, concluded)
-        if not isinstance(answer, Answer):
-            name, kind = type(method).__name__, type(answer).__name__
-            raise TypeError(f"{name}.answer must return Answer(w), got a {kind}.")
-        return answer
+        if isinstance(answer := method.answer(run.state, concluded), Answer):
+            return answer
+        name, kind = type(method).__name__, type(answer).__name__
+        raise TypeError(f"{name}.answer must return Answer(w), got a {kind}.")
 
     if run.rounds == 0 and not len(of_state(None).w):
         if run.outcome.stop is Stop.INTERRUPTED:
@@ -338,10 +334,10 @@ def _merged(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Message tables added up by message and direction."""
     total: dict[tuple[str, str], dict[str, Any]] = {}
     for row in (row for run in runs for row in run.messages):
-        key = row["message"], row["direction"]
-        known = total.setdefault(key, {**row, "count": 0, "bytes": 0})
-        known["count"] += row["count"]
-        known["bytes"] += row["bytes"]
+        known = total.setdefault(
+            (row["message"], row["direction"]), {**row, "count": 0, "bytes": 0}
+        )
+        known |= {key: known[key] + row[key] for key in ("count", "bytes")}
     return list(total.values())
 
 
@@ -385,11 +381,13 @@ def _prove(finished: Finished, answer: Answer, engine: Engine, bounded: bool = T
     if only_constrained(problem) or algorithm.requirements.constrained:
         return _prove_constrained(finished, answer, engine, bounded)
     if not bounded:
-        certificate, rounds = certify_run(problem, fed, w, None, engine, answer.copies)
+        certificate, rounds = duality.certify_run(problem, fed, w, None, engine, answer.copies)
         return Proof(certificate, None, [rounds])
     if problem.over_rows is not None:
         certificate, runs = certify_ranks(problem, fed, w, answer.duals, engine)
-        return Proof(replace(certificate, declared=declared(concrete)), answer.duals, runs)
+        return Proof(
+            replace(certificate, declared=own_functions.declared(concrete)), answer.duals, runs
+        )
     duals, runs = answer.duals, []
     if answer.row_duals is not None:
         duals = row_duals(*answer.row_duals, len(w))
@@ -400,30 +398,32 @@ def _prove(finished: Finished, answer: Answer, engine: Engine, bounded: bool = T
         if runs[-1].outcome.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
         duals = cuts.answer(runs[-1].state).duals
-    certificate, rounds = certify_run(problem, fed, w, duals, engine, answer.copies)
-    certificate = replace(certificate, declared=declared(concrete))
+    certificate, rounds = duality.certify_run(problem, fed, w, duals, engine, answer.copies)
+    certificate = replace(certificate, declared=own_functions.declared(concrete))
     return Proof(certificate, duals, [*runs, rounds])
 
 
 def _prove_constrained(finished: Finished, answer: Answer, engine: Engine, bounded: bool) -> Proof:
     """Certify a model under constraints by its multipliers; ``bounded``: with a bound."""
     plan, stop, concrete = finished.plan, finished.run.outcome.stop, finished.plan.concrete
-    multipliers, n = no_multipliers(concrete, plan.data.n_clients), plan.data.n_clients
-    if answer.multipliers is not None:
-        multipliers = signed(concrete, answer.multipliers)
+    n, given = plan.data.n_clients, answer.multipliers
+    multipliers = no_multipliers(concrete, n) if given is None else signed(concrete, given)
     if not isinstance(concrete.over_clients, Mean | Sum):
         multipliers = replace(multipliers, weights=weighting(concrete, multipliers, n))
     # an objective that falls without end has no bound, however far one is charged
     bounded = bounded and stop is not Stop.UNBOUNDED
-    infeasible, w, copies = stop is Stop.INFEASIBLE, answer.w, answer.copies
-    certificate, runs = certify_constrained(
-        plan.problem, plan.data, w, multipliers, engine, infeasible, bounded
+    w, of, copies = answer.w, (plan.problem, plan.data), answer.copies
+    infeasible = stop is Stop.INFEASIBLE
+    certificate, runs = constrained.certify_constrained(
+        *of, w, multipliers, engine, infeasible, bounded
     )
-    consensus = None if copies is None else float(np.abs(copies - w).max())
-    first = runs[0].state.first
-    limits = Limits(first.limits, first.shared_limits)
-    certificate = replace(certificate, consensus=consensus, declared=declared(concrete))
-    return Proof(certificate, multipliers, runs, limits)
+    consensus, first = None, runs[0].state.first
+    if copies is not None:
+        consensus = float(np.abs(copies - w).max())
+    certificate = replace(
+        certificate, consensus=consensus, declared=own_functions.declared(concrete)
+    )
+    return Proof(certificate, multipliers, runs, Limits(first.limits, first.shared_limits))
 
 
 def _provable(algorithm: Method, problem: Problem, fed: Federation | Metadata) -> bool:
@@ -432,12 +432,10 @@ def _provable(algorithm: Method, problem: Problem, fed: Federation | Metadata) -
     """
     if isinstance(algorithm, Bundle | MaskedBundle) or algorithm.requirements.private:
         return False
-    try:
-        public_shape(problem, fed.n_clients)
-    # a custom regulariser or set of weights: the server's program has no form for it
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):  # the server's program has no form for a custom regulariser or risk
+        conic_form.public_shape(problem, fed.n_clients)
+        return True
+    return False
 
 
 def radius_path(
@@ -506,7 +504,6 @@ def radius_path(
     train, test = fed.split(held_out, seed) if test is None else (fed, test)
     algorithm = algorithm or Bundle()
     settings: Any = {"engine": engine, "tol": tol, "max_rounds": max_rounds, "seed": seed}
-    settings["start"] = None
     several = [clients]
     if client_radii is not None:
         several = [replace(clients, radius=radius) for radius in client_radii]

@@ -20,11 +20,10 @@ from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
 from bonafed.problem.conic_form import sample_radii
 from bonafed.problem.constraints.constraint import Stack
+from bonafed.problem.lower_bounds import Multipliers, owners
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers, owners
 from bonafed.problem.problem import Problem
-from bonafed.problem.wasserstein.ball import Near
-from bonafed.problem.wasserstein.worst_case import worst_case
+from bonafed.problem.wasserstein.ball import Near, worst_case
 from bonafed.text import install, printable, short
 
 Record: TypeAlias = dict[str, Any]
@@ -165,21 +164,19 @@ def constraint_table(
     - limit|; a constraint is ``met`` where its slack is at least - tol max(1, |limit|). Constraints
     that a client does not have are left out.
     """
-    shared, local = problem.constraint, problem.local_constraint
-    assert certificate.constraint_values is not None
-    assert certificate.server_values is not None
-    assert certificate.shared_values is not None
-    table: list[dict[str, Any]] = []
-    held, coupled = shared.held, shared.coupled
+    shared, local, table = problem.constraint, problem.local_constraint, list[dict[str, Any]]()
+    own, server = certificate.constraint_values, certificate.server_values
+    together, held, coupled = certificate.shared_values, shared.held, shared.coupled
+    assert own is not None
+    assert server is not None
+    assert together is not None
     if held.size:
         asked = held.limits(shared.block)[0]
-        table += constraint_rows(SERVER, held, asked, certificate.server_values, mu.server, tol)
+        table += constraint_rows(SERVER, held, asked, server, mu.server, tol)
     if coupled.size:
-        values = certificate.shared_values
-        table += constraint_rows(TOGETHER, coupled, limits.shared, values, mu.shared, tol)
+        table += constraint_rows(TOGETHER, coupled, limits.shared, together, mu.shared, tol)
     for i, name in enumerate(clients if local.size else ()):
-        values = certificate.constraint_values[i]
-        table += constraint_rows(name, local, limits.local[i], values, mu.local[i], tol)
+        table += constraint_rows(name, local, limits.local[i], own[i], mu.local[i], tol)
     return table
 
 
@@ -228,12 +225,9 @@ def out_of_bounds(table: list[dict[str, Any]], certificate: Certificate) -> bool
 
 def broken(table: list[dict[str, Any]], most: int = 5) -> str:
     """The constraints that are not met, the worst first, in words."""
+    words = "{owner} ({constraint}: {measured:.4g}, limit {limit:.4g})"
     worst = sorted((row for row in table if not row["met"]), key=lambda row: row["slack"])
-    texts = [
-        f"{row['owner']} ({row['constraint']}: {row['measured']:.4g}, limit {row['limit']:.4g})"
-        for row in worst
-    ]
-    return named(texts, most)
+    return named([words.format(**row) for row in worst], most)
 
 
 def gains(
@@ -274,10 +268,8 @@ def client_table(
     """One row for each client: rows, mean loss, worst-case loss, weight q*, and what the adversary
     spends its radius on; with ``constraints`` (of `constraint_table`) also its tightest one.
     """
-    radius = sample_radii(problem, fed.n_clients)
-    least = tightest(constraints or [])
+    radius, least, table = sample_radii(problem, fed.n_clients), tightest(constraints or []), []
     spent = certificate.client_labels + certificate.client_features
-    table = []
     for i, (name, n) in enumerate(zip(fed.clients, fed.sizes.tolist(), strict=True)):
         labels, features = certificate.client_labels[i], certificate.client_features[i]
         part = labels / spent[i] if spent[i] > 0 else None  # what the adversary uses of its radius
@@ -331,14 +323,11 @@ def exposed_rows(
     >>> len(rows), sorted(rows[0])
     (3, ['added', 'flip', 'loss', 'moved', 'row', 'worst_loss'])
     """
-    i = fed.position(client)
     concrete, data = problem.at(fed)
-    block = data.block(i)
-    radius = concrete.radii(block)
+    block = data.block(fed.position(client))
+    radius, ball, w = concrete.radii(block), concrete.over_samples, np.asarray(w, float)
     if not radius.any():
         return []
-    ball = concrete.over_samples
-    w = np.asarray(w, float)
     worst = worst_case(Near(w, block, concrete.loss, concrete.predictor, ball, radius))
     moved = np.zeros(block.y.shape[1])
     for a in worst.atoms:

@@ -34,22 +34,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from bonafed.arrays import DUAL, Array, Block, dense, norm, stream
-from bonafed.arrays import norm as norm_of
 from bonafed.data.federation import Federation
-from bonafed.problem.client_means import row_shares
+from bonafed.problem import client_means
 from bonafed.problem.conic_form import sample_radii, weighting
 from bonafed.problem.losses import Hinge, Logistic, Loss, Squared
-from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Metadata, masses
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero, has_parts, regulariser_parts
-from bonafed.problem.risks.stated_sets import Ellipsoid
-from bonafed.problem.risks.weight_sets import ChiSquareBall, KLBall, LpBall, Mean, Superquantile
-from bonafed.problem.targets import masses
+from bonafed.problem.risks.weight_sets import (
+    ChiSquareBall,
+    Ellipsoid,
+    KLBall,
+    LpBall,
+    Mean,
+    Superquantile,
+)
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.trivial import Constant, best_constant, has_constant
 from bonafed.solvers.conic.builder import P_OF, Index, Model, Status
@@ -108,7 +111,7 @@ def radius_threshold(problem: Problem, fed: Federation) -> Threshold:
     ValueError
         for other problems
     """
-    concrete, data = _stated(problem, fed)
+    concrete, clean, data = _stated(problem, fed)
     if math.isinf(concrete.loss.lipschitz):
         raise ValueError(
             "a Wasserstein radius needs a loss with a bounded gradient, got"
@@ -120,7 +123,6 @@ def radius_threshold(problem: Problem, fed: Federation) -> Threshold:
         return replace(limit, value=limit.value * ball.label_cost)
     if math.isfinite(ball.label_cost):  # it pays for moving targets first, whatever the model
         return Threshold(math.inf, True, "a closed form")
-    clean = replace(concrete, over_samples=_without_ball(concrete))
     rho = sample_radii(concrete, data.n_clients)
     rho = rho / rho.max() if rho.max() > 0 else np.ones_like(rho)
     return _Stationary(clean, data).least(ball.norm, concrete.loss.lipschitz * rho)
@@ -128,11 +130,11 @@ def radius_threshold(problem: Problem, fed: Federation) -> Threshold:
 
 def strength_threshold(problem: Problem, fed: Federation) -> Threshold:
     """The strength of `L1` from which on all coefficients are zero, without a ball over samples."""
-    concrete, data = _stated(problem, fed)
+    concrete, clean, data = _stated(problem, fed)
     if sample_radii(concrete, data.n_clients).any():
         raise ValueError("the largest strength is known without a Wasserstein radius only.")
-    clean = replace(concrete, over_samples=_without_ball(concrete), regulariser=Zero())
-    return _Stationary(clean, data).least("linf", np.ones(data.n_clients))
+    free = replace(clean, regulariser=Zero())
+    return _Stationary(free, data).least("linf", np.ones(data.n_clients))
 
 
 def tail_threshold(problem: Problem, fed: Federation) -> Threshold:
@@ -141,7 +143,7 @@ def tail_threshold(problem: Problem, fed: Federation) -> Threshold:
 
     Raises ``ValueError`` for several clients, or another loss than one of the margin.
     """
-    concrete, data = _stated(problem, fed, ranks=True)
+    concrete, _, data = _stated(problem, fed, ranks=True)
     X, y = data.rows(0)
     if data.n_clients > 1 or concrete.loss.targets != "sign":
         raise ValueError("tail* is known for the rows of one client and a loss of the margin.")
@@ -150,26 +152,25 @@ def tail_threshold(problem: Problem, fed: Federation) -> Threshold:
     if not exact:
         chosen = np.linspace(0, len(y) - 1, MOST_NUMBERS // X.shape[1]).astype(int)
         X, y, how = X[chosen], y[chosen], "a linear program over some of the rows"
-    rarer = 1.0 if (y > 0).mean() <= 0.5 else -1.0
-    p, few = float((y == rarer).mean()), y == rarer
-    if p == 0:
+    few = (y > 0) if (y > 0).mean() <= 0.5 else (y <= 0)
+    if (p := float(few.mean())) == 0:
         raise ValueError("tail* is known for rows of two classes, got rows of one.")
     if free:
-        rows = np.column_stack([X[~few], np.ones((~few).sum())])
-        most = _least_peak(rows, np.append(X[few].mean(0), 1.0), len(y))
+        most = _least_peak(X[~few], X[few].mean(0), len(y))
         if 1 / most >= p:
             return Threshold(1.0 if isinstance(concrete.loss, Hinge) else p + 1 / most, exact, how)
     rows = y[:, None] * np.column_stack([X, np.ones((len(y), int(free)))])
-    rows = np.column_stack([rows, np.ones(len(y))])
-    most = _least_peak(rows, np.append(np.zeros(rows.shape[1] - 1), 1.0), len(y))
+    most = _least_peak(rows, np.zeros(rows.shape[1]), len(y))
     return Threshold(min(1 / most, 1.0), exact, how)
 
 
 def _least_peak(rows: Array, aim: Array, n: int) -> float:
-    """T = min max_i n u_i over u >= 0 with sum_i u_i rows_i = aim; inf where there is no such u.
+    """T = min max_i n u_i over u >= 0 with sum_i u_i (rows_i, 1) = (aim, 1); inf where there is no
+    such u.
 
     By duality the largest <aim, v> with mean_i max(<rows_i, v>, 0) <= 1 (n times the mean over n).
     """
+    rows, aim = np.column_stack([rows, np.ones(len(rows))]), np.append(aim, 1.0)
     size = np.maximum(np.abs(rows).max(0), 1e-300)
     model = Model()
     v, over = model.variable(rows.shape[1]), model.variable(len(rows))
@@ -187,16 +188,15 @@ def flip_threshold(problem: Problem, fed: Federation) -> Threshold:
     Several clients count by their weights in ``over_clients`` at the best constant, with radii in
     the proportions of the problem's. Raises ``ValueError`` unless the loss is one of the margin.
     """
-    concrete, data = _stated(problem, fed)
+    concrete, clean, data = _stated(problem, fed)
     if concrete.loss.targets != "sign":
         raise ValueError(f"labels flip under a loss of the margin, got {concrete.loss!r}.")
     always = Threshold(0.5, False, "flipping half of all labels")
     if not concrete.predictor.intercept or data.sizes.sum() * data.n_features > MOST_NUMBERS:
         return always
-    q = best_constant(replace(concrete, over_samples=_without_ball(concrete)), data).weights
-    radius = sample_radii(concrete, data.n_clients)
+    q, radius = best_constant(clean, data).weights, sample_radii(concrete, data.n_clients)
     ratio = radius / radius.max() if radius.any() else np.ones(data.n_clients)
-    flips = _Flips.of(data, q, ratio)
+    flips = _Flips(data, q, ratio)
     limit = flips.uneven(kink=isinstance(concrete.loss, Hinge))
     if limit is None or flips.majority - limit * float(q @ ratio) < 0.5:
         limit = flips.even(concrete)
@@ -207,48 +207,39 @@ def flip_threshold(problem: Problem, fed: Federation) -> Threshold:
     return Threshold(min(limit, 0.5), fixed, "a conic program")
 
 
-@dataclass(frozen=True)
 class _Flips:
     """The rows of all clients, of which every client s flips the share t ratio_s at most."""
 
-    X: Array  # (n, d) less the mean of all rows
-    y: Array
-    share: Array  # (n,) of a row within its client
-    owner: Index
-    q: Array  # (N,) client weights
-    ratio: Array
-
-    @classmethod
-    def of(cls, fed: Federation, q: Array, ratio: Array) -> "_Flips":
+    def __init__(self, fed: Federation, q: Array, ratio: Array) -> None:
         share = np.concatenate([fed.share(i) for i in range(fed.n_clients)])
-        owner, X = np.repeat(np.arange(fed.n_clients), fed.sizes), [dense(x) for x in fed.X]
-        rows = np.concatenate(X)
-        return cls(rows - (share * q[owner]) @ rows, np.concatenate(fed.y), share, owner, q, ratio)
-
-    @property
-    def weight(self) -> Array:
-        """(n,) of a row among all."""
-        return self.share * self.q[self.owner]
-
-    @property
-    def majority(self) -> float:
-        """The share of the larger class."""
+        owner, rows = np.repeat(np.arange(fed.n_clients), fed.sizes), [dense(x) for x in fed.X]
+        self.q, self.weight, self.y = q, share * q[owner], np.concatenate(fed.y)
+        self.X = np.concatenate(rows)
+        self.X = self.X - self.weight @ self.X  # less the mean of all rows
         plus = float(self.weight @ (self.y > 0))
-        return max(plus, 1 - plus)
+        self.larger = self.y == (1.0 if plus >= 0.5 else -1.0)
+        self.majority = max(plus, 1 - plus)  # the share of the larger class
+        # (clients, rows) shares within the clients that have a weight, and what these may flip
+        self.own = (owner == np.flatnonzero(q > 0)[:, None]) * share
+        self.most = ratio[q > 0]
+
+    def _model(self, flipped: int, others: int) -> tuple[Model, Index, Index, Index]:
+        """The least t; t, the parts of rows that flip and other variables, all of these >= 0."""
+        model = Model()
+        t, flip, more = model.variable(), model.variable(flipped), model.variable(others)
+        model.linear(t, 1.0)
+        for index in (flip, more):
+            model.nonneg([(index, 1.0)])
+        return model, np.repeat(t, len(self.most)), flip, more
 
     def uneven(self, kink: bool) -> float | None:
         """The least t where flips within the larger class make both means equal, and leave it the
         larger one. With a ``kink`` its rows need not count in full.
         """
-        larger = 1.0 if self.weight @ (self.y > 0) >= 0.5 else -1.0
-        chosen = self.y == larger
+        chosen = self.larger
         X = self.X / np.maximum(np.abs(self.X).max(0), 1e-300)
         X, c = np.column_stack([X, np.ones(len(X))]), self.weight
-        model = Model()
-        t, flip, count = model.variable(), *(model.variable(chosen.sum()) for _ in range(2))
-        model.linear(t, 1.0)
-        for index in (flip, count):
-            model.nonneg([(index, 1.0)])
+        model, t, flip, count = self._model(chosen.sum(), chosen.sum())
         rest = [np.ones(chosen.sum()), (flip, -1.0), (count, -1.0)]
         moved = (X * c[:, None])[chosen].T
         if kink:  # flipped and rarer rows balance what counts of the others
@@ -257,44 +248,26 @@ class _Flips:
         else:
             model.zero(rest)
             model.zero([(count, moved[:-1])])
-        model.zero([(flip, self._of_client(chosen)), *self._allowed(t)])
+        model.zero([(flip, self.own[:, chosen]), (t, -self.most)])
         return _least(model)
 
     def even(self, problem: Problem) -> float | None:
         """The least t where flips make both classes equal in size, so that 0 is the best constant,
         and what they leave of the radius pays for the mean gradient at 0.
         """
-        ball, loss = _ball(problem), problem.loss
+        ball, loss, held = _ball(problem), problem.loss, self.q > 0
         if math.isinf(ball.label_cost):
             return None
         steep = abs(float(loss.gradient(np.zeros(1), np.ones(1))[0])) / loss.lipschitz
         push = self.y * self.weight
-        model = Model()
-        t, flip = model.variable(), model.variable(len(self.y))
-        left = model.variable(len(self.q))  # of each client's radius, in units of label_cost
-        model.linear(t, 1.0)
-        for index in (flip, left):
-            model.nonneg([(index, 1.0)])
+        # left of each client's radius, in units of label_cost
+        model, t, flip, left = self._model(len(push), len(held))
         model.nonneg([np.ones(len(flip)), (flip, -1.0)])
         model.zero([push.sum(), (flip, -2 * push[None])])
-        everyone, held = np.ones(len(self.y), bool), self.q > 0
-        model.zero([(flip, self._of_client(everyone)), (left[held], 1.0), *self._allowed(t)])
-        rows = push[:, None] * self.X * steep
-        model.norm_at_most(
-            [rows.sum(0), (flip, -2 * rows.T)],
-            [(left, ball.label_cost * self.q[None])],
-            P_OF[ball.norm],
-        )
+        model.zero([(flip, self.own), (left[held], 1.0), (t, -self.most)])
+        rows, cost = push[:, None] * self.X * steep, ball.label_cost * self.q[None]
+        model.norm_at_most([rows.sum(0), (flip, -2 * rows.T)], [(left, cost)], P_OF[ball.norm])
         return _least(model)
-
-    def _of_client(self, chosen: NDArray[np.bool_]) -> Array:
-        """(clients, rows) shares, of clients that have a weight."""
-        same = self.owner[chosen] == np.flatnonzero(self.q > 0)[:, None]
-        return same * self.share[chosen]
-
-    def _allowed(self, t: Index) -> list[tuple[Index, Array]]:
-        held = self.q > 0
-        return [(np.repeat(t, held.sum()), -self.ratio[held])]
 
 
 def _least(model: Model) -> float | None:
@@ -314,8 +287,7 @@ class _Stationary:
         self.problem, self.n = problem, fed.n_clients
         self.constant: Constant = best_constant(problem, fed)
         b = self.constant.intercept
-        step = KINK * max(1.0, abs(b))
-        parts = [_atoms(problem, fed.block(i), b, step) for i in range(self.n)]
+        parts = [_atoms(problem, fed.block(i), b) for i in range(self.n)]
         self.owner = np.repeat(np.arange(self.n), [len(part[0]) for part in parts])
         self.gradient, self.low = (np.concatenate(each) for each in zip(*parts, strict=True))
         if not problem.predictor.intercept:
@@ -326,13 +298,14 @@ class _Stationary:
         if not rho.any():
             return Threshold(math.inf, True, "there is no radius")
         q, smooth = self.constant.weights, bool((self.low == 1).all())
-        l1 = _l1(self.problem)
+        # of a custom regulariser nothing is known
+        known = has_parts(self.problem.regulariser)
+        l1 = regulariser_parts(self.problem.regulariser)[0] if known else 0.0
         total = q[self.owner] @ self.gradient[:, :-1]
         near = norm(np.sign(total) * np.maximum(np.abs(total) - l1, 0.0), kind)
         price = float(q @ rho)
         ratio = float(near) / price if price > 0 and smooth else math.inf
         bound = Threshold(ratio, False, "an upper bound")
-        known = has_parts(self.problem.regulariser)
         if smooth and (self.n == 1 or isinstance(self.problem.over_clients, Mean)):
             return replace(bound, exact=known, how="a closed form")
         found = self._program(kind, rho, l1)
@@ -341,8 +314,8 @@ class _Stationary:
             losses, over = self.constant.losses, self.problem.over_clients
             curved = isinstance(over, KLBall | ChiSquareBall | Ellipsoid)
             curved |= isinstance(over, LpBall) and 1 < over.p < math.inf
-            unique = curved and np.ptp(losses) > 1e-6 * np.abs(losses).max()
-            return replace(bound, exact=known and smooth and unique, how="a closed form")
+            curved &= bool(np.ptp(losses) > 1e-6 * np.abs(losses).max())
+            return replace(bound, exact=known and smooth and curved, how="a closed form")
         return Threshold(min(found, bound.value), known, "a conic program")
 
     def _program(self, kind: str, rho: Array, l1: float) -> float | None:
@@ -355,20 +328,16 @@ class _Stationary:
             return None
         if isinstance(sets, Members) or self.gradient.size > MOST_NUMBERS:
             return None
-        if np.ptp(rho) == 0:
-            answer = self._solved(kind, 0.0 * rho, l1, sets)
-            return None if answer is None else max(answer[0], 0.0) / float(rho[0])
-        t = 0.0
+        t, even = 0.0, np.ptp(rho) == 0
         for _ in range(20):
             answer = self._solved(kind, t * rho, l1, sets)
             if answer is None:
                 return None
-            left, q = answer
-            price = float(q @ rho)
+            left, price = answer[0], float(rho[0] if even else answer[1] @ rho)
             if price <= 1e-12:
                 return math.inf if left > 1e-9 else t
             last, t = t, t + left / price
-            if abs(t - last) <= 1e-8 * abs(t):
+            if even or abs(t - last) <= 1e-8 * abs(t):
                 break
         return max(t, 0.0)
 
@@ -412,12 +381,12 @@ class _Stationary:
         return -solved.value * unit, read(solved)
 
 
-def _atoms(problem: Problem, block: Block, b: float, step: float) -> tuple[Array, Array]:
+def _atoms(problem: Problem, block: Block, b: float) -> tuple[Array, Array]:
     """Of one client: gradients (k, d + 1) of its atoms at the constant b, and how often each counts
     at least.
     """
-    at = np.full(block.y.shape, b)
-    share, loss = row_shares(problem, block), problem.loss
+    at, step = np.full(block.y.shape, b), KINK * max(1.0, abs(b))
+    share, loss = client_means.row_shares(problem, block), problem.loss
     low, high = (loss.gradient(at + sign * step, block.y) for sign in (-1, 1))
     kinks = (np.abs(high - low) > 1e-3) & (share > 0) & (not loss.smooth)
     plain = share * np.where(kinks, 0.0, loss.gradient(at, block.y))
@@ -426,14 +395,19 @@ def _atoms(problem: Problem, block: Block, b: float, step: float) -> tuple[Array
     if not len(rows):
         return gradient, np.ones(1)
     X = block.X[0, rows] if isinstance(block.X, np.ndarray) else dense(block.X[rows])
-    size = np.where(np.abs(high) > np.abs(low), high, low)[0, rows]  # the larger end
-    other = np.where(np.abs(high) > np.abs(low), low, high)[0, rows]
+    ends = np.stack([low, high])[:, 0, rows]
+    ends = np.where(np.abs(ends[1]) > np.abs(ends[0]), ends[::-1], ends)
+    size, other = ends  # the larger end, and the other one
     here = (share[0, rows] * size)[:, None] * np.column_stack([X, np.ones(len(rows))])
     return np.vstack([gradient, here]), np.append(1.0, other / size)
 
 
-def _stated(problem: Problem, fed: Federation, ranks: bool = False) -> tuple[Problem, Federation]:
-    """The concrete problem and data; raises ``ValueError`` for problems without thresholds."""
+def _stated(
+    problem: Problem, fed: Federation, ranks: bool = False
+) -> tuple[Problem, Problem, Federation]:
+    """The concrete problem, the same without a ball over the samples, and the data; raises
+    ``ValueError`` for problems without thresholds.
+    """
     concrete, data = problem.at(fed)
     over = concrete.over_samples
     other = Superquantile if ranks else WassersteinBall
@@ -445,22 +419,15 @@ def _stated(problem: Problem, fed: Federation, ranks: bool = False) -> tuple[Pro
             f" {'Superquantile(tail)' if ranks else 'Mean() or WassersteinBall()'} over samples,"
             f" got {problem.predictor!r} and {problem.over_samples!r}."
         )
-    return concrete, data
+    plain = (
+        replace(concrete, over_samples=Mean()) if isinstance(over, WassersteinBall) else concrete
+    )
+    return concrete, plain, data
 
 
 def _ball(problem: Problem) -> WassersteinBall:
     ball = problem.over_samples
     return ball if isinstance(ball, WassersteinBall) else WassersteinBall(0.0)
-
-
-def _without_ball(problem: Problem) -> Mean:
-    ball = problem.over_samples
-    return Mean() if isinstance(ball, WassersteinBall) else ball
-
-
-def _l1(problem: Problem) -> float:
-    """The strength of an L1 norm in the regulariser; of a custom one nothing is known."""
-    return regulariser_parts(problem.regulariser)[0] if has_parts(problem.regulariser) else 0.0
 
 
 LEVEL = 0.9  # of the quantile of the noise
@@ -525,7 +492,7 @@ def default_radius(problem: Problem, fed: Federation) -> float:
     # at any radius > 0 a loss without a worst case is refused
     one = replace(problem, over_samples=replace(ball, radius=1.0, support=None))
     concrete, data = one.at(fed)
-    noise = _Rows.of(concrete, data).noise(ball.norm)
+    noise = _Rows(concrete, data).noise(ball.norm)
     largest = largest_radius(one, fed)
     scale = 1.0 if loss.targets == "sign" else loss.lipschitz
     radius = min(max(SHARE[ball.norm] * noise / scale, LEAST * largest), MOST * largest)
@@ -538,12 +505,10 @@ def residual_scale(fed: Federation) -> float:
     That is the standard deviation of normal residuals. The median comes from counts: halving an
     interval, clients say how many of their residuals are smaller.
     """
-    problem = Problem(Squared(), Linear(True))
-    rows = _Rows.of(*problem.at(fed))
+    rows = _Rows(*Problem(Squared(), Linear(True)).at(fed))
     w, b = rows.model()
     sizes = [np.abs(block.y[0] - block.forward(w)[0] - b) for block in rows.blocks]
-    high = max(float(part.max()) for part in sizes)
-    low, top = 0.0, high
+    low, high = 0.0, (top := max(float(part.max()) for part in sizes))
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         each = zip(sizes, rows.shares, strict=True)
@@ -571,43 +536,31 @@ def settled(problem: Problem, fed: Federation | Metadata) -> Problem:
     return replace(problem, over_samples=replace(ball, radius=radius))
 
 
-@dataclass(frozen=True)
 class _Rows:
     """The clients' rows, each with its share in the mean of all, and a pilot model.
 
     Every method adds up what clients would send.
     """
 
-    loss: Loss
-    blocks: list[Block]
-    shares: list[Array]  # (m_i,) each; they sum to one over all clients
-    units: list[float]  # of every client: the share of a row of weight 1
-    pilot: Loss
-
-    @classmethod
-    def of(cls, problem: Problem, fed: Federation) -> "_Rows":
+    def __init__(self, problem: Problem, fed: Federation) -> None:
         prior, mass = getattr(problem.over_clients, "prior", None), masses(fed)
         q = mass / mass.sum() if prior is None else np.asarray(prior, float)
-        shares = [q[i] * fed.share(i) for i in range(fed.n_clients)]
-        units = (q / mass).tolist()
-        pilot = Logistic() if problem.loss.targets == "sign" else Squared()
-        blocks = [fed.block(i) for i in range(fed.n_clients)]
-        return cls(problem.loss, blocks, shares, units, pilot)
+        self.loss, self.blocks = problem.loss, [fed.block(i) for i in range(fed.n_clients)]
+        self.pilot: Loss = Logistic() if self.loss.targets == "sign" else Squared()
+        self.units: list[float] = (q / mass).tolist()  # the share of a row of weight 1
+        self.shares = [q[i] * fed.share(i) for i in range(fed.n_clients)]  # they sum to one
+        # means of the features and of their squares
+        self.mean = self.square = np.zeros(fed.n_features)
+        for block, v in self:
+            self.mean = self.mean + block.backward(v[None])[0]
+            self.square = self.square + _squares(block, v)
 
     def __iter__(self) -> Iterator[tuple[Block, Array]]:
         return zip(self.blocks, self.shares, strict=True)
 
-    def moments(self) -> tuple[Array, Array]:
-        """Means of the features and of their squares."""
-        mean = square = np.zeros(self.blocks[0].n_features)
-        for block, v in self:
-            mean = mean + block.backward(v[None])[0]
-            square = square + _squares(block, v)
-        return mean, square
-
     def model(self) -> tuple[Array, float]:
         """Coefficients and intercept of the pilot model."""
-        mean, square = self.moments()
+        mean, square = self.mean, self.square
         # 1 / n where all rows count alike
         strength = sum(float(v.sum()) * u for v, u in zip(self.shares, self.units, strict=True))
         scale = np.sqrt(np.maximum(square - mean * mean, 0.0))
@@ -629,31 +582,29 @@ class _Rows:
         start = np.zeros((1, len(mean) + 1))
         if self.loss.targets == "real":
             start[0, -1] = sum(float(v @ block.y[0]) for block, v in self)
-        first = np.abs(value(start)[1]).max()
-        u = lbfgs(value, start, 1e-6 * max(float(first), 1e-300), cap=200).v[0]
+        first = float(np.abs(value(start)[1]).max())
+        u = lbfgs(value, start, 1e-6 * max(first, 1e-300), cap=200).v[0]
         w = u[:-1] / scale
         return w, float(u[-1] - w @ mean)
 
-    def noise(self, norm: str) -> float:
+    def noise(self, kind: str) -> float:
         """b, of features about their means: an intercept takes the noise that they share."""
         w, b = self.model()
         loss = self.pilot if self.loss.targets == "sign" else self.loss
         slopes = [loss.gradient(block.forward(w) + b, block.y)[0] for block in self.blocks]
-        parts = [*zip(self.blocks, self.shares, slopes, self.units, strict=True)]
-        centre = self.moments()[0]
+        parts, centre = [*zip(self.blocks, self.shares, slopes, self.units, strict=True)], self.mean
 
         def weighed(block: Block, rows: Array) -> Array:
             """sum_i rows_i (x_i - centre)."""
             return block.backward(rows[None])[0] - rows.sum() * centre
 
         mean = sum(weighed(block, v * s) for block, v, s, _ in parts)
-        if norm == "linf":
+        if kind == "linf":
             spread = np.zeros(len(w))
             for block, v, s, unit in parts:  # sums of unit v (z - mean)^2
                 a = v * s * s
-                squares = _squares(block, a) - centre * (
-                    weighed(block, a) + block.backward(a[None])[0]
-                )
+                both = weighed(block, a) + block.backward(a[None])[0]
+                squares = _squares(block, a) - centre * both
                 spread += unit * (squares + mean * (mean * v.sum() - 2 * weighed(block, v * s)))
             deviation = math.sqrt(max(float(spread.max(initial=0.0)), 0.0))
             return float(ndtri(1 - (1 - LEVEL) / (2 * max(len(w), 1)))) * deviation
@@ -664,7 +615,7 @@ class _Rows:
             X = block.X[0] if isinstance(block.X, np.ndarray) else block.X
             drawn = np.asarray(X.T @ (e * s).T).T
             total += drawn - (e @ s)[:, None] * centre - e.sum(1, keepdims=True) * mean
-        return float(np.quantile(norm_of(total, norm), LEVEL))
+        return float(np.quantile(norm(total, kind), LEVEL))
 
 
 def _squares(block: Block, weight: Array) -> Array:

@@ -28,7 +28,6 @@ step goes to where the tangents at the ends meet, which is soon a kink of losses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -41,14 +40,15 @@ from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import Near, WassersteinBall, free_space
 
-Kind = Literal[
-    "coefficients are zero",
-    "one value predicted",
-    "one class predicted",
-    "balanced accuracy at chance",
-    "no better than a constant in its own objective",
-    "worse than the constant",
-]
+# what makes a model trivial, and how a sentence says it of the model
+TRIVIAL = {
+    "coefficients are zero": "is constant",
+    "one value predicted": "is constant",
+    "one class predicted": "predicts one class for all rows",
+    "balanced accuracy at chance": "is no better than chance",
+    "no better than a constant in its own objective": "is no better than a constant",
+    "worse than the constant": "is worse than a constant",
+}
 CHANCE = 0.005  # above 1 / (number of classes), a balanced accuracy is still chance
 WEAK = 0.05  # up to this much above it, it is compared with that of the plain mean of the losses
 FAR = 8.0  # times as much above chance as this model: then the model is at chance
@@ -121,7 +121,7 @@ class Triviality:
 class Finding:
     """What makes a model trivial, in numbers."""
 
-    kind: Kind
+    kind: str  # of `TRIVIAL`
     # of two classes: the share of rows of the larger label among those predicted, and among all
     predicted: float | None = None
     positives: float | None = None
@@ -153,19 +153,16 @@ def finding(
     targets = problem.loss.targets
     if targets == "quadratic" or not np.isfinite(w).all():
         return None
-    blocks = [fed.block(i) for i in range(fed.n_clients)]
-    predictions = [problem.predictor.forward(w, block)[0] for block in blocks]
-    counts = None if targets == "real" else _counts(fed, blocks, predictions, targets == "class")
+    predictions = scores_of(problem, fed, w)
+    counts = None if targets == "real" else _counts(problem, fed, predictions)
     shares = ()
     if counts is not None and len(counts) == 2:  # of the second class among predictions and rows
         shares = [float(part[1] / counts.sum()) for part in (counts.sum(0), counts.sum(1))]
     # whether all rows get the same prediction, up to a small part of the targets' range
     low, high = min(p.min() for p in predictions), max(p.max() for p in predictions)
-    reach = max(abs(low), abs(high))
+    reach = max(1.0, abs(low), abs(high))
     if targets == "real":
-        reach = max(max(b.y.max() for b in blocks) - min(b.y.min() for b in blocks), 0.0)
-    else:
-        reach = max(1.0, reach)
+        reach = max(y.max() for y in fed.y) - min(y.min() for y in fed.y)
     if targets != "class" and high - low <= SAME * reach:
         if isinstance(problem.predictor, Linear):
             return Finding("coefficients are zero", *shares)
@@ -173,32 +170,32 @@ def finding(
     kind, level = None, constant_objective(problem, fed)
     if level is not None:
         near = max(min(gap or 0.0, LOOSEST * abs(level)), CLOSE * abs(level))
-        if not level - value > near:
-            worse = value > level + near
-            same: Kind = "no better than a constant in its own objective"
-            kind = "worse than the constant" if worse else same
+        if value > level + near:
+            kind = "worse than the constant"
+        elif not level - value > near:
+            kind = "no better than a constant in its own objective"
     if kind is None and counts is not None:
         kind = _of_classes(counts, plain)
     return None if kind is None else Finding(kind, *shares)
 
 
+def scores_of(problem: Problem, fed: Federation, w: Array) -> list[Array]:
+    """The predictions of a concrete problem's model, by client."""
+    return [problem.predictor.forward(w, fed.block(i))[0] for i in range(fed.n_clients)]
+
+
 def balanced_accuracy(problem: Problem, fed: Federation, w: Array) -> float:
     """Of a concrete problem of classes: the mean over the classes of the shares found."""
-    blocks = [fed.block(i) for i in range(fed.n_clients)]
-    predictions = [problem.predictor.forward(w, block)[0] for block in blocks]
-    return _balanced(_counts(fed, blocks, predictions, problem.loss.targets == "class"))
+    return _balanced(_counts(problem, fed, scores_of(problem, fed, w)))
 
 
-def _counts(
-    fed: Federation, blocks: Sequence[Block], predictions: Sequence[Array], several: bool
-) -> Array:
+def _counts(problem: Problem, fed: Federation, predictions: Sequence[Array]) -> Array:
     """(C, C) weights of the rows of each class, by the class predicted."""
-    classes = predictions[0].shape[-1] if several else 2
-    counts = np.zeros((classes, classes))
-    for i, (block, p) in enumerate(zip(blocks, predictions, strict=True)):
-        truth = block.y[0] if several else block.y[0] > 0
-        pair = truth.astype(int), p.argmax(-1) if several else (p > 0).astype(int)
-        np.add.at(counts, pair, block.share[0] * fed.sizes[i])
+    several = problem.loss.targets == "class"
+    counts = np.zeros((predictions[0].shape[-1],) * 2 if several else (2, 2))
+    for i, (y, p) in enumerate(zip(fed.y, predictions, strict=True)):
+        truth, found = (y, p.argmax(-1)) if several else (y > 0, p > 0)
+        np.add.at(counts, (truth.astype(int), found.astype(int)), fed.share(i) * fed.sizes[i])
     return counts
 
 
@@ -207,7 +204,7 @@ def _balanced(counts: Array) -> float:
     return float((np.diag(counts)[seen] / counts.sum(1)[seen]).mean())
 
 
-def _of_classes(counts: Array, plain: Callable[[], float | None]) -> Kind | None:
+def _of_classes(counts: Array, plain: Callable[[], float | None]) -> str | None:
     """One class for all rows, or classes no better than at random."""
     if (counts.sum(0) > 0).sum() <= 1:
         return "one class predicted"
@@ -228,8 +225,10 @@ def constant_objective(problem: Problem, fed: Federation) -> float | None:
     """
     if not has_constant(problem) or not problem.convex:
         return None
-    best, D = best_constant(problem, fed), problem.predictor.dimension(fed.n_features)
-    constant = np.zeros(D)
+    best, constant = (
+        best_constant(problem, fed),
+        np.zeros(problem.predictor.dimension(fed.n_features)),
+    )
     constant[fed.n_features :] = best.intercept
     if problem.constrained and problem.violation(constant, fed) > 1e-6:
         return None
@@ -241,6 +240,7 @@ def constant_objective(problem: Problem, fed: Federation) -> float | None:
 
 
 STEPS = 80  # at most
+End = tuple[float, Array, Array]  # of an interval: slope, worst weights and losses there
 FARTHEST = 60.0  # of an intercept: beyond it no loss of classes or counts falls in double precision
 
 
@@ -268,15 +268,15 @@ def best_constant(problem: Problem, fed: Federation) -> Constant:
         return best_constant(one, fed.pooled())
     table = targets_alone(problem, fed)
 
-    def at(b: float) -> tuple[float, Array, Array, Array]:
+    def at(b: float) -> End:
         risks, slopes = np.zeros((2, fed.n_clients))
         for block in table:
             risks[block.index], slopes[block.index] = _risks(problem, b, block)
         q = np.asarray(problem.over_clients.weights(risks), float)
-        return float(q @ slopes), q, risks, slopes
+        return float(q @ slopes), q, risks
 
     if not problem.predictor.intercept:
-        _, q, risks, _ = at(0.0)
+        _, q, risks = at(0.0)
         return Constant(0.0, float(problem.over_clients.value(risks)), risks, q)
     low, high = -FARTHEST, FARTHEST  # where the best intercept lies
     if problem.loss.targets != "sign":
@@ -295,14 +295,19 @@ def best_constant(problem: Problem, fed: Federation) -> Constant:
             break
         if k % 2 and low < met < high:  # beyond them by rounding alone
             middle = met
-        here = at(middle)
-        low, high, left, right = (
-            (low, middle, left, here) if here[0] >= 0 else (middle, high, here, right)
-        )
-    return _between(problem, low, high, left, right)
+        if (here := at(middle))[0] >= 0:
+            high, right = middle, here
+        else:
+            low, left = middle, here
+    # the better end, and weights mixed so that their slope is 0
+    values = [float(problem.over_clients.value(end[2])) for end in (left, right)]
+    b, end = (low, left) if values[0] <= values[1] else (high, right)
+    down, up = max(-left[0], 0.0), max(right[0], 0.0)
+    share = up / (up + down) if up + down > 0 else 0.5
+    return Constant(b, min(values), end[2], share * left[1] + (1 - share) * right[1])
 
 
-def _meeting(low: float, high: float, left: tuple, right: tuple) -> float:
+def _meeting(low: float, high: float, left: End, right: End) -> float:
     """Where the tangents at the ends meet; the end itself where that is one but for rounding."""
     falls, rises = -left[0], right[0]
     lower = float(left[1] @ left[2] - right[1] @ right[2])  # the right end than the left one
@@ -312,16 +317,6 @@ def _meeting(low: float, high: float, left: tuple, right: tuple) -> float:
         if seen and abs(met - end) <= 1e-15 * max(abs(low), abs(high)):
             return end
     return met
-
-
-def _between(problem: Problem, low: float, high: float, left: tuple, right: tuple) -> Constant:
-    """The better end, and weights mixed so that their slope is 0."""
-    values = [float(problem.over_clients.value(end[2])) for end in (left, right)]
-    b, end = (low, left) if values[0] <= values[1] else (high, right)
-    down, up = max(-left[0], 0.0), max(right[0], 0.0)
-    share = up / (up + down) if up + down > 0 else 0.5
-    q = share * left[1] + (1 - share) * right[1]
-    return Constant(b, min(values), end[2], q)
 
 
 def targets_alone(problem: Problem, fed: Federation) -> list[Block]:
@@ -343,8 +338,7 @@ def _risks(problem: Problem, b: float, block: Block) -> tuple[Array, Array]:
         free, w = replace(ball, support=None), np.array([0.0, b])
         cut = free_space(Near(w, block, problem.loss, Linear(True), free, radius))
         return cut.base + radius * cut.level, cut.gradient[:, -1]
-    prediction = np.full(block.y.shape, b)
-    losses = problem.loss.value(prediction, block.y)
+    at = np.full(block.y.shape, b)
+    losses, slopes = problem.loss.value(at, block.y), problem.loss.gradient(at, block.y)
     weights = problem.row_weights(losses, block)
-    slopes = problem.loss.gradient(prediction, block.y)
     return (weights * losses).sum(1), (weights * slopes).sum(1)

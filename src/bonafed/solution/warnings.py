@@ -20,16 +20,15 @@ from bonafed.arrays import Array, Block
 from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
-from bonafed.problem.calibration import calibrated
+from bonafed.problem import calibration, lower_bounds
 from bonafed.problem.constraints.group_means import OnRows, Probability
-from bonafed.problem.lower_bounds import region
-from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Metadata, masses
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.weight_sets import Mean
-from bonafed.problem.targets import masses
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.tables import named
+from bonafed.solution.trivial import scores_of
 
 # a client of fewer rows, so much of the weight and so many times its share of the rows is named
 FEW, MUCH, TIMES = 10, 0.05, 5.0
@@ -53,8 +52,7 @@ def notes(
     known = (*_of_certificate(problem, fed, certificate), *_overweighted(problem, fed, certificate))
     if isinstance(fed, Metadata) or isinstance(stated, Metadata):
         return known
-    first, targets = (), [fed.rows(i)[1] for i in range(fed.n_clients)]
-    single = [name for name, y in zip(fed.clients, targets, strict=True) if np.ptp(y) == 0]
+    first, single = (), [name for name, y in zip(fed.clients, fed.y, strict=True) if np.ptp(y) == 0]
     if problem.loss.targets == "sign" and single:
         first = (
             f"Client{'s' * (len(single) > 1)} {named(single)}: all rows have one label; its loss"
@@ -94,15 +92,14 @@ def _of_certificate(
             if column.any():
                 names = named(_where(fed, column))
                 yield f"No rows for the constraint on {word} at {names}: it asks nothing there."
-    if certificate.bound is not None or q is not None or problem.privacy is not None:
-        return
-    if certificate.failed:  # the outcome says why
+    bounded = certificate.bound is not None or q is not None or problem.privacy is not None
+    if bounded or certificate.failed:  # the outcome says why it failed
         return
     if not is_affine(problem.predictor):
         why = f"{type(problem.predictor).__name__} is not convex in its parameters."
     elif not getattr(ball, "convex", True):
         why = f"{type(ball).__name__} over samples is not convex."
-    elif math.isfinite(region(problem, certificate.value, fed.n_features, None).size):
+    elif math.isfinite(lower_bounds.region(problem, certificate.value, fed.n_features, None).size):
         why = (
             "the program that proves one was not solved, or nothing bounds the intercept (labels of"
             " one class). Rescale the features, or state radii and strengths of the size of the"
@@ -131,10 +128,9 @@ def _of_rows(problem: Problem, stated: Federation, fed: Federation) -> Iterator[
             " about the clipped rows."
         )
     if isinstance(over, Mean) and over.code is not None:
-        empty = np.array([not (fed.rows(i)[1] == over.code).any() for i in range(fed.n_clients)])
-        if empty.any():
-            names = named(_where(fed, empty))
-            yield f"No rows of class {over.label} at {names}: 0 in the objective."
+        empty = [c for c, y in zip(fed.clients, fed.y, strict=True) if not (y == over.code).any()]
+        if empty:
+            yield f"No rows of class {over.label} at {named(empty)}: 0 in the objective."
 
 
 def _where(fed: Federation | Metadata, chosen: NDArray[np.bool_]) -> list[ClientName]:
@@ -165,19 +161,16 @@ def _cuts(problem: Problem, stated: Federation, fed: Federation, w: Array) -> It
         return
     if stated.sample_weight is not fed.sample_weight:  # classes have weights: they are cut by them
         return
-    positive = np.concatenate([fed.rows(i)[1] for i in range(fed.n_clients)]) > 0
-    weight = np.ones(len(positive))
-    if fed.sample_weight is not None:
-        weight = np.concatenate(fed.sample_weight)
+    positive = np.concatenate(fed.y) > 0
+    given = fed.sample_weight
+    weight = np.ones(len(positive)) if given is None else np.concatenate(given)
     share = float(np.average(positive, weights=weight))
-    if not 0 < min(share, 1 - share) < RARE:
+    if (
+        not 0 < min(share, 1 - share) < RARE
+        or (sigmoid := calibration.calibrated(problem, fed, w)) is None
+    ):
         return
-    sigmoid = calibrated(problem, fed, w)
-    if sigmoid is None:
-        return
-    score = np.concatenate(
-        [problem.predictor.forward(w, fed.block(i))[0] for i in range(fed.n_clients)]
-    )
+    score = np.concatenate(scores_of(problem, fed, w))
     p, rare, found = sigmoid.probability(score), positive, score > 0
     if share > 0.5:
         p, rare, found, share = 1 - p, ~positive, score <= 0, 1 - share
@@ -211,13 +204,11 @@ def faint_levels(problem: Problem, fed: Federation, w: Array) -> Iterator[str]:
         return [_errors(part, [b], [p], np.ones(1)) for b, p in pairs]
 
     for part in filter(_compares, problem.local_constraint.parts):
-        errors = each(part)
+        errors = ERRORS * np.array(each(part))  # (N, p)
         for k in _first_of_pairs(part):
-            shown = {name: ERRORS * e[k] for name, e in zip(fed.clients, errors, strict=True)}
-            short = [i for i, name in enumerate(fed.clients) if part.level[i, k] < shown[name]]
-            if short:
-                order = sorted(short, key=lambda i: -shown[fed.clients[i]])
-                at = [f"{shown[fed.clients[i]]:.2g} at {fed.clients[i]}" for i in order]
+            if len(short := np.flatnonzero(part.level[:, k] < errors[:, k])):
+                order = sorted(short, key=lambda i: -errors[i, k])
+                at = [f"{errors[i, k]:.2g} at {fed.clients[i]}" for i in order]
                 yield (
                     f"{_head(part, k, part.level[short, k])} {named(at)}. Raise it there,"
                     " or state it for all clients together (Coupled)."
@@ -228,14 +219,14 @@ def faint_levels(problem: Problem, fed: Federation, w: Array) -> Iterator[str]:
             continue
         # of its means over all rows, or of the mean of the clients' differences
         if part.sizes is not None:
-            together = _errors(part, blocks, predictions, part.sizes)
+            together = ERRORS * _errors(part, blocks, predictions, part.sizes)
         else:
-            together = np.sqrt(np.nansum((shared.scale * np.array(each(part))) ** 2, 0))
+            together = ERRORS * np.sqrt(np.nansum((shared.scale * np.array(each(part))) ** 2, 0))
         for k in _first_of_pairs(part):
-            if part.level[0, k] < ERRORS * together[k]:
+            if part.level[0, k] < together[k]:
                 yield (
-                    f"{_head(part, k, part.level[:1, k])} {ERRORS * together[k]:.2g} for all"
-                    " clients together. Raise it, or take more rows."
+                    f"{_head(part, k, part.level[:1, k])} {together[k]:.2g} for all clients"
+                    " together. Raise it, or take more rows."
                 )
 
 
@@ -271,13 +262,8 @@ def _errors(
     pairs = [*zip(blocks, predictions, strict=True)]
     phi = np.concatenate([part.measure.value(p, block.y)[0] for block, p in pairs])
     mass = [n * block.share[0] for block, n in zip(blocks, sizes, strict=True)]
-    inside = np.concatenate(
-        [
-            np.stack([group.inside(block)[0] for group in part.groups]) * v
-            for block, v in zip(blocks, mass, strict=True)
-        ],
-        1,
-    )  # (G, rows)
+    groups = (np.stack([group.inside(b)[0] for group in part.groups]) for b in blocks)
+    inside = np.concatenate([g * v for g, v in zip(groups, mass, strict=True)], 1)  # (G, rows)
     errors = np.full(len(part.coefficients), math.nan)
     for k, row in enumerate(part.coefficients):
         rows = inside[row != 0]
@@ -285,9 +271,8 @@ def _errors(
             continue
         both = rows.sum(0) / rows.sum()
         mean = float(both @ phi)
-        variance = float(both @ (phi - mean) ** 2)
-        if isinstance(part.measure, Probability):
-            variance = mean * (1 - mean)
+        rate = isinstance(part.measure, Probability)
+        variance = mean * (1 - mean) if rate else float(both @ (phi - mean) ** 2)
         shares = ((rows / rows.sum(1, keepdims=True)) ** 2).sum(1)
         errors[k] = math.sqrt(variance * float(row[row != 0] ** 2 @ shares))
     return errors

@@ -16,33 +16,15 @@ import numpy as np
 from bonafed.config.config import ConfigError
 from bonafed.data import profile
 from bonafed.data.files import LINES, MARKED, delimiter_and_header, encoding_of, opened
-from bonafed.data.profile import (
-    OUTCOMES,
-    SURE,
-    Kind,
-    Summary,
-    fold,
-    kind_of,
-    merged,
-    odd_class,
-    sentinel,
-    spellings,
-    stacked,
-    summarise,
-    words,
-)
+from bonafed.data.profile import Kind, Summary, fold, stacked, summarise
 from bonafed.data.readers import paths, read
 from bonafed.data.reading import ENCODINGS, KINDS, ORDERS, Reading
 from bonafed.data.tables import Table, has_column, same_columns
 
-CLIENTS = (
-    *("client", "site", "hospital", "clinic", "center", "centre", "bank", "branch", "region"),
-    *("group", "source"),
-)
-TARGETS = (
-    *("target", "label", "outcome", "diagnosis", "class", "y", "sick", "disease", "default"),
-    "response",
-)
+CLIENTS = ("client", "site", "hospital", "clinic", "center", "centre", "bank", "branch", "region")
+CLIENTS += ("group", "source")
+TARGETS = ("target", "label", "outcome", "diagnosis", "class", "y", "sick", "disease", "default")
+TARGETS += ("response",)
 MOST = 50  # classes of a target of text
 GRADES = 10  # whole numbers that may be classes
 TOLD = 0.98  # share of a class from which a column is a near-copy of the target
@@ -72,10 +54,9 @@ class Asked:
     def __post_init__(self) -> None:
         if self.alone and self.client is not None:
             raise ConfigError("--client and --one-client exclude each other")
-        decimal, encoding = ("--decimal", self.decimal), ("--encoding", self.encoding)
-        for (option, value), allowed in ((decimal, (".", ",")), (encoding, ENCODINGS)):
-            if value is not None and value not in allowed:
-                raise ConfigError(f"{option} must be one of {', '.join(allowed)}, got {value!r}")
+        for option, allowed in (("decimal", (".", ",")), ("encoding", ENCODINGS)):
+            if (value := getattr(self, option)) is not None and value not in allowed:
+                raise ConfigError(f"--{option} must be one of {', '.join(allowed)}, got {value!r}")
 
 
 def orders(dates: Iterable[str]) -> dict[str, str]:
@@ -107,11 +88,11 @@ class Roles:
 
     target: str
     client: str | None
-    guesses: tuple[tuple[str, str], ...] = ()  # (key, why)
+    guesses: Mapping[str, str]  # why, by key, of those that the user did not name
 
     def why(self, key: str) -> str:
         """Why a column has its role, "as asked" where the user named it."""
-        return dict(self.guesses).get(key, "as asked")
+        return self.guesses.get(key, "as asked")
 
 
 @dataclass(frozen=True)
@@ -160,8 +141,7 @@ class Look:
 
     @cached_property
     def _raw(self) -> dict[str, dict[str, Summary]]:
-        every = [*self.names, self.roles.target]
-        parts = self.clients.items()
+        every, parts = [*self.names, self.roles.target], self.clients.items()
         return {name: {c: summarise(table[name]) for c, table in parts} for name in every}
 
     @cached_property
@@ -181,7 +161,7 @@ class Look:
         """The texts that stand for a missing cell beside the usual ones."""
         found = {*self.asked.missing}
         for column in self._whole.values():
-            found |= {t for t in column.tokens if not column.text or t.casefold() in SURE}
+            found |= {t for t in column.tokens if not column.text or t.casefold() in profile.SURE}
         return tuple(sorted(found))
 
     @cached_property
@@ -206,7 +186,7 @@ class Look:
     def target_merge(self) -> dict[str, str]:
         """The target's variants by case and spaces, or of yes and no."""
         counts = self.target.counts
-        return spellings(counts) if counts and self.target.text else {}
+        return profile.spellings(counts) if counts and self.target.text else {}
 
     @cached_property
     def classes(self) -> dict[str, int]:
@@ -214,7 +194,7 @@ class Look:
         column = self.target
         if column.counts is None:
             return {}
-        counts = merged(column.counts, self.target_merge)
+        counts = profile.merged(column.counts, self.target_merge)
         if _all_numbers(column) and len(counts) > 2 and not self.asked.classes:
             return {}
         return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
@@ -246,26 +226,24 @@ class Look:
             return Kind("copy", f"another column {first!r}")
         if same == self.roles.target:
             return Kind("near-copy", "it has the target's cells")
-        kind = kind_of(name, self.columns[name], same, self.asked.dates.get(name))
+        kind = profile.kind_of(name, self.columns[name], same, self.asked.dates.get(name))
         if kind.name in (*("empty", "copy", "constant", "index"), *UNUSED):
             return kind
-        if OUTCOMES & {*words(name)}:
+        if profile.OUTCOMES & {*profile.words(name)}:
             return Kind("outcome", "named as an outcome, which is known when the target is")
         return self._links(name) or kind
 
     def _links(self, name: str) -> Kind | None:
         """Whether the column is the target once more."""
-        numbers, middles = not self.classes, None
-        if numbers:
+        cells = stacked([table[name] for table in self.clients.values()])
+        if not self.classes:
             middles = (self.columns[name].middle, self.target.middle)
             if not np.isfinite(middles).all():
                 return None
-        cells = stacked([table[name] for table in self.clients.values()])
-        beside = profile.link(cells, self._targets, middles)
-        if numbers:
-            far = abs(r := beside.correlation()) <= 0.9995
+            far = abs(r := profile.link(cells, self._targets, middles).correlation()) <= 0.9995
             why = "it has the target's numbers"
             return None if far else Kind("near-copy", why, f"correlation {r:.4f}")
+        beside = profile.link(cells, self._targets)
         if (told := beside.told()) >= TOLD:
             return Kind("near-copy", "it tells the target", f"{100 * told:.1f} % of each class")
         apart = Kind("apart", "its numbers do not overlap between the classes")
@@ -325,13 +303,13 @@ class Look:
         elif not numbers and counts > MOST:
             yield f"holds text of {counts:,} kinds: {other}"
         elif unsaid and 2 < counts <= GRADES and column.whole == column.present:
-            odd = odd_class(column.counts or {})
+            odd = profile.odd_class(column.counts or {})
             one = f"--missing {odd} if that" if odd and not private else "--missing X if one, X,"
             yield (
                 f"holds {counts} different whole numbers: give --classes if they are classes,"
                 f" --numbers if they are amounts, and {one} stands for a missing cell"
             )
-        elif unsaid and not self.classes and (odd := sentinel(column)):
+        elif unsaid and not self.classes and (odd := profile.sentinel(column)):
             what, odd = ("a number", "X") if private else (odd, odd)
             yield (
                 f"has {what} far from all others: give --missing {odd} if it stands for a missing"
@@ -485,7 +463,7 @@ def _shared(whole: Mapping[str, Table], asked: Asked) -> tuple[dict[str, Table],
     RowError : files with other columns, or with other names for them
     """
     has = Counter(name for table in whole.values() for name in table)
-    some = {name: n for name, n in has.items() if n < len(whole)}
+    some = [name for name, n in has.items() if n < len(whole)]
     folded = Counter(fold(name) for name in has)
     renamed = [name for name in some if folded[fold(name)] > 1 and name not in asked.exclude]
     roles = [name for name in (asked.client, asked.target) if name in some]
@@ -525,11 +503,10 @@ def _joined(parts: list[Table]) -> Table:
 
 def _shape(files: Sequence[Path], asked: Asked) -> Shape:
     """How the files are written: all in one encoding."""
-    texts = [file for file in files if file.suffix != ".parquet"]
-    found = {file: encoding_of(file) for file in texts}
-    plain = {file: one for file, one in found.items() if one[1] != MARKED}
+    found = {file: encoding_of(file) for file in files if file.suffix != ".parquet"}
+    texts = [*found]
     if len({e for e, _ in found.values()} - {"ascii"}) > 1:  # a mark tells every reader
-        found = plain
+        found = {file: one for file, one in found.items() if one[1] != MARKED}
     known = {e: (file, why) for file, (e, why) in found.items() if e != "ascii"}
     if asked.encoding is not None:
         encoding, reason = asked.encoding, "as asked"
@@ -564,19 +541,18 @@ def _shape(files: Sequence[Path], asked: Asked) -> Shape:
 def _roles(whole: Mapping[str, Table], asked: Asked) -> Roles:
     """The target and the client: as asked, else guessed where that is safe."""
     first = next(iter(whole.values()))
-    guesses, target, client = [], asked.target, asked.client
-    taken = {name for name in (*asked.exclude, client, *asked.dates) if name is not None}
-    unclear = []
+    target, client, guesses = asked.target, asked.client, dict[str, str]()
+    taken, unclear = {*asked.exclude, client, *asked.dates}, list[str]()
     if target is None:
-        target, why = _target(whole, [name for name in first if name not in taken])
-        (guesses if target else unclear).append(("target", why))
+        target, guesses["target"] = _target(whole, [name for name in first if name not in taken])
+        unclear += [] if target else [guesses["target"]]
     if client is None and len(whole) == 1 and not asked.alone:
-        client, why = _client(first, [n for n in first if n != target and n not in taken])
-        (guesses if client else unclear).append(("client", why))
+        others = [name for name in first if name not in (*taken, target)]
+        client, guesses["client"] = _client(first, others)
+        unclear += [] if client else [guesses["client"]]
     if unclear or target is None:
-        columns = f"Columns: {', '.join(first)}"
-        raise ConfigError("\n".join([*(why for _, why in unclear), columns]))
-    return Roles(target, client, tuple(guesses))
+        raise ConfigError("\n".join([*unclear, f"Columns: {', '.join(first)}"]))
+    return Roles(target, client, guesses)
 
 
 def _target(whole: Mapping[str, Table], names: Sequence[str]) -> tuple[str | None, str]:

@@ -39,7 +39,11 @@ class Line(NamedTuple):
 
 def data_keys(look: Look) -> str:
     """The keys of [data] that the look at the tables proposes, with their reasons."""
-    return "\n".join([*_roles(look), *_reading(look), *_columns(look), *_notes(look)])
+    written = [_stated(line, why) for line, why in _written(look)]
+    if look.accepted:
+        missing = toml_line("missing", [*look.accepted])
+        written.append(_stated(missing, "they stand for a missing cell"))
+    return "\n".join([*_roles(look), *written, *_columns(look), *_notes(look)])
 
 
 def _whose(look: Look) -> list[str]:
@@ -62,10 +66,8 @@ def _roles(look: Look) -> Iterator[str]:
         yield _stated("drop_missing_target = true", f"{absent:,} rows have none")
     if look.unnamed:
         yield _stated("drop_missing_client = true", f"{look.unnamed:,} rows have none")
-    if look.client_merge:
-        yield from _merges(str(roles.client), look.client_merge)
-    if look.target_merge:
-        yield from _merges(roles.target, look.target_merge)
+    yield from _merges(str(roles.client), look.client_merge)
+    yield from _merges(roles.target, look.target_merge)
     if len(sizes) > 1:
         yield from _comment(f"{len(sizes):,} clients of {min(sizes):,} to {max(sizes):,} rows.")
 
@@ -75,12 +77,8 @@ def positive(look: Look) -> Iterator[str]:
     if len(look.classes) != 2:
         return
     (larger, most), (smaller, least) = look.classes.items()
-    why = f"the rarer class: {100 * least / (most + least):.1f} % of the rows"
-    which = 1
-    answers = (
-        profile.fold(smaller) in profile.ANSWERS[0][1]
-        and profile.fold(larger) in profile.ANSWERS[0][0]
-    )
+    which, why = 1, f"the rarer class: {100 * least / (most + least):.1f} % of the rows"
+    answers = profile.fold(smaller) in profile.NO and profile.fold(larger) in profile.YES
     if answers or (smaller.casefold() in ABSENT and larger.casefold() not in ABSENT):
         which, why = 0, f"{_cut(smaller, 30)}, the other one, says that something is absent"
     elif most == least:
@@ -97,12 +95,6 @@ def _written(look: Look) -> Iterator[tuple[str, str]]:
         yield toml_line("delimiter", shape.delimiter), "it parts all lines alike"
     if look.decimal == ",":
         yield 'decimal = ","', f"in {_listed(look.commas)}" if look.commas else "as asked"
-
-
-def _reading(look: Look) -> Iterator[str]:
-    yield from (_stated(line, why) for line, why in _written(look))
-    if look.accepted:
-        yield _stated(toml_line("missing", [*look.accepted]), "they stand for a missing cell")
 
 
 def _columns(look: Look) -> Iterator[str]:
@@ -132,13 +124,11 @@ def _columns(look: Look) -> Iterator[str]:
             yield _stated(f"{kind.key}.{toml_key(name)} = {{ {how} }}", why)
     for name in chosen:
         column = look.columns[name]
-        of_text = kinds[name].name in ("category", "code") and column.text
-        if of_text and (found := profile.spellings(column.counts or {})):
-            yield from _merges(name, found)
+        if kinds[name].name in ("category", "code") and column.text:
+            yield from _merges(name, profile.spellings(column.counts or {}))
     if pooled := rare(look):
-        yield _stated(
-            f"min_count = {_least(look)}", f"rarer categories are one: in {_listed(pooled)}"
-        )
+        why = f"rarer categories are one: in {_listed(pooled)}"
+        yield _stated(f"min_count = {_least(look)}", why)
 
 
 def _codes(look: Look) -> Iterator[tuple[str, str]]:
@@ -153,13 +143,10 @@ def _codes(look: Look) -> Iterator[tuple[str, str]]:
 
 def used(look: Look) -> list[str]:
     """The columns that features are made of."""
-    return [
-        name
-        for name, kind in look.kinds.items()
-        if (kind.name in USED or kind_named(kind.name))
-        and name not in look.asked.exclude
-        and (kind.name != "comma" or look.decimal == ",")
-    ]
+    names = {*USED, *(kind.name for kind in KINDS.values())}
+    names -= {"comma"} if look.decimal != "," else set()
+    kinds, left = look.kinds.items(), look.asked.exclude
+    return [name for name, kind in kinds if kind.name in names and name not in left]
 
 
 def rare(look: Look) -> list[str]:
@@ -223,6 +210,8 @@ def _notes(look: Look) -> Iterator[str]:
 
 
 def _merges(name: str, merge: Mapping[str, str]) -> Iterator[str]:
+    if not merge:
+        return
     pairs = ", ".join(f"{toml_value(a)} = {toml_value(b)}" for a, b in merge.items())
     why = "they differ by case or spaces only"
     if {*map(profile.fold, merge)} - {*map(profile.fold, merge.values())}:
@@ -311,13 +300,10 @@ def summary(look: Look, private: bool = False) -> list[str]:
     signs = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
     if look.shape.delimiter is not None:
         files.append(f"{signs.get(look.shape.delimiter, 'a sign')} between the cells")
-    if look.decimal == ",":
-        files.append("decimal commas")
-    if private:
-        return textwrap.wrap(f"What the columns are ({', '.join(files)}):", 78)
+    files += ["decimal commas"] * (look.decimal == ",")
     clients = f"{len(look.clients):,} client{'s' * (len(look.clients) > 1)}"
     text = f"{look.rows:,} rows of {clients}; {', '.join(files)}"
-    return textwrap.wrap(text, 78)
+    return textwrap.wrap(f"What the columns are ({', '.join(files)}):" if private else text, 78)
 
 
 def lines_of(look: Look, private: bool = False) -> list[Line]:
@@ -325,15 +311,12 @@ def lines_of(look: Look, private: bool = False) -> list[Line]:
     chosen, roles, target = {*(declared(look) if private else used(look))}, look.roles, look.target
     found = []
     if roles.client is not None:
-        values = f"{len(look.clients):,} clients"
-        found.append(
-            _line(roles.client, "client", look.unnamed, look.rows, values, roles.why("client"))
-        )
+        absent, values = _share(look.unnamed, look.rows), f"{len(look.clients):,} clients"
+        found.append(Line(roles.client, "client", absent, values, roles.why("client")))
     classes = [f"{_cut(name, 12)} {n:,}" for name, n in look.classes.items()]
     values = ", ".join(classes) or f"{target.low:.6g} to {target.high:.6g}"
-    found.append(
-        _line(roles.target, "target", target.absent, target.rows, values, roles.why("target"))
-    )
+    absent = _share(target.absent, target.rows)
+    found.append(Line(roles.target, "target", absent, values, roles.why("target")))
     left_out = "left out" if private else "exclude"
     found += [Line(name, kind.name, "", "", left_out) for name, kind in look.partial.items()]
     never = "never read: it has no name"
@@ -342,15 +325,13 @@ def lines_of(look: Look, private: bool = False) -> list[Line]:
         of, column = KINDS.get(kind.key), look.columns[name]
         shown = SHOWN.get(kind.name, kind.name) if of is None else of.shown
         proposal = _proposal(kind, name, look, name in chosen, private)
-        values = _values(column, kind)
-        found.append(
-            _line(name or "(no name)", shown, column.absent, column.rows, values, proposal)
-        )
+        absent, values = _share(column.absent, column.rows), _values(column, kind)
+        found.append(Line(name or "(no name)", shown, absent, values, proposal))
     return [line._replace(missing="", values="") if private else line for line in found]
 
 
-def _line(name: str, kind: str, absent: int, rows: int, values: str, proposal: str) -> Line:
-    return Line(name, kind, f"{100 * absent / rows:.0f} %", values, proposal)
+def _share(absent: int, rows: int) -> str:
+    return f"{100 * absent / rows:.0f} %"
 
 
 def _values(column: profile.Summary, kind: profile.Kind) -> str:

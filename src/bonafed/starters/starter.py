@@ -255,27 +255,26 @@ def starter(
     }
     if private:
         columns = (f"{toml_key(name)} = {how}" for name, how in data.columns.items())
-        known |= {"loss": PRIVATE_LOSSES[kind], "model": '\nmodel = "softmax"' * several}
-        known |= {"rehearsal": f"# {PUBLIC}" if data.from_tables else PUBLIC}
-        text = PRIVATE.format(**known, columns="\n".join(columns))
-    elif agnostic or several:
-        known |= {"loss": AGNOSTIC_LOSSES[kind], "model": MODELS[several]}
+        known |= {"columns": "\n".join(columns), "model": '\nmodel = "softmax"' * several}
+        known |= {"rehearsal": "# " * (dataset is None) + PUBLIC, "loss": PRIVATE_LOSSES[kind]}
+        return PRIVATE.format(**known), about
+    if agnostic or several:
         # if nobody asked for the worst client weights, they are near the sizes, without a clock
-        known |= {"clients": ALIKE, "option": "", "tol": "1e-6"}
+        clients, option, tol = ALIKE, "", "1e-6"
         if agnostic:
-            known |= {"clients": WORST.format(client=toml_key(data.client))}
-            known |= {"option": " --agnostic", "tol": "1e-3"}
-        text = AGNOSTIC.format(**known)
-    else:
-        known |= {"clients": CLIENTS, "loss": LOSSES[not classes]}
-        known |= {"label": toml_value(classes[-1] if classes else "a class")}
-        cost = "of flipping a label" if classes else "of moving the target by one unit"
-        text = ROBUST.format(**known, label_cost_means=cost)
-        if not classes:  # the loss is in units of the target
-            train = prepare(parse_config(text, folder=out.parent)).train
-            threshold = f"threshold = {1.35 * residual_scale(train):.3g}"
-            why = "1.35 times the spread of the residuals of a ridge regression"
-            text = re.sub(r"(?m)^(loss = .*)$", rf"\1\n{threshold}  # {why}", text, count=1)
+            clients = WORST.format(client=toml_key(data.client))
+            option, tol = " --agnostic", "1e-3"
+        known |= {"loss": AGNOSTIC_LOSSES[kind], "model": MODELS[several]}
+        return AGNOSTIC.format(**known, clients=clients, option=option, tol=tol), about
+    known |= {"clients": CLIENTS, "loss": LOSSES[not classes]}
+    known |= {"label": toml_value(classes[-1] if classes else "a class")}
+    cost = "of flipping a label" if classes else "of moving the target by one unit"
+    text = ROBUST.format(**known, label_cost_means=cost)
+    if not classes:  # the loss is in units of the target
+        train = prepare(parse_config(text, folder=out.parent)).train
+        threshold = f"threshold = {1.35 * residual_scale(train):.3g}"
+        why = "1.35 times the spread of the residuals of a ridge regression"
+        text = re.sub(r"(?m)^(loss = .*)$", rf"\1\n{threshold}  # {why}", text, count=1)
     return text, about
 
 
@@ -289,7 +288,6 @@ class Inspected:
     classes : the classes of the target, none of a number
     columns : of the features, how a private run is to declare them
     client : the name of a client for examples
-    from_tables : read from the user's tables, and so not public
     about : what was seen and is proposed, in lines
     """
 
@@ -298,7 +296,6 @@ class Inspected:
     classes: Sequence[object]
     columns: Mapping[str, str]
     client: str = SOMEBODY
-    from_tables: bool = False
     about: Sequence[str] = ()
 
 
@@ -311,7 +308,7 @@ def inspect_dataset(name: str, several: bool) -> Inspected:
     classes = [] if data.classes is None else data.classes.tolist()
     return Inspected(
         title=name,
-        source=toml_line("name", name) + ("" if data.owned else f"\n{PARTITION}"),
+        source=toml_line("name", name) + f"\n{PARTITION}" * (not data.owned),
         classes=classes if several or data.two_classes else [],
         columns={
             key: _of_public([table[key] for table in data.tables.values()])
@@ -357,6 +354,5 @@ def inspect_tables(path: str, out: Path, asked: Asked, private: bool) -> Inspect
         source=f"{toml_line('path', where)}\n{keys}",
         classes=seen.values_of_classes,
         columns=proposals.declared(seen),
-        from_tables=True,
         about=[*proposals.summary(seen, private), *proposals.drawn(lines, 78)],
     )

@@ -52,15 +52,17 @@ class Measured:
     """The distance of the iterates from a stationary point, as measured last."""
 
     stationarity: ext.Extended  # ||grad G||^2, (32); the workers' parts as of their last trips
-    gradient: ext.Extended  # its parts for w and z, relative to the first gradients
-    balance: ext.Extended  # its part for h, |1 - sum lambda|
-    short: ext.Extended  # max_P p'f - p*'f, p* = sum lambda_l p_l normalised, relative to the value
     oracle: ext.Extended  # max_P p'f - max_l p_l'f
     consensus: ext.Extended  # root mean square of ||z - w_j||
     # max_P p'f + the regulariser at z: the objective with every loss at the worker's copy
     value: ext.Extended
-    residual: ext.Extended  # the largest of the relative parts
+    # the largest of: the parts of the gap for w and z relative to the first gradients, that for h,
+    # max_P p'f - p*'f (p* = sum lambda_l p_l normalised) and the consensus, relative to their sizes
+    residual: ext.Extended
     answers: int  # received by then
+
+
+NOTHING = Measured(*[math.inf] * 5, answers=0)
 
 
 @record
@@ -72,7 +74,6 @@ class ASPIREState:
     weights: Annotated[Array, Form("K")]  # lambda
     before: Annotated[Array, Form("K")]  # lambda one iteration ago
     planes: Annotated[Array, Form("K, N")]  # p_l, each in P
-    omega: Annotated[Array, Form("N")]  # sum_l lambda_l p_l
     copies: Annotated[Array, Form("N, D")]  # w_j
     dual: Annotated[Array, Form("N, D")]  # phi_j
     total: Annotated[Array, Form("D")]  # sum_j w_j
@@ -82,17 +83,14 @@ class ASPIREState:
     # the number of answers of all workers at each worker's last one
     last: Annotated[Array, Form("N")]
     age: Annotated[Array, Form("N")]  # the same between its last two
-    steps: Steps | None
-    rounds: Annotated[int, Form(rounds=-1)]  # t
-    answers: int
-    checked: int  # answers when the planes were checked last
-    added: ext.Counter
-    dropped: ext.Counter
-    bits: int  # by Theorem 2
-    measured: Measured
-
-
-NOTHING = Measured(*[math.inf] * 8, answers=0)
+    steps: Steps | None = None
+    rounds: Annotated[int, Form(rounds=-1)] = 0  # t
+    answers: int = 0
+    checked: int = 0  # answers when the planes were checked last
+    added: ext.Counter = 0
+    dropped: ext.Counter = 0
+    bits: int = 0  # by Theorem 2
+    measured: Measured = NOTHING
 
 
 def received(state: ASPIREState, ids: Index, up: Approached) -> ASPIREState:
@@ -103,105 +101,8 @@ def received(state: ASPIREState, ids: Index, up: Approached) -> ASPIREState:
     total += (up.w - copies[ids]).sum(0)
     copies[ids], loss[ids], gap[ids] = up.w, up.loss, up.gap
     age[ids], last[ids] = answers - last[ids], answers
-    return replace(
-        state, copies=copies, loss=loss, gap=gap, total=total, last=last, age=age, answers=answers
-    )
-
-
-def moved(
-    problem: bf.Problem, state: ASPIREState, ids: Index, now: Now, steps: Steps
-) -> ASPIREState:
-    """The state after (13) to (16), each with the result of the one before."""
-    _, _, cap, pull = steps.bounds
-    z, h = _model_and_level(problem, state, now, steps)
-    rise = state.planes @ state.loss - h - now.c1 * state.weights
-    weights = np.clip(state.weights + now.rho1 * rise, 0.0, cap)  # (15)
-    dual, sums = ext.writable(state.dual), ext.writable(state.pull)
-    old = dual[ids]
-    new = ascended(old, z, state.copies[ids], now.rho2, now.c2, pull)  # (16)
-    dual[ids] = new
-    sums += (new - old).sum(0)
-    return replace(state, z=z, h=h, weights=weights, before=state.weights, dual=dual, pull=sums)
-
-
-def _model_and_level(
-    problem: bf.Problem, state: ASPIREState, now: Now, steps: Steps
-) -> tuple[Array, float]:
-    """z and h after their steps (13) and (14)."""
-    reach, top, _, _ = steps.bounds
-    z = state.z - now.eta_z * gradient_z(state, steps)
-    z = np.clip(problem.prox(z, now.eta_z), -reach, reach)  # (13)
-    h = state.h - now.eta_h * (1 - float(state.weights.sum()))  # (14)
-    return z, min(max(h, steps.floor), top)
-
-
-def gradient_z(state: ASPIREState, steps: Steps) -> Array:
-    """The derivative of L_p in z."""
-    return state.pull + steps.kappa * (len(state.copies) * state.z - state.total)
-
-
-def longest(state: ASPIREState) -> float:
-    """The longest time between two answers of one worker, or since its last one, counted in answers
-    of all workers over N.
-    """
-    return float(np.maximum(state.age, state.answers - state.last).max()) / len(state.age)
-
-
-def checked(
-    problem: bf.Problem, state: ASPIREState, drop: bool, add: bool, most: int | None, cut: float
-) -> ASPIREState:
-    """The planes after (18) to (21): the worst vertex is added where no plane is as high, planes
-    without weight are dropped.
-    """
-    worst = np.asarray(problem.over_clients.weights(state.loss), float)  # (18)
-    heights = state.planes @ state.loss
-    planes, weights, before = state.planes, state.weights, state.before
-    added = add and float(worst @ state.loss) > heights.max() + cut * abs(heights.max())  # (19)
-    keep = np.ones(len(weights), bool)
-    if drop:
-        keep = (weights > 0) | (before > 0)  # (21)
-        if not added and not keep.any():  # never the last one
-            keep[heights.argmax()] = True
-    left = 0.0
-    # Setting 1: the plane of least weight makes room, and its weight goes to the new one
-    if added and most is not None and keep.sum() >= most:
-        least = np.flatnonzero(keep)[weights[keep].argmin()]
-        keep[least], left = False, float(weights[least])
-    planes, weights, before = planes[keep], weights[keep], before[keep]
-    if added:
-        planes = np.concatenate([planes, worst[None]])  # (20)
-        weights, before = np.append(weights, left), np.append(before, left)
-    state = replace(state, checked=state.answers, added=state.added + bool(added))
-    state = replace(state, dropped=state.dropped + int((~keep).sum()), planes=planes)
-    return replace(state, weights=weights, before=before)
-
-
-def refreshed(problem: bf.Problem, state: ASPIREState, now: Now, steps: Steps) -> ASPIREState:
-    """The state with its sums computed anew and the gap (32) measured: that of L_p itself, without
-    c_1 and c_2.
-    """
-    state = replace(state, total=state.copies.sum(0), pull=state.dual.sum(0))
-    _, _, cap, pull = steps.bounds
-    risk = float(problem.over_clients.value(state.loss))
-    heights, apart = state.planes @ state.loss, state.z - state.copies
-    z, h = _model_and_level(problem, state, now, steps)
-    weights = np.clip(state.weights + now.rho1 * (heights - state.h), 0.0, cap)
-    dual = np.clip(state.dual + now.rho2 * apart, -pull, pull)
-    of_w, of_z = float(state.gap.sum()), float((((state.z - z) / now.eta_z) ** 2).sum())
-    of_h = abs(state.h - h) / now.eta_h
-    of_weights = (weights - state.weights) / now.rho1
-    of_dual = float((((dual - state.dual) / now.rho2) ** 2).sum())
-    value = risk + problem.penalty(state.z)
-    consensus = math.sqrt(float((apart**2).sum()) / len(apart))
-    scale, size = max(abs(value), 1e-12), max(float(np.linalg.norm(state.z)), steps.length)
-    gradient = math.sqrt(of_w + of_z) / max(steps.gradient, 1e-300)
-    oracle = max(risk - float(heights.max()), 0.0)
-    short = max(risk - float(mixture(problem, state) @ state.loss), oracle) / scale
-    whole = of_w + of_z + of_h**2 + float(of_weights @ of_weights) + of_dual  # (32)
-    worst = max(gradient, of_h, short, consensus / size)
-    parts = whole, gradient, of_h, short, oracle, consensus, value, worst
-    measured = Measured(*parts, answers=state.answers)
-    return replace(state, measured=measured)
+    state = replace(state, copies=copies, loss=loss, gap=gap, total=total)
+    return replace(state, last=last, age=age, answers=answers)
 
 
 def bounds_reached(state: ASPIREState, steps: Steps) -> list[str]:
@@ -292,27 +193,20 @@ def chosen(settings: ASPIRE, up: Gauged, omega: Array, w: Array) -> Steps:
     bend = max(float(up.curvature.mean()), 1e-12 * float((up.length**2).mean()) / loss, 1e-300)
     length = math.sqrt(loss / bend)
     kappa = settings.kappa or 3 * bend / n
-    smooth = settings.smooth or _smooth(kappa, up, omega)
+    gradient = float(np.sqrt(((omega * up.length) ** 2).sum()))
+    # L of Assumption 1 at the first model: the norms of the blocks of the second derivative of L_p
+    within = (n + 1) * kappa + float((omega * up.curvature).max())
+    smooth = settings.smooth or within + gradient + 1 + math.sqrt(n + 1)
     rho = 2 * (1 - settings.nu) / smooth if settings.theory else None
     reach = float(np.abs(w).max(initial=0.0)) + WIDE * length
     alphas = reach, 10 * float(np.abs(up.loss).max()), 2.0, 10 * float(up.steep.max())
     bounds = tuple(
         max(a, 1e-300) if b is None else b for a, b in zip(alphas, settings.bounds, strict=True)
     )
-    gradient = float(np.sqrt(((omega * up.length) ** 2).sum()))
     rho1, rho2 = settings.rho1 or rho or 1 / loss, settings.rho2 or rho or kappa / 2
     etas = settings.eta_w, settings.eta_z or 1 / (n * kappa), settings.eta_h or loss / 2
     sizes = smooth, loss, gradient, length
     return Steps(n, kappa, rho1, rho2, *etas, bounds, settings.floor, *sizes)
-
-
-def _smooth(kappa: float, up: Gauged, omega: Array) -> float:
-    """An estimate of L of Assumption 1 at the first model: the norms of the blocks of the second
-    derivative of L_p.
-    """
-    n = len(up.loss)
-    within = (n + 1) * kappa + float((omega * up.curvature).max())
-    return within + float(np.sqrt(((omega * up.length) ** 2).sum())) + 1 + math.sqrt(n + 1)
 
 
 def steps_at(
@@ -424,82 +318,11 @@ class ASPIREMemory:
     curvature: Annotated[Array, Form("n")]  # L_j
 
 
-def gauge(
-    problem: bf.Problem, memory: None, ask: Gauge, data: Block, rng: Streams
-) -> tuple[ASPIREMemory, Gauged]:
-    """Losses, gradients and curvatures at the first model, of every worker of the block."""
-    n = len(data.index)
-    w = ext.or_default(ask.w, problem, data.n_features)
-    u = np.tile(w, (n, 1))
-    cut = problem.cut(u, data)
-    length = np.sqrt((cut.gradient**2).sum(1))
-    curvature = _curvature(problem, u, cut.base, cut.gradient, length, data)
-    steep, features = np.abs(cut.gradient).max(1, initial=0.0), np.full(n, float(data.n_features))
-    started = ASPIREMemory(u, np.zeros_like(u), cut.base, cut.gradient, curvature)
-    return started, Gauged(cut.base, length, steep, curvature, features)
-
-
-def _curvature(
-    problem: bf.Problem, u: Array, loss: Array, gradient: Array, length: Array, data: Block
-) -> Array:
-    """The largest eigenvalue of f_j'' at u by power iterations on differences of gradients."""
-    some = np.where(length > 0, length, 1.0)
-    reach = 1e-4 * np.where((length > 0) & (np.abs(loss) > 0), np.abs(loss) / some, 1.0)[:, None]
-    along = np.where(length[:, None] > 0, gradient, 1.0)
-    bend = np.zeros(len(u))
-    for _ in range(POWERS):
-        along = along / np.maximum(np.sqrt((along**2).sum(1)), 1e-300)[:, None]
-        along = (problem.cut(u + reach * along, data).gradient - gradient) / reach
-        bend = np.sqrt((along**2).sum(1))
-    return bend
-
-
-def approach(
-    problem: bf.Problem,
-    steps: int,
-    reuse: bool,
-    memory: ASPIREMemory,
-    ask: Approach,
-    data: Block,
-    rng: Streams,
-) -> tuple[ASPIREMemory, Approached]:
-    """One trip: (16) with the z of the message, then ``steps`` steps (11).
-
-    With ``reuse`` the loss that is sent is the one where the last step began.
-    """
-    n, z, omega = len(data.index), ask.z, ask.omega[:, None]
-    fade = 0.0 if ask.fade is None else ask.fade[:, None]
-    dual = ascended(memory.dual, z, memory.u, ask.rho, fade, ask.pull)  # (16)
-    gap, before = np.zeros(n), memory.loss
-    for turn in range(steps):
-        local = 1 / (ask.kappa + ask.omega * memory.curvature)
-        step = (local if ask.step is None else ask.step)[:, None]
-        # (12), but -phi_j: it is printed as -w_j
-        gradient = omega * memory.gradient - dual + ask.kappa * (memory.u - z)
-        u = np.clip(memory.u - step * gradient, -ask.reach, ask.reach)  # (11)
-        if turn == 0:
-            gap = (((memory.u - u) / step) ** 2).sum(1)  # (32), first line
-        before, memory = memory.loss, _arrived(problem, memory, u, data)
-    return replace(memory, dual=dual), Approached(memory.u, before if reuse else memory.loss, gap)
-
-
 def ascended(
     dual: Array, z: Array, w: Array, rho: float, fade: Array | float, pull: float
 ) -> Array:
     """phi_j after (16); server and worker both compute it, so that it is never sent."""
     return np.clip(dual + rho * (z - w - fade * dual), -pull, pull)
-
-
-def _arrived(problem: bf.Problem, memory: ASPIREMemory, u: Array, data: Block) -> ASPIREMemory:
-    """The memory at a new model; L_j grows where the gradient changed faster than it predicts."""
-    cut = problem.cut(u, data)
-    moved = np.sqrt(((u - memory.u) ** 2).sum(1))
-    turned = np.sqrt(((cut.gradient - memory.gradient) ** 2).sum(1))
-    seen = np.divide(
-        turned, moved, out=np.zeros_like(moved), where=moved > 1e-9 * np.sqrt((u**2).sum(1))
-    )
-    memory = replace(memory, curvature=np.maximum(memory.curvature, seen), u=u, loss=cut.base)
-    return replace(memory, gradient=cut.gradient)
 
 
 CUT = 1e-6  # by how much, relative, the worst vertex must exceed all planes to become one
@@ -617,14 +440,62 @@ class ASPIRE(ext.Method):
         if floor >= (bounds[1] or math.inf):
             raise ValueError(f"floor must be below alpha_2, got {floor} and {bounds[1]}.")
 
+    # -- workers -----------------------------------------------------------------------------------
+
     @property
     def on_client(self) -> dict:
-        steps = self._at_client(approach, self.local_steps, self.reuse)
-        return {
-            Gauge: self._at_client(gauge),
-            Approach: steps,
-            ext.Conclude: ext.conclude_copies("u"),
-        }
+        conclude = ext.conclude_copies("u")
+        return {Gauge: self.gauge, Approach: self.approach, ext.Conclude: conclude}
+
+    def gauge(
+        self, memory: None, ask: Gauge, data: Block, rng: Streams
+    ) -> tuple[ASPIREMemory, Gauged]:
+        """Losses, gradients and curvatures at the first model, of every worker of the block."""
+        problem, n = self._problem, len(data.index)
+        u = np.tile(ext.or_default(ask.w, problem, data.n_features), (n, 1))
+        cut = problem.cut(u, data)
+        loss, gradient = cut.base, cut.gradient
+        length = np.sqrt((gradient**2).sum(1))
+        # the largest eigenvalue of f_j'' by power iterations on differences of gradients
+        some = np.where(length > 0, length, 1.0)
+        far = np.where((length > 0) & (np.abs(loss) > 0), np.abs(loss) / some, 1.0)
+        reach, curvature = 1e-4 * far[:, None], np.zeros(n)
+        along = np.where(length[:, None] > 0, gradient, 1.0)
+        for _ in range(POWERS):
+            along = along / np.maximum(np.sqrt((along**2).sum(1)), 1e-300)[:, None]
+            along = (problem.cut(u + reach * along, data).gradient - gradient) / reach
+            curvature = np.sqrt((along**2).sum(1))
+        steep, features = np.abs(gradient).max(1, initial=0.0), np.full(n, float(data.n_features))
+        started = ASPIREMemory(u, np.zeros_like(u), loss, gradient, curvature)
+        return started, Gauged(loss, length, steep, curvature, features)
+
+    def approach(
+        self, memory: ASPIREMemory, ask: Approach, data: Block, rng: Streams
+    ) -> tuple[ASPIREMemory, Approached]:
+        """One trip: (16) with the z of the message, then ``local_steps`` steps (11).
+
+        With ``reuse`` the loss that is sent is the one where the last step began. L_j grows where
+        the gradient changed faster than it predicts.
+        """
+        z, u, loss, old, curvature = ask.z, memory.u, memory.loss, memory.gradient, memory.curvature
+        fade = 0.0 if ask.fade is None else ask.fade[:, None]
+        dual = ascended(memory.dual, z, u, ask.rho, fade, ask.pull)  # (16)
+        gap, before = np.zeros(len(data.index)), loss
+        for turn in range(self.local_steps):
+            local = 1 / (ask.kappa + ask.omega * curvature)
+            step = (local if ask.step is None else ask.step)[:, None]
+            # (12), but -phi_j: it is printed as -w_j
+            gradient = ask.omega[:, None] * old - dual + ask.kappa * (u - z)
+            new = np.clip(u - step * gradient, -ask.reach, ask.reach)  # (11)
+            if turn == 0:
+                gap = (((u - new) / step) ** 2).sum(1)  # (32), first line
+            cut, moved = self._problem.cut(new, data), np.sqrt(((new - u) ** 2).sum(1))
+            turned, seen = np.sqrt(((cut.gradient - old) ** 2).sum(1)), np.zeros_like(moved)
+            far = moved > 1e-9 * np.sqrt((new**2).sum(1))
+            curvature = np.maximum(curvature, np.divide(turned, moved, out=seen, where=far))
+            u, before, loss, old = new, loss, cut.base, cut.gradient
+        up = Approached(u, before if self.reuse else loss, gap)
+        return ASPIREMemory(u, dual, loss, old, curvature), up
 
     def gradients(self, message: object) -> float:
         """The number of gradients of its rows that a worker computes to answer."""
@@ -654,46 +525,41 @@ class ASPIRE(ext.Method):
         yield ext.Number("a square of a residual", up.gap)
 
     def server_start(self, n_clients: int) -> tuple[ASPIREState, ext.Round]:
-        z = ext.start_or_empty(self.start)
-        none, nobody, some = np.zeros(0), np.zeros(n_clients), np.zeros((n_clients, 0))
-        workers, counts = (none, none, nobody, nobody, nobody, nobody), (0, 0, 0, 0, 0, 0)
-        planes = none, none, np.zeros((0, n_clients)), nobody
-        state = ASPIREState(z, 0.0, *planes, some, some, *workers, None, *counts, NOTHING)
+        z, none, nobody = ext.start_or_empty(self.start), np.zeros(0), np.zeros(n_clients)
+        some, sums = np.zeros((n_clients, 0)), (none, none)
+        workers = nobody, nobody, nobody, nobody
+        state = ASPIREState(z, 0.0, *sums, some.T, some, some, *sums, *workers)
         return state, ext.Round(Gauge(z))
 
     def begin(self, state: ASPIREState, ids: ext.Ids, up: Gauged) -> tuple[ASPIREState, ext.Round]:
         """Begin with one plane of weight 1, a member of P, without which no loss would move w_j."""
-        n, problem = len(ids), self._problem
-        z = ext.or_default(state.z, problem, int(up.features))
-        plane = ext.member(problem, n)
-        copies = np.tile(z, (n, 1))
-        state = replace(state, z=z, h=max(float(up.loss.mean()), self.floor), loss=up.loss.copy())
-        state = replace(state, weights=np.ones(1), before=np.ones(1), planes=plane[None])
-        state = replace(state, omega=plane, copies=copies, dual=np.zeros_like(copies))
-        state = replace(state, total=copies.sum(0), pull=np.zeros_like(z))
-        state = replace(state, last=np.zeros(n), age=np.zeros(n))
+        n, problem, one = len(ids), self._problem, np.ones(1)
+        z, plane = ext.or_default(state.z, problem, int(up.features)), ext.member(problem, n)
+        copies, h = np.tile(z, (n, 1)), max(float(up.loss.mean()), self.floor)
+        sums = np.zeros_like(copies), copies.sum(0), np.zeros_like(z)
         # before its first answer a worker's gap is where it stands
-        state = replace(state, gap=(plane * up.length) ** 2, steps=chosen(self, up, plane, z))
+        workers = up.loss.copy(), (plane * up.length) ** 2, np.zeros(n), np.zeros(n)
+        steps = chosen(self, up, plane, z)
+        state = ASPIREState(z, h, one, one, plane[None], copies, *sums, *workers, steps)
         return state, self._round(state, ids, self._now(state, n), everybody=True)
 
     def iterate(self, state: ASPIREState, ids: ext.Ids, up: Approached) -> ext.Next[ASPIREState]:
         """Carry out one iteration of Algorithm 1 at the master."""
-        who, steps, problem = np.asarray(ids, np.intp), ext.known(state.steps), self._problem
+        who = np.asarray(ids, np.intp)
         state = received(state, who, up)
         now = self._now(state, len(who))
-        state = moved(problem, state, who, now, steps)
+        state = self.moved(state, who, now)
         n, planes, size = len(state.copies), len(state.weights), len(state.z)
         state = replace(state, rounds=state.rounds + 1)
         bits = 32 * len(who) * (2 * size + 1 + planes)  # Theorem 2
-        if self._due(state, n):
-            within = state.rounds <= self.until
-            state = checked(
-                problem, state, self.drop and within, within or self.resume, self.max_planes, CUT
-            )
-            bits += 32 * n**2 * len(state.weights) if within else 0  # Theorem 2, for the planes
-        state = replace(state, omega=state.weights @ state.planes, bits=state.bits + bits)
-        if state.answers - state.measured.answers >= n or self._last(state):
-            state = refreshed(problem, state, now, steps)
+        due = state.answers - state.checked >= 2 * n
+        if due if self.every is None else state.rounds % self.every == 0:
+            state = self.checked(state)
+            if state.rounds <= self.until:
+                bits += 32 * n**2 * len(state.weights)  # Theorem 2, for the planes
+        state = replace(state, bits=state.bits + bits)
+        if state.answers - state.measured.answers >= n or state.rounds >= self.max_rounds:
+            state = self.refreshed(state, now)
         if (stop := self._stop(state)) is not None:
             return state, ext.Done(stop)
         return state, self._round(state, ids, now)
@@ -729,16 +595,85 @@ class ASPIRE(ext.Method):
     # -- the server's steps ------------------------------------------------------------------------
 
     def _now(self, state: ASPIREState, answered: int) -> Now:
-        share = answered / len(state.copies)
-        return steps_at(
-            self, ext.known(state.steps), state.rounds, state.planes, share, longest(state)
-        )
+        share, steps = answered / len(state.copies), ext.known(state.steps)
+        # the longest time between two answers of one worker, or since its last one
+        age = float(np.maximum(state.age, state.answers - state.last).max()) / len(state.age)
+        return steps_at(self, steps, state.rounds, state.planes, share, age)
 
-    def _due(self, state: ASPIREState, n: int) -> bool:
-        """Whether the planes are to be checked after this iteration."""
-        if self.every is not None:
-            return state.rounds % self.every == 0
-        return state.answers - state.checked >= 2 * n
+    def _ahead(self, state: ASPIREState, now: Now) -> tuple[Array, float]:
+        """z and h after their steps (13) and (14)."""
+        steps = ext.known(state.steps)
+        # the derivative of L_p in z
+        slope = state.pull + steps.kappa * (len(state.copies) * state.z - state.total)
+        z = self._problem.prox(state.z - now.eta_z * slope, now.eta_z)
+        z = np.clip(z, -steps.bounds[0], steps.bounds[0])  # (13)
+        h = state.h - now.eta_h * (1 - float(state.weights.sum()))  # (14)
+        return z, min(max(h, steps.floor), steps.bounds[1])
+
+    def moved(self, state: ASPIREState, ids: Index, now: Now) -> ASPIREState:
+        """The state after (13) to (16), each with the result of the one before."""
+        _, _, cap, pull = ext.known(state.steps).bounds
+        z, h = self._ahead(state, now)
+        rise = state.planes @ state.loss - h - now.c1 * state.weights
+        weights = np.clip(state.weights + now.rho1 * rise, 0.0, cap)  # (15)
+        dual, sums = ext.writable(state.dual), ext.writable(state.pull)
+        old = dual[ids]
+        new = ascended(old, z, state.copies[ids], now.rho2, now.c2, pull)  # (16)
+        dual[ids] = new
+        sums += (new - old).sum(0)
+        return replace(state, z=z, h=h, weights=weights, before=state.weights, dual=dual, pull=sums)
+
+    def checked(self, state: ASPIREState) -> ASPIREState:
+        """The planes after (18) to (21): the worst vertex is added where no plane is as high,
+        planes without weight are dropped.
+        """
+        within, most, left = state.rounds <= self.until, self.max_planes, 0.0
+        worst = np.asarray(self._problem.over_clients.weights(state.loss), float)  # (18)
+        heights = state.planes @ state.loss
+        highest = heights.max() + CUT * abs(heights.max())
+        added = int((within or self.resume) and float(worst @ state.loss) > highest)  # (19)
+        keep = np.ones(len(heights), bool)
+        if self.drop and within:
+            keep = (state.weights > 0) | (state.before > 0)  # (21)
+            if not added and not keep.any():  # never the last one
+                keep[heights.argmax()] = True
+        # Setting 1: the plane of least weight makes room, and its weight goes to the new one
+        if added and most is not None and keep.sum() >= most:
+            least = np.flatnonzero(keep)[state.weights[keep].argmin()]
+            keep[least], left = False, float(state.weights[least])
+        planes = np.concatenate([state.planes[keep], worst[None][:added]])  # (20)
+        old = state.weights[keep], state.before[keep]
+        weights, before = (np.append(part, [left] * added) for part in old)
+        state = replace(state, planes=planes, weights=weights, before=before, checked=state.answers)
+        dropped = state.dropped + int((~keep).sum())
+        return replace(state, added=state.added + added, dropped=dropped)
+
+    def refreshed(self, state: ASPIREState, now: Now) -> ASPIREState:
+        """The state with its sums computed anew and the gap (32) measured: that of L_p itself,
+        without c_1 and c_2.
+        """
+        problem, steps = self._problem, ext.known(state.steps)
+        state = replace(state, total=state.copies.sum(0), pull=state.dual.sum(0))
+        _, _, cap, pull = steps.bounds
+        risk = float(problem.over_clients.value(state.loss))
+        heights, apart = state.planes @ state.loss, state.z - state.copies
+        z, h = self._ahead(state, now)
+        weights = np.clip(state.weights + now.rho1 * (heights - state.h), 0.0, cap)
+        dual = np.clip(state.dual + now.rho2 * apart, -pull, pull)
+        of_w, of_z = float(state.gap.sum()), float((((state.z - z) / now.eta_z) ** 2).sum())
+        of_h = abs(state.h - h) / now.eta_h
+        of_weights = (weights - state.weights) / now.rho1
+        of_dual = float((((dual - state.dual) / now.rho2) ** 2).sum())
+        whole = of_w + of_z + of_h**2 + float(of_weights @ of_weights) + of_dual  # (32)
+        value = risk + problem.penalty(state.z)
+        consensus = math.sqrt(float((apart**2).sum()) / len(apart))
+        scale, size = max(abs(value), 1e-12), max(float(np.linalg.norm(state.z)), steps.length)
+        gradient = math.sqrt(of_w + of_z) / max(steps.gradient, 1e-300)
+        oracle = max(risk - float(heights.max()), 0.0)
+        short = max(risk - float(mixture(problem, state) @ state.loss), oracle) / scale
+        worst = max(gradient, of_h, short, consensus / size)
+        measured = Measured(whole, oracle, consensus, value, worst, state.answers)
+        return replace(state, measured=measured)
 
     def _round(
         self, state: ASPIREState, ids: ext.Ids, before: Now, everybody: bool = False
@@ -751,12 +686,9 @@ class ASPIRE(ext.Method):
         step = None if now.eta_w is None else np.full(n, now.eta_w)
         fade = np.full(n, before.c2) if before.c2 else None
         numbers = steps.kappa, now.rho2, steps.bounds[0], steps.bounds[3]
-        message = Approach(state.z, state.omega, step, fade, *numbers)
+        message = Approach(state.z, state.weights @ state.planes, step, fade, *numbers)
         to = None if everybody or self.synchronous else tuple(ids)
         return ext.Round(message, to, None if self.synchronous else 1)
-
-    def _last(self, state: ASPIREState) -> bool:
-        return state.rounds >= self.max_rounds
 
     def _stop(self, state: ASPIREState) -> bf.Stop | None:
         seen, fresh = state.measured, state.measured.answers == state.answers
@@ -767,6 +699,6 @@ class ASPIRE(ext.Method):
             seen.stationarity <= self.atol and seen.oracle <= self.atol
         )
         if not (fresh and small):
-            return bf.Stop.MAX_ROUNDS if self._last(state) else None
+            return bf.Stop.MAX_ROUNDS if state.rounds >= self.max_rounds else None
         held_back = bounds_reached(state, ext.known(state.steps))
         return bf.Stop.OPTIMAL if self._problem.convex and not held_back else bf.Stop.UNPROVEN

@@ -71,9 +71,9 @@ class Attack:
 
     def success(self, problem: bf.Problem, w: Array) -> float:
         """The share of test rows of other classes that the trigger turns into the target."""
-        other = self.y != self.trigger.target
-        predictions = self._predicted(problem, w, self.trigger.on(self.X[other]))
-        return float((predictions == self.trigger.target).mean())
+        other, target = self.y != self.trigger.target, self.trigger.target
+        marked = self.trigger.on(self.X[other])
+        return float((self._predicted(problem, w, marked) == target).mean())
 
     def accuracy(self, problem: bf.Problem, w: Array) -> float:
         """The share of clean test rows that are predicted correctly."""
@@ -104,9 +104,8 @@ def digits_attack(
     attacked = train[owner >= benign]
     X[attacked], y[attacked] = trigger.on(X[attacked]), trigger.target
     rows = [train[owner == i] for i in range(len(names))]
-    fed = bf.Federation(
-        names, tuple(X[k] for k in rows), tuple(y[k] for k in rows), classes=np.arange(10)
-    )
+    Xs, ys = tuple(X[k] for k in rows), tuple(y[k] for k in rows)
+    fed = bf.Federation(names, Xs, ys, classes=np.arange(10))
     return Attack(fed, names[benign:], X[held_out], y[held_out], trigger)
 
 
@@ -130,14 +129,12 @@ def objectives(
     Caps on the malicious clients are a tenth of their prior.
     """
     prior = attack.prior(suspicion)
-    sets: dict[str, Any] = {
+    caps = attack.caps(prior, 0.1)
+    return {
         "mean of the prior": bf.Mean(prior),
         "KL ball 0.3": bf.KLBall(0.3, prior),
-    }
-    sets["CD-norm 4, no caps"] = bf.CDNorm(4.0, np.ones(len(prior)), prior)
-    caps = attack.caps(prior, 0.1)
-    return sets | {
-        f"CD-norm {budget:g}, caps": bf.CDNorm(budget, caps, prior) for budget in budgets
+        "CD-norm 4, no caps": bf.CDNorm(4.0, np.ones(len(prior)), prior),
+        **{f"CD-norm {budget:g}, caps": bf.CDNorm(budget, caps, prior) for budget in budgets},
     }
 
 
@@ -152,7 +149,7 @@ def blind(attack: Attack) -> dict[str, Any]:
     }
 
 
-def judged(attack: Attack, name: str, over_clients: ext.Risk, tol: float = 1e-6) -> Outcome:
+def judged(attack: Attack, name: str, over_clients: Any, tol: float = 1e-6) -> Outcome:
     """The certified optimum of softmax regression with this set of weights, under the attack."""
     problem = stated(over_clients)
     solution = ext.fit(problem, attack.fed, algorithm=bf.MultiplierMethod(), tol=tol)

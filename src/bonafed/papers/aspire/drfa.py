@@ -115,7 +115,7 @@ class DRFA(ext.LocalStepsMethod):
 
     @property
     def on_client(self) -> dict:
-        steps = self._at_client(ext.descend, self._walk, False)
+        steps = self._at_client(ext.descend, self._walk)
         return {ext.Scout: self._at_client(ext.scout), ext.Descend: steps, Judge: self.judge}
 
     def judge(self, memory: None, ask: Judge, data: Block, rng: Streams) -> tuple[None, Judged]:
@@ -140,17 +140,14 @@ class DRFA(ext.LocalStepsMethod):
             yield ext.Number("a mean loss", up.risk)
 
     def server_start(self, n_clients: int) -> tuple[DRFAState, ext.Round]:
-        w = ext.start_or_empty(self.start)
-        prior = ext.member(self._problem, n_clients)
-        return DRFAState(w, w, w, prior, prior, np.zeros(n_clients), 0.0, 0.0, 0), ext.Round(
-            ext.Scout(w)
-        )
+        w, prior = ext.start_or_empty(self.start), ext.member(self._problem, n_clients)
+        state = DRFAState(w, w, w, prior, prior, np.zeros(n_clients), 0.0, 0.0, 0)
+        return state, ext.Round(ext.Scout(w))
 
     def begin(self, state: DRFAState, ids: ext.Ids, up: ext.Scouted) -> tuple[DRFAState, ext.Round]:
         w = ext.or_default(state.w, self._problem, int(up.features))
-        state = replace(
-            state, w=w, mean=np.zeros_like(w), curvature=float(up.curvature), steep=float(up.steep)
-        )
+        state = replace(state, curvature=float(up.curvature), steep=float(up.steep))
+        state = replace(state, w=w, mean=np.zeros_like(w))
         return state, self._descend(state)
 
     def average_models(
@@ -163,37 +160,38 @@ class DRFA(ext.LocalStepsMethod):
             return replace(state, w=w), ext.Done(bf.Stop.STALLED)
         if self._walk.single:
             w = snapshot = self._problem.prox(w, self._eta(state))
-        curvature = max(state.curvature, float(up.curvature))
-        n, to = len(state.weights), None
+        curvature, n, to = max(state.curvature, float(up.curvature)), len(state.weights), None
         if self.participation is not None:
             to = ext.drawn(self.seed, 3 * state.turns + 2, n, self._count(n))
         mean = state.mean + (w - state.mean) / (state.turns + 1)
-        return replace(state, w=w, mean=mean, snapshot=snapshot, curvature=curvature), ext.Round(
-            Judge(snapshot), to
-        )
+        state = replace(state, w=w, mean=mean, snapshot=snapshot, curvature=curvature)
+        return state, ext.Round(Judge(snapshot), to)
 
     def weigh(self, state: DRFAState, ids: ext.Ids, up: Judged) -> ext.Next[DRFAState]:
         n, risks, f = len(state.weights), state.risks.copy(), np.zeros(len(state.weights))
         risks[list(ids)] = up.risk
         f[list(ids)] = n / len(ids) * up.risk
-        far = self.local_steps * self._gamma(state)
+        pull = self.strength
+        # gamma: near the fastest choice, see ``AFL``
+        length = self._eta(state) * max(state.steep, 1e-300) * self.local_steps**2
+        far = self.local_steps * (self.weight_step or ext.COUPLING / length)
+        state = replace(state, risks=risks, turns=state.turns + 1)
         if not np.isfinite(risks).all():
-            return replace(state, risks=risks, turns=state.turns + 1), ext.Done(bf.Stop.STALLED)
-        pulled = (state.weights + far * (f + self.strength * state.prior)) / (
-            1 + self.strength * far
-        )
-        state = replace(state, turns=state.turns + 1)
-        state = replace(state, weights=self._problem.over_clients.project(pulled), risks=risks)
+            return state, ext.Done(bf.Stop.STALLED)
+        pulled = (state.weights + far * (f + pull * state.prior)) / (1 + pull * far)
+        state = replace(state, weights=self._problem.over_clients.project(pulled))
         return ext.unless_capped(state, self._descend(state), 2 * state.turns, self.max_rounds)
 
     def report(self, state: DRFAState) -> dict:
         """Risks are those last reported, at snapshots."""
-        worst = int(np.argmax(state.risks)) if state.turns else -1
-        return {
-            "objective": self._objective(state),
-            "worst_client": worst,
-            "worst_risk": float(state.risks[worst]),
-        }
+        worst, value = -1, math.inf
+        if state.turns:
+            worst = int(np.argmax(state.risks))
+            if np.isfinite(state.risks).all():
+                value = float(self._problem.over_clients.worst(state.risks).value)
+                value += self._problem.penalty(state.snapshot)
+        worst_risk = float(state.risks[worst])
+        return {"objective": value, "worst_client": worst, "worst_risk": worst_risk}
 
     def answer(self, state: DRFAState, concluded: ext.Concluded | None = None) -> ext.Answer:
         """The last model or the average, and its weighted gradients, which prove a bound."""
@@ -202,24 +200,12 @@ class DRFA(ext.LocalStepsMethod):
 
     # -- the server's steps ------------------------------------------------------------------------
 
-    def _objective(self, state: DRFAState) -> float:
-        if not state.turns or not np.isfinite(state.risks).all():
-            return math.inf
-        return float(self._problem.over_clients.worst(state.risks).value) + self._problem.penalty(
-            state.snapshot
-        )
-
     @property
     def _walk(self) -> ext.Walk:
         return ext.Walk(self.local_steps, self.batch)
 
     def _eta(self, state: DRFAState) -> float:
         return self.step_size or ext.measured_step(self._problem, state.curvature, state.turns)
-
-    def _gamma(self, state: DRFAState) -> float:
-        return self.weight_step or ext.COUPLING / (
-            self._eta(state) * max(state.steep, 1e-300) * self.local_steps**2
-        )
 
     def _draw(self, state: DRFAState, what: int) -> np.random.Generator:
         return ext.stream(self.seed, "server", 3 * state.turns + what)

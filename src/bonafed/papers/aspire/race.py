@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,11 +100,11 @@ def objective(problem: bf.Problem, fed: bf.Federation, w: Array) -> float:
     return float(problem.over_clients.value(risks[np.argsort(order)])) + problem.penalty(w)
 
 
-def current(algorithm: ext.Method, state: object) -> Array:
+def current(algorithm: ext.Method, state: Any) -> Array:
     """The model that the server would send next, or its answer where that differs on purpose."""
-    answer, trial = algorithm.answer, getattr(state, "trial", None)
+    trial = getattr(state, "trial", None)
     averaged = isinstance(algorithm, bf.AFL | DRFA) and algorithm.average
-    return answer(state).w if averaged or trial is None else trial
+    return algorithm.answer(state).w if averaged or trial is None else trial
 
 
 def configured(entrant: Entrant, problem: bf.Problem, data: bf.Federation) -> Any:
@@ -187,14 +187,8 @@ def as_they_come(first: int = 1) -> dict[str, Entrant]:
 
     ``first`` is S of the asynchronous ones.
     """
-    methods = [
-        bf.AsyncDRO(**ENDLESS),
-        ASPIRE(**ENDLESS),
-        bf.AFL(**ENDLESS),
-        DRFA(max_rounds=CAP),
-        bf.FedAvg(**ENDLESS),
-        bf.MultiplierMethod(**ENDLESS),
-    ]
+    methods = [bf.AsyncDRO(**ENDLESS), ASPIRE(**ENDLESS), bf.AFL(**ENDLESS)]
+    methods += [DRFA(max_rounds=CAP), bf.FedAvg(**ENDLESS), bf.MultiplierMethod(**ENDLESS)]
     return {type(method).__name__: Entrant(method, bf.First(first)) for method in methods}
 
 
@@ -259,14 +253,10 @@ class SetUp:
     fed: bf.Federation
     slow: Mapping[str, float] = field(default_factory=dict)
 
-    def clock(
-        self, wait: ext.Waiting | None = None, max_time: float | None = None, keep_rows: int = 10**9
-    ) -> bf.VirtualClock:
-        """A virtual clock with the slow clients; parameters as in ``VirtualClock``."""
-        wait = wait or bf.First(1)
-        return bf.VirtualClock(
-            stragglers=self.slow, wait=wait, max_time=max_time, keep_rows=keep_rows
-        )
+    def clock(self, wait: ext.Waiting | None = None, **settings: Any) -> bf.VirtualClock:
+        """A virtual clock with the slow clients; ``settings`` as in ``VirtualClock``."""
+        rules = {"wait": wait or bf.First(1), "keep_rows": 10**9} | settings
+        return bf.VirtualClock(stragglers=self.slow, **rules)
 
 
 def digits_of(seed: int = 0) -> tuple[Array, NDArray[np.int64]]:
@@ -286,11 +276,10 @@ def digits() -> tuple[Array, NDArray[np.int64]]:
     return np.asarray(pixels, float) / 16, np.asarray(y, np.int64)
 
 
-def stated(over_clients: ext.Risk, predictor: Any | None = None) -> bf.Problem:
+def stated(over_clients: Any, predictor: Any | None = None) -> bf.Problem:
     """The problem of all set-ups, with any set of client weights and any model."""
     model = predictor or bf.Softmax(intercepts=False)
-    risk: Any = over_clients
-    return bf.Problem(bf.Multinomial(), model, over_clients=risk, regulariser=bf.L2(RIDGE))
+    return bf.Problem(bf.Multinomial(), model, over_clients=over_clients, regulariser=bf.L2(RIDGE))
 
 
 def a(seed: int = 0, factor: float = 10.0, name: str = "A") -> SetUp:
@@ -382,31 +371,11 @@ class Spread:
 
     losses: Array  # (N,) on training rows
     accuracies: Array  # (N,) on held-out rows
-
-    @property
-    def worst_loss(self) -> float:
-        """The largest loss of a client."""
-        return float(self.losses.max())
-
-    @property
-    def mean_loss(self) -> float:
-        """The mean loss over clients."""
-        return float(self.losses.mean())
-
-    @property
-    def worst_accuracy(self) -> float:
-        """The least accuracy of a client."""
-        return float(self.accuracies.min())
-
-    @property
-    def mean_accuracy(self) -> float:
-        """The mean accuracy over clients."""
-        return float(self.accuracies.mean())
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of the accuracies over clients."""
-        return float(self.accuracies.std())
+    worst_loss: float  # the largest loss of a client
+    mean_loss: float
+    worst_accuracy: float  # the least accuracy of a client
+    mean_accuracy: float
+    deviation: float  # of the accuracies over clients
 
 
 def spread(problem: bf.Problem, w: Array, fed: bf.Federation, test: bf.Federation) -> Spread:
@@ -415,17 +384,19 @@ def spread(problem: bf.Problem, w: Array, fed: bf.Federation, test: bf.Federatio
     Both have the same clients.
     """
     concrete, test = problem.at(test)
-    hits = [
+    right = [
         (ext.scores(concrete.predictor, w, X).argmax(-1) == y).mean()
         for X, y in zip(test.X, test.y, strict=True)
     ]
-    return Spread(client_risks(replace(problem, over_clients=bf.Mean()), w, fed), np.array(hits))
+    risks, hits = client_risks(replace(problem, over_clients=bf.Mean()), w, fed), np.array(right)
+    numbers = risks.max(), risks.mean(), hits.min(), hits.mean(), hits.std()
+    return Spread(risks, hits, *map(float, numbers))
 
 
 def timed(setup: SetUp, entrant: Entrant, seconds: float, seed: int = 0) -> Array:
     """The model that a method has after so many virtual seconds."""
-    stated, fed = setup.problem.at(setup.fed)
-    algorithm = configured(entrant, stated, fed)
+    problem, fed = setup.problem.at(setup.fed)
+    algorithm = configured(entrant, problem, fed)
     clock = setup.clock(entrant.wait, max_time=seconds)
     return algorithm.answer(clock.run(algorithm, fed, seed=seed).state)[0]
 
@@ -436,7 +407,7 @@ def compared(
     entrants: Mapping[str, Entrant],
     seconds: float,
     seed: int = 0,
-    **options: "Unpack[Options]",
+    **options: Any,
 ) -> dict[str, Spread]:
     """Every method's model, and the two baselines'.
 
@@ -510,27 +481,23 @@ def every_set(n: int) -> Iterator[tuple[str, Any]]:
     yield "Wasserstein, positions", bf.WassersteinOverClients(0.1 * n, "index", prior)
     costs = np.abs(np.subtract.outer(prior, prior)) * n
     yield "Wasserstein, costs", bf.WassersteinOverClients(0.1, costs, prior)
-    yield "custom set", bf.OwnSet(_HalfWorst())
+    yield "custom set", bf.OwnSet(_half_worst)
 
 
-class _HalfWorst:
+def _half_worst(losses: Array) -> Array:
     """Half of the weight to the worst client, the rest to all alike: a custom set.
 
     It is known by its maximiser only.
     """
-
-    def __call__(self, losses: np.ndarray) -> np.ndarray:
-        weights = np.full(len(losses), 0.5 / len(losses))
-        weights[np.argmax(losses)] += 0.5
-        return weights
+    weights = np.full(len(losses), 0.5 / len(losses))
+    weights[np.argmax(losses)] += 0.5
+    return weights
 
 
-def setup(name: str, over_clients: ext.Risk, fed: bf.Federation, factor: float) -> SetUp:
+def setup(name: str, over_clients: Any, fed: bf.Federation, factor: float) -> SetUp:
     """One problem with a straggler."""
-    risk: Any = over_clients
-    problem = bf.Problem(
-        bf.Logistic(), bf.Linear(intercept=False), over_clients=risk, regulariser=bf.L2(RIDGE)
-    )
+    model, ridge = bf.Linear(intercept=False), bf.L2(RIDGE)
+    problem = bf.Problem(bf.Logistic(), model, over_clients=over_clients, regulariser=ridge)
     return SetUp(name, problem, fed, {fed.names[3]: factor})
 
 
@@ -559,14 +526,9 @@ def asynchronous(case: SetUp, wait: ext.Waiting | None = None, seed: int = 0) ->
 
 def _solved(solution: bf.Solution) -> Solved:
     proof, last = solution.certificate, solution.history[-1]
-    return Solved(
-        value=proof.value,
-        gap=np.inf if proof.gap is None else proof.gap,
-        relative=np.inf if proof.relative_gap is None else proof.relative_gap,
-        rounds=solution.rounds,
-        time=last.get("time", np.nan),
-        stop=solution.outcome.stop.value,
-    )
+    gap, relative = (np.inf if g is None else g for g in (proof.gap, proof.relative_gap))
+    ended = solution.rounds, last.get("time", np.nan), solution.outcome.stop.value
+    return Solved(proof.value, gap, relative, *ended)
 
 
 # Reference models without a worst case over clients: each client by itself, and their even
@@ -578,13 +540,6 @@ def _solved(solution: bf.Solution) -> Solved:
 # "Ind_j" and "Mix_Even" of Jiao, Yang, Song, *Distributed distributionally robust optimization with
 # non-convex objectives*. The best model of one client is the one whose largest risk over all
 # clients is least.
-
-
-class Options(TypedDict, total=False):
-    """Options of ``solve`` that are passed on."""
-
-    tol: float
-    max_rounds: int
 
 
 @dataclass(frozen=True)
@@ -610,7 +565,7 @@ def clients_alone(
     *,
     judge: bf.Federation | None = None,
     algorithm: ext.Method | None = None,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> Alone:
     """Each client's model from its own rows, judged on all clients.
 
@@ -623,21 +578,20 @@ def clients_alone(
     problem = replace(problem, over_clients=bf.Mean())
     if problem.loss.targets != "real":  # one client may lack some of the classes
         fed = fed._with(classes=np.asarray(ext.classes_of(fed)))
-    solutions = tuple(
-        mixture(_of_client(problem, fed, i), fed.restrict(name), algorithm=algorithm, **options)
-        for i, name in enumerate(fed.clients)
-    )
+    ball, solutions = problem.at(fed)[0].over_samples, []
+    for i, name in enumerate(fed.clients):
+        own = problem
+        if isinstance(ball, bf.WassersteinBall):  # with the client's radius
+            radius = float(np.asarray(ball.radius)[i])
+            own = replace(problem, over_samples=replace(problem.over_samples, radius=radius))
+        solutions.append(mixture(own, fed.restrict(name), algorithm=algorithm, **options))
     judge = fed if judge is None else judge._with(classes=fed.classes)
     risks = np.array([client_risks(problem, solution.w, judge) for solution in solutions])
-    return Alone(solutions, risks, int(np.argmin(risks.max(1))))
+    return Alone(tuple(solutions), risks, int(np.argmin(risks.max(1))))
 
 
 def mixture(
-    problem: bf.Problem,
-    fed: bf.Federation,
-    *,
-    algorithm: ext.Method | None = None,
-    **options: Unpack[Options],
+    problem: bf.Problem, fed: bf.Federation, *, algorithm: ext.Method | None = None, **options: Any
 ) -> bf.Solution:
     """The model that minimises the mean risk of all clients; parameters as in ``clients_alone``."""
     problem = replace(problem, over_clients=bf.Mean())
@@ -654,12 +608,3 @@ def client_risks(problem: bf.Problem, w: Array, fed: bf.Federation) -> Array:
     return np.concatenate(
         [concrete.client_risks(np.asarray(w, float), fed.block(i)) for i in range(fed.n_clients)]
     )
-
-
-def _of_client(problem: bf.Problem, fed: bf.Federation, i: int) -> bf.Problem:
-    """The problem of client i by itself, with its radius."""
-    ball = problem.at(fed)[0].over_samples
-    if not isinstance(ball, bf.WassersteinBall):
-        return problem
-    radius = float(np.asarray(ball.radius)[i])
-    return replace(problem, over_samples=replace(problem.over_samples, radius=radius))

@@ -159,10 +159,8 @@ class CentralisedAL:
             count += minimum.evaluations
             new = updated(mu, minimum.smooth.rest.c, self.beta, whole.equality)
             settled = bool(np.abs(new - mu).max(initial=0.0) <= self.beta * second)
-            if (
-                settled
-                and np.abs(minimum.w - w).max() + self.beta * minimum.distance <= self.beta * first
-            ):
+            far = np.abs(minimum.w - w).max() + self.beta * minimum.distance
+            if settled and far <= self.beta * first:
                 stop = bf.Stop.OPTIMAL if whole.convex else bf.Stop.UNPROVEN
             elif not minimum.reached:
                 stop = bf.Stop.STALLED
@@ -249,13 +247,8 @@ class Whole:
         )
         self.convex = bool(problem.constraint.convex and local.convex)
         self.held, self.coupled, self.local = (_curved(stack) for stack in (held, coupled, local))
-        known = [
-            np.isin(np.arange(stack.size), kept)
-            for stack, (_, kept) in zip(
-                (held, coupled, local), (self.held, self.coupled, self.local), strict=True
-            )
-        ]
-        self.analytic = np.concatenate([*known[:2], np.tile(known[2], fed.n_clients)])
+        masks = self.held[1], self.coupled[1], np.tile(self.local[1], fed.n_clients)
+        self.analytic = np.concatenate(masks)
 
     def parts(self, flat: Array) -> bf.Multipliers:
         """A vector (k,) as multipliers of the server, the sums and every client."""
@@ -266,11 +259,8 @@ class Whole:
     def flat(self, mu: bf.Multipliers) -> Array:
         """The multipliers of the server, the sums and every client as one vector (k,)."""
         vector = np.concatenate([mu.server, mu.shared, np.ravel(mu.local)])
-        if (
-            vector.shape != self.equality.shape
-            or not np.isfinite(vector).all()
-            or (vector[~self.equality] < 0).any()
-        ):
+        fits = vector.shape == self.equality.shape and np.isfinite(vector).all()
+        if not fits or (vector[~self.equality] < 0).any():
             raise ValueError(
                 f"multipliers must be {len(self.equality)} finite numbers, >= 0 for inequalities."
             )
@@ -300,9 +290,8 @@ class Whole:
         """f'' + sum_k mu_k c_k'', with differences of c_k' where c_k'' is unknown."""
         problem, parts = self.problem, self.parts(mu)
         server = problem.constraint.point(problem, at.w)
-        total = ext.hessians(
-            server, np.zeros(1), [(self.held[0], parts.server[None, self.held[1]])], together=True
-        )[0]
+        held = self.held[0], parts.server[None, self.held[1]]
+        total = ext.hessians(server, np.zeros(1), [held], together=True)[0]
         for block in self.blocks:
             every = np.broadcast_to(parts.shared, (len(block.names), len(parts.shared)))
             terms = [
@@ -311,26 +300,19 @@ class Whole:
             ]
             here, q = ext.Point(problem, at.w, block), self.weights[block.index]
             total = total + ext.hessians(here, q, terms, together=True)[0]
-        if self.analytic.all() or not mu[~self.analytic].any():
-            return total
-        return total + self._by_differences(at.w, mu)
-
-    def _by_differences(self, w: Array, mu: Array) -> Array:
-        """sum_k mu_k c_k'' over the constraints without second derivatives."""
         mu = np.where(self.analytic, 0.0, mu)
-        size = np.finfo(float).eps ** (1 / 3) * np.maximum(1.0, np.abs(w))
+        if not mu.any():
+            return total
+        # the others by differences
+        w, size = at.w, np.finfo(float).eps ** (1 / 3) * np.maximum(1.0, np.abs(at.w))
         columns = [mu @ (self.at(w + e).jacobian - self.at(w - e).jacobian) for e in np.diag(size)]
         bend = np.stack(columns) / (2 * size[:, None])
-        return (bend + bend.T) / 2
+        return total + (bend + bend.T) / 2
 
 
-def _curved(stack: ext.Stack) -> tuple[ext.Stack, NDArray[np.intp]]:
-    """The parts whose curvature is known, and their positions in the stack."""
-    kept, positions, start = [], [], 0
-    for part in stack.parts:
-        size = len(part.equality)
-        if getattr(getattr(part, "one", part), "hessian", ()) is not None:
-            kept.append(part)
-            positions.extend(range(start, start + size))
-        start += size
-    return ext.Stack(tuple(kept)), np.array(positions, np.intp)
+def _curved(stack: ext.Stack) -> tuple[ext.Stack, NDArray[np.bool_]]:
+    """The parts whose curvature is known, and which rows of the stack are theirs."""
+    known = [getattr(getattr(part, "one", part), "hessian", ()) is not None for part in stack.parts]
+    kept = tuple(part for part, has in zip(stack.parts, known, strict=True) if has)
+    sizes = np.array([len(part.equality) for part in stack.parts], int)
+    return ext.Stack(kept), np.repeat(np.array(known, bool), sizes)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import bonafed as bf
 import bonafed.extending as ext
@@ -81,7 +80,12 @@ def lcqp(
         if i:
             b.append(on_sphere(d, rng))
             U = _orthogonal(d, rng)
-            square = away @ (U * _spectrum(d, condition, rng)) @ U.T @ away
+            if condition is None:
+                spectrum = rng.uniform(0.5, 1.0, d)
+            else:
+                spread = np.append(rng.uniform(0, 1, max(d - 2, 0)), [0.0, 1.0])[-d:]
+                spectrum = condition**-spread
+            square = away @ (U * spectrum) @ U.T @ away
             A.append((square + square.T) / 2)
     if redundant or infeasible:
         C[-1], offsets[-1] = np.sum(C[:-1], 0), np.sum(offsets[:-1], 0) + float(infeasible)
@@ -94,28 +98,7 @@ def _orthogonal(d: int, rng: np.random.Generator) -> Array:
     return Q * np.sign(np.diag(R))
 
 
-def _spectrum(d: int, condition: float | None, rng: np.random.Generator) -> Array:
-    if condition is None:
-        return rng.uniform(0.5, 1.0, d)
-    spread = np.append(rng.uniform(0, 1, max(d - 2, 0)), [0.0, 1.0])[-d:]
-    return condition**-spread
-
-
 # -- the exact solution from one round of sums ---------------------------------------------------
-
-
-class _Constraints(NamedTuple):
-    """The rows C and d of the server and all clients, with C = left diag(scale) right'."""
-
-    names: tuple[str, ...]  # "server" and the clients'
-    owner: NDArray[np.intp]  # (k,) the position of the row's owner among the names
-    number: NDArray[np.intp]  # (k,) the row's number there
-    C: Array
-    d: Array
-    left: Array  # (k, r)
-    scale: Array  # (r,)
-    right: Array  # (D, r)
-    rest: Array  # (D, D - r) orthonormal, C rest = 0
 
 
 def aggregate(fed: bf.Federation, tol: float = 1e-10) -> tuple[Array, bf.Multipliers, float]:
@@ -149,77 +132,50 @@ def aggregate(fed: bf.Federation, tol: float = 1e-10) -> tuple[Array, bf.Multipl
     parts = [*(of_server or [(np.zeros((0, D)), np.zeros(0))]), *(fed.linear or ())]
     C, d = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     sizes = [len(offsets) for _, offsets in parts]
+    # C = left diag(scale) right', and Z is orthonormal with C Z = 0
     left, scale, right = np.linalg.svd(C, full_matrices=True)
     rank = int((scale > tol * scale.max(initial=0.0)).sum())
-    rows = _Constraints(
-        names=("server", *fed.names),
-        owner=np.repeat(np.arange(len(sizes)), sizes),
-        number=np.concatenate([np.arange(size) for size in sizes]),
-        C=C,
-        d=d,
-        left=left[:, :rank],
-        scale=scale[:rank],
-        right=right[:rank].T,
-        rest=right[rank:].T,
-    )
-    _check_consistent(rows, tol)
-    w, mu = np.zeros(len(b)), np.zeros(len(rows.d))
-    for _ in range(3):  # the solve, and two steps of refinement with the same factors
-        dw, dmu = _solve(rows, A, A @ w + b + rows.C.T @ mu, rows.C @ w + rows.d, tol)
-        w, mu = w + dw, mu + dmu
-    return w, _by_owner(rows, mu, fed.n_clients), float(w @ (A @ w / 2 + b))
-
-
-def _check_consistent(rows: _Constraints, tol: float) -> None:
-    """Raise where no w meets all rows, which is where d is not in the range of C.
-
-    The part y of d outside has y'C = 0 and y'd > 0, so y'(Cw + d) > 0 for all w.
-    """
-    outside = rows.d - rows.left @ (rows.left.T @ rows.d)
-    size = np.linalg.norm(outside)
-    if size <= tol * max(np.linalg.norm(rows.d), np.finfo(float).tiny):
-        return
-    share = np.abs(outside) / np.abs(outside).max()
-    worst = [k for k in np.argsort(-share, kind="stable") if share[k] > 1e-6]
-    named = ", ".join(
-        f"row {rows.number[k] + 1} of {rows.names[rows.owner[k]]!r}" for k in worst[:8]
-    )
-    more = f" and {len(worst) - 8} more" if len(worst) > 8 else ""
-    raise ValueError(
-        f"no w meets all rows of C w + d = 0: {named}{more} contradict one another (a weighted sum"
-        f" of them reads 0 w = {size:.3g}). Remove or correct one of them."
-    )
-
-
-def _solve(
-    rows: _Constraints, A: Array, gradient: Array, residual: Array, tol: float
-) -> tuple[Array, Array]:
-    """(dw, dmu) with A dw + C'dmu = -gradient and C dw = -residual.
-
-    The residual is in the range of C.
-    """
-    step = -rows.right @ ((rows.left.T @ residual) / rows.scale)
-    Z, reduced = rows.rest, gradient + A @ step
+    left, scale, right, Z = left[:, :rank], scale[:rank], right[:rank].T, right[rank:].T
+    # no w meets all rows where the part y of d outside the range of C is not 0: y'C = 0 and
+    # y'd > 0, so y'(Cw + d) > 0 for all w
+    outside = d - left @ (left.T @ d)
+    if np.linalg.norm(outside) > tol * max(np.linalg.norm(d), np.finfo(float).tiny):
+        owned = zip(("server", *fed.names), sizes, strict=False)
+        _refuse(outside, [f"row {k + 1} of {who!r}" for who, size in owned for k in range(size)])
     values, vectors = np.linalg.eigh(Z.T @ A @ Z)
     keep = values > tol * max(float(np.abs(A).max()), np.finfo(float).tiny)
-    force = vectors.T @ (Z.T @ reduced)
-    size = max(np.linalg.norm(reduced), np.linalg.norm(gradient))
-    if np.abs(force[~keep]).max(initial=0.0) > 1e3 * tol * size:
-        raise ValueError(
-            "the objective falls without bound on the rows: along some direction every A_i and C_i"
-            " is 0 and b is not. Add a regulariser, or a constraint on that direction."
-        )
-    step = step - Z @ (vectors[:, keep] @ (force[keep] / values[keep]))
-    pull = gradient + A @ step
-    return step, -rows.left @ ((rows.right.T @ pull) / rows.scale)
+    w, mu = np.zeros(D), np.zeros(len(d))
+    for _ in range(3):  # the solve, and two steps of refinement with the same factors
+        # A dw + C'dmu = -gradient and C dw = -residual, which is in the range of C
+        gradient, residual = A @ w + b + C.T @ mu, C @ w + d
+        dw = -right @ ((left.T @ residual) / scale)
+        reduced = gradient + A @ dw
+        force = vectors.T @ (Z.T @ reduced)
+        size = max(np.linalg.norm(reduced), np.linalg.norm(gradient))
+        if np.abs(force[~keep]).max(initial=0.0) > 1e3 * tol * size:
+            raise ValueError(
+                "the objective falls without bound on the rows: along some direction every A_i and"
+                " C_i is 0 and b is not. Add a regulariser, or a constraint on that direction."
+            )
+        dw = dw - Z @ (vectors[:, keep] @ (force[keep] / values[keep]))
+        w, mu = w + dw, mu - left @ ((right.T @ (gradient + A @ dw)) / scale)
+    first, *own = np.split(mu, np.cumsum(sizes)[:-1])
+    local = np.zeros((fed.n_clients, max(sizes[1:], default=0)))
+    for i, part in enumerate(own):
+        local[i, : len(part)] = part
+    return w, bf.Multipliers(first, np.zeros(0), local), float(w @ (A @ w / 2 + b))
 
 
-def _by_owner(rows: _Constraints, mu: Array, n_clients: int) -> bf.Multipliers:
-    client = rows.owner > 0
-    owner, number = rows.owner[client] - 1, rows.number[client]
-    local = np.zeros((n_clients, int(number.max(initial=-1)) + 1))
-    local[owner, number] = mu[client]
-    return bf.Multipliers(mu[~client], np.zeros(0), local)
+def _refuse(outside: Array, rows: list[str]) -> None:
+    """Raise, and name the rows that contradict one another."""
+    share, size = np.abs(outside) / np.abs(outside).max(), np.linalg.norm(outside)
+    worst = [k for k in np.argsort(-share, kind="stable") if share[k] > 1e-6]
+    more = f" and {len(worst) - 8} more" if len(worst) > 8 else ""
+    raise ValueError(
+        f"no w meets all rows of C w + d = 0: {', '.join(rows[k] for k in worst[:8])}{more}"
+        f" contradict one another (a weighted sum of them reads 0 w = {size:.3g}). Remove or"
+        " correct one of them."
+    )
 
 
 # Table 4: quadratic programs with equality constraints, (86), beside their exact solutions.

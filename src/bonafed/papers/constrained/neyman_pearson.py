@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 
 import bonafed as bf
 import bonafed.extending as ext
-from bonafed.extending import Array
 from bonafed.papers.constrained import data, tables
 
 LEVEL = 0.2
@@ -51,11 +50,6 @@ def problem(level: float = LEVEL) -> bf.Problem:
     )
 
 
-def losses_of_class_1(trial: tables.Trial) -> Array:
-    """The mean loss of class 1 of every client, (N, 1)."""
-    return trial.end.measured
-
-
 def trial(
     name: str,
     n_clients: int,
@@ -89,7 +83,7 @@ def table_1(
             runs = [trial(name, n, seed, algorithm()) for seed in range(trials)]
             residual = max(run.reference.residual for run in runs)
             first: tables.Row = {"data": name, "clients": n, "reference_residual": residual}
-            rows.append(first | tables.row(runs, losses_of_class_1, PRINTED[name][n]))
+            rows.append(first | tables.row(runs, lambda run: run.end.measured, PRINTED[name][n]))
     return rows
 
 

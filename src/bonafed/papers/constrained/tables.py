@@ -47,19 +47,15 @@ class Trial:
 
 def row(trials: Sequence[Trial], constraint: Callable[[Trial], Array], printed: Printed) -> Row:
     """A row of Table 1 or 2; ``constraint`` gives the clients' values of it, NaN where none."""
-    columns: Row = {
-        "reference": float(np.mean([trial.reference.value for trial in trials])),
-        "relative_difference": max(abs(trial.gap) for trial in trials),
-    }
+    columns = shared_columns([trial.trace for trial in trials], [trial.end for trial in trials])
+    columns["reference"] = float(np.mean([trial.reference.value for trial in trials]))
+    columns["relative_difference"] = max(abs(trial.gap) for trial in trials)
+    values = [constraint(trial) for trial in trials]
     for name, pick in (("mean", np.nanmean), ("most", np.nanmax)):
-        columns[name], columns[f"{name}_sd"] = mean_and_sd(
-            float(pick(constraint(t))) for t in trials
-        )
-    return (
-        shared_columns([trial.trace for trial in trials], [trial.end for trial in trials])
-        | columns
-        | {f"paper_{key}": number for key, number in printed._asdict().items() if key != "central"}
-    )
+        columns[name], columns[f"{name}_sd"] = mean_and_sd(float(pick(v)) for v in values)
+    columns |= {f"paper_{key}": number for key, number in printed._asdict().items()}
+    del columns["paper_central"]
+    return columns
 
 
 def shared_columns(runs: Sequence[Trace], ends: Sequence[Evaluation]) -> Row:
@@ -220,25 +216,22 @@ class WeightedLosses:
     B: Array  # (M, m)
     level: Array  # (M,)
 
-    def _losses(self, w: Array) -> tuple[Array, Array]:
-        return _losses(self, w.tobytes())
-
     def value(self, w: Array) -> float:
-        return float(self.a @ self._losses(w)[0])
+        return float(self.a @ _losses(self, w.tobytes())[0])
 
     def gradient(self, w: Array) -> Array:
-        return self.X.T @ (-self.a * self.y * self._losses(w)[1])
+        return self.X.T @ (-self.a * self.y * _losses(self, w.tobytes())[1])
 
     def slack(self, w: Array) -> Array:
         """(M,) level - B l(w)."""
-        return self.level - self.B @ self._losses(w)[0]
+        return self.level - self.B @ _losses(self, w.tobytes())[0]
 
     def slack_jacobian(self, w: Array) -> Array:
-        return (self.B * (self.y * self._losses(w)[1])) @ self.X
+        return (self.B * (self.y * _losses(self, w.tobytes())[1])) @ self.X
 
     def hessian(self, w: Array, mu: Array) -> Array:
         """The Hessian of the Lagrangian."""
-        p = self._losses(w)[1]
+        p = _losses(self, w.tobytes())[1]
         return (self.X.T * ((self.a + mu @ self.B) * p * (1 - p))) @ self.X
 
     def residual(self, w: Array, mu: Array) -> float:
@@ -272,14 +265,11 @@ def neyman_pearson(fed: bf.Federation, level: float, priority: object = 1) -> We
     X, y = np.concatenate(fed.X), np.concatenate(fed.y)
     first = np.asarray(y == priority)
     shares = _shares(fed.sizes)
-    objective = shares * ~first
-    objective = objective / objective.sum(1, keepdims=True) / fed.n_clients
-    bounded = shares * first
+    objective, bounded = shares * ~first, shares * first
+    a = objective / objective.sum(1, keepdims=True) / fed.n_clients
     bounded = bounded[bounded.any(1)]
-    B = bounded / bounded.sum(1, keepdims=True)
-    return WeightedLosses(
-        X, np.where(first, 1.0, -1.0), objective.sum(0), B, np.full(len(B), level)
-    )
+    B, y = bounded / bounded.sum(1, keepdims=True), np.where(first, 1.0, -1.0)
+    return WeightedLosses(X, y, a.sum(0), B, np.full(len(B), level))
 
 
 def loss_gaps(fed: bf.Federation, level: float, positive: object = 1) -> WeightedLosses:

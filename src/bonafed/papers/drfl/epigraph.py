@@ -16,7 +16,7 @@ z_ik / nu is the worst case's mass on branch k of row i.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -85,19 +85,15 @@ class System:
         return np.concatenate([free - self.inner @ border, border[:1]]), border[1:]
 
 
+@dataclass
 class Rows:
     """Rows whose slacks s and multipliers z are in a self-dual cone, here the orthant."""
 
     s: Array
     z: Array
-    rc: Array
-    ds: Array
-    dz: Array
 
-    @property
-    def degree(self) -> int:
-        """How many products s z there are."""
-        return self.s.size
+    ds: Array = field(init=False)
+    dz: Array = field(init=False)
 
     def aim(self, target: float, corrected: bool) -> None:
         """Set the complementarity: s dz + z ds = target - s z (- ds dz of the predictor)."""
@@ -120,6 +116,7 @@ class Fold(Rows):
     alpha is the hidden variable; its border is <h, alpha>.
     """
 
+    _: KW_ONLY
     curve: Curve
     fee: Array  # (K, 1)
     h: Array  # (m,)
@@ -129,8 +126,6 @@ class Fold(Rows):
     gram: Callable[[Array, Array], None]  # add T' diag(.) T
     shift: Array | float
     hidden: Array
-    s: Array
-    z: Array
 
     def look(self, x: Array, beta: Array) -> None:
         """Compute values, gradients and residuals, and means over k weighted by omega = z / s."""
@@ -192,11 +187,10 @@ class Fold(Rows):
 class Edges(Rows):
     """Rows size_j v_j + constant_j - lambda + s_j = 0, j over entries ``at`` of v."""
 
+    _: KW_ONLY
     at: NDArray[np.intp]
     size: Array
     constant: Array
-    s: Array
-    z: Array
 
     def look(self, x: Array, beta: Array) -> None:
         self.r = self.size * x[self.at] + self.constant - x[-1] + self.s
@@ -228,9 +222,6 @@ class Edges(Rows):
 class Total(Rows):
     """The row size sum_j e_j - lambda + s = 0 of border 1, whose multiplier is z = beta_1."""
 
-    s: Array  # (1,)
-    z: Array
-
     def look(self, x: Array, beta: Array) -> None:
         self.r = -x[-1:] + self.s  # the fold of |v_j| <= e_j adds its part
 
@@ -257,19 +248,12 @@ class Cone(Rows):
     It is scaled by Nesterov-Todd's W with W z = W^-1 s.
     """
 
+    _: KW_ONLY
     n: int
     size: float
-    s: Array
-    z: Array
-
-    @property
-    def degree(self) -> int:
-        return 1
 
     def _image(self, x: Array) -> Array:
-        image = np.empty(self.n + 1)
-        image[0], image[1:] = x[-1], self.size * x[: self.n]
-        return image
+        return np.concatenate([x[-1:], self.size * x[: self.n]])
 
     def _onto(self, z: Array, gx: Array) -> None:
         gx[-1] -= z[0]
@@ -312,7 +296,10 @@ class Cone(Rows):
         rc[0] += target
         if corrected:
             rc -= _jordan(self._unscale(self.ds), self._scale(self.dz))
-        self.rc = self._unscale(_jordan_solve(self.scaled, rc))
+        # d with scaled o d = rc
+        x, rest = self.scaled, self.scaled[1:]
+        first = (x[0] * rc[0] - rest @ rc[1:]) / (x[0] ** 2 - rest @ rest)
+        self.rc = self._unscale(np.append(first, (rc[1:] - first * rest) / x[0]))
 
     def load(self, gx: Array, gbeta: Array) -> None:
         self._onto(self.rc + self._unscale(self._unscale(self.r)), gx)
@@ -327,30 +314,17 @@ class Cone(Rows):
 
 def _reflected(x: Array) -> Array:
     """J x = (x_0, -x_1)."""
-    reflected = -x
-    reflected[0] = x[0]
-    return reflected
+    return np.concatenate([x[:1], -x[1:]])
 
 
 def _boost(p: Array, x: Array) -> Array:
     """The hyperbolic rotation that takes (1, 0) to p, applied to x."""
-    along, turned = float(p[1:] @ x[1:]), np.empty_like(x)
-    turned[0], turned[1:] = p[0] * x[0] + along, x[1:] + p[1:] * (x[0] + along / (1 + p[0]))
-    return turned
+    along = float(p[1:] @ x[1:])
+    return np.append(p[0] * x[0] + along, x[1:] + p[1:] * (x[0] + along / (1 + p[0])))
 
 
 def _jordan(x: Array, y: Array) -> Array:
-    product = np.empty_like(x)
-    product[0], product[1:] = x @ y, x[0] * y[1:] + y[0] * x[1:]
-    return product
-
-
-def _jordan_solve(x: Array, r: Array) -> Array:
-    """d with x o d = r."""
-    first = (x[0] * r[0] - x[1:] @ r[1:]) / (x[0] ** 2 - x[1:] @ x[1:])
-    d = np.empty_like(r)
-    d[0], d[1:] = first, (r[1:] - first * x[1:]) / x[0]
-    return d
+    return np.append(x @ y, x[0] * y[1:] + y[0] * x[1:])
 
 
 def _cone_step(u: Array, du: Array) -> float:
@@ -384,15 +358,15 @@ def lines(a: Array, b: Array) -> Curve:
 class Epigraph:
     """One client's rows and the shape of its worst-case risk.
 
-    X (m, d); scale (m,) the labels, or None; shift (m,) the targets, or None; share (m,) > 0 with
-    sum 1. ``curve`` gives psi, psi', psi'' (or None: zero) of all K branches, (K, m), and ``fee``
-    (K,) what they add per unit of the transport multiplier lambda. ``dual`` is the kind of ||.||_*;
-    with ``intercept``, v has one more entry, outside the norm.
+    X (m, d); scale (m,) the labels, or 1; shift (m,) the targets, or 0; share (m,) > 0 with sum 1.
+    ``curve`` gives psi, psi', psi'' (or None: zero) of all K branches, (K, m), and ``fee`` (K,)
+    what they add per unit of the transport multiplier lambda. ``dual`` is the kind of ||.||_*; with
+    ``intercept``, v has one more entry, outside the norm.
     """
 
     X: Array
-    scale: Array | None
-    shift: Array | None
+    scale: Array | float
+    shift: Array | float
     share: Array
     curve: Curve
     fee: Array
@@ -410,12 +384,11 @@ class Epigraph:
     def forward(self, v: Array) -> Array:
         """T v, the linear part of t."""
         t = self.X @ v[: self.d]
-        t = t + v[self.d] if self.intercept else t
-        return t if self.scale is None else t * self.scale
+        return (t + v[self.d] if self.intercept else t) * self.scale
 
     def backward(self, r: Array) -> Array:
         """T' r."""
-        r = r if self.scale is None else r * self.scale
+        r = r * self.scale
         gradient = self.X.T @ r
         return np.concatenate([gradient, [r.sum()]]) if self.intercept else gradient
 
@@ -429,79 +402,70 @@ class Epigraph:
             out[d, :d] += edge
             out[d, d] += weight.sum()
 
-    def risk(self, v: Array, level: float = 0.0) -> tuple[float, float]:
-        """An upper bound of R(v) at the smallest allowed lambda >= ``level``, and that lambda."""
+    def risk(self, v: Array, level: float) -> float:
+        """An upper bound of R(v) at the smallest allowed lambda >= ``level``."""
         if self.radius > 0:
             level = max(level, self.lipschitz * float(ext.norm(v[: self.d], self.dual)), self.floor)
-        t = self.forward(v) - (0.0 if self.shift is None else self.shift)
-        worst = (self.curve(t)[0] + self.fee[:, None] * level).max(0)
-        return self.radius * level + float(self.share @ worst), level
+        worst = (self.curve(self.forward(v) - self.shift)[0] + self.fee[:, None] * level).max(0)
+        return self.radius * level + float(self.share @ worst)
 
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """The projection (v, pi), its transport multiplier ``level``, and the worst case's masses.
+    """The projection (v, pi), and the worst case's masses.
 
     ``mass`` (K, m) is that of every branch and row; ``solved`` says whether the tolerance was met.
     """
 
     v: Array
     pi: float
-    level: float
     mass: Array
-    iterations: int
     solved: bool
 
 
 def _parts(epi: Epigraph, v: Array, level: float, nu: float) -> tuple[list[Part], float]:
     """The rows of the problem with first slacks and multipliers, and the first lambda."""
-    d, D, force = epi.d, len(v), nu * epi.radius  # of the equation of lambda
-    fee = epi.fee[:, None]
-    w, parts = v[:d], []
+    d, force, lip = epi.d, nu * epi.radius, epi.lipschitz  # of the equation of lambda
+    w, length, parts = v[:d], float(ext.norm(v[:d], epi.dual)), []
     if epi.radius > 0:
-        gap = 0.1 * max(
-            level, 1e-3 * epi.lipschitz, float(ext.norm(w, epi.dual)) * epi.lipschitz / 10
-        )
-        level = max(level, epi.lipschitz * float(ext.norm(w, epi.dual)), epi.floor) + gap
+        gap = 0.1 * max(level, 1e-3 * lip, length * lip / 10)
+        level = max(level, lip * length, epi.floor) + gap
         if epi.dual == "linf":
-            at, size = np.tile(np.arange(d), 2), np.repeat([epi.lipschitz, -epi.lipschitz], d)
+            at, size = np.tile(np.arange(d), 2), np.repeat([lip, -lip], d)
             s, z = level - size * w[at], np.full(2 * d, force / (2 * d))
-            parts.append(Edges(at, size, np.zeros(2 * d), s, z))
+            parts.append(Edges(s, z, at=at, size=size, constant=np.zeros(2 * d)))
         elif epi.dual == "l1":
-            e = np.abs(w) + gap / (2 * d * epi.lipschitz)
-            slack, z = np.stack([e - w, e + w]), np.full((2, d), epi.lipschitz * force / 2)
-            parts.append(_absolute(epi, D, e, slack, z))
-            parts.append(Total(np.array([level - epi.lipschitz * e.sum()]), np.array([force])))
+            e = np.abs(w) + gap / (2 * d * lip)
+            parts.append(_absolute(epi, w, e, np.full((2, d), lip * force / 2), len(v) - d))
+            parts.append(Total(np.array([level - lip * e.sum()]), np.array([force])))
         else:
-            s, z = np.concatenate([[level], epi.lipschitz * w]), np.zeros(d + 1)
+            s, z = np.concatenate([[level], lip * w]), np.zeros(d + 1)
             z[0] = force
-            parts.append(Cone(d, epi.lipschitz, s, z))
+            parts.append(Cone(s, z, n=d, size=lip))
         if epi.floor > 0:
-            numbers = (0.0, epi.floor, level - epi.floor, force / 2)
-            parts.append(Edges(np.zeros(1, np.intp), *(np.array([x]) for x in numbers)))
-    shift = 0.0 if epi.shift is None else epi.shift
-    t = epi.forward(v) - shift
-    psi = epi.curve(t)[0] + fee * level
+            s, z, floor = (np.array([x]) for x in (level - epi.floor, force / 2, epi.floor))
+            first = np.zeros(1, np.intp)
+            parts.append(Edges(s, z, at=first, size=np.zeros(1), constant=floor))
+    fee, K = epi.fee[:, None], len(epi.fee)
+    psi = epi.curve(epi.forward(v) - epi.shift)[0] + fee * level
     hidden = psi.max(0) + 0.1 * max(float(np.abs(psi.max(0)).mean()), 1e-3)
-    z = np.tile(nu * epi.share / len(fee), (len(fee), 1))
-    rows = epi.forward, epi.backward, epi.gram, shift, hidden, hidden - psi, z
-    data = Fold(epi.curve, fee, epi.share, 0, *rows)
-    return [data, *parts], level
+    z = np.tile(nu * epi.share / K, (K, 1))
+    law: dict[str, Any] = {"curve": epi.curve, "fee": fee, "h": epi.share, "shift": epi.shift}
+    law |= {"forward": epi.forward, "backward": epi.backward, "gram": epi.gram}
+    return [Fold(hidden - psi, z, border=0, hidden=hidden, **law), *parts], level
 
 
-def _absolute(epi: Epigraph, D: int, e: Array, s: Array, z: Array) -> Fold:
-    """|v_j| <= e_j for the entries within the norm."""
-    d = epi.d
+def _absolute(epi: Epigraph, w: Array, e: Array, z: Array, free: int) -> Fold:
+    """|v_j| <= e_j for the entries within the norm; ``free`` ones follow."""
+    d, sides = epi.d, lines(np.array([1.0, -1.0]), np.zeros(2))
 
     def gram(weight: Array, out: Array) -> None:
         out[np.arange(d), np.arange(d)] += weight
 
-    def backward(r: Array) -> Array:
-        return np.concatenate([r, np.zeros(D - d)])
-
-    h, fee = np.full(d, epi.lipschitz), np.zeros((2, 1))
-    sides = lines(np.array([1.0, -1.0]), np.zeros(2))
-    return Fold(sides, fee, h, 1, lambda v: v[:d], backward, gram, 0.0, e, s, z)
+    law: dict[str, Any] = {"curve": sides, "fee": np.zeros((2, 1)), "h": np.full(d, epi.lipschitz)}
+    law |= {"forward": lambda v: v[:d], "gram": gram, "shift": 0.0}
+    law["backward"] = lambda r: np.concatenate([r, np.zeros(free)])
+    return Fold(np.stack([e - w, e + w]), z, border=1, hidden=e, **law)
 
 
 def project(
@@ -520,13 +484,7 @@ def project(
     ValueError
         when (b, a) is not finite or not outside, or tau is not positive
     """
-    if not (
-        np.isfinite(b).all()
-        and math.isfinite(a)
-        and math.isfinite(value)
-        and 0 < tau < math.inf
-        and value > a
-    ):
+    if not (np.isfinite([*b, a, value]).all() and 0 < tau < math.inf and value > a):
         raise ValueError(
             f"needed a finite point outside the epigraph and tau > 0, got a={a}, R(b)={value},"
             f" tau={tau}."
@@ -535,12 +493,15 @@ def project(
     least, most = (value - a) / (float(gradient @ gradient) + 1 / tau), (value - a) * tau
     with np.errstate(all="ignore"):
         for nu in (least, math.sqrt(least * most), most):
-            best = _run(_State.start(epi, b, a, tau, level, nu, value - a))
+            parts, first = _parts(epi, b, level, nu)
+            borders = [nu, *(part.z[0] for part in parts if isinstance(part, Total))]
+            x, beta = np.append(b, first), np.array(borders)
+            best = _run(_State(epi, b, a, tau, value - a, x, beta, parts))
             if best[0] <= LOOSE:
                 break
-    merit, x, beta, mass, iterations = best
-    pi, level = epi.risk(x[:-1], x[-1])
-    return Projection(x[:-1], pi, level, mass / beta[0], iterations, bool(merit <= LOOSE))
+    merit, x, beta, mass, _ = best
+    pi = epi.risk(x[:-1], x[-1])
+    return Projection(x[:-1], pi, mass / beta[0], bool(merit <= LOOSE))
 
 
 def _run(state: "_State") -> tuple[float, Array, Array, Array, int]:
@@ -551,12 +512,8 @@ def _run(state: "_State") -> tuple[float, Array, Array, Array, int]:
         if state.merit < best[0]:
             best = state.snapshot(state.merit, iteration)
         patience = 1 if best[0] <= LOOSE else PATIENCE  # at the tolerance, what is left is rounding
-        if (
-            state.merit <= 1.0
-            or state.merit == math.inf
-            or iteration - best[4] > patience
-            or not state.advance()
-        ):
+        rests = state.merit <= 1.0 or iteration - best[4] > patience
+        if rests or state.merit == math.inf or not state.advance():
             break
         state.look()
     return best
@@ -575,14 +532,6 @@ class _State:
     beta: Array
     parts: list[Part]
 
-    @classmethod
-    def start(
-        cls, epi: Epigraph, b: Array, a: float, tau: float, level: float, nu: float, outside: float
-    ) -> "_State":
-        parts, level = _parts(epi, b, level, nu)
-        borders = [nu, *(part.z[0] for part in parts if isinstance(part, Total))]
-        return cls(epi, b, a, tau, outside, np.append(b, level), np.array(borders), parts)
-
     def snapshot(self, merit: float, iteration: int) -> tuple[float, Array, Array, Array, int]:
         return merit, self.x, self.beta, self.parts[0].z, iteration
 
@@ -598,19 +547,16 @@ class _State:
             part.look(self.x, self.beta)
             part.gradient(self.gx, self.gbeta)
         product = sum(float(np.vdot(part.s, part.z)) for part in self.parts)
-        self.count = sum(part.degree for part in self.parts)
+        # how many products s z there are
+        self.count = sum(1 if isinstance(part, Cone) else part.s.size for part in self.parts)
         self.mu = product / self.count
-        rows = max(
-            float(np.abs(part.r).max()) for part in self.parts if not isinstance(part, Total)
-        )
-        unit = self.outside + 1e-4 * abs(self.a)
-        gap = 1e-13 * nu * unit + min(
-            1e-19 * (1 + float(self.b @ self.b)), 1e-11 * nu * (1 + abs(self.a))
-        )
+        rest = [float(np.abs(part.r).max()) for part in self.parts if not isinstance(part, Total)]
+        unit, size = self.outside + 1e-4 * abs(self.a), 1 + float(self.b @ self.b)
+        gap = 1e-13 * nu * unit + min(1e-19 * size, 1e-11 * nu * (1 + abs(self.a)))
         self.merit = max(
             product / gap,
             float(np.abs(self.gx[:-1]).max()) / (1e-10 * np.linalg.norm(moved) + 1e-15),
-            max(float(np.abs(self.gbeta).max()), rows) / (1e-10 * unit),
+            max(float(np.abs(self.gbeta).max()), *rest) / (1e-10 * unit),
         )
         self.merit = self.merit if math.isfinite(self.merit) and nu > 0 else math.inf
 

@@ -12,7 +12,6 @@ a scaled norm. At the end zeta = q*.
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -35,15 +34,9 @@ class EpigraphState(projection.ConsensusState):
 
     c_w: float = 1.0
     c_z: float = 1.0
-    model: tuple[ext.Extended, ext.Extended] = (
-        math.inf,
-        math.inf,
-    )  # primal and dual residuals of w_s = w
-    height: tuple[ext.Extended, ext.Extended] = (math.inf, math.inf)  # and of pi_s = z_s
-
-    @property
-    def residuals(self) -> tuple[float, float]:
-        return max(self.model[0], self.height[0]), max(self.model[1], self.height[1])
+    # primal and dual residuals of w_s = w, and of pi_s = z_s
+    model: tuple[ext.Extended, ext.Extended] = (math.inf, math.inf)
+    height: tuple[ext.Extended, ext.Extended] = (math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -106,10 +99,6 @@ class EpigraphADMM(projection.EpigraphMethod):
 
     # -- server ------------------------------------------------------------------------------------
 
-    @property
-    def on_server(self) -> dict:
-        return {projection.Begun: self.begin, projection.Projected: self.improve}
-
     def server_start(self, n_clients: int) -> tuple[EpigraphState, ext.Round]:
         state = EpigraphState(*self._first(ext.member(self._problem, n_clients)))
         return state, ext.Round(projection.Begin(state.w))
@@ -122,26 +111,20 @@ class EpigraphADMM(projection.EpigraphMethod):
         c_z = 10 / (S * (largest if largest > 0 else 1.0)) if self.c_z is None else self.c_z
         return self._primal(replace(self._begun(state, up), c_w=c_w, c_z=c_z))
 
-    def improve(
-        self, state: EpigraphState, ids: ext.Ids, up: projection.Projected
-    ) -> ext.Next[EpigraphState]:
-        state = self._dual(state, up)
-        stop = self._stop(state)
-        if stop is not None:
-            return state, ext.Done(stop)
-        return self._primal(self._balanced(state))
-
     def _primal(self, state: EpigraphState) -> tuple[EpigraphState, ext.Round]:
         """w and z in closed form, and the clients' requests."""
         c_w, c_z, S = state.c_w, state.c_z, len(state.pi)
+        # each penalty is balanced by the root of primal over dual residual
+        if self.balance and state.rounds % EVERY == 0 and 0 < state.rounds <= BALANCED:
+            c_w, c_z = c_w * _factor(state.model), c_z * _factor(state.height)
         w = self._problem.prox((state.copies - state.psi / c_w).mean(0), 1 / (c_w * S))
         x = state.pi + state.zeta / c_z
         weights = self._problem.over_clients.project(c_z * x)
-        state = replace(state, w=w, z=x - weights / c_z, weights=weights)  # prox of phi_Q
+        z = x - weights / c_z  # prox of phi_Q
+        state = replace(state, c_w=c_w, c_z=c_z, w=w, z=z, weights=weights)
         relaxed_w, relaxed_z = self._relaxed(state)
-        return state, ext.Round(
-            projection.Project(relaxed_w + state.psi / c_w, relaxed_z - state.zeta / c_z, c_z / c_w)
-        )
+        heights = relaxed_z - state.zeta / c_z
+        return state, ext.Round(projection.Project(relaxed_w + state.psi / c_w, heights, c_z / c_w))
 
     def _relaxed(self, state: EpigraphState) -> tuple[Array, Array]:
         a = self.relaxation
@@ -154,14 +137,6 @@ class EpigraphADMM(projection.EpigraphMethod):
         zeta = state.zeta + state.c_z * (up.pi - relaxed_z)
         state, model, height = self._answered(state, up, psi, zeta, state.c_w, state.c_z)
         return replace(state, model=model, height=height)
-
-    def _balanced(self, state: EpigraphState) -> EpigraphState:
-        """The state with each penalty balanced by the root of primal over dual residual."""
-        if not self.balance or state.rounds % EVERY or state.rounds > BALANCED:
-            return state
-        return replace(
-            state, c_w=state.c_w * _factor(state.model), c_z=state.c_z * _factor(state.height)
-        )
 
 
 RiskADMM = EpigraphADMM  # one iteration for every such risk
@@ -217,12 +192,6 @@ class LPMMState(projection.ConsensusState):
     gamma: float
     sigma: Annotated[Array, Form("N")]
     moved: ext.Extended  # how far t and z moved in the last step, relative to sigma
-    primal: ext.Extended = math.inf
-    dual: ext.Extended = math.inf
-
-    @property
-    def residuals(self) -> tuple[float, float]:
-        return self.primal, self.dual
 
 
 @dataclass(frozen=True)
@@ -273,10 +242,6 @@ class ADLPMM(projection.EpigraphMethod):
 
     # -- server ------------------------------------------------------------------------------------
 
-    @property
-    def on_server(self) -> dict:
-        return {projection.Begun: self.begin, projection.Projected: self.improve}
-
     def server_start(self, n_clients: int) -> tuple[LPMMState, ext.Round]:
         prior, nobody = ext.client_ball(self._problem, n_clients)[0], np.zeros(n_clients)
         start = self._first(prior)
@@ -287,13 +252,6 @@ class ADLPMM(projection.EpigraphMethod):
         self, state: LPMMState, ids: ext.Ids, up: projection.Begun
     ) -> tuple[LPMMState, ext.Round]:
         return self._primal(replace(self._begun(state, up), t=up.pi))
-
-    def improve(
-        self, state: LPMMState, ids: ext.Ids, up: projection.Projected
-    ) -> ext.Next[LPMMState]:
-        state = self._dual(state, up)
-        stop = self._stop(state)
-        return (state, ext.Done(stop)) if stop is not None else self._primal(state)
 
     def _constants(self, n_clients: int) -> tuple[float, float, float]:
         """The constants (c, c', c'')."""
@@ -331,10 +289,11 @@ class ADLPMM(projection.EpigraphMethod):
         psi = state.psi + c * (state.w - up.w)
         zeta = state.zeta + c * (up.pi - state.z)
         spread = max(projection.norm(state.z), projection.norm(state.t))
-        state, model, height = self._answered(state, up, psi, zeta, c, c)
-        state = replace(state, dual=max(model[1], height[1], state.moved), sigma=sigma)
-        state = replace(state, weights=self._problem.over_clients.project(zeta))
-        return replace(state, primal=max(model[0], height[0], projection.relative(short, spread)))
+        state, _, _ = self._answered(state, up, psi, zeta, c, c)
+        weights = self._problem.over_clients.project(zeta)
+        primal = max(state.primal, projection.relative(short, spread))
+        dual = max(state.dual, state.moved)
+        return replace(state, sigma=sigma, weights=weights, primal=primal, dual=dual)
 
 
 # The plain min-max method: projected ascent on client weights around minimisation over models.
@@ -446,68 +405,57 @@ class DoubleLoop(ext.Method):
 
     @property
     def claims(self) -> ext.Claims:
-        return {projection.Begun: self._begun, Probed: self._said}
-
-    def _begun(self, who: int, ask: projection.Begin, up: projection.Begun) -> Iterable[ext.Claim]:
-        return ext.of_risk(self._problem, up.w[0], up.pi)
-
-    def _said(self, who: int, ask: Probe, up: Probed) -> Iterable[ext.Claim]:
-        return ext.of_weighted(self._problem, ask.w, up.risk, up.gradient, float(ask.weights[0]))
+        begun, probed = ext.of_risk, ext.of_weighted
+        return {
+            projection.Begun: lambda _, ask, up: begun(self._problem, up.w[0], up.pi),
+            Probed: lambda _, ask, up: probed(
+                self._problem, ask.w, up.risk, up.gradient, float(ask.weights[0])
+            ),
+        }
 
     def server_start(self, n_clients: int) -> tuple[LoopState, ext.Round]:
-        first = ext.start_or_empty(self.start)
-        q, nowhere = ext.client_ball(self._problem, n_clients)[0], np.zeros(n_clients)
-        return LoopState(first, math.inf, nowhere, first, first, q, 0.0, 0.0, 0, 0), ext.Round(
-            projection.Begin(first)
-        )
+        w, nobody = ext.start_or_empty(self.start), np.zeros(n_clients)
+        q = ext.client_ball(self._problem, n_clients)[0]
+        state = LoopState(w, math.inf, nobody, w, w, q, 0.0, 0.0, 0, 0)
+        return state, ext.Round(projection.Begin(w))
 
     def begin(
         self, state: LoopState, ids: ext.Ids, up: projection.Begun
     ) -> tuple[LoopState, ext.Round]:
         w = up.w[0]
-        state = replace(
-            state, w=w, value=self._value(w, up.pi), risks=up.pi, point=w, total=np.zeros_like(w)
-        )
+        state = replace(state, w=w, value=self._value(w, up.pi), risks=up.pi)
+        state = replace(state, point=w, total=np.zeros_like(w))
         return state, ext.Round(Probe(w, state.weights))
 
     def improve(self, state: LoopState, ids: ext.Ids, up: Probed) -> ext.Next[LoopState]:
-        state = self._judged(state, up.risk)
-        stop = self._stop(state)
-        if stop is not None:
-            return state, ext.Done(stop)
-        # the point was the mean of the inner iterates: w(q), roughly
-        if state.rounds % (self.inner + 1) == 0:
-            state = self._ascend(state, up.risk)
+        value, problem = self._value(state.point, up.risk), self._problem
+        much = value < state.value - self.tol * abs(state.value)
+        since, rounds = 0 if much else state.since + 1, state.rounds + 1
+        if value < state.value:
+            state = replace(state, w=state.point, value=value, risks=up.risk)
+        state = replace(state, rounds=rounds, since=since)
+        if rounds >= self.max_rounds:
+            return state, ext.Done(bf.Stop.MAX_ROUNDS)
+        if since > 50 * (self.inner + 1):
+            return state, ext.Done(bf.Stop.STALLED)
+        # the point was the mean of the inner iterates, w(q) roughly: one projected step of the
+        # weights along the risks there
+        if rounds % (self.inner + 1) == 0:
+            pull = up.risk - up.risk.mean()
+            spread = state.spread + float(pull @ pull)
+            q = state.weights + (self.ascent / math.sqrt(spread) * pull if spread > 0 else 0.0)
+            state = replace(state, weights=problem.over_clients.project(q), spread=spread)
+            state = replace(state, total=np.zeros_like(state.total))
         else:
             # One proximal subgradient step of the model
             gradient = up.gradient
             steepness = state.steepness + float(gradient @ gradient)
             step = self.step / math.sqrt(steepness) if steepness > 0 else 0.0
-            w = self._problem.prox(state.point - step * gradient, step) if step > 0 else state.point
+            w = problem.prox(state.point - step * gradient, step) if step > 0 else state.point
             state = replace(state, point=w, total=state.total + w, steepness=steepness)
-        if state.rounds % (self.inner + 1) == self.inner:
+        if rounds % (self.inner + 1) == self.inner:
             state = replace(state, point=state.total / self.inner)
         return state, ext.Round(Probe(state.point, state.weights))
-
-    def _judged(self, state: LoopState, risks: Array) -> LoopState:
-        value, rounds = self._value(state.point, risks), state.rounds + 1
-        better = value < state.value
-        since = 0 if value < state.value - self.tol * abs(state.value) else state.since + 1
-        state = replace(state, rounds=rounds, since=since)
-        return replace(state, w=state.point, value=value, risks=risks) if better else state
-
-    def _ascend(self, state: LoopState, risks: Array) -> LoopState:
-        """One projected step of the weights along the risks at the inner solution."""
-        pull = risks - risks.mean()
-        spread = state.spread + float(pull @ pull)
-        q = state.weights + (self.ascent / math.sqrt(spread) * pull if spread > 0 else 0.0)
-        state = replace(state, total=np.zeros_like(state.total))
-        return replace(state, weights=self._problem.over_clients.project(q), spread=spread)
-
-    def _stop(self, state: LoopState) -> bf.Stop | None:
-        if state.rounds >= self.max_rounds:
-            return bf.Stop.MAX_ROUNDS
-        return bf.Stop.STALLED if state.since > 50 * (self.inner + 1) else None
 
     def report(self, state: LoopState) -> dict:
         """``objective`` is exact, at the best model so far."""

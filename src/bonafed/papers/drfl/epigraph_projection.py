@@ -11,7 +11,7 @@ counted as a fallback.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -86,13 +86,11 @@ def onto_epigraph(
 
     With None they use all rows.
     """
-    w, pi = np.array(ask.point, float), np.array(ask.height, float)
-    fallbacks = np.zeros(len(w))
-    for i in range(len(w)):
+    found = []
+    for i, point in enumerate(ask.point):
         rows = rows_of(data, i, None if sample is None else (rng(i), sample))
-        w[i], pi[i], fallbacks[i] = _project(
-            problem, rows, ask.point[i], float(ask.height[i]), ask.ratio
-        )
+        found.append(_project(problem, rows, point, float(ask.height[i]), ask.ratio))
+    w, pi, fallbacks = (np.array(part, float) for part in zip(*found, strict=True))
     return Copies(w), Projected(w, pi, fallbacks)
 
 
@@ -137,50 +135,31 @@ def _project(
     return *_conic(problem, rows, point, height, ratio), 1
 
 
-def of_projection(problem: bf.Problem, sampled: bool, up: Projected) -> Iterator[ext.Claim]:
-    """What a point of the epigraph claims: pi >= R(w), unless it is that of some rows."""
-    yield ext.Number("a height", up.pi, scale=np.abs(up.pi).sum() + np.abs(up.w).sum())
-    if not sampled and ext.is_convex(problem):
-        yield ext.Height(("risk", up.w.shape[1]), "height", up.w[0], float(up.pi[0]))
-
-
 def _epigraph(problem: bf.Problem, block: Block, radius: float) -> Epigraph:
+    """The client's epigraph, with the loss and its copy with flipped label as branches."""
     loss, ball = problem.loss, problem.over_samples
-    sign = loss.targets == "sign"
-    kappa = ball.label_cost if isinstance(ball, bf.WassersteinBall) else math.inf
-    curve, fee = _branches(problem, kappa, sign and radius > 0 and math.isfinite(kappa))
-    dual = ext.DUAL[ball.norm] if isinstance(ball, bf.WassersteinBall) else "l2"
-    floor = 0.0 if sign or radius == 0 else loss.lipschitz / kappa
-    scale, shift = (block.y[0], None) if sign else (None, block.y[0])
-    rows = np.asarray(block.X[0]), scale, shift, block.share[0]
-    numbers = radius, loss.lipschitz, dual, floor, problem.predictor.intercept
-    return Epigraph(*rows, curve, fee, *numbers)
-
-
-def _branches(problem: bf.Problem, kappa: float, flips: bool) -> tuple[Curve, Array]:
-    """The loss and, with ``flips``, its copy with flipped label, and what each branch costs."""
-    loss = problem.loss
-    if loss.pieces is None:
-        labels = (1.0, -1.0) if flips else (float(loss.targets == "sign"),)
-        return _curve(problem, labels), np.array([0.0, -kappa] if flips else [0.0])
-    pieces = [(a, b, 0.0) for a, b in loss.pieces]
-    pieces += [(-a, b, -kappa) for a, b in loss.pieces if a and flips]
-    gradients, constants, fee = np.array(pieces).T
-    return lines(gradients, constants), fee
-
-
-def _curve(problem: bf.Problem, labels: tuple[float, ...]) -> Curve:
-    """The loss as a function of the margin or the residual, with one branch for each label.
-
-    The label is 1, -1 for the flipped margin, and 0 for the residual.
-    """
-    loss, column = problem.loss, np.array(labels)[:, None]
+    sign, moves = loss.targets == "sign", isinstance(ball, bf.WassersteinBall)
+    kappa, dual = (ball.label_cost, ext.DUAL[ball.norm]) if moves else (math.inf, "l2")
+    flips = sign and radius > 0 and math.isfinite(kappa)
+    # the label is 1, -1 for the flipped margin, and 0 for the residual
+    labels = np.array((1.0, -1.0) if flips else (float(sign),))[:, None]
+    fee = np.array([0.0, -kappa] if flips else [0.0])
 
     def curve(t: Array) -> tuple[Array, Array, Array]:
-        t, y = np.broadcast_arrays(t, column)
+        t, y = np.broadcast_arrays(t, labels)
         return loss.value(t, y), loss.gradient(t, y), loss.curvature(t, y)
 
-    return curve
+    branches: Curve = curve
+    if loss.pieces is not None:
+        pieces = [(a, b, 0.0) for a, b in loss.pieces]
+        pieces += [(-a, b, -kappa) for a, b in loss.pieces if a and flips]
+        gradients, constants, fee = np.array(pieces).T
+        branches = lines(gradients, constants)
+    floor = 0.0 if sign or radius == 0 else loss.lipschitz / kappa
+    scale, shift = (block.y[0], 0.0) if sign else (1.0, block.y[0])
+    rows = np.asarray(block.X[0]), scale, shift, block.share[0]
+    numbers = radius, loss.lipschitz, dual, floor, problem.predictor.intercept
+    return Epigraph(*rows, branches, fee, *numbers)
 
 
 def _conic(
@@ -218,13 +197,10 @@ class ConsensusState:
     zeta: Annotated[Array, Form("N")]
     weights: Annotated[Array, Form("N")]  # client weights in Q
     value: ext.Extended  # phi_Q(pi) + h(w): the objective with every risk at the client's copy
+    primal: ext.Extended  # relative residuals
+    dual: ext.Extended
     fallbacks: int
     rounds: Annotated[int, Form(rounds=-1)]
-
-    @property
-    def residuals(self) -> tuple[float, float]:
-        """The relative primal and dual residual."""
-        raise NotImplementedError
 
 
 State = TypeVar("State", bound=ConsensusState)
@@ -237,6 +213,10 @@ class EpigraphMethod(ext.Method):
     tol: float
     max_rounds: int
     start: Array | None
+    begin: Callable[..., tuple[Any, ext.Round]]
+    # the two halves of an iteration, at the server
+    _primal: Callable[..., tuple[Any, ext.Round]]
+    _dual: Callable[..., Any]
 
     def check_settings(self, *penalties: str) -> None:
         """Raise ``ValueError`` for settings out of range."""
@@ -246,31 +226,39 @@ class EpigraphMethod(ext.Method):
 
     @property
     def on_client(self) -> dict:
-        project = self._at_client(onto_epigraph, self.sample)
-        return {
-            Begin: self._at_client(begin),
-            Project: project,
-            ext.Conclude: ext.conclude_copies("w"),
-        }
+        steps = self._at_client(begin), self._at_client(onto_epigraph, self.sample)
+        return {Begin: steps[0], Project: steps[1], ext.Conclude: ext.conclude_copies("w")}
+
+    @property
+    def on_server(self) -> dict:
+        return {Begun: self.begin, Projected: self.improve}
 
     @property
     def claims(self) -> ext.Claims:
-        problem, sampled = self._problem, self.sample is not None
         return {
-            Begun: lambda who, ask, up: ext.of_risk(problem, up.w[0], up.pi),
-            Projected: lambda who, ask, up: of_projection(problem, sampled, up),
+            Begun: lambda who, ask, up: ext.of_risk(self._problem, up.w[0], up.pi),
+            Projected: self._projected,
         }
+
+    def _projected(self, who: int, ask: Project, up: Projected) -> Iterator[ext.Claim]:
+        """What a point of the epigraph claims: pi >= R(w), unless it is that of some rows."""
+        yield ext.Number("a height", up.pi, scale=np.abs(up.pi).sum() + np.abs(up.w).sum())
+        if self.sample is None and ext.is_convex(self._problem):
+            yield ext.Height(("risk", up.w.shape[1]), "height", up.w[0], float(up.pi[0]))
+
+    def improve(self, state: Any, ids: ext.Ids, up: Projected) -> ext.Next[Any]:
+        """The dual update, and the end or the next primal one."""
+        state = self._dual(state, up)
+        if max(state.primal, state.dual) <= self.tol:
+            return state, ext.Done(bf.Stop.OPTIMAL)
+        if state.rounds >= self.max_rounds:
+            return state, ext.Done(bf.Stop.MAX_ROUNDS)
+        return self._primal(state)
 
     def report(self, state: ConsensusState) -> dict[str, float]:
         """``objective`` is phi_Q(pi) + h(w), the risks being those at the clients' copies."""
-        primal, dual = state.residuals
-        return {
-            "objective": state.value,
-            "primal": primal,
-            "dual": dual,
-            **ext.worst_client(state.pi),
-            "fallbacks": state.fallbacks,
-        }
+        numbers = {"objective": state.value, "primal": state.primal, "dual": state.dual}
+        return {**numbers, **ext.worst_client(state.pi), "fallbacks": state.fallbacks}
 
     def answer(self, state: ConsensusState, concluded: ext.Concluded | None = None) -> ext.Answer:
         """The model and the clients' copies of it, (S, D); its bound is not proved here."""
@@ -280,7 +268,7 @@ class EpigraphMethod(ext.Method):
         """The fields of ``ConsensusState`` before the first answers."""
         nobody, none = np.zeros(len(weights)), np.zeros((len(weights), 0))
         w = ext.start_or_empty(self.start)
-        return w, nobody, none, nobody, none, weights, weights, math.inf, 0, 0
+        return w, nobody, none, nobody, none, weights, weights, math.inf, math.inf, math.inf, 0, 0
 
     def _begun(self, state: State, up: Begun) -> State:
         """The state at the first model."""
@@ -308,14 +296,8 @@ class EpigraphMethod(ext.Method):
         )
         state = replace(state, fallbacks=state.fallbacks + int(up.fallbacks.sum()))
         state = replace(state, rounds=state.rounds + 1, copies=up.w, pi=up.pi, psi=psi, zeta=zeta)
-        state = replace(state, value=value)
-        return state, model, height
-
-    def _stop(self, state: ConsensusState) -> bf.Stop | None:
-        """Stop by relative primal and dual residuals, or at the cap."""
-        if max(state.residuals) <= self.tol:
-            return bf.Stop.OPTIMAL
-        return None if state.rounds < self.max_rounds else bf.Stop.MAX_ROUNDS
+        primal, dual = max(model[0], height[0]), max(model[1], height[1])
+        return replace(state, value=value, primal=primal, dual=dual), model, height
 
 
 def norm(v: Array) -> float:

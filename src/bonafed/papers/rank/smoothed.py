@@ -24,7 +24,7 @@ import numpy as np
 
 import bonafed as bf
 import bonafed.extending as ext
-from bonafed.extending import Array, Block, Streams, record
+from bonafed.extending import Array, Block, Streams
 from bonafed.papers.rank import stochastic as common
 
 
@@ -62,11 +62,6 @@ class Smoothing:
     def at(self, k: int) -> float:
         """The parameter gamma_k."""
         return max(self.start * self.factor**k, self.least)
-
-
-@record
-class SmoothedMemory(ext.IterateMemory):
-    """The client's memory in ``SmoothedRankADMM``, whose best model is a w~."""
 
 
 @dataclass(frozen=True)
@@ -137,21 +132,17 @@ class SmoothedRankADMM(ext.RankMethod):
 
     # -- the client --------------------------------------------------------------------------------
 
-    def client_start(self, data: Block) -> SmoothedMemory:
+    def client_start(self, data: Block) -> ext.IterateMemory:
         task = ext.RankTask.of(self._problem, data)
         w = self._first_model(task, data)
         it = ext.first(task, self._penalty(task), w)
-        none = np.zeros_like(it.t)
-        value: Any = task.objective(w, it.t)
-        bound: Any = -np.inf
-        numbers: tuple[Any, ...] = tuple(it)
-        return ext.closed(
-            SmoothedMemory(*numbers, best=w, value=value, bound=bound, rows=none, split=it.t)
-        )
+        value, none = task.objective(w, it.t), np.zeros_like(it.t)
+        parts: tuple[Any, ...] = (*it, w, value, -math.inf, none, it.t)
+        return ext.closed(ext.IterateMemory(*parts))
 
     def advance(
-        self, memory: SmoothedMemory, ask: ext.Advance, data: Block, rng: Streams
-    ) -> tuple[SmoothedMemory, ext.Advanced]:
+        self, memory: ext.IterateMemory, ask: ext.Advance, data: Block, rng: Streams
+    ) -> tuple[ext.IterateMemory, ext.Advanced]:
         """Take ``check`` iterations, then evaluate the gap or the residuals."""
         task, now = ext.RankTask.of(self._problem, data), ext.opened(memory)
         it, alpha = ext.iterate_of(now), now.rows
@@ -263,9 +254,8 @@ class DCA(ext.PooledMethod):
         problem, before = self._problem, memory.w[0]
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                memory = common.judged(
-                    problem, memory, self._inner(problem, data, before, rng(0)), data
-                )
+                best = self._inner(problem, data, before, rng(0))
+                memory = common.judged(problem, memory, best, data)
         except common.DivergedError as error:
             raise common.DivergedError(
                 f"{error}: DCA diverges at learning rate {self.learning_rate:g}. Give a smaller"
@@ -281,10 +271,12 @@ class DCA(ext.PooledMethod):
         self, problem: bf.Problem, data: Block, w: Array, generator: np.random.Generator
     ) -> Array:
         """The best of ``inner`` steps on Omega_plus + h - <v, .> from w, w itself included."""
-        plus, minus = _laws(problem, data)
-        linear = (
-            _subgradient(problem, data, w, minus, generator)[1] if minus.any() else np.zeros_like(w)
-        )
+        plus, minus = data.share[0], np.zeros(data.y.shape[1])  # without ranks, the rows' shares
+        if ext.by_rank(problem.over_samples):
+            plus, minus = ext.plus_minus(problem.over_samples.rank_weights(len(minus)))
+        linear = np.zeros_like(w)
+        if minus.any():
+            linear = _subgradient(problem, data, w, minus, generator)[1]
         best, least, u = w, math.inf, w
         for left in range(self.inner, -1, -1):
             risk, gradient = _subgradient(problem, data, u, plus)
@@ -294,13 +286,6 @@ class DCA(ext.PooledMethod):
             if left:
                 u = common.descend(problem, u, gradient - linear, self.learning_rate)
         return best
-
-
-def _laws(problem: bf.Problem, data: Block) -> tuple[Array, Array]:
-    """The parts (plus, minus) of the rank weights; without ranks, the rows' shares and zeros."""
-    if ext.by_rank(problem.over_samples):
-        return ext.plus_minus(problem.over_samples.rank_weights(data.y.shape[1]))
-    return data.share[0], np.zeros(data.y.shape[1])
 
 
 def _subgradient(
@@ -316,12 +301,11 @@ def _subgradient(
     """
     prediction = problem.predictor.forward(w, data)
     losses = common.finite(problem.loss.value(prediction, data.y))
+    weights = sigma
     if generator is not None:
         weights = np.empty_like(sigma)
         weights[np.lexsort((generator.random(len(sigma)), losses[0]))] = sigma
-    else:
-        weights = (
-            ext.weights_by_rank(sigma, losses[0]) if ext.by_rank(problem.over_samples) else sigma
-        )
+    elif ext.by_rank(problem.over_samples):
+        weights = ext.weights_by_rank(sigma, losses[0])
     gradients = ext.by_row(weights[None], problem.loss.gradient(prediction, data.y))
     return float(weights @ losses[0]), problem.predictor.backward(w, gradients, data)[0]

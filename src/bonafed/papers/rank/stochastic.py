@@ -29,7 +29,7 @@ infinite objective.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 from numba import njit
@@ -180,26 +180,46 @@ class EpochMethod(ext.PooledMethod):
         DivergedError
             where the model is no longer finite, at all rates of the grid or at the user's rate
         """
-        if math.isnan(memory.rate[0]):
-            # The walk of the best rate after its trial epochs
-            grid = tuple(self.grid or paper_grid(data.y.shape[1], data.n_features))
-            tries: list[Descent] = []
-            for rate in grid:
-                walk, generator = replace(memory, rate=np.array([float(rate)])), rng(0)
-                try:
-                    for turn in range(self.trial_epochs):
-                        walk = _epoch(self, walk, turn, data, generator)
-                except DivergedError:
-                    continue
-                tries.append(walk)
-            if not tries:
-                raise DivergedError(_all_diverge(self, grid))
-            best = min(tries, key=lambda walk: float(walk.value[0]))
-            best = replace(best, steps=np.sum([walk.steps for walk in tries], 0))
-            memory = replace(best, bound=np.max([w.bound for w in tries], 0))
-        else:
-            memory = _epoch(self, memory, ask.turn, data, rng(0))
-        return memory, standing(memory)
+        if not math.isnan(memory.rate[0]):
+            memory = self._walked(memory, ask.turn, data, rng(0))
+            return memory, standing(memory)
+        # the walk of the best rate after its trial epochs
+        grid = tuple(self.grid or paper_grid(data.y.shape[1], data.n_features))
+        tries: list[Descent] = []
+        for rate in grid:
+            walk, generator = replace(memory, rate=np.array([float(rate)])), rng(0)
+            try:
+                for turn in range(self.trial_epochs):
+                    walk = self._walked(walk, turn, data, generator)
+            except DivergedError:
+                continue
+            tries.append(walk)
+        if not tries:
+            raise DivergedError(_all_diverge(self, grid))
+        best = min(tries, key=lambda walk: float(walk.value[0]))
+        best = replace(best, steps=np.sum([walk.steps for walk in tries], 0))
+        best = replace(best, bound=np.max([walk.bound for walk in tries], 0))
+        return best, standing(best)
+
+    def _walked(
+        self, walk: Descent, turn: int, data: Block, generator: np.random.Generator
+    ) -> Descent:
+        """The walk after one epoch, evaluated at its end."""
+        problem = self._problem
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                if walk.point is None:
+                    walk = judged(problem, walk, walk.w[0], data)
+                w, steps = self.epoch(data, walk, generator)
+                walk = judged(problem, walk, w, data)
+        except DivergedError as error:
+            raise DivergedError(
+                f"{error}: {type(self).__name__} diverges at learning rate"
+                f" {float(walk.rate[0]):g}. Give a smaller one, bring the features to unit size, or"
+                " leave it out to try the paper's grid."
+            ) from None
+        walk = replace(walk, steps=walk.steps + steps)
+        return proof(problem, walk, turn, data) if ext.is_provable(problem) else walk
 
 
 def started(start: Array, rate: float | None) -> Descent:
@@ -215,27 +235,6 @@ def standing(walk: Descent, finished: float = 0.0) -> ext.Advanced:
     return ext.advanced(walk.best[0], value, bound, int(walk.steps[0]), finished=finished)
 
 
-def _epoch(
-    method: EpochMethod, walk: Descent, turn: int, data: Block, generator: np.random.Generator
-) -> Descent:
-    """The walk after one epoch, evaluated at its end."""
-    problem = method._problem
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            if walk.point is None:
-                walk = judged(problem, walk, walk.w[0], data)
-            w, steps = method.epoch(data, walk, generator)
-            walk = judged(problem, walk, w, data)
-    except DivergedError as error:
-        raise DivergedError(
-            f"{error}: {type(method).__name__} diverges at learning rate {float(walk.rate[0]):g}."
-            " Give a smaller one, bring the features to unit size, or leave it out to try the"
-            " paper's grid."
-        ) from None
-    walk = replace(walk, steps=walk.steps + steps)
-    return proof(problem, walk, turn, data) if ext.is_provable(problem) else walk
-
-
 def judged(problem: bf.Problem, walk: Descent, w: Array, data: Block) -> Descent:
     """The walk at w, with w as the best model if it is that."""
     point = evaluate(problem, w, data)
@@ -249,11 +248,8 @@ def proof(problem: bf.Problem, walk: Descent, turn: int, data: Block) -> Descent
     point = walk.point
     assert point is not None
     new = float(point.risk[0] - point.gradient[0] @ walk.w[0]), point.gradient[0]
-    part = 2 / (turn + 2)
-    mean = (
-        (1 - part) * float(walk.constant[0]) + part * new[0],
-        (1 - part) * walk.gradient[0] + part * new[1],
-    )
+    old, part = (float(walk.constant[0]), walk.gradient[0]), 2 / (turn + 2)
+    mean = (1 - part) * old[0] + part * new[0], (1 - part) * old[1] + part * new[1]
     proofs = [
         (ext.implied(problem, data, *minorant, float(walk.value[0])), minorant)
         for minorant in (mean, new)
@@ -305,55 +301,27 @@ def tuned(
         where no rate keeps the model finite
     """
     concrete, data = problem.at(fed)
-    block = data.block(0)
-    grid = tuple(grid or paper_grid(block.y.shape[1], block.n_features))
-    table = []
-    for rate in grid:
-        method = _at_rate(algorithm, float(rate), problem=concrete)
+    block, table = data.block(0), []
+    stated: Any = algorithm
+    rates = tuple(grid or paper_grid(block.y.shape[1], block.n_features))
+    for rate in map(float, rates):
+        method = replace(stated, learning_rate=rate, problem=concrete)
         method.server_start(data.n_clients)  # refuses more than one client
-        table.append(
-            {"learning_rate": float(rate), "objective": _tried(method, block, rounds, seed)}
-        )
+        memory, value = method.client_start(block), math.inf
+        try:
+            for turn in range(rounds):
+                rng = ext.stream(seed, block.names[0], turn)
+                memory, up = method.advance(
+                    memory, ext.Advance(turn), block, lambda _, rng=rng: rng
+                )
+                value = float(up.value[0])
+        except DivergedError:
+            value = math.inf
+        table.append({"learning_rate": rate, "objective": value})
     best = min(table, key=lambda row: row["objective"])
     if math.isinf(best["objective"]):
-        raise DivergedError(_all_diverge(algorithm, grid))
-    return _at_rate(algorithm, best["learning_rate"]), table
-
-
-def _at_rate(algorithm: Tuned, rate: float, **more: bf.Problem) -> Tuned:
-    return type(algorithm)(**ext.settings_of(algorithm) | {"learning_rate": rate} | more)
-
-
-def _tried(method: ext.PooledMethod, block: Block, rounds: int, seed: int) -> float:
-    """The lowest objective of some rounds, or inf."""
-    memory, value = method.client_start(block), math.inf
-    for turn in range(rounds):
-        try:
-            memory, up = method.advance(
-                memory, ext.Advance(turn), block, _streams(block, seed, turn)
-            )
-        except DivergedError:
-            return math.inf
-        value = float(up.value[0])
-    return value
-
-
-def _streams(block: Block, seed: int, turn: int) -> Streams:
-    return lambda position: ext.stream(seed, block.names[position], turn)
-
-
-def sampled_weights(
-    problem: bf.Problem, data: Block, size: int
-) -> Callable[[Array, NDArray[np.intp]], Array]:
-    """A function of (losses, rows) of a minibatch that returns its weights (size,).
-
-    They are weights by rank, or the rows' shares without ranks.
-    """
-    n = data.y.shape[1]
-    if not ext.by_rank(problem.over_samples):
-        return lambda losses, rows: data.share[0, rows] * (n / size)
-    law = batch_weights(problem.over_samples, n, size)
-    return lambda losses, rows: law(losses)
+        raise DivergedError(_all_diverge(algorithm, rates))
+    return replace(stated, learning_rate=best["learning_rate"]), table
 
 
 # ---- the two methods
@@ -415,16 +383,16 @@ class SGD(EpochMethod):
     ) -> tuple[Array, int]:
         """The model after one step for each minibatch, and their number."""
         problem, n, w, rate = self._problem, data.y.shape[1], walk.w[0], float(walk.rate[0])
-        size = min(self.batch, n)
-        weigh, order = sampled_weights(problem, data, size), generator.permutation(n)
+        size, order, law = min(self.batch, n), generator.permutation(n), None
+        if ext.by_rank(problem.over_samples):
+            law = batch_weights(problem.over_samples, n, size)
         for k in range(n // size):
             rows = order[k * size : (k + 1) * size]
             batch = take(data, rows)
             prediction = problem.predictor.forward(w, batch)
             losses = finite(problem.loss.value(prediction, batch.y))
-            gradients = ext.by_row(
-                weigh(losses[0], rows)[None], problem.loss.gradient(prediction, batch.y)
-            )
+            weights = data.share[0, rows] * (n / size) if law is None else law(losses[0])
+            gradients = ext.by_row(weights[None], problem.loss.gradient(prediction, batch.y))
             w = descend(problem, w, problem.predictor.backward(w, gradients, batch)[0], rate)
         return w, n // size
 
@@ -487,38 +455,35 @@ class LSVRG(EpochMethod):
     ) -> tuple[Array, int]:
         """The model after ``epoch_length`` steps from the checkpoint w, and their number."""
         problem, w, rate = self._problem, walk.w[0], float(walk.rate[0])
-        point = walk.point
+        point, steps = walk.point, self.epoch_length
         assert point is not None
-        drawn, gain = self._draw(point.weights[0], generator)
+        weights = point.weights[0]
+        n, total = len(weights), float(weights.sum())
+        # the rows of the steps, and their weights over their probabilities
+        if self.uniform:
+            drawn = generator.integers(n, size=steps)
+            gain = n * weights[drawn]
+        else:
+            drawn, gain = generator.choice(n, size=steps, p=weights / total), np.full(steps, total)
         fast = scalar_form(problem, data.n_features)
-        for at in range(0, len(drawn), CHUNK):
+        for at in range(0, steps, CHUNK):
             rows, part = drawn[at : at + CHUNK], gain[at : at + CHUNK]
             if fast is None:
                 w = slow_steps(problem, data, w, rows, part, point, rate)
                 continue
             X = data.X[0][rows] if isinstance(data.X, np.ndarray) else data.X[rows].toarray()
-            y, (kernel, h) = data.y[0][rows], fast
-            margin, w = problem.loss.targets == "sign", w.copy()
+            y, w = data.y[0][rows], w.copy()
+            margin = problem.loss.targets == "sign"
             sign, shift = (-y, np.zeros_like(y)) if margin else (np.ones_like(y), y)
             old, mean = point.gradients[0][rows], point.gradient[0].copy()
-            bends = float(h.l1), float(h.l2), h.lower, h.upper, bool(h.intercept)
-            _steps(w, X, sign, shift, part, old, mean, float(rate), *kernel, *bends)
-        return w, len(drawn)
-
-    def _draw(
-        self, weights: Array, generator: np.random.Generator
-    ) -> tuple[NDArray[np.intp], Array]:
-        """The rows of an epoch's steps, and their weights over their probabilities."""
-        n, total = len(weights), float(weights.sum())
-        if self.uniform:
-            drawn = generator.integers(n, size=self.epoch_length)
-            return drawn, n * weights[drawn]
-        drawn = generator.choice(n, size=self.epoch_length, p=weights / total)
-        return drawn, np.full(self.epoch_length, total)
+            _steps(w, X, sign, shift, part, old, mean, rate, *fast)
+        return w, steps
 
 
-def scalar_form(problem: bf.Problem, n_features: int) -> "tuple[ext.Kernel, Shrink] | None":
-    """Loss and regulariser as the compiled steps take them; None where they have no such form."""
+def scalar_form(problem: bf.Problem, n_features: int) -> tuple[Any, Any] | None:
+    """Loss (its kernel) and regulariser (l1 and l2 strengths, bounds (d,), whether a last entry is
+    free) as the compiled steps take them; None where they have no such form.
+    """
     try:
         kernel = ext.kernel_of(problem.loss)
         l1, l2, lower, upper = ext.regulariser_parts(problem.regulariser)
@@ -526,10 +491,8 @@ def scalar_form(problem: bf.Problem, n_features: int) -> "tuple[ext.Kernel, Shri
         return None
     if not isinstance(problem.predictor, bf.Linear):
         return None
-    low, high = (
-        np.broadcast_to(np.asarray(edge, float), n_features).copy() for edge in (lower, upper)
-    )
-    return kernel, Shrink(l1, l2, low, high, problem.predictor.intercept)
+    edges = (np.broadcast_to(np.asarray(e, float), n_features).copy() for e in (lower, upper))
+    return tuple(kernel), (float(l1), float(l2), *edges, bool(problem.predictor.intercept))
 
 
 def slow_steps(
@@ -545,9 +508,8 @@ def slow_steps(
     for j, weight in zip(rows, gain, strict=True):
         row = take(data, np.array([j]))
         gradient = problem.loss.gradient(problem.predictor.forward(w, row), row.y)
-        pull = problem.predictor.backward(
-            w, weight * (gradient - point.gradients[:, j : j + 1]), row
-        )[0]
+        change = weight * (gradient - point.gradients[:, j : j + 1])
+        pull = problem.predictor.backward(w, change, row)[0]
         w = descend(problem, w, pull + point.gradient[0], rate)
     return w
 
@@ -563,36 +525,9 @@ def slow_steps(
 # numba's cache checks this file only: touch it after a change in the module below
 
 
-class Shrink(NamedTuple):
-    """h: its l1 and l2 strengths and bounds (d,); ``intercept`` frees the last entry of h."""
-
-    l1: float
-    l2: float
-    lower: Array
-    upper: Array
-    intercept: bool
-
-
 @njit(cache=True)
-def _steps(
-    w,
-    rows,
-    sign,
-    shift,
-    gain,
-    old,
-    mean,
-    rate,
-    kind,
-    knot,
-    width,
-    even,
-    l1,
-    l2,
-    lower,
-    upper,
-    intercept,
-):
+def _steps(w, rows, sign, shift, gain, old, mean, rate, kernel, h):
+    (kind, knot, width, even), (l1, l2, lower, upper, intercept) = kernel, h
     d, soft, shrink = rows.shape[1], rate * l1, 1.0 / (1.0 + rate * l2)
     for j in range(len(rows)):
         prediction = w[d] if intercept else 0.0

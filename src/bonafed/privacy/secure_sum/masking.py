@@ -111,32 +111,24 @@ def of_numbers(values: ArrayLike, clients: int) -> Words:
     whole = np.rint(given)
     rest = np.rint((given - whole) * 2.0**BITS).astype(np.int64)  # of at most 2^62
     units = whole.astype(np.int64)
-    shifted = np.stack([(units & 1).astype(np.uint64) << np.uint64(BITS), _bits(units >> 1)], 1)
-    return added(shifted.ravel(), of_whole(rest))
+    odd = (units & 1).astype(np.uint64) << np.uint64(BITS)
+    return added(np.stack([odd, (units >> 1).astype(np.uint64)], 1).ravel(), of_whole(rest))
 
 
 def of_whole(values: NDArray[np.int64]) -> Words:
     """The words (2 D,) of whole numbers."""
     flat = values.ravel()
-    return np.stack([_bits(flat), _bits(-(flat < 0).astype(np.int64))], 1).ravel()
+    return np.stack([flat, -(flat < 0).astype(np.int64)], 1).astype(np.uint64).ravel()
 
 
 def numbers(words: Words) -> NDArray[np.float64]:
     """The real numbers that words stand for."""
-    return np.ldexp(_doubles(words), -BITS)
-
-
-def _doubles(words: Words) -> NDArray[np.float64]:
     low, high = words[::2].copy(), words[1::2].view(np.int64).copy()
     negative = high < 0
     low[negative] = np.uint64(0) - low[negative]
     high[negative] = ~high[negative] + (low[negative] == 0)
     size = np.ldexp(high.astype(float), 64) + low.astype(float)
-    return np.where(negative, -size, size)
-
-
-def _bits(values: NDArray[np.int64]) -> Words:
-    return values.astype(np.uint64)
+    return np.ldexp(np.where(negative, -size, size), -BITS)
 
 
 def added(one: Words, other: Words) -> Words:

@@ -158,9 +158,7 @@ class Revealed:
     shares: Array = field(repr=False)  # (m, 8) uint32
 
 
-def array_of(
-    value: object, shape: tuple[int, ...], dtype: type[np.generic], what: str
-) -> NDArray[Any]:
+def array_of(value: object, shape: tuple[int, ...], dtype: type[np.generic], what: str) -> Array:
     """The array, if it has this form."""
     if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype != dtype:
         given = type(value).__name__

@@ -53,37 +53,17 @@ clients must be left, else the round is over and has told nothing about anybody.
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.codec import Form, fingerprint, record
 from bonafed.privacy import keystream
-from bonafed.privacy.secure_sum import masking
-from bonafed.privacy.secure_sum.messages import (
-    KEY,
-    NONCE,
-    SHARE,
-    TAG,
-    Advertised,
-    Array,
-    BeginRound,
-    Delivered,
-    Masked,
-    Revealed,
-    Roster,
-    SecureSumError,
-    Shares,
-    Terms,
-    Unmask,
-    array_of,
-    ascending,
-    enough,
-    octets,
-    require_cryptography,
-)
+from bonafed.privacy.secure_sum import masking, messages
+from bonafed.privacy.secure_sum.messages import KEY, NONCE, SHARE, TAG, Array, SecureSumError, Terms
 
+Identities = Mapping[int, bytes]  # the public key by which each client is known
 Draw = Callable[[int], bytes]  # so many fresh bytes that nobody can guess
 
 
@@ -113,13 +93,13 @@ def advertise(
     *,
     draw: Draw = secrets.token_bytes,
     sign: Callable[[bytes], bytes] | None = None,
-) -> tuple[Client, Advertised]:
+) -> tuple[Client, messages.Advertised]:
     """Draw a key pair and tell the public key.
 
     ``sign`` signs it with a key by which others know the client; without, clients take the server's
     word for whose key is whose.
     """
-    require_cryptography()
+    messages.require_cryptography()
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     if not 0 <= client < terms.clients:
@@ -127,12 +107,12 @@ def advertise(
     private = draw(KEY)
     public = X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
     signature = sign(_signed(terms, client, public)) if sign is not None else b""
-    told = Advertised(client, octets(public), octets(signature))
-    return Client(terms, client, octets(private)), told
+    told = messages.Advertised(client, messages.octets(public), messages.octets(signature))
+    return Client(terms, client, messages.octets(private)), told
 
 
 def agree(
-    state: Client, roster: Roster, *, identities: Mapping[int, bytes] | None = None
+    state: Client, roster: messages.Roster, *, identities: Identities | None = None
 ) -> Client:
     """The state with a key for each other client. ``identities`` are the public keys of Ed25519 by
     which the clients are known; with them every key of the roster must be signed.
@@ -142,9 +122,9 @@ def agree(
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     _stage(state, "keys", "a roster")
-    clients = ascending(roster.clients, tuple(range(state.terms.clients)), "the roster")
-    enough(len(clients), state.terms.threshold, "have keys")
-    keys = array_of(roster.keys, (len(clients), KEY), np.uint8, "the roster's keys")
+    clients = messages.ascending(roster.clients, tuple(range(state.terms.clients)), "the roster")
+    messages.enough(len(clients), state.terms.threshold, "have keys")
+    keys = messages.array_of(roster.keys, (len(clients), KEY), np.uint8, "the roster's keys")
     private = X25519PrivateKey.from_private_bytes(state.private.tobytes())
     if (
         state.client not in clients
@@ -155,7 +135,7 @@ def agree(
             " must pass keys on as they are."
         )
     if identities is not None:
-        _check_signatures(state.terms, clients, keys, roster.signatures, identities)
+        _check_signatures(state.terms, clients, roster, identities)
     digest = fingerprint((state.terms, roster.clients, roster.keys))
     roots, ciphers = [], []
     for other, key in zip(clients, keys, strict=True):
@@ -164,8 +144,7 @@ def agree(
         except ValueError as error:  # a point of low order: anybody would know the result
             raise SecureSumError(f"client {other}'s public key is none: refuse it.") from error
         low, high = sorted((state.client, other))
-        about = f"bonafed secure sum {digest} {low} {high}".encode()
-        made = HKDF(SHA256(), 2 * KEY, None, about).derive(common)
+        made = HKDF(SHA256(), 2 * KEY, None, _about(digest, low, high)).derive(common)
         roots.append(made[:KEY])
         ciphers.append(made[KEY:])
     return replace(
@@ -174,14 +153,14 @@ def agree(
         clients=clients,
         roster=digest,
         roots=masking.key_rows(b"".join(roots)),
-        ciphers=octets(b"".join(ciphers)).reshape(-1, KEY),
+        ciphers=messages.octets(b"".join(ciphers)).reshape(-1, KEY),
         stage="agreed",
     )
 
 
 def share(
-    state: Client, begin: BeginRound, *, draw: Draw = secrets.token_bytes
-) -> tuple[Client, Shares]:
+    state: Client, begin: messages.BeginRound, *, draw: Draw = secrets.token_bytes
+) -> tuple[Client, messages.Shares]:
     """Draw this round's two secrets and share them. A round's number must exceed all before."""
     if state.stage == "keys":
         _stage(state, "agreed", "a round")
@@ -191,30 +170,30 @@ def share(
     width = 2 * masking.LIMBS
     coefficients = masking.elements(seed, 0, t * width).reshape(t, width)
     parts = masking.shares(coefficients, state.terms.clients).astype("<u4")
+    about = state.roster, begin.number, state.client
     sealed = [
-        _cipher(key.tobytes()).encrypt(
-            nonce, parts[other].tobytes(), _about(state.roster, begin.number, state.client, other)
-        )
-        for other, key in zip(state.clients, state.ciphers, strict=True)
+        _cipher(key.tobytes()).encrypt(nonce, parts[to].tobytes(), _about("share", *about, to))
+        for to, key in zip(state.clients, state.ciphers, strict=True)
     ]
     own, wrap = map(masking.as_key, np.split(coefficients[0], 2))
     keys = masking.of_round(state.roots, np.uint64(begin.number)).astype("<u4")
     keys[state.clients.index(state.client)] = 0
-    about = _about_pairs(state.roster, begin.number, state.client)
-    pairs = octets(_cipher(wrap).encrypt(nonce, keys.tobytes(), about))
-    boxes = octets(b"".join(sealed)).reshape(n, -1)
+    pairs = messages.octets(_cipher(wrap).encrypt(nonce, keys.tobytes(), _about("pairs", *about)))
+    boxes = messages.octets(b"".join(sealed)).reshape(n, -1)
     known = {"number": begin.number, "stage": "shared", "own": keystream.key_words(own)}
-    shares = Shares(state.client, begin.number, octets(nonce), boxes, pairs, _check_of(own))
+    shares = messages.Shares(
+        state.client, begin.number, messages.octets(nonce), boxes, pairs, _check_of(own)
+    )
     return replace(state, **known, senders=(), held=None), shares
 
 
 def mask(
     state: Client,
-    delivered: Delivered,
+    delivered: messages.Delivered,
     vector: NDArray[np.int64] | NDArray[np.uint64],
     wide: bool = False,
     about: bytes = b"",
-) -> tuple[Client, Masked]:
+) -> tuple[Client, messages.Masked]:
     """Mask the vector (D,) of int64, in two's complement, or uint64; all vectors of a round are
     equally long, and ``wide`` in all or none: pairs of words are then numbers of 128 bits, which
     are added up modulo 2^128. ``about`` is what the vector answers: it has to be the same for all.
@@ -242,10 +221,10 @@ def mask(
     total = vector.astype(np.uint64)
     masking.add(total, keys, signs, wide)
     masking.add(total, state.own[None], np.ones(1, np.int8), wide)
-    return after, Masked(state.client, state.number, total, wide)
+    return after, messages.Masked(state.client, state.number, total, wide)
 
 
-def hold(state: Client, delivered: Delivered) -> Client:
+def hold(state: Client, delivered: messages.Delivered) -> Client:
     """Take the shares of a round in which this client hands in no vector."""
     after = _held(state, delivered)
     if state.client in after.senders:
@@ -255,20 +234,20 @@ def hold(state: Client, delivered: Delivered) -> Client:
     return after
 
 
-def _held(state: Client, delivered: Delivered) -> Client:
+def _held(state: Client, delivered: messages.Delivered) -> Client:
     """The state with the opened shares of all that hand in a vector."""
     from cryptography.exceptions import InvalidTag
 
     _stage(state, "shared", "shares", delivered.number)
     assert state.ciphers is not None
-    senders = ascending(delivered.senders, state.clients, "the senders of shares")
-    enough(len(senders), state.terms.least, "are in the sum")
+    senders = messages.ascending(delivered.senders, state.clients, "the senders of shares")
+    messages.enough(len(senders), state.terms.least, "are in the sum")
     m, sealed_bytes = len(senders), 2 * SHARE + TAG
-    nonces = array_of(delivered.nonces, (m, NONCE), np.uint8, "nonces")
-    sealed = array_of(delivered.sealed, (m, sealed_bytes), np.uint8, "sealed shares")
+    nonces = messages.array_of(delivered.nonces, (m, NONCE), np.uint8, "nonces")
+    sealed = messages.array_of(delivered.sealed, (m, sealed_bytes), np.uint8, "sealed shares")
     places, held = [state.clients.index(q) for q in senders], []
     for sender, place, nonce, text in zip(senders, places, nonces, sealed, strict=True):
-        about = _about(state.roster, state.number, sender, state.client)
+        about = _about("share", state.roster, state.number, sender, state.client)
         try:
             cipher = _cipher(state.ciphers[place].tobytes())
             held.append(cipher.decrypt(nonce.tobytes(), text.tobytes(), about))
@@ -286,12 +265,12 @@ def _held(state: Client, delivered: Delivered) -> Client:
     )
 
 
-def reveal(state: Client, unmask: Unmask) -> tuple[Client, Revealed]:
+def reveal(state: Client, unmask: messages.Unmask) -> tuple[Client, messages.Revealed]:
     """A share of one of the two secrets of every client of the round, and the end of the round."""
     _stage(state, "masked", "an unmasking", unmask.number)
     assert state.held is not None
-    stayed = ascending(unmask.stayed, state.senders, "the clients that stayed")
-    dropped = ascending(unmask.dropped, state.senders, "the clients that dropped out")
+    stayed = messages.ascending(unmask.stayed, state.senders, "the clients that stayed")
+    dropped = messages.ascending(unmask.dropped, state.senders, "the clients that dropped out")
     if both := sorted({*stayed} & {*dropped}):
         raise SecureSumError(
             f"both secrets of the clients {both} are asked for, which would unmask them: a client"
@@ -307,23 +286,23 @@ def reveal(state: Client, unmask: Unmask) -> tuple[Client, Revealed]:
             f"client {state.client} handed in its vector and is said to have dropped out: name only"
             " clients that have dropped out."
         )
-    enough(len(stayed), state.terms.least, "stayed")
+    messages.enough(len(stayed), state.terms.least, "stayed")
     which = np.isin(np.array(state.senders), np.array(dropped, int)).astype(int)
     shares = state.held[np.arange(len(which)), which]
     after = replace(state, stage="revealed", senders=(), held=None)
-    return after, Revealed(state.client, state.number, shares)
+    return after, messages.Revealed(state.client, state.number, shares)
 
 
-def _about_pairs(roster: str, number: int, client: int) -> bytes:
-    """What the list of pairwise keys of a client and round is bound to."""
-    return f"bonafed secure sum pairs {roster} {number} {client}".encode()
+def _about(*what: object) -> bytes:
+    """What keys, signatures and ciphertexts are bound to."""
+    return " ".join(["bonafed secure sum", *map(str, what)]).encode()
 
 
 def _check_of(key: bytes) -> Array:
     """A value by which the key of a self mask is known again: words of a stream that masks do not
     use.
     """
-    return octets(keystream.words(key, 0, 4, stream=1).astype("<u8").tobytes())
+    return messages.octets(keystream.words(key, 0, 4, stream=1).astype("<u8").tobytes())
 
 
 def _cipher(key: bytes) -> Any:
@@ -340,12 +319,8 @@ def _follows(number: int, before: int) -> None:
         )
 
 
-def _about(roster: str, number: int, sender: int, to: int) -> bytes:
-    return f"bonafed secure sum share {roster} {number} {sender} {to}".encode()
-
-
 def _signed(terms: Terms, client: int, public: bytes) -> bytes:
-    return f"bonafed secure sum key {fingerprint(terms)} {client} {public.hex()}".encode()
+    return _about("key", fingerprint(terms), client, public.hex())
 
 
 def _stage(state: Client, needed: str, what: str, number: int | None = None) -> None:
@@ -360,20 +335,14 @@ def _stage(state: Client, needed: str, what: str, number: int | None = None) -> 
 
 
 def _check_signatures(
-    terms: Terms,
-    clients: tuple[int, ...],
-    keys: Array,
-    signatures: tuple[Array, ...],
-    identities: Mapping[int, bytes],
+    terms: Terms, clients: tuple[int, ...], roster: messages.Roster, identities: Identities
 ) -> None:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    if len(signatures) != len(clients):
-        raise SecureSumError(
-            f"the roster has {len(signatures)} signatures of {len(clients)} keys: pass on all."
-        )
-    for client, key, signature in zip(clients, keys, signatures, strict=True):
+    if (n := len(roster.signatures)) != len(clients):
+        raise SecureSumError(f"the roster has {n} signatures of {len(clients)} keys: pass on all.")
+    for client, key, signature in zip(clients, roster.keys, roster.signatures, strict=True):
         try:
             known = Ed25519PublicKey.from_public_bytes(identities[client])
             known.verify(signature.tobytes(), _signed(terms, client, key.tobytes()))
@@ -393,7 +362,8 @@ class Server:
     roster: str
     number: Annotated[int, Form(least=-1)] = -1
     stage: str = "enrolled"
-    shared: tuple[Shares, ...] = field(default=(), repr=False)  # of those that hand in a vector
+    # of those that hand in a vector
+    shared: tuple[messages.Shares, ...] = field(default=(), repr=False)
     holders: tuple[int, ...] = ()  # who has shares of them
     stayed: tuple[int, ...] = ()
     sum: Array | None = field(default=None, repr=False)  # (D,) uint64, still masked
@@ -401,41 +371,43 @@ class Server:
     about: Array | None = field(default=None, repr=False)  # the bytes that the vectors answer
 
 
-class _Answer(Protocol):
-    @property
-    def client(self) -> int: ...
+Answer = TypeVar("Answer", messages.Advertised, messages.Shares, messages.Masked, messages.Revealed)
+# the steps of a round, and what they take
+STEPS = {"begun": "shares", "delivered": "vectors", "unmasking": "answers to the unmasking"}
 
 
-Answer = TypeVar("Answer", bound=_Answer)
-
-
-def enrol(terms: Terms, answers: Sequence[Advertised]) -> tuple[Server, Roster]:
+def enrol(terms: Terms, answers: Sequence[messages.Advertised]) -> tuple[Server, messages.Roster]:
     """Those whose keys arrived take part."""
-    require_cryptography()
+    messages.require_cryptography()
     found = _by_client(answers, tuple(range(terms.clients)), "keys")
-    enough(len(found), terms.threshold, "sent keys")
-    keys = [array_of(a.key, (KEY,), np.uint8, f"client {a.client}'s key") for a in found.values()]
-    roster = Roster(np.array([*found]), np.stack(keys), tuple(a.signature for a in found.values()))
+    messages.enough(len(found), terms.threshold, "sent keys")
+    keys = [
+        messages.array_of(a.key, (KEY,), np.uint8, f"client {a.client}'s key")
+        for a in found.values()
+    ]
+    signatures = tuple(a.signature for a in found.values())
+    roster = messages.Roster(np.array([*found]), np.stack(keys), signatures)
     digest = fingerprint((terms, roster.clients, roster.keys))
     return Server(terms, tuple(found), digest), roster
 
 
-def begin(state: Server, number: int) -> tuple[Server, BeginRound]:
+def begin(state: Server, number: int) -> tuple[Server, messages.BeginRound]:
     """Open a round, whatever became of the one before; its number must exceed all before."""
     _follows(number, state.number)
-    return Server(state.terms, state.clients, state.roster, number, "begun"), BeginRound(number)
+    after = Server(state.terms, state.clients, state.roster, number, "begun")
+    return after, messages.BeginRound(number)
 
 
 def deliver(
     state: Server,
-    answers: Sequence[Shares],
+    answers: Sequence[messages.Shares],
     senders: Collection[int] | None = None,
     about: bytes = b"",
-) -> tuple[Server, Mapping[int, Delivered]]:
+) -> tuple[Server, Mapping[int, messages.Delivered]]:
     """To each client that shared, what was sealed for it by those that hand in a vector:
     ``senders``, or all that shared. ``about`` is what all are asked.
     """
-    found = _round(state, "begun", answers, state.clients, "shares")
+    found = _round(state, "begun", answers, state.clients, state.terms.threshold)
     n = len(state.clients)
     for client, a in found.items():
         for value, shape, what in (
@@ -444,28 +416,29 @@ def deliver(
             (a.pairs, (n * KEY + TAG,), "list of pairwise keys"),
             (a.check, (KEY,), "check"),
         ):
-            array_of(value, shape, np.uint8, f"client {client}'s {what}")
+            messages.array_of(value, shape, np.uint8, f"client {client}'s {what}")
     shared = tuple(a for q, a in found.items() if senders is None or q in senders)
-    enough(len(shared), state.terms.least, "are in the sum")
+    messages.enough(len(shared), state.terms.least, "are in the sum")
     listed = np.array([a.client for a in shared])
     nonces = np.stack([a.nonce for a in shared])
     sealed = np.stack([a.sealed for a in shared], axis=1)  # by the place of the receiver
-    known = {"shared": shared, "holders": tuple(found), "about": octets(about)}
+    known = {"shared": shared, "holders": tuple(found), "about": messages.octets(about)}
     return replace(state, stage="delivered", **known), {
-        q: Delivered(state.number, listed, nonces, sealed[state.clients.index(q)]) for q in found
+        q: messages.Delivered(state.number, listed, nonces, sealed[state.clients.index(q)])
+        for q in found
     }
 
 
-def unmask(state: Server, answers: Sequence[Masked]) -> tuple[Server, Unmask]:
+def unmask(state: Server, answers: Sequence[messages.Masked]) -> tuple[Server, messages.Unmask]:
     """Add up the masked vectors; those that are missing have dropped out, and stay out of the sum
     even if they come later.
     """
     senders = tuple(a.client for a in state.shared)
-    found = _round(state, "delivered", answers, senders, "vectors", state.terms.least)
+    found = _round(state, "delivered", answers, senders, state.terms.least)
     first = next(iter(found.values()))
     total = np.zeros(np.shape(first.vector)[:1], np.uint64)
     for client, a in found.items():
-        vector = array_of(a.vector, total.shape, np.uint64, f"client {client}'s vector")
+        vector = messages.array_of(a.vector, total.shape, np.uint64, f"client {client}'s vector")
         if a.wide is not first.wide or (first.wide and len(vector) % 2):
             raise SecureSumError(
                 f"client {client}'s words are of other numbers than client {first.client}'s: begin"
@@ -475,10 +448,10 @@ def unmask(state: Server, answers: Sequence[Masked]) -> tuple[Server, Unmask]:
     stayed = tuple(found)
     dropped = np.array([q for q in senders if q not in found], int)
     after = replace(state, stage="unmasking", stayed=stayed, sum=total, wide=first.wide)
-    return after, Unmask(state.number, np.array(stayed), dropped)
+    return after, messages.Unmask(state.number, np.array(stayed), dropped)
 
 
-def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[np.int64]]:
+def total(state: Server, answers: Sequence[messages.Revealed]) -> tuple[Server, NDArray[np.int64]]:
     """The sum (D,) over those that stayed (``state.stayed``), modulo 2^64 in two's complement, or
     of pairs of words modulo 2^128.
 
@@ -491,13 +464,12 @@ def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[n
 
     left = {a.client for a in state.shared} - {*state.stayed}
     holders = tuple(q for q in state.holders if q not in left)
-    found = _round(state, "unmasking", answers, holders, "answers to the unmasking")
-    assert state.sum is not None
     m, t = len(state.shared), state.terms.threshold
-    holders = sorted(found)[:t]
+    found = _round(state, "unmasking", answers, holders, t)
+    assert state.sum is not None
+    holders, form = sorted(found)[:t], (m, masking.LIMBS)
     held = [
-        array_of(found[q].shares, (m, masking.LIMBS), np.uint32, f"client {q}'s shares")
-        for q in holders
+        messages.array_of(found[q].shares, form, np.uint32, f"client {q}'s shares") for q in holders
     ]
     points = np.array(holders, np.uint64) + np.uint64(1)
     secrets = masking.secrets_of(points, np.stack(held).astype(np.uint64))
@@ -511,7 +483,7 @@ def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[n
             own.append(keystream.key_words(key))
         else:  # what those that stayed added for the pairs with it
             signs = np.sign(np.array(state.stayed) - message.client).astype(np.int8)
-            about = _about_pairs(state.roster, state.number, message.client)
+            about = _about("pairs", state.roster, state.number, message.client)
             try:
                 text = _cipher(key).decrypt(message.nonce.tobytes(), message.pairs.tobytes(), about)
             except InvalidTag as error:
@@ -544,14 +516,10 @@ def _by_client(answers: Sequence[Answer], known: tuple[int, ...], what: str) -> 
 
 
 def _round(
-    state: Server,
-    stage: str,
-    answers: Sequence[Answer],
-    known: tuple[int, ...],
-    what: str,
-    needed: int | None = None,
+    state: Server, stage: str, answers: Sequence[Answer], known: tuple[int, ...], needed: int
 ) -> dict[int, Answer]:
-    """The answers of this step by client; so many are needed, t where nothing is said."""
+    """The answers of this step by client; so many are needed."""
+    what = STEPS[stage]
     if state.stage != stage:
         raise SecureSumError(
             f"{what} are taken once, after {stage!r}, and the server stands at {state.stage!r} of"
@@ -563,6 +531,5 @@ def _round(
             f"{what} of the clients {other} are of another round than {state.number}: leave them"
             " out."
         )
-    needed = state.terms.threshold if needed is None else needed
-    enough(len(found), needed, f"sent {what}")
+    messages.enough(len(found), needed, f"sent {what}")
     return found

@@ -13,25 +13,14 @@ from bonafed.report.sections import (
 from bonafed.runs.sections.section import Run
 
 SECTIONS: tuple[About, ...] = (
-    opening.about_trivial,
-    privacy.about_guarantee,
-    privacy.about_owners_part,
-    opening.about_questions,
-    opening.about_warnings,
-    evaluation.about_quality,
-    evaluation.about_evaluation,
-    opening.about_checks,
-    clients.about_coefficients,
-    opening.about_summary,
-    constraints.about_constraints,
-    sweep.about_sweep,
-    certificate.about_clock,
-    certificate.about_certificate,
-    clients.about_ranks,
-    clients.about_clients,
-    opening.about_border,
-    opening.about_messages,
-    opening.about_configuration,
+    *(opening.about_trivial, privacy.about_guarantee, privacy.about_owners_part),
+    *(opening.about_questions, opening.about_warnings),
+    *(evaluation.about_quality, evaluation.about_evaluation, opening.about_checks),
+    *(clients.about_coefficients, opening.about_summary),
+    *(constraints.about_constraints, sweep.about_sweep),
+    *(certificate.about_clock, certificate.about_certificate),
+    *(clients.about_ranks, clients.about_clients),
+    *(opening.about_border, opening.about_messages, opening.about_configuration),
 )
 
 

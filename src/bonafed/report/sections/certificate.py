@@ -17,6 +17,7 @@ from bonafed.report.blocks import Chapter, Plot, Row, Section, Text, drawn, text
 from bonafed.report.tables import Result, Rows, Table, number, precise, spaced, table
 from bonafed.runs.sections.clock import thinned
 from bonafed.runs.sections.section import Run
+from bonafed.text import all_true, first_true
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,46 +82,29 @@ def about_certificate(run: Run) -> Section | None:
 
 def _proof(result: Result) -> str:
     """What the certificate proves, and from what."""
-    proven = words.proven(result)
-    if words.private(result):
-        return (
-            "These are numbers of the private model on its training rows. No lower bound is proven:"
-            " the method stops when its budget is spent, not at an optimum."
-        )
-    limited = words.constrained(result)
-    if limited and words.infeasible(result):
-        return (
-            "The multipliers in duals.safetensors combine the constraints into one that no model"
-            " meets: that is the proof."
-        )
-    if limited and proven:
-        return (
-            "The bound is proven by weak duality from the multipliers in duals.safetensors: wrong"
-            " ones can only weaken it."
-        )
-    if limited:
-        return (
-            "No lower bound is proven for this problem; value and violation are exact, and the"
-            " other numbers say how far the model is from the conditions of optimality."
-        )
-    if proven and words.together(result) and not words.pooled(result):
-        return (
-            "The bound is proven by weak duality from weights of the rows, which are counted again"
-            " from the model, and from the cuts in duals.safetensors, where there are any: wrong"
-            " ones can only weaken it."
-        )
-    if proven:
-        return (
-            "The bound is proven by weak duality from the dual weights in duals.safetensors: a"
-            " wrong dual can only weaken it."
-        )
-    if "risk" in result and result["certificate"].get("residuals"):
-        return (
-            "The problem is not convex: no lower bound is proven, and a better model may exist. The"
-            " value is exact. The KKT residuals say how far the model and the multipliers of the"
-            " rows in duals.safetensors are from the three conditions of optimality."
-        )
-    return "No lower bound is proven for this problem; the value is exact."
+    proven, limited = words.proven(result), words.constrained(result)
+    residuals = "risk" in result and result["certificate"].get("residuals")
+    ranked = words.together(result) and not words.pooled(result)
+    texts = {
+        "These are numbers of the private model on its training rows. No lower bound is proven: the"
+        " method stops when its budget is spent, not at an optimum.": words.private(result),
+        "The multipliers in duals.safetensors combine the constraints into one that no model meets:"
+        " that is the proof.": limited and words.infeasible(result),
+        "The bound is proven by weak duality from the multipliers in duals.safetensors: wrong ones"
+        " can only weaken it.": limited and proven,
+        "No lower bound is proven for this problem; value and violation are exact, and the other"
+        " numbers say how far the model is from the conditions of optimality.": limited,
+        "The bound is proven by weak duality from weights of the rows, which are counted again from"
+        " the model, and from the cuts in duals.safetensors, where there are any: wrong ones can"
+        " only weaken it.": proven and ranked,
+        "The bound is proven by weak duality from the dual weights in duals.safetensors: a wrong"
+        " dual can only weaken it.": proven,
+        "The problem is not convex: no lower bound is proven, and a better model may exist. The"
+        " value is exact. The KKT residuals say how far the model and the multipliers of the rows"
+        " in duals.safetensors are from the three conditions of optimality.": residuals,
+        "No lower bound is proven for this problem; the value is exact.": True,
+    }
+    return first_true(texts)
 
 
 def certificate(result: Result) -> Table:
@@ -133,11 +117,8 @@ def certificate(result: Result) -> Table:
         meaning["stationarity"] = "gradient left unbalanced"
     if words.constrained(result):
         meaning |= UNDER_CONSTRAINTS
-    rows = [
-        (spaced(key), precise(numbers[key]), text)
-        for key, text in meaning.items()
-        if numbers.get(key) is not None
-    ]
+    known = {key: text for key, text in meaning.items() if numbers.get(key) is not None}
+    rows = [(spaced(key), precise(numbers[key]), text) for key, text in known.items()]
     residuals = zip(numbers.get("residuals") or (), KKT, strict=False)
     rows += [(f"KKT residual {k}", precise(r), text) for k, (r, text) in enumerate(residuals, 1)]
     return table("Certificate", ("Number", "Value", "Meaning"), rows, (0, 2), long=(2,))
@@ -152,8 +133,8 @@ def _figures(result: Result, history: Rows) -> Row:
     plots, rows = {}, thinned(history) or history
     if words.constrained(result):
         title = "Objective by round, and below it how far constraints are violated and what is left"
-        draw = Plot(f"{title} unbalanced", 4.4, _violations, (history, proven))
-        plots = {"rounds": draw} if len(history) > 1 else {}
+        if len(history) > 1:
+            plots["rounds"] = Plot(f"{title} unbalanced", 4.4, _violations, (history, proven))
     elif len(rows) > 1 and not words.private(result):
         by = "round" if risk is None else "seconds"
         title = f"Objective by {by}, and what the method leaves of the conditions of optimality"
@@ -207,10 +188,8 @@ def _gap(axes: Axes, x: Array, history: Rows, proven: float | None) -> None:
     """Draw the gap of each round; where an algorithm proves none on its way, the distance to the
     bound proven at the end.
     """
-    gap = column(history, "gap")
-    if proven is not None and not np.isfinite(gap).any():
-        gap = objectives(history) - proven
-    drawing.line_above_zero(axes, x, gap, "gap")
+    gap, late = column(history, "gap"), objectives(history) - (np.nan if proven is None else proven)
+    drawing.line_above_zero(axes, x, gap if np.isfinite(gap).any() else late, "gap")
 
 
 def _traffic(canvas: Canvas, history: Rows, proven: float | None) -> None:
@@ -233,13 +212,12 @@ def _violations(canvas: Canvas, history: Rows, bound: float | None) -> None:
     lines = (("violation", "largest violation", PURPLE), ("residual", "residual", GREEN))
     for key, name, colour in lines:
         y = column(history, key)
-        y = np.where(y > 1e-16, y, np.nan)
-        if np.isfinite(y).any():
+        if (y > 1e-16).any():
+            y = np.where(y > 1e-16, y, np.nan)
             below.plot(x, y, color=colour, marker="o", markersize=2.5, label=name)
             below.set_yscale("log")
-    if below.get_yscale() == "log":
-        drawing.plain_decades(below.yaxis)
-        below.legend(loc="best")
+            drawing.plain_decades(below.yaxis)
+            below.legend(loc="best")
     below.set(ylabel="violation, residual", xlabel="round")
 
 
@@ -281,26 +259,20 @@ def time_in_words(result: Result, engine: EngineSection) -> list[str]:
     clock = result["clock"]
     slow = sorted(clock["by_client"].items(), key=lambda item: item[1])
     often = max(clock["by_client"].values())
-    sentences = [
+    named = [f"{name} {count:,}" for name, count in slow[:SLOWEST] if count < often]
+    gone = ", ".join(f"{name} at {number(time)}" for name, time in clock["crashed"].items())
+    sentences = {
         f"The run took {number(clock['time'])} virtual seconds: {result['rounds']:,} steps of the"
         f" server, from {clock['answers']:,} answers. Its methods for answers that come at"
         f" different times wait for {engine.wait.words()}; others wait for every client. Virtual"
         " time passes on a simulated clock only: it compares methods on the same delays, and says"
-        " nothing about the seconds of a machine."
-    ]
-    named = [f"{name} {count:,}" for name, count in slow[:SLOWEST] if count < often]
-    if named:
-        sentences.append(
-            f"The clients that answered least often: {', '.join(named)} times, against {often:,} of"
-            " the quickest client."
-        )
-    if clock["crashed"]:
-        gone = ", ".join(f"{name} at {number(time)}" for name, time in clock["crashed"].items())
-        sentences.append(
-            f"Some clients never answered again: {gone} virtual seconds. Their last answers still"
-            " count."
-        )
-    return sentences
+        " nothing about the seconds of a machine.": True,
+        f"The clients that answered least often: {', '.join(named)} times, against {often:,} of the"
+        " quickest client.": named,
+        f"Some clients never answered again: {gone} virtual seconds. Their last answers still"
+        " count.": gone,
+    }
+    return all_true(sentences)
 
 
 def pace(result: Result) -> list[Table]:

@@ -17,19 +17,8 @@ from bonafed.data.schema import Numeric
 from bonafed.drawing import BLUE, DASHED, GREEN, GREY, INK, ORANGE, PURPLE, legend, named_rows
 from bonafed.problem.predictors.affine import is_affine, predictor, scores, with_ones
 from bonafed.problem.risks.risk import resolve_prior
-from bonafed.report import tables, words
-from bonafed.report.blocks import (
-    MOST,
-    Block,
-    Chapter,
-    Figure,
-    Fold,
-    Plot,
-    Row,
-    Section,
-    Text,
-    drawn,
-)
+from bonafed.report import blocks, tables, words
+from bonafed.report.blocks import MOST, Block, Plot, Text
 from bonafed.report.tables import NOTHING, Record, Result, Rows, Table, of_rows, percent
 from bonafed.runs.model_file import targets_of
 from bonafed.runs.sections.section import Run
@@ -38,33 +27,16 @@ if TYPE_CHECKING:
     from bonafed.drawing import Canvas
 
 HEADS = {
-    "client": "Client",
-    "n": "Rows",
-    "share": "Share of rows",
-    "loss": "Mean loss",
-    "worst_loss": "Worst case",
-    "weight": "Client weight q*",
-    "radius": "Radius",
-    "limit": "Limit",
-    "measured": "Measured",
-    "slack": "Slack",
-    "price": "Multiplier",
-    "flips": "Label flips",
-    "shift": "Feature shift",
-    "active": "Adversary",
-    "held_accuracy": "Held-out accuracy",
-    "held_error": "Held-out error",
-    "bytes_up": "Sent",
-    "bytes_down": "Received",
-    "note": "Note",
+    **{"client": "Client", "n": "Rows", "share": "Share of rows", "loss": "Mean loss"},
+    **{"worst_loss": "Worst case", "weight": "Client weight q*", "radius": "Radius"},
+    **{"limit": "Limit", "measured": "Measured", "slack": "Slack", "price": "Multiplier"},
+    **{"flips": "Label flips", "shift": "Feature shift", "active": "Adversary"},
+    **{"held_accuracy": "Held-out accuracy", "held_error": "Held-out error"},
+    **{"bytes_up": "Sent", "bytes_down": "Received", "note": "Note"},
 }
 EXPOSED = {
-    "row": "Row (from 0)",
-    "loss": "Loss",
-    "worst_loss": "Worst case",
-    "added": "Added to the risk",
-    "flip": "Label flipped",
-    "moved": "Features moved by",
+    **{"row": "Row (from 0)", "loss": "Loss", "worst_loss": "Worst case"},
+    **{"added": "Added to the risk", "flip": "Label flipped", "moved": "Features moved by"},
 }
 CELLS = {
     **dict.fromkeys(("share", "weight", "flips", "shift", "held_accuracy"), percent),
@@ -88,6 +60,7 @@ BRIEF_CONSTRAINED = (
     *("held_accuracy", "held_error"),
 )
 WORST = 3  # clients that a terminal shows
+OF_OWNERS = "How much of the weight of all rows a client's rows have; ticks: its share of the rows."
 TITLE = "Clients in training"
 CAPTIONS = {
     "clients": "Mean loss of a client's rows, and the largest mean loss near them.",
@@ -97,27 +70,27 @@ CAPTIONS = {
 }
 
 
-def about_clients(run: Run) -> Section | None:
+def about_clients(run: Run) -> blocks.Section | None:
     """Each client's loss, weight and held-out numbers, and what an adversary does within it."""
     result = run.result
     if words.public_part(result):  # whose ledger lists the clients
         return None
     if words.private(result):
-        return Section([Chapter("clients", TITLE, [clients(result, PRIVATE)])])
-    blocks: list[Block] = [_figures(run)]
+        return blocks.Section([blocks.Chapter("clients", TITLE, [clients(result, PRIVATE)])])
+    body: list[Block] = [_figures(run)]
     if len(tables.people(result)) > MOST:
         shown = f"The figures show the {MOST} clients with the largest worst-case loss."
-        blocks.append(Text(shown, soft=True))
+        body.append(Text(shown, soft=True))
     limited = words.constrained(result)
-    blocks.append(clients(result, CONSTRAINED if limited else TRAINED))
+    body.append(clients(result, CONSTRAINED if limited else TRAINED))
     if not words.pooled(result):
         sent = replace(clients(result, ("client", *SENT)), title="Sent and received")
-        blocks.append(Fold(sent.title, [sent]))
+        body.append(blocks.Fold(sent.title, [sent]))
     brief = clients(result, BRIEF_CONSTRAINED if limited else BRIEF, WORST)
-    return Section([Chapter("clients", TITLE, blocks)], brief=[brief])
+    return blocks.Section([blocks.Chapter("clients", TITLE, body)], brief=[brief])
 
 
-def _figures(run: Run) -> Row:
+def _figures(run: Run) -> blocks.Row:
     """Losses, weights, and what the adversary spends its budget on; under constraints no losses,
     and weights where not all are given.
     """
@@ -135,15 +108,13 @@ def _figures(run: Run) -> Row:
     if words.together(result):
         title = "Share of the weight of each client, and its share of rows"
         names = ("share of the weight", "share of rows")
-        captions["weights"] = (
-            "How much of the weight of all rows a client's rows have; ticks: its share of the rows."
-        )
+        captions["weights"] = OF_OWNERS
     if not limited or run.config.clients.risk != "mean":
         plots["weights"] = Plot(title, height, _weights, (rows, prior_of(run), names))
     if not limited and any(row.get("flips") is not None for row in rows):
         title = "What the adversary spends its budget on"
         plots["adversary"] = Plot(title, height, _adversary, (rows,))
-    return drawn(captions, plots)
+    return blocks.drawn(captions, plots)
 
 
 def clients(result: Result, keys: Sequence[str], most: int | None = None) -> Table:
@@ -152,22 +123,20 @@ def clients(result: Result, keys: Sequence[str], most: int | None = None) -> Tab
     """
     judged = next(iter(tables.own_measures(result)), {"clients": ()})
     held = {row["client"]: row for row in judged["clients"]}
-    rows: list[Record] = [
-        row | {f"held_{key}": value for key, value in held.get(row["client"], {}).items()}
-        for row in tables.people(result)
-    ]
+    rows: list[Record] = []
+    for row in tables.people(result):
+        there = held.get(row["client"], {})
+        rows.append(row | {f"held_{key}": value for key, value in there.items()})
     title, heads, risk = "Clients", {key: HEADS[key] for key in keys}, result.get("risk")
     if most is not None and len(rows) > most:
         title = f"The {most} of {len(rows)} clients with the largest worst case"
         rows = sorted(rows, key=lambda row: -row["worst_loss"])[:most]
-    # headings that say more, where there are constraints or a spectral risk
-    more = {}
-    if words.constrained(result):
-        more = {"worst_loss": "Objective's loss"}
+    if words.constrained(result):  # headings that say more
+        heads["worst_loss"] = "Objective's loss"
     elif risk is not None:
-        more = {"worst_loss": tables.capital(risk["name"])}
-        more |= {"weight": "Share of the weight"} if words.together(result) else {}
-    heads |= {key: head for key, head in more.items() if key in heads}
+        heads["worst_loss"] = tables.capital(risk["name"])
+        heads["weight"] = "Share of the weight" if words.together(result) else HEADS["weight"]
+    heads = {key: heads[key] for key in keys}
     return of_rows(title, rows, tables.filled(heads, rows), CELLS, TEXTS)
 
 
@@ -216,8 +185,7 @@ def _weights(canvas: Canvas, rows: Rows, prior: Mapping[str, float], names: Sequ
 def _adversary(canvas: Canvas, rows: Rows) -> None:
     axes = canvas.subplots()
     places = named_rows(axes, [row["client"] for row in rows])
-    shares = [[100 * (row[key] or 0.0) for row in rows] for key in ("flips", "shift")]
-    flips, shift = np.array(shares)
+    flips, shift = ([100 * (row[key] or 0.0) for row in rows] for key in ("flips", "shift"))
     axes.barh(places, flips, 0.5, color=ORANGE, label="labels or targets")
     axes.barh(places, shift, 0.5, left=flips, color=GREEN, label="features")
     axes.set(xlim=(0, 100), xlabel="share of its budget in %")
@@ -234,19 +202,20 @@ ABOUT_RANKS = (
 )
 
 
-def about_ranks(run: Run) -> Section | None:
+def about_ranks(run: Run) -> blocks.Section | None:
     """The sorted training losses under a spectral risk, and what each rank weighs in it."""
     if not (losses := run.result.get("losses")):
         return None
-    inside = " of its client, times the weight of that client."
-    inside = "." if words.together(run.result) else inside
+    inside = " of its client, times the weight of that client" * (not words.together(run.result))
     caption = (
         "Every row's training loss, sorted, in groups of five rows or more; below, what its"
-        f" rank weighs in the {words.risk_words(run.result['risk'])}{inside}"
+        f" rank weighs in the {words.risk_words(run.result['risk'])}{inside}."
     )
     title = "Sorted losses of the training rows, and the weight that each rank has"
-    figure = Figure("losses", caption, Plot(title, 4.4, _curves, (losses,)))
-    return Section([Chapter("losses", "Losses by rank", [Row([figure, Text(ABOUT_RANKS)])])])
+    figure = blocks.Figure("losses", caption, Plot(title, 4.4, _curves, (losses,)))
+    return blocks.Section(
+        [blocks.Chapter("losses", "Losses by rank", [blocks.Row([figure, Text(ABOUT_RANKS)])])]
+    )
 
 
 def heaviest(client: str, rows: Rows) -> Table:
@@ -298,7 +267,7 @@ class Coefficient(NamedTuple):
     scale: float  # how many units of the column one of the scaled feature is
 
 
-def about_coefficients(run: Run) -> Section | None:
+def about_coefficients(run: Run) -> blocks.Section | None:
     """The coefficients of a model that is affine in its features, the largest first."""
     withheld = words.private(run.result) and not words.public_part(run.result)
     if withheld or not is_affine(predictor(run.model)):  # the public part has the model
@@ -307,12 +276,12 @@ def about_coefficients(run: Run) -> Section | None:
     first, rest = rows[:SHOWN], rows[SHOWN:]
     title = "Coefficients of the scaled features, the largest first"
     plot = Plot(title, 0.7 + 0.22 * len(first), _bars, (first,))
-    figure = Figure("coefficients", "Coefficients of the scaled features.", plot)
-    blocks = [Text(_about(run, rows)), Row([figure, _table("Coefficients", first)])]
+    figure = blocks.Figure("coefficients", "Coefficients of the scaled features.", plot)
+    body = [Text(_about(run, rows)), blocks.Row([figure, _table("Coefficients", first)])]
     if rest:
         title = f"The other {len(rest)} coefficients"
-        blocks.append(Fold(title, [_table(title, rest)]))
-    return Section([Chapter("coefficients", "What the model looks at", blocks)])
+        body.append(blocks.Fold(title, [_table(title, rest)]))
+    return blocks.Section([blocks.Chapter("coefficients", "What the model looks at", body)])
 
 
 def coefficients(run: Run) -> list[Coefficient]:
@@ -348,9 +317,8 @@ def _features(run: Run) -> Iterator[tuple[str, float, str]]:
     for column in run.schema.columns:
         numeric = isinstance(column, Numeric)
         if numeric:
-            found = UNIT.search(column.name)
-            unit = column.unit or (found[1].strip() if found else NOTHING)
-            yield column.name, column.scale, unit
+            named = (found[1].strip() for found in UNIT.finditer(column.name))
+            yield column.name, column.scale, column.unit or next(named, NOTHING)
         else:
             yield from ((f"{column.name} = {c}", 1.0, YES) for c in column.categories)
         if column.indicator if numeric else column.missing:
@@ -360,21 +328,20 @@ def _features(run: Run) -> Iterator[tuple[str, float, str]]:
 def _about(run: Run, rows: Sequence[Coefficient]) -> str:
     """What a coefficient does to the prediction, and the intercept."""
     matrix, intercepts = _linear(run)
-    classes, kind = run.model["classes"], targets_of(run.model)
-    raises = "A positive coefficient raises the prediction"
-    if kind == "sign":
-        raises = f"A positive coefficient speaks for {classes[1]}, a negative one for {classes[0]}"
-    elif kind == "class":
-        raises = "A positive coefficient speaks for the class beside it"
+    no, *_, yes = run.model["classes"] or ("", "")
+    raises = {
+        "sign": f"A positive coefficient speaks for {yes}, a negative one for {no}",
+        "class": "A positive coefficient speaks for the class beside it",
+        "real": "A positive coefficient raises the prediction",
+    }
     text = (
-        f"{raises}: by the scaled number for one step of the scaled feature, and by the number per"
-        " unit for one unit of the column as it is in the table."
+        f"{raises[targets_of(run.model)]}: by the scaled number for one step of the scaled feature,"
+        " and by the number per unit for one unit of the column as it is in the table."
     )
     if run.model["loss"] == "logistic":
         text += " Of a logistic model the exponential is a factor of the odds."
     if len(matrix) == 1 and run.model["intercept"]:
-        columns = (c for c in run.schema.columns if isinstance(c, Numeric))
-        centres = {c.name: c.centre for c in columns}
+        centres = {c.name: c.centre for c in run.schema.columns if isinstance(c, Numeric)}
         plain = intercepts[0] - sum(row.plain * centres.get(row.feature, 0.0) for row in rows)
         text += (
             f" The intercept is {tables.number(float(intercepts[0]))} with scaled features, and"

@@ -17,6 +17,7 @@ from bonafed.runs.evaluation import TRAINING
 from bonafed.runs.sections.section import Run
 from bonafed.runs.splits import HELD_OUT
 from bonafed.runs.training import VIOLATION
+from bonafed.text import first_true
 
 if TYPE_CHECKING:
     from bonafed.drawing import Canvas
@@ -30,13 +31,8 @@ VIOLATED = (  # up to, in words, colour
     (np.inf, "more", RED),
 )
 GROUPS = {
-    "model": "Model",
-    "group": "Group",
-    "rows": "Rows",
-    "selected": "Predicted positive",
-    "tpr": "True positives",
-    "fpr": "False positives",
-    "accuracy": "Accuracy",
+    **{"model": "Model", "group": "Group", "rows": "Rows", "selected": "Predicted positive"},
+    **{"tpr": "True positives", "fpr": "False positives", "accuracy": "Accuracy"},
 }
 MEASURED = (
     "Measured is what the limit bounds: a mean loss, a mean score, a difference of such means. The"
@@ -95,25 +91,16 @@ def _figures(run: Run) -> Row:
 
 def shadow_prices(result: Result) -> list[str]:
     """What relaxing the limits would gain, as far as the certificate bears it out."""
-    if result["prices"]:
-        return list(result["prices"])
     met = all(row["met"] for row in result["constraints"])
-    if words.infeasible(result):
-        text = (
-            "Where no model is feasible there are no shadow prices: the column says how the proof"
-            " weighs each constraint."
-        )
-    elif met and (result["certificate"]["relative_gap"] or 0.0) <= NEAR:
-        text = (
-            "No limit has a shadow price: relaxing any of them a little does not lower the"
-            " objective."
-        )
-    else:
-        text = (
-            "No shadow prices are stated: the model is not proven near the optimum, and the"
-            " multipliers may be far off."
-        )
-    return [text]
+    texts = {
+        "Where no model is feasible there are no shadow prices: the column says how the proof"
+        " weighs each constraint.": words.infeasible(result),
+        "No limit has a shadow price: relaxing any of them a little does not lower the"
+        " objective.": met and (result["certificate"]["relative_gap"] or 0.0) <= NEAR,
+        "No shadow prices are stated: the model is not proven near the optimum, and the"
+        " multipliers may be far off.": True,
+    }
+    return list(result["prices"]) or [first_true(texts)]
 
 
 # ----------------------------------------------------------------------------------------- tables
@@ -121,18 +108,16 @@ def shadow_prices(result: Result) -> list[str]:
 
 def kept(result: Result) -> list[Table]:
     """The constraints on each set of rows, those of the training rows with their multipliers."""
-    title, rows = "Constraints on the training rows", tight(result["constraints"])
     proof = words.infeasible(result)
     weight = {"weight": "Weight in the proof"} if proof else {"price": "Multiplier"}
-    found = [_table(result, TRAINING, title, rows, {"slack": "Slack"} | weight)]
+    found = [_table(result, TRAINING, result["constraints"], {"slack": "Slack"} | weight)]
     for part in result["kept"]:
         if part["model"] == result["model"] and part["rows"] and part["set"] != TRAINING:
-            rows = tight(part["rows"])
-            found.append(_table(result, part["set"], f"Constraints on {part['set']}", rows, {}))
+            found.append(_table(result, part["set"], part["rows"], {}))
     return found
 
 
-def _table(result: Result, name: str, title: str, rows: Rows, more: Mapping[str, str]) -> Table:
+def _table(result: Result, name: str, rows: Rows, more: Mapping[str, str]) -> Table:
     """One row a constraint: limit, measured value, columns with the further heads, whether it is
     met, its rate, and the same numbers of the first other model on this set.
     """
@@ -140,9 +125,9 @@ def _table(result: Result, name: str, title: str, rows: Rows, more: Mapping[str,
     other = next((part for part in parts if part["model"] != result["model"]), None)
     beside = {(row["owner"], row["constraint"]): row for row in other["rows"]} if other else {}
     heads = {"owner": "Owner", "constraint": "Constraint", "limit": "Limit", "measured": "Measured"}
-    heads |= {**more, "met": "Met"}
+    rows = tight(rows)
     rated = {"rate": "Rate"} if any(row["rate"] is not None for row in rows) else {}
-    heads |= rated
+    heads |= {**more, "met": "Met", **rated}
     if other:
         also = {"measured": "measured"} | dict.fromkeys(rated, "rate")
         heads |= {f"other {key}": f"{other['model']}: {text}" for key, text in also.items()}
@@ -151,6 +136,7 @@ def _table(result: Result, name: str, title: str, rows: Rows, more: Mapping[str,
         there = beside.get((row["owner"], row["constraint"]), {})
         line = {**row, "met": "yes" if row["met"] else "no"}
         lines.append(line | {f"other {key}": there.get(key) for key in ("measured", "rate")})
+    title = f"Constraints on {'the ' * (name == TRAINING)}{name}"
     return tables.of_rows(title, lines, heads, WAYS, ("constraint", "met"), ("constraint",))
 
 
@@ -162,15 +148,13 @@ def tight(rows: Rows) -> Rows:
 
 def groups(result: Result) -> list[Table]:
     """How often every group is predicted positive, rightly and wrongly, by set and model."""
-    by_group = {}
+    made, by_group = [], {}
     for row in result["groups"]:
         by_group.setdefault((row["set"], row["column"]), []).append(row)
-    return [
-        tables.of_rows(
-            f"Groups of {group} on {name}", rows, GROUPS | {"group": group}, WAYS, ("group",)
-        )
-        for (name, group), rows in by_group.items()
-    ]
+    for (name, group), rows in by_group.items():
+        title, heads = f"Groups of {group} on {name}", GROUPS | {"group": group}
+        made.append(tables.of_rows(title, rows, heads, WAYS, ("group",)))
+    return made
 
 
 # ---------------------------------------------------------------------------------------- figures
@@ -199,14 +183,9 @@ def _violated(canvas: "Canvas", names: Sequence[str], broken: Array) -> None:
         kind = np.where(np.isfinite(values), np.searchsorted(limits, np.nan_to_num(values)), -1)
         cuts = np.flatnonzero(np.diff(kind)) + 1
         for rounds in np.split(np.arange(len(kind)), cuts):
-            k = kind[rounds[0]]
-            if k >= 0:
-                axes.broken_barh(
-                    [(rounds[0] + 0.5, len(rounds))],
-                    (y - 0.36, 0.72),
-                    color=VIOLATED[k][2],
-                    linewidth=0,
-                )
+            if (k := kind[rounds[0]]) >= 0:
+                at = [(rounds[0] + 0.5, len(rounds))]
+                axes.broken_barh(at, (y - 0.36, 0.72), color=VIOLATED[k][2], linewidth=0)
     for _, name, colour in VIOLATED:
         axes.barh(0, 0, color=colour, label=name)
     axes.grid(visible=False)
@@ -222,10 +201,8 @@ def _kept(canvas: "Canvas", result: Result, owners: Sequence[str]) -> None:
     """
     axes = canvas.subplots()
     places = named_rows(axes, owners)
-    marks = {
-        (result["model"], TRAINING): (TRAINING, BLUE, "o", 4),
-        (result["model"], HELD_OUT): (HELD_OUT, ORANGE, "D", 3),
-    }
+    marks = {(result["model"], TRAINING): (TRAINING, BLUE, "o", 4)}
+    marks |= {(result["model"], HELD_OUT): (HELD_OUT, ORANGE, "D", 3)}
     others = (part["model"] for part in result["kept"] if part["model"] != result["model"])
     if (first := next(others, None)) is not None:
         marks[first, TRAINING] = (first, GREY, "s", 2)
@@ -236,10 +213,8 @@ def _kept(canvas: "Canvas", result: Result, owners: Sequence[str]) -> None:
         dots = [(over[o], y) for o, y in zip(owners, places, strict=True) if o in over]
         mark = marks.get((part["model"], part["set"]))
         if mark is not None and dots:
-            name, colour, shape, above = mark
-            axes.scatter(
-                *np.array(dots).T, s=26, color=colour, marker=shape, label=name, zorder=above
-            )
+            keys = dict(zip(("label", "color", "marker", "zorder"), mark, strict=True))
+            axes.scatter(*np.array(dots).T, s=26, **keys)
     axes.axvline(0.0, color=INK, linewidth=1)
     axes.set_xlabel("measured − limit (right of the line: violated)")
     legend(axes)

@@ -102,9 +102,8 @@ def spoken(figure: Measure) -> str:
 
 def _range(judged: Record, key: str) -> str:
     """The interval of a figure in percent; nothing where it has none."""
-    if not (bounds := (judged.get("interval") or {}).get(key)):
-        return ""
-    return f"{100 * bounds[0]:.1f} to {100 * bounds[1]:.1f}"
+    bounds = (judged.get("interval") or {}).get(key)
+    return f"{100 * bounds[0]:.1f} to {100 * bounds[1]:.1f}" if bounds else ""
 
 
 def badness(run: Run) -> str:
@@ -114,8 +113,8 @@ def badness(run: Run) -> str:
     if len(clients) < 2:
         return "There is one client, so that nobody can be served worse than another."
     able = [row for row in clients if not row.get("small")] or clients  # others are mostly chance
-    worst = (max if key == "error" else min)(able, key=lambda row: row[key])
-    best = (min if key == "error" else max)(able, key=lambda row: row[key])
+    least, most = (pick(able, key=lambda row: row[key]) for pick in (min, max))
+    worst, best = (most, least) if key == "error" else (least, most)
     if worst[key] == best[key]:
         return f"It does equally well at {len(able)} clients: {key} {show(worst[key])}."
     called = "mean absolute error" if key == "error" else key
@@ -136,19 +135,15 @@ def badness(run: Run) -> str:
 
 def _all_rows(judged: Record, classes: Sequence[object] | None) -> list[Table]:
     """Every figure over all rows with its interval and its meaning."""
-    named = {"positive": "a class", "negative": "another"}
-    if classes and len(classes) == 2:
-        named = {"negative": str(classes[0]), "positive": str(classes[1])}
-    rows = []
+    two = classes if classes and len(classes) == 2 else ("another", "a class")
+    named = dict(zip(("negative", "positive"), map(str, two), strict=True))
+    rows, title = [], f"All {judged['n']:,} {judged['set']}"
     for figure in figures_of() if "small" in judged else ():
         if (value := judged.get(figure.key)) is not None:
             name, within = figure.short or figure.title, _range(judged, figure.key)
             meaning = figure.meaning.format(**named)
             rows.append((name, SHOWN[figure.shown](value), within, meaning))
-    title, heads = (
-        f"All {judged['n']:,} {judged['set']}",
-        ("Figure", "Value", "95 % interval", "Meaning"),
-    )
+    heads = ("Figure", "Value", "95 % interval", "Meaning")
     return [tables.table(title, heads, rows, (0, 3), (3,))] if rows else []
 
 
@@ -206,9 +201,7 @@ def _confusion(rows: Sequence[Record], classes: Sequence[object] | None) -> list
         return [tables.of_rows("Right and wrong predictions", lines, heads)]
     if len(rows) > 1:
         return []
-    lines = [
-        (f"is {name}", *map(number, counts)) for name, counts in zip(classes, cells, strict=True)
-    ]
+    lines = [(f"is {name}", *map(number, row)) for name, row in zip(classes, cells, strict=True)]
     heads = ("", *(f"as {name}" for name in classes))
     return [tables.table("Right and wrong predictions", heads, lines)]
 
@@ -286,24 +279,21 @@ def _classes(run: Run) -> list[str]:
 
 def _counts(run: Run, row: Record) -> str:
     """How many rows a set has, and how many of each class."""
-    names, counts = _classes(run), row.get("counts")
+    names, counts = _classes(run), row.get("counts") or []
     if "positives" in row:
         counts = [row["n"] - row["positives"], row["positives"]]
-    text = f"{row['n']:,} rows"
-    if counts is None or len(counts) > NAMED:
-        return text
-    return f"{text}: {', '.join(f'{n:,} {c}' for c, n in zip(names, counts, strict=True))}"
+    said = [f"{n:,} {c}" for c, n in zip(names, counts, strict=False)]
+    return f"{row['n']:,} rows" + f": {', '.join(said)}" * (0 < len(said) <= NAMED)
 
 
 def _worst(row: Record, key: str, show: Way) -> str:
     """The worst client that is not small, with its figure."""
     clients = (each for each in row["clients"] if not each.get("small"))
     able = [each for each in clients if each[key] is not None]
-    if not able:
-        return ""
-    higher = (figure := tables.in_tables().get(key)) is not None and figure.higher
-    worst = (min if higher else max)(able, key=lambda each: each[key])
-    return f"{show(worst[key])} {worst['client']}"
+    figure = tables.in_tables().get(key)
+    pick = min if figure is not None and figure.higher else max
+    worst = pick(able, key=lambda each: each[key], default=None)
+    return "" if worst is None else f"{show(worst[key])} {worst['client']}"
 
 
 def small(result: Result) -> list[Text]:
@@ -312,7 +302,7 @@ def small(result: Result) -> list[Text]:
     names = {each["client"]: None for row in rows for each in row["clients"] if each.get("small")}
     if not names:
         return []
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    more = f" and {len(names) - NAMED} more" * (len(names) > NAMED)
     text = (
         f"Small clients on some set (fewer than {FEW_ROWS} rows, or {FEW_OF_A_CLASS} of a class),"
         f" whose figures are mostly chance: {', '.join([*names][:NAMED])}{more}. Only of accuracy"

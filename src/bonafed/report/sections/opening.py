@@ -8,23 +8,15 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 from bonafed.problem.calibration import Sigmoid
-from bonafed.problem.slopes import jumping
+from bonafed.problem.parts import jumping
 from bonafed.report import tables, words
 from bonafed.report.blocks import Chapter, Code, Fact, Fold, Items, Questions, Section, Text, texts
 from bonafed.report.sections import evaluation
-from bonafed.report.tables import (
-    Record,
-    Result,
-    Table,
-    merit,
-    number,
-    own_measures,
-    people,
-    percent,
-)
+from bonafed.report.tables import Record, Result, Table, number, percent
 from bonafed.runs import border
 from bonafed.runs.baselines import called
 from bonafed.runs.sections.section import Run
+from bonafed.text import first_true
 
 TRIVIAL, TRUST = "Is it trivial?", "Can I trust the numbers?"
 UNJUDGED = (
@@ -39,13 +31,9 @@ def about_trivial(run: Run) -> Section | None:
     """The warning that the model says the same of everybody, or nothing better than that."""
     if not (found := run.result.get("trivial")):
         return None
-    text = str(found["text"])
-    blocks = [Text(text, strong=True)]
-    return Section(
-        [Chapter("trivial", "The model is trivial", blocks, warning=True)],
-        [Fact("trivial", found["kind"], "warn")],
-        brief=[Text(f"warning: {text}")],
-    )
+    blocks, brief = [Text(found["text"], strong=True)], [Text(f"warning: {found['text']}")]
+    chapter = Chapter("trivial", "The model is trivial", blocks, warning=True)
+    return Section([chapter], [Fact("trivial", found["kind"], "warn")], brief=brief)
 
 
 def about_questions(run: Run) -> Section | None:
@@ -53,16 +41,15 @@ def about_questions(run: Run) -> Section | None:
     if words.public_part(run.result):
         return None
     known = answers(run)
-    brief = [
-        (asked, said) for asked, said in known.items() if asked != TRIVIAL
-    ]  # a warning says it
+    # that it is trivial a warning says
+    brief = [(asked, said) for asked, said in known.items() if asked != TRIVIAL]
     chapter = Chapter("short", "In short", [Questions(known.items())])
     return Section([chapter], brief=[Questions(brief)])
 
 
 def answers(run: Run) -> dict[str, str]:
     """The answer to every question."""
-    result, judged = run.result, bool(own_measures(run.result))
+    result, judged = run.result, bool(tables.own_measures(run.result))
     found = {evaluation.GOOD: evaluation.goodness(run) if judged else UNJUDGED}
     if judged:
         found[evaluation.WHOM] = evaluation.badness(run)
@@ -73,22 +60,18 @@ def answers(run: Run) -> dict[str, str]:
             found[TRIVIAL] = f"Yes: {kind}. The warning above says why, and what to do."
     if judged and (verdicts := words.answer(result)) and not words.private(result):
         found[words.question(result)] = verdicts[0]
-    text = verdict(result) if "checks" in result else ""
-    if words.infeasible(result):
-        text += " No model meets all constraints: that is proven."
-    elif words.private(result):
-        text += " The guarantee of privacy is in the public part."
-    elif words.proven(result):
-        text += (
-            " The model is proven to be within"
-            f" {result['certificate']['relative_gap']:.2g} (relative) of the best objective of its"
-            f" kind{words.CONDITION if words.contradicted(result) else ''}."
-            f" {words.whoever(result)}"
-        )
-    else:
-        text += " No bound is proven: a better model of this kind may exist."
-        text += f" {words.whoever(result)}"
-    return found | {TRUST: text}
+    text, gap = verdict(result) if "checks" in result else "", result["certificate"]["relative_gap"]
+    ways = {
+        " No model meets all constraints: that is proven.": words.infeasible(result),
+        " The guarantee of privacy is in the public part.": words.private(result),
+        f" The model is proven to be within {gap or 0.0:.2g} (relative) of the best objective of"
+        f" its kind{words.CONDITION * words.contradicted(result)}. {words.whoever(result)}": (
+            words.proven(result)
+        ),
+        " No bound is proven: a better model of this kind may exist."
+        f" {words.whoever(result)}": True,
+    }
+    return found | {TRUST: text + first_true(ways)}
 
 
 def about_warnings(run: Run) -> Section | None:
@@ -105,9 +88,9 @@ def about_summary(run: Run) -> Section | None:
     if run.config.privacy is not None:
         return None
     result = run.result
-    gap, n = result["certificate"]["relative_gap"], words.clients(len(people(result)))
+    gap, n = result["certificate"]["relative_gap"], words.clients(len(tables.people(result)))
     proven, lied = words.proven(result), words.contradicted(result)
-    after = f"proven relative gap, after {result['rounds']} rounds{words.CONDITION if lied else ''}"
+    after = f"proven relative gap, after {result['rounds']} rounds{words.CONDITION * lied}"
     mood = "good" if proven and not lied and gap <= CLOSE else "warn"
     rows = sum(row["n"] for row in result["clients"])
     facts = [
@@ -123,9 +106,9 @@ def _judged(result: Result) -> list[Fact]:
     """How the model does on the first set of new rows, and at its worst client; without such rows
     its objective.
     """
-    if not (judged := own_measures(result)):
+    if not (judged := tables.own_measures(result)):
         return [Fact(f"{result['certificate']['value']:.4g}", "objective")]
-    row, (key, show) = judged[0], merit(judged[0])
+    row, (key, show) = judged[0], tables.merit(judged[0])
     called = "mean absolute error" if key == "error" else key
     facts = [Fact(show(row[key]), f"{called} on {row['n']:,} {row['set']}")]
     for figure in evaluation.first_figures(row):
@@ -226,17 +209,14 @@ def verdict(result: Result) -> str:
 
 def checks(result: Result) -> Table:
     """Every check with its threshold and what was seen."""
+    heads = ("Check", "Result", "Seen", "Threshold", "Where")
     rows = []
     for row in result["checks"]:
         at = _where(row) if row["passed"] is False or row["name"] == "left_out" else ""
         cells = (RESULTS[row["passed"]], _seen(row), _threshold(row), at)
-        rows.append((CHECKS[row["name"]].called, *cells))
-    heads = ("Check", "Result", "Seen", "Threshold", "Where")
-    kept = 5 if any(row[-1] for row in rows) else 4
-    cells = [row[:kept] for row in rows]
-    return tables.table(
-        "Checks of rows and model", heads[:kept], cells, (0, 1, 3, 4), long=(0, 3, 4)
-    )
+        rows.append(dict(zip(heads, (CHECKS[row["name"]].called, *cells), strict=True)))
+    shown, long = tables.filled({head: head for head in heads}, rows), ("Check", *heads[3:])
+    return tables.of_rows("Checks of rows and model", rows, shown, {}, (heads[1], *long), long)
 
 
 def _seen(row: Record) -> str:
@@ -265,12 +245,8 @@ LOOSER = "These sites allow more than the default: {}, so that answers may tell 
 ARROWS = {"up": "clients → server", "down": "server → clients"}
 HEADS = {"message": "Message", "direction": "Direction", "count": "Count", "bytes": "Size"}
 BASELINES = {
-    "model": "Model",
-    "value": "Objective of its problem",
-    "bound": "Bound",
-    "gap": "Gap",
-    "rounds": "Rounds",
-    "stop": "Ended",
+    **{"model": "Model", "value": "Objective of its problem", "bound": "Bound", "gap": "Gap"},
+    **{"rounds": "Rounds", "stop": "Ended"},
 }
 
 
@@ -303,35 +279,28 @@ def about_messages(run: Run) -> Section:
 
 def _messages(run: Run) -> str:
     """What the messages are about, and what they leave out."""
-    result = run.result
-    if words.public_part(result):
-        return (
-            "These are the messages of the algorithm; an answer is a function of one clipped sum of"
-            " gradients with noise."
-        )
-    if words.private(result):
-        return "These include the messages of the certificate, which were exchanged at the owner."
-    if words.pooled(result):
-        return (
-            "These went between the method and the one place where all rows are. Multipliers of"
-            " single rows belong to the owner of the rows."
-        )
+    result, sigmoid = run.result, run.model.get("calibration")
     radius = ', radius = "auto" and its pilot model' * (run.config.robust.radius == "auto")
-    sigmoid = run.model.get("calibration")
     fitted = ", calibrated probabilities" * (sigmoid not in (None, asdict(Sigmoid())))
-    return (
+    texts = {
+        "These are the messages of the algorithm; an answer is a function of one clipped sum of"
+        " gradients with noise.": words.public_part(result),
+        "These include the messages of the certificate, which were exchanged at the owner.": (
+            words.private(result)
+        ),
+        "These went between the method and the one place where all rows are. Multipliers of single"
+        " rows belong to the owner of the rows.": words.pooled(result),
         "These are the messages of the algorithm and of its certificate; no message holds a row."
         f" Not counted are sums over each client's rows, for the schema{radius}{fitted}, the check"
-        " for a trivial model and figures."
-    )
+        " for a trivial model and figures.": True,
+    }
+    return first_true(texts)
 
 
 def about_configuration(run: Run) -> Section:
     """The configuration of the run, and the versions that its numbers depend on."""
     rows = [(part, str(version)) for part, version in run.result["versions"].items()]
     versions = tables.table("Versions", ("Part", "Version"), rows, (0, 1))
-    folds = [
-        Fold("config.toml, defaults included", [Code(run.config.text())]),
-        Fold("Versions", [versions]),
-    ]
-    return Section([Chapter("config", "Configuration and versions", folds)])
+    text = Fold("config.toml, defaults included", [Code(run.config.text())])
+    blocks = [text, Fold("Versions", [versions])]
+    return Section([Chapter("config", "Configuration and versions", blocks)])

@@ -10,20 +10,10 @@ import numpy as np
 from bonafed import drawing
 from bonafed.drawing import BLUE, GREY, INK, ORANGE, column, legend, named_rows
 from bonafed.report import blocks, words
-from bonafed.report.blocks import (
-    MOST,
-    Block,
-    Chapter,
-    Fact,
-    Figure,
-    Plot,
-    Row,
-    Section,
-    Text,
-    texts,
-)
+from bonafed.report.blocks import MOST, Block, Fact, Text
 from bonafed.report.tables import Record, Result, Rows, Table, number, of_rows, table
 from bonafed.runs.sections.section import Run
+from bonafed.text import first_true
 
 if TYPE_CHECKING:
     from bonafed.drawing import Canvas
@@ -36,14 +26,8 @@ TOTALS = {  # key -> (accountant, what its total is)
     "basic": ("Basic composition", "the sum over all answers"),
 }
 LEDGER = {
-    "client": "Client",
-    "rows": "Rows, as public",
-    "answers": "Answers",
-    "noise": "Noise",
-    "scale": "Scale",
-    "before": "Spent before",
-    "epsilon": "Epsilon in all",
-    "left": "Left",
+    **{"client": "Client", "rows": "Rows, as public", "answers": "Answers", "noise": "Noise"},
+    **{"scale": "Scale", "before": "Spent before", "epsilon": "Epsilon in all", "left": "Left"},
 }
 ABOUT_LEDGER = (
     "Noise is relative to the sensitivity, which is what one row can change; scale is that of the"
@@ -66,7 +50,7 @@ OWNER = (
 )
 
 
-def about_guarantee(run: Run) -> Section | None:
+def about_guarantee(run: Run) -> blocks.Section | None:
     """The public part of a private run: the guarantee, the ledger, and what is withheld."""
     result = run.result
     if not words.public_part(result):
@@ -74,8 +58,7 @@ def about_guarantee(run: Run) -> Section | None:
     privacy, at_sites = result["privacy"], words.at_sites(result)
     rows, n = sum(row["n"] for row in result["clients"]), words.clients(len(result["clients"]))
     exact = "exact numbers stay with the owner of the data"
-    if at_sites:
-        exact = "no exact number about a row has left a site"
+    exact = "no exact number about a row has left a site" if at_sites else exact
     lead = (
         f"A model trained within a privacy budget, from data that stayed with {n}. This report is"
         f" public and may travel with the model; {exact}."
@@ -83,7 +66,7 @@ def about_guarantee(run: Run) -> Section | None:
     spent, mood = f"total epsilon, of {privacy['allowed']:g} allowed", "good"
     chapters, title, rehearsal = [], "The guarantee", privacy["rehearsal"]
     if rehearsal:
-        chapters.append(Chapter("rehearsal", "A rehearsal", [Text(rehearsal)], warning=True))
+        chapters.append(blocks.Chapter("rehearsal", "A rehearsal", [Text(rehearsal)], warning=True))
         title, spent, mood = "What would be guaranteed", f"{spent}, in a rehearsal", "warn"
     facts = [
         Fact(f"{privacy['epsilon']:.4g}", spent, mood),
@@ -92,37 +75,36 @@ def about_guarantee(run: Run) -> Section | None:
         Fact(f"{rows:,}", f"training rows as public, at {n}"),
     ]
     promises, ended = guaranteed(result), f"{result['problem']} {words.ended(result)}"
-    public = (
-        blocks.Heading("Taken to be public, and not protected"),
-        blocks.Items(privacy["public"]),
-    )
-    chapters.append(Chapter("guarantee", title, [*texts([*promises, ended]), *public]))
-    chapters.append(Chapter("budget", "Budget by client", _spent(result)))
+    public = blocks.Heading("Taken to be public, and not protected")
+    body = [*blocks.texts([*promises, ended]), public, blocks.Items(privacy["public"])]
+    chapters.append(blocks.Chapter("guarantee", title, body))
+    chapters.append(blocks.Chapter("budget", "Budget by client", _spent(result)))
     if len(run.history) > 1:
-        below = "step"
-        if "gap" in run.history[0]:
-            below = "distance of the clients' copies from the model"
-        plot = Plot(f"Noise in every answer, and {below}, by round", 4.0, _rounds, (run.history,))
-        body = [Row([Figure("rounds", ROUNDS, plot), Text(ABOUT_ROUNDS)])]
-        chapters.append(Chapter("rounds", "Rounds", body))
+        copies = "gap" in run.history[0]
+        below = "distance of the clients' copies from the model" if copies else "step"
+        plot = blocks.Plot(
+            f"Noise in every answer, and {below}, by round", 4.0, _rounds, (run.history,)
+        )
+        body = [blocks.Row([blocks.Figure("rounds", ROUNDS, plot), Text(ABOUT_ROUNDS)])]
+        chapters.append(blocks.Chapter("rounds", "Rounds", body))
     where = "It is in the folder owner/, which stays where the data are."
     cells = [(row["what"], row["why"]) for row in result["withheld"]]
     title = "What is withheld"
     withheld = table(title, ("What", "Why"), cells, (0, 1), long=(0, 1))
-    chapters.append(Chapter("withheld", title, [*texts([where] * (not at_sites)), withheld]))
+    chapters.append(
+        blocks.Chapter("withheld", title, [*blocks.texts([where] * (not at_sites)), withheld])
+    )
     said = [*filter(None, [rehearsal]), ended, promises[0]]
-    return Section(chapters, facts, lead, [ledger(result, MOST_SPENT), *texts(said)])
+    return blocks.Section(chapters, facts, lead, [ledger(result, MOST_SPENT), *blocks.texts(said)])
 
 
 def _spent(result: Result) -> list[Block]:
     """What every client has spent of its budget, and the total by every accountant."""
     spent = result["privacy"]["ledger"]
     rows = sorted(spent, key=lambda row: -row["epsilon"])[:MOST]
-    title, arguments = (
-        "What every client has spent of its budget, and what is left",
-        (rows, result["privacy"]),
-    )
-    figure = Figure("budget", BARS, Plot(title, 1.3 + 0.26 * len(rows), _budget, arguments))
+    title, height = "What every client has spent of its budget, and what is left", 0.26 * len(rows)
+    plot = blocks.Plot(title, 1.3 + height, _budget, (rows, result["privacy"]))
+    figure = blocks.Figure("budget", BARS, plot)
     cells = []
     for key, (name, meaning) in TOTALS.items():
         totals = [row[key] for row in spent if row[key] is not None]
@@ -130,20 +112,20 @@ def _spent(result: Result) -> list[Block]:
             cells.append((name, number(max(totals)), meaning))
     heads = ("Accountant", "Epsilon", "Meaning")
     accounts = table("Total by accountant", heads, cells, (0, 2), long=(0, 2))
-    body: list[Block] = [Text(ABOUT_LEDGER), Row([figure, accounts]), ledger(result)]
+    body: list[Block] = [Text(ABOUT_LEDGER), blocks.Row([figure, accounts]), ledger(result)]
     if len(result["clients"]) > MOST:
         shown = f"The figure shows the {MOST} clients that have spent most."
         body.append(Text(shown, soft=True))
     return body
 
 
-def about_owners_part(run: Run) -> Section | None:
+def about_owners_part(run: Run) -> blocks.Section | None:
     """What opens the part that stays with the owner: that it stays there."""
     if words.public_part(run.result) or not words.private(run.result):
         return None
     title = "This page stays with the owner of the data"
     lead = "The part of a private run that stays with the owner of the data."
-    return Section([Chapter("owner", title, [Text(OWNER)], warning=True)], lead=lead)
+    return blocks.Section([blocks.Chapter("owner", title, [Text(OWNER)], warning=True)], lead=lead)
 
 
 # ------------------------------------------------------------------------------------------ words
@@ -155,45 +137,36 @@ def guaranteed(result: Result) -> list[str]:
     epsilon, delta, views = privacy["epsilon"], privacy["delta"], privacy["views"]
     odds = math.exp(epsilon) if epsilon < 700 else math.inf
     paid = ", those of earlier runs on the same rows included," if privacy["before"] else ""
-    others = (
+    others = {
+        " This is what this run spends. Each client has charged it in its own privacy ledger,"
+        " together with all other runs on its rows, whose total only the client knows.": at_sites,
         " No privacy ledger is kept: other runs on the same rows, if there are any, would add to"
-        " this."
-    )
-    if at_sites:
-        others = (
-            " This is what this run spends. Each client has charged it in its own privacy ledger,"
-            " together with all other runs on its rows, whose total only the client knows."
-        )
-    elif privacy["book"]:
-        others = ""
-    where, n = "" if at_sites else " outside owner/", words.clients(len(privacy["ledger"]))
-    sent = f"every message that the {n} sent"
-    if views["view"] == "sum":
-        sent = f"every sum of what the {n} sent"
-    sampled, (_, _, _, *sampling) = "", next(iter(privacy["releases"].values()))[0]
-    if sampling:  # a round is of a share of the rows
-        sampled = (
-            f" Each row took part in a round with probability {sampling[0]:g}, by a secret coin of"
-            " its client's."
-        )
-    source = (
+        " this.": not privacy["book"],
+    }
+    where, n = " outside owner/" * (not at_sites), words.clients(len(privacy["ledger"]))
+    sent = f"every {'sum of what' if views['view'] == 'sum' else 'message that'} the {n} sent"
+    (_, _, _, *sampling) = next(iter(privacy["releases"].values()))[0]
+    sampled = [  # a round is of a share of the rows
+        f" Each row took part in a round with probability {rate:g}, by a secret coin of its"
+        " client's."
+        for rate in sampling
+    ]
+    sources = {
+        "Each client drew its noise with a key of its own operating system, which nobody else"
+        " has.": privacy["source"] == "secure",
         "The noise was made from the seed of the configuration: anyone who has that can subtract"
-        " it."
-    )
-    if privacy["source"] == "secure":
-        source = (
-            "Each client drew its noise with a key of its own operating system, which nobody else"
-            " has."
-        )
+        " it.": True,
+    }
     return [
         f"Everything in this folder{where} and {sent}{paid} is ({number(epsilon)},"
         f" {delta:g})-differentially private; ({privacy['allowed']:g}, {delta:g}) was allowed."
         " Whatever somebody believed about one row before, seeing all of it multiplies the odds"
-        f" by at most {number(odds)}, except with probability {delta:g}.{others}",
+        f" by at most {number(odds)}, except with probability {delta:g}.{first_true(others)}",
         *filter(None, [views["text"]]),
         privacy["protects"],
         f"In each of {result['rounds']} rounds every client answered with one sum of gradients,"
-        f" {_clipped(privacy)}, and {privacy['mechanism'].capitalize()} noise.{sampled} {source}",
+        f" {_clipped(privacy)}, and {privacy['mechanism'].capitalize()} "
+        f" noise.{''.join(sampled)} {first_true(sources)}",
         "The model, this report and all predictions are made from these noisy answers and public"
         " numbers only, so that nothing done with them later spends more.",
     ]
@@ -249,11 +222,9 @@ def _budget(canvas: "Canvas", rows: Rows, privacy: Record) -> None:
 
 
 def _rounds(canvas: "Canvas", history: Rows) -> None:
-    panels = canvas.subplots(2, sharex=True)
-    x = column(history, "round")
+    panels, x = canvas.subplots(2, sharex=True), column(history, "round")
     second = ("step", BLUE, "step") if "step" in history[0] else ("gap", BLUE, "distance")
-    lines = (("noise", ORANGE, "noise"), second)
-    for axes, (key, colour, name) in zip(panels, lines, strict=True):
+    for axes, (key, colour, name) in zip(panels, (("noise", ORANGE, "noise"), second), strict=True):
         y = column(history, key)
         y = np.where(y > 0, y, np.nan)
         axes.plot(x, y, color=colour)

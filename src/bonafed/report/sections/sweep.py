@@ -10,11 +10,12 @@ from bonafed.privacy.accounting import total_epsilon
 from bonafed.report import tables
 from bonafed.report.blocks import Chapter, Fold, Plot, Row, Section, drawn, texts
 from bonafed.report.tables import Record, Rows, Table, Way, number, percent, spaced
+from bonafed.runs.folder import result_in
 from bonafed.runs.privacy_plan import privacy_of
-from bonafed.runs.result import result_in
 from bonafed.runs.sections.privacy import read_releases
 from bonafed.runs.sections.section import Run
 from bonafed.runs.sections.sweep import equal
+from bonafed.text import first_true
 
 if TYPE_CHECKING:
     from bonafed.drawing import Axes, Canvas
@@ -29,31 +30,26 @@ CAPTIONS = {
     "sweep_rate": "The largest rate of the constraint whose limit is changed.",
 }
 HEADS = {
-    "noise": "Noise",
-    "value": "Objective",
-    "relative_gap": "Gap",
-    "price": "Multiplier",
-    "violation": "Violation",
-    "rate": "Rate",
+    **{"noise": "Noise", "value": "Objective", "relative_gap": "Gap", "price": "Multiplier"},
+    **{"violation": "Violation", "rate": "Rate"},
 }
 WAYS: dict[str, Way] = {
-    "relative_gap": tables.magnitude,
-    "violation": tables.magnitude,
+    **dict.fromkeys(("relative_gap", "violation"), tables.magnitude),
     "rate": percent,
 }
 JUDGED = {
-    "loss": ("Loss", number),
-    "worst_loss": ("Worst loss", number),
-    "accuracy": ("Accuracy", percent),
-    "worst_accuracy": ("Worst accuracy", percent),
-    "error": ("Error", number),
-    "worst_error": ("Worst error", number),
-    "measured": ("Measured", number),
-    "rate": ("Rate", percent),
+    **{"loss": ("Loss", number), "worst_loss": ("Worst loss", number)},
+    **{"accuracy": ("Accuracy", percent), "worst_accuracy": ("Worst accuracy", percent)},
+    **{"error": ("Error", number), "worst_error": ("Worst error", number)},
+    **{"measured": ("Measured", number), "rate": ("Rate", percent)},
 }
 PRICES = (
     "The multiplier is minus the slope of the objective: what the objective falls by, at most, for"
     " each unit that the limit is raised."
+)
+JUDGED_BY_TESTS = (
+    "The run's test rows judge the values: a value that is chosen by them needs new rows to be"
+    " judged."
 )
 LOOKED = (
     "Anyone who chooses a budget, or any other setting, by these numbers has looked at the rows:"
@@ -103,27 +99,23 @@ def words(run: Run) -> list[str]:
     """How the points were made, and what they show."""
     swept, private = _table(run), run.config.privacy is not None
     points = swept["points"]
+    charged = {
+        f" Each is a run that was charged before this one. {LOOKED}": (
+            private and not privacy_of(run.config).rehearsal
+        ),
+        f" The rows are declared public, so that the runs are not charged. {LOOKED}": private,
+    }
     text = [
         f"The problem was solved at {len(points)} values of {swept['parameter']}. All else stayed"
-        " as it is."
+        f" as it is.{first_true(charged)}"
     ]
-    if private:
-        charged = "Each is a run that was charged before this one."
-        if privacy_of(run.config).rehearsal:
-            charged = "The rows are declared public, so that the runs are not charged."
-        text[0] += f" {charged} {LOOKED}"
     if any(point.get("price") is not None for point in points):
         text.append(PRICES)
     if lost := [f"{point['at']:g}" for point in points if point["value"] is None]:
         text.append(f"At {', '.join(lost)} no model meets all constraints: that is proven.")
     if "best" in swept:
         return [*text, *choice(swept)]
-    if points[0]["sets"] and not private:
-        text.append(
-            "The run's test rows judge the values: a value that is chosen by them needs"
-            " new rows to be judged."
-        )
-    return text
+    return text + [JUDGED_BY_TESTS] * bool(points[0]["sets"] and not private)
 
 
 def choice(swept: Record) -> list[str]:
@@ -132,17 +124,17 @@ def choice(swept: Record) -> list[str]:
     best, (judged,) = points[swept["best"]], points[swept["best"]]["sets"].values()
     accuracy = f", accuracy {percent(judged['accuracy'])}" if "accuracy" in judged else ""
     alike, values = len(equal(points)) - 1, sorted(point["at"] for point in points)
-    more = ""
-    if alike:
-        more = (
-            f" {alike} other point{' does' if alike == 1 else 's do'} as well: the first is named."
-        )
-    elif len(values) > 2 and (best["at"] == values[-1] or best["at"] == values[0] > 0):
-        more = " It lies at the end of the values tried: a wider sweep may find better."
+    at_end = len(values) > 2 and (best["at"] == values[-1] or best["at"] == values[0] > 0)
+    more = {
+        f" {alike} other point{' does' if alike == 1 else 's do'} as well: the first is named.": (
+            alike
+        ),
+        " It lies at the end of the values tried: a wider sweep may find better.": at_end,
+    }
     return [
         f"{number(best['at'])} had the smallest held-out loss of a client:"
         f" {number(judged['worst_loss'])} at {judged['worst_client']} (all rows:"
-        f" {number(judged['loss'])}{accuracy}).{more}",
+        f" {number(judged['loss'])}{accuracy}).{first_true(more)}",
         f"This choice was made on {sum(held)} rows held out of the training rows ({min(held)} at"
         " the smallest client): its numbers flatter it, and differences between neighbours may be"
         " chance. The model of this run was trained with the value of its configuration. To use"
@@ -193,10 +185,8 @@ def tried(run: Run) -> tuple[Table, ...]:
     ways = {key: way for key, (_, way) in JUDGED.items()}
     for name in swept["points"][0]["sets"]:
         judged = [{**row["sets"].get(name, {}), "at": row["at"]} for row in rows]
-        table = tables.of_rows(
-            f"Other values on {name}", judged, tables.filled(heads, judged), ways
-        )
-        found.append(table)
+        shown = tables.filled(heads, judged)
+        found.append(tables.of_rows(f"Other values on {name}", judged, shown, ways))
     return tuple(found)
 
 

@@ -8,11 +8,5 @@ from bonafed.runs.sections.section import Section
 from bonafed.runs.sections.sweep import Sweep
 
 SECTIONS: tuple[Section, ...] = (
-    Trivial(),
-    Ranks(),
-    Constraints(),
-    Clock(),
-    Privacy(),
-    Sweep(),
-    DataChecks(),
+    *(Trivial(), Ranks(), Constraints(), Clock(), Privacy(), Sweep(), DataChecks()),
 )

@@ -13,21 +13,19 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Literal, get_args
 
 import numpy as np
 from scipy.special import ndtri
 
 from bonafed.arrays import Array
-from bonafed.config.config import Config
 from bonafed.data.federation import Federation
 from bonafed.data.schema import Categorical
 from bonafed.measures import auc
 from bonafed.problem.predictors.affine import scores
-from bonafed.runs.files import Form, Number, Record, Whole, form, needs, one_of
+from bonafed.runs import forms
+from bonafed.runs.files import Record
 from bonafed.runs.sections.section import Inputs, Section
 from bonafed.runs.splits import Parts
-from bonafed.solution.trivial import Kind
 
 IDENTIFIER = 0.9  # share of the rows that have a value of a column to themselves
 COPY = 0.99  # AUC of one feature, or its correlation with the target
@@ -40,63 +38,20 @@ CHANCE = 0.005  # that some difference of means is larger than its sampling erro
 NAMED = 5  # features or clients that a check names
 KEY = re.compile(r"(^|[\W_])(id|ids|uuid|guid|identifier|index|key|mrn|nr|no|number)$", re.I)
 
-Name = Literal[
-    "left_out",
-    "identifier",
-    "copy",
-    "duplicates",
-    "missing_class",
-    "tiny",
-    "shift",
-    "trivial",
-    "trained_on",
-]
-
-
-class DataCheck(Form):
-    """One check: null where it does not apply or cannot be judged. ``where`` has the first names of
-    the ``count`` features or clients that it is about.
-    """
-
-    name: Name
-    passed: bool | None
-    limit: Number
-    seen: Number | None
-    where: list[str]
-    count: Whole
-
-    @classmethod
-    def of(
-        cls,
-        name: Name,
-        passed: bool | None,
-        limit: float,
-        seen: float | None,
-        where: Sequence[str] = (),
-    ) -> "DataCheck":
-        """A check about all of ``where``."""
-        shown = list(where[:NAMED])
-        return cls.model_construct(
-            name=name, passed=passed, limit=limit, seen=seen, where=shown, count=len(where)
-        )
-
 
 class DataChecks(Section):
     """The checks of rows and model."""
 
     name = "data checks"
-    keys = needs(list[DataCheck], "checks")
-
-    def applies(self, config: Config) -> bool:
-        return True
+    keys = forms.needs(list[forms.DATA_CHECK], "checks")
 
     def result(self, inputs: Inputs) -> Record:
         """Every check, in the order of a report."""
         made = (*of_rows(inputs.parts), _trivial(inputs))
-        return {"checks": [dict(check) for check in made]}
+        return {"checks": [*made]}
 
 
-def of_rows(parts: Parts) -> Iterator[DataCheck]:
+def of_rows(parts: Parts) -> Iterator[Record]:
     """The checks that rows and schema are enough for."""
     fed = parts.owners
     X, y = np.concatenate(fed.X), np.concatenate(fed.y)
@@ -108,11 +63,11 @@ def of_rows(parts: Parts) -> Iterator[DataCheck]:
     yield _missing_class(fed)
     small = sorted((n, name) for n, name in zip(fed.sizes.tolist(), fed.names, strict=True))
     tiny = [name for n, name in small if n < TINY]
-    yield DataCheck.of("tiny", not tiny, TINY, small[0][0], tiny)
+    yield _check("tiny", not tiny, TINY, small[0][0], tiny)
     yield _shift(fed, X)
 
 
-def _left_out(parts: Parts) -> DataCheck:
+def _left_out(parts: Parts) -> Record:
     """The rows that are left out for want of a target or a client; rows may lack it for a reason
     that has to do with it.
     """
@@ -123,13 +78,21 @@ def _left_out(parts: Parts) -> DataCheck:
         for by_client in parts.left_out.values()
         for name, n in sorted(by_client.items(), key=lambda one: (-one[1], one[0]))
     ]
-    return DataCheck.of("left_out", share <= LEFT_OUT, LEFT_OUT, share, where)
+    return _check("left_out", share <= LEFT_OUT, LEFT_OUT, share, where)
+
+
+def _check(
+    name: str, passed: bool | None, limit: float, seen: float | None, where: Sequence[str] = ()
+) -> Record:
+    """One check, about all of ``where``; None where it does not apply or cannot be judged."""
+    numbers = {"name": name, "passed": passed, "limit": limit, "seen": seen}
+    return {**numbers, "where": list(where[:NAMED]), "count": len(where)}
 
 
 # ----------------------------------------------------------------------------------------- features
 
 
-def _identifier(fed: Federation, X: Array) -> DataCheck:
+def _identifier(fed: Federation, X: Array) -> Record:
     """Columns in which nearly every row has a value to itself, and which are text, or count, or are
     named as a key; measurements have values to themselves and are none of these.
     """
@@ -158,7 +121,7 @@ def _counts(values: Array, fed: Federation) -> bool:
     return bool(np.ptp(whole) < 2 * len(whole)) or all((np.diff(v) > 0).all() for v in by_client)
 
 
-def _copy(fed: Federation, X: Array, y: Array) -> DataCheck:
+def _copy(fed: Federation, X: Array, y: Array) -> Record:
     """Features that by themselves give the target away: by their AUC between two classes, else by
     their correlation with the target, with several classes the correlation ratio.
     """
@@ -179,18 +142,18 @@ def _copy(fed: Federation, X: Array, y: Array) -> DataCheck:
     return _largest("copy", shares, COPY, len(X) >= TINY)
 
 
-def _largest(name: Name, shares: Mapping[str, float], limit: float, judged: bool) -> DataCheck:
+def _largest(name: str, shares: Mapping[str, float], limit: float, judged: bool) -> Record:
     """The check that no feature has a number as large as a limit."""
     order = sorted(shares, key=lambda each: -shares[each])
     odd = [each for each in order if shares[each] >= limit] if judged else []
     most = max(shares.values(), default=0.0)
-    return DataCheck.of(name, not odd if judged else None, limit, most, odd)
+    return _check(name, not odd if judged else None, limit, most, odd)
 
 
 # ------------------------------------------------------------------------------------------- rows
 
 
-def _shared_rows(fed: Federation, tests: Mapping[str, Federation]) -> Iterator[DataCheck]:
+def _shared_rows(fed: Federation, tests: Mapping[str, Federation]) -> Iterator[Record]:
     """Rows with their targets that stand at several clients, and rows to judge on that were trained
     on.
     """
@@ -203,15 +166,14 @@ def _shared_rows(fed: Federation, tests: Mapping[str, Federation]) -> Iterator[D
     at = [name for name, share in zip(fed.names, shared, strict=True) if share > SHARED]
     share = sum(s * len(each) for s, each in zip(shared, held, strict=True)) / fed.sizes.sum()
     several = fed.n_clients > 1
-    yield DataCheck.of("duplicates", _within(share, judged and several), SHARED, float(share), at)
-    shares = {
-        name: sum(row in clients for each in _digests(test, key) for row in each)
-        / float(test.sizes.sum())
-        for name, test in tests.items()
-    }
+    yield _check("duplicates", _within(share, judged and several), SHARED, float(share), at)
+    shares = {}
+    for name, test in tests.items():
+        known = sum(row in clients for each in _digests(test, key) for row in each)
+        shares[name] = known / float(test.sizes.sum())
     most = max(shares.values(), default=None)
     odd = [name for name, share in shares.items() if share > SHARED]
-    yield DataCheck.of("trained_on", _within(most, judged), SHARED, most, odd)
+    yield _check("trained_on", _within(most, judged), SHARED, most, odd)
 
 
 def _within(share: float | None, judged: bool) -> bool | None:
@@ -231,25 +193,22 @@ def _digests(fed: Federation, key: bytes) -> Iterator[list[bytes]]:
 # ---------------------------------------------------------------------------------------- clients
 
 
-def _missing_class(fed: Federation) -> DataCheck:
+def _missing_class(fed: Federation) -> Record:
     """Clients without a row of some class."""
     if fed.classes is None:
-        return DataCheck.of("missing_class", None, 0, None)
-    lacking = [
-        name
-        for name, y in zip(fed.names, fed.y, strict=True)
-        if len(np.unique(y)) < len(fed.classes)
-    ]
-    return DataCheck.of("missing_class", not lacking, 0, len(lacking), lacking)
+        return _check("missing_class", None, 0, None)
+    found = zip(fed.names, (len(np.unique(y)) for y in fed.y), strict=True)
+    lacking = [name for name, n in found if n < len(fed.classes)]
+    return _check("missing_class", not lacking, 0, len(lacking), lacking)
 
 
-def _shift(fed: Federation, X: Array) -> DataCheck:
+def _shift(fed: Federation, X: Array) -> Record:
     """The largest difference between a client's mean of a feature and that of all others, in
     standard deviations of the feature, beyond what sampling explains.
     """
     n = fed.sizes[:, None].astype(float)
     if fed.n_clients < 2:
-        return DataCheck.of("shift", None, SHIFT, None)
+        return _check("shift", None, SHIFT, None)
     means = np.array([part.mean(0) for part in fed.X])
     others = (X.mean(0) * len(X) - n * means) / (len(X) - n)
     deviation = X.std(0)
@@ -259,13 +218,13 @@ def _shift(fed: Federation, X: Array) -> DataCheck:
     most = np.maximum(apart - error, 0.0).max(1, initial=0.0)
     order = np.argsort(-most, kind="stable")
     odd = [fed.names[i] for i in order if most[i] > SHIFT]
-    return DataCheck.of("shift", not odd, SHIFT, float(most.max()), odd)
+    return _check("shift", not odd, SHIFT, float(most.max()), odd)
 
 
 # ------------------------------------------------------------------------------------------ model
 
 
-def _trivial(inputs: Inputs) -> DataCheck:
+def _trivial(inputs: Inputs) -> Record:
     """Whether the model is no better than a constant, as ``trivial`` of the run has it, with the
     share of the training rows that get its commonest prediction. A model that shows that nothing
     meets all constraints is none to be judged.
@@ -279,29 +238,17 @@ def _trivial(inputs: Inputs) -> DataCheck:
         said = said > 0
     share = float(np.unique(said, return_counts=True)[1].max() / len(said))
     judged = inputs.certificate.infeasible is None
-    return DataCheck.of("trivial", inputs.trivial is None if judged else None, 1.0, share)
+    return _check("trivial", inputs.trivial is None if judged else None, 1.0, share)
 
 
 # ------------------------------------------------------------------------------------------ trivial
-
-
-# why a model is trivial, see `bonafed.Triviality`
-TrivialityForm = form(
-    "TrivialityForm",
-    needs(Annotated[str, one_of(get_args(Kind))], "kind") | needs(str, "text"),
-    needs(str | None, "parameter") | needs(Number | str | None, "value"),
-    needs(Number | None, "threshold"),
-)
 
 
 class Trivial(Section):
     """The model against the best constant one."""
 
     name = "trivial"
-    keys = needs(TrivialityForm | None, "trivial")
-
-    def applies(self, config: Config) -> bool:
-        return True
+    keys = forms.needs(forms.TRIVIALITY | None, "trivial")
 
     def result(self, inputs: Inputs) -> Record:
         """The record, or None."""

@@ -7,44 +7,19 @@ import numpy as np
 
 from bonafed.config.config import Config
 from bonafed.engines.run_record import Log
+from bonafed.runs import forms
 from bonafed.runs.checks import Check, not_checked
-from bonafed.runs.files import (
-    Count,
-    NonNegative,
-    Number,
-    Record,
-    Row,
-    Whole,
-    at_least,
-    form,
-    needs,
-    perhaps,
-)
+from bonafed.runs.files import Record, Row
 from bonafed.runs.sections.section import Inputs, Run, Section
 from bonafed.runs.training import LARGEST, OBJECTIVE
-
-# the objective of one model at every evaluation, see `curves`
-TraceForm = form(
-    "TraceForm",
-    needs(Annotated[list[Count], at_least(1)], "round") | perhaps(list[NonNegative], "time"),
-    needs(list[Whole], "bytes") | needs(list[Number], "objective"),
-    needs(list[NonNegative], "largest_risk"),
-)
-# the events of a clock, see `summary`
-SummaryForm = form(
-    "SummaryForm",
-    needs(NonNegative, "time") | needs(Whole, "answers"),
-    needs(Annotated[dict[str, Whole], at_least(1)], "by_client"),
-    needs(dict[str, NonNegative], "crashed"),
-)
 
 
 class Clock(Section):
     """A simulated clock, and methods whose objective is evaluated beside their rounds."""
 
     name = "events"
-    keys = perhaps(Annotated[dict[str, TraceForm], at_least(1)], "reached")
-    keys |= perhaps(SummaryForm, "clock")
+    keys = forms.perhaps(Annotated[dict[str, forms.TRACE], forms.at_least(1)], "reached")
+    keys |= forms.perhaps(forms.CLOCK, "clock")
     files = ("events.bft",)
 
     def applies(self, config: Config) -> bool:
@@ -88,10 +63,9 @@ def thinned(history: Sequence[Row]) -> list[Record]:
         since = {key: total + row.get(key, 0) for key, total in since.items()}
         if row.get(OBJECTIVE) is None:
             continue
-        bound, gap = row.get("bound"), None
-        if isinstance(bound, int | float) and np.isfinite(bound):
-            gap = row[OBJECTIVE] - bound
-        rows.append({**row, **since, "objective": row[OBJECTIVE], "gap": gap})
+        bound, value = row.get("bound"), row[OBJECTIVE]
+        known = isinstance(bound, int | float) and np.isfinite(bound)
+        rows.append({**row, **since, "objective": value, "gap": value - bound if known else None})
         since = dict.fromkeys(since, 0)
     return rows
 
@@ -118,10 +92,7 @@ def curves(histories: Mapping[str, Sequence[Row]]) -> dict[str, dict[str, list[f
 
 def summary(log: Log) -> Record:
     """When a log of events ends, how many answers it has in all and by client, who crashed when."""
-    counts = np.bincount(log.answered, minlength=len(log.clients))
-    return {
-        "time": float(log.times.max()) if len(log.times) else 0.0,
-        "answers": len(log.answered),
-        "by_client": dict(zip(log.clients, counts.tolist(), strict=True)),
-        "crashed": dict(log.crashed),
-    }
+    counts = np.bincount(log.answered, minlength=len(log.clients)).tolist()
+    time, n = float(log.times.max(initial=0.0)), len(log.answered)
+    by_client = dict(zip(log.clients, counts, strict=True))
+    return {"time": time, "answers": n, "by_client": by_client, "crashed": dict(log.crashed)}

@@ -13,25 +13,15 @@ from bonafed.config.config import Config
 from bonafed.data.federation import Federation
 from bonafed.fairness import group_rates
 from bonafed.problem.constraints.constraint import several
+from bonafed.problem.lower_bounds import Multipliers
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.predictors.affine import scores
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.risk import Risk
+from bonafed.runs import forms
 from bonafed.runs.evaluation import TRAINING, asked, curve, kept, losses_of, risk_of, row_weights
-from bonafed.runs.files import (
-    Count,
-    NonNegative,
-    Number,
-    Record,
-    Share,
-    Whole,
-    at_least,
-    form,
-    needs,
-    perhaps,
-)
+from bonafed.runs.files import Record
 from bonafed.runs.sections.section import Inputs, Section
 from bonafed.solution.tables import Limits, constraint_table, gains
 
@@ -39,31 +29,12 @@ ROUNDING = 1e-8  # a multiplier below it is none
 NEAR = 1e-3  # of an optimum, relative: what multipliers are stated for
 
 
-# one constraint of one owner at a model
-RowForm = form(
-    "RowForm",
-    needs(str, "owner", "constraint") | needs(Number, "limit", "measured", "slack"),
-    needs(bool, "met") | needs(Number | None, "rate"),
-)
-# the same on the training rows, with its multiplier; ``weight`` is that in a proof that nothing is
-# feasible
-PricedForm = form("PricedForm", needs(Number, "price") | perhaps(Share, "weight"), base=RowForm)
-# the constraints at a model on one set of rows
-KeptForm = form("KeptForm", needs(str, "set", "model") | needs(list[RowForm], "rows"))
-# the rates of one group, see `groups`
-GroupForm = form(
-    "GroupForm",
-    needs(str, "set", "model", "column", "group") | needs(Whole, "rows"),
-    needs(Share | None, "selected", "tpr", "fpr", "accuracy"),
-)
-
-
 class Constraints(Section):
     """Constraints of the server and of the clients, beside every model of the run."""
 
     name = "constraints"
-    keys = needs(list[PricedForm], "constraints") | needs(list[str], "prices")
-    keys |= needs(list[KeptForm], "kept") | needs(list[GroupForm], "groups")
+    keys = forms.needs(list[forms.PRICED], "constraints") | forms.needs(list[str], "prices")
+    keys |= forms.needs(list[forms.KEPT], "kept") | forms.needs(list[forms.GROUP], "groups")
     at_sites = True
 
     def applies(self, config: Config) -> bool:
@@ -83,50 +54,40 @@ class Constraints(Section):
                 where = {"set": name, "model": model}
                 met.append({**where, "rows": kept(problem, w, fed, name != TRAINING)})
                 by_group += [{**where, **row} for row in groups(problem, w, fed)]
-        proof, table, of = inputs.certificate, inputs.constraints, inputs.multipliers
-        priced = with_rates(problem, inputs.parts.train, proof, of, table, met[0]["rows"])
-        return {
-            "constraints": priced,
-            "prices": stated(proof, table),
-            "kept": met,
-            "groups": by_group,
-        }
+        of = inputs.certificate, inputs.multipliers, inputs.constraints
+        return of_constraints(problem, inputs.parts.train, *of, met, by_group)
 
 
-def without_rows(
-    problem: Problem, data: Metadata, proof: Certificate, multipliers: object, table: list[Record]
-) -> Record:
-    """What a run over sites states of its constraints, which follows from its certificate only."""
-    if not asked(problem):
-        return {}
-    priced = with_rates(problem, data, proof, multipliers, table)
-    return {"constraints": priced, "prices": stated(proof, table), "kept": [], "groups": []}
-
-
-def with_rates(
+def of_constraints(
     problem: Problem,
     fed: Federation | Metadata,
     proof: Certificate,
     multipliers: object,
     table: list[Record],
     met: Sequence[Record] = (),
-) -> list[Record]:
-    """The table of constraints with the rates of the rows trained on, where they are here. Where
-    nothing is feasible it has the weights of the constraints in the proof, too.
+    by_group: Sequence[Record] = (),
+) -> Record:
+    """What is stated of the table of constraints, with the rates of the rows trained on, which stay
+    at the sites of a run over these: then only what follows from its certificate. Where nothing is
+    feasible it has the weights of the constraints in the proof, too.
     """
-    rate = {(row["owner"], row["constraint"]): row["rate"] for row in met}
-    table = [{**row, "rate": rate.get((row["owner"], row["constraint"]))} for row in table]
-    if proof.infeasible is None:
-        return table
-    assert isinstance(multipliers, Multipliers)
-    concrete, data = problem.at(fed)
-    # a constraint that an owner does not have has no value, whatever its limit is
-    values = np.asarray(proof.constraint_values), np.asarray(proof.shared_values)
-    limits = Limits(*(np.zeros(each.shape) for each in values))
-    rows = constraint_table(concrete, data.clients, limits, proof, multipliers)
-    weights = [abs(row["price"]) for row in rows]
-    total = sum(weights) or 1.0
-    return [{**row, "weight": w / total} for row, w in zip(table, weights, strict=True)]
+    if not asked(problem):
+        return {}
+    rows = met[0]["rows"] if met else ()
+    rate = {(row["owner"], row["constraint"]): row["rate"] for row in rows}
+    priced = [{**row, "rate": rate.get((row["owner"], row["constraint"]))} for row in table]
+    if proof.infeasible is not None:
+        assert isinstance(multipliers, Multipliers)
+        concrete, data = problem.at(fed)
+        # a constraint that an owner does not have has no value, whatever its limit is
+        values = np.asarray(proof.constraint_values), np.asarray(proof.shared_values)
+        limits = Limits(*(np.zeros(each.shape) for each in values))
+        rows = constraint_table(concrete, data.clients, limits, proof, multipliers)
+        weights = [abs(row["price"]) for row in rows]
+        total = sum(weights) or 1.0
+        priced = [{**row, "weight": w / total} for row, w in zip(priced, weights, strict=True)]
+    prices = stated(proof, table)
+    return {"constraints": priced, "prices": prices, "kept": [*met], "groups": [*by_group]}
 
 
 def groups(problem: Problem, w: Array, fed: Federation) -> Iterator[Record]:
@@ -165,24 +126,6 @@ def stated(proof: Certificate, table: list[Record]) -> list[str]:
 
 # ---------------------------------------------------------------------------------- risks by rank
 
-# a risk in words; where the rows of all clients are ranked ``together``, what it is of their losses
-RiskForm = form(
-    "RiskForm",
-    needs(str, "name", "words") | needs(bool, "convex", "pooled") | perhaps(Number, "together"),
-)
-# an owner of rows that are ranked together, see `owners`
-OwnerForm = form(
-    "OwnerForm",
-    needs(str, "client") | needs(Count, "n") | needs(Share, "share"),
-    needs(Number, "loss", "worst_loss", "weight"),
-)
-# sorted losses in groups, see `bonafed.runs.evaluation.curve`
-CurveForm = form(
-    "CurveForm",
-    needs(Annotated[list[Share], at_least(1)], "share"),
-    needs(list[NonNegative], "loss") | needs(list[Number], "weight"),
-)
-
 
 class Ranks(Section):
     """A risk by rank over samples or all rows, and pooled rows: the risk, the owners, the
@@ -190,8 +133,8 @@ class Ranks(Section):
     """
 
     name = "ranks"
-    keys = needs(RiskForm, "risk") | needs(dict[str, CurveForm], "losses")
-    keys |= perhaps(Annotated[list[OwnerForm], at_least(1)], "owners")
+    keys = forms.needs(forms.RISK, "risk") | forms.needs(dict[str, forms.LOSSES], "losses")
+    keys |= forms.perhaps(Annotated[list[forms.OWNER], forms.at_least(1)], "owners")
 
     def applies(self, config: Config) -> bool:
         ranked = config.risk.by_rank or config.problem_.pooled
@@ -203,7 +146,8 @@ class Ranks(Section):
         if not self.applies(config):
             return {}
         risk, pooled, problem = config.risk, config.problem_.pooled, config.problem()
-        words = {"name": risk.title, "words": risk.words(), "convex": risk.convex}
+        convex = getattr(risk.named_class("name"), "convex", True)  # larger losses never weigh less
+        words = {"name": risk.title, "words": risk.words(), "convex": convex}
         result: Record = {"risk": {**words, "pooled": pooled}}
         main = next(iter(models))
         if pooled or risk.together:

@@ -7,86 +7,21 @@ is that the ledger adds up to what is stated, and that it pays for what was sent
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-from pydantic import Field
 
 from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.client_names import ClientName
 from bonafed.config.config import Config
-from bonafed.privacy.accounting import LEAST_DELTA, MOST_ROUNDS, Release, accounts, total_epsilon
-from bonafed.privacy.bounds import MOST
+from bonafed.privacy.accounting import Release, accounts, total_epsilon
 from bonafed.privacy.ledger import Book, Ledger, views
-from bonafed.runs.checks import Check, compared, not_checked
-from bonafed.runs.files import (
-    Count,
-    NonNegative,
-    Number,
-    Positive,
-    Record,
-    Row,
-    Whole,
-    at_least,
-    form,
-    needs,
-    plain,
-)
-from bonafed.runs.privacy_plan import (
-    REHEARSAL,
-    Public,
-    budget_of,
-    made_public,
-    planned,
-    privacy_of,
-    protects,
-    public_of,
-    stated_method,
-    stays,
-)
+from bonafed.runs import forms, privacy_plan
+from bonafed.runs.checks import Check, compared, not_checked, nothing
+from bonafed.runs.files import Record, Row, plain
+from bonafed.runs.privacy_plan import budget_of, privacy_of, public_of
 from bonafed.runs.sections.section import Inputs, Run, Section
 from bonafed.solution.outcome import budget_used
-
-Noise = Positive | Literal["inf"]
-Sampling = Annotated[float, Field(gt=0, lt=1)]
-Answers = Annotated[int, Field(ge=0, le=MOST_ROUNDS)]
-Candidates = Annotated[float, Field(gt=1, le=MOST)]
-Kind = Literal["gaussian", "laplace"]
-Law = Literal["poisson", "geometric", "logarithmic"]
-# lists in JSON; the second where rows are sampled, the third of a search
-WholeForm = Annotated[tuple[Kind, Noise, Answers], Field(strict=False)]
-SampledForm = Annotated[tuple[Kind, Noise, Answers, Sampling], Field(strict=False)]
-ReleaseForm = WholeForm | SampledForm
-One = Annotated[float, Field(ge=1, le=1)]
-SearchForm = Annotated[tuple[Law, Noise, Answers, One, Candidates], Field(strict=False)]
-
-
-# what one client has spent, see `ledger_table`
-AccountForm = form(
-    "AccountForm",
-    needs(str, "client") | needs(Whole, "rows", "answers") | needs(Noise | None, "noise"),
-    needs(NonNegative | Literal["inf"] | None, "scale"),
-    needs(NonNegative, "epsilon", "before", "left"),
-    needs(Number | None, "gaussian", "rdp", "basic"),
-)
-# for whom the guarantee holds, and the totals of the other view, see `views_of`
-ViewsForm = form(
-    "ViewsForm",
-    needs(Literal["answers", "sum"], "view") | needs(Whole, "missing") | needs(str, "text"),
-    needs(NonNegative | None, "total") | needs(dict[str, NonNegative | None], "clients"),
-)
-# the guarantee of privacy, see `guarantee`
-GuaranteeForm = form(
-    "GuaranteeForm",
-    needs(NonNegative, "epsilon") | needs(Annotated[float, Field(ge=LEAST_DELTA, lt=1)], "delta"),
-    needs(Positive, "allowed") | needs(str, "adjacency", "protects", "rehearsal", "source"),
-    needs(bool, "book") | needs(list[str], "public") | needs(list[Positive], "sweep"),
-    needs(Kind, "mechanism") | needs(Noise, "clip", "bound") | needs(Count, "rounds"),
-    needs(Annotated[list[AccountForm], at_least(1)], "ledger"),
-    needs(dict[str, Annotated[list[ReleaseForm], at_least(1)]], "releases"),
-    needs(dict[str, list[ReleaseForm | SearchForm]], "before") | needs(ViewsForm, "views"),
-)
-WithheldForm = form("WithheldForm", needs(str, "what", "why"))  # what stays with the owner, and why
 
 Releases: TypeAlias = Mapping[str, Sequence[Any]]  # by client, as in result.json
 Spent: TypeAlias = dict[ClientName, tuple[Release, ...]]
@@ -96,7 +31,7 @@ class Privacy(Section):
     """Differential privacy: the guarantee, what every client has spent, and what is withheld."""
 
     name = "privacy"
-    keys = needs(GuaranteeForm, "privacy") | needs(list[WithheldForm], "withheld")
+    keys = forms.needs(forms.GUARANTEE, "privacy") | forms.needs(list[forms.WITHHELD], "withheld")
     public = True
     at_sites = True
 
@@ -130,41 +65,21 @@ def _rows(releases: Mapping[ClientName, Sequence[Release]]) -> dict[str, list[li
 def stated_of(config: Config, ledger: Ledger, n_features: int) -> Record:
     """What a run states of privacy, of what every client has spent."""
     before = {client: spent for client, spent in _rows(ledger.before).items() if spent}
-    return {
-        "privacy": guarantee(config, n_features, _rows(ledger.releases), before),
-        "withheld": withheld(config),
-    }
+    made = guarantee(config, n_features, _rows(ledger.releases), before)
+    return {"privacy": made, "withheld": withheld(config)}
 
 
 def withheld(config: Config) -> list[dict[str, str]]:
     """What stays with the owner, and why."""
-    return [{"what": what, "why": why} for what, why in stays(config)]
-
-
-def carried_out(config: Config, public: Public, releases: Releases) -> PrivateMethod:
-    """The method with the noise of these releases; the rest of its plan is from public numbers."""
-    problem, algorithm = stated_method(config, public)
-    problem = replace(problem, privacy=replace(budget_of(config), book=None))
-    algorithm, noise = planned(algorithm, problem, public)
-    # in the view "sum" the client whose records count most has the noise that was planned
-    found = [release.noise for each in releases.values() for release in read_releases(each)]
-    return replace(algorithm, plan=replace(noise, multiplier=min(found, default=noise.multiplier)))
-
-
-def mechanism_of(algorithm: PrivateMethod) -> Record:
-    """How an answer is computed before noise is added."""
-    assert algorithm.plan is not None
-    return {
-        "mechanism": algorithm.mechanism,
-        "source": algorithm.plan.source,
-        "clip": algorithm.plan.clip,
-        "bound": algorithm.plan.bound,
-        "rounds": algorithm.max_rounds,
-    }
+    return [{"what": what, "why": why} for what, why in privacy_plan.stays(config)]
 
 
 def views_of(
-    config: Config, public: Public, algorithm: PrivateMethod, releases: Releases, before: Releases
+    config: Config,
+    public: privacy_plan.Public,
+    algorithm: PrivateMethod,
+    releases: Releases,
+    before: Releases,
 ) -> Record:
     """For whom the guarantee holds, and the total of anyone who has the other view."""
     budget, places = budget_of(config), {name: p for p, name in enumerate(public.clients)}
@@ -224,28 +139,35 @@ def guarantee(config: Config, n_features: int, releases: Releases, before: Relea
     only.
     """
     p, public = privacy_of(config), public_of(config, n_features)
-    algorithm = carried_out(config, public, releases)
-    assert algorithm.plan is not None
-    scales = dict(zip(public.clients, algorithm.plan.scale.tolist(), strict=True))
+    problem, algorithm = privacy_plan.stated_method(config, public)
+    problem = replace(problem, privacy=replace(budget_of(config), book=None))
+    # the method with the noise of these releases; the rest of its plan is from public numbers. In
+    # the view "sum" the client whose records count most has the noise that was planned
+    algorithm, noise = privacy_plan.planned(algorithm, problem, public)
+    found = [release.noise for each in releases.values() for release in read_releases(each)]
+    noise = replace(noise, multiplier=min(found, default=noise.multiplier))
+    algorithm = replace(algorithm, plan=noise)
+    scales = dict(zip(public.clients, noise.scale.tolist(), strict=True))
     rows = ledger_table(config, scales, releases, before)
-    return plain(
-        {
-            "epsilon": max((row["epsilon"] for row in rows), default=0.0),
-            "delta": p.delta,
-            "allowed": p.epsilon,
-            "adjacency": p.adjacency,
-            "book": p.book is not None,
-            "protects": protects(config),
-            "public": made_public(config),
-            "rehearsal": REHEARSAL if p.rehearsal else "",
-            "sweep": list(map(float, config.budgets)),
-            **mechanism_of(algorithm),
-            "ledger": rows,
-            "releases": releases,
-            "before": before,
-            "views": views_of(config, public, algorithm, releases, before),
-        }
-    )
+    made = {
+        "epsilon": max((row["epsilon"] for row in rows), default=0.0),
+        "delta": p.delta,
+        "allowed": p.epsilon,
+        "adjacency": p.adjacency,
+        "book": p.book is not None,
+        "protects": privacy_plan.protects(config),
+        "public": privacy_plan.made_public(config),
+        "rehearsal": privacy_plan.REHEARSAL if p.rehearsal else "",
+        "sweep": list(map(float, config.budgets)),
+        "mechanism": algorithm.mechanism,
+        **{key: getattr(noise, key) for key in ("source", "clip", "bound")},
+        "rounds": algorithm.max_rounds,
+        "ledger": rows,
+        "releases": releases,
+        "before": before,
+        "views": views_of(config, public, algorithm, releases, before),
+    }
+    return plain(made)
 
 
 def client_weights(config: Config) -> dict[str, float]:
@@ -271,10 +193,25 @@ def _check_ledger(run: Run) -> Iterator[Check]:
     model = () if run.owner is not None else ("model.safetensors: w",)
     settings = (f"config.toml: {table}" for table in ("algorithm", "engine", "seed"))
     yield not_checked("privacy", text, *model, *settings)
-    yield _check_budget(again)
-    yield _check_answers(run, again["ledger"])
+    spent, allowed = again["epsilon"], again["allowed"]
+    within = spent <= allowed * (1 + 1e-9)
+    text = f"epsilon = {spent:.6g} of {allowed:g} at delta = {again['delta']:g}"
+    yield Check("budget", within, text + ": more than is allowed" * (not within))
+    answers = {row["answers"] for row in again["ledger"]}
+    every = answers | {len(run.history), result["rounds"], stated["rounds"]}
+    paid = bool(answers) and len(every) == 1
+    for each in stated["releases"].values():
+        paid = paid and len(each) == 1 and each[0][0] == stated["mechanism"]
+    text = f"{len(run.history)} rounds, and {'not ' * (not paid)}as many answers are paid for"
+    yield Check("answers", paid, text)
     yield _check_sweep(config, public, again)
-    yield _check_clients(run, public)
+    declared, weights = [*zip(public.clients, public.sizes, strict=True)], client_weights(config)
+    same = [(row["client"], row["n"]) for row in result["clients"]] == declared
+    same = same and {*stated["releases"]} == {*public.clients}
+    for row in result["clients"]:
+        same = same and math.isclose(row["weight"], weights[row["client"]])
+    text = "as public" if same else "differ from what the configuration declares"
+    yield Check("clients", same, text)
     text = "what happened in the rounds, and what was sent"
     kept = ("messages", "clients.bytes_up", "clients.bytes_down")
     yield not_checked("history", text, "history.jsonl", *(f"result.json: {key}" for key in kept))
@@ -284,24 +221,7 @@ def _check_ledger(run: Run) -> Iterator[Check]:
     yield compared("withheld", result["withheld"], withheld(config))
 
 
-def _check_budget(again: Row) -> Check:
-    within = again["epsilon"] <= again["allowed"] * (1 + 1e-9)
-    text = f"epsilon = {again['epsilon']:.6g} of {again['allowed']:g} at delta = {again['delta']:g}"
-    return Check("budget", within, text if within else f"{text}: more than is allowed")
-
-
-def _check_answers(run: Run, ledger: Sequence[Row]) -> Check:
-    stated, rounds = run.result["privacy"], len(run.history)
-    paid = all(
-        row["answers"] == rounds == run.result["rounds"] == stated["rounds"] for row in ledger
-    )
-    releases = stated["releases"].values()
-    paid = paid and all(len(each) == 1 and each[0][0] == stated["mechanism"] for each in releases)
-    text = f"{rounds} rounds, and {'' if paid else 'not '}as many answers are paid for"
-    return Check("answers", bool(ledger) and paid, text)
-
-
-def _check_sweep(config: Config, public: Public, stated: Row) -> Check:
+def _check_sweep(config: Config, public: privacy_plan.Public, stated: Row) -> Check:
     """Every run of a sweep that is charged is among what was spent before the model."""
     privacy, missing = privacy_of(config), []
     for epsilon in () if privacy.rehearsal else config.budgets:
@@ -310,37 +230,26 @@ def _check_sweep(config: Config, public: Public, stated: Row) -> Check:
             spent = read_releases(stated["before"].get(client, ()))
             if not any(_alike(release, each) for each in spent):
                 missing.append(f"the run at epsilon {epsilon:g} of {client}")
-    text = f"not charged: {', '.join(missing[:3])}" if missing else "its runs are charged"
-    return Check("charged sweep", not missing, text)
+    return nothing("charged sweep", missing, "its runs are charged", "not charged")
 
 
-def of_point(config: Config, public: Public, epsilon: float, client: int | None = None) -> Release:
+def of_point(
+    config: Config, public: privacy_plan.Public, epsilon: float, client: int | None = None
+) -> Release:
     """What a run of the sweep releases of a client, or of the one whose records count most: noise
     as for its epsilon only.
     """
-    problem, algorithm = stated_method(config, public)
+    problem, algorithm = privacy_plan.stated_method(config, public)
     budget = replace(budget_of(config), epsilon=epsilon, book=None)
     method = algorithm.planned(replace(problem, privacy=budget), public)
     (release,) = method.releases(method.max_rounds, client)
     return release
 
 
-def _alike(planned: Release, release: Release) -> bool:
+def _alike(due: Release, release: Release) -> bool:
     """Whether a release is as planned; its noise comes from a total, by bisection."""
-    same = replace(planned, noise=1.0) == replace(release, noise=1.0)
-    return same and math.isclose(planned.noise, release.noise, rel_tol=1e-4)
-
-
-def _check_clients(run: Run, public: Public) -> Check:
-    rows, weights = run.result["clients"], client_weights(run.config)
-    declared = [*zip(public.clients, public.sizes, strict=True)]
-    same = (
-        [(row["client"], row["n"]) for row in rows] == declared
-        and all(math.isclose(row["weight"], weights[row["client"]]) for row in rows)
-        and {*run.result["privacy"]["releases"]} == {*public.clients}
-    )
-    text = "as public" if same else "differ from what the configuration declares"
-    return Check("clients", same, text)
+    same = replace(due, noise=1.0) == replace(release, noise=1.0)
+    return same and math.isclose(due.noise, release.noise, rel_tol=1e-4)
 
 
 def _check_ledger_file(owner: Run) -> Iterator[Check]:

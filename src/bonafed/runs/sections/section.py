@@ -22,8 +22,7 @@ from bonafed.engines.engine import Watch
 from bonafed.engines.run_record import Log
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.ledger import Ledger
-from bonafed.problem.lower_bounds import Duals
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Duals, Multipliers
 from bonafed.problem.problem import Problem
 from bonafed.runs.checks import Check, compared
 from bonafed.runs.files import Record, Row, plain
@@ -158,7 +157,7 @@ class Section(Protocol):
 
     def applies(self, config: Config) -> bool:
         """Whether a run of this configuration has the section."""
-        ...
+        return True
 
     def is_stated(self, config: Config, public: bool) -> bool:
         """Whether the result.json of a run has the keys; ``public``: that of the public part of a

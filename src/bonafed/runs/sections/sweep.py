@@ -18,97 +18,37 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
 
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
-from bonafed.certificates.certify import certify
-from bonafed.certificates.constrained import certify_constrained
-from bonafed.certificates.row_spectra import certify_ranks
 from bonafed.config.config import Config
 from bonafed.config.sections import SweepSection
 from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import total_epsilon
-from bonafed.privacy.ledger import Ledger
 from bonafed.problem.constraints.constraint import Concrete
 from bonafed.problem.constraints.coupled import Shared
 from bonafed.problem.constraints.group_means import OnRows
-from bonafed.problem.lower_bounds import Duals
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Duals, Multipliers
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Stop
-from bonafed.runs.baselines import check_proof, proof_arrays, restored, stored
-from bonafed.runs.checks import Check, not_checked
+from bonafed.runs import files, forms
+from bonafed.runs.baselines import check_proof, duals_of, proof_arrays, restored, stored
+from bonafed.runs.checks import Check, not_checked, nothing
 from bonafed.runs.evaluation import kept, measure
-from bonafed.runs.files import (
-    Count,
-    NonNegative,
-    Number,
-    Positive,
-    Record,
-    Row,
-    Share,
-    StopName,
-    Whole,
-    at_least,
-    check_form,
-    complete,
-    damaged,
-    form,
-    load_arrays,
-    needs,
-    one_of,
-    parsed,
-    perhaps,
-    save_arrays,
-    text_in,
-    to_json,
-    write,
-)
+from bonafed.runs.files import Record, Row
 from bonafed.runs.privacy_plan import plan, privacy_of, public_of
 from bonafed.runs.sections.privacy import of_point
 from bonafed.runs.sections.section import Inputs, Points, Progress, Run, Section, Study
 from bonafed.runs.splits import Parts
-from bonafed.runs.training import ended, method_of, stop_of
+from bonafed.runs.training import proved, stop_of
 from bonafed.solution.outcome import UNPROVED, failed_in
 from bonafed.solution.privacy_account import was_begun
 from bonafed.solution.solution import Solution
 from bonafed.solution.solve import fit, trivial
-from bonafed.solution.tables import constraint_table, limits_of
 
 JUDGES = "rows held out of the training rows"
-
-
-# how the model of a point does on one set of rows; ``measured`` of the constraint whose limit is
-# changed
-JudgedForm = form(
-    "JudgedForm",
-    needs(Number, "loss", "worst_loss") | needs(str, "worst_client"),
-    perhaps(Share, "accuracy", "worst_accuracy") | perhaps(NonNegative, "error", "worst_error"),
-    perhaps(Number | None, "measured", "rate"),
-)
-# one value of the key; where nothing is feasible the point has no objective and no price.
-# ``failed`` is the error of its proof, ``alone`` epsilon of the point by itself
-PointForm = form(
-    "PointForm",
-    needs(Number, "at") | needs(Number | None, "value") | needs(dict[str, JudgedForm], "sets"),
-    perhaps(StopName, "outcome") | perhaps(Whole, "rounds"),
-    perhaps(Annotated[str, one_of([UNPROVED])], "tried"),
-    perhaps(Annotated[str, Field(pattern=r"^\w{1,60}$")], "failed"),
-    perhaps(Number | None, "bound", "relative_gap", "infeasible", "price", "rate"),
-    perhaps(bool, "trivial") | perhaps(Number, "violation"),
-    perhaps(NonNegative, "alone") | perhaps(Positive, "noise"),
-)
-# sweep.json; ``own`` is the value of the run
-SweepForm = form(
-    "SweepForm",
-    needs(str, "parameter") | needs(Number | None, "own") | perhaps(Whole, "best"),
-    perhaps(Annotated[dict[str, Count], at_least(1)], "held_out"),
-    needs(Annotated[list[PointForm], at_least(1)], "points"),
-)
 
 
 class Sweep(Section):
@@ -124,28 +64,25 @@ class Sweep(Section):
         """Solve and judge the problem at every value."""
         config, points, models = study.config, [], []
         if config.privacy is not None:
-            rows, models = charged(study, progress)
-            points = [
-                row | _private(config, w, study.parts) for row, w in zip(rows, models, strict=True)
-            ]
+            made, models = charged(study, progress)
+            for row, w in zip(made, models, strict=True):
+                points.append(row | _private(config, w, study.parts))
             return Points(_table(config, study.parts, points), {"w": np.array(models)})
         proofs: dict[str, Mapping[str, Array]] = {}
-        train, tests = judges(config, study.parts)
+        rows = judges(config, study.parts)
         for k, value in enumerate(of(config).values):
             there = config.at(value)
-            solution = fit(there.problem(), train, **there.solve_arguments(clock=False))
+            solution = fit(there.problem(), rows.train, **there.solve_arguments(clock=False))
             if solution.outcome.stop is Stop.INTERRUPTED:
                 raise KeyboardInterrupt
             duals, text = solution.duals, solution.outcome.text
             how = {"outcome": solution.outcome.stop.value, "rounds": solution.rounds}
             how |= {"tried": UNPROVED} if UNPROVED in text else {}  # then no multipliers, but
             how |= {"failed": failed} if (failed := failed_in(text)) else {}  # weights of a proof
-            whole = isinstance(duals, Multipliers)
-            proofs[str(k)] = _arrays(duals) if whole else proof_arrays(duals)
+            proofs[str(k)] = proof_arrays(duals)
             models.append(solution.w)
-            proof = solution.certificate
-            row = _point(config, there, train, tests, solution.w, duals, proof, study.parts.ranked)
-            points.append({"at": value, **how, **row})
+            given = rows, study.parts.ranked, solution.w, duals, solution.certificate
+            points.append({"at": value, **how, **_point(config, there, *given)})
             progress.done(self.name, line(of(config).parameter, points[-1]))
         return Points(_table(config, study.parts, points), stored({"w": np.array(models)}, proofs))
 
@@ -155,47 +92,47 @@ class Sweep(Section):
         """
         parts, swept = inputs.parts, inputs.points[self.name]
         config, points = inputs.config.settled(parts.train), []
-        train, tests = judges(config, parts)
+        rows = judges(config, parts)
         _, proofs = restored(swept.arrays)
         tried = zip(of(config).values, swept.table["points"], swept.w, strict=True)
         for k, (value, row, w) in enumerate(tried):
             if config.privacy is not None:
                 points.append({**row, "at": value, **_private(config, w, parts)})
                 continue
-            there, duals = config.at(value), _duals(proofs.get(str(k), {}))
-            problem, words = there.problem(), row.get("tried", "")
-            proof = _proved(problem, train, w, duals, row)
-            method, rounds = method_of(there, problem, train), row["rounds"]
-            end = ended(there, method, row["outcome"], words, rounds)
-            stop = stop_of(end, problem, train, proof, *_limits(problem, train, proof, duals))
+            there, arrays = config.at(value), proofs.get(str(k), {})
+            problem, rounds, ending = there.problem(), row["rounds"], row["outcome"]
+            how = ending, row.get("failed", ""), "tried" in row
+            proof, table, mu = proved(problem, rows.train, w, arrays, *how)
+            how = ending, row.get("tried", ""), rounds
+            stop = stop_of(there, problem, rows.train, how, proof, mu, table)
             again = {"at": value, "outcome": stop, "rounds": rounds}
             again |= {key: row[key] for key in ("tried", "failed") if key in row}
-            point = _point(config, there, train, tests, w, duals, proof, parts.ranked)
-            points.append(again | point)
+            given = rows, parts.ranked, w, duals_of(arrays), proof
+            points.append(again | _point(config, there, *given))
         return _table(config, parts, points)
 
     def write(self, folder: Path, points: Points) -> None:
-        write(folder / self.files[0], to_json(points.table, indent=1).encode())
-        save_arrays(folder / self.files[1], points.arrays)
+        files.write(folder / self.files[0], files.to_json(points.table, indent=1).encode())
+        files.save_arrays(folder / self.files[1], points.arrays)
 
     def read(self, run: Run, thresholds: int = 0) -> Points:
-        complete(run.path, self.files)
+        files.complete(run.path, self.files)
         file, kept_in = (run.path / name for name in self.files)
-        table, arrays = parsed(file, text_in(file)), load_arrays(kept_in)
-        check_form(file, table, SweepForm)
+        table, arrays = files.parsed(file, files.text_in(file)), files.load_arrays(kept_in)
+        forms.check_form(file, table, forms.SWEEP)
         models, proofs = restored(arrays)
         points = [str(k) for k in range(len(table["points"]))]
         whole = {*models} == {"w"} and models["w"].ndim == 2
         if not whole or len(models["w"]) != len(points) or not {*proofs} <= {*points}:
-            raise damaged(file, "it does not fit its models")
+            raise files.damaged(file, "it does not fit its models")
         if (run.config.privacy is None) != ("outcome" in table["points"][0]):
-            raise damaged(file, "its points are not those of the configuration")
+            raise files.damaged(file, "its points are not those of the configuration")
         kind = Multipliers if run.config.constrained else Duals
         clients = len(run.result["clients"])
         for proof in proofs.values():
             check_proof(kept_in, proof, models["w"].shape[1] + thresholds, kind, clients)
         if kind is Multipliers and len(proofs) < len(points):
-            raise damaged(file, "a point has no multipliers")
+            raise files.damaged(file, "a point has no multipliers")
         return Points(table, arrays)
 
     def stated(self, run: Run) -> Row:
@@ -221,12 +158,12 @@ def of(config: Config) -> SweepSection:
     return config.sweep
 
 
-def judges(config: Config, parts: Parts) -> tuple[Federation, Mapping[str, Federation]]:
-    """The rows to train on, and the sets that judge."""
+def judges(config: Config, parts: Parts) -> Parts:
+    """The rows to train the points on, and the sets that judge."""
     if not of(config).held:
-        return parts.train, parts.tests
+        return parts
     train, test = parts.train.split(of(config).held, config.seed)
-    return train, {JUDGES: test}
+    return replace(parts, train=train, tests={JUDGES: test})
 
 
 def _table(config: Config, parts: Parts, points: Sequence[Row]) -> Record:
@@ -234,7 +171,7 @@ def _table(config: Config, parts: Parts, points: Sequence[Row]) -> Record:
     sweep = of(config)
     table = {"parameter": sweep.parameter, "own": sweep.own(config.model_dump(by_alias=True))}
     if sweep.held:
-        test = judges(config, parts)[1][JUDGES]
+        test = judges(config, parts).tests[JUDGES]
         table |= {"held_out": dict(zip(test.names, map(int, test.sizes), strict=True))}
         table |= {"best": equal(points)[0]}
     return {**table, "points": [*points]}
@@ -253,16 +190,15 @@ def equal(points: Sequence[Row]) -> list[int]:
 def _point(
     config: Config,
     there: Config,
-    train: Federation,
-    tests: Mapping[str, Federation],
+    rows: Parts,
+    ranked: int,
     w: Array,
     duals: Duals | Multipliers | None,
     proof: Certificate,
-    ranked: int | None,
 ) -> Record:
     """The numbers of a point; no price is stated where it is infeasible."""
     problem, impossible = there.problem(), proof.infeasible is not None
-    alone = _alone(config, there)
+    alone, train, tests = _alone(config, there), rows.train, rows.tests
     point: Record = {
         "value": None if impossible else proof.value,
         "bound": proof.bound,
@@ -313,44 +249,6 @@ def _alone(config: Config, there: Config) -> Problem | None:
 
 
 # ------------------------------------------------------------------------------------ its proof
-
-
-def _arrays(duals: Multipliers) -> Mapping[str, Array]:
-    return {name: array for name, array in vars(duals).items() if array is not None}
-
-
-def _duals(arrays: Mapping[str, Array]) -> Duals | Multipliers | None:
-    kind: Any = Multipliers if "server" in arrays else Duals
-    return kind(**arrays) if arrays else None
-
-
-def _proved(
-    problem: Problem, fed: Federation, w: Array, duals: Duals | Multipliers | None, row: Row
-) -> Certificate:
-    """The certificate of a point, proved again."""
-    failed = row.get("failed", "")
-    if isinstance(duals, Multipliers):
-        bounded = not failed and row["outcome"] != Stop.UNBOUNDED.value
-        infeasible = row["outcome"] == Stop.INFEASIBLE.value or "tried" in row
-        proof, _ = certify_constrained(
-            problem, fed, w, duals, infeasible=infeasible, bounded=bounded
-        )
-    elif problem.over_rows is not None:
-        proof, _ = certify_ranks(problem, fed, w, duals)
-    else:
-        proof = certify(problem, fed, w, duals)
-    return replace(proof, failed=failed)
-
-
-def _limits(
-    problem: Problem, fed: Federation, proof: Certificate, duals: Duals | Multipliers | None
-) -> tuple[Multipliers | None, Sequence[Row]]:
-    """The multipliers of a point and the table of its constraints."""
-    if not isinstance(duals, Multipliers):
-        return None, ()
-    concrete, data = problem.at(fed)
-    limits = limits_of(concrete, data)
-    return duals, constraint_table(concrete, data.clients, limits, proof, duals)
 
 
 def _price(config: Config, there: Config, fed: Federation, mu: Multipliers) -> float:
@@ -414,19 +312,6 @@ def line(parameter: str, point: Row) -> str:
 FINISHED = "sweep.json"  # of a working folder: the points that are finished
 
 
-# a point while the others are trained, with its model
-FinishedPointForm = form(
-    "FinishedPointForm",
-    needs(Positive, "at", "noise") | needs(NonNegative, "alone") | needs(list[Number], "w"),
-)
-# the plan of a sweep, (epsilon, total) by point, and its points so far
-FinishedForm = form(
-    "FinishedForm",
-    needs(list[Annotated[list[Positive], Field(min_length=2, max_length=2)]], "plan"),
-    needs(list[FinishedPointForm], "points"),
-)
-
-
 def charged(study: Study, progress: Progress) -> tuple[list[Record], list[Array]]:
     """What every point was run with, and its model; those in the folder of the work are kept."""
     assert study.work is not None
@@ -438,14 +323,19 @@ def charged(study: Study, progress: Progress) -> tuple[list[Record], list[Array]
     if not stored["plan"]:
         public = public_of(config, study.parts.owners.n_features)
         stored["plan"] = [*map(list, plan(config, public, budget.book).sweep)]
-        write(file, json.dumps(stored).encode())
+        files.write(file, json.dumps(stored).encode())
     for k, (epsilon, total) in enumerate(stored["plan"]):
         if k < len(stored["points"]):
             continue
         solution = _trained(study, k, epsilon, total, progress)
         assert solution.ledger is not None
-        stored["points"].append(point_of(epsilon, solution.ledger, solution.w))
-        write(file, json.dumps(stored).encode())
+        released = solution.ledger.releases.values()
+        # of clients whose records count for less in a sum, the one whose records count most
+        releases = min(released, key=lambda each: each[-1].noise)
+        alone = total_epsilon(releases, budget.delta)
+        numbers = {"at": epsilon, "alone": alone, "noise": releases[-1].noise}
+        stored["points"].append({**numbers, "w": solution.w.tolist()})
+        files.write(file, json.dumps(stored).encode())
     rows = [{key: v for key, v in row.items() if key != "w"} for row in stored["points"]]
     return rows, [np.array(row["w"]) for row in stored["points"]]
 
@@ -454,13 +344,13 @@ def _finished(file: Path, epsilons: Sequence[float], size: int) -> Record:
     """The plan and the points in the folder of a run that was interrupted, whose models have so
     many numbers.
     """
-    stored = parsed(file, text_in(file))
-    check_form(file, stored, FinishedForm)
+    stored = files.parsed(file, files.text_in(file))
+    forms.check_form(file, stored, forms.CHARGED)
     plan, points = stored["plan"], stored["points"]
     ends = [epsilon for epsilon, _ in plan]
     known = [(row["at"], len(row["w"])) for row in points]
     if ends not in ([], list(epsilons)) or known != [(end, size) for end in ends[: len(points)]]:
-        raise damaged(file, "its points are not those of the configuration")
+        raise files.damaged(file, "its points are not those of the configuration")
     return stored
 
 
@@ -472,30 +362,13 @@ def _trained(study: Study, k: int, epsilon: float, total: float, progress: Progr
     budget = replace(budget, book=None) if privacy_of(config).rehearsal else budget
     path = study.work / f"sweep-{k}.checkpoint"
     arguments = {**config.solve_arguments(path), "seed": config.seed + 1 + k}
-    solution = fit(
-        replace(config.problem(), privacy=budget),
-        study.parts.train,
-        **arguments,
-        watch=(progress.watch(name),),
-        resume=study.resume and was_begun(path),
-    )
+    problem, again = replace(config.problem(), privacy=budget), study.resume and was_begun(path)
+    watch = (progress.watch(name),)
+    solution = fit(problem, study.parts.train, **arguments, watch=watch, resume=again)
     if solution.outcome.stop is Stop.INTERRUPTED:
         raise KeyboardInterrupt
     progress.done(name, solution.outcome.text)
     return solution
-
-
-def point_of(epsilon: float, ledger: Ledger, w: Array) -> Record:
-    """What one point was run with, and its model. Of clients whose records count for less in a sum,
-    the one whose records count most has the noise that is stated.
-    """
-    releases = min(ledger.releases.values(), key=lambda released: released[-1].noise)
-    return {
-        "at": epsilon,
-        "alone": total_epsilon(releases, ledger.budget.delta),
-        "noise": releases[-1].noise,
-        "w": w.tolist(),
-    }
 
 
 def check_noise(config: Config, parts: Parts, points: Sequence[Row]) -> Check:
@@ -508,5 +381,4 @@ def check_noise(config: Config, parts: Parts, points: Sequence[Row]) -> Check:
             odd.append(f"the noise {row['noise']:.6g} is not that of epsilon {row['at']:g}")
         if not math.isclose(alone, row["alone"], rel_tol=1e-9):
             odd.append(f"noise {row['noise']:.6g} by itself makes epsilon {alone:.6g}")
-    text = f"differs: {'; '.join(odd[:3])}" if odd else "noise as its epsilons need it"
-    return Check("sweep", not odd, text)
+    return nothing("sweep", odd, "noise as its epsilons need it", "differs")

@@ -250,9 +250,8 @@ class Model:
         P, A = (csc_array((e[2], e[:2]), shape=(height, self.size)) for e, height in both)
         raw = clarabel.DefaultSolver(P, q, -A, c, self.cones, settings).solve()
         value, dual, text = raw.obj_val, raw.obj_val_dual, str(raw.status)
-        error = max(
-            abs(value - dual) / max(1.0, min(abs(value), abs(dual))), raw.r_prim, raw.r_dual
-        )
+        size = max(1.0, min(abs(value), abs(dual)))
+        error = max(abs(value - dual) / size, raw.r_prim, raw.r_dual)
         point, values = (np.array(raw.x) + origin, np.array(raw.z)), (value + offset, dual + offset)
         status = STATUS.get(text, Status.FAILED)
         return ConicSolution(*point, *values, status, raw.iterations, text, error)

@@ -21,16 +21,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bonafed.arrays import Array
+from bonafed.solvers.conic import weight_sets as sets
 from bonafed.solvers.conic.builder import FINEST, P_OF, Index, Model, Status
-from bonafed.solvers.conic.weight_sets import (
-    Ball,
-    Elliptic,
-    Entropy,
-    Members,
-    NearEntropy,
-    Nearing,
-    Weighting,
-)
 
 MOST_MEMBERS = 200  # programs solved at most, each with one weighting more
 POLISHED = 10  # programs solved at most to polish a solution
@@ -71,14 +63,14 @@ class Shape:
     dual: str  # the norm ||.||_*
     # False: one transport multiplier serves all clients, since their pieces do not depend on it
     own_multipliers: bool
-    weighting: Weighting | NearEntropy  # Q
+    weighting: sets.Weighting | sets.NearEntropy  # Q
     l1: float
     l2: float
     lower: Array | float
     upper: Array | float
     intercept: int  # how many last entries of w no norm and no regulariser sees
     penalties: Array = field(default_factory=lambda: np.zeros(0))  # (C,) of the constraints
-    members: Members | None = None  # Q by its maximiser, for programs that fail on its cone
+    members: sets.Members | None = None  # Q by its maximiser, for programs that fail on its cone
     # h has sum_g weight_g ||w_g||_2 as well, by the group of every coefficient and (G,) weights
     groups: tuple[Index, Array] | None = None
     ball: tuple[float, Array] | None = None  # w is at most so far from this centre (d,)
@@ -171,7 +163,7 @@ def minimise(
             failed = replace(program.shape, weighting=members, members=None)
             program = replace(program, shape=failed)
             continue
-        if not isinstance(weighting, Members) or not master.solved:
+        if not isinstance(weighting, sets.Members) or not master.solved:
             break
         grown = weighting.grown(z * unit, max(accuracy, 1e-10) * unit)
         if grown is None:
@@ -217,7 +209,7 @@ class _Program:
     size: float
     offset: float
 
-    def polished(self, master: Master, nearer: NearEntropy, accuracy: float) -> Master:
+    def polished(self, master: Master, nearer: sets.NearEntropy, accuracy: float) -> Master:
         """The solution of which ``master`` is one to the accuracy of exponential cones, which one
         unit in the last place of the data moves by some 1e-7: by Newton's method until rounding
         stops it. Where it does not come near, it is ``master``.
@@ -236,7 +228,7 @@ class _Program:
                 accuracy = max(accuracy / 100, FINEST)
         return newer if newer.solved and change <= NEAR else master
 
-    def solved(self, accuracy: float) -> tuple[Master, Array, Status, NearEntropy | None]:
+    def solved(self, accuracy: float) -> tuple[Master, Array, Status, sets.NearEntropy | None]:
         """The solution; the clients' risks z (N,) by their pieces there; how it ended; and near
         which weights it is to be polished.
         """
@@ -281,9 +273,7 @@ class _Program:
         nearer = None if nearing is None else nearing(solution)
         return master, risks, solution.status, nearer
 
-    def _risks(
-        self, model: Model, coefficients: Index, scale: Array, z: Index, w: Index
-    ) -> Index | None:
+    def _risks(self, model: Model, slopes: Index, scale: Array, z: Index, w: Index) -> Index | None:
         """Add the clients' risks z and the bounds of their transport multipliers.
 
         The pieces are the first rows of the program, in their ``order``.
@@ -321,7 +311,7 @@ class _Program:
             model.nonneg([(lambda_, 1.0), -shape.floor])
         if (lambda_ is not None and shape.lipschitz) or math.isfinite(size):
             norm, middle = model.variable(), float(np.median(scale))
-            model.norm_at_most([(coefficients, scale / middle)], [(norm, 1.0)], P_OF[shape.dual])
+            model.norm_at_most([(slopes, scale / middle)], [(norm, 1.0)], P_OF[shape.dual])
             if lambda_ is not None and shape.lipschitz:
                 bound = np.repeat(norm, len(lambda_)), -shape.lipschitz * middle
                 model.nonneg([(lambda_, 1.0), bound])
@@ -354,55 +344,55 @@ def steepness(gradients: Array) -> Array:
     return np.maximum(largest, 1e-9 * top) if top > 0 else np.ones_like(largest)
 
 
-def _is_simplex(Q: Weighting | NearEntropy) -> bool:
-    return isinstance(Q, Ball) and math.isinf(Q.radius)
+def _is_simplex(Q: sets.Weighting | sets.NearEntropy) -> bool:
+    return isinstance(Q, sets.Ball) and math.isinf(Q.radius)
 
 
-def _add_largest(model: Model, Q: Weighting | NearEntropy, z: Index) -> Nearing | None:
+def _add_largest(
+    model: Model, Q: sets.Weighting | sets.NearEntropy, z: Index
+) -> sets.Nearing | None:
     """Add phi(z) to the objective, for z that cuts bound from below only."""
-    if isinstance(Q, Entropy | NearEntropy):
+    if isinstance(Q, sets.Entropy | sets.NearEntropy):
         return Q.add_nearing(model, z)
     if _is_simplex(Q):
         model.linear(z[:1], 1.0)
-    elif isinstance(Q, Ball | Elliptic):
-        Q.add_larger(model, z)
+    elif isinstance(Q, sets.Ball | sets.Elliptic):
+        Q.add(model, z, larger=True)
     else:
         Q.add(model, z)
     return None
 
 
-def _regulariser(
-    model: Model, shape: Shape, coefficients: Index, scale: Array, as_cost: bool
-) -> None:
+def _regulariser(model: Model, shape: Shape, slopes: Index, scale: Array, as_cost: bool) -> None:
     """h(w) = l1 ||w||_1 + l2 ||w||_2^2 / 2 + the indicator of lower <= w <= upper, and lengths of
     groups, or a ball.
     """
     middle = float(np.median(scale)) if len(scale) else 1.0
     if shape.l1:
         total = model.variable()
-        model.norm_at_most([(coefficients, scale / middle)], [(total, 1.0)], 1)
+        model.norm_at_most([(slopes, scale / middle)], [(total, 1.0)], 1)
         model.linear(total, shape.l1 * middle)
     if shape.l2 and as_cost:
-        model.quadratic(coefficients, shape.l2 * scale**2)
+        model.quadratic(slopes, shape.l2 * scale**2)
     elif shape.l2:  # s >= ||w||^2 / 2 as ||(w, (s - 1) / sqrt 2)|| <= (s + 1) / sqrt 2
         s = model.variable()
         model.linear(s, shape.l2 * middle**2)
         root = 1 / math.sqrt(2)
-        w_and_s = np.concatenate([coefficients, s]), np.append(scale / middle, root)
-        shift = np.append(np.zeros(len(coefficients)), -root)
+        w_and_s = np.concatenate([slopes, s]), np.append(scale / middle, root)
+        shift = np.append(np.zeros(len(slopes)), -root)
         model.soc([(s, root), root], [w_and_s, shift])
     if shape.groups is not None:
         group, weights = shape.groups
         for g, weight in enumerate(weights):
             inside, length = np.flatnonzero(group == g), model.variable()
-            model.soc([(length, 1.0)], [(coefficients[inside], scale[inside] / middle)])
+            model.soc([(length, 1.0)], [(slopes[inside], scale[inside] / middle)])
             model.linear(length, weight * middle)
     if shape.ball is not None:
         radius, centre = shape.ball
-        body: list = [(coefficients, scale / middle), -centre / middle]
+        body: list = [(slopes, scale / middle), -centre / middle]
         model.soc([np.array([radius / middle])], body)
     for bound, sign in ((shape.lower, 1.0), (shape.upper, -1.0)):
-        bounds = np.broadcast_to(bound, coefficients.shape)
+        bounds = np.broadcast_to(bound, slopes.shape)
         finite = np.isfinite(bounds)
         if finite.any():
-            model.nonneg([(coefficients[finite], sign), -sign * bounds[finite]])
+            model.nonneg([(slopes[finite], sign), -sign * bounds[finite]])

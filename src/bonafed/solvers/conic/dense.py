@@ -52,17 +52,12 @@ class Cones:
         """The rows of every second-order cone."""
         return tuple(slice(*pair) for pair in pairwise(self.ends.tolist()))
 
-    @property
-    def degree(self) -> int:
-        """The degree of the barrier of K: what <s, z> is divided by."""
-        return self.lines + len(self.orders)
-
     def inside(self, u: Array, least: float) -> Array:
         """u with every cone's part moved along e until its depth is at least so much."""
         out = u.copy()
         np.maximum(out[: self.lines], least, out=out[: self.lines])
         for rows in self.orders:
-            depth = u[rows.start] - _size(u[rows][1:])
+            depth = u[rows.start] - math.sqrt(u[rows][1:] @ u[rows][1:])
             out[rows.start] += max(least - depth, 0.0)
         return out
 
@@ -72,7 +67,7 @@ class Cones:
         np.divide(1.0, u[: self.lines], out=out[: self.lines])
         for rows in self.orders:
             a = u[rows]
-            tail = _size(a[1:])
+            tail = math.sqrt(a[1:] @ a[1:])
             out[rows] = _reflected(a) / ((a[0] - tail) * (a[0] + tail))
         return out
 
@@ -90,16 +85,10 @@ class _Scaling:
         self.depth: float = compiled.scaling(cones.ends, s, z, self.size, self.v)
         self.parts = cones.ends, self.size, self.v
 
-    def times(self, u: Array) -> Array:
-        """W u."""
+    def times(self, u: Array, turn: float = 1.0) -> Array:
+        """W u, and W^-1 u where ``turn`` is -1."""
         out = np.empty_like(u)
-        compiled.scaled(*self.parts, 1.0, u, out)
-        return out
-
-    def back(self, u: Array) -> Array:
-        """W^-1 u."""
-        out = np.empty_like(u)
-        compiled.scaled(*self.parts, -1.0, u, out)
+        compiled.scaled(*self.parts, turn, u, out)
         return out
 
 
@@ -189,7 +178,7 @@ def solve_dense(
     rows = _Rows(entries, len(q), len(c))
     order = rows.order
     P, q = P[np.ix_(order, order)] if P.any() else P[:0], q[order]
-    degree = max(cones.degree, 1)
+    degree = max(cones.lines + len(cones.orders), 1)  # of the barrier of K
     least, mu = NEAR if near else FAR
     x, s = np.zeros(len(q)), cones.inside(c, least)  # x is counted from the point where it begins
     z = mu * cones.inverse(s)
@@ -260,7 +249,7 @@ def _step(
     """The change of x, s and z in one iteration; None where there is none."""
     if not W.depth > 0:
         return None
-    point, residual, ends = W.times(z), W.back(primal), W.cones.ends
+    point, residual, ends = W.times(z), W.times(primal, -1.0), W.cones.ends
     H = rows.gram(W)
     if len(P):
         H += P
@@ -286,7 +275,7 @@ def _step(
     a, b = (share * compiled.longest(ends, point, step) for step in (ds, dz))
     if len(P):  # a curved program has one length for both
         a = b = min(a, b)
-    return a * dx, a * W.times(ds), b * W.back(dz)
+    return a * dx, a * W.times(ds), b * W.times(dz, -1.0)
 
 
 def _factor(H: Array) -> Callable[[Array, bool], Array] | None:
@@ -311,11 +300,6 @@ def _factor(H: Array) -> Callable[[Array, bool], Array] | None:
         return x
 
     return solve
-
-
-def _size(u: Array) -> float:
-    """||u||_2."""
-    return math.sqrt(u @ u)
 
 
 def _reflected(u: Array) -> Array:

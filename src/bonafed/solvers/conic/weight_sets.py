@@ -44,6 +44,17 @@ class Weighting(Protocol):
     def add(self, model: Model, z: Index) -> Reader: ...
 
 
+def _reader(handle: slice, base: Array, at: Index) -> Reader:
+    """Reads the duals, which are added to the weights ``base`` at some places."""
+
+    def read(solution: ConicSolution) -> Array:
+        q = np.array(base)
+        q[at] += solution.z[handle]
+        return q
+
+    return read
+
+
 class Ball(NamedTuple):
     """The weightings within ``radius`` of ``prior`` in the p-norm.
 
@@ -54,8 +65,11 @@ class Ball(NamedTuple):
     radius: float
     p: float
 
-    def add(self, model: Model, z: Index) -> Reader:
-        """Add phi(z) to the objective; q is the dual of eta >= 0."""
+    def add(self, model: Model, z: Index, larger: bool = False) -> Reader:
+        """Add phi(z) to the objective; q is the dual of eta >= 0.
+
+        Where nothing bounds z from above (``larger``), z + eta is such numbers z itself.
+        """
         if self.radius == 0:
             model.linear(z, self.prior)
             return lambda solution: np.array(self.prior)
@@ -64,27 +78,14 @@ class Ball(NamedTuple):
             model.linear(top, 1.0)
             handle = model.nonneg([(top, 1.0), (z, -1.0)])
             return lambda solution: solution.z[handle]
-        eta = model.variable(len(z))
-        model.linear(eta, self.prior)
-        handle = model.nonneg([(eta, 1.0)])
-        self._add(model, z, (eta, 1.0))
-        return lambda solution: solution.z[handle]
-
-    def add_larger(self, model: Model, z: Index) -> None:
-        """Add phi(z) to the objective, for z that nothing bounds from above: z + eta is then such
-        numbers z itself.
-        """
-        if 0 < self.radius < math.inf:
-            self._add(model, z)
-        else:
-            self.add(model, z)
-
-    def _add(self, model: Model, z: Index, *eta: tuple[Index, float]) -> None:
+        eta = z[:0] if larger else model.positive(self.prior)
+        handle = slice(model.height - len(eta), model.height)
         gamma, size = model.variable(), model.variable()
         model.linear(z, self.prior)
         model.linear(size, self.radius)
-        rows = [(z, 1.0), (gamma, np.ones(len(z))), *eta]
+        rows = [(z, 1.0), (gamma, np.ones(len(z))), *([] if larger else [(eta, 1.0)])]
         model.norm_at_most(rows, [(size, 1.0)], dual_exponent(self.p))
+        return lambda solution: solution.z[handle]
 
 
 class Tails(NamedTuple):
@@ -275,12 +276,8 @@ class NearEntropy(NamedTuple):
         # ||u||^2 / 2 <= half
         model.soc([(half, 1.0), 0.5], [(np.append(u, half), 1.0), np.append(np.zeros(n), -0.5)])
 
-        def near(solution: ConicSolution) -> NearEntropy:
-            q = np.zeros(len(z))
-            q[inside] = solution.z[handle]
-            return NearEntropy(self.of, q, float(solution.x[t[0]]) / size)
-
-        return near
+        read = _reader(handle, np.zeros(len(z)), inside)
+        return lambda at: NearEntropy(self.of, read(at), float(at.x[t[0]]) / size)
 
     def apart(self, other: "NearEntropy") -> float:
         """The largest difference of weights or multipliers."""
@@ -299,41 +296,23 @@ class Elliptic(NamedTuple):
     factor: Array  # (N,) the diagonal, 0 where q is the prior; or (N, N)
     size: float
 
-    def add(self, model: Model, z: Index) -> Reader:
-        """Add phi(z) to the objective; q is the dual of eta >= 0."""
-        free = self._free
-        eta = model.variable(len(free))
-        model.linear(eta, self.prior[free])
-        handle = model.nonneg([(eta, 1.0)])
-        self._add(model, z, eta)
-
-        def read(solution: ConicSolution) -> Array:
-            q = self.prior.copy()
-            q[free] = solution.z[handle]
-            return q
-
-        return read
-
-    def add_larger(self, model: Model, z: Index) -> None:
-        """As of ``Ball``: where nothing bounds z from above, z + eta is such numbers z itself."""
-        self._add(model, z, None)
-
-    @property
-    def _free(self) -> Index:
-        """Whose weights are not the prior's."""
-        return np.flatnonzero(self.factor if self.factor.ndim == 1 else np.ones(len(self.prior)))
-
-    def _add(self, model: Model, z: Index, eta: Index | None) -> None:
-        diagonal, free = self.factor.ndim == 1, self._free
+    def add(self, model: Model, z: Index, larger: bool = False) -> Reader:
+        """As of ``Ball``; q is the dual of eta >= 0."""
+        diagonal = self.factor.ndim == 1
+        free = np.flatnonzero(self.factor if diagonal else np.ones(len(z)))  # other q are the prior
+        eta = z[:0] if larger else model.positive(self.prior[free])
+        handle = slice(model.height - len(eta), model.height)
         unit = float(np.abs(self.factor).max())
         weight = (self.factor[free] if diagonal else self.factor.T) / unit
         g, norm = model.variable(), model.variable()
         model.linear(z, self.prior)
         model.linear(norm, self.size * unit)
-        ones = weight if diagonal else weight.sum(1)
-        level = (g, -ones) if diagonal else (g, -ones[:, None])
-        more = [] if eta is None else [(eta, weight)]
+        level = (g, -weight) if diagonal else (g, -weight.sum(1)[:, None])
+        more = [] if larger else [(eta, weight)]
         model.soc([(norm, 1.0)], [(z[free], weight), *more, level])
+        base = self.prior.copy()
+        base[free] = 0.0
+        return _reader(handle, base, free)
 
 
 # The worst client weights over polytopes of the simplex, as part of a conic program.
@@ -370,13 +349,7 @@ class Bounded(NamedTuple):
         model.linear(t, left)
         slack = model.positive(room[free])
         handle = model.nonneg([(t, np.ones(len(free))), (slack, 1.0), (z[free], -1.0)])
-
-        def read(solution: ConicSolution) -> Array:
-            q = np.array(self.lower)
-            q[free] += solution.z[handle]
-            return q
-
-        return read
+        return _reader(handle, self.lower, free)
 
 
 class Deviations(NamedTuple):
@@ -407,10 +380,10 @@ class Deviations(NamedTuple):
         return read
 
     def _side(
-        self, model: Model, z: Index, who: Index, shared: Any, sign: float, room: Array
+        self, model: Model, z: Index, who: Index, both: Any, sign: float, room: Array
     ) -> slice:
         """Add <room, max(sign b (z - g) - k, 0)> to the objective; returns the duals' rows."""
-        (g, k), bound, over = shared, sign * self.bounds[who], model.positive(room)
+        (g, k), bound, over = both, sign * self.bounds[who], model.positive(room)
         return model.nonneg([(over, 1.0), (z[who], -bound), (g, bound), (k, np.ones(len(who)))])
 
 

@@ -109,12 +109,6 @@ def _threshold(x, g, lower, upper, level, rooms, pulls, inner, outer):
 
 
 @njit(cache=True)
-def _extent_of(kind, x, g, lower, upper, level, length):
-    """The extent of a move of this length."""
-    return _stretch(x, g, lower, upper, level) if kind == L2 else length
-
-
-@njit(cache=True)
 def _step(kind, extent, x, g, lower, upper, j):
     """|delta_j|."""
     if g[j] == 0.0 or extent == 0.0:
@@ -173,13 +167,18 @@ def moves(kind, X, w, lower, upper, level, side, length):
     for i in range(n):
         for r in range(m):
             if side[i, r] != 0:
-                g = side[i, r] * w[i]
-                extent = _extent_of(kind, X[i, r], g, lower, upper, level[i, r], length[i, r])
-                for j in range(d):
-                    delta[i, r, j] = math.copysign(
-                        _step(kind, extent, X[i, r], g, lower, upper, j), g[j]
-                    )
+                at = level[i, r], length[i, r]
+                _add_move(kind, X[i, r], side[i, r] * w[i], lower, upper, at, 1.0, delta[i, r])
     return delta
+
+
+@njit(cache=True)
+def _add_move(kind, x, g, lower, upper, at, mass, total):
+    """Add to total (d,) so much of the move of this (level, length)."""
+    extent = _stretch(x, g, lower, upper, at[0]) if kind == L2 else at[1]
+    for j in range(len(x)):
+        step = _step(kind, extent, x, g, lower, upper, j)
+        total[j] += mass * math.copysign(step, g[j])
 
 
 @njit(cache=True)
@@ -190,10 +189,6 @@ def push(kind, X, w, lower, upper, level, side, length, mass):
     for i in range(n):
         for r in range(m):
             if side[i, r] != 0 and mass[i, r] != 0:
-                g = side[i, r] * w[i]
-                extent = _extent_of(kind, X[i, r], g, lower, upper, level[i, r], length[i, r])
-                for j in range(d):
-                    total[i, j] += mass[i, r] * math.copysign(
-                        _step(kind, extent, X[i, r], g, lower, upper, j), g[j]
-                    )
+                g, at = side[i, r] * w[i], (level[i, r], length[i, r])
+                _add_move(kind, X[i, r], g, lower, upper, at, mass[i, r], total[i])
     return total

@@ -39,14 +39,12 @@ def cut_weights(Q: Array, q: Array) -> Array:
     return x / x.sum()
 
 
-def _step(
-    aim: Array, x: Array, z: Array, dual: Array, inverse: Array
-) -> tuple[Array, Array, float]:
-    """Towards the products x z = aim, where the mixture sums to one."""
-    right, pull = inverse @ (aim / x - z - dual), inverse.sum(1)
+def _step(mu: Array, x: Array, z: Array, dual: Array, inverse: Array) -> tuple[Array, Array, float]:
+    """Towards the products x z = mu, where the mixture sums to one."""
+    right, pull = inverse @ (mu / x - z - dual), inverse.sum(1)
     change = (1 - x.sum() - right.sum()) / pull.sum()
     dx = right + change * pull
-    return dx, (aim - z * dx) / x - z, change
+    return dx, (mu - z * dx) / x - z, change
 
 
 def _longest(x: Array, dx: Array) -> float:

@@ -1,7 +1,7 @@
 """Convex increasing losses of one number, and proximal steps of risks that rank them."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -157,28 +157,24 @@ def _finish(kind, c, m, u):
     return u - math.log(c) if m + math.log(c) > 1.0 else m - exp64(max(u, -708.0))
 
 
-@njit(cache=True, error_model="numpy")
-def _logistic_round(c, shift, u, last, k):
-    """Take one Halley step of those of the first k entries that still move; returns how many do."""
-    moving = 0
-    for i in range(k):
-        step = _step(LOGISTIC, c[i], shift[i], u[i], 1.0) if last[i] > SMALL else 0.0
-        u[i] = _inside(LOGISTIC, c[i], shift[i], u[i] - step)
-        last[i] = abs(step)
-        moving += last[i] > SMALL
-    return moving
+def _round_of(kind: Any) -> Any:
+    """A loop of one kind: of both kinds the compiler would handle one entry at a time."""
+
+    @njit(cache=True, error_model="numpy")
+    def one_round(c, shift, u, last, k):
+        """Take a Halley step of those of the first k entries that still move; returns how many."""
+        moving = 0
+        for i in range(k):
+            step = _step(kind, c[i], shift[i], u[i], 1.0) if last[i] > SMALL else 0.0
+            u[i] = _inside(kind, c[i], shift[i], u[i] - step)
+            last[i] = abs(step)
+            moving += last[i] > SMALL
+        return moving
+
+    return one_round
 
 
-@njit(cache=True, error_model="numpy")
-def _exponential_round(c, shift, u, last, k):
-    """The same; written out for each kind, or the compiler handles one entry at a time."""
-    moving = 0
-    for i in range(k):
-        step = _step(EXPONENTIAL, c[i], shift[i], u[i], 1.0) if last[i] > SMALL else 0.0
-        u[i] -= step
-        last[i] = abs(step)
-        moving += last[i] > SMALL
-    return moving
+_logistic_round, _exponential_round = map(_round_of, (LOGISTIC, EXPONENTIAL))
 
 
 @njit(cache=True, error_model="numpy")
@@ -207,12 +203,10 @@ def _side_by_side(kind, m, sigma, inverse, z):
             if moving == 0:
                 break
         for i in range(k):
-            done = last[i] <= SMALL and 0.0 < c[i] < math.inf
-            z[low + i] = (
-                _finish(kind, c[i], m[low + i], u[i])
-                if done
-                else prox_at(kind, 0.0, 1.0, c[i], m[low + i])
-            )
+            if last[i] <= SMALL and 0.0 < c[i] < math.inf:
+                z[low + i] = _finish(kind, c[i], m[low + i], u[i])
+            else:
+                z[low + i] = prox_at(kind, 0.0, 1.0, c[i], m[low + i])
 
 
 @njit(cache=True, error_model="numpy")
@@ -266,14 +260,8 @@ def losses_of(t: Array, kernel: Kernel) -> Array:
 def _gradients(t, kind, knot, width, even):
     out = np.empty_like(t)
     for i in range(len(t)):
-        if even:
-            out[i] = (
-                math.copysign(gradient_at(kind, knot, width, abs(t[i])), t[i])
-                if t[i] != 0.0
-                else 0.0
-            )
-        else:
-            out[i] = gradient_at(kind, knot, width, t[i])
+        slope = gradient_at(kind, knot, width, abs(t[i]) if even else t[i])
+        out[i] = slope if not even else math.copysign(slope, t[i]) if t[i] != 0.0 else 0.0
     return out
 
 
@@ -411,18 +399,15 @@ def _costs(m, sigma, rho, kind, knot, width, at, sign):
         while top >= 0 and value[top] > v:
             more, apart = first - start[top], mean[top] - t
             first, k, s = start[top], k + more, s + weight[top]
-            t, square = (
-                t + apart * more / k,
-                square + scatter[top] + apart * apart * (k - more) * more / k,
-            )
+            t += apart * more / k
+            square = square + scatter[top] + apart * apart * (k - more) * more / k
             top -= 1
             v = min(sign * prox_at(kind, knot, width, s / (rho * k), t), sign * at)
         top += 1
         start[top], weight[top], mean[top], scatter[top], value[top] = first, s, t, square, v
         v *= sign
-        cost[i + 1] = (
-            cost[first] + s * loss_at(kind, knot, width, v) + rho / 2 * (k * (v - t) ** 2 + square)
-        )
+        far = rho / 2 * (k * (v - t) ** 2 + square)
+        cost[i + 1] = cost[first] + s * loss_at(kind, knot, width, v) + far
     return cost
 
 
@@ -516,9 +501,8 @@ def rank_prox(m: Array, sigma: Array, rho: float, kernel: Kernel) -> RankProx:
     kernel : the loss
     """
     size, sigma, none = _size(m, kernel), plain(sigma), np.zeros(0, np.intp)
-    if (
-        sigma.size and sigma[0] == sigma[-1] and (sigma == sigma[0]).all()
-    ):  # equal weights are the mean: no ranks needed
+    # equal weights are the mean: no ranks needed
+    if sigma.size and sigma[0] == sigma[-1] and (sigma == sigma[0]).all():
         z = np.empty_like(size)
         prox_each(*kernel.curve, size, sigma, 1 / float(rho), z)
         return RankProx(_signed(z, m, kernel), np.arange(len(m)), none, none)
@@ -537,11 +521,9 @@ def prospect_prox(
 
     ``at`` is in the rank coordinate.
     """
-    size = _size(m, kernel)
+    size, weights = _size(m, kernel), (plain(below), plain(above))
     order, z = ascending(size), np.empty_like(size)
-    z[order] = split_chain(
-        size[order], plain(below), plain(above), float(at), float(rho), *kernel.curve
-    )
+    z[order] = split_chain(size[order], *weights, float(at), float(rho), *kernel.curve)
     return _signed(z, m, kernel)
 
 

@@ -130,14 +130,13 @@ class _Curvature:
     offset: Rows  # where groups begin
     size: Array  # (B,) k
     rate: Array  # (B,) q = t p
-    signs: Array | None  # for even losses: members move as +z or -z
+    signs: Array  # members move as +z or -z, which they do for even losses only
     eps: float
 
     def means(self, v: Array) -> Array:
         """The mean of v over every group, at its members."""
-        part = v[self.members] if self.signs is None else v[self.members] * self.signs
-        mean = (np.bincount(self.group, part, len(self.size)) / self.size)[self.group]
-        return mean if self.signs is None else mean * self.signs
+        sums = np.bincount(self.group, v[self.members] * self.signs, len(self.size))
+        return (sums / self.size)[self.group] * self.signs
 
     def times(self, v: Array) -> Array:
         """P v."""
@@ -161,17 +160,12 @@ def _curvature(system: RankSystem, m: Array, now: _Inner, t: float) -> _Curvatur
     diagonal = np.empty_like(m)
     diagonal[rank.order] = t * p + eps
     size = rank.stop - rank.start
-    if not len(size):
-        none = np.zeros(0, np.intp)
-        return _Curvature(diagonal, none, none, none, np.zeros(0), np.zeros(0), None, eps)
     group = np.repeat(np.arange(len(size)), size)
-    offset = np.concatenate([[0], np.cumsum(size)[:-1]])
+    offset = np.cumsum(size) - size
     members = rank.order[np.arange(len(group)) - offset[group] + rank.start[group]]
     diagonal[members] = eps
-    signs = np.where(m[members] < 0, -1.0, 1.0) if system.kernel.even else None
-    return _Curvature(
-        diagonal, members, group, offset, size.astype(float), t * p[rank.start], signs, eps
-    )
+    signs, rate = np.where(system.kernel.even & (m[members] < 0), -1.0, 1.0), t * p[rank.start]
+    return _Curvature(diagonal, members, group, offset, size.astype(float), rate, signs, eps)
 
 
 def _direction(
@@ -205,11 +199,10 @@ def _small(
     rows = np.flatnonzero(common * (1 + 1e-12) < W)
     M = (D[rows].T * (W[rows] - common)) @ D[rows]
     if system.gram is not None:
-        M += common * (
-            system.gram if len(used) == len(system.gram) else system.gram[np.ix_(used, used)]
-        )
+        whole = len(used) == len(system.gram)
+        M += common * (system.gram if whole else system.gram[np.ix_(used, used)])
     if len(P.size):
-        parts = D[P.members] if P.signs is None else D[P.members] * P.signs[:, None]
+        parts = D[P.members] * P.signs[:, None]
         sums = np.add.reduceat(parts, P.offset, axis=0)
         share = P.rate / (P.eps + P.rate) / (P.eps * P.size)
         M -= (sums.T * share) @ sums
@@ -231,8 +224,7 @@ def _large(P: _Curvature, D: Array, weight: Array) -> Callable[[Array], Array] |
     H[np.diag_indices(len(H))] += P.diagonal
     for b in range(len(P.size)):
         part = slice(P.offset[b], P.offset[b] + int(P.size[b]))
-        rows = P.members[part]
-        signs = np.ones(len(rows)) if P.signs is None else P.signs[part]
+        rows, signs = P.members[part], P.signs[part]
         H[np.ix_(rows, rows)] += P.rate[b] / P.size[b] * np.outer(signs, signs)
     factor = _cholesky(H)
     return None if factor is None else lambda v: cho_solve(factor, v, check_finite=False)

@@ -30,26 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array
-from bonafed.solvers.sets.projections import (
-    EPS,
-    balanced,
-    decreasing_root,
-    filled,
-    fraction,
-    marginal_by_sort,
-    top_and_spread,
-)
-
-FEW = 2048  # up to so many scores are sorted; more are searched by sampling
-SAMPLE, AROUND = 1024, 48  # size of the sample, and three standard deviations of a rank in it
-
-
-class Scaled(NamedTuple):
-    """Losses written as top + spread * z with z in [-1, 0]."""
-
-    top: float
-    spread: float
-    z: Array
+from bonafed.solvers.sets import projections
+from bonafed.solvers.sets.projections import EPS, Worst, decreasing_root, fill, fraction
 
 
 class Point(NamedTuple):
@@ -69,65 +51,21 @@ class Budgeted(NamedTuple):
     share: float
 
 
-def scaled(losses: Array) -> Scaled:
-    """Losses relative to the largest; ``ValueError`` where their differences overflow."""
-    top, spread = top_and_spread(losses)
-    return Scaled(top, spread, (losses - top) / spread if spread > 0 else np.zeros_like(losses))
-
-
-def unscaled(losses: Scaled, bound: float, size: float) -> float:
-    """The bound on q'losses that follows from a bound on q'z, rounding included.
-
-    ``size`` is the size of the numbers that were added up.
-    """
-    return losses.top + losses.spread * bound + 32 * EPS * (abs(losses.top) + losses.spread * size)
-
-
-def marginal(score: Array, room: Array, amount: float) -> float:
-    """The score at which ``amount`` is used up when the highest scores are filled first.
-
-    The expected time is O(N).
-    """
-    while len(score) > FEW:
-        low, high = _either_side(score, room, amount)
-        above = score > high
-        kept, held = above, float(room[above].sum())
-        if held < amount:
-            kept, before = (score >= low) & ~above, held
-            held += float(room[kept].sum())
-            if held < amount:
-                kept, before = score < low, held
-            amount -= before
-        if kept.all() or not kept.any():  # nearly all scores are equal
-            break
-        score, room = score[kept], room[kept]
-    return marginal_by_sort(score, room, amount)
-
-
-def _either_side(score: Array, room: Array, amount: float) -> tuple[float, float]:
-    """Two scores of a sample between which the marginal score is likely to lie."""
-    some = slice(None, None, len(score) // SAMPLE)
-    order = np.argsort(-score[some])
-    ranked, filled = score[some][order], np.cumsum(room[some][order])
-    at = int(np.searchsorted(filled, filled[-1] * fraction(amount, float(room.sum()))))
-    return float(ranked[min(at + AROUND, len(ranked) - 1)]), float(ranked[max(at - AROUND, 0)])
-
-
 # -- box -------------------------------------------------------------------------------------------
 
 
-def largest_in_box(losses: Array, lower: Array, upper: Array) -> tuple[Array, float]:
+def largest_in_box(losses: Array, lower: Array, upper: Array) -> Worst:
     """A maximiser of losses'q over {lower <= q <= upper, sum q = 1} and an upper bound.
 
     Clients with equal losses share in proportion to their room.
     """
-    scale = scaled(losses)
+    scale = projections.scaled(losses)
     room, amount = upper - lower, 1.0 - float(lower.sum())
-    level = marginal(scale.z, room, amount)
+    q, level = fill(scale.z, room, amount)
     y = scale.z - level
     fixed, over = float(lower @ y), float(room @ np.maximum(y, 0.0))
-    bound = unscaled(scale, level + fixed + over, abs(level) + float(lower @ np.abs(y)) + over)
-    return lower + filled(scale.z, room, level, amount), bound
+    size = abs(level) + float(lower @ np.abs(y)) + over
+    return lower + q, scale.bound(level + fixed + over, size)
 
 
 # -- CD-norm ---------------------------------------------------------------------------------------
@@ -179,17 +117,15 @@ def _moves(prior: Array, bounds: Array) -> _Moves:
     return _Moves(live, np.minimum(t, c), np.minimum(t, 1 - c), 1 / t)
 
 
-def largest_in_cd_norm(
-    losses: Array, prior: Array, bounds: Array, budget: float
-) -> tuple[Array, float]:
+def largest_in_cd_norm(losses: Array, prior: Array, bounds: Array, budget: float) -> Worst:
     """A maximiser of losses'q over the CD-norm set around ``prior``, and an upper bound.
 
     ``prior`` is a point of the simplex.
     """
-    scale, moves = scaled(losses), _moves(prior, bounds)
+    scale, moves = projections.scaled(losses), _moves(prior, bounds)
     base = float(prior @ scale.z)
     if scale.spread == 0 or budget == 0 or not moves.live.any():
-        return prior.copy(), unscaled(scale, base, abs(base))
+        return prior.copy(), scale.bound(base, abs(base))
     z = scale.z[moves.live]
     solution = _one_sort(z, moves, budget)
     d, level, multiplier = solution if solution is not None else _by_multiplier(z, moves, budget)
@@ -200,7 +136,7 @@ def largest_in_cd_norm(
     q = prior.copy()
     q[moves.live] = np.maximum(prior[moves.live] + d, 0.0)
     paid = multiplier * budget
-    return q, unscaled(scale, base + paid + gain, abs(base) + paid + gain + abs(level))
+    return q, scale.bound(base + paid + gain, abs(base) + paid + gain + abs(level))
 
 
 def _one_sort(z: Array, moves: _Moves, budget: float) -> tuple[Array, float, float] | None:
@@ -212,11 +148,8 @@ def _one_sort(z: Array, moves: _Moves, budget: float) -> tuple[Array, float, flo
     mass = budget / rate / 2
     if (moves.rate != rate).any() or mass >= min(give.sum(), take.sum()):
         return None
-    high, low = marginal(z, take, mass), -marginal(-z, give, mass)
-    if high <= low:
-        return None
-    d = filled(z, take, high, mass) - filled(-z, give, -low, mass)
-    return d, (high + low) / 2, (high - low) / 2 / rate
+    (taken, high), (given, low) = fill(z, take, mass), fill(-z, give, mass)
+    return (taken - given, (high - low) / 2, (high + low) / 2 / rate) if high + low > 0 else None
 
 
 def _by_multiplier(z: Array, moves: _Moves, budget: float) -> tuple[Array, float, float]:
@@ -231,7 +164,7 @@ def _by_multiplier(z: Array, moves: _Moves, budget: float) -> tuple[Array, float
             cost = multiplier * moves.rate
         np.add(z, cost, out=score[: len(z)])
         np.subtract(z, cost, out=score[len(z) :])
-        level = marginal(score, room, amount)
+        level = projections.marginal(score, room, amount)
         # the move d at a level, starting from all clients giving what they can; at the level itself
         # weight that is kept comes first and weight that is taken second, and ties share by room
         above, tied = score > level, score == level
@@ -296,7 +229,7 @@ def _nearest_move(x: Array, moves: _Moves, budget: float) -> Array:
         ends = decreasing_root(excess, float(x.min()), float(x.max()), start, flat)
         (above, active), (below, _) = (response(g, k) for g in ends)
         start = ends[0]
-        return balanced(above, below), active
+        return projections.balanced(above, below), active
 
     seen: dict[float, Array] = {}
 

@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.solvers.conic.builder import Model, Status
-from bonafed.solvers.sets.box_and_cd_norm import EPS, scaled, unscaled
-from bonafed.solvers.sets.nearest_point import nearest_point
-from bonafed.solvers.sets.projections import project_simplex
+from bonafed.solvers.sets.projections import EPS, nearest_point, project_simplex, scaled
 
 # Vertices of {q : D q <= c, q >= 0, sum q = 1} that are proved optimal without a linear program.
 #
@@ -61,9 +59,10 @@ class Vertex(NamedTuple):
 
 
 class Best(NamedTuple):
-    """A maximiser of z'q and an upper bound of it."""
+    """Weights q, the multipliers of the rows that are met (or all), and the bound they prove."""
 
     q: Array
+    y: Array
     bound: float
     size: float  # of the numbers that the bound is the sum of
 
@@ -99,11 +98,6 @@ class Met:
 def widened(c: Array) -> Array:
     """c + SHIFT u, with u in [1, 2] in no simple relation."""
     return c + SHIFT * (1 + np.sqrt(2 + np.arange(len(c))) % 1)
-
-
-def is_crowded(q: Array, D: Array, c: Array) -> bool:
-    """Whether q, an answer of HiGHS, is degenerate: more rows meet there than a vertex needs."""
-    return int((q > NEAR).sum()) <= int((c - D @ q <= NEAR).sum())
 
 
 def _vertex(free: NDArray[np.intp], met: NDArray[np.intp], D: Array, c: Array) -> Vertex | None:
@@ -157,7 +151,7 @@ def _proved(z: Array, at: Vertex, c: Array) -> Best | None:
     q, c = np.zeros(len(z)), c[at.met]
     q[at.free] = np.where(at.q[0] >= ROOM, at.q[0], 0.0)
     bound, size = float(c @ y) + float(left.max()), 1.0 + float(np.abs(c) @ y + y.sum())
-    return Best(q, bound, size) if bound - float(z @ q) <= 64 * EPS * size else None
+    return Best(q, y, bound, size) if bound - float(z @ q) <= 64 * EPS * size else None
 
 
 def _neighbour(at: Vertex, gain: Array, y: Array, D: Array, c: Array, side: int) -> Vertex | None:
@@ -198,15 +192,6 @@ OPTIONS = {"presolve": False, **NEARLY}
 CLOSE = 1e-14  # of bound - value, relative to the numbers added up
 FINER = 3  # further programs at most
 UNIT = 1e-6  # of their costs
-
-
-class _Proved(NamedTuple):
-    """Weights q, multipliers y of the rows, and the upper bound that y proves."""
-
-    q: Array
-    y: Array
-    bound: float
-    size: float  # of the numbers that the bound is the sum of
 
 
 def _program(*given: Any, **equalities: Any) -> Any:
@@ -259,18 +244,19 @@ def largest_in_polyhedron(
         first = _with_bound(scale.z, _inside(program.x, D, c), y, D, c)
         best = _refined(scale.z, first, D, c)
         proof = (_only(scale.z, best.q, D, c, met) if best is not first else None) or best
-    return proof.q, unscaled(scale, proof.bound, proof.size)
+    return proof.q, scale.bound(proof.bound, proof.size)
 
 
 def _only(z: Array, q: Array, D: Array, c: Array, met: Met) -> Best | None:
     """The proved answer where q is near a unique maximiser, else None."""
-    if not is_crowded(q, D, c):
+    if int((q > NEAR).sum()) > int((c - D @ q <= NEAR).sum()):
         return met.near(z, q, D, c)
+    # degenerate: more rows meet there than a vertex needs
     program = _solve(z, D, widened(c))
     return met.near(z, program.x, D, c, wider=True) if program.status == 0 else None
 
 
-def _refined(z: Array, best: _Proved, D: Array, c: Array) -> _Proved:
+def _refined(z: Array, best: Best, D: Array, c: Array) -> Best:
     """The solution solved again with its reduced costs, until value and bound meet."""
     for _ in range(FINER):
         if best.bound - float(z @ best.q) <= CLOSE * best.size:
@@ -291,10 +277,10 @@ def _refined(z: Array, best: _Proved, D: Array, c: Array) -> _Proved:
     return best
 
 
-def _with_bound(z: Array, q: Array, y: Array, D: Array, c: Array) -> _Proved:
+def _with_bound(z: Array, q: Array, y: Array, D: Array, c: Array) -> Best:
     over, paid = z - D.T @ y, float(c @ y)
     size = 1.0 + float(np.abs(c) @ y) + float(np.abs(D).max(1) @ y)
-    return _Proved(q, y, paid + float(over.max()), size)
+    return Best(q, y, paid + float(over.max()), size)
 
 
 def _inside(q: Array, D: Array, c: Array) -> Array:
@@ -392,16 +378,15 @@ def _settled(v: Array, D: Array, c: Array, start: tuple[Mask, Mask] | None) -> _
         return None
     free, met = start
     for _ in range(CHANGES):
-        at = _on(v, D, c, free, met)
-        q, y, left = at.q, at.y, at.left
+        q, y, left, steep = _on(v, D, c, free, met)
         short, size = c - D @ q, max(1.0, float(np.abs(y).max(initial=0.0)))
         wrong_free, wrong_out = free & (q < -ROUNDING), ~free & (left > ROUNDING * size)
         wrong_met, wrong_slack = met & (y < -ROUNDING * size), ~met & (short < -ROUNDING)
         if not (wrong_free.any() or wrong_out.any() or wrong_met.any() or wrong_slack.any()):
+            numbers = np.concatenate([q[free], -left[~free], y[met], short[~met]])
             q = np.maximum(q, 0.0)
             q = q / q.sum()
-            numbers = np.concatenate([at.q[free], -left[~free], y[met], short[~met]])
-            sure = at.steep <= UNSURE and float(numbers.min()) >= CLEARLY * size
+            sure = steep <= UNSURE and float(numbers.min()) >= CLEARLY * size
             kept = float((D @ q - c).max(initial=0.0)) <= 10 * ROUNDING
             return _Settled(q, (free, met), sure) if kept else None
         free, met = free ^ (wrong_free | wrong_out), met ^ (wrong_met | wrong_slack)
@@ -427,19 +412,11 @@ def _guess(v: Array, D: Array, c: Array) -> tuple[Mask, Mask] | None:
     return near > solution.z[positive], c - D @ near < solution.z[rows]
 
 
-class _On(NamedTuple):
+def _on(v: Array, D: Array, c: Array, free: Mask, met: Mask) -> tuple[Array, Array, Array, float]:
     """The point nearest to v under equalities.
 
-    It holds q, y of all rows, v - D'y - g, and the condition number of the equalities.
+    It is q, y of all rows, v - D'y - g, and the condition number of the equalities.
     """
-
-    q: Array
-    y: Array
-    left: Array
-    steep: float
-
-
-def _on(v: Array, D: Array, c: Array, free: Mask, met: Mask) -> _On:
     A = np.vstack([D[met], np.ones(len(v))])
     of_free, b = A[:, free], np.append(c[met], 1.0)
     right = of_free @ v[free] - b
@@ -450,4 +427,4 @@ def _on(v: Array, D: Array, c: Array, free: Mask, met: Mask) -> _On:
     q[free] += np.linalg.lstsq(of_free, b - of_free @ q[free], rcond=None)[0]
     y = np.zeros(len(c))
     y[met] = multiplier[:-1]
-    return _On(q, y, left, float(values[0] / values[-1]) if values[-1] > 0 else np.inf)
+    return q, y, left, float(values[0] / values[-1]) if values[-1] > 0 else np.inf

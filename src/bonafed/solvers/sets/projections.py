@@ -20,13 +20,14 @@ entries must have. No function here changes its arguments.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bonafed.arrays import Array, compact
 
 EPS = float(np.finfo(float).eps)
+Worst = tuple[Array, float]  # weights of largest z'q, and an upper bound
 
 
 def dual_exponent(p: float) -> float:
@@ -62,18 +63,17 @@ def project_simplex(v: Array, total: float = 1.0) -> Array:
 
 def project_under_caps(v: Array, caps: Array) -> Array:
     """The nearest point of {0 <= q <= caps, sum q = 1}; caps (N,) >= 0 with a sum >= 1."""
-    return (
-        caps.copy() if caps.sum() <= 1 else clip_to_sum(_finite(v), np.zeros_like(caps), caps, 1.0)
-    )
+    least = np.zeros_like(caps)
+    return caps.copy() if caps.sum() <= 1 else clip_to_sum(_finite(v), least, caps, 1.0)
 
 
-def largest_under_caps(z: Array, caps: Array) -> tuple[Array, float]:
+def largest_under_caps(z: Array, caps: Array) -> Worst:
     """A maximiser of z'q over {0 <= q <= caps, sum q = 1}, and an upper bound.
 
     The bound is t + caps'max(z - t, 0), which holds for any t. The largest entries are filled
     first; equal ones share in proportion to their caps.
     """
-    q, level = _fill(_finite(z), caps, 1.0)
+    q, level = fill(_finite(z), caps, 1.0)
     over = float(caps @ np.maximum(z - level, 0.0))
     return q, level + over + 32 * EPS * (abs(level) + over)
 
@@ -113,32 +113,32 @@ def project_lp_ball(x: Array, prior: Array, radius: float, p: float) -> Array:
     return _finish(prior, d, radius, p)
 
 
-def largest_over_lp_ball(z: Array, prior: Array, radius: float, p: float) -> tuple[Array, float]:
+def largest_over_lp_ball(z: Array, prior: Array, radius: float, p: float) -> Worst:
     """A maximiser of z'q over Q, and an upper bound that holds by duality, rounding included.
 
     Ties are shared, so equal entries of z get equal treatment. The arrays are (N,).
     """
     if radius == 0:
         return at_prior(_finite(z), prior)
-    top, spread = top_and_spread(_finite(z))
-    if spread == 0:
+    scale = scaled(_finite(z))
+    if scale.spread == 0:
         return at_prior(z, prior)
-    z = (z - top) / spread
+    z = scale.z
     at_top = z == 0
     # all weight on the largest entries
     corner = np.where(at_top, (1 - prior[at_top].sum()) / at_top.sum(), -prior)
     if lp_norm(corner, p) <= radius:
-        return np.maximum(prior + corner, 0.0), top + 32 * EPS * abs(top)
+        return np.maximum(prior + corner, 0.0), scale.bound(0.0)
     if p == 1:
         # move radius / 2 from the smallest entries to the largest; the dual has z.max = g + k and
         # marginal donor = g - k
-        moved, donor = _fill(-z, np.where(at_top, 0.0, prior), radius / 2)
+        moved, donor = fill(-z, np.where(at_top, 0.0, prior), radius / 2)
         d = np.where(at_top, moved.sum() / at_top.sum(), -moved)
         level, y = -donor / 2, np.maximum(z + donor / 2, -donor / 2)
     elif math.isinf(p):
         # fill from max(c - r, 0) up to c + r, the largest entries first; g is the marginal entry
         low = np.maximum(prior - radius, 0.0)
-        gained, level = _fill(z, prior + radius - low, float((prior - low).sum()))
+        gained, level = fill(z, prior + radius - low, float((prior - low).sum()))
         y = z - level
         d, y = low - prior + gained, np.where((y < 0) & (prior <= radius), 0.0, y)
     elif p == 2:
@@ -146,49 +146,59 @@ def largest_over_lp_ball(z: Array, prior: Array, radius: float, p: float) -> tup
     else:
         d, level, y = _nested(z, prior, radius, p, 0.0)
     linear, ball = float(prior @ y), radius * lp_norm(y, dual_exponent(p))
-    rounding = 32 * EPS * (abs(top) + spread * (abs(level) + float(prior @ np.abs(y)) + ball))
-    return _finish(prior, d, radius, p), top + spread * (level + linear + ball) + rounding
+    size = abs(level) + float(prior @ np.abs(y)) + ball
+    return _finish(prior, d, radius, p), scale.bound(level + linear + ball, size)
 
 
-def top_and_spread(losses: Array) -> tuple[float, float]:
-    """The largest loss, and its difference from the least; ``ValueError`` where that overflows."""
+class Scaled(NamedTuple):
+    """Losses written as top + spread * z with z in [-1, 0]."""
+
+    top: float
+    spread: float
+    z: Array
+
+    def bound(self, value: float, size: float = 0.0) -> float:
+        """The bound on q'losses that follows from one on q'z, rounding included.
+
+        ``size`` is the size of the numbers that were added up.
+        """
+        return self.top + self.spread * value + 32 * EPS * (abs(self.top) + self.spread * size)
+
+
+def scaled(losses: Array) -> Scaled:
+    """Losses relative to the largest; ``ValueError`` where their differences overflow."""
     top = float(losses.max())
     spread = top - float(losses.min())
     if math.isinf(spread):
         raise ValueError(
             "losses must differ by less than the largest floating-point number. Rescale them."
         )
-    return top, spread
+    return Scaled(top, spread, (losses - top) / spread if spread > 0 else np.zeros_like(losses))
 
 
-def at_prior(losses: Array, prior: Array, far: float = 0.0) -> tuple[Array, float]:
+def at_prior(losses: Array, prior: Array, far: float = 0.0) -> Worst:
     """The prior as the maximiser, and its bound: other members gain at most ``far``."""
     top = float(losses.max())
     mean = float(prior @ (losses - top))
     return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top) + far
 
 
-def _fill(score: Array, room: Array, amount: float) -> tuple[Array, float]:
+def fill(score: Array, room: Array, amount: float) -> Worst:
     """Fill ``room`` with ``amount``, the highest scores first; returns it and the marginal score.
 
     Ties share in proportion to their room.
     """
-    level = marginal_by_sort(score, room, amount)
-    return filled(score, room, level, amount), level
+    level = marginal(score, room, amount)
+    above, tied = score > level, score == level
+    left = amount - float(room[above].sum())
+    return room * (above + tied * fraction(left, float(room[tied].sum()))), level
 
 
-def marginal_by_sort(score: Array, room: Array, amount: float) -> float:
+def marginal(score: Array, room: Array, amount: float) -> float:
     """The score at which ``amount`` is used up when the highest scores are filled first."""
     order = np.argsort(-score, kind="stable")
     place = int(np.searchsorted(np.cumsum(room[order]), amount))
     return float(score[order[min(place, len(order) - 1)]])
-
-
-def filled(score: Array, room: Array, level: float, amount: float) -> Array:
-    """The room of the scores above the level, and the rest of ``amount`` in those at the level."""
-    above, tied = score > level, score == level
-    left = amount - float(room[above].sum())
-    return room * (above + tied * fraction(left, float(room[tied].sum())))
 
 
 def fraction(amount: float, room: float) -> float:
@@ -214,7 +224,10 @@ def clip_to_sum(v: Array, lower: Array, upper: Array, total: float) -> Array:
     return np.clip(v, lower, upper)
 
 
-def _arc(z: Array, prior: Array, radius: float, longest: float = 1.0) -> tuple[Array, float, Array]:
+Move = tuple[Array, float, Array]  # d, the level g and the dual y
+
+
+def _arc(z: Array, prior: Array, radius: float, longest: float = 1.0) -> Move:
     """The solution for p = 2, d = Proj_simplex(c + s z) - c with ||d|| = r or s = longest.
 
     It returns d, the level g and the dual y = max(z - g, -c / s).
@@ -247,13 +260,11 @@ def _arc(z: Array, prior: Array, radius: float, longest: float = 1.0) -> tuple[A
     return d, level, np.maximum(z - level, -prior / step)
 
 
-def _nested(
-    z: Array, prior: Array, radius: float, p: float, e: float
-) -> tuple[Array, float, Array]:
+def _nested(z: Array, prior: Array, radius: float, p: float, e: float) -> Move:
     """d, g and the dual y for every other p, by two roots: g inside, the multiplier k outside."""
     start = [float(z.mean())]
 
-    def shift(multiplier: float) -> tuple[Array, float]:
+    def shift(multiplier: float) -> Worst:
         def excess(g: float) -> tuple[float, float]:
             d, gradient = _response(z - g, multiplier, radius, p, e)
             inside = d > -prior
@@ -388,3 +399,75 @@ def _finite(v: Array) -> Array:
             " computed."
         )
     return v
+
+
+# The projection onto a convex set of which only a linear maximiser is known.
+#
+#     argmin_{q in Q} ||q - v||,     maximise(g) -> a point of Q of largest g'q
+#
+# Wolfe, *Finding the nearest point in a polytope*: the point is kept as a mix of a few points of Q,
+# its corral. A point that is larger in the direction v - q joins; the nearest point of their affine
+# hull is next, and where it is outside their convex hull the corral loses members until it is not.
+# For a polytope this ends after finitely many steps, and for any set q stays in Q whatever the
+# rounding, and the last maximiser bounds how much nearer any point of Q can be:
+#
+#     ||m - v||^2 >= ||q - v||^2 - 2 (v - q)'(m - q)    for all m in Q
+
+TOL = 1e-14  # of max (v - q)'(m - q), relative to the largest entry of v - q
+CORRALS = 10_000  # at most
+ENOUGH = 1e-9  # what is still an answer where no step helps any more
+
+
+def nearest_point(v: Array, maximise: Callable[[Array], Array]) -> Array:
+    """The point of Q nearest to v.
+
+    Raises
+    ------
+    ArithmeticError
+        where (v - q)'(m - q), for the best m in Q, is not below 1e-9 of the largest |v - q| when no
+        step helps
+    """
+    v = v - v.max()  # weights sum to one
+    corral = maximise(v)[None]
+    mix, q = np.ones(1), corral[0]
+    gap, size = np.inf, 1.0
+    for _ in range(CORRALS):
+        g = (v - q) - (v - q).max()
+        new, size = maximise(g), max(1.0, float(np.abs(g).max()))
+        gap = float(g @ (new - q))
+        if gap <= TOL * size or (corral == new).all(1).any():
+            break
+        corral, mix = _shrunk(v, np.concatenate([corral, new[None]]), np.append(mix, 0.0))
+        step = mix @ corral - q
+        if not 2 * float(g @ step) > float(step @ step):  # no nearer
+            break
+        q = q + step
+    if not abs(gap) <= ENOUGH * size:  # a negative gap: q exceeds the maximiser
+        raise ArithmeticError(
+            f"the nearest point is known to {abs(gap) / size:.1e} only, needed {ENOUGH:g}: the"
+            " maximiser is not exact, or the set is too curved for a mix of points. Give the set a"
+            " method `project`."
+        )
+    return q
+
+
+def _shrunk(v: Array, corral: Array, mix: Array) -> tuple[Array, Array]:
+    """The nearest point of the affine hull of those members whose convex hull contains it."""
+    from scipy.linalg import lstsq
+
+    while len(mix) > 1:
+        edges = (corral[1:] - corral[0]).T
+        solved: Any = lstsq(edges, v - corral[0], lapack_driver="gelsy", check_finite=False)
+        rest = solved[0]
+        best = np.append(1.0 - rest.sum(), rest)
+        if (best > 0).all():
+            return corral, best
+        falling = best <= 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steps = np.where(falling & (mix > best), mix / (mix - best), np.inf)
+        steps[falling & (mix <= 0)] = 0.0
+        step = min(float(steps.min()), 1.0)
+        mix = mix + step * (best - mix)
+        kept = (steps > step) & (mix > 0)
+        corral, mix = corral[kept], mix[kept] / mix[kept].sum()
+    return corral, mix

@@ -32,8 +32,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array
-from bonafed.solvers.sets.box_and_cd_norm import Point, at_budget, scaled, unscaled
-from bonafed.solvers.sets.nearest_point import nearest_point
+from bonafed.solvers.sets import projections
+from bonafed.solvers.sets.box_and_cd_norm import Point, at_budget
 from bonafed.solvers.sets.projections import EPS, decreasing_root, fraction, project_simplex
 
 NEVER = 1e300  # a multiplier at which only moves of cost 0 pay
@@ -72,12 +72,12 @@ def _costs(cost: Array) -> _Costs:
 
 def largest_by_transport(
     losses: Array, prior: Array, budget: float, cost: Array
-) -> tuple[Array, float]:
+) -> projections.Worst:
     """A maximiser of losses'q over Q, and an upper bound.
 
     ``cost`` holds positions (N,) or a matrix (N, N).
     """
-    scale, costs = scaled(losses), _costs(cost)
+    scale, costs = projections.scaled(losses), _costs(cost)
     z, c, budget = scale.z[costs.order], prior[costs.order], budget / costs.scale
     carried = 1
 
@@ -93,7 +93,7 @@ def largest_by_transport(
     rich, lean = (np.bincount(to, c, len(c)) for to in (best.rich, best.lean))
     q = np.empty_like(c)
     q[costs.order] = (1 - best.share) * lean + best.share * rich
-    return q / q.sum(), unscaled(scale, paid + base, paid + float(c @ np.abs(u)) + carried / 16)
+    return q / q.sum(), scale.bound(paid + base, paid + float(c @ np.abs(u)) + carried / 16)
 
 
 @njit(cache=True)
@@ -193,7 +193,7 @@ def _line_cost(d: Array, gaps: Array) -> float:
 
 def project_by_transport(v: Array, prior: Array, budget: float, cost: Array) -> Array:
     """The nearest point of Q for any costs, by its vertices."""
-    return nearest_point(v, lambda g: largest_by_transport(g, prior, budget, cost)[0])
+    return projections.nearest_point(v, lambda g: largest_by_transport(g, prior, budget, cost)[0])
 
 
 def _at_home(y: Array, c: Array, x: Array) -> Array:
@@ -260,21 +260,16 @@ def _by_block(v, c, gaps, fall, multiplier):
         while total > 0.0:  # keep the entries above the base until they stay the same
             more, sum_v, sum_offset = 0, 0.0, 0.0
             for i in range(start, stop):
-                if v[i] - multiplier * offset[i] > base:
-                    more, sum_v, sum_offset = (
-                        more + 1,
-                        sum_v + (v[i] - multiplier * offset[i]),
-                        sum_offset + offset[i],
-                    )
+                left = v[i] - multiplier * offset[i]
+                if left > base:
+                    more, sum_v, sum_offset = more + 1, sum_v + left, sum_offset + offset[i]
             if more == 0 or more >= count > 0:
                 break
             count, base = more, (sum_v - total) / more
         for i in range(start, stop):
-            if count > 0 and v[i] - multiplier * offset[i] > base:
-                q[i], change[i] = (
-                    v[i] - multiplier * offset[i] - base,
-                    sum_offset / count - offset[i],
-                )
+            left = v[i] - multiplier * offset[i]
+            if count > 0 and left > base:
+                q[i], change[i] = left - base, sum_offset / count - offset[i]
         stop = start
     return q, change
 

@@ -13,6 +13,7 @@ g is not convex. An intercept is the last column of D, unpenalised.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -197,8 +198,8 @@ def descend_clipped(G, c, rho, strength, shape, scad, r, w, tol, sweeps):
 
 def fista(
     gradient: Callable[[Array], Array],
-    prox: Callable[[Array, float], Array],
-    lipschitz: float,
+    prox: Callable[[Array, Any], Array],
+    lipschitz: float | Array,
     w: Array,
     tol: float,
     steps: int,
@@ -206,7 +207,7 @@ def fista(
 ) -> Array:
     """Proximal gradient steps of length 1 / lipschitz, until entries move by at most ``tol``."""
     # lipschitz = 0 means rows of zeros, where any length will do
-    length, ahead, momentum = 1 / lipschitz if lipschitz > 0 else 1.0, w, 1.0
+    length, ahead, momentum = 1 / lipschitz if np.all(lipschitz > 0) else 1.0, w, 1.0
     for _ in range(steps):
         new = prox(ahead - length * gradient(ahead), length)
         step = new - w
@@ -214,7 +215,7 @@ def fista(
         if float(np.abs(new - ahead).max(initial=0.0)) <= max(tol, rounding):
             return new
         # the momentum points uphill: restart it
-        if not accelerate or float((ahead - new) @ step) > 0:
+        if not accelerate or float(((ahead - new) / length) @ step) > 0:
             momentum, ahead = 1.0, new
         else:
             following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2

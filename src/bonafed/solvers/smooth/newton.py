@@ -8,6 +8,8 @@ convex the Hessian's eigenvalues enter by their absolute values, and the end is 
 All derivatives are exact.
 """
 
+import contextlib
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -62,7 +64,15 @@ def newton(
     """
 
     def direction(v: Array, gradient: Array, on: Flags) -> Array:
-        return -_solved(hessian(v), gradient, convex)
+        H, g = hessian(v), gradient[:, :, None]
+        if convex:
+            with contextlib.suppress(np.linalg.LinAlgError):  # singular to rounding
+                return -np.asarray(np.linalg.solve(H, g)[:, :, 0], float)
+        values, vectors = np.linalg.eigh(H)
+        size = np.abs(values)
+        size = np.maximum(size, 1e-12 * size.max(1, keepdims=True) + 1e-300)
+        inside = np.matmul(vectors.transpose(0, 2, 1), g)[:, :, 0] / size
+        return -np.matmul(vectors, inside[:, :, None])[:, :, 0]
 
     return _descend(function, direction, start, tol, cap)
 
@@ -75,14 +85,31 @@ def lbfgs(function: Smooth, start: Array, tol: float, memory: int = 20, cap: int
     function, start, tol, cap : as of ``newton``
     memory : pairs of steps and changes of the gradient kept
     """
-    pairs = _Pairs(memory, *start.shape)
-    last: list[tuple[Array, Array]] = []
+    # steps s and changes y of the gradient, the newest last, with 1 / s'y, which is 0 where a pair
+    # has no positive curvature and is left out
+    pairs: deque[tuple[Array, Array, Array]] = deque(maxlen=memory)
+    scale, last = np.ones(len(start)), list[Array]()  # s'y / y'y of the newest
 
     def direction(v: Array, gradient: Array, on: Flags) -> Array:
+        nonlocal scale
         if last:
-            pairs.add(v - last[0][0], gradient - last[0][1], on)
-        last[:] = [(v, gradient)]
-        return -pairs.times(gradient)
+            s, y = v - last[0], gradient - last[1]
+            sy, yy = (s * y).sum(1), (y * y).sum(1)
+            kept = on & (sy > 1e-14 * np.sqrt((s * s).sum(1) * yy))
+            unit = np.divide(sy, yy, out=np.ones_like(sy), where=yy > 0)
+            scale = np.where(kept, unit, scale)
+            pairs.append((s, y, np.divide(1.0, sy, out=np.zeros_like(sy), where=kept)))
+        last[:] = v, gradient
+        if not pairs:  # the first step is at most 1 long
+            return -(gradient / np.maximum(np.sqrt((gradient**2).sum(1, keepdims=True)), 1.0))
+        q, part = gradient.copy(), []
+        for s, y, inverse in reversed(pairs):
+            part.append(inverse * (s * q).sum(1))
+            q -= part[-1][:, None] * y
+        q *= scale[:, None]
+        for s, y, inverse in pairs:
+            q += (part.pop() - inverse * (y * q).sum(1))[:, None] * s
+        return -q
 
     return _descend(function, direction, start, tol, cap)
 
@@ -139,51 +166,3 @@ def _descend(
         stuck |= on & (~taken | (flat > FLAT))  # as far as rounding allows
         iterations = iterations + taken
     return Minima(v, residual, iterations)
-
-
-def _solved(hessian: Array, gradient: Array, convex: bool) -> Array:
-    if convex:
-        try:
-            return np.asarray(np.linalg.solve(hessian, gradient[:, :, None])[:, :, 0], float)
-        except np.linalg.LinAlgError:
-            pass  # singular to rounding
-    values, vectors = np.linalg.eigh(hessian)
-    size = np.abs(values)
-    size = np.maximum(size, 1e-12 * size.max(1, keepdims=True) + 1e-300)
-    inside = np.matmul(vectors.transpose(0, 2, 1), gradient[:, :, None])[:, :, 0] / size
-    return np.matmul(vectors, inside[:, :, None])[:, :, 0]
-
-
-class _Pairs:
-    """Steps s and changes y of the gradient of n searches, the newest last.
-
-    Pairs without positive curvature are left out (0).
-    """
-
-    def __init__(self, memory: int, n: int, D: int) -> None:
-        self.memory, self.s, self.y = memory, np.zeros((0, n, D)), np.zeros((0, n, D))
-        self.inverse = np.zeros((0, n))  # 1 / s'y, 0 where left out
-        self.scale = np.ones(n)  # s'y / y'y of the newest
-
-    def add(self, s: Array, y: Array, on: Flags) -> None:
-        sy, yy = (s * y).sum(1), (y * y).sum(1)
-        kept = on & (sy > 1e-14 * np.sqrt((s * s).sum(1) * yy))
-        inverse = np.divide(1.0, sy, out=np.zeros_like(sy), where=kept)
-        unit = np.divide(sy, yy, out=np.ones_like(sy), where=yy > 0)
-        self.scale = np.where(kept, unit, self.scale)
-        for name, new in (("s", s), ("y", y), ("inverse", inverse)):
-            old = getattr(self, name)
-            setattr(self, name, np.concatenate([old, new[None]])[-self.memory :])
-
-    def times(self, gradient: Array) -> Array:
-        """The approximate inverse Hessian times the gradients; the first step is at most 1 long."""
-        if not len(self.s):
-            return gradient / np.maximum(np.sqrt((gradient**2).sum(1, keepdims=True)), 1.0)
-        q, part = gradient.copy(), []
-        for s, y, inverse in zip(self.s[::-1], self.y[::-1], self.inverse[::-1], strict=True):
-            part.append(inverse * (s * q).sum(1))
-            q -= part[-1][:, None] * y
-        q *= self.scale[:, None]
-        for s, y, inverse in zip(self.s, self.y, self.inverse, strict=True):
-            q += (part.pop() - inverse * (y * q).sum(1))[:, None] * s
-        return q

@@ -128,20 +128,11 @@ def _accelerated(
     gradient: Array, H: Array, prox: Callable[[Array, Array], Array], w: Array
 ) -> tuple[Array, Array]:
     """The same by accelerated proximal gradients, for where semismooth Newton cycles."""
+    from bonafed.solvers.smooth.least_squares import fista  # which loads compiled code
+
     root = np.sqrt(np.diag(H))
     t = 1 / (root**2 * np.linalg.eigvalsh(H / np.outer(root, root))[-1])
-    x = y = w
-    theta = 1.0
-    for _ in range(5000):
-        new = prox(y - t * (gradient + H @ (y - w)), t)
-        if (root * (y - new)) @ (root * (new - x)) > 0:  # restart where the momentum points up
-            theta = 1.0
-        following = (1 + math.sqrt(1 + 4 * theta * theta)) / 2
-        moved = max(np.abs(new - x).max(), np.abs(new - y).max())
-        y = new + (theta - 1) / following * (new - x)
-        x, theta = new, following
-        if moved <= 1e-16 * (1 + np.abs(x).max()):
-            break
+    x = fista(lambda y: gradient + H @ (y - w), prox, 1 / t, w, 0.0, 5000)
     z = x - t * (gradient + H @ (x - w))
     x = prox(z, t)
     return x, (z - x) / t

@@ -108,9 +108,8 @@ def _line(state: QuasiNewton) -> QuasiNewton:
     step = 1.0 if len(state.moves) or size == 0 else 1 / max(size, 1.0)
     low = 0.0, state.value, float(direction @ state.gradient)
     nowhere = bool(np.linalg.norm(direction) <= np.finfo(float).eps * np.linalg.norm(state.w))
-    return replace(
-        state, direction=direction, step=step, low=low, high=math.inf, tried=0, failed=nowhere
-    )
+    line = {"direction": direction, "step": step, "low": low, "high": math.inf, "tried": 0}
+    return replace(state, **line, failed=nowhere)
 
 
 def _search(old: QuasiNewton, value: float, along: float, state: QuasiNewton) -> QuasiNewton:

@@ -38,7 +38,7 @@ from bonafed.arrays import Array, is_number
 from bonafed.problem.claims import Claim, Number
 from bonafed.problem.constraints.constraint import excess
 from bonafed.problem.losses import Quadratic
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Multipliers
 from bonafed.problem.plausible import Claims
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import separable
