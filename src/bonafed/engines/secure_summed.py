@@ -344,7 +344,11 @@ class SecureSummed(Algorithm):
         wide, parts = None in steps.values(), [np.zeros(0, np.uint64)]
         for name, value in given.items():
             try:
-                parts.append(self._words(value, n, steps[name], wide))
+                if (step := steps[name]) is None:
+                    parts.append(masking.of_numbers(value, n))
+                else:
+                    whole = self.option.form(n, step).whole(value).ravel()
+                    parts.append(masking.of_whole(whole) if wide else whole.view(np.uint64))
             except ValueError as error:
                 raise ValueError(
                     f"{kind.__name__}.{name} cannot be added up securely: {error}"
@@ -353,12 +357,6 @@ class SecureSummed(Algorithm):
         fields = tuple((name, value.dtype.str, value.shape[1:]) for name, value in given.items())
         rest = _octets(records.settled(changed(upload, **dict.fromkeys(steps))))
         return np.concatenate(parts), wide, fields, rest
-
-    def _words(self, value: secure.Array, n: int, step: float | None, wide: bool) -> Any:
-        if step is None:
-            return masking.of_numbers(value, n)
-        whole = self.option.form(n, step).whole(value).ravel()
-        return masking.of_whole(whole) if wide else whole.view(np.uint64)
 
     def _combined(self, hidden: Sequence[tuple[int, Hidden]], total: NDArray[np.int64]) -> Any:
         """What the algorithm's server receives: the answers' other fields, combined, and sums."""

@@ -121,15 +121,13 @@ class Judging(Algorithm):
                 signs = self.site.signs(comparison.compared_merits(loss, main, other))
                 pair = pair._replace(better=int((signs > 0).sum()), worse=int((signs < 0).sum()))
             pairs.append(pair)
-        return None, JudgedRows(
-            rows=np.array([float(len(y))]),
-            loss=np.array([[float(one.rows.loss.mean()) for one in told]]),
-            confusion=np.array([[confusion for confusion, _ in each]], float),
-            measures=np.array([[measures for _, measures in each]]),
-            compared=np.array(pairs, float).reshape(1, len(pairs), len(Compared._fields)),
-            figures_of=np.array([figures_of], float),
-            merged=np.array([[one.merged for one in told]], float),
-        )
+        losses = [float(one.rows.loss.mean()) for one in told]
+        merged = [one.merged for one in told]
+        confusion, measures = zip(*each, strict=True)
+        compared = np.array(pairs, float).reshape(1, len(pairs), len(Compared._fields))
+        figures = np.array([losses]), np.array([confusion], float), np.array([measures]), compared
+        stands = np.array([figures_of], float), np.array([merged], float)
+        return None, JudgedRows(np.array([float(len(y))]), *figures, *stands)
 
     def end(self, state: None, ids: Sequence[int], up: JudgedRows) -> tuple[JudgedRows, Done]:
         return up, Done(Stop.OPTIMAL)

@@ -136,16 +136,11 @@ def of_site(site: SiteFile, secret: bytes) -> Source:
         if private:
             whole = len(next(iter(table.values()), ()))
             table, none = as_declared(table, schema, roles)
-        fed = Federation.from_tables(
-            {site.site.name: table},
-            roles.target,
-            schema=schema,
-            unknown="ignore" if private else "error",
-            columns=roles.columns,
-            classes=None if roles.classes is None else list(roles.classes),
-            person=roles.person,
-            positive=roles.positive,
-        )
+        how: Any = {"columns": roles.columns, "person": roles.person, "positive": roles.positive}
+        how["classes"] = None if roles.classes is None else list(roles.classes)
+        how["unknown"] = "ignore" if private else "error"
+        one = {site.site.name: table}
+        fed = Federation.from_tables(one, roles.target, schema=schema, **how)
         if none:
             fed = fed._with(X=(fed.X[0] * 0,), sample_weight=(np.zeros(1),))
         train, test = parted(fed, table, roles.test, seed_at_site(roles.seed, secret))
