@@ -467,19 +467,11 @@ JOB, SETTINGS, CLIENT, SERVER = "job.json", "pyproject.toml", "bonafed_site.py",
 FLOWER = ">=1.41,<1.42"
 DATE = (2024, 10, 1, 0, 0, 0)  # that Flower writes on every file of a bundle
 PUBLISHER, NAME = "bonafed", "bonafed-run"
-CLIENT_STUB = '''"""What a site runs: the app of the installed bonafed."""
+STUB = '''"""What {who} runs: the app of the installed bonafed."""
 
-from {apps} import client_app
+{before}from {apps} import {app}
 
-app = client_app({pin})
-'''
-SERVER_STUB = '''"""What the server runs: the app of the installed bonafed."""
-
-from pathlib import Path
-
-from {apps} import server_app
-
-app = server_app({where}, {pin})
+app = {app}({given})
 '''
 
 
@@ -580,13 +572,13 @@ def _files(
     app = {"publisher": PUBLISHER, "components": components}
     settings = {"project": project, "tool": {"flwr": {"app": app}, "bonafed": pins}}
     content = {"job": job, "limits": asdict(limits), "sites": sites}
-    where = f'Path(__file__).with_name("{JOB}")'
-    pin = f'"{pins["package_sha256"]}"'
+    pin, path = f'"{pins["package_sha256"]}"', "from pathlib import Path\n\n"
+    at = f'Path(__file__).with_name("{JOB}"), {pin}'
     texts = {
         SETTINGS: tomli_w.dumps(settings),
         JOB: json.dumps(content, indent=1, sort_keys=True, ensure_ascii=True) + "\n",
-        CLIENT: CLIENT_STUB.format(apps=apps, pin=pin),
-        SERVER: SERVER_STUB.format(apps=apps, where=where, pin=pin),
+        CLIENT: STUB.format(who="a site", before="", apps=apps, app="client_app", given=pin),
+        SERVER: STUB.format(who="the server", before=path, apps=apps, app="server_app", given=at),
     }
     return {name: text.encode() for name, text in texts.items()}
 

@@ -105,7 +105,12 @@ class Answers:
         models = [w for one in told for w in one.models]
         if refusal := self._models(policy, name, answered, models):
             return refusal
-        new = self._new(self._at(who), told)
+        new, at = list[New](), self._at(who)
+        for one in _slopes(told):  # what the site has not told before, each once
+            placed = one.placed(at, len(self.rows))
+            known = any(each.has(placed) for each in self.alike)
+            if not known and not any(same(placed, other) for _, other in new):
+                new.append((one, placed))
         what = self._hang_on_few(policy.minimum_people, [placed for _, placed in new])
         for each in (self.exactly, self.at_most):
             if each is not None:
@@ -135,16 +140,6 @@ class Answers:
             use = "Ask for a larger tol, or for a method of fewer rounds, such as Bundle()"
             return _refusal(MANY, text, use)
         return None
-
-    def _new(self, at: Index | None, told: Sequence[Told]) -> list[New]:
-        """The sums that the site has not told before, each once."""
-        new = list[New]()
-        for one in _slopes(told):
-            placed = one.placed(at, len(self.rows))
-            known = any(each.has(placed) for each in self.alike)
-            if not known and not any(same(placed, other) for _, other in new):
-                new.append((one, placed))
-        return new
 
     def _hang_on_few(self, least: float, new: Sequence[Slopes]) -> str:
         """What hangs on fewer people than ``least`` once these sums are told; "" for nothing."""
