@@ -24,7 +24,7 @@ import time
 import tomllib
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -423,13 +423,9 @@ class Supervisor:
 
     def abort(self) -> None:
         """End the job that may still run; the same job, submitted again, goes on."""
-        with suppress(Exception):
-            session = self.connect()
-            try:
-                for job in self.ids[-1:]:
-                    session.abort_job(job)
-            finally:
-                session.close()
+        with suppress(Exception), closing(self.connect()) as session:
+            for job in self.ids[-1:]:
+                session.abort_job(job)
 
     def _step(self) -> None:
         session = self._session = self._session or self.connect()

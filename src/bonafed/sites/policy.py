@@ -20,7 +20,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import Field, PlainValidator, model_validator
@@ -262,10 +262,8 @@ def refused(rule: str, text: str, do: str = "", answer: str = "", ask: str = "")
     """A refusal: to the site ``text`` and what to ``do``, to the server ``answer`` (by default the
     same text) and what to ``ask`` for.
     """
-    mine, theirs = (
-        ". ".join(one.removesuffix(".") for one in each if one)
-        for each in ((text, do), (answer or text, ask))
-    )
+    both = (text, do), (answer or text, ask)  # of the site and of the server
+    mine, theirs = (". ".join(one.removesuffix(".") for one in each if one) for each in both)
     return Refusal(rule, f"{rule}: {mine}.", f"{rule}: {theirs}.")
 
 
@@ -623,9 +621,8 @@ class Policy(Section):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-RULES: dict[str, Rule] = {
-    key: cast(Any, field).json_schema_extra["rule"] for key, field in Policy.model_fields.items()
-}
+_FIELDS: Any = Policy.model_fields
+RULES: dict[str, Rule] = {key: one.json_schema_extra["rule"] for key, one in _FIELDS.items()}
 
 
 def _foreign(raw: Mapping[str, object]) -> Iterator[Fault]:
