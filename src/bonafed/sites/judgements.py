@@ -215,7 +215,7 @@ def _alike(scores: Array, prediction: Array) -> Array:
     if scores.ndim == prediction.ndim:
         return scores
     two = scores.ndim == 2
-    return scores[:, 1] - scores[:, 0] if two else np.stack([0 * scores, scores], axis=1)
+    return scores[:, 1] - scores[:, 0] if two else np.stack([np.zeros(len(scores)), scores], axis=1)
 
 
 def _keep(file: Path, kept: object) -> None:

@@ -222,7 +222,8 @@ def _levels(rows: Federation, schema: Schema, roles: Roles) -> tuple[LevelCount,
     """
     features = zip(schema.feature_names, np.asarray(rows.X[0]).T, strict=True)
     counts = {name: np.unique(column, return_counts=True)[1] for name, column in features}
-    least = {name: int(n.min()) for name, n in counts.items() if len(n) <= 2}
+    m = int(rows.sizes[0])
+    least = {name: int(n.min(initial=m)) for name, n in counts.items() if len(n) <= 2}
     told = {} if rows.classes is None else {roles.target: rows.y[0]}
     told |= {name: parts[0] for name, parts in (rows.columns or {}).items()}
     least |= {name: min(Counter(cells.tolist()).values()) for name, cells in told.items()}
