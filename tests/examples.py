@@ -74,22 +74,20 @@ from bonafed.problem.risks.ranks import (
     TopK,
     ValueAtRisk,
 )
-from bonafed.problem.risks.stated_sets import (
+from bonafed.problem.risks.weight_sets import (
     Box,
     CDNorm,
-    Ellipsoid,
-    OwnSet,
-    Polyhedron,
-    WassersteinOverClients,
-)
-from bonafed.problem.risks.weight_sets import (
     ChiSquareBall,
+    Ellipsoid,
     KLBall,
     LpBall,
     Mean,
+    OwnSet,
+    Polyhedron,
     Simplex,
     Superquantile,
     TotalVariationBall,
+    WassersteinOverClients,
 )
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.plan import configure

@@ -210,10 +210,9 @@ def average_odds_difference(
     >>> bf.average_odds_difference(truth, predicted, group, privileged="m")
     -0.5
     """
-    both, name = _pair(y_true, y_pred, group, privileged, positive), "average odds difference"
-    return _difference(
-        name, "positives and negatives", lambda of: (of.fpr + of.tpr) / 2, both, positive
-    )
+    both, needed = _pair(y_true, y_pred, group, privileged, positive), "positives and negatives"
+    name, half = "average odds difference", lambda of: (of.fpr + of.tpr) / 2
+    return _difference(name, needed, half, both, positive)
 
 
 def false_negative_rate_difference(
@@ -233,10 +232,8 @@ def false_negative_rate_difference(
     >>> bf.false_negative_rate_difference(truth, predicted, group, privileged="m")
     0.5
     """
-    both, name = (
-        _pair(y_true, y_pred, group, privileged, positive),
-        "false negative rate difference",
-    )
+    both = _pair(y_true, y_pred, group, privileged, positive)
+    name = "false negative rate difference"
     return _difference(name, "positives", lambda of: of.fnr, both, positive)
 
 
@@ -257,8 +254,7 @@ def theil_index(y_true: ArrayLike, y_pred: ArrayLike, positive: Label = 1) -> fl
     >>> round(bf.theil_index(truth, predicted), 4)
     0.1733
     """
-    index = _theil(*_positive(y_true, y_pred, positive))
-    if math.isnan(index):
+    if math.isnan(index := _theil(*_positive(y_true, y_pred, positive))):
         raise ValueError(
             "the Theil index got benefits that are all 0 and needs one above: every row is"
             f" {positive!r} and none is predicted so. Check that predictions and truth are those of"
@@ -271,15 +267,8 @@ def theil_index(y_true: ArrayLike, y_pred: ArrayLike, positive: Label = 1) -> fl
 
 
 def _rates(truth: NDArray[np.bool_], chosen: NDArray[np.bool_]) -> GroupRates:
-    return GroupRates(
-        rows=len(truth),
-        positives=int(truth.sum()),
-        selected=_share(chosen),
-        tpr=_share(chosen[truth]),
-        fpr=_share(chosen[~truth]),
-        fnr=_share(~chosen[truth]),
-        accuracy=_share(chosen == truth),
-    )
+    parts = chosen, chosen[truth], chosen[~truth], ~chosen[truth], chosen == truth
+    return GroupRates(len(truth), int(truth.sum()), *[_share(part) for part in parts])
 
 
 def _share(hits: NDArray[np.bool_]) -> float:

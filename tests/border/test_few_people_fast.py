@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bonafed.arrays import Array
-from bonafed.problem.slopes import Sums
+from bonafed.problem.parts import Sums
 from bonafed.sites import people, spans
 from bonafed.sites.people import MOST, SLOPES, SQUARES, Answers, Told
 from bonafed.sites.policy import Policy

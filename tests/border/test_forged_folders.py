@@ -34,7 +34,7 @@ from bonafed.codec import changed
 from bonafed.config.config import Config, ConfigError, parse_config, read_config
 from bonafed.engines.engine import ONE_OF
 from bonafed.names import NAMED
-from bonafed.runs import verification
+from bonafed.runs import training, verification
 from bonafed.runs.checks import Check, is_listed, passed
 from bonafed.runs.files import RunError, plain, save_arrays
 from bonafed.runs.folder import OWNER, data_digests
@@ -91,7 +91,8 @@ HERE = {
 }
 # computed from what most forgeries leave as it was
 COMPUTED = {
-    verification: ("certify_run", "certify_ranks", "certify_constrained", "evaluate", "calibrated"),
+    verification: ("evaluate", "calibrated"),
+    training: ("certify", "certify_constrained"),
     section: ("triviality",),
     signed_answers: ("answered", "proof_of"),
     judging: ("judge_at_sites",),

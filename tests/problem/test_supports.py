@@ -31,9 +31,8 @@ import bonafed as bf
 from bonafed.data.federation import Federation
 from bonafed.problem.losses import Absolute, EpsilonInsensitive, Hinge, Huber, Logistic, Quantile
 from bonafed.problem.predictors.affine import Linear
-from bonafed.problem.wasserstein.ball import Near, WassersteinBall
+from bonafed.problem.wasserstein.ball import Near, WassersteinBall, worst_case
 from bonafed.problem.wasserstein.supports import BoxSupport, PolytopeSupport
-from bonafed.problem.wasserstein.worst_case import worst_case
 
 BOXES = {
     "[-1,1]": (-1.0, 1.0),

@@ -11,13 +11,11 @@ from bonafed.algorithms.requirements import Requirements
 from bonafed.arrays import Array, Block, is_number
 from bonafed.codec import Form
 from bonafed.privacy.moments import Moments
-from bonafed.problem.lower_bounds import Duals
-from bonafed.problem.multipliers import Multipliers
-from bonafed.problem.parts import WHOLE, Parts
+from bonafed.problem.lower_bounds import Duals, Multipliers
+from bonafed.problem.parts import WHOLE, Parts, Sums, curvature_sums, gradient_sums, limit_sums
 from bonafed.problem.plausible import AboutRows
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Ball, GroupL2, regulariser_parts
-from bonafed.problem.slopes import Sums, curvature_sums, gradient_sums, limit_sums
 from bonafed.rounds import Done, Each, Round, Stop, record
 
 if TYPE_CHECKING:

@@ -14,14 +14,13 @@ from typing import Any
 from bonafed.problem.constraints.constraint import Stack, is_convex, several
 from bonafed.problem.constraints.coupled import Coupled, Global
 from bonafed.problem.losses import has_log_link
+from bonafed.problem.parts import has_even_slopes, limits_no_rows, moves_evenly
 from bonafed.problem.predictors.affine import Linear, is_affine
-from bonafed.problem.problem import Problem
+from bonafed.problem.problem import Problem, only_constrained
 from bonafed.problem.rank_levels import few_levels
 from bonafed.problem.regularisers import L2, Ball, GroupL2, Zero, has_parts
-from bonafed.problem.requirements import only_constrained
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.weight_sets import LpBall, Mean, Simplex, Sum, TotalVariationBall
-from bonafed.problem.secure_sums import has_even_slopes, limits_no_rows, moves_evenly
 from bonafed.problem.wasserstein.ball import WassersteinBall
 
 

@@ -36,10 +36,10 @@ from bonafed.measures import TWO, classification, figures_of
 from bonafed.parameters import Parameters
 from bonafed.problem.calibration import Sigmoid, calibrated
 from bonafed.problem.losses import Loss, has_log_link
+from bonafed.problem.metadata import Balance, class_counts, class_factors, masses, weighted
 from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2, Regulariser
-from bonafed.problem.targets import Balance, class_counts, class_factors, masses, weighted
 from bonafed.rounds import Stop
 from bonafed.solution.solution import Solution
 from bonafed.solution.solve import solve

@@ -43,7 +43,7 @@ from bonafed.problem.constraints.coupled import Coupled, Shared
 from bonafed.problem.constraints.custom import FunctionConstraint
 from bonafed.problem.constraints.linear import OnModel
 from bonafed.problem.losses import Logistic, Loss
-from bonafed.problem.multipliers import Multipliers, no_multipliers, owners
+from bonafed.problem.lower_bounds import Multipliers, no_multipliers, owners
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.risk import Prior, Risk
 from bonafed.problem.risks.weight_sets import Mean

@@ -109,7 +109,9 @@ def hessians(
     return total
 
 
-def hessian_diagonals(point: Point, weights: Array, terms: Sequence[tuple[Stack, Array]]) -> Array:
+def hessian_diagonals(
+    point: Point, weights: Array | None, terms: Sequence[tuple[Stack, Array]]
+) -> Array:
     """The diagonals (n, D) of ``hessians``, at the cost of a gradient."""
     rows, matrices = curvatures(point, weights, terms)
     total = np.zeros(point.models.shape)

@@ -33,7 +33,7 @@ from bonafed.problem.constraints.custom import FunctionConstraint
 from bonafed.problem.losses import growth
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.stated_sets import OwnSet
+from bonafed.problem.risks.weight_sets import OwnSet
 
 STEPS = (1e-3, 1e-5)  # lengths of the two differences, in units of the model
 SLACK = 1e-5  # relative to the terms that a derivative is a sum of: own functions may round

@@ -32,8 +32,8 @@ from bonafed.engines.checkpoint_schema import Fields
 from bonafed.engines.job import package_digest
 from bonafed.names import short_name
 from bonafed.problem.metadata import Introduced, Metadata, introduced
+from bonafed.problem.parts import jumping
 from bonafed.problem.problem import Problem, with_columns
-from bonafed.problem.slopes import jumping
 from bonafed.rounds import Algorithm, Conclude, settled, unannounced, visibility, without_tiny
 from bonafed.sites.audit import AuditLog
 from bonafed.sites.guard import Guard, RefusedByPolicyError, averaged, refuses

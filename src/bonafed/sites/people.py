@@ -28,16 +28,15 @@ from bonafed.algorithms.federated.linearisation import Linearise, units_of
 from bonafed.algorithms.federated.proximal_al.client import Settle
 from bonafed.algorithms.method import SLOPES, SQUARES, Answered, Told, at, at_model, model_of
 from bonafed.arrays import Array, Block
-from bonafed.certificates.constrained import Weigh, WeighAlong
+from bonafed.certificates.certificate import Differentiate
+from bonafed.certificates.certify import Weigh, WeighAlong
 from bonafed.certificates.duality import Certify, CertifySums
-from bonafed.certificates.kkt import Differentiate
 from bonafed.codec import CodecError, decode, encode, record
-from bonafed.problem import slopes as row_slopes
+from bonafed.problem import parts as row_slopes
 from bonafed.problem.losses import has_log_link
 from bonafed.problem.lower_bounds import Survey
-from bonafed.problem.parts import may_flip, parts_of
+from bonafed.problem.parts import SurveySums, may_flip, parts_of, sends_curvature
 from bonafed.problem.problem import Problem
-from bonafed.problem.secure_sums import SurveySums, sends_curvature
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Algorithm, Conclude
 from bonafed.sites import spans

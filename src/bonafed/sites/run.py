@@ -30,7 +30,7 @@ from bonafed.runs.baselines import called, label
 from bonafed.runs.files import parsed, plain, slug, text_in
 from bonafed.runs.folder import Render, of_models, titled, versions, write_run
 from bonafed.runs.privacy_plan import stated_sizes
-from bonafed.runs.sections.constraints import without_rows
+from bonafed.runs.sections.constraints import of_constraints
 from bonafed.runs.sections.privacy import stated_of
 from bonafed.runs.sections.section import Progress
 from bonafed.runs.work import CARRIER, Work
@@ -235,8 +235,8 @@ def _written(work: Work, finished: SiteRun, solutions: Models, render: Draws, to
     config, main = stated_sizes(work.config), next(iter(solutions.values()))
     data, evaluation = Metadata.of(finished.introductions), json.loads(finished.evaluation)
     forms.check_form(work.folder / RESULT, evaluation, forms.EVALUATION)
-    of_constraints = main.problem, data, main.certificate, main.duals, main.constraints
-    result = of_models(config, solutions, data, evaluation) | without_rows(*of_constraints)
+    limits = main.problem, data, main.certificate, main.duals, main.constraints
+    result = of_models(config, solutions, data, evaluation) | of_constraints(*limits)
     labels = main.inputs.classes or ()
     poor = [no_better_than_a_constant(row, labels) for row in evaluation["measures"][:1]]
     told = in_place_of_others(evaluation["measures"])

@@ -21,16 +21,15 @@ from bonafed.certificates.certificate import Certificate
 from bonafed.codec import CodecError
 from bonafed.config.config import ConfigError
 from bonafed.measures import NUMBERS, SEVERAL, TWO, told
-from bonafed.problem.lower_bounds import Duals
+from bonafed.problem.lower_bounds import Duals, Multipliers, no_multipliers, signed
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers, no_multipliers, signed
 from bonafed.problem.problem import Problem
 from bonafed.runs import verification
 from bonafed.runs.baselines import BASELINES, called, label
 from bonafed.runs.checks import Check, compared, not_checked
 from bonafed.runs.files import UNREADABLE, FormError, Record, plain
 from bonafed.runs.folder import EVENTS, Render, read_run
-from bonafed.runs.sections.constraints import without_rows
+from bonafed.runs.sections.constraints import of_constraints
 from bonafed.runs.sections.section import Run
 from bonafed.runs.training import check_outcome
 from bonafed.sites import judging
@@ -225,7 +224,7 @@ class _SignedRun:
         rows = client_table(concrete, data, proof, table)
         stated = [{key: row.get(key) for key in rows[0]} for row in run.result["clients"]]
         yield compared("clients", stated, plain(rows), abs(proof.value))
-        if again := without_rows(self.problem, metadata, proof, mu, table):
+        if again := of_constraints(self.problem, metadata, proof, mu, table):
             stated = {key: run.result.get(key) for key in again}
             yield compared("constraints", stated, plain(again), abs(proof.value))
         yield from self._check_notes(notes(concrete, metadata, data, run.w, proof))

@@ -32,19 +32,16 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
-from bonafed.certificates.certify import ROUNDS
-from bonafed.certificates.constrained import Weigh, WeighAlong, Weighing, certify_constrained
+from bonafed.certificates.certify import ROUNDS, Weigh, WeighAlong, Weighing, certify_constrained
 from bonafed.certificates.duality import certify_run
-from bonafed.certificates.row_spectra import certify_ranks
+from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.codec import CodecError, decode, encode, record
 from bonafed.engines.batching import Known
 from bonafed.engines.engine import Run, handler
 from bonafed.engines.wire import Envelope, StartRun, Step, Stepped
-from bonafed.problem.lower_bounds import Duals
+from bonafed.problem.lower_bounds import Duals, Multipliers
 from bonafed.problem.metadata import Introduced, Metadata
-from bonafed.problem.multipliers import Multipliers
-from bonafed.problem.problem import Problem
-from bonafed.problem.requirements import only_constrained
+from bonafed.problem.problem import Problem, only_constrained
 from bonafed.rounds import Algorithm, Outcome, Round, Stop, combine, marks, rows
 from bonafed.runs.checks import Check, compared
 from bonafed.runs.files import UNREADABLE, Record, plain

@@ -37,7 +37,7 @@ from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.claims import Claim
 from bonafed.problem.client_means import client_gradients, client_values, hessians
 from bonafed.problem.constraints.constraint import Point
-from bonafed.problem.multipliers import Multipliers, no_multipliers, weighting
+from bonafed.problem.lower_bounds import Multipliers, no_multipliers, weighting
 from bonafed.problem.plausible import Claims, of_lagrangian, of_limits, of_risk
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import regulariser_parts

@@ -19,7 +19,7 @@ from bonafed.problem.claims import Claim, Number, Whole
 from bonafed.problem.lower_bounds import NOTHING, Minorant, Surveyed, lower_bound, region, survey
 from bonafed.problem.plausible import Claims, held
 from bonafed.problem.problem import Problem
-from bonafed.problem.rank_coordinates import is_provable, row_minorant
+from bonafed.problem.rank_levels import is_provable, row_minorant
 from bonafed.rounds import Done, Each, Round, Stop, combine, record
 
 if TYPE_CHECKING:
@@ -169,13 +169,7 @@ def implied(problem: Problem, data: Block, constant: float, gradient: Array, val
 
 
 def advanced(
-    w: Array,
-    value: float,
-    bound: float,
-    steps: int,
-    *,
-    residual: float = 0.0,
-    finished: float = 0.0,
+    w: Array, value: float, bound: float, steps: int, residual: float = 0.0, finished: float = 0.0
 ) -> Advanced:
     """The upload of the one client."""
     one = np.ones(1)

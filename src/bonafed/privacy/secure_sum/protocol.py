@@ -60,29 +60,8 @@ from numpy.typing import NDArray
 
 from bonafed.codec import Form, fingerprint, record
 from bonafed.privacy import keystream
-from bonafed.privacy.secure_sum import masking
-from bonafed.privacy.secure_sum.messages import (
-    KEY,
-    NONCE,
-    SHARE,
-    TAG,
-    Advertised,
-    Array,
-    BeginRound,
-    Delivered,
-    Masked,
-    Revealed,
-    Roster,
-    SecureSumError,
-    Shares,
-    Terms,
-    Unmask,
-    array_of,
-    ascending,
-    enough,
-    octets,
-    require_cryptography,
-)
+from bonafed.privacy.secure_sum import masking, messages
+from bonafed.privacy.secure_sum.messages import KEY, NONCE, SHARE, TAG, Array, SecureSumError, Terms
 
 Identities = Mapping[int, bytes]  # the public key by which each client is known
 Draw = Callable[[int], bytes]  # so many fresh bytes that nobody can guess
@@ -114,13 +93,13 @@ def advertise(
     *,
     draw: Draw = secrets.token_bytes,
     sign: Callable[[bytes], bytes] | None = None,
-) -> tuple[Client, Advertised]:
+) -> tuple[Client, messages.Advertised]:
     """Draw a key pair and tell the public key.
 
     ``sign`` signs it with a key by which others know the client; without, clients take the server's
     word for whose key is whose.
     """
-    require_cryptography()
+    messages.require_cryptography()
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     if not 0 <= client < terms.clients:
@@ -128,11 +107,13 @@ def advertise(
     private = draw(KEY)
     public = X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
     signature = sign(_signed(terms, client, public)) if sign is not None else b""
-    told = Advertised(client, octets(public), octets(signature))
-    return Client(terms, client, octets(private)), told
+    told = messages.Advertised(client, messages.octets(public), messages.octets(signature))
+    return Client(terms, client, messages.octets(private)), told
 
 
-def agree(state: Client, roster: Roster, *, identities: Identities | None = None) -> Client:
+def agree(
+    state: Client, roster: messages.Roster, *, identities: Identities | None = None
+) -> Client:
     """The state with a key for each other client. ``identities`` are the public keys of Ed25519 by
     which the clients are known; with them every key of the roster must be signed.
     """
@@ -141,9 +122,9 @@ def agree(state: Client, roster: Roster, *, identities: Identities | None = None
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     _stage(state, "keys", "a roster")
-    clients = ascending(roster.clients, tuple(range(state.terms.clients)), "the roster")
-    enough(len(clients), state.terms.threshold, "have keys")
-    keys = array_of(roster.keys, (len(clients), KEY), np.uint8, "the roster's keys")
+    clients = messages.ascending(roster.clients, tuple(range(state.terms.clients)), "the roster")
+    messages.enough(len(clients), state.terms.threshold, "have keys")
+    keys = messages.array_of(roster.keys, (len(clients), KEY), np.uint8, "the roster's keys")
     private = X25519PrivateKey.from_private_bytes(state.private.tobytes())
     if (
         state.client not in clients
@@ -172,14 +153,14 @@ def agree(state: Client, roster: Roster, *, identities: Identities | None = None
         clients=clients,
         roster=digest,
         roots=masking.key_rows(b"".join(roots)),
-        ciphers=octets(b"".join(ciphers)).reshape(-1, KEY),
+        ciphers=messages.octets(b"".join(ciphers)).reshape(-1, KEY),
         stage="agreed",
     )
 
 
 def share(
-    state: Client, begin: BeginRound, *, draw: Draw = secrets.token_bytes
-) -> tuple[Client, Shares]:
+    state: Client, begin: messages.BeginRound, *, draw: Draw = secrets.token_bytes
+) -> tuple[Client, messages.Shares]:
     """Draw this round's two secrets and share them. A round's number must exceed all before."""
     if state.stage == "keys":
         _stage(state, "agreed", "a round")
@@ -197,20 +178,22 @@ def share(
     own, wrap = map(masking.as_key, np.split(coefficients[0], 2))
     keys = masking.of_round(state.roots, np.uint64(begin.number)).astype("<u4")
     keys[state.clients.index(state.client)] = 0
-    pairs = octets(_cipher(wrap).encrypt(nonce, keys.tobytes(), _about("pairs", *about)))
-    boxes = octets(b"".join(sealed)).reshape(n, -1)
+    pairs = messages.octets(_cipher(wrap).encrypt(nonce, keys.tobytes(), _about("pairs", *about)))
+    boxes = messages.octets(b"".join(sealed)).reshape(n, -1)
     known = {"number": begin.number, "stage": "shared", "own": keystream.key_words(own)}
-    shares = Shares(state.client, begin.number, octets(nonce), boxes, pairs, _check_of(own))
+    shares = messages.Shares(
+        state.client, begin.number, messages.octets(nonce), boxes, pairs, _check_of(own)
+    )
     return replace(state, **known, senders=(), held=None), shares
 
 
 def mask(
     state: Client,
-    delivered: Delivered,
+    delivered: messages.Delivered,
     vector: NDArray[np.int64] | NDArray[np.uint64],
     wide: bool = False,
     about: bytes = b"",
-) -> tuple[Client, Masked]:
+) -> tuple[Client, messages.Masked]:
     """Mask the vector (D,) of int64, in two's complement, or uint64; all vectors of a round are
     equally long, and ``wide`` in all or none: pairs of words are then numbers of 128 bits, which
     are added up modulo 2^128. ``about`` is what the vector answers: it has to be the same for all.
@@ -238,10 +221,10 @@ def mask(
     total = vector.astype(np.uint64)
     masking.add(total, keys, signs, wide)
     masking.add(total, state.own[None], np.ones(1, np.int8), wide)
-    return after, Masked(state.client, state.number, total, wide)
+    return after, messages.Masked(state.client, state.number, total, wide)
 
 
-def hold(state: Client, delivered: Delivered) -> Client:
+def hold(state: Client, delivered: messages.Delivered) -> Client:
     """Take the shares of a round in which this client hands in no vector."""
     after = _held(state, delivered)
     if state.client in after.senders:
@@ -251,17 +234,17 @@ def hold(state: Client, delivered: Delivered) -> Client:
     return after
 
 
-def _held(state: Client, delivered: Delivered) -> Client:
+def _held(state: Client, delivered: messages.Delivered) -> Client:
     """The state with the opened shares of all that hand in a vector."""
     from cryptography.exceptions import InvalidTag
 
     _stage(state, "shared", "shares", delivered.number)
     assert state.ciphers is not None
-    senders = ascending(delivered.senders, state.clients, "the senders of shares")
-    enough(len(senders), state.terms.least, "are in the sum")
+    senders = messages.ascending(delivered.senders, state.clients, "the senders of shares")
+    messages.enough(len(senders), state.terms.least, "are in the sum")
     m, sealed_bytes = len(senders), 2 * SHARE + TAG
-    nonces = array_of(delivered.nonces, (m, NONCE), np.uint8, "nonces")
-    sealed = array_of(delivered.sealed, (m, sealed_bytes), np.uint8, "sealed shares")
+    nonces = messages.array_of(delivered.nonces, (m, NONCE), np.uint8, "nonces")
+    sealed = messages.array_of(delivered.sealed, (m, sealed_bytes), np.uint8, "sealed shares")
     places, held = [state.clients.index(q) for q in senders], []
     for sender, place, nonce, text in zip(senders, places, nonces, sealed, strict=True):
         about = _about("share", state.roster, state.number, sender, state.client)
@@ -282,12 +265,12 @@ def _held(state: Client, delivered: Delivered) -> Client:
     )
 
 
-def reveal(state: Client, unmask: Unmask) -> tuple[Client, Revealed]:
+def reveal(state: Client, unmask: messages.Unmask) -> tuple[Client, messages.Revealed]:
     """A share of one of the two secrets of every client of the round, and the end of the round."""
     _stage(state, "masked", "an unmasking", unmask.number)
     assert state.held is not None
-    stayed = ascending(unmask.stayed, state.senders, "the clients that stayed")
-    dropped = ascending(unmask.dropped, state.senders, "the clients that dropped out")
+    stayed = messages.ascending(unmask.stayed, state.senders, "the clients that stayed")
+    dropped = messages.ascending(unmask.dropped, state.senders, "the clients that dropped out")
     if both := sorted({*stayed} & {*dropped}):
         raise SecureSumError(
             f"both secrets of the clients {both} are asked for, which would unmask them: a client"
@@ -303,11 +286,11 @@ def reveal(state: Client, unmask: Unmask) -> tuple[Client, Revealed]:
             f"client {state.client} handed in its vector and is said to have dropped out: name only"
             " clients that have dropped out."
         )
-    enough(len(stayed), state.terms.least, "stayed")
+    messages.enough(len(stayed), state.terms.least, "stayed")
     which = np.isin(np.array(state.senders), np.array(dropped, int)).astype(int)
     shares = state.held[np.arange(len(which)), which]
     after = replace(state, stage="revealed", senders=(), held=None)
-    return after, Revealed(state.client, state.number, shares)
+    return after, messages.Revealed(state.client, state.number, shares)
 
 
 def _about(*what: object) -> bytes:
@@ -319,7 +302,7 @@ def _check_of(key: bytes) -> Array:
     """A value by which the key of a self mask is known again: words of a stream that masks do not
     use.
     """
-    return octets(keystream.words(key, 0, 4, stream=1).astype("<u8").tobytes())
+    return messages.octets(keystream.words(key, 0, 4, stream=1).astype("<u8").tobytes())
 
 
 def _cipher(key: bytes) -> Any:
@@ -352,7 +335,7 @@ def _stage(state: Client, needed: str, what: str, number: int | None = None) -> 
 
 
 def _check_signatures(
-    terms: Terms, clients: tuple[int, ...], roster: Roster, identities: Identities
+    terms: Terms, clients: tuple[int, ...], roster: messages.Roster, identities: Identities
 ) -> None:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -379,7 +362,8 @@ class Server:
     roster: str
     number: Annotated[int, Form(least=-1)] = -1
     stage: str = "enrolled"
-    shared: tuple[Shares, ...] = field(default=(), repr=False)  # of those that hand in a vector
+    # of those that hand in a vector
+    shared: tuple[messages.Shares, ...] = field(default=(), repr=False)
     holders: tuple[int, ...] = ()  # who has shares of them
     stayed: tuple[int, ...] = ()
     sum: Array | None = field(default=None, repr=False)  # (D,) uint64, still masked
@@ -387,34 +371,39 @@ class Server:
     about: Array | None = field(default=None, repr=False)  # the bytes that the vectors answer
 
 
-Answer = TypeVar("Answer", Advertised, Shares, Masked, Revealed)
+Answer = TypeVar("Answer", messages.Advertised, messages.Shares, messages.Masked, messages.Revealed)
 # the steps of a round, and what they take
 STEPS = {"begun": "shares", "delivered": "vectors", "unmasking": "answers to the unmasking"}
 
 
-def enrol(terms: Terms, answers: Sequence[Advertised]) -> tuple[Server, Roster]:
+def enrol(terms: Terms, answers: Sequence[messages.Advertised]) -> tuple[Server, messages.Roster]:
     """Those whose keys arrived take part."""
-    require_cryptography()
+    messages.require_cryptography()
     found = _by_client(answers, tuple(range(terms.clients)), "keys")
-    enough(len(found), terms.threshold, "sent keys")
-    keys = [array_of(a.key, (KEY,), np.uint8, f"client {a.client}'s key") for a in found.values()]
-    roster = Roster(np.array([*found]), np.stack(keys), tuple(a.signature for a in found.values()))
+    messages.enough(len(found), terms.threshold, "sent keys")
+    keys = [
+        messages.array_of(a.key, (KEY,), np.uint8, f"client {a.client}'s key")
+        for a in found.values()
+    ]
+    signatures = tuple(a.signature for a in found.values())
+    roster = messages.Roster(np.array([*found]), np.stack(keys), signatures)
     digest = fingerprint((terms, roster.clients, roster.keys))
     return Server(terms, tuple(found), digest), roster
 
 
-def begin(state: Server, number: int) -> tuple[Server, BeginRound]:
+def begin(state: Server, number: int) -> tuple[Server, messages.BeginRound]:
     """Open a round, whatever became of the one before; its number must exceed all before."""
     _follows(number, state.number)
-    return Server(state.terms, state.clients, state.roster, number, "begun"), BeginRound(number)
+    after = Server(state.terms, state.clients, state.roster, number, "begun")
+    return after, messages.BeginRound(number)
 
 
 def deliver(
     state: Server,
-    answers: Sequence[Shares],
+    answers: Sequence[messages.Shares],
     senders: Collection[int] | None = None,
     about: bytes = b"",
-) -> tuple[Server, Mapping[int, Delivered]]:
+) -> tuple[Server, Mapping[int, messages.Delivered]]:
     """To each client that shared, what was sealed for it by those that hand in a vector:
     ``senders``, or all that shared. ``about`` is what all are asked.
     """
@@ -427,19 +416,20 @@ def deliver(
             (a.pairs, (n * KEY + TAG,), "list of pairwise keys"),
             (a.check, (KEY,), "check"),
         ):
-            array_of(value, shape, np.uint8, f"client {client}'s {what}")
+            messages.array_of(value, shape, np.uint8, f"client {client}'s {what}")
     shared = tuple(a for q, a in found.items() if senders is None or q in senders)
-    enough(len(shared), state.terms.least, "are in the sum")
+    messages.enough(len(shared), state.terms.least, "are in the sum")
     listed = np.array([a.client for a in shared])
     nonces = np.stack([a.nonce for a in shared])
     sealed = np.stack([a.sealed for a in shared], axis=1)  # by the place of the receiver
-    known = {"shared": shared, "holders": tuple(found), "about": octets(about)}
+    known = {"shared": shared, "holders": tuple(found), "about": messages.octets(about)}
     return replace(state, stage="delivered", **known), {
-        q: Delivered(state.number, listed, nonces, sealed[state.clients.index(q)]) for q in found
+        q: messages.Delivered(state.number, listed, nonces, sealed[state.clients.index(q)])
+        for q in found
     }
 
 
-def unmask(state: Server, answers: Sequence[Masked]) -> tuple[Server, Unmask]:
+def unmask(state: Server, answers: Sequence[messages.Masked]) -> tuple[Server, messages.Unmask]:
     """Add up the masked vectors; those that are missing have dropped out, and stay out of the sum
     even if they come later.
     """
@@ -448,7 +438,7 @@ def unmask(state: Server, answers: Sequence[Masked]) -> tuple[Server, Unmask]:
     first = next(iter(found.values()))
     total = np.zeros(np.shape(first.vector)[:1], np.uint64)
     for client, a in found.items():
-        vector = array_of(a.vector, total.shape, np.uint64, f"client {client}'s vector")
+        vector = messages.array_of(a.vector, total.shape, np.uint64, f"client {client}'s vector")
         if a.wide is not first.wide or (first.wide and len(vector) % 2):
             raise SecureSumError(
                 f"client {client}'s words are of other numbers than client {first.client}'s: begin"
@@ -458,10 +448,10 @@ def unmask(state: Server, answers: Sequence[Masked]) -> tuple[Server, Unmask]:
     stayed = tuple(found)
     dropped = np.array([q for q in senders if q not in found], int)
     after = replace(state, stage="unmasking", stayed=stayed, sum=total, wide=first.wide)
-    return after, Unmask(state.number, np.array(stayed), dropped)
+    return after, messages.Unmask(state.number, np.array(stayed), dropped)
 
 
-def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[np.int64]]:
+def total(state: Server, answers: Sequence[messages.Revealed]) -> tuple[Server, NDArray[np.int64]]:
     """The sum (D,) over those that stayed (``state.stayed``), modulo 2^64 in two's complement, or
     of pairs of words modulo 2^128.
 
@@ -478,7 +468,9 @@ def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[n
     found = _round(state, "unmasking", answers, holders, t)
     assert state.sum is not None
     holders, form = sorted(found)[:t], (m, masking.LIMBS)
-    held = [array_of(found[q].shares, form, np.uint32, f"client {q}'s shares") for q in holders]
+    held = [
+        messages.array_of(found[q].shares, form, np.uint32, f"client {q}'s shares") for q in holders
+    ]
     points = np.array(holders, np.uint64) + np.uint64(1)
     secrets = masking.secrets_of(points, np.stack(held).astype(np.uint64))
     result, own = state.sum.copy(), []
@@ -539,5 +531,5 @@ def _round(
             f"{what} of the clients {other} are of another round than {state.number}: leave them"
             " out."
         )
-    enough(len(found), needed, f"sent {what}")
+    messages.enough(len(found), needed, f"sent {what}")
     return found

@@ -12,17 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array, Block
-from bonafed.problem.constraints.constraint import (
-    Concrete,
-    Objective,
-    Point,
-    Slot,
-    Stack,
-    Stated,
-    is_convex,
-    several,
-    stack,
-)
+from bonafed.problem.constraints import constraint as constraints
 from bonafed.problem.constraints.group_means import OnRows
 from bonafed.problem.risks.risk import Prior, resolve_prior
 
@@ -54,16 +44,16 @@ class Coupled:
     True
     """
 
-    constraint: Stated
+    constraint: constraints.Stated
     prior: Prior | Literal["rows"] = "rows"
 
     @property
     def convex(self) -> bool:
         """Whether it bounds a convex set of models."""
-        return is_convex(self.constraint)
+        return constraints.is_convex(self.constraint)
 
-    def at(self, problem: Objective, data: Metadata) -> Shared:
-        inner = several(self.constraint, "Coupled")
+    def at(self, problem: constraints.Objective, data: Metadata) -> Shared:
+        inner = constraints.several(self.constraint, "Coupled")
         if len(inner) != 1 or isinstance(inner[0], Coupled):
             raise TypeError(
                 "Coupled takes one constraint, such as NeymanPearson(1, 0.2), got"
@@ -97,33 +87,19 @@ class Coupled:
         return Shared(one, weight / weight.sum(0))  # the mean over the clients that have it
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Shared:
     """The concrete form: client i adds scale_i c_i(w) to each of the p sums."""
 
-    one: Concrete
+    one: constraints.Concrete
     scale: Array  # (N, p)
 
-    @property
-    def equality(self) -> NDArray[np.bool_]:
-        return self.one.equality
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        return tuple(f"{word}, all clients together" for word in self.one.words)
-
-    @property
-    def convex(self) -> bool:
-        return self.one.convex
-
-    @property
-    def affine(self) -> bool:
-        return self.one.affine
-
-    @property
-    def hessian(self) -> object:
-        """None where the constraint has no second derivatives."""
-        return getattr(self.one, "hessian", self.one)
+    def __post_init__(self) -> None:
+        one = self.one
+        self.equality, self.convex, self.affine = one.equality, one.convex, one.affine
+        self.words = tuple(f"{word}, all clients together" for word in one.words)
+        # None where the constraint has no second derivatives
+        self.hessian: object = getattr(one, "hessian", one)
 
     def held_by(self, data: Metadata) -> NDArray[np.bool_]:
         """(N, p) whether a client adds to the sums."""
@@ -133,19 +109,23 @@ class Shared:
         """(n, p); 0 for what a client does not have."""
         return self.scale[block.index] * ~np.isnan(self.one.limits(block))
 
-    def values(self, point: Point) -> Array:
+    def values(self, point: constraints.Point) -> Array:
         return self.one.values(point) * self._scale(point.block)
 
-    def jacobian(self, point: Point) -> Array:
+    def jacobian(self, point: constraints.Point) -> Array:
         return self.one.jacobian(point) * self._scale(point.block)[:, :, None]
 
-    def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+    def curvature(
+        self, point: constraints.Point, multipliers: Array
+    ) -> tuple[Array | None, Array | None]:
         return self.one.curvature(point, multipliers * self._scale(point.block))
 
-    def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+    def split(
+        self, point: constraints.Point, multipliers: Array
+    ) -> tuple[Array | None, Array, Array]:
         return self.one.split(point, multipliers * self._scale(point.block))
 
-    def magnitudes(self, point: Point, multipliers: Array) -> Array:
+    def magnitudes(self, point: constraints.Point, multipliers: Array) -> Array:
         return self.one.magnitudes(point, multipliers * self._scale(point.block))
 
     def limits(self, block: Block) -> Array:
@@ -167,14 +147,14 @@ class Global:
     coupled : p_c constraints, of which every client adds its part
     """
 
-    held: Stack = field(default_factory=Stack)
+    held: constraints.Stack = field(default_factory=constraints.Stack)
     block: Block | None = None
-    coupled: Stack = field(default_factory=Stack)
+    coupled: constraints.Stack = field(default_factory=constraints.Stack)
 
-    def point(self, problem: Objective, w: Array) -> Point:
+    def point(self, problem: constraints.Objective, w: Array) -> constraints.Point:
         """The model on the server's rows."""
         assert self.block is not None
-        return Point(problem, w, self.block)
+        return constraints.Point(problem, w, self.block)
 
     @property
     def convex(self) -> bool:
@@ -183,12 +163,15 @@ class Global:
 
 
 def shared(
-    stated: Global | Slot, problem: Objective, data: Metadata, server: tuple[Metadata, Block] | None
+    stated: Global | constraints.Slot,
+    problem: constraints.Objective,
+    data: Metadata,
+    server: tuple[Metadata, Block] | None,
 ) -> Global:
     """The concrete form of the slot ``constraint``; ``server`` is what the server itself holds."""
     if isinstance(stated, Global):
         return stated
-    parts = several(stated, "constraint")
+    parts = constraints.several(stated, "constraint")
     together = tuple(one.at(problem, data) for one in parts if isinstance(one, Coupled))
     held = tuple(one for one in parts if not isinstance(one, Coupled))
     if server is None:
@@ -204,15 +187,15 @@ def shared(
                 " and there are none: give Federation.from_quadratics(A, b, C, d) or (C, d) here,"
                 " or put it into local_constraint for the clients'."
             )
-        concrete, one = stack(held, problem, data, "constraint"), np.zeros((1, 1))
+        concrete, one = constraints.stack(held, problem, data, "constraint"), np.zeros((1, 1))
         rows = np.zeros((1, 1, data.n_features)), one, one + 1.0
         block = Block(*rows, np.zeros(1, np.intp), ("server",))
     else:
-        concrete, block = stack(held, problem, server[0], "constraint"), server[1]
+        concrete, block = constraints.stack(held, problem, server[0], "constraint"), server[1]
     for word, limit in zip(concrete.words, concrete.limits(block)[0], strict=True):
         if np.isnan(limit):
             raise ValueError(
                 f"constraint: the server has no rows for the {word}: leave it out, or give such"
                 " rows."
             )
-    return Global(concrete, block, Stack(together))
+    return Global(concrete, block, constraints.Stack(together))

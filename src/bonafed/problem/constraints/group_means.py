@@ -207,11 +207,11 @@ class OnRows:
 
     def masses(self, data: Metadata) -> Array:
         """(N, G) the weight of every client's rows in each group."""
-        each = []
-        for g in self.groups:  # of a label: -1 and +1, or the number of a class
-            label = None if g.label is None else data.labels[max(int(g.label), 0)]
-            each.append(data.group_masses(label, g.column, g.value))
-        return np.stack(each, 1)
+        # of a label: -1 and +1, or the number of a class
+        codes = [g.label for g in self.groups]
+        labels = [None if c is None else data.labels[max(int(c), 0)] for c in codes]
+        pairs = zip(labels, self.groups, strict=True)
+        return np.stack([data.group_masses(of, g.column, g.value) for of, g in pairs], 1)
 
     def held_by(self, data: Metadata) -> NDArray[np.bool_]:
         """(N, p) whether a client has rows in every group of a constraint."""
@@ -250,9 +250,9 @@ class OnRows:
     def jacobian(self, point: Point) -> Array:
         weights = self.weights(point.block)[0]
         gradient = self.measure.gradient(point.prediction, point.block.y)
-        back, p = point.problem.predictor.backward, len(self.coefficients)
-        rows = [by_row(weights[:, k], gradient) for k in range(p)]
-        return np.stack([back(point.w, each, point.block) for each in rows], 1)
+        back, each = point.problem.predictor.backward, weights.swapaxes(0, 1)
+        parts = [back(point.w, by_row(rows, gradient), point.block) for rows in each]
+        return np.stack(parts, 1)
 
     def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
         if self.affine:
@@ -354,9 +354,8 @@ class NeymanPearson(Levelled):
     level: Level
 
     def at(self, problem: Objective, data: Metadata) -> OnRows:
-        level = self._reachable(problem, data)
         groups = [Group(label_code(self.label, data, problem.loss))]
-        words = [f"mean loss of class {self.label}"]
+        level, words = self._reachable(problem, data), [f"mean loss of class {self.label}"]
         return on_rows(OfLoss(problem.loss), groups, np.ones((1, 1)), level, words)
 
 
@@ -528,8 +527,8 @@ def differences(measure: Measure, groups: Sequence[Group], level: Array) -> OnRo
     signs = np.zeros((len(pairs), len(groups)))
     for k, (a, b) in enumerate(pairs):
         signs[k, a], signs[k, b] = 1.0, -1.0
-    word = f"{measure.word} of {groups[0].column} = {{}} over {{}}"
-    words = [word.format(groups[a].value, groups[b].value) for a, b in pairs]
+    word, values = f"{measure.word} of {groups[0].column}", [group.value for group in groups]
+    words = [f"{word} = {values[a]} over {values[b]}" for a, b in pairs]
     return on_rows(measure, groups, signs, level, words)
 
 

@@ -35,6 +35,7 @@ class OnModel:
     free: int = 0  # last entries of w that a client's own C has no columns for: an intercept
     convex = True
     affine = True
+    magnitudes = magnitudes
 
     def held_by(self, data: Metadata) -> NDArray[np.bool_]:
         """(N, p) whether a client has the row."""
@@ -78,9 +79,6 @@ class OnModel:
         C, d, has = self._rows_of(point.block)
         constants = (multipliers * np.where(has, d, np.where(self.equality, 0.0, VOID))).sum(1)
         return None, np.einsum("np,npd->nd", multipliers, C), constants
-
-    def magnitudes(self, point: Point, multipliers: Array) -> Array:
-        return magnitudes(self, point, multipliers)
 
     def limits(self, block: Block) -> Array:
         _, d, has = self._rows_of(block)

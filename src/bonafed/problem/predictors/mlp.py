@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from bonafed.arrays import Array, Block, stream
-from bonafed.problem.predictors.affine import check_classes, check_count
+from bonafed.problem.predictors.affine import OfClasses, check_count
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -40,7 +40,7 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Array], Callable[[Array, Array], Arra
 
 
 @dataclass(frozen=True)
-class MLP:
+class MLP(OfClasses):
     """A multilayer perceptron with intercepts in every layer: one number a row, or one for every
     class.
 
@@ -98,17 +98,9 @@ class MLP:
     # ----------------------------------------------------------------------------------------------
 
     @property
-    def outputs(self) -> tuple[float, float]:
-        return (1, math.inf) if self.classes is None else (self.classes, self.classes)
-
-    @property
     def intercept(self) -> int:
         """How many of the last entries of w are free."""
         return sum(self.hidden) + (self.classes or 1)
-
-    def sized(self, n_features: int, classes: int | None) -> "MLP":
-        check_classes(self, classes or 1)
-        return replace(self, classes=classes)
 
     def dimension(self, n_features: int) -> int:
         return sum(out * into for out, into in self._shapes(n_features)) + self.intercept

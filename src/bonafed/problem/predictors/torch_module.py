@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,7 +24,7 @@ import numpy as np
 
 from bonafed.arrays import Array, Block
 from bonafed.problem.constraints.constraint import once
-from bonafed.problem.predictors.affine import check_count
+from bonafed.problem.predictors.affine import OfClasses, check_count
 from bonafed.text import install
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TorchPredictor:
+class TorchPredictor(OfClasses):
     """A torch module that makes one number of every row, or one for every class.
 
     Parameters
@@ -110,10 +109,6 @@ class TorchPredictor:
 
     # -- sizes
     # ----------------------------------------------------------------------------------------------
-
-    @property
-    def outputs(self) -> tuple[float, float]:
-        return (1, math.inf) if self.classes is None else (self.classes, self.classes)
 
     @property
     def intercept(self) -> int:

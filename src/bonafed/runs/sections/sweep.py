@@ -30,8 +30,7 @@ from bonafed.privacy.accounting import total_epsilon
 from bonafed.problem.constraints.constraint import Concrete
 from bonafed.problem.constraints.coupled import Shared
 from bonafed.problem.constraints.group_means import OnRows
-from bonafed.problem.lower_bounds import Duals
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Duals, Multipliers
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Stop
 from bonafed.runs import files, forms

@@ -21,16 +21,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bonafed.arrays import Array
+from bonafed.solvers.conic import weight_sets as sets
 from bonafed.solvers.conic.builder import FINEST, P_OF, Index, Model, Status
-from bonafed.solvers.conic.weight_sets import (
-    Ball,
-    Elliptic,
-    Entropy,
-    Members,
-    NearEntropy,
-    Nearing,
-    Weighting,
-)
 
 MOST_MEMBERS = 200  # programs solved at most, each with one weighting more
 POLISHED = 10  # programs solved at most to polish a solution
@@ -71,14 +63,14 @@ class Shape:
     dual: str  # the norm ||.||_*
     # False: one transport multiplier serves all clients, since their pieces do not depend on it
     own_multipliers: bool
-    weighting: Weighting | NearEntropy  # Q
+    weighting: sets.Weighting | sets.NearEntropy  # Q
     l1: float
     l2: float
     lower: Array | float
     upper: Array | float
     intercept: int  # how many last entries of w no norm and no regulariser sees
     penalties: Array = field(default_factory=lambda: np.zeros(0))  # (C,) of the constraints
-    members: Members | None = None  # Q by its maximiser, for programs that fail on its cone
+    members: sets.Members | None = None  # Q by its maximiser, for programs that fail on its cone
     # h has sum_g weight_g ||w_g||_2 as well, by the group of every coefficient and (G,) weights
     groups: tuple[Index, Array] | None = None
     ball: tuple[float, Array] | None = None  # w is at most so far from this centre (d,)
@@ -171,7 +163,7 @@ def minimise(
             failed = replace(program.shape, weighting=members, members=None)
             program = replace(program, shape=failed)
             continue
-        if not isinstance(weighting, Members) or not master.solved:
+        if not isinstance(weighting, sets.Members) or not master.solved:
             break
         grown = weighting.grown(z * unit, max(accuracy, 1e-10) * unit)
         if grown is None:
@@ -217,7 +209,7 @@ class _Program:
     size: float
     offset: float
 
-    def polished(self, master: Master, nearer: NearEntropy, accuracy: float) -> Master:
+    def polished(self, master: Master, nearer: sets.NearEntropy, accuracy: float) -> Master:
         """The solution of which ``master`` is one to the accuracy of exponential cones, which one
         unit in the last place of the data moves by some 1e-7: by Newton's method until rounding
         stops it. Where it does not come near, it is ``master``.
@@ -236,7 +228,7 @@ class _Program:
                 accuracy = max(accuracy / 100, FINEST)
         return newer if newer.solved and change <= NEAR else master
 
-    def solved(self, accuracy: float) -> tuple[Master, Array, Status, NearEntropy | None]:
+    def solved(self, accuracy: float) -> tuple[Master, Array, Status, sets.NearEntropy | None]:
         """The solution; the clients' risks z (N,) by their pieces there; how it ended; and near
         which weights it is to be polished.
         """
@@ -352,17 +344,19 @@ def steepness(gradients: Array) -> Array:
     return np.maximum(largest, 1e-9 * top) if top > 0 else np.ones_like(largest)
 
 
-def _is_simplex(Q: Weighting | NearEntropy) -> bool:
-    return isinstance(Q, Ball) and math.isinf(Q.radius)
+def _is_simplex(Q: sets.Weighting | sets.NearEntropy) -> bool:
+    return isinstance(Q, sets.Ball) and math.isinf(Q.radius)
 
 
-def _add_largest(model: Model, Q: Weighting | NearEntropy, z: Index) -> Nearing | None:
+def _add_largest(
+    model: Model, Q: sets.Weighting | sets.NearEntropy, z: Index
+) -> sets.Nearing | None:
     """Add phi(z) to the objective, for z that cuts bound from below only."""
-    if isinstance(Q, Entropy | NearEntropy):
+    if isinstance(Q, sets.Entropy | sets.NearEntropy):
         return Q.add_nearing(model, z)
     if _is_simplex(Q):
         model.linear(z[:1], 1.0)
-    elif isinstance(Q, Ball | Elliptic):
+    elif isinstance(Q, sets.Ball | sets.Elliptic):
         Q.add(model, z, larger=True)
     else:
         Q.add(model, z)

@@ -30,16 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array
-from bonafed.solvers.sets.projections import (
-    EPS,
-    Worst,
-    balanced,
-    decreasing_root,
-    fill,
-    fraction,
-    marginal,
-    scaled,
-)
+from bonafed.solvers.sets import projections
+from bonafed.solvers.sets.projections import EPS, Worst, decreasing_root, fill, fraction
 
 
 class Point(NamedTuple):
@@ -67,7 +59,7 @@ def largest_in_box(losses: Array, lower: Array, upper: Array) -> Worst:
 
     Clients with equal losses share in proportion to their room.
     """
-    scale = scaled(losses)
+    scale = projections.scaled(losses)
     room, amount = upper - lower, 1.0 - float(lower.sum())
     q, level = fill(scale.z, room, amount)
     y = scale.z - level
@@ -130,7 +122,7 @@ def largest_in_cd_norm(losses: Array, prior: Array, bounds: Array, budget: float
 
     ``prior`` is a point of the simplex.
     """
-    scale, moves = scaled(losses), _moves(prior, bounds)
+    scale, moves = projections.scaled(losses), _moves(prior, bounds)
     base = float(prior @ scale.z)
     if scale.spread == 0 or budget == 0 or not moves.live.any():
         return prior.copy(), scale.bound(base, abs(base))
@@ -172,7 +164,7 @@ def _by_multiplier(z: Array, moves: _Moves, budget: float) -> tuple[Array, float
             cost = multiplier * moves.rate
         np.add(z, cost, out=score[: len(z)])
         np.subtract(z, cost, out=score[len(z) :])
-        level = marginal(score, room, amount)
+        level = projections.marginal(score, room, amount)
         # the move d at a level, starting from all clients giving what they can; at the level itself
         # weight that is kept comes first and weight that is taken second, and ties share by room
         above, tied = score > level, score == level
@@ -237,7 +229,7 @@ def _nearest_move(x: Array, moves: _Moves, budget: float) -> Array:
         ends = decreasing_root(excess, float(x.min()), float(x.max()), start, flat)
         (above, active), (below, _) = (response(g, k) for g in ends)
         start = ends[0]
-        return balanced(above, below), active
+        return projections.balanced(above, below), active
 
     seen: dict[float, Array] = {}
 

@@ -59,11 +59,10 @@ from bonafed.problem.client_means import hessians
 from bonafed.problem.conic_form import member, public_shape, sample_radii
 from bonafed.problem.constraints.constraint import Point
 from bonafed.problem.losses import Quadratic
-from bonafed.problem.multipliers import joined, of_duals
-from bonafed.problem.problem import Problem
+from bonafed.problem.lower_bounds import joined, of_duals
+from bonafed.problem.problem import Problem, only_constrained
 from bonafed.problem.rank_levels import lifted
 from bonafed.problem.regularisers import Ball, Bounds
-from bonafed.problem.requirements import only_constrained
 from bonafed.rounds import Done, Each, Round, Stop, record
 from bonafed.solvers.conic.bundle_master import Master, Shape, minimise
 

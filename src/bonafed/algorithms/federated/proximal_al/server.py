@@ -93,7 +93,9 @@ class Server:
 
     def held(self, w: Array) -> tuple[Array, Array]:
         """c_0 and its Jacobian, (p_0, D), in units."""
-        return held_at(self.problem, w, self.units)
+        glob, own = self.problem.constraint, self._own
+        at = glob.point(self.problem, w * own)
+        return glob.held.values(at)[0], glob.held.jacobian(at)[0] * own
 
     def _prox(self, w: Array, step: float | Array) -> Array:
         """The prox of h as a function of w in units; ``step`` is one, or of each entry."""
@@ -172,13 +174,6 @@ class Server:
     def shared_betas(self) -> Array:
         """(p_c,) the same for sum_i s_i <= 0."""
         return self.beta / self.first_sizes[len(self.multiplier) :] ** 2
-
-
-def held_at(problem: Problem, w: Array, units: Array) -> tuple[Array, Array]:
-    """c_0 and its Jacobian (p_0, D) as a function of w in units."""
-    glob, own = problem.constraint, units[: len(w)]
-    at = glob.point(problem, w * own)
-    return glob.held.values(at)[0], glob.held.jacobian(at)[0] * own
 
 
 @record
