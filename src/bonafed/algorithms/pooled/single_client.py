@@ -117,13 +117,9 @@ class PooledMethod(Method):
 
     def report(self, state: OwnerState) -> dict[str, float]:
         """Objective, bound, gap and residual, as numbers to plot."""
-        return {
-            "objective": state.value,
-            "bound": state.bound,
-            "gap": state.value - state.bound,
-            "residual": state.residual,
-            "iterations": state.steps,
-        }
+        value, bound = state.value, state.bound
+        numbers = {"objective": value, "bound": bound, "gap": value - bound}
+        return numbers | {"residual": state.residual, "iterations": state.steps}
 
     def answer(self, state: OwnerState, concluded: Concluded | None = None) -> Answer:
         """The best model."""
@@ -183,6 +179,5 @@ def opened(memory: Memory) -> Memory:
 
 def closed(memory: Memory) -> Memory:
     """The memory with its leading axis again."""
-    return replace(
-        memory, **{f.name: np.asarray(getattr(memory, f.name), float)[None] for f in fields(memory)}
-    )
+    values = {f.name: getattr(memory, f.name) for f in fields(memory)}
+    return replace(memory, **{name: np.asarray(v, float)[None] for name, v in values.items()})
