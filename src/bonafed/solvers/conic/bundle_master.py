@@ -241,7 +241,7 @@ class _Program:
         excess = model.variable(len(shape.penalties))
         coefficients, owners = w[weights], np.append(z, excess)
         prices = self._risks(model, coefficients, scale[weights], owners, w)
-        nearing = _add_largest(model, Q, z)
+        nearing = _add_worst(model, Q, z)
         if len(excess):
             model.linear(excess, shape.penalties)
             model.nonneg([(excess, 1.0)])
@@ -348,9 +348,7 @@ def _is_simplex(Q: sets.Weighting | sets.NearEntropy) -> bool:
     return isinstance(Q, sets.Ball) and math.isinf(Q.radius)
 
 
-def _add_largest(
-    model: Model, Q: sets.Weighting | sets.NearEntropy, z: Index
-) -> sets.Nearing | None:
+def _add_worst(model: Model, Q: sets.Weighting | sets.NearEntropy, z: Index) -> sets.Nearing | None:
     """Add phi(z) to the objective, for z that cuts bound from below only."""
     if isinstance(Q, sets.Entropy | sets.NearEntropy):
         return Q.add_nearing(model, z)
