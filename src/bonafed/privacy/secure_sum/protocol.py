@@ -142,15 +142,10 @@ def agree(state: Client, roster: messages.Roster, *, identities: Known | None = 
         made = HKDF(SHA256(), 2 * KEY, None, _about(digest, low, high)).derive(common)
         roots.append(made[:KEY])
         ciphers.append(made[KEY:])
-    return replace(
-        state,
-        private=np.zeros(KEY, np.uint8),
-        clients=clients,
-        roster=digest,
-        roots=masking.key_rows(b"".join(roots)),
-        ciphers=messages.octets(b"".join(ciphers)).reshape(-1, KEY),
-        stage="agreed",
-    )
+    known = {"private": np.zeros(KEY, np.uint8), "clients": clients, "roster": digest}
+    known |= {"roots": masking.key_rows(b"".join(roots))}
+    known |= {"ciphers": messages.octets(b"".join(ciphers)).reshape(-1, KEY)}
+    return replace(state, **known, stage="agreed")
 
 
 def share(

@@ -25,7 +25,7 @@ the sum of q over a block is that of c, so that q and its derivative in mu are c
 block, to rounding, and Newton's method finds mu.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -153,14 +153,10 @@ def matrix_cost(q: Array, prior: Array, cost: Array, tol: float) -> float:
 
     n = len(q)
     ones, unit, scale = np.ones((1, n)), eye_array(n), float(cost.max()) or 1.0
-    program = linprog(
-        cost.ravel() / scale,
-        A_ub=kron(ones, unit, "csr"),
-        b_ub=np.maximum(q, 0.0) + tol,
-        A_eq=kron(unit, ones, "csr"),
-        b_eq=prior,
-        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
-    )
+    taken = {"A_ub": kron(ones, unit, "csr"), "b_ub": np.maximum(q, 0.0) + tol}
+    given = {"A_eq": kron(unit, ones, "csr"), "b_eq": prior}
+    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    program: Any = linprog(cost.ravel() / scale, **taken, **given, options=options)
     return scale * float(program.fun) if program.status == 0 else np.inf
 
 
