@@ -87,14 +87,14 @@ FAULTS = (
     ),
     Fault(
         "a limit that the model 0 breaks is called out of reach",
-        "certificates/constrained.py",
+        "certificates/certify.py",
         "far = max(float(scale @ size), spread) * (REACH if self.objective else FAR)",
         "far = float(scale @ size) * (REACH if self.objective else FAR)",
         "certificates/test_constrained.py test_constrained_faults.py",
     ),
     Fault(
         "a bound under constraints may lie above the value",
-        "certificates/constrained.py",
+        "certificates/certify.py",
         "bound = min(constant - loose * length - of_constant * spread, self._value(first))",
         "bound = constant + loose * length",
         "certificates/test_constrained.py",

@@ -13,7 +13,7 @@ import measure
 import numpy as np
 
 import bonafed as bf
-from bonafed.problem.rank_coordinates import kernel_of
+from bonafed.problem.rank_levels import kernel_of
 from bonafed.solvers.rank.proxes import rank_prox
 
 LOSSES = (bf.Hinge(), bf.SmoothHinge(), bf.Logistic(), bf.Exponential())

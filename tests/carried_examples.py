@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sites.helpers import of_federation
 from toy import federation
 from wrapped import arrays
 
@@ -23,7 +24,6 @@ from bonafed.engines.wire import LocalTransport, Transport
 from bonafed.rounds import decode, encode
 from bonafed.sites.guard import Guard
 from bonafed.sites.party import Party
-from bonafed.sites.rows import of_federation
 from bonafed.sites.session import agree
 from bonafed.storage import make_folder, write_whole
 

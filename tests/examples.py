@@ -40,10 +40,10 @@ from bonafed.papers.rank.smoothed import DCA, SmoothedRankADMM
 from bonafed.papers.rank.stochastic import LSVRG, SGD
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.secure_sum.messages import SecureSum
-from bonafed.problem.constraints.coupled import Coupled
 from bonafed.problem.constraints.custom import Constraint
 from bonafed.problem.constraints.group_means import (
     BoundedGroupLoss,
+    Coupled,
     DemographicParity,
     EqualisedOdds,
     LossGap,
@@ -74,22 +74,20 @@ from bonafed.problem.risks.ranks import (
     TopK,
     ValueAtRisk,
 )
-from bonafed.problem.risks.stated_sets import (
+from bonafed.problem.risks.weight_sets import (
     Box,
     CDNorm,
-    Ellipsoid,
-    OwnSet,
-    Polyhedron,
-    WassersteinOverClients,
-)
-from bonafed.problem.risks.weight_sets import (
     ChiSquareBall,
+    Ellipsoid,
     KLBall,
     LpBall,
     Mean,
+    OwnSet,
+    Polyhedron,
     Simplex,
     Superquantile,
     TotalVariationBall,
+    WassersteinOverClients,
 )
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.plan import configure

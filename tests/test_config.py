@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import bonafed as bf
 from bonafed.algorithms.requirements import AVERAGE, ONE_CLIENT
 from bonafed.config.config import Config, ConfigError, parse_config, read_config
-from bonafed.config.tables import names_with
+from bonafed.config.sections import names_with
 from bonafed.config.toml_file import line_of
 from bonafed.names import NAMED, load
 from bonafed.report.pages import markdown

@@ -23,8 +23,7 @@ import typer
 import yaml
 
 import bonafed
-from bonafed.certificates.row_ranks import RankCertification
-from bonafed.certificates.row_spectra import SpectrumCertification
+from bonafed.certificates.row_ranks import RankCertification, SpectrumCertification
 from bonafed.cli import app
 from bonafed.codec import FIELDS
 from bonafed.config.config import Config, parse_config

@@ -23,7 +23,7 @@ from safetensors.numpy import load_file
 
 from bonafed.certificates.certificate import Certificate
 from bonafed.config.config import read_config
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Multipliers
 from bonafed.report.pages import markdown
 from bonafed.report.terminal import show
 from bonafed.rounds import Stop

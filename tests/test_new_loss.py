@@ -12,7 +12,7 @@ import small_run
 
 from bonafed.config.config import parse_config
 from bonafed.names import NAMED
-from bonafed.problem.rank_coordinates import has_rank_coordinate
+from bonafed.problem.rank_levels import has_rank_coordinate
 from bonafed.runs.model_file import predict_table
 from bonafed.runs.verification import passed, verify_run
 from bonafed.solvers.rank.proxes import RAMP, Kernel

@@ -12,7 +12,7 @@ from constrained_programs import clients, rows_of, stated
 from problems import PLAIN
 
 import bonafed as bf
-from bonafed.problem.multipliers import Multipliers, owners
+from bonafed.problem.lower_bounds import Multipliers, owners
 from bonafed.solution.tables import (
     broken,
     constraint_rows,
@@ -143,7 +143,7 @@ def test_words():
     fed = clients()
     both = bf.NeymanPearson(1, 0.3), bf.LinearEquality(np.eye(4)[:1], [-0.5])
     concrete, data = replace(stated(fed), local_constraint=both).at(fed)
-    from bonafed.certificates.constrained import certify_constrained
+    from bonafed.certificates.certify import certify_constrained
 
     mu = Multipliers(np.zeros(0), np.zeros(0), np.array([[0.2, 0.0], [0.0, -3.0], [1e-12, 0.0]]))
     proof = certify_constrained(concrete, data, np.zeros(4), mu)[0]

@@ -50,7 +50,7 @@ from bonafed.engines.flare import ALLOWED, Supervisor, export_job  # noqa: E402
 from bonafed.engines.job import DONE  # noqa: E402
 from bonafed.sites.server import SOLUTION  # noqa: E402
 from bonafed.sites.trial.flare import HOST, Poc  # noqa: E402
-from bonafed.sites.trial.processes import Process, tagged  # noqa: E402
+from bonafed.sites.trial.processes import ENDED, Process, tagged  # noqa: E402
 from bonafed.sites.trial.processes import started as running  # noqa: E402
 
 LIMITS = {3: 15.0, 10: 60.0}  # milliseconds of a round, by the number of sites
@@ -226,13 +226,26 @@ def kills(poc: Poc, algorithm: str, rounds: int, targets: measure.Targets) -> No
 def hit(poc: Poc, what: str, site: str) -> None:
     """Kill processes; a daemon is started again after five seconds."""
     place = HOST if "server" in what else site
+    for one, is_daemon in processes_of(poc, place):
+        if "daemon" in what or not is_daemon:
+            one.kill()
     if "daemon" in what:
-        poc.stop_one(place)
+        daemon = poc.daemons[place]
+        if daemon.running is not None:
+            daemon.running.wait(ENDED)
         time.sleep(5.0)
-        poc.start_one(place)
-        return
-    for one in poc.jobs(place):
-        one.kill()
+        daemon.start()
+
+
+def processes_of(poc: Poc, name: str) -> list[tuple[Process, bool]]:
+    """The processes of the server or of a site, which name its folder or a file in it, and whether
+    each is its daemon.
+    """
+    kit, running = poc.kits / name, poc.daemons[name].running
+    pid = -1 if running is None else running.pid
+    there = [(one, [Path(part) for part in one.command]) for one in tagged(poc.workspace)]
+    mine = [one for one, parts in there if any(kit in (part, *part.parents) for part in parts)]
+    return [(one, one.pid == pid) for one in mine]
 
 
 def result(poc: Poc, name: str) -> bf.Solution:
@@ -257,10 +270,8 @@ def reached(poc: Poc) -> int:
 def roles(poc: Poc) -> Iterator[tuple[str, Process]]:
     """Processes by what they do: those of the server and of the first site."""
     for name in (HOST, next(iter(poc.sites))):
-        for one in poc.daemons(name):
-            yield f"{name}, daemon", one
-        for one in poc.jobs(name):
-            yield f"{name}, job", one
+        for one, is_daemon in processes_of(poc, name):
+            yield f"{name}, {'daemon' if is_daemon else 'job'}", one
 
 
 def used(poc: Poc) -> float:

@@ -47,6 +47,9 @@ class GroupRates:
     accuracy: float
 
 
+Pair = tuple[GroupRates, GroupRates]  # of the unprivileged and the privileged
+
+
 def group_rates(
     y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, positive: Label = 1
 ) -> dict[Any, GroupRates]:
@@ -75,10 +78,8 @@ def group_rates(
     """
     truth, chosen = _positive(y_true, y_pred, positive)
     names = _column(group, "group", len(truth))
-    return {
-        name: _rates(truth[names == name], chosen[names == name])
-        for name in np.unique(names).tolist()
-    }
+    own = {name: names == name for name in np.unique(names).tolist()}
+    return {name: _rates(truth[rows], chosen[rows]) for name, rows in own.items()}
 
 
 def fairness_metrics(
@@ -210,10 +211,9 @@ def average_odds_difference(
     >>> bf.average_odds_difference(truth, predicted, group, privileged="m")
     -0.5
     """
-    both, name = _pair(y_true, y_pred, group, privileged, positive), "average odds difference"
-    return _difference(
-        name, "positives and negatives", lambda of: (of.fpr + of.tpr) / 2, both, positive
-    )
+    both, needed = _pair(y_true, y_pred, group, privileged, positive), "positives and negatives"
+    name, half = "average odds difference", lambda of: (of.fpr + of.tpr) / 2
+    return _difference(name, needed, half, both, positive)
 
 
 def false_negative_rate_difference(
@@ -233,10 +233,8 @@ def false_negative_rate_difference(
     >>> bf.false_negative_rate_difference(truth, predicted, group, privileged="m")
     0.5
     """
-    both, name = (
-        _pair(y_true, y_pred, group, privileged, positive),
-        "false negative rate difference",
-    )
+    both = _pair(y_true, y_pred, group, privileged, positive)
+    name = "false negative rate difference"
     return _difference(name, "positives", lambda of: of.fnr, both, positive)
 
 
@@ -257,8 +255,7 @@ def theil_index(y_true: ArrayLike, y_pred: ArrayLike, positive: Label = 1) -> fl
     >>> round(bf.theil_index(truth, predicted), 4)
     0.1733
     """
-    index = _theil(*_positive(y_true, y_pred, positive))
-    if math.isnan(index):
+    if math.isnan(index := _theil(*_positive(y_true, y_pred, positive))):
         raise ValueError(
             "the Theil index got benefits that are all 0 and needs one above: every row is"
             f" {positive!r} and none is predicted so. Check that predictions and truth are those of"
@@ -271,15 +268,8 @@ def theil_index(y_true: ArrayLike, y_pred: ArrayLike, positive: Label = 1) -> fl
 
 
 def _rates(truth: NDArray[np.bool_], chosen: NDArray[np.bool_]) -> GroupRates:
-    return GroupRates(
-        rows=len(truth),
-        positives=int(truth.sum()),
-        selected=_share(chosen),
-        tpr=_share(chosen[truth]),
-        fpr=_share(chosen[~truth]),
-        fnr=_share(~chosen[truth]),
-        accuracy=_share(chosen == truth),
-    )
+    parts = chosen, chosen[truth], chosen[~truth], ~chosen[truth], chosen == truth
+    return GroupRates(len(truth), int(truth.sum()), *[_share(part) for part in parts])
 
 
 def _share(hits: NDArray[np.bool_]) -> float:
@@ -300,11 +290,7 @@ def _theil(truth: NDArray[np.bool_], chosen: NDArray[np.bool_]) -> float:
 
 
 def _difference(
-    name: str,
-    needed: str,
-    rate: Callable[[GroupRates], float],
-    both: tuple[GroupRates, GroupRates],
-    positive: Label,
+    name: str, needed: str, rate: Callable[[GroupRates], float], both: Pair, positive: Label
 ) -> float:
     """rate(U) - rate(P), both of which must exist."""
     for which, rates in zip(("unprivileged", "privileged"), both, strict=True):
@@ -320,7 +306,7 @@ def _difference(
 
 def _pair(
     y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label
-) -> tuple[GroupRates, GroupRates]:
+) -> Pair:
     """(unprivileged, privileged)."""
     truth, chosen = _positive(y_true, y_pred, positive)
     names = _column(group, "group", len(truth))

@@ -29,7 +29,7 @@ from bonafed.algorithms.comparators.fed_avg import (
 )
 from bonafed.arrays import Array
 from bonafed.problem.losses import Loss
-from bonafed.problem.rank_coordinates import kernel_of
+from bonafed.problem.rank_levels import kernel_of
 from bonafed.problem.regularisers import Regulariser
 from bonafed.problem.risks.ranks import project_permutahedron
 from bonafed.problem.risks.risk import SupportsProx

@@ -14,8 +14,7 @@ from bonafed.algorithms.requirements import Setting, constraints_of
 from bonafed.certificates.duality import certify_run
 from bonafed.names import NAMED, load
 from bonafed.problem.constraints.constraint import Point
-from bonafed.problem.lower_bounds import Duals
-from bonafed.problem.multipliers import as_duals
+from bonafed.problem.lower_bounds import Duals, as_duals
 from bonafed.problem.parts import WHOLE, Parts, least_rows, parted_cut, parted_limits, stored
 
 LOSSES = [*(load("loss", name)() for name in NAMED["loss"]), bf.Quadratic()]

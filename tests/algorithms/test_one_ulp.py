@@ -13,7 +13,7 @@ import pytest
 import bonafed as bf
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.codec import mapped
-from bonafed.problem.secure_sums import largest_share, share_allowed
+from bonafed.problem.parts import largest_share, share_allowed
 from bonafed.rounds import Algorithm
 from bonafed.solution.plan import configure
 from examples import RISKS

@@ -14,7 +14,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import bonafed as bf
-from bonafed.problem.wasserstein.norm_penalty import NormPenalty
+from bonafed.problem.conic_form import NormPenalty
 
 BUDGET = bf.Budget(epsilon=1.0, delta=1e-6)
 

@@ -10,9 +10,8 @@ from numpy.testing import assert_allclose
 from toy import federation
 
 import bonafed as bf
-from bonafed.certificates import row_spectra
 from bonafed.engines.inprocess import InProcess
-from bonafed.problem import rank_cuts
+from bonafed.problem import rank_levels
 from bonafed.rounds import visibility
 from bonafed.solvers.rank.cut_weights import cut_weights
 
@@ -70,14 +69,14 @@ def test_wrong_steps_and_mixtures_weaken_the_bound(monkeypatch, wrong):
     """Whoever computes them wrongly proves less, never more."""
     problem = ranked(RISKS[0])
     best = bf.solve(problem, FED)
-    honest = row_spectra.mixed
+    honest = rank_levels.mixed
 
     def mixed(*given):
         out = honest(*given)
         mixture = np.roll(out.mixture, 1)
         return out._replace(step=out.step * 0.3 + wrong, mixture=mixture, bound=-1.0)
 
-    monkeypatch.setattr(row_spectra, "mixed", mixed)
+    monkeypatch.setattr(rank_levels, "mixed", mixed)
     proof = bf.certify(problem, FED, best.w)
     assert proof.bound is None or proof.bound <= best.certificate.value
     assert proof.value == pytest.approx(best.certificate.value, rel=1e-12)
@@ -106,8 +105,8 @@ def test_weights_of_a_table_are_in_the_permutahedron_and_its_excess_is_a_bound(e
     losses, risk = np.round(rng.exponential(size=97), 2), bf.Extremile(3.0)
     at = np.sort(rng.exponential(size=edges))
     above = (losses[:, None] > at).sum(0).astype(float)
-    counts = rank_cuts.Tallied(above, np.array(losses.max()), np.array(-losses.min()))
-    table = rank_cuts.table(risk.rank_weights(97), at, counts)
+    counts = rank_levels.Tallied(above, np.array(losses.max()), np.array(-losses.min()))
+    table = rank_levels.table(risk.rank_weights(97), at, counts)
     weights = table.weights[np.searchsorted(at, losses)]
     assert risk.contains(weights, 1e-12)
     assert 0 <= risk.value(losses) - weights @ losses + 1e-15 <= table.excess.sum() + 2e-15
@@ -124,7 +123,7 @@ def test_the_mixture_of_cuts_is_the_best_one():
 
 
 def test_only_sums_travel_beside_the_range_of_the_losses():
-    kinds = (rank_cuts.Ranged, rank_cuts.Tallied, rank_cuts.Sliced)
+    kinds = (rank_levels.Ranged, rank_levels.Tallied, rank_levels.Sliced)
     seen = {name: how for kind in kinds for name, how in visibility(kind).items()}
     assert {name for name, how in seen.items() if how != "sum"} == {"largest", "smallest", "width"}
     assert "each" not in seen.values()

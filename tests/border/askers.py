@@ -32,7 +32,7 @@ from bonafed.papers.drfl.epigraph_projection import Begin, Project
 from bonafed.problem.metadata import Introduced
 from bonafed.problem.parts import Parts, stored
 from bonafed.problem.problem import Problem
-from bonafed.problem.rank_cuts import Slice, Tally
+from bonafed.problem.rank_levels import Slice, Tally
 from bonafed.rounds import FIELDS, Algorithm, Conclude
 from bonafed.sites.session import Agree, Agreed, Introduce, method_bytes, method_of
 from bonafed.statements import statement_bytes

@@ -14,12 +14,11 @@ from sites.folders import NAMES, OPEN, PROBLEM, folder_of, roles
 import bonafed as bf
 from bonafed.algorithms.method import Method
 from bonafed.algorithms.pooled.single_client import Advance
-from bonafed.certificates.constrained import Weigh, Weighing
+from bonafed.certificates.certify import Weigh, Weighing
 from bonafed.engines.network import Network, RefusedError
 from bonafed.engines.wire import LocalTransport
-from bonafed.problem.lower_bounds import rounded_up
-from bonafed.problem.multipliers import no_multipliers
-from bonafed.problem.slopes import Sums
+from bonafed.problem.lower_bounds import no_multipliers, rounded_up
+from bonafed.problem.parts import Sums
 from bonafed.rounds import Stop
 from bonafed.sites.party import Party, open_party
 from bonafed.sites.people import SLOPES, Answered, Answers, telling, told_by, unjudged

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bonafed.arrays import Array
-from bonafed.problem.slopes import Sums
+from bonafed.problem.parts import Sums
 from bonafed.sites import people, spans
 from bonafed.sites.people import MOST, SLOPES, SQUARES, Answers, Told
 from bonafed.sites.policy import Policy
@@ -159,7 +159,6 @@ def test_bounds_decide_as_the_definition(
     """
     rng, m = np.random.default_rng(seed), 90
     monkeypatch.setattr(spans, "SOME", 7)
-    monkeypatch.setattr(people, "WHOLE", 200 if seed % 2 else 40)
     whose = np.arange(m, dtype=np.uint64) // each
     site, plain = Answers(tmp_path / "kept"), Plain(whose, 3.0)
     found = []

@@ -34,7 +34,7 @@ from bonafed.codec import changed
 from bonafed.config.config import Config, ConfigError, parse_config, read_config
 from bonafed.engines.engine import ONE_OF
 from bonafed.names import NAMED
-from bonafed.runs import verification
+from bonafed.runs import training, verification
 from bonafed.runs.checks import Check, is_listed, passed
 from bonafed.runs.files import RunError, plain, save_arrays
 from bonafed.runs.folder import OWNER, data_digests
@@ -42,7 +42,7 @@ from bonafed.runs.sections import section
 from bonafed.runs.sections.privacy import guarantee, withheld
 from bonafed.runs.splits import Parts, prepare
 from bonafed.runs.verification import verify_run
-from bonafed.sites import signed_answers
+from bonafed.sites import judging, signed_answers
 from bonafed.sites.judging import added_up
 from bonafed.sites.run import roles_of, signed_beside
 from bonafed.sites.run_checks import verify_at_sites
@@ -91,9 +91,11 @@ HERE = {
 }
 # computed from what most forgeries leave as it was
 COMPUTED = {
-    verification: ("certify_run", "certify_ranks", "certify_constrained", "evaluate", "calibrated"),
+    verification: ("evaluate", "calibrated"),
+    training: ("certify", "certify_constrained"),
     section: ("triviality",),
-    signed_answers: ("answered", "proof_of", "judged_again"),
+    signed_answers: ("answered", "proof_of"),
+    judging: ("judge_at_sites",),
 }
 
 

@@ -22,7 +22,7 @@ from bonafed.algorithms.federated.bundle.masked_bundle import Blend, Compare, Ma
 from bonafed.certificates.duality import Certification, CertifySums
 from bonafed.engines import ClientError
 from bonafed.engines.network import ImpossibleAnswerError, Network
-from bonafed.problem.secure_sums import SurveySums
+from bonafed.problem.parts import SurveySums
 
 # by name, the messages that a site answers with a lie
 WHERE: dict[str, dict[type, tuple[type, ...]]] = {

@@ -30,8 +30,8 @@ from bonafed.codec import FIELDS
 from bonafed.engines.engine import ClientError
 from bonafed.engines.network import ImpossibleAnswerError, Network
 from bonafed.engines.secure_summed import Hidden, SecureSummed, Work, _bytes_of, _parted
+from bonafed.problem.parts import SurveySums, largest_share, share_allowed
 from bonafed.problem.problem import Problem
-from bonafed.problem.secure_sums import SurveySums, largest_share, share_allowed
 from bonafed.rounds import Algorithm, decode, marks, unannounced
 from bonafed.sites.audit import AuditLog
 from bonafed.sites.guard import Guard

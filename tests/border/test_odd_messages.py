@@ -18,10 +18,10 @@ from border.readers import NAMES, as_rows, made, world
 import bonafed as bf
 from bonafed.algorithms.federated.bundle.bundle import Evaluate
 from bonafed.algorithms.federated.interior_point import Expand
-from bonafed.certificates.constrained import Weigh, Weighing
+from bonafed.certificates.certify import Weigh, Weighing
 from bonafed.certificates.duality import Certification, Certify
 from bonafed.codec import FIELDS, Form, changed
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Multipliers
 from bonafed.problem.parts import Parts, stored
 from bonafed.sites.people import SLOPES, SQUARES, TOLD, Answered, Answers, telling, told_by
 from bonafed.sites.policy import RULES

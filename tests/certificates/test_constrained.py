@@ -19,9 +19,9 @@ from problems import PLAIN
 from scipy.optimize import minimize_scalar
 
 import bonafed as bf
-from bonafed.certificates import constrained
-from bonafed.certificates.constrained import certify_constrained
-from bonafed.problem.multipliers import Multipliers
+from bonafed.certificates import certify
+from bonafed.certificates.certify import certify_constrained
+from bonafed.problem.lower_bounds import Multipliers
 
 NONE = np.zeros(0)
 OF = bf.Mean(label=0)
@@ -551,7 +551,7 @@ def test_bounds_by_products_with_the_hessian_are_those_by_the_hessian(monkeypatc
     for w, mu in ((solution.w, solution.duals), (solution.w * (1 + 1e-7), solution.duals)):
         proofs = []
         for dense in (500, 5):
-            monkeypatch.setattr(constrained, "DENSE", dense)
+            monkeypatch.setattr(certify, "DENSE", dense)
             proofs.append(certified(problem, fed, w, mu))
         whole, products = proofs
         assert products.bound == pytest.approx(whole.bound, rel=1e-8)
@@ -560,7 +560,7 @@ def test_bounds_by_products_with_the_hessian_are_those_by_the_hessian(monkeypatc
 
 
 def test_an_infeasible_problem_of_many_coefficients_is_proved_to_be_one(monkeypatch):
-    monkeypatch.setattr(constrained, "DENSE", 1)
+    monkeypatch.setattr(certify, "DENSE", 1)
     test_both_classes_too_tight()
     test_contradictory_equalities_by_how_much()
 

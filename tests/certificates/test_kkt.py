@@ -15,10 +15,10 @@ from problems import PLAIN
 from rank_programs import by_rank, central, data, objective, penalty, pooled, row_losses, sigma_of
 
 import bonafed as bf
+from bonafed.certificates.certificate import kkt_residuals
 from bonafed.certificates.certify import certify
-from bonafed.certificates.kkt import kkt_residuals
 from bonafed.problem.lower_bounds import row_duals
-from bonafed.problem.rank_coordinates import kernel_of, knot_of, rank_value
+from bonafed.problem.rank_levels import kernel_of, knot_of, rank_value
 from bonafed.solvers.rank.proxes import gradients_of
 from examples import REGULARISERS
 

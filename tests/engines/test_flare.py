@@ -47,7 +47,7 @@ from bonafed.engines.flare import (
     write_setting,
     written,
 )
-from bonafed.sites.trial.flare import Poc, simulate, works_in
+from bonafed.sites.trial.flare import Poc, simulate
 
 NAMES = ("carl", "anna", "berta", "dora")
 Answer = Callable[[bytes], bytes]
@@ -325,13 +325,6 @@ def test_a_site_permits_our_classes_beside_others_or_alone(tmp_path: Path) -> No
         assert resources["allow_log_streaming"] is False
     assert json.loads(allow(tmp_path, only=True).read_text())["class_allow_list"] == list(ALLOWED)
     assert json.loads((tmp_path / "resources.json.default").read_text()) == default
-
-
-def test_processes_of_one_site_are_not_those_of_another() -> None:
-    kit = Path("/w/bonafed/prod_00/site-1")
-    assert works_in(kit, ["python", "-m", "client_train", "-m", str(kit), "-s", "fed_client.json"])
-    assert works_in(kit, ["python", "-w", f"{kit}/startup"])
-    assert not works_in(kit, ["python", "-m", f"{kit}0", "-s", f"{kit}2/startup"])
 
 
 # -------------------------------------------------------------------------- what stands at a site

@@ -31,7 +31,7 @@ from bonafed.algorithms.method import Method
 from bonafed.algorithms.requirements import Setting
 from bonafed.config.config import ConfigError, parse_config
 from bonafed.config.rules import broken_rule
-from bonafed.config.tables import Tables
+from bonafed.config.sections import Tables
 from bonafed.engines.inprocess import InProcess
 from bonafed.names import NAMED, load
 from bonafed.problem.risks.risk import Worst

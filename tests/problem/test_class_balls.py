@@ -25,8 +25,8 @@ from bonafed.problem.wasserstein.ball import (
     free_space,
     joint_cut,
     steepest,
+    worst_case,
 )
-from bonafed.problem.wasserstein.worst_case import worst_case
 
 LOSS, C = bf.Multinomial(), 3
 MODEL = bf.Softmax(C, intercepts=False)

@@ -14,8 +14,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import rel_entr
 
 import bonafed as bf
-from bonafed.problem.risks.stated_sets import Ellipsoid
-from bonafed.problem.risks.weight_sets import ChiSquareBall, KLBall, LpBall, Mean, Simplex
+from bonafed.problem.risks.weight_sets import (
+    ChiSquareBall,
+    Ellipsoid,
+    KLBall,
+    LpBall,
+    Mean,
+    Simplex,
+)
 from bonafed.solvers.conic.builder import Model
 from bonafed.solvers.sets import divergence_balls as tilted_ellipsoids
 

@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 import bonafed as bf
 from bonafed.arrays import Block
 from bonafed.problem.losses import Loss
-from bonafed.problem.rank_coordinates import kernel_of
+from bonafed.problem.rank_levels import kernel_of
 from bonafed.runs.evaluation import measure
 from bonafed.solution.plan import configure
 from bonafed.solution.solve import judged

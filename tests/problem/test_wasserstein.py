@@ -28,8 +28,7 @@ from scipy.sparse import csr_array
 from bonafed.arrays import DUAL, norm_gradient
 from bonafed.problem.losses import Hinge, Huber, Logistic
 from bonafed.problem.predictors.affine import Linear
-from bonafed.problem.wasserstein.ball import Near, WassersteinBall, free_space
-from bonafed.problem.wasserstein.worst_case import worst_case
+from bonafed.problem.wasserstein.ball import Near, WassersteinBall, free_space, worst_case
 
 ALL = [(loss, norm, cost) for loss in MARGIN + RESIDUAL for norm in NORMS for cost in LABEL_COSTS]
 each = pytest.mark.parametrize(("loss", "norm", "label_cost"), ALL, ids=lambda v: name(v))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from bonafed.engines.wire import LocalTransport, Transport
 from bonafed.problem.problem import Problem
 from bonafed.sites.guard import Guard
 from bonafed.sites.party import Party
-from bonafed.sites.rows import of_federation
+from bonafed.sites.policy import LevelCount
+from bonafed.sites.rows import OwnRows, Source
 from bonafed.sites.session import Agreement, agree
 
 
@@ -50,6 +52,17 @@ class Patient:
 
     def close(self) -> None:
         self.inner.close()
+
+
+def of_federation(fed: Federation) -> Source:
+    """The rows of a federation of one client, whatever the server says about columns."""
+    columns = fed.columns or {}
+    levels = {name: Counter(parts[0].tolist()) for name, parts in columns.items()}
+    if fed.classes is not None:
+        levels["the target"] = Counter(fed.y[0].tolist())
+    counts = [LevelCount(name, min(each.values(), default=0)) for name, each in levels.items()]
+    rows = OwnRows(fed, None, (*fed.feature_names, *columns), tuple(counts))
+    return lambda text, private: rows
 
 
 def parties(fed: Federation, folder: Path) -> dict[str, Party]:

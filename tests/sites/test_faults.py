@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from sites.helpers import Clock, Patient, parties
+from sites.helpers import Clock, Patient, of_federation, parties
 from toy import federation
 
 import bonafed as bf
@@ -28,7 +28,6 @@ from bonafed.engines.wire import (
 from bonafed.rounds import Conclude, Stop, decode, encode
 from bonafed.sites.guard import Guard
 from bonafed.sites.party import Party
-from bonafed.sites.rows import of_federation
 from bonafed.sites.server import job_of, serve
 from bonafed.sites.session import agree, method_bytes
 

@@ -41,7 +41,7 @@ def test_the_smallest_level_is_the_one_of_the_fewest_rows_missing_cells_included
     assert counts[str(smallest.level)] == smallest.rows
     assert level_counts(table, ["x"])[0].level is None
     held = holdings(table)
-    assert (held.rows, held.names) == (len(cells), ("x",))
+    assert (held.rows, [c.name for c in held.columns]) == (len(cells), ["x"])
     assert held.columns[0].levels == counts
 
 

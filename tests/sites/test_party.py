@@ -258,7 +258,7 @@ def test_nothing_of_a_server_that_may_not_ask_is_decoded(tmp_path: Path, monkeyp
         raise AssertionError("it was decoded")
 
     with monkeypatch.context() as patch:
-        patch.setattr("bonafed.sites.party.decode", read)
+        patch.setattr("bonafed.sites.party.codec.decode", read)
         answer = party.answer("mallory", question)
     reply = decode(answer)
     assert (reply.number, reply.body.rule) == (UNREAD, "allowed_servers")

@@ -118,11 +118,11 @@ def here(tmp_path, monkeypatch):
     killed: list = []
 
     @contextmanager
-    def engine(work, carrier, names, job, progress):
+    def engine(space, carrier, names, job, progress):
         folders = runs.site_folders(Path(carrier.sites), names)
         sites = {name: open_party(folder, name) for name, folder in folders.items()}
         transport = Ending(sites, killed)
-        server = work / "engine" / "server" / carrier.experiment
+        server = space / "server" / carrier.experiment
 
         def submitted() -> None:
             if not runs._ended(server):  # as a supervisor looks before it submits
@@ -134,7 +134,7 @@ def here(tmp_path, monkeypatch):
             for site in sites.values():
                 site.close()
 
-    monkeypatch.setattr(runs, "_engine", engine)
+    monkeypatch.setattr(runs, "_flare", engine)
     return killed
 
 

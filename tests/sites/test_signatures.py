@@ -15,12 +15,13 @@ import pytest
 from fuzz.records import leaves, put
 from sites.folders import NAMES as CLINICS
 from sites.folders import PROBLEM, folder_of, roles
+from sites.helpers import of_federation
 from sites.test_solve_across import PROBLEMS
 from toy import federation
 
 import bonafed as bf
-from bonafed.certificates import constrained, duality
-from bonafed.certificates.constrained import Weigh, WeighAlong, Weighing
+from bonafed.certificates import certify, duality
+from bonafed.certificates.certify import Weigh, WeighAlong, Weighing
 from bonafed.certificates.duality import Certified, Certify
 from bonafed.codec import CodecError
 from bonafed.data.federation import Federation
@@ -44,7 +45,6 @@ from bonafed.sites import signatures
 from bonafed.sites.guard import Guard
 from bonafed.sites.party import Party, open_party
 from bonafed.sites.policy import Policy
-from bonafed.sites.rows import of_federation
 from bonafed.sites.server import SIGNED, SOLUTION, job_of, serve
 from bonafed.sites.session import Agree, Agreement, Introduce, agree, method_bytes, method_of
 from bonafed.sites.signatures import (
@@ -574,7 +574,7 @@ def test_a_server_that_shifts_gradients_as_it_likes_proves_no_more(
 def test_products_with_hessians_are_part_of_no_bound(
     limit: Result, signers: Signers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(constrained, "DENSE", 1)
+    monkeypatch.setattr(certify, "DENSE", 1)
     result = Experiment.of(LIMIT, signers.sign, tmp_path).solve()
     (run,) = result.file.head.runs
     assert {type(message) for message in run.messages} == {Weigh, WeighAlong}
@@ -587,7 +587,7 @@ def test_products_with_hessians_are_part_of_no_bound(
 def test_other_rounding_on_another_machine_is_no_fault(
     cuts: Result, limit: Result, signers: Signers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    solved, scaled = constrained.pseudosolve, duality.feasible_duals
+    solved, scaled = certify.pseudosolve, duality.feasible_duals
 
     def rescaled(by: float) -> Callable[..., bf.Duals]:
         def other(*given: Any) -> bf.Duals:
@@ -596,9 +596,9 @@ def test_other_rounding_on_another_machine_is_no_fault(
 
         return other
 
-    monkeypatch.setattr(constrained, "pseudosolve", lambda *given: solved(*given) * (1 + 1e-4))
+    monkeypatch.setattr(certify, "pseudosolve", lambda *given: solved(*given) * (1 + 1e-4))
     assert passed(limit.verify(signers.keys).checks)
-    monkeypatch.setattr(constrained, "FLOOR", 0.0)  # it asks for one more round than there was
+    monkeypatch.setattr(certify, "FLOOR", 0.0)  # it asks for one more round than there was
     assert passed(limit.verify(signers.keys).checks)
     monkeypatch.setattr(duality, "feasible_duals", rescaled(1e-12))
     assert passed(cuts.verify(signers.keys).checks)

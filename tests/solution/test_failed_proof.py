@@ -7,7 +7,7 @@ import pytest
 import small_run
 
 import bonafed as bf
-from bonafed.certificates.constrained import Weighing
+from bonafed.certificates.certify import Weighing
 from bonafed.certificates.duality import Certification
 from bonafed.data import load
 from bonafed.rounds import Stop

@@ -12,7 +12,7 @@ import pytest
 from problems import PLAIN
 
 import bonafed as bf
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Multipliers
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.rounds import Stop
 from bonafed.solution.outcome import Ended, stated

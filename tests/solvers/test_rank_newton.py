@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from rank_programs import central, data, objective, sigma_of
 
 import bonafed as bf
-from bonafed.problem.rank_coordinates import kernel_of
+from bonafed.problem.rank_levels import kernel_of
 from bonafed.solvers.rank import semismooth_newton as rank_newton
 from bonafed.solvers.rank.proxes import rank_prox
 from bonafed.solvers.rank.semismooth_newton import (

@@ -11,13 +11,11 @@ from bonafed.algorithms.requirements import Requirements
 from bonafed.arrays import Array, Block, is_number
 from bonafed.codec import Form
 from bonafed.privacy.moments import Moments
-from bonafed.problem.lower_bounds import Duals
-from bonafed.problem.multipliers import Multipliers
-from bonafed.problem.parts import WHOLE, Parts
+from bonafed.problem.lower_bounds import Duals, Multipliers
+from bonafed.problem.parts import WHOLE, Parts, Sums, curvature_sums, gradient_sums, limit_sums
 from bonafed.problem.plausible import AboutRows
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Ball, GroupL2, regulariser_parts
-from bonafed.problem.slopes import Sums, curvature_sums, gradient_sums, limit_sums
 from bonafed.rounds import Done, Each, Round, Stop, record
 
 if TYPE_CHECKING:
@@ -403,13 +401,14 @@ def model_of(one: Answered, w: Array) -> Array:
     return w if len(w) else within_bounds(one.problem, np.zeros(D))
 
 
-def at_model(curved: bool = False, each: bool = False) -> Callable[[Answered], Iterator[Told]]:
+Telling = Callable[[Answered], Iterator[Told]]
+
+
+def at_model(curved: bool = False, each: bool = False) -> Telling:
     """Of a message about its model ``w``; ``each``: every client has a row of it."""
     return lambda one: at(one, one.ask.w[0] if each else one.ask.w, curved=curved)
 
 
-def at_models(
-    models: Callable[[Answered], Iterable[Array]],
-) -> Callable[[Answered], Iterator[Told]]:
+def at_models(models: Callable[[Answered], Iterable[Array]]) -> Telling:
     """Of a message whose answer tells what the rows say at some models."""
     return lambda one: (told for w in models(one) for told in at(one, w))

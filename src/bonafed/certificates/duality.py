@@ -7,8 +7,8 @@ and adds them up with its multipliers. The sum is an affine minorant of the obje
 duals came from, and ``bonafed.problem.lower_bounds`` minimises it by weak duality. So a wrong dual
 can only weaken the bound, never falsify it.
 
-Where predictions are not affine in w no lower bound is known; ``certificates.stationary`` says what
-the certificate holds then.
+Where predictions are not affine in w no lower bound is known; `stationarity` says what the
+certificate holds then.
 
 Each client keeps its rows. The server receives the client's risk and mean loss at w, and otherwise
 only sums over all clients. With a secure sum it receives no more of a client than its risk
@@ -24,13 +24,15 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from bonafed.arrays import Array, Block, by_row
-from bonafed.certificates.certificate import Certificate, certificate, outside
-from bonafed.certificates.kkt import (
+from bonafed.certificates.certificate import (
+    Certificate,
     Differentiate,
     Differentiated,
+    certificate,
     chosen,
     differentiate,
     kkt_residuals,
+    outside,
     stationarity,
 )
 from bonafed.codec import Form
@@ -38,51 +40,21 @@ from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run
 from bonafed.engines.inprocess import InProcess
 from bonafed.privacy.secure_sum.messages import option_of
-from bonafed.problem import plausible, secure_sums
+from bonafed.problem import lower_bounds as proofs
+from bonafed.problem import parts as parting
+from bonafed.problem import plausible
 from bonafed.problem.claims import Claim, Number
 from bonafed.problem.conic_form import member, sample_radii
 from bonafed.problem.constraints.constraint import Point, Stack, excess
 from bonafed.problem.losses import value_and_gradient
-from bonafed.problem.lower_bounds import (
-    NOTHING,
-    Duals,
-    Minorant,
-    Region,
-    Survey,
-    Surveyed,
-    answer_survey,
-    feasible_duals,
-    lower_bound,
-    region,
-    without_dual,
-)
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import separated
-from bonafed.problem.parts import (
-    WHOLE,
-    Minorants,
-    Parted,
-    Parts,
-    has_shifted_slopes,
-    is_parted,
-    of_rows,
-    parted_cut,
-    parted_limits,
-    parts_of,
-    rounding_of_gradients,
-    rows_of_a_sum,
-    shifted_minorants,
-    unit_of_sums,
-)
+from bonafed.problem.plausible import of_combined_sums, of_each_risk, of_survey_sums
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem, checked_model
-from bonafed.problem.rank_coordinates import is_provable, row_minorant
-from bonafed.problem.rank_levels import lifted
+from bonafed.problem.rank_levels import is_provable, lifted, row_minorant
 from bonafed.problem.regularisers import Ball, Bounds, Zero
-from bonafed.problem.sum_claims import of_combined_sums, of_each_risk, of_survey_sums
-from bonafed.problem.wasserstein.ball import Near
-from bonafed.problem.wasserstein.worst_case import worst_case
-from bonafed.rounds import Algorithm, Done, Each, Round, Stop, Sum, record
+from bonafed.problem.wasserstein.ball import Near, worst_case
+from bonafed.rounds import Algorithm, Done, Each, Next, Round, Stop, Sum, record
 
 FAR = 1e6  # how many times as large as a model those are that a proof of infeasibility covers
 
@@ -98,7 +70,7 @@ class Certify:
     # (1, n) multipliers of the one client's rows, see ``Duals``
     rows: Annotated[Each, Form("N, rows")] | None = None
     split: Annotated[Each, Form("N, ...")] | None = None  # (1, n)
-    parts: Parted | None = None  # how risks are parted, see ``Duals``
+    parts: parting.Parted | None = None  # how risks are parted, see ``Duals``
     pair: Annotated[Array, Form("2, D")] | None = None  # see ``Duals``
     # of the mean losses, where there is a pair
     weights: Annotated[Each, Form("N")] | None = None
@@ -155,76 +127,31 @@ class CertifiedSums:
 class _Combined:
     """The combination of every client's cuts, and what rounding may have added to it."""
 
-    constant: Array  # (n,)
-    gradient: Array  # (n, D)
-    gradient_level: Array  # (n,)
-    spread: Array  # (n,)
-    size: Array  # (n, D)
+    problem: Problem
+    data: Block
+    D: int  # numbers of a model
 
-    @classmethod
-    def nothing(cls, n: int, D: int) -> "_Combined":
-        return cls(*(np.zeros(shape) for shape in (n, (n, D), n, n, (n, D))))
+    def __post_init__(self) -> None:
+        n = len(self.data.index)
+        self.constant, self.gradient_level, self.spread = (np.zeros(n) for _ in range(3))
+        self.gradient, self.size = np.zeros((n, self.D)), np.zeros((n, self.D))
 
     def add(
-        self,
-        problem: Problem,
-        point: Array,
-        multiplier: Array,
-        data: Block,
-        parts: Parts,
-        radius: Array | None,
+        self, point: Array, multiplier: Array, parts: parting.Parts, radius: Array | None = None
     ) -> None:
         """Add the cuts at a point by their multipliers, (n,) or (n, P)."""
         if not multiplier.any():
             return
-        cut = parted_cut(problem, point, data, parts, radius)
+        problem, data, unit = self.problem, self.data, parting.unit_of_sums
+        cut = parting.parted_cut(problem, point, data, parts, radius)
         mu = multiplier.reshape(cut.base.shape)  # one of every part, and no more
         slope, fee = by_row(mu, cut.gradient).sum(1), (mu * cut.gradient_level).sum(1)
-        base = (mu * cut.base).sum(1)
-        self.constant += base - slope @ point - fee * cut.level
+        self.constant += (mu * cut.base).sum(1) - slope @ point - fee * cut.level
         self.gradient += slope
         self.gradient_level += fee
-        of = mu if is_parted(problem) else mu[:, :1]  # the other parts are zero
-        slopes = self._slopes(problem, point, of_rows(problem, of, data, parts), data)
-        over_all = parts.smooth and mu[:, 0].any()
-        rows, D = data.y.shape[1] if over_all else rows_of_a_sum(data, parts), len(point)
-        size = rounding_of_gradients(problem.predictor, data, slopes, rows)
-        self.size += size
-        self.spread += unit_of_sums(rows) * (np.abs(mu * cut.base).sum(1) + np.abs(fee * cut.level))
-        # of the gradient, and of the predictions at which the slopes are those
-        self.spread += size @ np.abs(point)
-        of_predictions = rounding_of_gradients(problem.predictor, data, slopes, D)
-        self.spread += of_predictions @ np.abs(point)
-
-    def limit(self, constraints: Stack, point: Point, multiplier: Array, parts: Parts) -> None:
-        """Add the cuts of constraints at a point by their multipliers (n, p, P)."""
-        if not multiplier.any():
-            return
-        value, gradient = parted_limits(constraints, point, parts)
-        multiplier = multiplier.reshape(value.shape)  # one of every part, and no more
-        slope = np.einsum("npq,npqd->nd", multiplier, gradient)
-        self.constant += np.einsum("npq,npq->n", multiplier, value) - slope @ point.w
-        self.gradient += slope
-        most = np.abs(multiplier).max(2)
-        rows, D = rows_of_a_sum(point.block, parts), len(point.w)
-        terms = constraints.magnitudes(point, most)
-        self.size += unit_of_sums(rows) * terms
-        sizes = np.abs(value).sum(2) + np.abs(np.nan_to_num(constraints.limits(point.block)))
-        self.spread += unit_of_sums(rows) * (most * sizes).sum(1)
-        self.spread += unit_of_sums(rows + D) * (terms @ np.abs(point.w))
-
-    def include(self, mean_losses: Minorants) -> None:
-        """Add minorants of the mean losses."""
-        self.constant += mean_losses.constant
-        self.gradient += mean_losses.gradient
-        self.spread += mean_losses.spread
-        self.size += mean_losses.size
-
-    @staticmethod
-    def _slopes(problem: Problem, point: Array, mu: Array, data: Block) -> Array:
-        """(n,) root mean squares of the rows' slopes times their multipliers (n, m), as their
-        weights count them.
-        """
+        of = mu if parting.is_parted(problem) else mu[:, :1]  # the other parts are zero
+        mine = parting.of_rows(problem, of, data, parts)
+        # root mean squares of the rows' slopes times their multipliers, as their weights count them
         prediction = problem.predictor.forward(point, data)
         losses, slopes = value_and_gradient(problem.loss, prediction, data.y)
         steep = np.abs(slopes).reshape(*data.y.shape, -1).max(-1)
@@ -233,24 +160,52 @@ class _Combined:
             steep = np.maximum(steep, (2 if moves else 1) * problem.loss.lipschitz)
         weights = problem.row_weights(losses, data)
         heaviest = np.divide(weights, data.share, out=np.zeros_like(weights), where=data.share > 0)
-        return np.sqrt((weights * (mu * steep) ** 2).sum(1) * heaviest.max(1))
+        steep = np.sqrt((weights * (mine * steep) ** 2).sum(1) * heaviest.max(1))
+        over_all = parts.smooth and mu[:, 0].any()
+        rows = data.y.shape[1] if over_all else parting.rows_of_a_sum(data, parts)
+        size = parting.rounding_of_gradients(problem.predictor, data, steep, rows)
+        self.size += size
+        self.spread += unit(rows) * (np.abs(mu * cut.base).sum(1) + np.abs(fee * cut.level))
+        # of the gradient, and of the predictions at which the slopes are those
+        self.spread += size @ np.abs(point)
+        size = parting.rounding_of_gradients(problem.predictor, data, steep, len(point))
+        self.spread += size @ np.abs(point)
+
+    def limit(
+        self, constraints: Stack, point: Point, multiplier: Array, parts: parting.Parts
+    ) -> None:
+        """Add the cuts of constraints at a point by their multipliers (n, p, P)."""
+        if not multiplier.any():
+            return
+        value, gradient = parting.parted_limits(constraints, point, parts)
+        multiplier = multiplier.reshape(value.shape)  # one of every part, and no more
+        slope = np.einsum("npq,npqd->nd", multiplier, gradient)
+        self.constant += np.einsum("npq,npq->n", multiplier, value) - slope @ point.w
+        self.gradient += slope
+        most, rows = np.abs(multiplier).max(2), parting.rows_of_a_sum(point.block, parts)
+        terms, unit = constraints.magnitudes(point, most), parting.unit_of_sums
+        self.size += unit(rows) * terms
+        sizes = np.abs(value).sum(2) + np.abs(np.nan_to_num(constraints.limits(point.block)))
+        self.spread += unit(rows) * (most * sizes).sum(1)
+        self.spread += unit(rows + len(point.w)) * (terms @ np.abs(point.w))
+
+    def include(self, mean_losses: parting.Minorants) -> None:
+        """Add minorants of the mean losses."""
+        self.constant += mean_losses.constant
+        self.gradient += mean_losses.gradient
+        self.spread += mean_losses.spread
+        self.size += mean_losses.size
 
 
 @record
 class CertificateState:
-    """The server's state during certification."""
+    """The server's state during certification; ``first`` is what the clients answer about the
+    model.
+    """
 
-    seen: Surveyed | None
-    certified: Certified | None
+    seen: proofs.Surveyed | None
+    first: Certified | None
     differentiated: Differentiated | None = None
-
-    @property
-    def first(self) -> Certified | None:
-        """What the clients answer about the model."""
-        return self.certified
-
-
-Next = tuple[CertificateState, Round | Done]
 
 
 @dataclass(frozen=True)
@@ -263,7 +218,7 @@ class Certification(plausible.AboutRows):
     """
 
     w: Array
-    duals: Duals | None = None
+    duals: proofs.Duals | None = None
     problem: Problem | None = None
     weights: Array | None = None
     sums: bool = False
@@ -283,7 +238,7 @@ class Certification(plausible.AboutRows):
         """The rounds with the clients' problem, with thresholds where all rows are ranked, and the
         number of clients that have agreed on it.
         """
-        if self.sums and not secure_sums.has_sums(problem):
+        if self.sums and not parting.has_sums(problem):
             raise ValueError(
                 "sums over clients would tell rows of this problem: nothing is answered. Ask for"
                 " what Bundle() takes with secure sums."
@@ -293,24 +248,24 @@ class Certification(plausible.AboutRows):
     @property
     def on_client(self) -> dict:
         if self.sums:
-            sums = self._answering(secure_sums.survey_sums, self.clients)
-            return {secure_sums.SurveySums: sums, CertifySums: self._answering(self.certify_sums)}
-        mine = self._answering(answer_survey), self._answering(self.certify)
-        return {Survey: mine[0], Certify: mine[1], Differentiate: self._answering(differentiate)}
+            sums = self._answering(parting.survey_sums, self.clients)
+            return {parting.SurveySums: sums, CertifySums: self._answering(self.certify_sums)}
+        steps = {proofs.Survey: proofs.answer_survey, Certify: self.certify}
+        steps |= {Differentiate: differentiate}
+        return {ask: self._answering(answer) for ask, answer in steps.items()}
 
     @property
     def on_server(self) -> dict:
         if self.sums:
-            return {secure_sums.SurveyedSums: self.ask_sums, CertifiedSums: self.finish_sums}
-        return {Surveyed: self.ask, Certified: self.finish, Differentiated: self.conclude}
+            return {parting.SurveyedSums: self.ask_sums, CertifiedSums: self.finish_sums}
+        return {proofs.Surveyed: self.ask, Certified: self.finish, Differentiated: self.conclude}
 
     @property
     def claims(self) -> plausible.Claims:
+        problem = self._problem
         if self.sums:
-            return {
-                CertifiedSums: lambda who, ask, up: plausible.of_risk(self._problem, ask.w, up.risk)
-            }
-        return {**plausible.surveys(self._problem), Certified: self._said}
+            return {CertifiedSums: lambda who, ask, up: plausible.of_risk(problem, ask.w, up.risk)}
+        return {**plausible.surveys(problem), Certified: self._said}
 
     @property
     def sum_claims(self) -> plausible.SumClaims:
@@ -318,11 +273,9 @@ class Certification(plausible.AboutRows):
 
         def combined(ask: CertifySums, up: CertifiedSums, slack: float) -> Iterator[Claim]:
             yield from of_each_risk(problem, ask.w, up.risk)
-            weights = ask.multipliers.sum(0)
-            yield from of_combined_sums(problem, ask.w, weights, up.risk, up, slack)
+            yield from of_combined_sums(problem, ask.w, ask.multipliers.sum(0), up.risk, up, slack)
 
-        surveyed = partial(of_survey_sums, problem)
-        return {secure_sums.SurveyedSums: surveyed, CertifiedSums: combined}
+        return {parting.SurveyedSums: partial(of_survey_sums, problem), CertifiedSums: combined}
 
     def _said(self, who: int, ask: Certify, up: Certified) -> Iterator[Claim]:
         """What a risk and a combination of cuts claim."""
@@ -343,20 +296,20 @@ class Certification(plausible.AboutRows):
     def server_start(self, n_clients: int) -> tuple[CertificateState, Round]:
         state = CertificateState(None, None)
         if self.sums:
-            return state, Round(secure_sums.SurveySums(member(self._problem, n_clients)))
+            return state, Round(parting.SurveySums(member(self._problem, n_clients)))
         if not is_affine(self._problem.predictor):
             none = np.zeros((0, len(self.w))), np.zeros((n_clients, 0))
             return state, Round(Certify(self.w, *none))
-        return state, Round(Survey(member(self._problem, n_clients)))
+        return state, Round(proofs.Survey(member(self._problem, n_clients)))
 
-    def ask(self, state: CertificateState, ids: Sequence[int], seen: Surveyed) -> Next:
-        none = Duals(np.zeros(len(ids)), np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
+    def ask(self, state: CertificateState, ids: Sequence[int], seen: proofs.Surveyed) -> Next:
+        none = proofs.Duals(np.zeros(len(ids)), np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
         duals = self.duals or none
         own = [None if part is None else part[None] for part in (duals.rows, duals.split)]
         more: dict[str, Array] = {}
         if duals.limits is not None:
             owned = duals.limits.swapaxes(0, 1)
-            local, shared, _ = separated(self._problem, len(ids), owned)
+            local, shared, _ = proofs.separated(self._problem, len(ids), owned)
             more = {"local": local.swapaxes(1, 2).copy(), "shared": shared.swapaxes(0, 1).copy()}
         if duals.pair is not None:
             more |= {"pair": duals.pair, "weights": duals.weights}
@@ -367,20 +320,18 @@ class Certification(plausible.AboutRows):
         return replace(state, seen=seen), Round(ask)
 
     def certify(self, problem: Problem, ask: Certify, data: Block) -> Certified:
-        n = len(data.index)
-        here = problem.cut(ask.w, data)
-        prediction = problem.predictor.forward(ask.w, data)
-        combined = _Combined.nothing(n, len(ask.w))
+        n, parts = len(data.index), parting.parts_of(ask.parts)
+        here, prediction = problem.cut(ask.w, data), problem.predictor.forward(ask.w, data)
+        combined = _Combined(problem, data, len(ask.w))
         for k, point in enumerate(ask.points):
             radius = None if ask.radii is None else ask.radii[:, k]
-            combined.add(problem, point, ask.multipliers[:, k], data, parts_of(ask.parts), radius)
+            combined.add(point, ask.multipliers[:, k], parts, radius)
             if ask.local is not None and ask.shared is not None:
-                at, parts = Point(problem, point, data), parts_of(ask.parts)
-                shared = np.tile(ask.shared[k], (n, 1, 1))
+                at, shared = Point(problem, point, data), np.tile(ask.shared[k], (n, 1, 1))
                 combined.limit(problem.local_constraint, at, ask.local[:, k], parts)
                 combined.limit(problem.constraint.coupled, at, shared, parts)
         if ask.pair is not None and ask.weights is not None:
-            combined.include(shifted_minorants(problem, ask.pair, ask.weights, data))
+            combined.include(parting.shifted_minorants(problem, ask.pair, ask.weights, data))
         constant, gradient = combined.constant, combined.gradient
         residuals = None
         if ask.rows is not None and is_provable(problem):
@@ -388,39 +339,41 @@ class Certification(plausible.AboutRows):
             constant, gradient = (np.asarray(part)[None] for part in proven)
         elif ask.rows is not None and ask.split is not None:
             residuals = kkt_residuals(problem, ask.w, ask.rows[0], ask.split[0], data)[None]
-        risk = here.risks(problem.radii(data))
-        loss = data.mean(problem.loss.value(prediction, data.y))
-        level, labels, features = self._spent(ask.w, data)
+        radius, loss = problem.radii(data), data.mean(problem.loss.value(prediction, data.y))
+        # the transport multiplier, and the costs spent on labels and features
+        level, labels, features = (np.zeros(n) for _ in range(3))
+        if radius.any():
+            near = ask.w, data, problem.loss, problem.predictor, problem.over_samples
+            spread = worst_case(Near(*near, radius))
+            level, labels, features = spread.level, spread.label_cost, spread.feature_cost
         limits: list[Array] = []
         if problem.constrained:
             at = Point(problem, ask.w, data)
             for stack in (problem.local_constraint, problem.constraint.coupled):
                 limits += [stack.values(at), stack.limits(data)]
-        worst, sums = (risk, loss, level, labels, features), (combined.spread, combined.size)
-        own = constant, gradient, combined.gradient_level
+        worst = here.risks(radius), loss, level, labels, features
+        own, sums = (constant, gradient, combined.gradient_level), (combined.spread, combined.size)
         return Certified(*worst, *own, *sums, residuals, *limits)
 
-    def ask_sums(
-        self, state: CertificateState, ids: Sequence[int], up: secure_sums.SurveyedSums
-    ) -> Next:
+    def ask_sums(self, state: Any, ids: Sequence[int], up: parting.SurveyedSums) -> Next:
         ask = CertifySums(self.w, np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
         if self.duals is not None:
             ask = CertifySums(self.w, self.duals.points, self.duals.multipliers)
         return replace(state, seen=up.seen), Round(ask)
 
     def certify_sums(self, problem: Problem, ask: CertifySums, data: Block) -> CertifiedSums:
-        combined, total = _Combined.nothing(len(data.index), len(ask.w)), ask.multipliers.sum()
+        combined, total = _Combined(problem, data, len(ask.w)), ask.multipliers.sum()
         for point, weights in zip(ask.points, ask.multipliers, strict=True):
             if not weights.any():
                 continue
             whole = weights * float(total) / float(weights.sum())
-            secure_sums.check_weights(problem, whole, self.clients)
-            combined.add(problem, point, weights[data.index], data, WHOLE, None)
+            parting.check_weights(problem, whole, self.clients)
+            combined.add(point, weights[data.index], parting.WHOLE)
         risk, c = problem.client_risks(ask.w, data), combined
         return CertifiedSums(risk, c.constant, c.gradient, c.spread, c.size)
 
     def finish_sums(self, state: CertificateState, ids: Sequence[int], up: CertifiedSums) -> Next:
-        return replace(state, certified=self._whole(up)), Done(Stop.OPTIMAL)
+        return replace(state, first=self._whole(up)), Done(Stop.OPTIMAL)
 
     def _whole(self, up: CertifiedSums) -> Certified:
         """The answer with the numbers of every client that follow from its risk: its worst
@@ -428,11 +381,10 @@ class Certification(plausible.AboutRows):
         """
         problem, n = self._problem, len(up.risk)
         radii, none = sample_radii(problem, n), np.zeros(n)
-        level = np.where(radii > 0, secure_sums.least_multiplier(problem, self.w), 0.0)
+        level = np.where(radii > 0, parting.least_multiplier(problem, self.w), 0.0)
         moved = np.where(level > 0, radii, 0.0)
-        labels, features = (
-            (moved, none) if secure_sums.moves_targets(problem, self.w) else (none, moved)
-        )
+        targets = parting.moves_targets(problem, self.w)
+        labels, features = (moved, none) if targets else (none, moved)
         loss, own = up.risk - radii * level, (up.constant, up.gradient)
         limits: dict[str, Array] = {}
         if problem.constrained:  # those of the server alone, see ``limits_no_rows``
@@ -441,17 +393,8 @@ class Certification(plausible.AboutRows):
         worst = up.risk, loss, level, labels, features
         return Certified(*worst, *own, none, up.spread, up.size, **limits)
 
-    def _spent(self, w: Array, data: Block) -> tuple[Array, Array, Array]:
-        """The transport multiplier, and the costs spent on labels and features, of every client."""
-        problem, radius = self._problem, self._problem.radii(data)
-        if not radius.any():
-            return np.zeros(len(radius)), np.zeros(len(radius)), np.zeros(len(radius))
-        ball = problem.over_samples
-        worst = worst_case(Near(w, data, problem.loss, problem.predictor, ball, radius))
-        return worst.level, worst.label_cost, worst.feature_cost
-
     def finish(self, state: CertificateState, ids: Sequence[int], up: Certified) -> Next:
-        state = replace(state, certified=up)
+        state = replace(state, first=up)
         if is_affine(self._problem.predictor):
             return state, Done(Stop.OPTIMAL)
         return state, Round(Differentiate(self.w, chosen(self._problem, self.weights, up.risk)))
@@ -471,7 +414,7 @@ def certify_concrete(
     concrete: Problem,
     data: Federation | Metadata,
     w: Array,
-    duals: Duals | None,
+    duals: proofs.Duals | None,
     engine: Engine | None = None,
     copies: Array | None = None,
     infeasible: bool = False,
@@ -500,7 +443,7 @@ def certify_concrete(
         # the algorithm's client weights, and no bound
         named = None if duals is None else np.asarray(duals.weights, float)
         run = run_all(Certification(w, None, concrete, named), data, engine)
-        plain = conclude(concrete, w, None, None, run.state.certified, copies)
+        plain = conclude(concrete, w, None, None, run.state.first, copies)
         risks, none = plain.client_risks, dict.fromkeys(("bound", "gap", "relative_gap"))
         weights = chosen(concrete, named, risks)
         left, scale = stationarity(concrete, w, run.state.differentiated)
@@ -511,42 +454,41 @@ def certify_concrete(
     if duals is not None and infeasible:
         # the multipliers of constraints only, whose sizes sum to one: then their combination of
         # the constraints is at most the largest violation
-        limits: Any = feasible_duals(concrete, duals).limits
-        parts = separated(concrete, len(duals.weights), limits.sum(0).mean(1))
+        limits: Any = proofs.feasible_duals(concrete, duals).limits
+        parts = proofs.separated(concrete, len(duals.weights), limits.sum(0).mean(1))
         total = sum(float(np.abs(part).sum()) for part in parts)
         limits = limits / total if total > 0 else limits
         duals = replace(duals, multipliers=np.zeros_like(duals.multipliers), limits=limits)
     elif duals is not None and duals.rows is None:
-        duals = None if without_dual(concrete) else feasible_duals(concrete, duals)
+        duals = None if proofs.without_dual(concrete) else proofs.feasible_duals(concrete, duals)
     sums = with_sums(concrete, duals, engine)
     run = run_all(Certification(w, duals, concrete, sums=sums), data, engine)
-    ended = run.state.seen, run.state.certified, copies
+    ended = run.state.seen, run.state.first, copies
     if duals is None or not infeasible:
         return conclude(concrete, w, duals, *ended), run
     plain, proof = conclude(concrete, w, None, *ended), _broken(concrete, w, duals, ended[1])
     return replace(plain, infeasible=proof if proof > 0 else None), run
 
 
-def with_sums(problem: Problem, duals: Duals | None, engine: Engine | None) -> bool:
+def with_sums(problem: Problem, duals: proofs.Duals | None, engine: Engine | None) -> bool:
     """Whether a certificate is computed from sums: where the engine has a secure sum, and the
     problem and the duals can be asked so.
     """
     secure = option_of(getattr(engine, "secure_sum", None)) is not None
     whole = duals is None or (duals.parts is None and duals.radii is None and duals.rows is None)
-    return secure and whole and problem.privacy is None and secure_sums.has_sums(problem)
+    return secure and whole and problem.privacy is None and parting.has_sums(problem)
 
 
-def _broken(problem: Problem, w: Array, duals: Duals, up: Certified) -> float:
+def _broken(problem: Problem, w: Array, duals: proofs.Duals, up: Certified) -> float:
     """A lower bound on the combination of the constraints, over all models up to ``FAR`` times as
     large as this, or as one by which it could change as much as it adds up.
     """
     h, minorant = problem.regulariser, _minorant(problem, duals, up, np.zeros(len(up.risk)))
     # what is charged for rounding is in proportion to sizes; the model 0 alone has none
     steep = float(np.linalg.norm(minorant.rounding_gradient))
-    size = minorant.rounding / steep if steep > 0 else 0.0
-    far = FAR * max(float(np.linalg.norm(w)), size)
+    far = FAR * max(float(np.linalg.norm(w)), minorant.rounding / steep if steep > 0 else 0.0)
     alone = problem if isinstance(h, Ball | Bounds) else replace(problem, regulariser=Zero())
-    return lower_bound(alone, minorant, Region(far, far, far, math.inf))[0]
+    return proofs.lower_bound(alone, minorant, proofs.Region(far, far, far, math.inf))[0]
 
 
 def run_all(rounds: Algorithm, data: Federation | Metadata, engine: Engine | None) -> Run:
@@ -562,8 +504,8 @@ def run_all(rounds: Algorithm, data: Federation | Metadata, engine: Engine | Non
 def conclude(
     problem: Problem,
     w: Array,
-    duals: Duals | None,
-    seen: Surveyed | None,
+    duals: proofs.Duals | None,
+    seen: proofs.Surveyed | None,
     up: Certified,
     copies: Array | None = None,
 ) -> Certificate:
@@ -572,7 +514,7 @@ def conclude(
     coefficients = problem.predictor.split(w)[0]
     value = worst.value + problem.penalty(w)
     weights = worst.weights if duals is None else duals.weights
-    bound, stationarity = (0.0 if value <= NOTHING else None), None  # losses are nonnegative
+    bound, stationarity = (0.0 if value <= proofs.NOTHING else None), None  # losses are nonnegative
     feasibility = _distance(problem, weights) + outside(problem, coefficients)
     limits, complementarity = {}, None if duals is None else worst.value - float(weights @ up.risk)
     if problem.constrained:
@@ -582,8 +524,8 @@ def conclude(
         complementarity = None if complementarity is None else max(complementarity, short)
     if duals is not None and up.residuals is None and math.isfinite(value):
         minorant = _minorant(problem, duals, up, weights)
-        where = region(problem, value, len(coefficients), seen)
-        proven, stationarity = lower_bound(problem, minorant, where)
+        where = proofs.region(problem, value, len(coefficients), seen)
+        proven, stationarity = proofs.lower_bound(problem, minorant, where)
         # a model that meets the constraints is as good, or this value is below the optimum
         proven = min(proven, value) if problem.constrained else proven
         bound = proven if math.isfinite(proven) else bound
@@ -601,7 +543,7 @@ def conclude(
 
 
 def _limits(
-    problem: Problem, w: Array, duals: Duals | None, up: Certified
+    problem: Problem, w: Array, duals: proofs.Duals | None, up: Certified
 ) -> tuple[dict[str, tuple[Stack, Array]], float]:
     """The constraints with their values at w, and the largest |multiplier * value|."""
     glob, n = problem.constraint, len(up.risk)
@@ -615,24 +557,27 @@ def _limits(
     }
     if duals is None or duals.limits is None:
         return limits, 0.0
-    mu = separated(problem, n, duals.limits.sum(0).mean(1))
+    mu = proofs.separated(problem, n, duals.limits.sum(0).mean(1))
     values = np.nan_to_num(local), np.asarray(up.shared), held
     products = [np.abs(m * v).max(initial=0.0) for m, v in zip(mu, values, strict=True)]
     return limits, float(max(products))
 
 
-def _minorant(problem: Problem, duals: Duals, up: Certified, weights: Array) -> Minorant:
+def _minorant(
+    problem: Problem, duals: proofs.Duals, up: Certified, weights: Array
+) -> proofs.Minorant:
     """The clients' minorant with the cuts of the server's own constraints."""
-    own, glob = _Combined.nothing(1, up.gradient.shape[-1]), problem.constraint
+    glob = problem.constraint
+    own = _Combined(problem, glob.block, up.gradient.shape[-1])
     if duals.limits is not None:
-        held = separated(problem, len(weights), duals.limits.swapaxes(0, 1))[2]
+        held = proofs.separated(problem, len(weights), duals.limits.swapaxes(0, 1))[2]
         for point, multiplier in zip(duals.points, held.swapaxes(0, 1), strict=True):
             here = glob.point(problem, point)
-            own.limit(glob.held, here, multiplier[None], parts_of(duals.parts))
+            own.limit(glob.held, here, multiplier[None], parting.parts_of(duals.parts))
     constant, spread = float(up.constant) + float(own.constant[0]), float(up.spread)
     gradient, rounding = up.gradient + own.gradient[0], spread + float(own.spread[0])
     size = up.size + own.size[0]
-    return Minorant(constant, gradient, up.gradient_level, weights, rounding, size)
+    return proofs.Minorant(constant, gradient, up.gradient_level, weights, rounding, size)
 
 
 def _distance(problem: Problem, weights: Array) -> float:
@@ -642,19 +587,21 @@ def _distance(problem: Problem, weights: Array) -> float:
     return float(np.abs(problem.over_clients.project(weights) - weights).max())
 
 
-def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals | None) -> None:
+def _check(
+    problem: Problem, fed: Federation | Metadata, w: Array, duals: proofs.Duals | None
+) -> None:
     D = len(checked_model(w, problem.predictor.dimension(fed.n_features)))
     if duals is None:
         return
     shapes, affine = duals.shapes(fed.n_clients, D), is_affine(problem.predictor)
-    shifted = has_shifted_slopes(problem) and parts_of(duals.parts).smooth
+    shifted = parting.has_shifted_slopes(problem) and parting.parts_of(duals.parts).smooth
     if duals.pair is not None and not shifted:
         raise ValueError(
             "duals.pair is for risks whose mean losses are a separate part, got"
             f" parts={duals.parts!r} and {problem.in_words()}."
         )
     if duals.parts is not None and affine:
-        count = parts_of(duals.parts).count(problem)
+        count = parting.parts_of(duals.parts).count(problem)
         shapes["multipliers"] = (len(duals.points), fed.n_clients, count)
     if affine and duals.pair is None:  # weights follow from the multipliers
         del shapes["weights"]

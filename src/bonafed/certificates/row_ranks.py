@@ -29,20 +29,26 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bonafed.arrays import Array, Block
+from bonafed.certificates.certificate import Certificate, certificate, outside
+from bonafed.certificates.duality import certify_concrete, run_all
+from bonafed.data.federation import Federation
+from bonafed.engines.engine import Engine, Run
+from bonafed.problem import plausible, rank_levels
 from bonafed.problem.claims import AllRows, Claim, Number
 from bonafed.problem.lower_bounds import (
+    Duals,
     Minorant,
     Survey,
     Surveyed,
     answer_survey,
     lower_bound,
     region,
+    without_dual,
 )
-from bonafed.problem.plausible import AboutRows, Claims, surveys
-from bonafed.problem.problem import Problem
-from bonafed.problem.rank_levels import Levels, Rows, levels
-from bonafed.problem.sum_claims import Counts, of_losses, of_sum
-from bonafed.rounds import Done, Each, Max, Round, Stop, Sum, record
+from bonafed.problem.metadata import Metadata
+from bonafed.problem.problem import Problem, check_affine, checked_model
+from bonafed.problem.rank_levels import Levels, Rows, few_levels, levels, lifted
+from bonafed.rounds import Done, Each, Max, Next, Round, Stop, Sum, record
 
 EDGES = 512  # thresholds of a round that counts
 COUNTS = 5  # such rounds: thresholds are then known to 1e-13 of the range of the losses
@@ -148,11 +154,8 @@ class RankProof:
     weights: Array | None = None  # (N,) of the clients, of the best bound
 
 
-Next = tuple[RankProof, Round | Done]
-
-
 @dataclass(frozen=True)
-class RowRounds(AboutRows):
+class RowRounds(plausible.AboutRows):
     """What the rounds of both certificates by ranks share: they begin with the rows' sizes and the
     losses at the model, and the bound is that of an affine minorant, less what rounding can add.
 
@@ -160,7 +163,7 @@ class RowRounds(AboutRows):
     """
 
     w: Array
-    sizes: Array | None = None
+    sizes: Any = None
     problem: Problem | None = None
 
     stateless: ClassVar[bool] = True
@@ -172,13 +175,14 @@ class RowRounds(AboutRows):
 
     def said(self, who: int, ask: Look, up: Looked) -> Iterator[Claim]:
         """What losses claim, the number of rows being that of the introduction."""
-        rows = float(self._sizes[who])
+        rows = float(self.sizes[who])
         yield AllRows(rows)
-        yield from of_losses(self._problem, ask.w, rows, up.total, up.largest, up.smallest)
+        sums = up.total, up.largest, up.smallest
+        yield from plausible.of_losses(self._problem, ask.w, rows, *sums)
         yield Number("a mean loss", up.loss, up.total / rows, up.total / rows)
 
     def server_start(self, n_clients: int) -> tuple[Any, Round]:
-        return self.first(), Round(Survey(self._sizes / self._sizes.sum()))
+        return self.first(), Round(Survey(self.sizes / self.sizes.sum()))
 
     def seen(self, state: Any, ids: Sequence[int], up: Surveyed) -> tuple[Any, Round]:
         return replace(state, seen=up), Round(Look(self.w))
@@ -198,19 +202,14 @@ class RowRounds(AboutRows):
         constant -= (self._n + len(there)) * np.finfo(float).eps * size
         if not (math.isfinite(constant) and np.isfinite(gradient).all()):
             return -math.inf, math.inf
-        shares = self._sizes / self._n
+        shares = self.sizes / self._n
         minorant = Minorant(constant, gradient, np.zeros(len(shares)), shares)
         where = region(self._problem, state.value, len(coefficients), state.seen)
         return lower_bound(self._problem, minorant, where)
 
     @property
-    def _sizes(self) -> Array:
-        assert self.sizes is not None
-        return self.sizes
-
-    @property
     def _n(self) -> int:
-        return int(self._sizes.sum())
+        return int(self.sizes.sum())
 
 
 @dataclass(frozen=True)
@@ -236,11 +235,11 @@ class RankCertification(RowRounds):
         return {**began, WeighedRows: self.shift, SteppedRows: self.bound}
 
     @property
-    def claims(self) -> Claims:
+    def claims(self) -> plausible.Claims:
         return {
-            **surveys(self._problem),
+            **plausible.surveys(self._problem),
             Looked: self.said,
-            Counted: lambda who, ask, up: [Counts(ask.edges, up.above[0])],
+            Counted: lambda who, ask, up: [plausible.Counts(ask.edges, up.above[0])],
             WeighedRows: lambda who, ask, up: [Number("a sum of losses", up.above)],
             SteppedRows: self._stepped,
         }
@@ -248,19 +247,17 @@ class RankCertification(RowRounds):
     def _stepped(self, who: int, ask: StepRows, up: SteppedRows) -> Iterator[Claim]:
         """What weighted sums claim."""
         w = ask.at.w + ask.step[len(ask.at.caps) :]
-        yield from of_sum(self._problem, w, up.loss, up.gradient[0])
+        yield from plausible.of_sum(self._problem, w, up.loss, up.gradient[0])
         for what in (up.weight, up.weighted, up.slopes, up.slope, up.share):
             yield Number("a sum of weights", what)
 
-    def looked(self, state: RankProof, ids: Sequence[int], up: Looked) -> Next:
+    def looked(self, state: Any, ids: Sequence[int], up: Looked) -> Next:
         K = len(self._levels.tails)
         low, high = np.full(K, -float(up.smallest)), np.full(K, float(up.largest))
         return self._narrower(replace(state, looked=up, low=low, high=high))
 
-    def narrow(self, state: RankProof, ids: Sequence[int], up: Counted) -> Next:
+    def narrow(self, state: Any, ids: Sequence[int], up: Counted) -> Next:
         """Keep the two thresholds of every level between which the number of rows is met."""
-        assert state.low is not None
-        assert state.high is not None
         edges = _edges(state.low, state.high)
         over = (up.above >= self._levels.tails[:, None] * self._n).sum(1)  # edges that are too low
         padded = np.column_stack([state.low, edges, state.high])
@@ -268,30 +265,23 @@ class RankCertification(RowRounds):
         low, high = padded[level, over], padded[level, over + 1]
         return self._narrower(replace(state, low=low, high=high, counts=state.counts + 1))
 
-    def _narrower(self, state: RankProof) -> Next:
-        assert state.low is not None
-        assert state.high is not None
-        size = np.maximum(np.abs(state.low), np.abs(state.high))
-        known = state.high - state.low <= 1e-14 * size
+    def _narrower(self, state: Any) -> Next:
+        known = state.high - state.low <= 1e-14 * np.maximum(np.abs(state.low), np.abs(state.high))
         if state.counts < COUNTS and not known.all():
             return state, Round(Count(self.w, _edges(state.low, state.high)))
         if self._problem.loss.targets == "class":  # of which rows have no slopes of one number
             return state, Done(Stop.OPTIMAL)
         return self._wider(state)
 
-    def _wider(self, state: RankProof) -> tuple[RankProof, Round]:
+    def _wider(self, state: Any) -> tuple[RankProof, Round]:
         """Begin with the next width, at the model itself."""
-        assert state.high is not None
-        assert state.looked is not None
         of, n, width = self._levels, self._n, state.width + 1
         caps, size = of.caps(n), WIDTHS[width] * float(state.looked.total) / n
         at = WeighRows(self.w, state.high, caps, caps * of.tails, of.mean / n, max(size, 1e-300))
         return replace(state, at=at, width=width, steps=0, last=math.inf), Round(at)
 
-    def shift(self, state: RankProof, ids: Sequence[int], up: WeighedRows) -> Next:
+    def shift(self, state: Any, ids: Sequence[int], up: WeighedRows) -> Next:
         """The value, and the Newton step that balances the gradients."""
-        assert state.at is not None
-        assert state.looked is not None
         at, of = state.at, self._levels
         if not state.steps:
             value = of.shares @ at.thresholds + at.caps @ up.above + at.plain * state.looked.total
@@ -310,22 +300,19 @@ class RankCertification(RowRounds):
         step = -np.linalg.lstsq(scaled, gradient, rcond=None)[0] / size
         return replace(state, step=step), Round(StepRows(at, step))
 
-    def bound(self, state: RankProof, ids: Sequence[int], up: SteppedRows) -> Next:
+    def bound(self, state: Any, ids: Sequence[int], up: SteppedRows) -> Next:
         """The bound of one step, and the next one."""
         at, step, of, n = state.at, state.step, self._levels, self._n
-        assert at is not None
-        assert step is not None
         there = at.w + step[len(at.caps) :]
         less = np.minimum(of.shares / np.maximum(up.weight, 1e-300), 1.0)
-        room = np.maximum(n * at.caps - up.weight, 1e-300)
-        more = np.maximum(of.shares - up.weight, 0.0) / room
+        more = np.maximum(of.shares - up.weight, 0.0) / np.maximum(n * at.caps - up.weight, 1e-300)
         scale, rest = less - more, more @ at.caps + at.plain  # f_i = scale q_i + rest
         gradient = scale @ up.gradients + rest * up.gradient
         value = float(scale @ up.weighted + rest * up.loss)
         slopes = float(scale @ up.slopes + rest * up.slope)
         proven, left = self._proven(state, there, value, gradient, slopes)
         if state.bound is None or proven > state.bound:
-            weights = up.share @ scale + rest * self._sizes
+            weights = up.share @ scale + rest * self.sizes
             state = replace(state, bound=proven, stationarity=left, weights=weights)
         gap = (state.value - proven) / max(abs(state.value), 1e-300)
         # step on while the gap falls, and try wider ramps until one succeeds
@@ -385,17 +372,11 @@ def stepped(problem: Problem, ask: StepRows, data: Block) -> SteppedRows:
     change = rows.along(ask.step[K:])[:, None] - ask.step[:K]
     weight = np.clip(weight + rate * change, 0.0, at.caps)
     there = Rows(problem, at.w + ask.step[K:], data)
-    share = [there.by_client(one) for one in weight.T]
-    return SteppedRows(
-        weight=weight.sum(0)[None],
-        weighted=(there.loss @ weight)[None],
-        loss=there.loss.sum()[None],
-        gradients=there.gradients(weight),
-        gradient=there.gradient(np.ones(len(there.loss))),
-        slopes=(np.abs(there.slope) @ weight)[None],
-        slope=np.abs(there.slope).sum()[None],
-        share=np.array(share).reshape(K, len(data.names)).T,
-    )
+    values = weight.sum(0)[None], (there.loss @ weight)[None], there.loss.sum()[None]
+    gradients = there.gradients(weight), there.gradient(np.ones(len(there.loss)))
+    slopes = (np.abs(there.slope) @ weight)[None], np.abs(there.slope).sum()[None]
+    share = np.array([there.by_client(one) for one in weight.T]).reshape(K, len(data.names)).T
+    return SteppedRows(*values, *gradients, *slopes, share)
 
 
 def _ramp(rows: Rows, at: WeighRows) -> tuple[Array, Array]:
@@ -407,5 +388,242 @@ def _ramp(rows: Rows, at: WeighRows) -> tuple[Array, Array]:
 
 def _edges(low: Array, high: Array) -> Array:
     """(K, EDGES) thresholds inside (low, high)."""
-    inside = np.arange(1, EDGES + 1) / (EDGES + 1)
-    return low[:, None] + (high - low)[:, None] * inside
+    return low[:, None] + (high - low)[:, None] * (np.arange(1, EDGES + 1) / (EDGES + 1))
+
+
+# The value and a proven lower bound of any convex risk by rank of the rows of all clients, from
+# (problem, data, w) only.
+#
+#     value = sum_i sigma_i l_[i](w) + h(w)
+#     bound = min over v of  sum_i f_i (l_i(w') + <l_i'(w'), v - w'>) + h(v)  <=  optimum
+#
+# for any f in the permutahedron of sigma and any w'. The rounds first count rows above ever closer
+# thresholds, until the ranks of rows within one bin change the value by no more than rounding: that
+# much is added to it. Then a bundle (``problem/rank_levels.py``) looks near the model for a mixture
+# of row weights that balances the gradient. Every table of weights is in the permutahedron, and so
+# is every mixture of tables: wrong steps and mixtures only weaken the bound.
+#
+# Each client keeps its rows. The server receives every client's mean loss and share of the weights,
+# and otherwise sums and maxima over all clients: the numbers of rows whose loss is above thresholds
+# are the distribution of the losses of all rows.
+
+TABLES_COUNTED = 6  # counts at the model, and
+AGAIN = 2  # at other models of the bundle
+BLUR = 1e-13  # of the value, that ranks within bins may change at the model
+SHARP = 1e-11  # and elsewhere
+CUTS = 30  # of the bundle, at most
+PATIENCE = 8  # steps without a smaller gap
+REFINED = 4  # models at which the mixture is cut, at most
+LEAST = 1e-9  # of a mixture, that a table has to have
+
+
+@record
+class MixTables:
+    """Ask for the cut at ``w`` of a mixture of row weights, read off tables at other models."""
+
+    w: Array  # (D,)
+    points: Array  # (J, D)
+    edges: Array  # (J, M)
+    weights: Array  # (J, M + 1), times the mixture
+
+
+@record
+class Mixture:
+    """Sums over all rows, with the mixture's row weights f_i."""
+
+    value: Sum  # (1,) f_i l_i
+    gradient: Sum  # (1, D)
+    hessian: Sum  # (1, D, D)
+    slopes: Sum  # (1,) f_i |l_i'|
+    share: Each  # (n,) the row weights of every client
+
+
+@record
+class SpectrumProof:
+    """The server's state during certification."""
+
+    seen: Surveyed | None = None
+    looked: Looked | None = None
+    trial: rank_levels.Tally | None = None
+    counts: int = 0  # at the trial
+    asked: rank_levels.Slice | None = None
+    members: Array | None = None
+    excess: float = 0.0
+    tables: tuple[rank_levels.Slice, ...] = ()
+    best: rank_levels.Best | None = None
+    cuts: rank_levels.RankCuts | None = None
+    predicted: float = 0.0
+    share: float = 1.0
+    least: float = math.inf
+    since: int = 0
+    value: float = math.inf  # of the model
+    mix: MixTables | None = None
+    mixes: int = 0
+    bound: float | None = None
+    stationarity: float | None = None
+    weights: Array | None = None  # (N,) of the clients, of the best bound
+
+
+@dataclass(frozen=True)
+class SpectrumCertification(RowRounds):
+    """The rounds of the certificate of a model by cuts."""
+
+    first: ClassVar[type] = SpectrumProof
+
+    @property
+    def on_client(self) -> dict:
+        mine = {Survey: answer_survey, Look: looked, **rank_levels.CLIENT, MixTables: mixture}
+        return {ask: self._answering(answer) for ask, answer in mine.items()}
+
+    @property
+    def on_server(self) -> dict:
+        began = {Surveyed: self.seen, Looked: self.looked, rank_levels.Tallied: self.cut}
+        return {**began, rank_levels.Sliced: self.improve, Mixture: self.bound}
+
+    @property
+    def claims(self) -> plausible.Claims:
+        known = {**plausible.surveys(self._problem), **plausible.ranks(self._problem)}
+        return {**known, Looked: self.said, Mixture: self._mixed}
+
+    def _mixed(self, who: int, ask: MixTables, up: Mixture) -> Iterator[Claim]:
+        """What weighted sums claim."""
+        for what in (up.value, up.slopes, up.share):
+            yield Number("a weighted sum of losses", what)
+        tables = tuple(zip(ask.points, ask.weights, strict=True))
+        yield plausible.RankCut(ask.w, float(up.value[0]), up.gradient[0], tables)
+        yield from plausible.of_lagrangian(self._problem, ask.w, up.hessian)
+
+    def looked(self, state: Any, ids: Sequence[int], up: Looked) -> Next:
+        edges = rank_levels.spread_edges(-float(up.smallest), float(up.largest), None, self._n)
+        trial = rank_levels.Tally(self.w, edges)
+        return replace(state, looked=up, trial=trial), Round(trial)
+
+    def cut(self, state: Any, ids: Sequence[int], up: rank_levels.Tallied) -> Next:
+        """Count again while bins hold rows of different weights, then cut."""
+        trial = state.trial
+        counted = rank_levels.table(self._problem.over_rows.rank_weights(self._n), trial.edges, up)
+        excess, counts = float(counted.excess.sum()), state.counts + 1
+        blur, most = (SHARP, AGAIN) if state.tables else (BLUR, TABLES_COUNTED)
+        if excess > blur * counted.size and counts < most:
+            trial = rank_levels.Tally(trial.w, self._edges(counted, again=True))
+            return replace(state, trial=trial, counts=counts), Round(trial)
+        borders, rates, members = counted.groups
+        ask = rank_levels.Slice(trial.w, trial.edges, counted.weights, borders, rates)
+        state = replace(state, asked=ask, members=members, excess=excess, counts=0)
+        return replace(state, trial=rank_levels.Tally(trial.w, self._edges(counted))), Round(ask)
+
+    def _edges(self, counted: rank_levels.Table, again: bool = False) -> Array:
+        return rank_levels.spread_edges(counted.low, counted.high, counted, self._n, again)
+
+    def improve(self, state: Any, ids: Sequence[int], up: rank_levels.Sliced) -> Next:
+        """Keep the cut and look near the best model, or cut the mixture found."""
+        asked, last, problem = state.asked, state.trial.edges, self._problem
+        objective = float(up.value) + state.excess + problem.penalty(asked.w)
+        best, value = state.best, objective if state.best is None else state.value
+        good = best is None or best.objective - objective >= 0.1 * state.predicted
+        if best is None or objective < best.objective:
+            best = rank_levels.as_best(asked, state.members, up, objective)
+        cuts = rank_levels.with_cut(state.cuts, asked, up)
+        share = state.share if good else rank_levels.SHARPER * state.share
+        tables = (*state.tables, asked)
+        state = replace(state, best=best, cuts=cuts, tables=tables, share=share, value=value)
+        ridge, penalty = self._ridge, problem.penalty(best.w)
+        now = rank_levels.mixed(best, cuts, ridge, penalty, 0.0)
+        gap = (best.objective - now.bound) / max(abs(best.objective), 1e-300)
+        since = 0 if gap < 0.9 * state.least else state.since + 1
+        state = replace(state, least=min(gap, state.least), since=since)
+        step = rank_levels.mixed(best, cuts, ridge, penalty, state.share)
+        wanted = gap > EXACT and since <= PATIENCE and len(state.tables) < CUTS
+        if wanted and np.isfinite(step.step).all():
+            trial = rank_levels.Tally(best.w + step.step, last)
+            state = replace(state, trial=trial, predicted=best.objective - step.bound)
+            return state, Round(trial)
+        # ask for a mixture of tables, thresholds filled up with the largest number
+        w = best.w + now.step
+        used = [(one, x) for one, x in zip(state.tables, now.mixture, strict=True) if x > LEAST]
+        total, longest = sum(x for _, x in used), max(len(one.edges) for one, _ in used)
+        edges = np.full((len(used), longest), np.finfo(float).max)
+        weights = np.zeros((len(used), longest + 1))
+        for j, (one, x) in enumerate(used):
+            edges[j, : len(one.edges)] = one.edges
+            weights[j, : len(one.weights)] = one.weights * (x / total)
+            weights[j, len(one.weights) :] = one.weights[-1] * (x / total)
+        ask = MixTables(w, np.array([one.w for one, _ in used]), edges, weights)
+        return replace(state, mix=ask), Round(ask)
+
+    def bound(self, state: Any, ids: Sequence[int], up: Mixture) -> Next:
+        """The bound of the mixture's cut, and a Newton step with its weights."""
+        mix = state.mix
+        value, slopes = float(up.value), float(up.slopes)
+        proven, left = self._proven(state, mix.w, value, up.gradient, slopes)
+        better = state.bound is None or proven > state.bound
+        state = replace(state, mixes=state.mixes + 1)
+        if better:
+            state = replace(state, bound=proven, stationarity=left, weights=up.share)
+        gap = (state.value - proven) / max(abs(state.value), 1e-300)
+        if gap <= EXACT or not better or state.mixes >= REFINED:
+            return state, Done(Stop.OPTIMAL)
+        matrix = up.hessian + np.diag(self._ridge)
+        size = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+        scaled = matrix / size / size[:, None] + 1e-14 * np.eye(len(size))
+        gradient = up.gradient + self._ridge * mix.w
+        ask = replace(mix, w=mix.w - np.linalg.solve(scaled, gradient / size) / size)
+        return replace(state, mix=ask), Round(ask)
+
+    @property
+    def _ridge(self) -> Array:
+        return rank_levels.ridge_of(self._problem, self.w)
+
+
+def mixture(problem: Problem, ask: MixTables, data: Block) -> Mixture:
+    """The cut of a mixture of tables, of every client of the block."""
+    rows = Rows(problem, ask.w, data)
+    f = np.zeros(len(rows.loss))
+    for point, edges, weights in zip(ask.points, ask.edges, ask.weights, strict=True):
+        f += weights[np.searchsorted(edges, Rows(problem, point, data).loss)]
+    hessian, slopes = rows.hessian(np.zeros(len(f)), f), (np.abs(rows.slope) @ f)[None]
+    return Mixture((rows.loss @ f)[None], rows.gradient(f), hessian, slopes, rows.by_client(f))
+
+
+def certify_ranks(
+    problem: Problem,
+    fed: Federation | Metadata,
+    w: Array,
+    duals: Duals | None = None,
+    engine: Engine | None = None,
+) -> tuple[Certificate, list[Run]]:
+    """The certificate of a model where all rows are ranked together, and the runs of its rounds.
+
+    Parameters
+    ----------
+    problem, fed : the user's
+    w : (D,) the model
+    duals : of cuts in model and thresholds (`lifted`), which may prove more than the
+        model only does
+    engine : where the clients are; by default this process
+    """
+    check_affine(problem, "a certificate of ranks over all rows")
+    concrete, data = problem.at(fed)
+    w = checked_model(w, concrete.predictor.dimension(data.n_features))
+    kind = RankCertification if few_levels(concrete.over_rows) else SpectrumCertification
+    rounds = kind(w, np.asarray(fed.sizes, float), concrete)
+    run = run_all(rounds, data, engine)
+    state: RankProof | SpectrumProof = run.state
+    assert state.looked is not None
+    value, weights = state.value, state.weights
+    bound = state.bound if state.bound is not None and math.isfinite(state.bound) else None
+    bound = None if without_dual(concrete) else bound
+    stationarity, runs = state.stationarity, [run]
+    best = state.high if isinstance(state, RankProof) else None
+    if best is not None and (duals is not None or not math.isfinite(value)):
+        there = np.append(w, best)  # at the best thresholds the mean is the risk
+        cuts, rounds = certify_concrete(lifted(concrete), data, there, duals, engine)
+        runs.append(rounds)
+        if not math.isfinite(value):
+            value, weights = cuts.value, cuts.weights
+        if cuts.bound is not None and (bound is None or cuts.bound > bound):
+            bound, stationarity = cuts.bound, cuts.stationarity
+    assert weights is not None
+    loss, feasibility = state.looked.loss, outside(concrete, concrete.predictor.split(w)[0])
+    more = {"feasibility": feasibility, "stationarity": stationarity}
+    return certificate(value, bound, weights, loss, loss, **more), runs

@@ -16,7 +16,7 @@ from pydantic import model_validator
 
 from bonafed.config.rules import broken_rule, settings_taken
 from bonafed.config.schema import BLANK, Drift, moved
-from bonafed.config.tables import Tables, sentence
+from bonafed.config.sections import Tables, sentence
 from bonafed.config.toml_file import ConfigError, Refusal, checked, line_of, text_of, validated
 from bonafed.data.federation import Federation
 from bonafed.solution.thresholds import default_radius
@@ -133,16 +133,15 @@ class Config(Tables):
 
     def _with_paths(self, there: Callable[[str], str]) -> Config:
         """The same run with other paths."""
-        paths, server = self.data.path, self.data.server
-        moved_data = {
-            "path": paths and [there(path) for path in paths],
-            "server": there(server) if isinstance(server, str) else server,
-        }
-        return self._with(
-            data=self.data.model_copy(update=moved_data),
-            privacy=self.privacy and self.privacy.moved(there),
-            engine=self.engine.moved(there),
-        )
+        data, privacy, delays = self.data, self.privacy, self.engine.delays
+        server = there(data.server) if isinstance(data.server, str) else data.server
+        paths = {"path": data.path and [there(path) for path in data.path], "server": server}
+        if privacy is not None and privacy.book is not None:
+            privacy = privacy.model_copy(update={"book": there(privacy.book)})
+        if (recorded := delays.get("path")) is not None:
+            delays = delays.model_copy(update={"path": there(recorded)})
+        engine = self.engine.model_copy(update={"delays": delays})
+        return self._with(data=data.model_copy(update=paths), privacy=privacy, engine=engine)
 
     def reading(self, path: str | os.PathLike[str]) -> Config:
         """The same run on tables that are now at ``path``."""

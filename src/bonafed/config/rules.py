@@ -16,8 +16,7 @@ from bonafed.algorithms.alternatives import RefusedError, check_requirements
 from bonafed.algorithms.federated.bundle.masked_bundle import masked
 from bonafed.algorithms.method import Method, settings_of
 from bonafed.algorithms.requirements import Setting
-from bonafed.config.sections import EPSILON, PrivacySection
-from bonafed.config.tables import Tables
+from bonafed.config.sections import EPSILON, PrivacySection, Tables
 from bonafed.config.toml_file import ConfigError, Refusal, one_of
 from bonafed.names import NAMED, load, short_name
 from bonafed.problem.problem import Problem
@@ -35,13 +34,8 @@ KEYS = {  # of a slot of the problem or of its setting
 
 def broken_rule(config: Tables) -> Refusal | None:
     """The first rule that the configuration breaks, in words."""
-    rules = (table_rules, _conflicts, method_rules, _stopping_rules)
+    rules = (*RULES, _conflicts, method_rules, _stopping_rules)
     return next(chain.from_iterable(of(config) for of in rules), None)
-
-
-def table_rules(config: Tables) -> Iterator[Refusal]:
-    """The rules about tables beside each other that a configuration breaks."""
-    return chain.from_iterable(rules(config) for rules in RULES)
 
 
 def _told(texts: Mapping[str, object]) -> Iterator[Refusal]:

@@ -1,34 +1,39 @@
 """The tables of a configuration that state a run: what is minimised ([problem], [risk], [robust],
 [clients], [[constraint]]), within which budget ([privacy], [evaluation]), at which other values
-([sweep]), by what ([algorithm]), and how clients are run ([engine]).
+([sweep]), by what ([algorithm]), and how clients are run ([engine]); and the problem, the method
+and the engine that all of them state together.
 """
 
 import copy
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Hashable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, Field, PlainValidator, PrivateAttr, model_validator
 
 from bonafed.algorithms.federated.private_admm import Penalty
 from bonafed.algorithms.method import Method
-from bonafed.config import schema
-from bonafed.config.objects import Objects, as_object, as_table, in_file, known, parameters, read
-from bonafed.config.schema import Section, kept
+from bonafed.config import objects, schema
+from bonafed.config.objects import Objects, in_words, known
+from bonafed.config.schema import DataSection, ReportSection, Section, kept
 from bonafed.config.toml_file import ConfigError, Refusal, near
 from bonafed.engines.inprocess import InProcess, VirtualClock
-from bonafed.names import load
+from bonafed.names import NAMED, load
 from bonafed.privacy.budget import Budget
+from bonafed.problem.losses import Loss
+from bonafed.problem.problem import Problem
+from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.problem.wasserstein.supports import BoxSupport, PolytopeSupport
 
 # options of the private methods that are functions, or give steps that nobody can compute again
 # from public numbers before the run
 UNSAFE = ("eta", "quantile")
-TYPES = {"rho": float | as_table(Penalty)}  # of options
+TYPES = {"rho": float | objects.as_table(Penalty)}  # of options
 
 
 class ProblemSection(Objects):
@@ -64,7 +69,7 @@ class ProblemSection(Objects):
             "intercepts": False,  # the rows have a feature of ones (`Tables.ones`)
             "ones": self.model == "softmax" and self.intercept,
         }
-        fields = parameters(self.named_class(of))
+        fields = objects.parameters(self.named_class(of))
         return super().build(of, **{k: v for k, v in (stated | more).items() if k in fields})
 
 
@@ -76,7 +81,9 @@ class RobustSection(Objects):
     TYPES: ClassVar = {
         "norm": Literal["l1", "l2", "linf"],
         "radius": float | Mapping[str, float] | Literal["auto"],  # "auto": read off the rows
-        "support": Literal["none"] | as_table(BoxSupport) | as_table(PolytopeSupport),
+        "support": Literal["none"]
+        | objects.as_table(BoxSupport)
+        | objects.as_table(PolytopeSupport),
     }
 
     ball: ClassVar[str] = "wasserstein"
@@ -133,11 +140,6 @@ class RiskSection(Objects):
     def by_rank(self) -> bool:
         """Whether losses are weighed by their rank at all."""
         return self.name != "mean"
-
-    @property
-    def convex(self) -> bool:
-        """Whether larger losses never weigh less."""
-        return getattr(self.named_class("name"), "convex", True)
 
     @property
     def title(self) -> str:
@@ -215,10 +217,10 @@ class AlgorithmSection(Section):
 
     def _option(self, name: str, key: str, value: object) -> object:
         """The value of one option as the algorithm takes it."""
-        fields = parameters(load("algorithm", name))
+        fields = objects.parameters(load("algorithm", name))
         names = [field for field in fields if field not in type(self).model_fields]
         types = {field: TYPES.get(field, fields[field].type) for field in names}
-        allowed = [f for f in names if f not in UNSAFE and in_file(types[f]) is not None]
+        allowed = [f for f in names if f not in UNSAFE and objects.in_file(types[f]) is not None]
         if key not in allowed:
             hint = near(key, allowed, " Did you mean {!r}?")
             text = f"{name!r} has no such option, it takes {', '.join(allowed)}.{hint}"
@@ -226,7 +228,7 @@ class AlgorithmSection(Section):
                 text = "a function or a clip that moves: leave it out"
             raise ValueError(self.refusal(text, key))
         try:
-            return as_object(types[key], read(types[key], value))
+            return objects.as_object(types[key], objects.read(types[key], value))
         except ValueError as error:
             raise ValueError(self.refusal(str(error), key)) from None
 
@@ -295,7 +297,7 @@ class ConstraintSection(Objects):
         constraint = super().build(of, **measure, **more)
         if self.place != "together":
             return constraint
-        from bonafed.problem.constraints.coupled import Coupled
+        from bonafed.problem.constraints.group_means import Coupled
 
         return Coupled(constraint, self.prior or "rows")
 
@@ -327,10 +329,6 @@ class PrivacySection(Objects):
         """As the library has it; ``folder`` is where a relative path of the ledger starts."""
         book = {} if self.book is None else {"book": folder / self.book}
         return self.build("total", **book | changes)
-
-    def moved(self, there: Callable[[str], str]) -> "PrivacySection":
-        """With the path of the ledger rewritten."""
-        return self if self.book is None else self.model_copy(update={"book": there(self.book)})
 
 
 class EvaluationSection(Section):
@@ -493,31 +491,246 @@ class EngineSection(Objects):
 
     def check_clients(self, n_clients: int) -> None:
         """Raise ``ConfigError`` where more answers are waited for than clients are trained on."""
-        n = self.wait.get("n") if self.clocked else None
-        if n is not None and n > n_clients:
+        if self.clocked and (n := self.wait.get("n") or 0) > n_clients:
             raise ConfigError(
                 f"engine.wait.n = {n} waits for more answers than there are clients to train on,"
                 f" {n_clients}: set engine.wait.n to {n_clients} at most"
             )
 
-    def plain(self, checkpoint: str | os.PathLike[str] | None) -> InProcess:
-        """All clients at once."""
-        stated = {key: self.get(key) for key in PLAIN if self.get(key)}
-        return InProcess(**stated, checkpoint=checkpoint if self.checkpoint else None)
-
     def engine(
-        self, folder: Path, checkpoint: str | os.PathLike[str] | None
+        self, folder: Path, checkpoint: str | os.PathLike[str] | None, clock: bool = True
     ) -> InProcess | VirtualClock:
-        """The engine; raises ``ValueError`` and ``OSError`` for times and files that do not fit."""
-        if not self.clocked:
-            return self.plain(checkpoint)
-        parts = {"delays": self.delays.build(folder=folder), "wait": self.wait.build("kind")}
+        """The engine; without ``clock`` all clients at once, whatever it is. Raises ``ValueError``
+        and ``OSError`` for times and files that do not fit.
+        """
         kept = checkpoint if self.checkpoint else None
+        if not (clock and self.clocked):
+            stated = {key: self.get(key) for key in PLAIN if self.get(key)}
+            return InProcess(**stated, checkpoint=kept)
+        parts = {"delays": self.delays.build(folder=folder), "wait": self.wait.build("kind")}
         return self.build("kind", checkpoint=kept, **parts)
 
-    def moved(self, there: Callable[[str], str]) -> "EngineSection":
-        """The same with the path of recorded delays rewritten."""
-        if (path := self.delays.get("path")) is None:
-            return self
-        delays = self.delays.model_copy(update={"path": there(path)})
-        return self.model_copy(update={"delays": delays})
+
+# --------------------------------------------------------------------------------- all together
+
+
+@cache
+def names_with(kind: str, fact: str, value: Hashable = True) -> list[str]:
+    """The short names of one kind whose class has a fact, such as smooth losses."""
+    return [name for name in NAMED[kind] if getattr(load(kind, name), fact, None) == value]
+
+
+class Tables(Section):
+    """What a file states, table by table."""
+
+    title: str | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    data: DataSection
+    problem_: Annotated[ProblemSection, Field(alias="problem", default_factory=ProblemSection)]
+    risk: Annotated[RiskSection, Field(default_factory=RiskSection)]
+    robust: Annotated[RobustSection, Field(default_factory=RobustSection)]
+    clients: Annotated[ClientsSection, Field(default_factory=ClientsSection)]
+    constraint: Annotated[list[ConstraintSection], Field(default_factory=list)]
+    sweep: SweepSection | None = None
+    privacy: PrivacySection | None = None
+    evaluation: EvaluationSection = EvaluationSection()
+    algorithm: Annotated[AlgorithmSection, Field(default_factory=AlgorithmSection)]
+    engine: Annotated[EngineSection, Field(default_factory=EngineSection)]
+    report: ReportSection = ReportSection()
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
+    _trace: str = PrivateAttr("[engine]")  # where the file says which delays were recorded
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mean_of_clients(cls, raw: object) -> object:
+        """With constraints or a privacy budget, or where all rows are ranked together, the clients
+        are averaged unless the file says otherwise.
+        """
+        if not isinstance(raw, dict):
+            return raw
+        problem, risk, clients = (raw.get(key, {}) for key in ("problem", "risk", "clients"))
+        one_class = isinstance(problem, dict) and "label" in problem
+        together = isinstance(risk, dict) and risk.get("on") == "together"
+        mean = raw.get("constraint") or one_class or together or "privacy" in raw
+        if isinstance(clients, dict) and mean:
+            return raw | {"clients": {"risk": "mean", **clients}}
+        return raw
+
+    @property
+    def folder(self) -> Path:
+        """Relative paths of the file start here."""
+        return self._folder
+
+    def loss(self) -> Loss:
+        """The loss of one row."""
+        return self.problem_.build("loss")
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the run has multipliers: there are constraints, only one class is in the
+        objective, or the method that the file names returns some.
+        """
+        name = self.algorithm.name
+        named = name != "auto" and load("algorithm", name).requirements.constrained
+        return bool(self.constraint) or self.problem_.label is not None or named
+
+    @property
+    def weighs_clients(self) -> bool:
+        """Whether [clients] states more than a mean."""
+        return self.clients not in (ClientsSection(), ClientsSection(risk="mean"))
+
+    @property
+    def logged(self) -> bool:
+        """Whether the run has a log of who answered when, which a private one does not show."""
+        return self.engine.clocked or (self.data.sites is not None and self.privacy is None)
+
+    @property
+    def labels(self) -> list[str | float]:
+        """The classes that the objective and the constraints name."""
+        labels = [self.problem_.label, *(one.get("label") for one in self.constraint)]
+        return [label for label in labels if label is not None]
+
+    @property
+    def loss_of_classes(self) -> bool:
+        """Whether the target is one of two classes, or of several."""
+        return self.loss().targets in ("sign", "class")
+
+    @property
+    def budgets(self) -> list[float]:
+        """The other totals epsilon that a private run tries."""
+        return [] if self.privacy is None or self.sweep is None else self.sweep.values
+
+    @property
+    def ones(self) -> bool:
+        """Whether a feature of ones stands for the intercepts of several classes."""
+        return self.problem_.model == "softmax" and self.problem_.intercept
+
+    # ------------------------------------------------------------------------- what is stated
+
+    def problem(self) -> Problem:
+        """The problem as stated; with radius = "auto" it needs the rows:
+        ``config.settled(rows).problem()``.
+
+        Raises
+        ------
+        ConfigError : a combination that has no finite or tractable worst case
+        """
+        if self.robust.radius == "auto":
+            raise ConfigError(
+                "radius = 'auto' is read off the training rows: use config.settled(rows).problem()"
+            )
+        return self.stated()
+
+    def stated(self) -> Problem:
+        """The problem before the data are read: a radius that is read off the rows is 1."""
+        if self.labels and self.loss().targets != "sign":
+            loss, others = self.problem_.loss, ", ".join(names_with("loss", "targets", "sign"))
+            raise ConfigError(
+                f"`label` needs two classes, and problem.loss = {loss!r} has none: leave it out, or"
+                f" use one of {others}"
+            )
+        together = self.risk.together
+        if self.problem_.label is not None:
+            over_samples = Mean(label=self.problem_.label)
+        elif self.robust.radius != 0:
+            over_samples = self.robust.build()
+        else:
+            over_samples = Mean() if together else self.risk.build("name")
+        one_ranking = together or self.problem_.pooled
+        try:
+            return Problem(
+                loss=self.loss(),
+                predictor=self.problem_.build("model", seed=self.seed),
+                over_samples=over_samples,
+                over_clients=Mean() if one_ranking else self.clients.build("risk"),
+                over_rows=self.risk.build("name") if together else None,
+                regulariser=self.problem_.build("regulariser"),
+                privacy=self.privacy and self.privacy.budget(self._folder),
+                class_weight=self.problem_.class_weight,
+                **slots(self.constraint),
+            )
+        except (ValueError, TypeError) as error:
+            raise ConfigError(str(error)) from error
+
+    def method(self) -> Method | None:
+        """The algorithm with its options; None where the problem decides.
+
+        Raises
+        ------
+        ValueError : an option that it does not take, with its key
+        """
+        a, noise = self.algorithm, {}
+        if self.privacy is not None:  # noise that nobody else can make again
+            noise = {"noise": "simulation" if self.privacy.rehearsal else "secure"}
+        if a.name == "auto" and self.privacy is None:
+            if a.options:
+                text = "algorithm.options needs algorithm.name: 'auto' takes no options"
+                raise ValueError(Refusal(text, "algorithm", "options"))
+            return None
+        name = "private_sgd" if a.name == "auto" else a.name
+        return a.build(name, **(noise if name in names_with("algorithm", "private") else {}))
+
+    def solve_arguments(
+        self, checkpoint: str | os.PathLike[str] | None = None, clock: bool = True
+    ) -> dict[str, Any]:
+        """algorithm, engine, tol, max_rounds and seed, as `bonafed.solve` takes them; ``clock``: by
+        [engine] at all.
+        """
+        a, method = self.algorithm, self.method()
+        try:
+            engine = self.engine.engine(self._folder, checkpoint, clock)
+        except (ValueError, OSError) as error:
+            raise ConfigError(f"{self._trace}: {error}") from error
+        stopping = {"tol": a.tol, "max_rounds": a.max_rounds}
+        return {"algorithm": method, "engine": engine, **stopping, "seed": self.seed}
+
+
+# ----------------------------------------------------------------------------------------- in words
+
+
+def sentence(config: Tables) -> str:
+    """What is minimised: risk over clients, risk over rows, regulariser."""
+    h, losses = config.problem_, _over_rows(config)
+    one = h.pooled or config.risk.together
+    over = losses if one else f"{config.clients.words()} of {losses}"
+    text = f"Minimised over {h.phrase('model')}: {over}"
+    if h.class_weight is not None:
+        text += ", every row counted by the weight of its class"
+    if h.regulariser == "ball":
+        text += f", over models at most {h.radius:g} long"
+    elif h.regulariser != "none":
+        text += f", plus {h.regulariser} regularisation of strength {h.strength:g}"
+    if config.constraint:
+        text += f", subject to: {'; '.join(one.words() for one in config.constraint)}"
+    return f"{text}."
+
+
+def _over_rows(config: Tables) -> str:
+    """The risk over the losses of rows."""
+    risk, h, ball = config.risk, config.problem_, config.robust
+    loss, pooled = h.loss.replace("_", " "), " of all rows, pooled" * h.pooled
+    if risk.together:
+        return f"the {risk.words()} of the {loss} losses of all clients' rows, ranked together"
+    whose, of = ("the", "the") if h.pooled else ("each client's", "its")
+    if risk.by_rank:
+        return f"{whose} {risk.words()} of {of} {loss} losses{pooled}"
+    if not ball.is_robust:
+        label = "" if h.label is None else f" of its rows of class {h.label}"
+        return f"{whose} mean {loss} loss{label}{pooled}"
+    return f"{whose} worst mean {loss} loss{pooled} ({_near(config)})"
+
+
+def _near(config: Tables) -> str:
+    """The Wasserstein ball."""
+    ball = config.robust
+    near = f"within Wasserstein distance {in_words(ball.radius)} of its rows"
+    if ball.radius == "auto":
+        near = 'near its rows, the Wasserstein distance read off them ("auto")'
+    what, fixed = "flipping a label", "labels never flip"
+    if not config.loss_of_classes:
+        what, fixed = "moving a target by one", "targets never move"
+    target = fixed if math.isinf(ball.label_cost) else f"{what} costs {ball.label_cost:g}"
+    if ball.label_flips is not None:
+        target = f"at most {ball.label_flips:.3g} of a client's labels flip"
+    support = "" if ball.support in (None, "none") else ", features stay in the support"
+    return f"{near}, {ball.norm} norm on the features, {target}{support}"

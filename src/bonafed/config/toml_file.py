@@ -109,27 +109,22 @@ def lines_in_words(
     """
     for place, same in groupby(errors, key=lambda error: tuple(_walk(error["loc"], raw))):
         first, *others = alike = [*same]
+        causes = [error.get("ctx", {}).get("error") for error in alike]
+        stated = [cause.args if isinstance(cause, ValueError) else () for cause in causes]
+        found = [(e, why) for e, all_ in zip(alike, stated, strict=True) for why in all_ or (None,)]
         if others and place and all(e["type"] not in ("extra_forbidden", "missing") for e in alike):
             allowed = ", or ".join(dict.fromkeys(map(_allowed, alike)))
-            refusal = Refusal(f"got {first['input']!r}; allowed: {allowed}")
-            yield _line_in_words(first, refusal, raw, text, root)
-            continue
-        for error in alike:
-            cause = error.get("ctx", {}).get("error")
-            stated = cause.args if isinstance(cause, ValueError) else ()
-            for refusal in stated or (None,):
-                yield _line_in_words(error, refusal, raw, text, root)
-
-
-def _line_in_words(
-    error: ErrorDetails, refusal: object, raw: object, text: str, root: type[BaseModel]
-) -> str:
-    about = refusal.place if isinstance(refusal, Refusal) else ()
-    steps = tuple(_walk((*error["loc"], *about), raw)) or about
-    line, path = line_of(text, steps), tuple(part for part in steps if isinstance(part, str))
-    where = f"{'' if line is None else f'line {line}, '}{'.'.join(path) or 'the file'}"
-    known = isinstance(refusal, Refusal)
-    return f"{where}: {refusal if known else _in_words(error, path, root)}"
+            found = [(first, Refusal(f"got {first['input']!r}; allowed: {allowed}"))]
+        for error, refusal in found:
+            known = isinstance(refusal, Refusal)
+            about = refusal.place if known else ()
+            steps = tuple(_walk((*error["loc"], *about), raw)) or about
+            line, path = (
+                line_of(text, steps),
+                tuple(part for part in steps if isinstance(part, str)),
+            )
+            where = f"{'' if line is None else f'line {line}, '}{'.'.join(path) or 'the file'}"
+            yield f"{where}: {refusal if known else _in_words(error, path, root)}"
 
 
 def _in_words(error: ErrorDetails, path: Sequence[str], root: type[BaseModel]) -> str:

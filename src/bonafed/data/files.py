@@ -107,21 +107,21 @@ def bytes_of(path: Path, encoding: str = "utf-16") -> Iterator[io.BufferedReader
     refused unless ``encoding`` or a byte-order mark allows for them. Raises as `opened`.
     """
     with path.open("rb") as file:
-        packed = path.suffix == ".gz"
-        size = _regular(path).st_size
+        packed, size = path.suffix == ".gz", _regular(path).st_size
+        allowed = most(size) if packed else size
+
+        def guarded() -> _Guarded:
+            source = gzip.GzipFile(fileobj=file) if packed else file
+            return _Guarded(source, str(path), allowed, packed, encoding)
+
         file.seek(max(file.seek(0, io.SEEK_END) - 4, 0))
         # the bytes, modulo 2^32, to which the last part of a gzip archive says that it expands
-        stated = int.from_bytes(file.read(4), "little")
+        stated, source = int.from_bytes(file.read(4), "little"), guarded()
         file.seek(0)
-        if packed and stated > most(size):  # expanding it alone tells so in seconds
-            archive: Any = gzip.GzipFile(fileobj=file)
-            source: Any = _Guarded(archive, str(path), most(size), packed, encoding)
-            while source.read(2**20):
-                pass
-            file.seek(0)
-        source = gzip.GzipFile(fileobj=file) if packed else file
-        allowed = most(size) if packed else size
-        yield io.BufferedReader(_Guarded(source, str(path), allowed, packed, encoding), 2**17)
+        while packed and stated > allowed and source.read(2**20):  # expanding alone takes seconds
+            pass
+        file.seek(0)
+        yield io.BufferedReader(guarded(), 2**17)
 
 
 def most(size: int) -> int:
@@ -282,22 +282,18 @@ def encoding_of(path: Path) -> tuple[str, str]:
         for mark, encoding in MARKS.items():
             if piece.startswith(mark):
                 return encoding.removesuffix("-sig"), MARKED
-        decoder, plain, windows = codecs.getincrementaldecoder("utf-8")(), True, False
-        unicode = True
-        while piece:
-            plain = plain and piece.isascii()
+        decoder, windows, ended = codecs.getincrementaldecoder("utf-8")(), False, False
+        plain = unicode = True
+        while not ended:
+            ended, plain = not piece, plain and piece.isascii()
             windows = windows or (not piece.isascii() and any(0x80 <= b < 0xA0 for b in piece))
             try:
-                decoder.decode(piece)
+                decoder.decode(piece, final=ended)
             except UnicodeDecodeError:
                 unicode = False
             piece = file.read(PIECE)
-        if plain:
-            return "ascii", "plain letters only"
-        try:
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError:
-            unicode = False
+    if plain:
+        return "ascii", "plain letters only"
     if unicode:
         return "utf-8", "its letters are those of UTF-8"
     if windows:

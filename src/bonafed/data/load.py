@@ -135,13 +135,14 @@ def hospital_study(
 # -------------------------------------------------------------------- numeric tables
 
 
-def _columns(source: "Source", data_dir: Folder) -> tuple[list[Any], ArrayLike, bool]:
-    """(columns, target, True) of a file with a header, else those at OpenML and False."""
+def _columns(name: str, data_dir: Folder) -> tuple["Source", list[Any], ArrayLike, bool]:
+    """(source, columns, target, True) of a file with a header, else those at OpenML and False."""
+    source = SOURCES[name]
     if (files := contents(source, data_dir)) is not None:
         *columns, target = [column[1:] for column in cells(files.popitem()[1])]
-        return columns, target, True
+        return source, columns, target, True
     table, target = openml(source)
-    return [*table.values()], target, False
+    return source, [*table.values()], target, False
 
 
 def _checked(
@@ -168,8 +169,7 @@ def heart(data_dir: Folder = None) -> Arrays:
     """Statlog heart: 270 patients, 13 numeric features; y = 1 for heart disease (120), 0 for none
     (150).
     """
-    source = SOURCES["heart"]
-    columns, target, from_file = _columns(source, data_dir)
+    source, columns, target, from_file = _columns("heart", data_dir)
     return _checked(source, _numbers(columns), _labels(target, "1" if from_file else "present"))
 
 
@@ -182,8 +182,7 @@ def breast_cancer_wisconsin(data_dir: Folder = None, *, missing: str = "drop") -
     """
     if missing not in ("drop", "keep"):
         raise ValueError(f"missing must be 'drop' or 'keep', got {missing!r}.")
-    source = SOURCES["breast_cancer_wisconsin"]
-    columns, target, from_file = _columns(source, data_dir)
+    source, columns, target, from_file = _columns("breast_cancer_wisconsin", data_dir)
     if from_file:  # the first column is an identifier
         columns = [tables.parsed(column) for column in columns[1:]]
     X, y = _numbers(columns), _labels(target, "4" if from_file else "malignant")
@@ -195,8 +194,7 @@ def abalone(data_dir: Folder = None) -> Arrays:
     """Abalone: 4,177 animals, 8 features, sex coded 1 (male), 2 (female), 3 (infant); y = rings, a
     real number.
     """
-    source = SOURCES["abalone"]
-    columns, target, from_file = _columns(source, data_dir)
+    source, columns, target, from_file = _columns("abalone", data_dir)
     if not from_file:
         columns[0] = [{"M": 1, "F": 2, "I": 3}[sex] for sex in columns[0]]
     return _checked(source, _numbers(columns), np.asarray(target, dtype=np.float64))

@@ -24,17 +24,14 @@ from bonafed.data.tables import COMMA, is_number, parsed
 
 KEPT = 1000  # values of a column that are counted one by one
 
-# texts that stand for a missing cell beside those that every table may use for it
-TOKENS = frozenset(
-    {"-", "--", "---", ".", "..", "#n/a", "#na", "#nv", "#value!", "#null!", "<na>", "none", "nil"}
-    | {"na", "n.a.", "n/a", "nan", "null", "missing", "unknown", "k.a.", "k. a.", "not available"}
-    | {"keine angabe", "unbekannt", "n/d", "nd", "not done", "not measured"}
-)
+# texts that stand for a missing cell beside those that every table may use for it, also where other
+# cells are text; among them what a spreadsheet writes where a formula failed
 SURE = frozenset({"-", "--", "---", ".", "..", "#n/a", "#na", "#nv", "#null!", "<na>", "n.a."})
-SURE |= {"n/a", "na", "nan", "null", "k.a.", "k. a."}  # also where other cells are text
-# what a spreadsheet writes where a formula failed
+SURE |= {"n/a", "na", "nan", "null", "k.a.", "k. a."}
 SURE |= {"#div/0!", "#value!", "#ref!", "#name?", "#num!", "#wert!", "#bezug!", "#zahl!"}
-TOKENS |= SURE
+# the same, where nothing else is text
+TOKENS = SURE | {"none", "nil", "missing", "unknown", "not available", "keine angabe", "unbekannt"}
+TOKENS |= {"n/d", "nd", "not done", "not measured"}
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 POINTED = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")  # 1.234 may be a thousand and more
 UNITS = (
@@ -50,13 +47,10 @@ AMOUNT = re.compile(  # 51 y, 97 %, 1,234.50, 1.234,50, 1 234,50, and a minus si
     re.IGNORECASE,
 )
 # yes and no, as people write them
-ANSWERS = (
-    (
-        ("yes", "y", "ja", "j", "true", "t", "oui", "o", "si", "sí", "sim", "wahr", "vrai", "1"),
-        ("no", "n", "nein", "false", "f", "non", "não", "nao", "falsch", "faux", "0"),
-    ),
-    (("positive", "positiv", "pos", "pos."), ("negative", "negativ", "neg", "neg.")),
-)
+YES = ("yes", "y", "ja", "j", "true", "t", "oui", "o", "si", "sí", "sim", "wahr", "vrai", "1")
+NO = ("no", "n", "nein", "false", "f", "non", "não", "nao", "falsch", "faux", "0")
+POSITIVE, NEGATIVE = ("positive", "positiv", "pos", "pos."), ("negative", "negativ", "neg", "neg.")
+ANSWERS = ((YES, NO), (POSITIVE, NEGATIVE))
 Merge: TypeAlias = dict[str, str]
 DISEASE = re.compile(r"[A-TV-Z]\d[0-9A-Z](\.?[0-9A-Z]{1,4})?")  # a code of ICD-10
 
@@ -432,20 +426,15 @@ UNIQUE = 0.95  # share of values among the cells from which they are nearly uniq
 AMOUNTS = 10  # different numbers with units up to which they are categories, as doses are
 MAINLY = 0.8  # share of cells that make a column of numbers or dates in spite of the others
 
-PEOPLE = frozenset(
-    {"patient", "person", "subject", "participant", "proband", "customer", "member", "user"}
-    | {"employee", "student", "client", "resident", "mrn", "pid", "kunde", "household"}
-)
+PEOPLE = frozenset({"patient", "person", "subject", "participant", "proband", "customer"})
+PEOPLE |= {"member", "user", "employee", "student", "client", "resident", "mrn", "pid", "kunde"}
+PEOPLE |= {"household"}
 MARKS = frozenset({"id", "ids", "uuid", "guid", "nr", "no", "num", "number", "key", "identifier"})
 ALONE = frozenset({"mrn", "ssn", "uuid", "guid", "pid", "iban", "identifier", "email", "phone"})
-CODES = frozenset(
-    {"zip", "zipcode", "postcode", "postal", "plz", "postleitzahl", "icd", "icd10", "icd9", "code"}
-    | {"codes", "atc", "ops", "cpt", "drg", "sic", "naics"}
-)
-OUTCOMES = frozenset(
-    {"target", "label", "outcome", "response", "death", "died", "dead", "mortality", "survived"}
-    | {"survival", "deceased", "readmitted", "readmission", "relapse"}
-)
+CODES = frozenset({"zip", "zipcode", "postcode", "postal", "plz", "postleitzahl", "icd", "icd10"})
+CODES |= {"icd9", "code", "codes", "atc", "ops", "cpt", "drg", "sic", "naics"}
+OUTCOMES = frozenset({"target", "label", "outcome", "response", "death", "died", "dead", "relapse"})
+OUTCOMES |= {"mortality", "survived", "survival", "deceased", "readmitted", "readmission"}
 INDICES = re.compile(r"(unnamed:? ?\d*|\.\.\.\d+|index|row_?(names?|id)|_c0)?", re.I)
 
 

@@ -262,8 +262,8 @@ class Schema:
                         raise RowError("", what, do="Leave it out by `exclude`.")
             mean = totals["total"] / np.maximum(totals["count"], 1.0)
             coded = _categorical(codes, totals, recipe, faults)
-        squares = combine([client_squares(t, plain, mean, c) for c, t in clients.items()])
-        columns = {**_numeric(plain, totals, squares, mean, recipe), **coded}
+        totals |= combine([client_squares(t, plain, mean, c) for c, t in clients.items()])
+        columns = _numeric(plain, totals | {"mean": mean}, recipe) | coded
         known = None if classes is None else tuple(np.asarray(classes).tolist())
         made = tuple(columns[name] for name in chosen)
         return cls(made, target, known, fitted=True, reading=reading)
@@ -389,25 +389,19 @@ def _codes(
     return [name for name in features if name in codes]
 
 
-def _numeric(
-    names: Sequence[str],
-    totals: Mapping[str, Array],
-    squares: Mapping[str, Array],
-    mean: Array,
-    recipe: Recipe,
-) -> dict[str, Numeric]:
+def _numeric(names: Sequence[str], totals: Mapping[str, Array], recipe: Recipe) -> dict[str, Any]:
     """The numeric columns, scaled as the recipe says."""
-    n = totals["count"]
+    n, mean, low, high = (totals[key] for key in ("count", "mean", "low", "high"))  # low: negative
     # the rest is rounding of the mean
-    variance = np.maximum(squares["squares"] - squares["rest"] ** 2 / n, 0.0) / n
+    variance = np.maximum(totals["squares"] - totals["rest"] ** 2 / n, 0.0) / n
     ones = np.ones_like(mean)
     centre, scale = {
         "standard": (mean, np.sqrt(variance)),
-        "minmax": (-totals["low"], totals["high"] + totals["low"]),
+        "minmax": (-low, high + low),
         "none": (0 * ones, ones),
     }[recipe.scaling]
     # a constant column stays constant
-    scale = np.where((scale > 0) & (totals["high"] > -totals["low"]), scale, 1.0)
+    scale = np.where((scale > 0) & (high > -low), scale, 1.0)
     absent = recipe.indicators & (n < totals["rows"])
     rows = zip(names, mean.tolist(), centre.tolist(), scale.tolist(), absent.tolist(), strict=True)
     return {row[0]: Numeric(*row, unit=recipe.units.get(row[0])) for row in rows}

@@ -411,10 +411,9 @@ def _columns(
         yield name, column
     else:
         how = reading.of(kind.key)[name]
+        cells: list[Any] = [None if cell != cell else cell for cell in column.tolist()]
         if column.dtype.kind in "iuf" and not kind.beside_numbers:
-            cells: list[Any] = texts(table, name, where)
-        else:
-            cells = [None if cell != cell else cell for cell in column.tolist()]
+            cells = [*texts(table, name, where)]
         made, wrong = kind.read(cells, how, reading.decimal)
         if wrong:
             odd = kind.wrong.format(how=how, decimal=reading.decimal)

@@ -13,7 +13,7 @@ import hashlib
 import math
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
@@ -28,9 +28,10 @@ from bonafed.engines.checkpoint_schema import Fields, hints_of
 from bonafed.engines.engine import check_request, reported
 from bonafed.engines.run_record import Events, Sets
 from bonafed.rounds import Algorithm, CodecError, Done, Round, Stop, decode, encode, record
-from bonafed.storage import OWN, read_in_turns, write_in_turns, write_whole
+from bonafed.storage import OWN, read_in_turns, write_whole
 
 T = TypeVar("T")
+Place = str | os.PathLike[str] | None
 PATH = "a path"  # how every path is described
 Stored = tuple[tuple[NDArray[np.intp], Any], ...]  # (clients, their memory with clients leading)
 
@@ -74,13 +75,6 @@ def save(path: Path, value: object, *, secret: bool = False) -> None:
     write_whole(path, encode(value), OWN, destroy_old=secret)
 
 
-def save_in_turns(path: Path, value: object, number: int) -> None:
-    """Write a record where every round counts in microseconds: it outlives the process, and not
-    the machine's power. ``number``: how many records the process has written before this one.
-    """
-    write_in_turns(path, number, encode(value), anew=number == 0, sync=False)
-
-
 def load(path: Path, kind: type[T]) -> T:
     """The checkpoint in a file, which an engine wrote as a record of this class.
 
@@ -118,17 +112,11 @@ class RunFile:
     seed: int
 
     @classmethod
-    def of(
-        cls,
-        checkpoint: str | os.PathLike[str] | None,
-        run: Sequence[object],
-        federation: Known,
-        seed: int,
-    ) -> "RunFile":
+    def of(cls, place: Place, run: Sequence[object], federation: Known, seed: int) -> "RunFile":
         """The file for a run of an algorithm, and what else it depends on, on these data; raises
         where there is no folder.
         """
-        path = None if checkpoint is None else Path(checkpoint)
+        path = None if place is None else Path(place)
         if path and not path.parent.is_dir():
             text = f"no folder {path.parent} for the checkpoint {path.name}: create it first"
             raise FileNotFoundError(text)
@@ -138,9 +126,9 @@ class RunFile:
         return cls(path, algorithm, tuple(map(str, federation.clients)), digests, seed)
 
     @property
-    def run(self) -> dict[str, Any]:
-        """The fields of a ``Checkpoint`` that say which run it is of."""
-        return {name: getattr(self, name) for name in ("algorithm", "clients", "digests", "seed")}
+    def run(self) -> tuple[str, tuple[str, ...], tuple[str, ...], int]:
+        """The first fields of a ``Checkpoint``, which say which run it is of."""
+        return self.algorithm, self.clients, self.digests, self.seed
 
     def advice(self, engine: str) -> str:
         """How to go on with the run; ``engine``: one that would keep it."""
@@ -155,29 +143,25 @@ class RunFile:
 
     def check(self, kept: Checkpoint) -> None:
         """Refuse a checkpoint of other data, another algorithm or another seed."""
-        wrong = ""
+        pairs = zip(self.clients, kept.digests, self.digests, strict=False)
+        changed = [name for name, old, new in pairs if old != new]
         if kept.clients != self.clients:
             wrong = f"the checkpoint is of {other_clients(kept.clients, self.clients)}"
+        elif changed:
+            wrong = f"the data of {_listed(changed)} differ from those of the checkpoint"
+        elif (old := kept.algorithm) != (new := self.algorithm):
+            # both from shortly before the first difference
+            pairs = enumerate(zip(old, new, strict=False))
+            parted = next((k for k, (a, b) in pairs if a != b), min(len(old), len(new)))
+            start = max(parted - 40, 0)
+            dots, part = "…" * bool(start), slice(start, start + 160)
+            wrong = f"the checkpoint is of {dots}{old[part]}, got {dots}{new[part]}"
+        elif kept.seed != self.seed:
+            wrong = f"the checkpoint is of seed {kept.seed}, got seed {self.seed}"
         else:
-            pairs = zip(self.clients, kept.digests, self.digests, strict=True)
-            if changed := [name for name, old, new in pairs if old != new]:
-                wrong = f"the data of {_listed(changed)} differ from those of the checkpoint"
-            elif kept.algorithm != self.algorithm:
-                wrong = f"the checkpoint is of {_difference(kept.algorithm, self.algorithm)}"
-            elif kept.seed != self.seed:
-                wrong = f"the checkpoint is of seed {kept.seed}, got seed {self.seed}"
-        if wrong:
-            again = "Resume with what the checkpoint was written with"
-            raise CheckpointError(f"{wrong}. {again}, or begin a new run (resume=False)")
-
-
-def _difference(old: str, new: str) -> str:
-    """Both descriptions, from shortly before the first difference."""
-    pairs = enumerate(zip(old, new, strict=False))
-    parted = next((k for k, (a, b) in pairs if a != b), min(len(old), len(new)))
-    start = max(parted - 40, 0)
-    dots, part = "…" * bool(start), slice(start, start + 160)
-    return f"{dots}{old[part]}, got {dots}{new[part]}"
+            return
+        again = "Resume with what the checkpoint was written with"
+        raise CheckpointError(f"{wrong}. {again}, or begin a new run (resume=False)")
 
 
 def other_clients(one: Sequence[str], other: Sequence[str]) -> str:
@@ -206,7 +190,7 @@ def describe(value: object) -> str:
     if described is not None and not isinstance(value, type):
         return described()
     if isinstance(value, functools.partial):
-        return f"partial({_listed_parts((value.func, value.args, value.keywords))})"
+        return f"partial{describe((value.func, value.args, value.keywords))}"
     if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, str | int | float | complex | bytes | np.generic | None):
@@ -215,7 +199,7 @@ def describe(value: object) -> str:
         pairs = (f"{describe(key)}: {describe(part)}" for key, part in value.items())
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, list | tuple | range):
-        return f"({_listed_parts(value)})"
+        return f"({', '.join(map(describe, value))})"
     if isinstance(value, set | frozenset):
         return f"set({', '.join(sorted(map(describe, value)))})"
     if dataclasses.is_dataclass(value):  # the fields with which it is made
@@ -224,10 +208,6 @@ def describe(value: object) -> str:
         names = sorted(getattr(value, "__dict__", {}))
     parts = ", ".join(f"{name}={describe(getattr(value, name))}" for name in names)
     return f"{type(value).__name__}({parts})"
-
-
-def _listed_parts(parts: Iterable[object]) -> str:
-    return ", ".join(map(describe, parts))
 
 
 def packed(history: Sequence[Mapping[str, Any]]) -> Any:
@@ -376,14 +356,12 @@ Row: TypeAlias = Mapping[str, Any]
 Bytes: TypeAlias = tuple[int, int]  # from and to the clients
 
 
-def check_run(
-    kept: Checkpoint, algorithm: Algorithm, block: Block | None, n: int, asked: int
-) -> None:
+def check_run(kept: Checkpoint, algorithm: Algorithm, block: Block | None, n: int) -> None:
     """Raise where the parts of a checkpoint contradict each other or the algorithm.
 
     ``block`` holds the rows of some clients, None where every client keeps its memory itself.
-    ``asked``: how many are still to answer.
     """
+    asked = int((kept.asked >= 0).sum())  # those who are still to answer
     first, _ = algorithm.server_start(n)
     if (kind := type(kept.state)) is not type(first):
         raise ValueError(f"state is a {kind.__name__}, and must be a {type(first).__name__}")
@@ -450,9 +428,7 @@ COUNTED = ("round", "bytes_up", "bytes_down", "answered", "staleness")  # of a r
 TIMED = ("seconds", "time")
 
 
-def check_rows(
-    rows: Sequence[Row], kept: Checkpoint, algorithm: Algorithm, more: Bytes = (0, 0)
-) -> None:
+def check_rows(rows: Sequence[Row], kept: Checkpoint, algorithm: Algorithm, more: Bytes) -> None:
     """Raise where the history contradicts the traffic or the state; ``more``: bytes up and down
     since its last row.
     """

@@ -24,7 +24,7 @@ import time
 import tomllib
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -58,25 +58,6 @@ COPIES = "bonafed_"  # begins the names of the server's files in the result of F
 CONFIG = Path("app", "config")
 JOB_FILE = "bonafed_job.toml"
 Json = dict[str, object]
-
-PERMISSION = f"""\
-Every site and the server permit bonafed's classes, and no code that comes with a job:
-
-1. Install bonafed with its extra flare into the environment that runs the FLARE daemon.
-2. In the FLARE folder, copy local/resources.json.default to local/resources.json and set
-     "class_allow_list": {json.dumps(list(ALLOWED))}
-     "allow_log_streaming": false
-   These four classes are enough for bonafed. Keep other entries only where other jobs need them.
-   By default FLARE sends the error log of every job from the site to the server.
-3. In local/authorization.json (a copy of authorization.json.default) set "byoc": "none" for every
-   role: FLARE does not look at the list of classes for a job that brings its own code.
-4. Name the folder of the data owner (the one with site.toml) in the file
-   local/bonafed_site.toml:    folder = "/path/of/the/folder"
-   or in the environment variable BONAFED_SITE of the daemon. At the server the file is
-   local/bonafed_server.toml, the variable BONAFED_SERVER, and the folder takes the runs.
-5. Set NVFLARE_STREAMING_RETRY_TIMEOUT=2 and NVFLARE_STREAMING_RETRY_WAIT=1 in the environment of
-   the daemon; otherwise memory and threads grow with the number of rounds.
-"""
 
 
 def export_job(
@@ -126,19 +107,15 @@ def export_job(
     for each in sites or ():
         check_name("site", each)
     experiment_of(job)
-    meta = {
-        "name": name,
-        "resource_spec": {},
-        "min_clients": min_clients,
-        "deploy_map": {"app": ["@ALL"] if sites is None else ["server", *sites]},
-        **({} if sites is None else {"mandatory_clients": list(sites)}),
-    }
+    meta: Json = {"name": name, "resource_spec": {}, "min_clients": min_clients}
+    meta["deploy_map"] = {"app": ["@ALL"] if sites is None else ["server", *sites]}
+    if sites is not None:
+        meta["mandatory_clients"] = list(sites)
+    timeout: Json = {"timeout": call_timeout}
     if tasks:
-        workflow: Json = {"id": "server", "path": server or TASK_SERVER}
-        workflow["args"] = {"timeout": call_timeout}
+        workflow: Json = {"id": "server", "path": server or TASK_SERVER, "args": timeout}
         executor: Json = {"tasks": [TASK], "executor": {"path": site or TASK_SITE, "args": {}}}
-        asks = {"task_request_interval": ASK}
-        at_server: Json = {"server": asks, **_app("workflows", workflow)}
+        at_server = {"server": {"task_request_interval": ASK}, **_app("workflows", workflow)}
         at_site = _app("executors", executor)
     else:
         count = max(100, len(sites or ()), min_clients)  # each site has one call at a time
@@ -146,12 +123,11 @@ def export_job(
         common = {"collab_obj_ids": [], "props": {}, **calls}
         args = {"server_obj_id": "_server", "sync_task_timeout": start_timeout, **common}
         workflow = {"id": "controller", "path": CONTROLLER, "args": args}
-        made = {"path": EXECUTOR, "args": {"client_obj_id": "_client", **common}}
-        timeout = {"timeout": call_timeout}
+        executor = {"path": EXECUTOR, "args": {"client_obj_id": "_client", **common}}
         of_server: Json = {"id": "_server", "path": server or SERVER, "args": timeout}
         of_site: Json = {"id": "_client", "path": site or SITE, "args": {}}
         at_server = _app("workflows", workflow, of_server)
-        at_site = _app("executors", {"tasks": ["*"], "executor": made}, of_site)
+        at_site = _app("executors", {"tasks": ["*"], "executor": executor}, of_site)
     files = {
         Path("meta.json"): _json(meta),
         CONFIG / "config_fed_server.json": _json(at_server),
@@ -447,13 +423,9 @@ class Supervisor:
 
     def abort(self) -> None:
         """End the job that may still run; the same job, submitted again, goes on."""
-        with suppress(Exception):
-            session = self.connect()
-            try:
-                for job in self.ids[-1:]:
-                    session.abort_job(job)
-            finally:
-                session.close()
+        with suppress(Exception), closing(self.connect()) as session:
+            for job in self.ids[-1:]:
+                session.abort_job(job)
 
     def _step(self) -> None:
         session = self._session = self._session or self.connect()
@@ -539,6 +511,7 @@ class Supervisor:
 #
 # Nothing of ``nvflare`` is imported: a proxy is anything that is called as FLARE's are.
 
+Aborted = Callable[[], bool]
 Entry = tuple[str, int, bytes | Exception]  # site, number of the message, what came of it
 LOOK = 1.0  # seconds between two looks at whether the job was aborted
 LONGEST = 1000  # characters of what a site reports about a failure
@@ -586,7 +559,7 @@ class Answers:
         Whether FLARE ends the job. ``push`` and ``poll`` then raise `JobAbortedError`.
     """
 
-    def __init__(self, names: Iterable[str], aborted: Callable[[], bool]) -> None:
+    def __init__(self, names: Iterable[str], aborted: Aborted) -> None:
         self._names = tuple(sorted(names))
         if len(set(self._names)) < len(self._names):
             raise ValueError("two sites have the same name: give every site a separate name")
@@ -659,11 +632,7 @@ class FlareTransport(Answers):
     """
 
     def __init__(
-        self,
-        proxies: Iterable[Proxy],
-        *,
-        timeout: float = 60.0,
-        aborted: Callable[[], bool] = lambda: False,
+        self, proxies: Iterable[Proxy], *, timeout: float = 60.0, aborted: Aborted = lambda: False
     ) -> None:
         sites = list(proxies)
         super().__init__((site.name for site in sites), aborted)
@@ -753,7 +722,7 @@ class TaskTransport(Answers):
         names: Iterable[str],
         *,
         timeout: float,
-        aborted: Callable[[], bool],
+        aborted: Aborted,
     ) -> None:
         super().__init__(names, aborted)
         self._controller, self._context = controller, context

@@ -200,6 +200,7 @@ class Pending:
     lost: tuple[int | None, str] = field(default=(None, ""))  # why it waits
 
 
+@dataclass(eq=False)
 class FlowerTransport:
     """Carries bytes between the server and the sites over a grid of Flower's.
 
@@ -212,62 +213,58 @@ class FlowerTransport:
     clock, sleep : the time in seconds and how to wait; for tests
     """
 
-    def __init__(
-        self,
-        grid: Grid,
-        sites: Sequence[str],
-        limits: Limits | None = None,
-        *,
-        message: MakeMessage = flower_message,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        twice = repeated(sites)
-        if twice or not sites:
+    grid: Grid
+    sites: Sequence[str]
+    limits: Limits = Limits()
+    message: MakeMessage = flower_message
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
+        self.sites, twice = tuple(self.sites), repeated(self.sites)
+        if twice or not self.sites:
             given = f"{listed(twice, len(twice))} given twice" if twice else "none given"
             raise FlowerError(f"the sites of a run: {given}; needed: at least one, no name twice")
-        self._grid, self._sites, self._limits = grid, tuple(sites), limits or Limits()
-        self._message, self._clock, self._sleep = message, clock, sleep
-        self._nodes = Nodes(self._sites)
+        self._nodes = Nodes(tuple(self.sites))
         self._pending: list[Pending] = []
         self._ready: list[tuple[str, int, bytes | Exception]] = []
         self._looked = -float("inf")
         self._warned: set[int] = set()
 
     def ids(self) -> tuple[str, ...]:
-        return self._sites
+        return tuple(self.sites)
 
     def gather(self) -> None:
         """Wait until every site is connected; raises ``FlowerError`` for a node that is none."""
-        end = self._clock() + self._limits.gather
-        alone = self._clock()  # when no two nodes were last one site
+        end = self.clock() + self.limits.gather
+        alone = self.clock()  # when no two nodes were last one site
         while True:
-            missing = [site for site in self._sites if self._nodes.of(site) is None]
-            doubled = [text for site in self._sites if (text := self._nodes.doubled(site))]
-            alone = alone if doubled else self._clock()
-            lasting = doubled if self._clock() - alone >= UNNOTICED else []
+            missing = [site for site in self.sites if self._nodes.of(site) is None]
+            doubled = [text for site in self.sites if (text := self._nodes.doubled(site))]
+            alone = alone if doubled else self.clock()
+            lasting = doubled if self.clock() - alone >= UNNOTICED else []
             if wrong := [*lasting, *self._nodes.foreign.values()]:
                 raise FlowerError("; ".join(wrong))
             if not missing:
                 return
-            if self._clock() >= end:
-                why = f"of {len(self._sites)} sites {listed(missing, len(missing), 8)} did not"
-                why += f" connect within {self._limits.gather:.0f} s; each has to start its"
+            if self.clock() >= end:
+                why = f"of {len(self.sites)} sites {listed(missing, len(missing), 8)} did not"
+                why += f" connect within {self.limits.gather:.0f} s; each has to start its"
                 raise FlowerError(f"{why} SuperNode with --node-config '{CLIENT_ID}=\"NAME\"'")
             self._look()
             self._collect()
-            self._sleep(self._limits.pause)
+            self.sleep(self.limits.pause)
 
     def push(self, client: str, seq: int, message: bytes) -> None:
-        if client not in self._sites:
-            sites = listed(self._sites, len(self._sites), 8)
+        if client not in self.sites:
+            sites = listed(self.sites, len(self.sites), 8)
             raise ValueError(f"there is no site {client!r}; the sites are {sites}")
-        pending = Pending(client, seq, message, self._clock())
+        pending = Pending(client, seq, message, self.clock())
         self._pending.append(pending)
         self._send(pending)
 
     def poll(self, timeout: float | None = None) -> list[tuple[str, int, bytes | Exception]]:
-        end = None if timeout is None else self._clock() + timeout
+        end = None if timeout is None else self.clock() + timeout
         while True:
             # Look for lost sites, push what waits for them, collect answers, give up what is late
             if any(pending.message_id is None for pending in self._pending):
@@ -275,17 +272,17 @@ class FlowerTransport:
             self._collect()
             for pending in [each for each in self._pending if each.message_id is None]:
                 self._send(pending)
-            now = self._clock()
+            now = self.clock()
             for pending in [*self._pending]:
                 self._judge(pending, now)
 
             if self._ready or not self._pending:
                 ready, self._ready = self._ready, []
                 return ready
-            left = self._limits.pause if end is None else end - self._clock()
+            left = self.limits.pause if end is None else end - self.clock()
             if left <= 0:
                 return []
-            self._sleep(min(left, self._limits.pause))
+            self.sleep(min(left, self.limits.pause))
 
     def close(self) -> None:
         """Wait for nothing any more; answers that are on their way are dropped."""
@@ -296,11 +293,11 @@ class FlowerTransport:
 
     def _look(self) -> None:
         """Ask every node for its name that is connected and has not been asked."""
-        if self._clock() - self._looked < self._limits.look:
+        if self.clock() - self._looked < self.limits.look:
             return
-        self._looked = self._clock()
-        for node in self._nodes.unknown(self._grid.get_node_ids()):
-            if ids := self._push(sealed("hello", 1), node, HELLO, "hello", self._limits.lost):
+        self._looked = self.clock()
+        for node in self._nodes.unknown(self.grid.get_node_ids()):
+            if ids := self._push(sealed("hello", 1), node, HELLO, "hello", self.limits.lost):
                 self._nodes.asked[ids] = node
 
     def _collect(self) -> None:
@@ -308,7 +305,7 @@ class FlowerTransport:
         waiting = {each.message_id: each for each in self._pending if each.message_id is not None}
         if not waiting and not self._nodes.asked:
             return
-        for reply in self._grid.pull_messages([*waiting, *self._nodes.asked]):
+        for reply in self.grid.pull_messages([*waiting, *self._nodes.asked]):
             message_id = reply.metadata.reply_to_message_id
             if message_id in self._nodes.asked:
                 self._greeted(self._nodes.asked.pop(message_id), reply)
@@ -323,7 +320,7 @@ class FlowerTransport:
         try:
             if reply.has_error():
                 raise RefusedError(faulty(reply.error.code, reply.error.reason or ""))
-            self._nodes.named(node, name_in(reply.content))
+            self._nodes.named(node, answered(reply.content, "name", str, LONGEST))
         except (MalformedError, RefusedError) as error:
             text = f"node {node} does not say which site it is: {error}"
             self._nodes.foreign[node] = short(printable(text), 2000)
@@ -335,7 +332,7 @@ class FlowerTransport:
         """Note a site's answer to a step, or that its node or the message was lost."""
         if reply.has_error():
             code, reason = reply.error.code, reply.error.reason or ""
-            if code in LOST and pending.pushes < self._limits.pushes:
+            if code in LOST and pending.pushes < self.limits.pushes:
                 return self._lost(pending, code, reason)
             return self._done(pending, SiteError(pending.site, code, reason))
         try:
@@ -348,12 +345,12 @@ class FlowerTransport:
         node = self._nodes.of(pending.site)
         if node is None:
             return
-        kept = self._limits.answer
+        kept = self.limits.answer
         message_id = self._push(sealed("data", pending.data), node, STEP, str(pending.seq), kept)
         pending.pushes += 1
         if message_id:
-            pending.node, pending.message_id, pending.since = node, message_id, self._clock()
-        elif message_id is None and pending.pushes < self._limits.pushes:
+            pending.node, pending.message_id, pending.since = node, message_id, self.clock()
+        elif message_id is None and pending.pushes < self.limits.pushes:
             pending.node = node
             self._lost(pending, 5, "the SuperLink took no message for it")
         else:
@@ -362,8 +359,8 @@ class FlowerTransport:
 
     def _push(self, content: Envelope, node: int, kind: str, group: str, ttl: float) -> str | None:
         """Push one message; its id, None where the node is gone, "" where it is too large."""
-        message = self._message(content, node, kind, group, ttl)
-        ids = [*self._grid.push_messages([message])]
+        message = self.message(content, node, kind, group, ttl)
+        ids = [*self.grid.push_messages([message])]
         return ids[0] if ids else ""
 
     def _lost(self, pending: Pending, code: int, reason: str) -> None:
@@ -372,12 +369,12 @@ class FlowerTransport:
         if pending.node is not None:
             self._nodes.forget(pending.node)
         pending.node = pending.message_id = None
-        pending.since, pending.lost = self._clock(), (code, reason)
+        pending.since, pending.lost = self.clock(), (code, reason)
 
     def _judge(self, pending: Pending, now: float) -> None:
         """Give up a message that has waited too long, or whose site is two nodes."""
         waits = pending.message_id is None
-        limit = self._limits.lost if waits else self._limits.answer
+        limit = self.limits.lost if waits else self.limits.answer
         seen = self._looked > pending.since  # one of two may have ended since the last look
         if waits and seen and (text := self._nodes.doubled(pending.site)):
             self._done(pending, SiteError(pending.site, None, text))
@@ -425,9 +422,18 @@ def sealed(value: str, content: bytes | str | int) -> Envelope:
 
 def opened(message: object, value: str, kind: type[T], largest: int = LARGEST) -> T:
     """The value of that name; raises ``MalformedError`` where the message is anything else."""
-    name, content = _only(_only(message, "message")[1], "record")
-    if name != value:
-        raise MalformedError(f"the value of a message is called {shown(name)}; needed: {value!r}")
+    content: Any = message
+    for what, part, needed in (("message", "record", RECORD), ("record", "value", value)):
+        if not isinstance(content, Mapping):
+            given = f"a {what} is {shown(content, 60)}"
+            raise MalformedError(f"{given}; needed: a mapping with one entry")
+        if len(content) != 1:
+            names = listed(content, len(content)) or "none"
+            raise MalformedError(f"a {what} has {len(content)} entries ({names}); needed: one")
+        ((name, content),) = content.items()
+        if name != needed:
+            given = f"the {part} of a message is called {shown(name)}"
+            raise MalformedError(f"{given}; needed: {needed!r}")
     if type(content) is not kind:
         given = type(content).__name__
         raise MalformedError(f"{value!r} of a message is of type {given}; needed: {kind.__name__}")
@@ -437,33 +443,16 @@ def opened(message: object, value: str, kind: type[T], largest: int = LARGEST) -
 
 
 def answer_in(message: object, largest: int = LARGEST) -> bytes:
-    """The bytes of a site's answer; raises ``RefusedError`` where it sent none, and why."""
-    return _answered(message, "data", bytes, largest)
+    """The bytes of a site's answer."""
+    return answered(message, "data", bytes, largest)
 
 
-def name_in(message: object) -> str:
-    """The name that a site gave; raises ``RefusedError`` where it gave none, and why."""
-    return _answered(message, "name", str, LONGEST)
-
-
-def _answered(message: object, value: str, kind: type[T], largest: int) -> T:
+def answered(message: object, value: str, kind: type[T], largest: int) -> T:
+    """The value that a site gave; raises ``RefusedError`` where it gave none, and why."""
     values = message.get(RECORD) if isinstance(message, Mapping) else None
     if isinstance(values, Mapping) and "refused" in values:
         raise RefusedError(opened(message, "refused", str, LONGEST))
     return opened(message, value, kind, largest)
-
-
-def _only(message: object, what: str) -> tuple[str, Any]:
-    """The one entry of a mapping; that of a whole message is called as it has to be."""
-    if not isinstance(message, Mapping):
-        raise MalformedError(f"a {what} is {shown(message, 60)}; needed: a mapping with one entry")
-    if len(message) != 1:
-        names = listed(message, len(message)) or "none"
-        raise MalformedError(f"a {what} has {len(message)} entries ({names}); needed: one")
-    ((name, content),) = message.items()
-    if what == "message" and name != RECORD:
-        raise MalformedError(f"the record of a message is called {shown(name)}; needed: {RECORD!r}")
-    return name, content
 
 
 # The Flower app of a run as files: a job, two stubs, and a page by which a site approves them.
@@ -478,19 +467,11 @@ JOB, SETTINGS, CLIENT, SERVER = "job.json", "pyproject.toml", "bonafed_site.py",
 FLOWER = ">=1.41,<1.42"
 DATE = (2024, 10, 1, 0, 0, 0)  # that Flower writes on every file of a bundle
 PUBLISHER, NAME = "bonafed", "bonafed-run"
-CLIENT_STUB = '''"""What a site runs: the app of the installed bonafed."""
+STUB = '''"""What {who} runs: the app of the installed bonafed."""
 
-from {apps} import client_app
+{before}from {apps} import {app}
 
-app = client_app({pin})
-'''
-SERVER_STUB = '''"""What the server runs: the app of the installed bonafed."""
-
-from pathlib import Path
-
-from {apps} import server_app
-
-app = server_app({where}, {pin})
+app = {app}({given})
 '''
 
 
@@ -567,7 +548,7 @@ def export_app(
     release = pins["version"].replace(".", "-")
     file = folder / f"{PUBLISHER}.{NAME}.{release}.{sha256[:8]}.fab"
     bundle = Bundle(folder / "app", file, folder / "APPROVAL.md", sha256)
-    sheet = _sheet(bundle, files, sites, pins, disclosed, wheel, apps)
+    sheet = _sheet(bundle, files, sites, pins, disclosed, apps)
     _write(bundle.app, files)
     _write(folder, {file.name: packed, bundle.sheet.name: sheet.encode()}, others=True)
     return bundle
@@ -591,13 +572,13 @@ def _files(
     app = {"publisher": PUBLISHER, "components": components}
     settings = {"project": project, "tool": {"flwr": {"app": app}, "bonafed": pins}}
     content = {"job": job, "limits": asdict(limits), "sites": sites}
-    where = f'Path(__file__).with_name("{JOB}")'
-    pin = f'"{pins["package_sha256"]}"'
+    pin, path = f'"{pins["package_sha256"]}"', "from pathlib import Path\n\n"
+    at = f'Path(__file__).with_name("{JOB}"), {pin}'
     texts = {
         SETTINGS: tomli_w.dumps(settings),
         JOB: json.dumps(content, indent=1, sort_keys=True, ensure_ascii=True) + "\n",
-        CLIENT: CLIENT_STUB.format(apps=apps, pin=pin),
-        SERVER: SERVER_STUB.format(apps=apps, where=where, pin=pin),
+        CLIENT: STUB.format(who="a site", before="", apps=apps, app="client_app", given=pin),
+        SERVER: STUB.format(who="the server", before=path, apps=apps, app="server_app", given=at),
     }
     return {name: text.encode() for name, text in texts.items()}
 
@@ -625,7 +606,6 @@ def _sheet(
     sites: Sequence[str],
     pins: Mapping[str, str],
     disclosed: Sequence[str],
-    wheel: Path | None,
     apps: str,
 ) -> str:
     """The approval sheet: one page for the person who decides what runs at a site."""
@@ -634,52 +614,14 @@ def _sheet(
         "- Answers to the server's messages, as far as the site's own `site.toml` permits them:"
         " sums and models, never rows. `bonafed site policy` prints what that is in words."
     ]
+    wheel = pins.get("wheel_sha256")
+    hashed = f"`{wheel}`" if wheel else "not given when this was made"
     kept = f"{PUBLISHER}.{NAME}.{pins['version']}.{bundle.sha256[:8]}"
-    hashed = f"`{pins['wheel_sha256']}`" if wheel is not None else "not given when this was made"
-    return "\n".join(
-        [
-            "# Approval sheet: a Flower app of bonafed",
-            "",
-            "A request to take part in one federated run. The app holds a job description and two"
-            " stubs of three lines each. It holds no data and no other code.",
-            "",
-            f"- Bundle: `{bundle.file.name}`",
-            f"- **SHA-256 of the bundle: `{bundle.sha256}`**",
-            f"- Sites: {listed(sites, len(sites), 20)}",
-            f"- Software: bonafed {pins['version']}, flwr{FLOWER}",
-            f"- SHA-256 of the wheel of bonafed: {hashed}",
-            f"- Digest of the installed bonafed: `{pins['package_sha256']}`",
-            "",
-            "| file | bytes | SHA-256 |",
-            "| --- | --- | --- |",
-            *listing,
-            "",
-            "## What runs where",
-            f"- At each site, the SuperNode starts `{CLIENT}` for each message. It calls"
-            f" `{apps}` of the bonafed that the site has installed, and ends. It reads the folder"
-            " that the site itself named, no other; the run cannot name one.",
-            f"- On the SuperLink, `{SERVER}` runs the algorithm of `{JOB}` with what sites answer.",
-            "- Both refuse to work with a bonafed of another digest.",
-            "",
-            "## What leaves the site",
-            *leaves,
-            "- The site's name, and in a refusal its reason. Every message in and out is in the"
-            " site's audit log (`bonafed site log`).",
-            "",
-            "## How to check",
-            f"1. `sha256sum {bundle.file.name}` gives the hash above; `flwr build --app app` makes"
-            " the same file.",
-            "2. `python -c 'from bonafed.engines.job import package_digest as d; print(d())'`"
-            " at the site gives the digest above.",
-            f'3. Start the SuperNode with `--node-config \'{CLIENT_ID}="NAME" site="FOLDER"\'` and'
-            " without `--allow-runtime-dependency-installation`.",
-            "4. A SuperNode runs every app that its SuperLink sends, also one that reads the site's"
-            " rows. Start it with the environment of `bonafed.engines.flower.guarded`, and it runs"
-            " only the bundles whose hashes are in a file of the site's.",
-            f"5. What ran is kept below `$FLWR_HOME/apps/{kept}`.",
-            "",
-        ]
-    )
+    facts = {"bundle": bundle, "pins": pins, "hashed": hashed, "kept": kept, "apps": apps}
+    facts |= {"FLOWER": FLOWER, "CLIENT": CLIENT, "SERVER": SERVER, "JOB": JOB}
+    facts |= {"CLIENT_ID": CLIENT_ID, "sites": listed(sites, len(sites), 20)}
+    lines = {"listing": "\n".join(listing), "leaves": "\n".join(leaves)}
+    return Path(__file__).with_name("approval.md").read_text("utf-8").format(**facts, **lines)
 
 
 # A guard for a site: its SuperNode runs the app bundles that the site approved, and no others.

@@ -43,11 +43,8 @@ PACKAGE = Path(__file__).parents[1]  # the folder of bonafed
 @cache
 def package_digest() -> str:
     """SHA-256 over the names and hashes of all files of the installed bonafed."""
-    return digest_of(
-        (path.relative_to(PACKAGE).as_posix(), path.read_bytes())
-        for path in PACKAGE.rglob("*")
-        if path.is_file()
-    )
+    files = (path for path in PACKAGE.rglob("*") if path.is_file())
+    return digest_of((path.relative_to(PACKAGE).as_posix(), path.read_bytes()) for path in files)
 
 
 def digest_of(files: Iterable[tuple[str, bytes]]) -> str:

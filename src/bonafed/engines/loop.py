@@ -25,11 +25,12 @@ from bonafed.engines.checkpoint import Checkpoint
 from bonafed.engines.checkpoint_schema import Fields
 from bonafed.engines.clients import Answers, Clients, Ids
 from bonafed.engines.engine import Run, Watch, check_algorithm, check_answer, handler, reported
-from bonafed.engines.run_record import Answered, Counts, Events, Log, RunRecord, Sets, recording
+from bonafed.engines.run_record import Counts, Events, Log, RunRecord, recording
 from bonafed.engines.secure_run import secure_run
 from bonafed.privacy.secure_sum.messages import SecureSum, option_of
-from bonafed.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, copied, settled
+from bonafed.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, copied, encode, settled
 from bonafed.signals import ENDING, Last, interrupts
+from bonafed.storage import write_in_turns
 
 
 class Interrupts:
@@ -214,9 +215,9 @@ class EventEngine:
         """
         seed = self.seed_of(seed)
         check_algorithm(algorithm)
-        how: Any = {"seed": seed, "watch": watch, "resume": resume, "max_rounds": max_rounds}
         if (option := option_of(self.secure_sum)) is not None:
-            return secure_run(self, option, algorithm, federation, **how)
+            how: Any = {"seed": seed, "watch": watch, "resume": resume, "max_rounds": max_rounds}
+            return secure_run(self, option, algorithm, federation, how)
         return self.carry(self.loop(algorithm, federation, seed), watch, resume, max_rounds)
 
     def seed_of(self, seed: int | None) -> int:
@@ -227,11 +228,9 @@ class EventEngine:
         """The loop of one run."""
         raise NotImplementedError
 
-    def carry(
-        self, loop: "Loop", watch: Sequence[Watch], resume: bool, max_rounds: int | None
-    ) -> Run:
+    def carry(self, loop: "Loop", watch: Sequence[Watch], resume: bool, most: int | None) -> Run:
         """The run of the loop."""
-        return loop.run(watch, resume, max_rounds)
+        return loop.run(watch, resume, most)
 
     def check_settings(self, block_size: int) -> None:
         """Raise ``ValueError`` on settings that are not numbers of clients and rounds."""
@@ -343,7 +342,8 @@ class Loop:
             self._undo()
             raise
         self.halfway = True
-        counts = Counts(answers.size, len(to) * kind.size, len(batch.ids), answers.staleness)
+        up, down = int(answers.sizes.sum()), len(to) * kind.size
+        counts = Counts(up, down, len(batch.ids), answers.staleness)
         self.record.count(type(ask.message), "down", len(to), counts.bytes_down)
         self.record.count(type(answers.combined), "up", counts.answered, counts.bytes_up)
         self.record.events.add(*batch)
@@ -405,14 +405,11 @@ class Loop:
         ask = self.server.ask
         outcome = ask.outcome if isinstance(ask, Done) else ended
         assert outcome is not None
-        events, concluded = self.record.events.stored(), None
-        if isinstance(events, Sets):
-            active, log = events.active(), None
-        else:
+        events, concluded, log = self.record.events.stored(), None, None
+        if isinstance(events, Events):
             columns = events.answered, events.times, events.ends
             end = self.source.crashed(), ended
             log = Log(self.file.clients, self.file.seed, self.engine.block_size, *columns, *end)
-            active = Answered(log)
         flight, conclude = self.clients.flight, Conclude in self.algorithm.on_client
         asked = flight.turns + (flight.since >= 0)
         if isinstance(ask, Round) and self.begun > self.server.round:
@@ -424,7 +421,7 @@ class Loop:
             {"message": message, "direction": way, "count": count, "bytes": size}
             for (message, way), (count, size) in self.record.traffic.items()
         ]
-        told = outcome, self.record.history, messages, self.server.round, active
+        told = outcome, self.record.history, messages, self.server.round, events.active()
         counts = flight.turns, asked, self._exchanged()
         return Run(self.server.state, *told, self.clients.each(), *counts, concluded, log)
 
@@ -434,29 +431,21 @@ class Loop:
         if self.file.path is None:
             return
         messages, asked = self.clients.flight.stored()
-        kept = Checkpoint(
-            **self.file.run,
-            round=self.server.round,
-            state=self.server.state,
-            ask=self.server.ask,
-            memories=self.clients.stored(),
-            mark="",
-            turns=self.clients.flight.turns,
-            traffic=tuple((*key, n, size) for key, (n, size) in self.record.traffic.items()),
-            history=files.packed(self.record.history),
-            source=self.source.stored(),
-            messages=messages,
-            asked=asked,
-            exchanged=self._exchanged(),
-            late=tuple(self.record.since_row),
-            events=self.record.events.stored(),
-        )
+        record, source = self.record, self.source.stored()
+        server = self.server.round, self.server.state, self.server.ask
+        traffic = tuple((*key, n, size) for key, (n, size) in record.traffic.items())
+        counted = self.clients.flight.turns, traffic, files.packed(record.history)
+        flying = source, messages, asked, self._exchanged(), tuple(record.since_row)
+        told = *server, self.clients.stored(), "", *counted, *flying, record.events.stored()
+        kept = Checkpoint(*self.file.run, *told)
         if self.parted is not None:
             self.parted.save(kept)
         elif self.engine.synced or self.algorithm.private:
             files.save(self.file.path, kept)
         else:
-            files.save_in_turns(self.file.path, kept, self.saved)
+            # every round counts in microseconds: it outlives the process, not the machine's power
+            anew = self.saved == 0
+            write_in_turns(self.file.path, self.saved, encode(kept), anew=anew, sync=False)
             self.saved += 1
 
     def _restore(self) -> None:
@@ -487,8 +476,7 @@ class Loop:
         n, algorithm, here = len(self.clients.names), self.algorithm, self.clients.example
         fields = Fields(n, kept.round, self.clients.n_features)
         files.check_fields(kept, fields)
-        in_flight = int((kept.asked >= 0).sum())
-        files.check_run(kept, algorithm, here, n, in_flight)
+        files.check_run(kept, algorithm, here, n)
         history, late = files.unpacked(kept.history), Counts(*kept.late)
         files.check_rows(history, kept, algorithm, (late.bytes_up, late.bytes_down))
         if self.engine.keep_rows == 1 and len(history) != kept.round:

@@ -138,9 +138,7 @@ class Network(EventEngine):
         source = _Arrivals(self.wait, clients, self.stalls)
         return Loop(self, clients, source, (self.wait,), federation, seed)
 
-    def carry(
-        self, loop: Loop, watch: Sequence[Watch], resume: bool, max_rounds: int | None
-    ) -> Run:
+    def carry(self, loop: Loop, watch: Sequence[Watch], resume: bool, most: int | None) -> Run:
         """The run of the loop.
 
         Raises
@@ -154,7 +152,7 @@ class Network(EventEngine):
         """
         source: Any = loop.source
         try:
-            run, lies = loop.run(watch, resume, max_rounds), source.lies()
+            run, lies = loop.run(watch, resume, most), source.lies()
         except StateLostError as lost:
             lost.state = loop.server.state
             raise
@@ -270,9 +268,9 @@ class Sites(Clients):
             few = " or ".join(self.names[i] for i, form in forms.items() if form == least)
             message, what = self.flight.kind_of(int(ids[0])).message, "arrays of another form than"
             raise ImpossibleAnswerError(few, message, f"{what} the others have") from error
-        size = encoded_size(parts[0][1])
+        sizes = np.full(len(ids), encoded_size(parts[0][1]))
         oldest = int(self.flight.since[ids].min())
-        return Answers(tuple(ids.tolist()), combined, size, round_ - oldest, [])
+        return Answers(tuple(ids.tolist()), combined, sizes, round_ - oldest, [])
 
     def finish(self, due: Ids, answers: Answers) -> None:
         """Finish the round: what these sites have uploaded is used."""

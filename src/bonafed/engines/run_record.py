@@ -2,7 +2,7 @@
 
 import os
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -40,6 +40,11 @@ class Events:
     times: Annotated[Array, Form("answers")]
     ends: Annotated[NDArray[np.int64], Form("rounds")]
 
+    def active(self) -> list[tuple[int, ...]]:
+        """The clients that answered in each round, ascending."""
+        rounds = np.split(self.answered, self.ends)[:-1]
+        return [tuple(np.sort(ids).tolist()) for ids in rounds]
+
     def turns(self, n_clients: int) -> NDArray[np.int64]:
         """How often each client has answered; raises where the columns contradict each other."""
         return check_answers(self.answered, self.times, self.ends, n_clients)
@@ -68,36 +73,21 @@ class Sets:
         return np.bincount(np.array(answered, np.int64), minlength=n_clients)
 
 
-FRESH = 20_000  # numbers that may wait to be written
-
-
 class Recorder:
     """The growing list of a run's events: 12 bytes per answer, 8 per round."""
 
     def __init__(self, kept: Events | None = None) -> None:
         before = (kept.answered, kept.times, kept.ends) if kept else ([], [], [])
         self.answered, self.times, self.ends = map(array, "idq", map(list, before))
-        self.fresh: list[tuple[NDArray[np.int64], Array]] = []  # the last rounds, not yet in these
-        self.more = 0  # about how many numbers they hold
 
     def add(self, ids: NDArray[np.int64], times: Array) -> None:
         """Add the answers of one round, in the order of arrival."""
-        self.fresh.append((ids, times))
-        self.more += 10 + len(ids)
-        if self.more > FRESH:
-            self._written()
-
-    def _written(self) -> None:
-        for ids, times in self.fresh:
-            self.answered.extend(ids.tolist())
-            self.times.extend(times.tolist())
-            self.ends.append(len(self.answered))
-        self.fresh.clear()
-        self.more = 0
+        self.answered.extend(ids.tolist())
+        self.times.extend(times.tolist())
+        self.ends.append(len(self.answered))
 
     def stored(self) -> Events:
         """The events so far, for a checkpoint."""
-        self._written()
         answered, times = np.array(self.answered, np.int32), np.array(self.times, np.float64)
         return Events(answered, times, np.array(self.ends, np.int64))
 
@@ -129,6 +119,8 @@ def recording(at_once: bool, kept: Any = None) -> Recorder | SetRecorder:
 
 # ---- counts
 
+Row = dict[str, Any]  # of a history
+
 
 class Counts(NamedTuple):
     """The counts of one round, or of all rounds since the last row of the history."""
@@ -140,26 +132,17 @@ class Counts(NamedTuple):
 
     def joined(self, more: "Counts") -> "Counts":
         """The counts of both together."""
-        return Counts(
-            self.bytes_up + more.bytes_up,
-            self.bytes_down + more.bytes_down,
-            self.answered + more.answered,
-            max(self.staleness, more.staleness),
-        )
+        up, down, answered = (a + b for a, b in zip(self[:3], more[:3], strict=True))
+        return Counts(up, down, answered, max(self.staleness, more.staleness))
 
-    def row(
-        self, round_: int, time: float, at_once: bool, report: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def row(self, round_: int, time: float, at_once: bool, report: Mapping[str, Any]) -> Row:
         """A row of the history with these counts; ``report`` is what the algorithm reports.
 
         ``time`` is that of the last answer or, where all answer ``at_once``, the seconds that the
         round took.
         """
-        begun: dict[str, Any] = {"round": round_}
-        if at_once:
-            begun |= {"seconds": time}
-        else:
-            begun |= {"time": time, "answered": self.answered, "staleness": self.staleness}
+        timed = {"time": time, "answered": self.answered, "staleness": self.staleness}
+        begun: Row = {"round": round_} | ({"seconds": time} if at_once else timed)
         return begun | {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down} | {**report}
 
 
@@ -254,25 +237,3 @@ class Log:
         except (ValueError, TypeError) as error:
             raise ValueError(f"the log {path} holds what no run can have: {error}") from error
         return log
-
-
-class Answered(Sequence[tuple[int, ...]]):
-    """The clients that answered in each round, ascending; they are read off the log on demand."""
-
-    def __init__(self, log: Log) -> None:
-        self.log = log
-
-    def __len__(self) -> int:
-        return len(self.log.ends)
-
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return [self[k] for k in range(*index.indices(len(self)))]
-        k = range(len(self))[index]
-        start = int(self.log.ends[k - 1]) if k else 0
-        return tuple(sorted(self.log.answered[start : self.log.ends[k]].tolist()))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # pyright: ignore[reportAssignmentType]

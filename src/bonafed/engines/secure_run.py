@@ -6,14 +6,13 @@ are those of the protocol.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from bonafed.engines.batching import Known
-from bonafed.engines.engine import Engine, Run, Watch
+from bonafed.engines.engine import Engine, Run
 from bonafed.engines.secure_summed import Earlier, SecureSummed, SumState
 from bonafed.privacy.secure_sum.messages import SecureSum
 from bonafed.rounds import Algorithm, Outcome, Stop, decode
@@ -23,24 +22,14 @@ TAKES = 2
 SUMS = -1  # in the place of a site
 
 
-def secure_run(
-    engine: Any,
-    option: SecureSum,
-    algorithm: Algorithm,
-    federation: Known,
-    *,
-    seed: int,
-    watch: Sequence[Watch],
-    resume: bool,
-    max_rounds: int | None,
-) -> Run:
-    """Run an algorithm with secure sums on an engine; parameters as of ``InProcess.run``.
+def secure_run(engine: Any, option: SecureSum, algorithm: Algorithm, fed: Known, how: Any) -> Run:
+    """Run an algorithm with secure sums on an engine; ``how`` are all parameters of its ``run``.
 
     ``max_rounds`` are rounds of the algorithm. Where clients drop out, the engine may need some of
     its rounds to have others come back, and then ends as many rounds earlier.
     """
+    max_rounds, watch, rows = how["max_rounds"], how["watch"], _Rows()
     cap = max_rounds and BEFORE + TAKES * max_rounds
-    rows = _Rows()
 
     def see(row: dict[str, Any], state: SumState) -> None:
         """Show the algorithm's rounds to those who watch it."""
@@ -53,9 +42,9 @@ def secure_run(
     # what the answers in all runs of an experiment over sites say, by site, and of their sums
     told: dict[int, Any] = getattr(getattr(engine, "session", None), "told", {})
     plain: Engine = replace(engine, secure_sum=None, **every_row)
-    carried = SecureSummed(algorithm, option, seed, Earlier(told.get(SUMS)))
-    how: Any = {"seed": seed, "watch": watching, "resume": resume, "max_rounds": cap}
-    run = plain.run(carried, federation, **how)
+    carried = SecureSummed(algorithm, option, how["seed"], Earlier(told.get(SUMS)))
+    how = {**how, "watch": watching, "max_rounds": cap}
+    run = plain.run(carried, fed, **how)
     told[SUMS] = decode(run.state.told.tobytes())
     return _of_algorithm(run, cap, max_rounds, engine.keep_rows)
 
@@ -88,19 +77,14 @@ def _of_algorithm(run: Run, cap: int | None, max_rounds: int | None, keep_rows: 
     history = [made for row in run.history if (made := rows.next(row)) is not None]
     last = len(history)
     history = [row for k, row in enumerate(history, 1) if k % keep_rows == 0 or k == last]
-    outcome, present = run.outcome, state.those_in()
+    outcome, present = run.outcome, np.unpackbits(state.present, axis=1, count=len(run.turns))
     turns = present.sum(0, dtype=np.int64)
     if cap is not None and outcome.stop is Stop.MAX_ROUNDS and run.rounds == cap:
         text = outcome.text.replace(f"max_rounds = {cap}", f"max_rounds = {max_rounds}")
         outcome = Outcome(outcome.stop, text)
-    return replace(
-        run,
-        state=state.of_algorithm()[0],
-        outcome=outcome,
-        history=history,
-        rounds=state.rounds,
-        active=[tuple(np.flatnonzero(each).tolist()) for each in present],
-        memories=tuple(None if each is None else each.own for each in run.memories),
-        turns=turns,
-        asked=turns + state.in_open_sum(run.asked > run.turns),
-    )
+    active = [tuple(np.flatnonzero(each).tolist()) for each in present]
+    memories = tuple(None if each is None else each.own for each in run.memories)
+    asked = turns + state.in_open_sum(run.asked > run.turns)
+    told = {"outcome": outcome, "history": history, "rounds": state.rounds, "active": active}
+    told |= {"memories": memories, "turns": turns, "asked": asked}
+    return replace(run, state=state.of_algorithm()[0], **told)

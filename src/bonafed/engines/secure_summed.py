@@ -135,28 +135,24 @@ class SumState:
 
     inner: secure.Array  # the bytes of both, whose rounds are not those of the engine
     wanted: tuple[int, ...]  # whom the algorithm asks
-    protocol: Server | None
-    roster: secure.Roster | None
-    stage: str  # what is waited for
-    number: Annotated[int, Form(least=-1)]  # of the round of sums, by which late answers are known
-    anew: int  # how often a sum was begun anew in this round of the algorithm
-    polls: int  # how often others have answered in this stage since
-    asked: tuple[int, ...]  # whose answers are of this stage
-    got: tuple[tuple[int, Any], ...]  # those that have come
     busy: NDArray[np.bool_]  # (N,) who has not answered yet, this stage or an earlier one
-    hidden: tuple[tuple[int, Any], ...]  # the answers that are about to be opened
     present: NDArray[np.uint8]  # (rounds, bytes) the bits of who was in each sum
     told: secure.Array  # the bytes of what the sums so far say of all clients' rows
+    protocol: Server | None = None
+    roster: secure.Roster | None = None
+    stage: str = "keys"  # what is waited for
+    # of the round of sums, by which late answers are known
+    number: Annotated[int, Form(least=-1)] = -1
+    anew: int = 0  # how often a sum was begun anew in this round of the algorithm
+    polls: int = 0  # how often others have answered in this stage since
+    asked: tuple[int, ...] = ()  # whose answers are of this stage
+    got: tuple[tuple[int, Any], ...] = ()  # those that have come
+    hidden: tuple[tuple[int, Any], ...] = ()  # the answers that are about to be opened
 
     @property
     def rounds(self) -> int:
         """The finished rounds of the algorithm."""
         return len(self.present)
-
-    def those_in(self) -> NDArray[np.bool_]:
-        """(rounds, N) who was in each sum."""
-        n = len(self.busy)
-        return np.unpackbits(self.present, axis=1, count=n).astype(bool)
 
     def in_open_sum(self, on_their_way: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """(N,) who may have answered in a sum that was begun and not finished, where messages to
@@ -343,21 +339,19 @@ class SecureSummed(Algorithm):
         wide, parts = None in steps.values(), [np.zeros(0, np.uint64)]
         for name, value in given.items():
             try:
-                parts.append(self._words(value, n, steps[name], wide))
+                if (step := steps[name]) is None:
+                    parts.append(masking.of_numbers(value, n))
+                else:
+                    whole = self.option.form(n, step).whole(value).ravel()
+                    parts.append(masking.of_whole(whole) if wide else whole.view(np.uint64))
             except ValueError as error:
                 raise ValueError(
                     f"{kind.__name__}.{name} cannot be added up securely: {error}"
                     + " SecureSum(step=...) with a larger step allows larger numbers."
                 ) from error
         fields = tuple((name, value.dtype.str, value.shape[1:]) for name, value in given.items())
-        rest = secure.octets(encode(records.settled(changed(upload, **dict.fromkeys(steps)))))
+        rest = _octets(records.settled(changed(upload, **dict.fromkeys(steps))))
         return np.concatenate(parts), wide, fields, rest
-
-    def _words(self, value: secure.Array, n: int, step: float | None, wide: bool) -> Any:
-        if step is None:
-            return masking.of_numbers(value, n)
-        whole = self.option.form(n, step).whole(value).ravel()
-        return masking.of_whole(whole) if wide else whole.view(np.uint64)
 
     def _combined(self, hidden: Sequence[tuple[int, Hidden]], total: NDArray[np.int64]) -> Any:
         """What the algorithm's server receives: the answers' other fields, combined, and sums."""
@@ -372,40 +366,24 @@ class SecureSummed(Algorithm):
         words = total.view(np.uint64).reshape(-1, 1 + wide)  # a row for each number
         for name, code, shape in first.fields:
             size, dtype = int(np.prod(shape)), np.dtype(code)
-            step = self._step(kind, name, dtype)
-            sums[name] = self._sum(words[at : at + size], step, dtype).reshape(shape)[()]
-            at += size
+            part, step = words[at : at + size], self._step(kind, name, dtype)
+            if step is None:
+                numbers = masking.numbers(part.ravel()).astype(dtype)
+            elif dtype.kind in "biu":  # of the kind that a plain sum has
+                numbers = part[:, 0].astype(np.int64).astype(np.zeros(1, dtype).sum().dtype)
+            else:
+                form = self.option.form(2, step)
+                numbers = form.numbers(part[:, 0].astype(np.int64)).astype(dtype)
+            sums[name], at = numbers.reshape(shape)[()], at + size
         return changed(records.combine(kind, clear), **sums)
-
-    def _sum(self, words: NDArray[np.uint64], step: float | None, dtype: np.dtype[Any]) -> Any:
-        """The numbers that the words of a sum stand for, of the kind that a plain sum has."""
-        if step is None:
-            return masking.numbers(words.ravel()).astype(dtype)
-        whole = words[:, 0].astype(np.int64)
-        if dtype.kind in "biu":
-            return whole.astype(np.zeros(1, dtype).sum().dtype)
-        return self.option.form(2, step).numbers(whole).astype(dtype)
 
     # ---- server
 
     def server_start(self, n_clients: int) -> Next:
         terms, (inner, ask) = self._terms(n_clients), self.inner.server_start(n_clients)
-        state = SumState(
-            inner=secure.octets(encode((records.settled(inner), ask))),
-            wanted=_wanted(ask, n_clients),
-            protocol=None,
-            roster=None,
-            stage="keys",
-            number=-1,
-            anew=0,
-            polls=0,
-            asked=(),
-            got=(),
-            busy=np.zeros(n_clients, bool),
-            hidden=(),
-            present=np.zeros((0, -(-n_clients // 8)), np.uint8),
-            told=secure.octets(encode(self.earlier.told)),
-        )
+        busy, present = np.zeros(n_clients, bool), np.zeros((0, -(-n_clients // 8)), np.uint8)
+        begun = _octets((records.settled(inner), ask)), _wanted(ask, n_clients)
+        state = SumState(*begun, busy, present, _octets(self.earlier.told))
         return self._asking(state, "keys", -1, Enrol(terms), range(n_clients))
 
     @property
@@ -559,16 +537,10 @@ class SecureSummed(Algorithm):
         bits = np.zeros(len(state.busy), bool)
         bits[list(protocol.stayed)] = True
         shares = {i: one.shares for i, one in state.got}
-        state = replace(
-            state,
-            inner=secure.octets(encode((records.settled(inner), engine.check_answer(ask)))),
-            present=np.concatenate([state.present, np.packbits(bits)[None]]),
-            protocol=protocol,
-            anew=0,
-            hidden=(),
-            got=(),
-            told=secure.octets(encode(told)),
-        )
+        inner, told = _octets((records.settled(inner), engine.check_answer(ask))), _octets(told)
+        present = np.concatenate([state.present, np.packbits(bits)[None]])
+        begun = {"anew": 0, "hidden": (), "got": (), "protocol": protocol}
+        state = replace(state, inner=inner, told=told, present=present, **begun)
         if isinstance(ask, Done):
             return state, ask
         protocol, _ = at_server.begin(protocol, protocol.number + 1)
@@ -623,7 +595,7 @@ def _fields_of(message: Any, mark: str) -> dict[str, Any]:
 def _parted(message: Any, n: int) -> tuple[secure.Array, secure.Array | None]:
     """A message without its Each fields, as bytes, and the bytes of each client's own row."""
     each = _fields_of(message, "each")
-    common = secure.octets(encode(records.settled(changed(message, **dict.fromkeys(each)))))
+    common = _octets(records.settled(changed(message, **dict.fromkeys(each))))
     if not each:
         return common, None
     parts = [{name: value[i : i + 1] for name, value in each.items()} for i in range(n)]
@@ -636,6 +608,11 @@ def _wanted(ask: Round, n: int) -> tuple[int, ...]:
 
 
 # ---- bytes of different lengths in one array
+
+
+def _octets(value: object) -> NDArray[np.uint8]:
+    """The bytes of a value."""
+    return secure.octets(encode(value))
 
 
 def _packed(texts: Sequence[bytes]) -> NDArray[np.uint8]:
@@ -680,13 +657,11 @@ def _one_by_one(step: Callable[..., Step]) -> Callable[..., Step]:
             after.append(kept)
             number = getattr(message, "number", -1)
             answers.append(encode((STAGES[type(message)], number, answer)))
-        names = "secret", "simulated", "last"
-        parts = [[getattr(each, name) for each in after] for name in names]
-        secret, simulated, last = (np.concatenate(records.equally_wide(each)) for each in parts)
-        taken, own = (
-            np.concatenate([each.taken for each in after]),
-            records.join([e.own for e in after]),
-        )
-        return SumMemory(secret, simulated, taken, own, last), Sealed(_packed(answers))
+        wide = ("secret", "simulated", "last")
+        parts = {name: [getattr(each, name) for each in after] for name in wide}
+        made = {name: np.concatenate(records.equally_wide(each)) for name, each in parts.items()}
+        taken = np.concatenate([each.taken for each in after])
+        own = records.join([each.own for each in after])
+        return SumMemory(taken=taken, own=own, **made), Sealed(_packed(answers))
 
     return stepped

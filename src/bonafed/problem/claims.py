@@ -45,8 +45,7 @@ class Touched:
         """With further points; of many the oldest but the first is forgotten."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         both = [np.concatenate(pair) for pair in pairs]
-        keep = max(4, NUMBERS // max(self.slope[0].size, 1))
-        if len(both[0]) > keep:
+        if len(both[0]) > max(4, NUMBERS // max(self.slope[0].size, 1)):
             both = [np.concatenate([part[:1], part[2:]]) for part in both]
         return Touched(*both)
 
@@ -61,7 +60,7 @@ class Told:
     alike : whether all rows have the same weight
     seen : their sizes, where the client's own weight is 1
     touched : of functions of its rows, the values and slopes
-    ranked : tables of its rows' losses and cuts by rank (`bonafed.problem.sum_claims`)
+    ranked : tables of its rows' losses and cuts by rank (`bonafed.problem.plausible`)
     """
 
     rows: float | None = None
@@ -100,13 +99,9 @@ class Number(NamedTuple):
     def held(self, told: Told) -> tuple[Told, str]:
         value, room = np.asarray(self.value), RELATIVE * np.asarray(self.scale)
         for bound, word, sign in ((self.least, "below", -1.0), (self.most, "above", 1.0)):
-            if isinstance(bound, float) and math.isinf(bound):
-                continue
             over = sign * (value - bound) > room + RELATIVE * np.abs(bound)
             if over.any():
-                off, limit = (
-                    float(np.broadcast_to(x, over.shape)[over][0]) for x in (value, bound)
-                )
+                off, limit = (np.broadcast_to(x, over.shape)[over][0] for x in (value, bound))
                 return told, f"{self.what} of {off:.6g}, and no rows have one {word} {limit:.6g}"
         return told, ""
 
@@ -146,8 +141,8 @@ class Features:
 
     def held(self, told: Told) -> tuple[Told, str]:
         count = np.unique(self.count)
-        right = len(count) == 1 and count[0] in (told.features or count[0],) and count[0] >= 0
-        if right and count[0] % 1 == 0:
+        known = len(count) == 1 and count[0] == (told.features or count[0])
+        if known and count[0] >= 0 and count[0] % 1 == 0:
             return replace(told, features=int(count[0])), ""
         return told, f"{count[-1]:.6g} features, where it has {told.features or 'a whole number'}"
 
@@ -160,11 +155,10 @@ class Either(NamedTuple):
     two: tuple[float, float]
 
     def held(self, told: Told) -> tuple[Told, str]:
-        off = [abs(self.value - one) > RELATIVE * (1 + abs(one)) for one in self.two]
         one, other = self.two
-        if all(off) or math.isnan(self.value):
-            return told, f"{self.what} of {self.value:.6g}, which is {one:.6g} or {other:.6g}"
-        return told, ""
+        if any(abs(self.value - x) <= RELATIVE * (1 + abs(x)) for x in self.two):
+            return told, ""
+        return told, f"{self.what} of {self.value:.6g}, which is {one:.6g} or {other:.6g}"
 
 
 class Known(NamedTuple):
@@ -223,25 +217,21 @@ class Tangent(NamedTuple):
             f" {before[t, p]:.6g} before"
         )
 
-    def _largest(self, known: Touched, slope: Array) -> tuple[float, Array]:
-        """The largest value, and the largest slope in every direction (E,): what is left where
-        such numbers cancel has their rounding.
-        """
-        slopes = np.concatenate([known.slope.reshape(-1, len(self.at)), slope])
-        largest = np.fmax.reduce(np.abs(slopes))  # of those that were told
-        values = float(np.fmax.reduce(np.abs(known.value), None)), float(np.abs(self.value).max())
-        return max(values), np.where(np.isnan(largest), 0.0, largest)
-
     def _against(self, known: Touched, slope: Array) -> str:
         """Whether a tangent told before lies above the new value, or the new one above an old."""
         step = self.at - known.at  # (T, E)
         room = RELATIVE + known.rounding + self.rounding
-        size, most = np.abs(known.value) + np.abs(self.value), self._largest(known, slope)
-        least = room[:, None] * size + UNIT * (most[0] + np.abs(step) @ most[1])[:, None]
+        # where the largest values, and the largest slopes that were told in every direction,
+        # cancel, what is left has their rounding
+        slopes = np.concatenate([known.slope.reshape(-1, len(self.at)), slope])
+        steepest = np.fmax.reduce(np.abs(slopes))
+        steepest = np.where(np.isnan(steepest), 0.0, steepest)
+        highest = max(np.fmax.reduce(np.abs(known.value), None), np.abs(self.value).max())
+        size = np.abs(known.value) + np.abs(self.value)
+        least = room[:, None] * size + UNIT * (highest + np.abs(step) @ steepest)[:, None]
         reach = room[:, None] * np.abs(step) + UNIT * (np.abs(known.at) + np.abs(self.at))
         before = known.value + (known.slope @ step[:, :, None])[:, :, 0]
-        leeway = (np.abs(known.slope) @ reach[:, :, None])[:, :, 0]
-        above = before - self.value > least + leeway
+        above = before - self.value > least + (np.abs(known.slope) @ reach[:, :, None])[:, :, 0]
         if above.any():
             t, p = np.argwhere(above)[0]
             return (
@@ -271,10 +261,10 @@ class Height(NamedTuple):
         known = told.known(self.of)
         if known is None:
             return told, ""
-        step = self.at - known.at
-        least = known.value[:, 0] + (known.slope[:, 0] * step).sum(1)
-        size = np.abs(known.value[:, 0]) + np.abs(known.slope[:, 0] * step).sum(1)
-        size += (np.abs(known.slope[:, 0]) * (np.abs(known.at) + np.abs(self.at))).sum(1)
+        value, slope = known.value[:, 0], known.slope[:, 0]
+        change = slope * (self.at - known.at)
+        least, size = value + change.sum(1), np.abs(value) + np.abs(change).sum(1)
+        size += (np.abs(slope) * (np.abs(known.at) + np.abs(self.at))).sum(1)
         off = least - self.value > 1e3 * RELATIVE * (1 + size)
         if not off.any():
             return told, ""
@@ -300,8 +290,7 @@ class Below(NamedTuple):
             return told, ""
         for t, at in enumerate(known.at):
             total = float(np.sum(np.asarray(weight) * known.value[t]))
-            beside = [self._beside(told, key, each, at) for key, each in others]
-            total += sum(beside)
+            total += sum(self._beside(told, key, each, at) for key, each in others)
             terms = self.constant, *(self.slope * at).tolist()
             size = self.size + abs(total) + float(np.sum(np.abs(terms)))
             if sum(terms) - total > (RELATIVE + self.rounding) * size:
@@ -313,10 +302,8 @@ class Below(NamedTuple):
     @staticmethod
     def _beside(told: Told, key: Key, weight: Array | float, at: Array) -> float:
         """A weighted function at a point; NaN, of which nothing follows, where it is not known."""
-        if not np.any(weight):
-            return 0.0
         known = told.known(key)
-        if known is None:
-            return math.nan
+        if not np.any(weight) or known is None:
+            return math.nan if np.any(weight) else 0.0
         same = (known.at == at[: known.at.shape[1]]).all(1)
         return float(np.sum(weight * known.value[same][-1])) if same.any() else math.nan

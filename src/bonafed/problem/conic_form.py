@@ -1,31 +1,24 @@
-"""A problem in conic form: its public part as plain arrays, for solvers that know nothing of losses
-or risks.
+"""A problem in other forms: its public part as plain arrays, for conic solvers that know nothing of
+losses or risks, and a Wasserstein ball as a regulariser.
 """
 
 import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from bonafed.arrays import DUAL, Array
-from bonafed.problem.problem import Problem
-from bonafed.problem.regularisers import Zero, regulariser_cones, regulariser_parts
-from bonafed.problem.requirements import check_convex
-from bonafed.problem.risks import stated_sets
+from bonafed.arrays import DUAL, Array, norm
+from bonafed.parameters import Parameters
+from bonafed.problem import regularisers
+from bonafed.problem.problem import Problem, check_convex
+from bonafed.problem.risks import weight_sets as sets
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.risk import prior_for
-from bonafed.problem.risks.weight_sets import (
-    ChiSquareBall,
-    KLBall,
-    LpBall,
-    Mean,
-    Simplex,
-    Superquantile,
-    TotalVariationBall,
-)
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solvers.conic import weight_sets
 from bonafed.solvers.conic.bundle_master import Shape
+from bonafed.solvers.sets.projections import project_lp_unit_ball, soft_threshold
 
 
 def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
@@ -33,11 +26,11 @@ def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
     only, inf: all.
     """
     risk = problem.over_clients
-    if isinstance(risk, Simplex):
+    if isinstance(risk, sets.Simplex):
         return np.full(n_clients, 1 / n_clients), math.inf, 2.0
-    if isinstance(risk, TotalVariationBall) and isinstance(risk.prior, np.ndarray):
+    if isinstance(risk, sets.TotalVariationBall) and isinstance(risk.prior, np.ndarray):
         return risk.prior, 2.0 * risk.radius, 1.0
-    if isinstance(risk, Mean | LpBall) and isinstance(risk.prior, np.ndarray):
+    if isinstance(risk, sets.Mean | sets.LpBall) and isinstance(risk.prior, np.ndarray):
         return risk.prior, getattr(risk, "radius", 0.0), getattr(risk, "p", 2.0)
     raise ValueError(
         "the client weights must be those of Mean, Simplex, LpBall or TotalVariationBall (concrete,"
@@ -48,37 +41,38 @@ def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
 def weighting(problem: Problem, n_clients: int) -> weight_sets.Weighting:
     """The set of client weights in conic form."""
     risk = problem.over_clients
-    if by_rank(risk) and not isinstance(risk, Superquantile):  # which may weigh clients by a prior
+    # a superquantile may weigh clients by a prior
+    if by_rank(risk) and not isinstance(risk, sets.Superquantile):
         return weight_sets.of_ranks(risk.rank_weights(n_clients))
     prior = getattr(risk, "prior", None)
     if isinstance(prior, np.ndarray) and getattr(risk, "radius", 1.0) == 0:
         return weight_sets.Ball(prior, 0.0, 2.0)
     match risk:
-        case Superquantile():
+        case sets.Superquantile():
             return weight_sets.Tails(np.ones(1), risk.caps(n_clients)[None])
-        case Mean() | Simplex() | LpBall() | TotalVariationBall():
+        case sets.Mean() | sets.Simplex() | sets.LpBall() | sets.TotalVariationBall():
             return weight_sets.Ball(*client_ball(problem, n_clients))
-        case stated_sets.Box():
-            return weight_sets.Bounded(*stated_sets.limits(risk, n_clients))
-        case stated_sets.CDNorm():
+        case sets.Box():
+            return weight_sets.Bounded(*sets.limits(risk, n_clients))
+        case sets.CDNorm():
             centre = prior_for(risk.prior, n_clients)
             return weight_sets.Deviations(centre, np.asarray(risk.bounds), float(risk.budget))
-        case stated_sets.WassersteinOverClients():
+        case sets.WassersteinOverClients():
             centre = prior_for(risk.prior, n_clients)
             return weight_sets.Moved(centre, float(risk.radius), np.asarray(risk.cost))
-        case stated_sets.Polyhedron():
+        case sets.Polyhedron():
             return weight_sets.Cut(*risk.scaled(n_clients)[:2])
-        case KLBall() | ChiSquareBall():
+        case sets.KLBall() | sets.ChiSquareBall():
             prior = prior_for(risk.prior, n_clients)
             inside = prior > 0
             least = float(prior[inside].min())
-            most = -math.log(least) if isinstance(risk, KLBall) else 1 / least - 1
+            most = -math.log(least) if isinstance(risk, sets.KLBall) else 1 / least - 1
             if risk.radius >= most:  # all weights of the clients of positive prior
                 return weight_sets.Bounded(np.zeros(len(inside)), inside.astype(float))
-            if isinstance(risk, KLBall):
+            if isinstance(risk, sets.KLBall):
                 return weight_sets.Entropy(prior, float(risk.radius))
             return weight_sets.Elliptic(prior, np.sqrt(prior), math.sqrt(risk.radius))
-        case stated_sets.Ellipsoid():
+        case sets.Ellipsoid():
             prior, shape, radius = risk.concrete(n_clients)
             factor = np.sqrt(shape) if shape.ndim == 1 else np.linalg.cholesky(shape)
             return weight_sets.Elliptic(prior, np.asarray(factor, float), math.sqrt(radius))
@@ -128,8 +122,10 @@ def public_shape(problem: Problem, n_clients: int) -> Shape:
     robust = isinstance(ball, WassersteinBall)
     check_convex(problem)
     lipschitz, floor = multiplier_floor(problem)
-    cones = regulariser_cones(problem.regulariser)
-    parts: Any = regulariser_parts(Zero() if cones else problem.regulariser)
+    cones = regularisers.regulariser_cones(problem.regulariser)
+    parts: Any = regularisers.regulariser_parts(
+        regularisers.Zero() if cones else problem.regulariser
+    )
     flips = problem.loss.targets == "sign" and robust and math.isfinite(ball.label_cost)
     form = weighting(problem, n_clients)
     members = _members(problem, n_clients) if isinstance(form, weight_sets.Entropy) else None
@@ -153,3 +149,82 @@ def public_shape(problem: Problem, n_clients: int) -> Shape:
         intercept=problem.predictor.intercept,
         **cones,
     )
+
+
+# A Wasserstein ball whose worst case is a norm of the model, as a regulariser.
+#
+# On all of R^n, where labels do not move, a convex Lipschitz loss has
+#
+#     R_s(w) = mean_i loss(<w, x_i>, y_i) + radius_s Lip ||w||_*
+#
+# (Shafieezadeh-Abadeh, Kuhn, Mohajerin Esfahani, *Regularization via mass transportation*, 2019).
+# So the worst case is the mean over the rows plus a function of the model and of declared numbers
+# only, and anyone who minimises a mean with a regulariser minimises it.
+#
+# *Proof.* A plan that moves row i by D_i with E ||D|| <= r gains at most L |<w, D>| <= L ||w||_*
+# ||D|| a unit of mass, which shows <=. For >= let w != 0, ||v|| = 1 and <w, v> = ||w||_*. The
+# slopes of a convex function whose Lipschitz constant is L come as near to L as one likes in one of
+# its two tails: for every e > 0 there are a sign and a number c with loss(p + sign t, y) - loss(p,
+# y) >= (L - e) t - c for all t >= 0, p = <w, x_i> + b. Move the share q of one row by sign (r / q)
+# v: that costs r, and gains at least (L - e) r ||w||_* - q c. Let q go to 0, then e.
+
+
+@dataclass(frozen=True)
+class NormPenalty(Parameters):
+    """h(w) + price ||w||_kind, for h = Zero, L1, L2 or ElasticNet (with "l1" only if it has l1)."""
+
+    regulariser: Any
+    price: float
+    kind: str
+    weak_convexity = 0.0
+
+    @property
+    def strong_convexity(self) -> float:
+        return self.regulariser.strong_convexity
+
+    def value(self, w: Array) -> float:
+        return self.regulariser.value(w) + self.price * float(norm(w, self.kind))
+
+    def prox(self, v: Array, step: float | Array) -> Array:
+        """Of the norm first, then of h: the two commute where both are norms and squares."""
+        price = np.asarray(step) * self.price
+        if self.kind == "l1":
+            near = soft_threshold(v, price)
+        elif self.price == 0:
+            near = v
+        elif self.kind == "l2":
+            length = float(np.linalg.norm(v))
+            near = v * max(1 - float(price) / length, 0.0) if length > 0 else v
+        else:
+            near = v - float(price) * project_lp_unit_ball(v / float(price), 1.0)
+        return self.regulariser.prox(near, step)
+
+    def domain_radius(self, level: float, size: int) -> float:
+        least = {"l1": 1.0, "l2": 1.0, "linf": 1 / math.sqrt(size)}[self.kind] * self.price
+        alone = max(level, 0.0) / least if least > 0 else math.inf
+        return min(alone, self.regulariser.domain_radius(level, size))
+
+
+def is_norm_penalty(problem: Problem) -> bool:
+    """Whether the problem's worst case is a norm, and its prox with h is known.
+
+    Of several classes it is the largest norm of a difference, of classes that clients have.
+    """
+    ball, h = problem.over_samples, problem.regulariser
+    if not isinstance(ball, WassersteinBall) or ball.is_auto:
+        return False
+    plain = ball.support is None and math.isinf(ball.label_cost) and problem.joint_cuts
+    known = isinstance(h, regularisers.Zero | regularisers.L2) or (
+        isinstance(h, regularisers.L1 | regularisers.ElasticNet) and DUAL[ball.norm] == "l1"
+    )
+    return plain and known and math.isfinite(problem.loss.lipschitz)
+
+
+def without_ball(problem: Problem, weights: Array) -> Problem:
+    """The same objective as a mean with a regulariser, for these weights (N,) of the clients."""
+    ball, h = problem.over_samples, problem.regulariser
+    if not isinstance(ball, WassersteinBall):
+        return problem
+    price = problem.loss.lipschitz * float(weights @ sample_radii(problem, len(weights)))
+    penalty: regularisers.Regulariser = NormPenalty(h, price, DUAL[ball.norm])
+    return replace(problem, over_samples=sets.Mean(), regulariser=penalty)

@@ -12,22 +12,21 @@ one obeys. No solver has to be believed.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bonafed.arrays import DUAL, Array, Block, norm
+from bonafed.client_names import ClientName
 from bonafed.codec import Form
 from bonafed.problem.conic_form import member, multiplier_floor, sample_radii
-from bonafed.problem.constraints.coupled import Shared
-from bonafed.problem.constraints.group_means import OfLoss, OnRows
+from bonafed.problem.constraints.group_means import OfLoss, OnRows, Shared
 from bonafed.problem.losses import Quadratic, has_log_link
-from bonafed.problem.problem import Problem
+from bonafed.problem.problem import Problem, check_convex
 from bonafed.problem.rank_levels import WithThresholds, highest
 from bonafed.problem.regularisers import L1, Ball, Bounds, ElasticNet, GroupL2, Zero
-from bonafed.problem.requirements import check_convex
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Each, Max, Sum, record
 from bonafed.solvers.conic.builder import P_OF, Model
@@ -95,7 +94,7 @@ class Duals:
     pair: Annotated[Array, Form("2, D")] | None = None
     # (J, N) where cuts at a point are those of balls of other radii than the problem's: these
     radii: Annotated[Array, Form("J, N")] | None = None
-    # (J, C, P) of the cuts of constraints, by owner (``problem.constraints.cuts``)
+    # (J, C, P) of the cuts of constraints, by owner (`equalities`)
     limits: Annotated[Array, Form("J, C, P")] | None = None
 
     def used(self) -> "Duals":
@@ -217,10 +216,9 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
     if lipschitz and any(ball.radii()):
         size = value / (lipschitz * float(problem.over_clients.value(np.asarray(ball.radius))))
     length = float(problem.regulariser.domain_radius(value, n_features))
-    kind = DUAL[ball.norm] if isinstance(ball, WassersteinBall) else "l2"
+    kind = DUAL[_kind(problem)]
     root = math.sqrt(n_features)
-    to_length = {"l1": 1.0, "l2": 1.0, "linf": root}[kind]
-    to_size = {"l1": root, "l2": 1.0, "linf": 1.0}[kind]
+    to_length, to_size = root if kind == "linf" else 1.0, root if kind == "l1" else 1.0
     size, length = min(size, to_size * length), min(length, to_length * size)
     offset = math.inf
     code = getattr(ball, "code", None)  # of the one class in the objective
@@ -279,23 +277,34 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
     """A proven lower bound on the optimal value, and the size of the gradient that nothing balances
     (0: perfect).
     """
-    ball = problem.over_samples
-    robust = isinstance(ball, WassersteinBall)
-    radius = sample_radii(problem, len(minorant.weights))
+    n, radius = len(minorant.weights), sample_radii(problem, len(minorant.weights))
     coefficient = minorant.weights * radius + minorant.gradient_level
-    constant = minorant.constant + _negative_coefficients(problem, coefficient, radius, where)
+    # rounding can leave k_s slightly below 0; then l_s <= value / (q_s radius_s) at every model
+    # worth having, for any q in Q: that of a member, and where it is 0 the largest
+    loss = 0.0
+    for s in np.flatnonzero(coefficient < 0):
+        largest = member(problem, n)[s] or problem.over_clients.value(np.eye(n)[s])
+        reach = float(largest) * radius[s]
+        loss += coefficient[s] * where.value / reach if reach > 0 else -math.inf
     total = float(np.maximum(coefficient, 0.0).sum())
     lipschitz, floor = multiplier_floor(problem)
     g, intercept = problem.predictor.split(minorant.gradient)
-    kind = ball.norm if robust else "l2"
+    kind = _kind(problem)
 
     def split(share: float) -> tuple[float, float]:  # l >= share Lip ||w||_* + (1 - share) floor
         value, left = _balanced(problem, g, kind, share * lipschitz * total, where)
         return value + (1 - share) * total * floor, float(norm(left, "l2"))
 
-    best, rest = max(split(share) for share in _shares(split, lipschitz * total, floor))
+    shares = [float(floor == 0)]
+    if lipschitz * total != 0 and floor != 0:  # the proven value is concave in the split
+        from scipy.optimize import minimize_scalar
+
+        settings: Any = {"bounds": (0, 1), "method": "bounded", "options": {"xatol": 1e-13}}
+        inner: Any = minimize_scalar(lambda share: -split(share)[0], **settings)
+        shares = [0.0, 1.0, float(inner.x)]
+    best, rest = max(split(share) for share in shares)
     offset = float(np.abs(intercept).sum())
-    best += constant - (offset * where.offset if offset else 0.0)
+    best += minorant.constant + loss - (offset * where.offset if offset else 0.0)
     # the most that the rounding of the gradient changes at a model worth having
     error = np.broadcast_to(minorant.rounding_gradient, minorant.gradient.shape)
     coefficients, free = problem.predictor.split(error)
@@ -305,6 +314,12 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
     if (best > -math.inf or where.value == 0) and not isinstance(problem.loss, Quadratic):
         best = max(best, 0.0)  # losses, and so the objective, are nonnegative
     return best, max(rest, offset)
+
+
+def _kind(problem: Problem) -> str:
+    """The norm of the transport cost."""
+    ball = problem.over_samples
+    return ball.norm if isinstance(ball, WassersteinBall) else "l2"
 
 
 def _farthest(g: Array, kind: str, where: Region) -> float:
@@ -332,13 +347,10 @@ def unbalanced(
     multipliers by the norm of the model is used in full; as little as possible in units of
     ``sizes`` (D,), those of the features.
     """
-    ball = problem.over_samples
     radius = sample_radii(problem, len(minorant.weights))
     fees = float(np.maximum(minorant.weights * radius + minorant.gradient_level, 0.0).sum())
     g, intercept = problem.predictor.split(minorant.gradient)
-    kind, reach = "l2", multiplier_floor(problem)[0] * fees
-    if isinstance(ball, WassersteinBall):
-        kind = ball.norm
+    kind, reach = _kind(problem), multiplier_floor(problem)[0] * fees
     pull = Pull(np.zeros_like(g), np.zeros_like(g))
     if isinstance(problem.regulariser, Zero) and reach > 0:
         u = _nearest(g, kind, reach, problem.predictor.split(sizes)[0])
@@ -380,37 +392,6 @@ def _nearest(g: Array, kind: str, reach: float, sizes: Array) -> Array:
     return g / (1 + math.exp(root) * sizes**2)
 
 
-def _negative_coefficients(
-    problem: Problem, coefficient: Array, radius: Array, where: Region
-) -> float:
-    """Rounding can leave k_s slightly below 0; then l_s <= value / (q_s radius_s) at every model
-    worth having, for any q in Q: that of a member, and where it is 0 the largest.
-    """
-    loss, below = 0.0, np.flatnonzero(coefficient < 0)
-    q = member(problem, len(coefficient)) if len(below) else coefficient
-    for s in below:
-        largest = q[s] or problem.over_clients.value(np.eye(len(coefficient))[s])
-        reach = float(largest) * radius[s]
-        loss += coefficient[s] * where.value / reach if reach > 0 else -math.inf
-    return loss
-
-
-def _shares(
-    split: Callable[[float], tuple[float, float]], most: float, floor: float
-) -> list[float]:
-    """Splits of l >= max(Lip ||w||_*, floor) between its two lower bounds; the proven value is
-    concave in the split.
-    """
-    if most == 0 or floor == 0:
-        return [float(floor == 0)]
-    from scipy.optimize import minimize_scalar
-
-    inner = minimize_scalar(
-        lambda share: -split(share)[0], bounds=(0, 1), method="bounded", options={"xatol": 1e-13}
-    )
-    return [0.0, 1.0, float(inner.x)]
-
-
 def _balanced(
     problem: Problem, g: Array, kind: str, ball: float, where: Region
 ) -> tuple[float, Array]:
@@ -435,12 +416,9 @@ def _balanced(
             if np.abs(s_new - s).max(initial=0.0) <= 1e-15 * (1 + strength):
                 break
             s = s_new
-    if isinstance(h, Bounds) and ball > 0:
+    if ball > 0 and (isinstance(h, Bounds) or (isinstance(h, Ball) and np.any(h.centre))):
         v = _dual_of(g, kind, ball, h)
     if not isinstance(h, Zero | L1):
-        s = -(g + v)
-    if isinstance(h, Ball) and ball > 0 and np.any(h.centre):
-        v = _dual_of(g, kind, ball, h)
         s = -(g + v)
     if isinstance(h, Bounds):  # h* is infinite for a push against a bound that is not there
         s = h.pushes(s)
@@ -482,3 +460,142 @@ def _dual_of(g: Array, kind: str, ball: float, h: Bounds | Ball) -> Array:
 def _project(v: Array, kind: str, radius: float) -> Array:
     """Euclidean projection onto {||v||_kind <= radius}."""
     return radius * project_lp_unit_ball(v / radius, P_OF[kind]) if radius > 0 else np.zeros_like(v)
+
+
+# Multipliers of the constraints, and the Lagrangian.
+#
+#     L(w) = <q, (f_1(w), ..., f_N(w))> + h(w)
+#            + <mu_0, c_0(w)> + <mu_c, sum_i c~_i(w)> + sum_i <mu_i, c_i(w)>
+#
+# in the scale of the objective as stated, mu >= 0 for inequalities: mu is minus the change of the
+# optimal value for a change of the limit, the shadow price. q are client weights that the risk over
+# clients allows, the prior of a mean.
+
+
+@record
+class Multipliers:
+    """One number for every constraint.
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> limit = bf.NeymanPearson("malignant", level=0.2)
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(),
+    ...     over_samples=bf.Mean(label="benign"),
+    ...     local_constraint=limit,
+    ...     regulariser=bf.L2(0.01),
+    ... )
+    >>> multipliers = bf.solve(problem, fed).duals
+    >>> multipliers.local.shape, bool((multipliers.local >= 0).all())
+    ((6, 1), True)
+    """
+
+    server: Annotated[Array, Form("p_0")]  # of c_0
+    shared: Annotated[Array, Form("p_c")]  # of the sums over the clients
+    local: Annotated[Array, Form("N, p")]  # 0 where a client does not have the constraint
+    # (N,) worst weights of the clients, where the risk over them is no mean
+    weights: Annotated[Array, Form("N")] | None = None
+    # what proves a bound by cuts, see ``Duals``: models, and the multipliers of the cuts of risks
+    # and of constraints there; the numbers above are then their sums
+    points: Annotated[Array, Form("J, D")] | None = None
+    risk_cuts: Annotated[Array, Form("J, N, P")] | None = None
+    limit_cuts: Annotated[Array, Form("J, C, P")] | None = None
+    parts: Annotated[Array, Form("3")] | None = None
+    radii: Annotated[Array, Form("J, N")] | None = None
+
+
+def of_duals(problem: Problem, duals: Duals) -> Multipliers:
+    """The multipliers of constraints whose cuts ``duals`` have, which are feasible."""
+    limits = duals.limits
+    if limits is None:  # without constraints
+        limits = np.zeros((len(duals.points), 0, duals.multipliers.shape[-1]))
+    local, shared, server = separated(problem, len(duals.weights), limits.sum(0).mean(1))
+    cuts = duals.points, duals.multipliers, limits, duals.parts, duals.radii
+    return Multipliers(server, shared, local, duals.weights, *cuts)
+
+
+def as_duals(mu: Multipliers) -> Duals | None:
+    """The cuts of the multipliers; None where they have none."""
+    if mu.points is None or mu.risk_cuts is None or mu.weights is None:
+        return None
+    of = {"parts": mu.parts, "radii": mu.radii, "limits": mu.limit_cuts}
+    return Duals(mu.weights, mu.points, mu.risk_cuts, **of)
+
+
+def no_multipliers(problem: Problem, n_clients: int) -> Multipliers:
+    """Zeros of the right shapes, for a concrete problem."""
+    glob, local = problem.constraint, np.zeros((n_clients, problem.local_constraint.size))
+    return Multipliers(np.zeros(glob.held.size), np.zeros(glob.coupled.size), local)
+
+
+def signed(problem: Problem, mu: Multipliers) -> Multipliers:
+    """The multipliers with negative ones of inequalities set to 0; of cuts they are the sums."""
+    if (cuts := as_duals(mu)) is not None:
+        mu = of_duals(problem, feasible_duals(problem, cuts))
+    glob = problem.constraint
+    return replace(
+        mu,
+        server=np.where(glob.held.equality, mu.server, np.maximum(mu.server, 0.0)),
+        shared=np.where(glob.coupled.equality, mu.shared, np.maximum(mu.shared, 0.0)),
+        local=np.where(problem.local_constraint.equality, mu.local, np.maximum(mu.local, 0.0)),
+    )
+
+
+def weighting(problem: Problem, mu: Multipliers, n_clients: int) -> Array:
+    """(N,) q: the client weights, projected onto the set of the risk over clients."""
+    return problem.over_clients.project(np.zeros(n_clients) if mu.weights is None else mu.weights)
+
+
+def owners(problem: Problem, mu: Multipliers, names: tuple[ClientName, ...]) -> list[ClientName]:
+    """Who has a constraint with a multiplier that counts (over 1e-6 of the largest), the largest
+    first.
+    """
+    sizes = np.abs(mu.local).max(1, initial=0.0).tolist()
+    size: dict[ClientName, float] = dict(zip(names, sizes, strict=True))
+    size["all clients together"] = float(np.abs(mu.shared).max(initial=0.0))
+    size["the server"] = float(np.abs(mu.server).max(initial=0.0))
+    least = 1e-6 * max(size.values())
+    return [name for name, v in sorted(size.items(), key=lambda item: -item[1]) if v > least]
+
+
+# Cuts of convex constraints: affine functions that lie below them.
+#
+# A method of cutting planes has them beside the cuts of the clients' risks. Constraints then are
+# owners of cuts behind the N clients, in this order: those of client 1, of client 2, ..., the sums
+# over the clients, those of the server, and for every equality c = 0 among them -c <= 0 as well.
+
+
+def equalities(problem: Problem, n_clients: int) -> NDArray[np.bool_]:
+    """(L,) which of the constraints of a concrete problem are equalities."""
+    local, glob = problem.local_constraint, problem.constraint
+    mine = np.tile(local.equality, n_clients)
+    return np.concatenate([mine, glob.coupled.equality, glob.held.equality])
+
+
+def count(problem: Problem, n_clients: int) -> int:
+    """C, the number of owners behind the clients."""
+    equal = equalities(problem, n_clients)
+    return len(equal) + int(equal.sum())
+
+
+def joined(problem: Problem, local: Array, shared: Array, held: Array) -> Array:
+    """(C, ...) in the order of owners, of what the clients' constraints (N, p, ...), the sums over
+    the clients (p_c, ...) and the server's constraints (p_0, ...) have.
+    """
+    every = np.concatenate([local.reshape(-1, *local.shape[2:]), shared, held])
+    return np.concatenate([every, -every[equalities(problem, len(local))]])
+
+
+def separated(problem: Problem, n_clients: int, owned: Array) -> tuple[Array, Array, Array]:
+    """The multipliers (N, p, ...), (p_c, ...) and (p_0, ...) that those of the owners (C, ...)
+    make.
+    """
+    equal = equalities(problem, n_clients)
+    every = np.array(owned[: len(equal)])
+    every[equal] -= owned[len(equal) :]
+    p, shared = problem.local_constraint.size, problem.constraint.coupled.size
+    mine, together, held = np.split(every, [n_clients * p, n_clients * p + shared])
+    return mine.reshape(n_clients, p, *owned.shape[1:]), together, held

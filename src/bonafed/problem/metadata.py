@@ -3,23 +3,25 @@
 A problem as it is stated needs a few facts of the data to become concrete: how many rows and
 features there are, which classes, which values in the columns that constraints name. Each client
 reads them off its rows (``introduced``), the server puts them together (`Metadata`), and
-``Problem.at`` needs no more. The rows stay with their owner, who codes and checks them there.
+``Problem.at`` needs no more. The rows stay with their owner, who codes and checks their targets
+there as losses need them: two classes as -1 and +1, several as their numbers.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from bonafed import client_names
 from bonafed.arrays import Array
 from bonafed.client_names import ClientName
 from bonafed.data import validation as check
 from bonafed.data.federation import Federation
+from bonafed.data.row_errors import RowError
+from bonafed.problem.predictors.affine import Predictor
 from bonafed.rounds import LARGEST, record
 
 Cells = tuple[tuple[Any, Any, float], ...]  # (label, value of a column, weight of such rows)
@@ -86,6 +88,7 @@ def introduced(asked: Asked, fed: Federation, i: int = 0, digest: str = "") -> I
     labels: tuple[Any, ...] = ()
     if asked.classes:
         labels = tuple(np.unique(y).tolist() if fed.classes is None else fed.classes.tolist())
+    codes, counted = y if asked.classes else None, [n for n in asked.counted if n in ("", *columns)]
     known = [name for name in asked.columns if name in columns]
     linear = None if fed.linear is None else fed.linear[i]
     return Introduced(
@@ -98,12 +101,9 @@ def introduced(asked: Asked, fed: Federation, i: int = 0, digest: str = "") -> I
         weight=float(len(y) if weights is None else weights.sum()),
         alike=fed.rows_alike(i),
         columns=tuple(columns),
-        values={name: _values(columns[name]) for name in known},
-        cells={
-            name: _cells(y if asked.classes else None, columns.get(name), weights, len(y))
-            for name in asked.counted
-            if not name or name in columns
-        },
+        # each once, in the order of their first appearance
+        values={name: tuple(dict.fromkeys(columns[name].tolist())) for name in known},
+        cells={name: _cells(codes, columns.get(name), weights, len(y)) for name in counted},
         linear=None if linear is None else linear[0].any(1) | (linear[1] != 0),
         fitted=fed.fitted,
         digest=digest,
@@ -127,11 +127,6 @@ def impossible(told: Introduced) -> str:
         if sum(masses) > told.weight * (1 + 1e-9):
             return f"groups of {column!r} that weigh {sum(masses):.6g} of {told.weight:.6g}"
     return ""
-
-
-def _values(column: NDArray[Any]) -> tuple[Any, ...]:
-    """The values of a column, each once, in the order of their first appearance."""
-    return tuple(dict.fromkeys(column.tolist()))
 
 
 def _cells(
@@ -187,8 +182,7 @@ class Metadata:
         ValueError : two clients of one name, or clients with other features, labels of another
             type or another positive class
         """
-        clients = tuple(each.client for each in introductions)
-        check.one_per_client(clients)
+        check.one_per_client(tuple(each.client for each in introductions))
         first, *others = introductions
         for other in others:
             if other.features != first.features:
@@ -217,10 +211,8 @@ class Metadata:
         """The clients' names."""
         return tuple(each.client for each in self.introductions)
 
-    @property
-    def n_clients(self) -> int:
-        """N."""
-        return len(self.introductions)
+    n_clients, names = Federation.n_clients, Federation.names
+    position, positions = Federation.position, Federation.positions
 
     @property
     def n_features(self) -> int:
@@ -255,19 +247,6 @@ class Metadata:
     def fitted(self) -> bool:
         """Whether the features were made by a schema that was fitted on rows."""
         return any(each.fitted for each in self.introductions)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The clients' names as text."""
-        return tuple(map(str, self.clients))
-
-    def position(self, client: ClientName) -> int:
-        """The position of a client, by name."""
-        return client_names.position(client, self.clients)
-
-    def positions(self, clients: Iterable[ClientName]) -> list[int]:
-        """The positions of several clients, by name."""
-        return client_names.positions(clients, self.clients)
 
     # ---------------------------------------------------------------- groups of rows
 
@@ -323,3 +302,145 @@ class Metadata:
         parts = [each.linear for each in self.introductions]
         known = tuple(part for part in parts if part is not None)
         return known if len(known) == len(parts) else None
+
+
+# Targets as losses need them: two classes as -1 and +1, several as their numbers, quadratic
+# clients' b.
+
+
+def coded(ys: list[Any], classes: list[Any]) -> bool:
+    """Whether targets are -1 and +1 already rather than two labels, which may be others."""
+    outside = [y for y in ys if not np.isin(y, np.asarray(classes)).all()]
+    if any(y.dtype.kind != "f" or not np.isin(y, (-1.0, 1.0)).all() for y in outside):
+        raise _outside(classes)
+    return bool(outside)
+
+
+def _outside(classes: list[Any]) -> RowError:
+    what, do = "there are targets outside the classes", "Give the federation with its labels."
+    return RowError("y", what, shown=f" {classes[:6]}", do=do)
+
+
+def check_quadratic(fed: Federation, predictor: "Predictor") -> None:
+    """Raise unless every client holds a symmetric matrix, or the table is the server's."""
+    of_server = fed.clients == ("server",)
+    intercept = getattr(predictor, "intercept", False)
+    square = all(isinstance(x, np.ndarray) and x.shape[0] == x.shape[1] for x in fed.X)
+    alike = square and all(np.abs(A - A.T).max() <= 1e-12 * np.abs(A).max() for A in fed.X)
+    if intercept or not (of_server or alike):
+        raise ValueError(
+            "Quadratic() needs the predictor Linear(intercept=False) and clients with symmetric A:"
+            " make them by Federation.from_quadratics(A, b, C, d)."
+        )
+
+
+def check_counts(ys: list[Array], clients: Sequence[ClientName], loss: str) -> None:
+    """Raise unless all targets are finite and >= 0."""
+    for client, y in zip(clients, ys, strict=True):
+        odd = np.flatnonzero(~((y >= 0) & (y < np.inf)))
+        if odd.size:
+            raise RowError(
+                f"client {client!r}",
+                f"{loss} needs counts, numbers >= 0, and got others",
+                shown=f" such as {y[odd[:4]].tolist()}",
+                rows=odd[:4].tolist(),
+                do="Correct these targets, or use Squared() or Huber() for numbers of either sign.",
+            )
+
+
+def check_labels(classes: list[Any], named: bool) -> None:
+    """Raise unless these are the labels of two classes or more."""
+    if len(classes) < 2:
+        raise RowError(
+            "Multinomial",
+            f"it needs labels of two classes or more, got {len(classes)}",
+            shown=f": {classes}",
+            do="Check the target column.",
+        )
+    if not named and any((np.asarray(c) != np.floor(c)).any() for c in classes):
+        raise RowError(
+            "Multinomial",
+            "it needs class labels, got real targets",
+            shown=f" such as {classes[:4]}",
+            do="For numbers use Squared() or Huber(); labels are whole numbers, text or booleans.",
+        )
+
+
+def class_numbers(ys: list[Any], classes: list[Any]) -> list[Array]:
+    """The classes' numbers, in the order of the classes."""
+    labels = np.asarray(classes)
+    alike = all((y.dtype.kind == "U") == (labels.dtype.kind == "U") for y in ys)
+    if not alike or not all(np.isin(y, labels).all() for y in ys):
+        raise _outside(classes)
+    order = np.argsort(labels)  # a positive class is the last one, wherever it sorts
+    return [order[np.searchsorted(labels, y, sorter=order)].astype(float) for y in ys]
+
+
+def classes_of(fed: Federation) -> list[Any]:
+    """The declared classes, or the distinct targets."""
+    if fed.classes is not None:
+        return fed.classes.tolist()
+    return np.unique(np.concatenate([fed.rows(i)[1] for i in range(fed.n_clients)])).tolist()
+
+
+# Weights of classes: every row counts by the weight of its class, beside its own.
+#
+#     balanced: v_c = n / (C n_c), n_c the rows of class c over all clients (a sum of their counts)
+#
+# So do clients: the prior "size" is their rows' weights.
+
+Balance = Literal["balanced"] | Mapping[Any, float]
+
+
+def checked(stated: object) -> None:
+    """Raise ``ValueError`` for what is neither None, "balanced" nor a mapping by class."""
+    if stated is None or isinstance(stated, Mapping) or stated == "balanced":
+        return
+    raise ValueError(
+        f"class_weight must be None, 'balanced' or a mapping by class, got {stated!r}."
+    )
+
+
+def weighted(fed: Federation, values: ArrayLike, factors: Array) -> Federation:
+    """The federation with weights of rows, times those of their classes.
+
+    ``values`` (C,) are the targets that stand for the classes, ascending, ``factors`` (C,) the
+    weights of the classes.
+    """
+    codes = [np.searchsorted(values, y) for y in fed.y]
+    each = zip(codes, fed.sample_weight or tuple(np.ones(len(y)) for y in fed.y), strict=True)
+    return fed._with(sample_weight=tuple(factors[code] * v for code, v in each))
+
+
+def class_counts(fed: Federation, values: ArrayLike) -> Array:
+    """(C,) the weight of the rows of every class over all clients; ``values`` as of `weighted`."""
+    pairs = zip(fed.y, fed.sample_weight or tuple(np.ones(len(y)) for y in fed.y), strict=True)
+    counts = [np.bincount(np.searchsorted(values, y), v, np.size(values)) for y, v in pairs]
+    return np.sum(counts, 0, float)
+
+
+def masses(fed: Federation | Metadata) -> Array:
+    """(N,) the weight of every client's rows together."""
+    if isinstance(fed, Metadata):
+        return fed.masses
+    if fed.sample_weight is None:
+        return fed.sizes.astype(float)
+    return np.array([float(v.sum()) for v in fed.sample_weight])
+
+
+def class_factors(stated: Balance, classes: list[Any], counts: Array) -> Array:
+    """(C,) the weight of every class; a mapping has 1 for those that it does not name."""
+    checked(stated)
+    if not isinstance(stated, Mapping):
+        return counts.sum() / (len(counts) * np.maximum(counts, 1e-300))
+    names = [str(label) for label in classes]  # a configuration has keys of text
+    if odd := [label for label in stated if str(label) not in names]:
+        raise ValueError(f"class_weight has {odd[0]!r}, which is not a class: {classes[:10]}.")
+    named = {str(label): value for label, value in stated.items()}
+    factors = np.array([named.get(name, 1.0) for name in names], float)
+    if not (np.isfinite(factors).all() and (factors > 0).all()):
+        raise ValueError(
+            f"class_weight must be finite and > 0, got {dict(stated)}: leave out rows of a class"
+            " that is not to count."
+        )
+    return factors

@@ -11,7 +11,7 @@ than cuts; the flips' parts follow. What cannot be parted is one part, the first
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -19,16 +19,20 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array, Block, by_row
 from bonafed.codec import Form
-from bonafed.problem.client_means import row_shares
-from bonafed.problem.constraints.constraint import Point, Stack, most_added
-from bonafed.problem.losses import value_and_gradient
-from bonafed.problem.predictors.affine import Linear
-from bonafed.problem.problem import Problem
-from bonafed.problem.rank_coordinates import clipped_gradients, has_rank_coordinate, loss_conjugate
+from bonafed.problem import rank_levels
+from bonafed.problem.client_means import row_curvatures, row_shares
+from bonafed.problem.conic_form import member, multiplier_floor
+from bonafed.problem.constraints.constraint import Point, Stack, most_added, several
+from bonafed.problem.constraints.group_means import Coupled, Global
+from bonafed.problem.losses import SmoothHinge, value_and_gradient
+from bonafed.problem.lower_bounds import Surveyed, survey
+from bonafed.problem.predictors.affine import Linear, is_affine
+from bonafed.problem.problem import Problem, takes_multipliers
 from bonafed.problem.rank_levels import WithThresholds, levels_of
+from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import Cut, Near, RowTerms, WassersteinBall, free_space_terms
-from bonafed.rounds import Each, record
+from bonafed.rounds import Each, Sum, record
 
 LONGEST_SUM = 128  # rows that are added up at once where rounding is charged for
 MOST_GROUPS = 100_000  # of a client's rows
@@ -53,9 +57,7 @@ class Parts(NamedTuple):
 
     def count(self, problem: Problem) -> int:
         """P, the number of parts of every client."""
-        if self.smooth:
-            return 1 + (self.groups if may_flip(problem) else 0)
-        return self.groups
+        return 1 + (self.groups if may_flip(problem) else 0) if self.smooth else self.groups
 
 
 WHOLE = Parts(1, 1, 0)
@@ -116,6 +118,11 @@ def is_parted(problem: Problem) -> bool:
     return of_rows and isinstance(ball, Mean)
 
 
+def has_even_slopes(problem: Problem) -> bool:
+    """Whether the slope of the loss changes gradually, and is nowhere 0 for all but a few rows."""
+    return bool(problem.loss.smooth) and not isinstance(problem.loss, SmoothHinge)
+
+
 def has_smooth_part(problem: Problem) -> bool:
     """Whether the mean loss is smooth, and what flips of labels add is piecewise linear."""
     flat = not may_flip(problem) or getattr(problem.loss, "flips_linearly", False)
@@ -133,10 +140,9 @@ def parted_cut(
     radius = problem.radii(block) if radius is None else radius
     terms, share = _terms(problem, w, block, radius), row_shares(problem, block)
     ball: Any = problem.over_samples
+    values, gradients = terms.flip, terms.flip_gradient
     if not parts.smooth:
-        values, gradients = terms.loss + terms.flip, terms.gradient + terms.flip_gradient
-    else:
-        values, gradients = terms.flip, terms.flip_gradient
+        values, gradients = terms.loss + values, terms.gradient + gradients
     spent = terms.spent(share, getattr(ball, "label_cost", math.inf))
     groups = _groups(share, parts)
     base = _sums(share * values, groups, parts)
@@ -235,22 +241,16 @@ def _sums(values: Array, groups: list[list[Rows]], parts: Parts) -> Array:
 
 
 def _gradients(
-    predictor: Linear | WithThresholds,
-    block: Block,
-    s: Array,
-    groups: list[list[Rows]],
-    parts: Parts,
+    predictor: Any, block: Block, s: Array, groups: list[list[Rows]], parts: Parts
 ) -> Array:
     """``predictor.backward`` of the rows of every group, (n, groups, D)."""
     if isinstance(predictor, WithThresholds):
-        assert isinstance(predictor.model, Linear)
         model = _gradients(predictor.model, block, s[:, :, 0], groups, parts)
         at = [_sums(each, groups, parts) for each in np.moveaxis(s[:, :, 1:], 2, 0)]
         return np.concatenate([model, np.stack(at, 2)], 2)
     from scipy.sparse import csr_array
 
-    D = predictor.dimension(block.n_features)
-    out = np.zeros((len(s), parts.groups, D))
+    out = np.zeros((len(s), parts.groups, predictor.dimension(block.n_features)))
     for i, mine in enumerate(groups):
         if isinstance(block.X, np.ndarray):
             for g, rows in enumerate(mine):
@@ -281,7 +281,7 @@ class Minorants(NamedTuple):
 
 def has_shifted_slopes(problem: Problem) -> bool:
     """Whether ``shifted_minorants`` is for the problem: it has conjugates of a smooth loss."""
-    return has_smooth_part(problem) and has_rank_coordinate(problem.loss)
+    return has_smooth_part(problem) and rank_levels.has_rank_coordinate(problem.loss)
 
 
 def shifted_minorants(problem: Problem, pair: Array, weights: Array, block: Block) -> Minorants:
@@ -296,17 +296,15 @@ def shifted_minorants(problem: Problem, pair: Array, weights: Array, block: Bloc
     prediction = problem.predictor.forward(start, block)
     change = problem.predictor.forward(end, block) - prediction
     slope = loss.gradient(prediction, y) + loss.curvature(prediction, y) * change
-    slope = clipped_gradients(loss, slope, y)
+    slope = rank_levels.clipped_gradients(loss, slope, y)
     share = weights[:, None] * row_shares(problem, block)
-    conjugate = np.where(share > 0, loss_conjugate(loss, slope, y), 0.0)
+    conjugate = np.where(share > 0, rank_levels.loss_conjugate(loss, slope, y), 0.0)
     rows = min(LONGEST_SUM, y.shape[1]) + y.shape[1] // LONGEST_SUM
     steep = weights * np.sqrt(block.mean(slope**2))
-    return Minorants(
-        -(share * conjugate).sum(1),
-        _in_pieces(problem.predictor, block, share * slope),
-        unit_of_sums(pairwise(y.shape[1])) * most_added(np.abs(share), conjugate),
-        rounding_of_gradients(problem.predictor, block, steep, rows),
-    )
+    gradient = _in_pieces(problem.predictor, block, share * slope)
+    spread = unit_of_sums(pairwise(y.shape[1])) * most_added(np.abs(share), conjugate)
+    size = rounding_of_gradients(problem.predictor, block, steep, rows)
+    return Minorants(-(share * conjugate).sum(1), gradient, spread, size)
 
 
 def _in_pieces(predictor: Linear, block: Block, s: Array) -> Array:
@@ -371,3 +369,331 @@ def unit_of_sums(terms: int) -> float:
 def pairwise(terms: int) -> int:
     """How many additions a term takes part in where NumPy adds up so many in pairs."""
     return 16 + math.ceil(math.log2(max(terms, 2)))
+
+
+# The slopes of rows: how much each row weighs in the sums over rows that leave a client.
+#
+#     F_s'(w) = sum_j s_j dp_j/dw,   s_j = v_j l'(p_j, y_j)       F_s''(w) = sum_j h_j x_j x_j'
+#
+# p_j are the predictions of rows with the weights v_j. A sum whose slopes are those of few rows
+# tells these rows.
+
+Index = NDArray[np.intp]
+
+
+class Sums(NamedTuple):
+    """Sums over rows that leave a client: one over all rows, or one over each group of them.
+
+    Attributes
+    ----------
+    rows : (m,), or (m, C) of C predictions a row, the slopes
+    unit : the largest weight of a row in them
+    group : (m,) whose sum a row is in, -1 for none; None: all are in one sum
+    """
+
+    rows: Array
+    unit: float
+    group: Index | None = None
+
+
+def gradient_sums(problem: Problem, w: Array, block: Block, parts: Parts = WHOLE) -> list[Sums]:
+    """The slopes of the risk's gradient at the model, of one client, as `parted_cut` sends it."""
+    shares = row_shares(problem, block)
+    if not is_parted(problem):
+        prediction = problem.predictor.forward(w, block)
+        losses, slopes = value_and_gradient(problem.loss, prediction, block.y)
+        return [_weighed(problem.row_weights(losses, block)[0], slopes[0])]
+    # the slopes of losses, and of what flips of labels add to them
+    terms = _terms(problem, w, block, problem.radii(block))
+    own, flips = terms.gradient[0], terms.flip_gradient[0]
+    if parts.count(problem) == 1:
+        return [_weighed(shares[0], own + flips)]
+    group = groups_of(shares, parts)
+    if parts.smooth:
+        return [_weighed(shares[0], own), _weighed(shares[0], flips, group)]
+    return [_weighed(shares[0], own + flips, group)]
+
+
+def limit_sums(problem: Problem, w: Array, block: Block, parts: Parts = WHOLE) -> list[list[Sums]]:
+    """The slopes of every constraint's gradient at the model, those of the client's own and those
+    of sums over all clients, as `parted_limits` sends them.
+    """
+    point = Point(problem, w, block)
+    both = list[list[Sums]]()
+    for stack in (problem.local_constraint, problem.constraint.coupled):
+        both.append([])
+        for part in stack.parts:
+            one = getattr(part, "one", part)  # of a sum over all clients: the client's own
+            measure, weights = getattr(one, "measure", None), getattr(one, "weights", None)
+            if measure is None or weights is None:  # about the model alone
+                both[-1] += [NOTHING] * len(part.equality)
+                continue
+            slopes = measure.gradient(point.prediction, block.y)[0]
+            for row in weights(block)[0][0]:
+                group = groups_of(row[None], parts) if parts.groups > 1 else None
+                both[-1].append(_weighed(row, slopes, group))
+    return both
+
+
+def curvature_sums(problem: Problem, w: Array, block: Block) -> list[Sums]:
+    """The curvatures of the rows in the Hessians of risk and constraints at the model."""
+    point, shares = Point(problem, w, block), row_shares(problem, block)[0]
+    sums = [_weighed(shares, problem.loss.curvature(point.prediction, block.y)[0])]
+    for stack in (problem.local_constraint, problem.constraint.coupled):
+        for one in np.eye(stack.size):
+            rows, _ = stack.curvature(point, one[None])
+            sums.append(NOTHING if rows is None else _weighed(np.ones_like(rows[0]), rows[0]))
+    return sums
+
+
+def metric_sums(problem: Problem, w: Array, block: Block, evenly: bool) -> list[Sums]:
+    """The second derivatives of the rows in the `curvature` of the mean loss at the model."""
+    curvatures = row_curvatures(Point(problem, w, block), evenly)[0]
+    return [_weighed(row_shares(problem, block)[0], curvatures)]
+
+
+def shifted_sums(problem: Problem, start: Array, change: Array, block: Block) -> list[Sums]:
+    """The slopes at the model ``start`` (D,), moved to first order along ``change`` (D,), as
+    minorants of smooth losses have them.
+    """
+    slopes = _moved(problem, start, change, block)[1]
+    return [_weighed(each, slopes[0]) for each in _weights_of_losses(problem, start, block)]
+
+
+def locked_sums(problem: Problem, start: Array, change: Array, block: Block) -> list[Sums]:
+    """The curvatures of the rows whose slopes `shifted_sums` has cut off, and of the others."""
+    reached, cut_off, bend = _moved(problem, start, change, block)
+    locked = (reached != cut_off)[0]
+    every = _weights_of_losses(problem, start, block)
+    return [_weighed(each, bend[0] * part) for each in every for part in (locked, ~locked)]
+
+
+def _moved(
+    problem: Problem, start: Array, change: Array, block: Block
+) -> tuple[Array, Array, Array]:
+    """The slopes as they are moved, the same inside their domain, and the curvatures."""
+    loss, y = problem.loss, block.y
+    prediction = problem.predictor.forward(start, block)
+    slope, bend = loss.gradient(prediction, y), loss.curvature(prediction, y)
+    if not rank_levels.has_conjugate(loss):
+        return slope, slope, bend
+    slope = slope + bend * problem.predictor.forward(change, block)
+    return slope, rank_levels.clipped_gradients(loss, slope, y), bend
+
+
+def _weights_of_losses(problem: Problem, w: Array, block: Block) -> list[Array]:
+    """(m,) the weights of the rows' losses in the mean, and in every constraint on them."""
+    weights, point = [row_shares(problem, block)[0]], Point(problem, w, block)
+    for stack in (problem.local_constraint, problem.constraint.coupled):
+        each = (rows for rows, _, _ in _by_rows(stack, point))
+        weights += [rows[0] for rows in each if rows is not None]
+    return weights
+
+
+def size_sums(block: Block) -> list[Sums]:
+    """The weights of the rows in the mean squares of the features."""
+    return [_weighed(block.share[0], np.ones_like(block.share[0]))]
+
+
+def combined(terms: Sequence[tuple[Array, Sums]]) -> list[Sums]:
+    """The slopes of one sum that combines others, each by multipliers (P,) of its groups."""
+    rows: Any = 0.0
+    unit = 0.0
+    for multipliers, one in terms:
+        if multipliers.any() and one.unit:
+            index: Any = 0 if one.group is None else one.group
+            rows = rows + by_row(np.append(multipliers, 0.0)[index], one.rows)
+            unit += float(np.abs(multipliers).max()) * one.unit
+    return [Sums(rows, unit)] if unit else []
+
+
+def groups_of(weights: Array, parts: Parts) -> Index:
+    """(m,) the group of each row of one client with weights (1, m); -1 of none."""
+    group = np.full(weights.shape[1], -1)
+    for g, rows in enumerate(_groups(weights, parts)[0]):
+        group[rows] = g
+    return group
+
+
+def _weighed(weights: Array, slopes: Array, group: Index | None = None) -> Sums:
+    return Sums(by_row(weights, slopes), float(np.abs(weights).max(initial=0.0)), group)
+
+
+NOTHING = Sums(np.zeros(0), 0.0)  # of no row
+
+
+# ---------------------------------------------------------------------------- what jumps
+
+
+def jumping(problem: Problem, masked: bool) -> str:
+    """In words what lets a row's slope jump or set in as the model moves, so that two answers may
+    differ by one row, or the change of its slope, so that combinations do; "" where nothing does.
+    ``masked``: the answers are added up over many clients, which hides the latter.
+    """
+    loss, ball = problem.loss, problem.over_samples
+    if not loss.smooth:
+        return f"the slope of the loss {type(loss).__name__} jumps"
+    if not has_even_slopes(problem):
+        return f"the slope of the loss {type(loss).__name__} is 0 for all but few rows"
+    if not masked and not getattr(loss, "bends_evenly", True):
+        return f"the second derivative of the loss {type(loss).__name__} jumps"
+    if problem.over_rows is not None or by_rank(ball):
+        return "the weight of a row jumps with the rank of its loss"
+    if may_flip(problem):
+        return "the worst distribution flips labels of single rows, as label_cost is finite"
+    if isinstance(ball, WassersteinBall) and ball.support is not None and any(ball.radii()):
+        return "the worst distribution on a support moves single rows by jumps"
+    return ""
+
+
+# What a server that receives sums over the clients only may ask of a problem, and its answers.
+#
+#     sum_s q_s F_s(w), its gradient and its second derivative,   q in Q one weighting for all
+#
+# clients. F_s is the mean loss of client s. One client's part in such a sum stays hidden only where
+#
+# 1. the weights are in Q, and two of them at least are 1 / (2 N) of the whole: where one client has
+#    nearly all the weight, the sum is its own answer;
+# 2. no row changes an answer by a jump: where the slope of a loss jumps, the difference of two sums
+#    is often one row. So slopes have to be continuous, and second derivatives are only sent where
+#    they are;
+# 3. worst distributions flip no labels and stop at no end of a support, which are jumps as well.
+# Then
+#    R_s(w) = F_s(w) + radius_s max(Lip ||w||_*, floor), and the server knows all but F_s.
+#
+# Each client checks what depends on the message, the first point.
+
+SECOND_ORDER = 500  # numbers of a model up to which second derivatives are sent
+INSIDE = 1e-6  # how far from Q weights may be, by rounding
+
+
+# ---- whether a problem can be asked so
+
+
+def moves_evenly(problem: Problem) -> bool:
+    """Whether the risk over samples is the mean loss and a multiple of ||w||_*."""
+    ball = problem.over_samples
+    if not isinstance(ball, WassersteinBall):
+        return isinstance(ball, Mean)
+    still = problem.loss.targets == "real" or math.isinf(ball.label_cost)
+    return still and ball.support is None and problem.joint_cuts
+
+
+def limits_no_rows(problem: Problem) -> bool:
+    """Whether all constraints, stated or concrete, are those of the server itself, so that clients
+    tell no number of them, and the objective is one of all methods.
+    """
+    local, held = problem.local_constraint, problem.constraint
+    if isinstance(held, Global):
+        none = not (local.size or held.coupled.size)
+    else:
+        together = any(isinstance(part, Coupled) for part in several(held, "constraint"))
+        none = not (several(local, "local_constraint") or together)
+    return none and not takes_multipliers(problem)
+
+
+def has_sums(problem: Problem) -> bool:
+    """Whether value and bound of a problem follow from such sums and the clients' risks."""
+    plain = is_affine(problem.predictor) and limits_no_rows(problem)
+    even = has_even_slopes(problem) and moves_evenly(problem)
+    return plain and even and problem.over_rows is None and hasattr(problem.over_clients, "project")
+
+
+def largest_share(problem: Problem, n_clients: int) -> float:
+    """The largest share of the weight that Q can give to one client."""
+    risk = problem.over_clients
+    most = max(float(risk.value(one)) for one in np.eye(n_clients))
+    return most / float(np.sum(member(problem, n_clients)))
+
+
+def share_allowed(n_clients: int) -> float:
+    """The share of one client up to which, whatever the others', another has 1 / (2 N)."""
+    return (n_clients + 1) / (2 * n_clients)
+
+
+def check_weights(problem: Problem, weights: Array, clients: int | None) -> None:
+    """Raise ``ValueError`` unless a sum with these weights (N,) hides every client; ``clients``:
+    how many have agreed, so that none are invented.
+    """
+    n, total = len(weights), float(np.sum(weights))
+    if clients is not None and n != clients:
+        raise ValueError(
+            f"weights must be those of the {clients} clients, got {n}: nothing was answered. Ask"
+            " with the weights of all that have agreed."
+        )
+    known = n >= 2 and np.isfinite(weights).all()
+    if not known or not problem.over_clients.contains(weights, INSIDE):
+        raise ValueError(
+            "a sum over clients needs weights of the problem's set, got others: nothing was"
+            " answered. Ask with the worst weights of the risks."
+        )
+    if np.sort(weights)[-2] < (1 - INSIDE) * total / (2 * n):
+        raise ValueError(
+            f"a sum over {n} clients needs two weights of 1/{2 * n} at least, got one client with"
+            " nearly all: nothing was answered. Use a smaller radius, or Mean()."
+        )
+
+
+# ---- the server's part of a risk
+
+
+def least_multiplier(problem: Problem, w: Array) -> float:
+    """The transport multiplier max(Lip ||w||_*, floor) at a model."""
+    ball, (steep, floor) = problem.over_samples, multiplier_floor(problem)
+    if not isinstance(ball, WassersteinBall) or not any(ball.radii()):
+        return 0.0
+    return max(steep * float(ball.dual_norm(problem.predictor.split(w)[0])), floor)
+
+
+def moves_targets(problem: Problem, w: Array) -> bool:
+    """Whether worst distributions move targets: where that changes predictions no less than moves
+    of features do.
+    """
+    ball, (steep, floor) = problem.over_samples, multiplier_floor(problem)
+    if not isinstance(ball, WassersteinBall) or floor == 0:
+        return False
+    return floor >= steep * float(ball.dual_norm(problem.predictor.split(w)[0]))
+
+
+# ---- clients
+
+
+@record
+class SurveySums:
+    """Ask for sizes of rows and features, as ``Survey`` does."""
+
+    prior: Annotated[Array, Form("N")]  # the weights of all clients
+
+
+@record
+class SurveyedSums:
+    """The answer: sums only."""
+
+    plus: Annotated[Sum, Form("")]  # as in ``Surveyed``
+    minus: Annotated[Sum, Form("")]
+    reach: Annotated[Sum, Form("")]  # the square of the largest ||x||_2
+    target: Annotated[Sum, Form("")]  # the square of the largest |y|
+    square: Annotated[Sum, Form("features")]
+
+    @property
+    def seen(self) -> Surveyed:
+        """What is known by it: of the largest lengths the root of their sum of squares, which is
+        no smaller.
+        """
+        far, high = np.sqrt(self.reach), np.sqrt(self.target)
+        return Surveyed(self.plus, self.minus, far, high, self.square)
+
+
+def survey_sums(
+    problem: Problem, ask: SurveySums, data: Block, clients: int | None
+) -> SurveyedSums:
+    """The answer to ``SurveySums`` of every client of the block."""
+    check_weights(problem, ask.prior, clients)
+    own = survey(data, ask.prior[data.index])
+    return SurveyedSums(own.plus, own.minus, own.reach**2, own.target**2, own.square)
+
+
+def sends_curvature(problem: Problem, dimension: int) -> bool:
+    """Whether clients send second derivatives, for models of so many numbers."""
+    even = getattr(problem.loss, "bends_evenly", False) and has_smooth_part(problem)
+    return even and dimension <= SECOND_ORDER

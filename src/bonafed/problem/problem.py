@@ -7,51 +7,35 @@ R = ``over_clients`` is a risk over clients, F_i = ``over_samples`` a risk over 
 i's rows, h the regulariser; c_0 = ``constraint`` and c_i = ``local_constraint``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed.arrays import Array, Block, by_row, dense
+from bonafed.data.federation import Federation
 from bonafed.data.row_errors import RowError, without_values
 from bonafed.privacy.budget import Budget
+from bonafed.problem import metadata as of_data
 from bonafed.problem.client_means import client_gradients, client_values, in_one_pass, row_shares
 from bonafed.problem.constraints.constraint import Point, Stack, excess, several, stack
-from bonafed.problem.constraints.coupled import Coupled, Global, shared
-from bonafed.problem.constraints.group_means import label_code
+from bonafed.problem.constraints.group_means import Coupled, Global, label_code, shared
 from bonafed.problem.losses import Loss, Quadratic, has_log_link, others, value_and_gradient
-from bonafed.problem.metadata import Asked, Metadata, introduced
+from bonafed.problem.metadata import Asked, Metadata
 from bonafed.problem.predictors import affine
+from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.regularisers import Zero
 from bonafed.problem.risks.ranks import Maximum, TopK, by_rank, two_sides
 from bonafed.problem.risks.risk import check_prior, per_client
 from bonafed.problem.risks.weight_sets import Mean, Superquantile, among
-from bonafed.problem.targets import (
-    Balance,
-    check_counts,
-    check_labels,
-    check_quadratic,
-    checked,
-    class_factors,
-    class_numbers,
-    classes_of,
-    coded,
-    weighted,
-)
 from bonafed.problem.wasserstein.ball import Cut, Near, WassersteinBall, class_cut, free_space
 from bonafed.text import card, shown
-
-if TYPE_CHECKING:
-    from bonafed.data.federation import Federation
-
 
 VERBS = {  # methods that every problem calls, by slot
     "loss": ["gradient"],
@@ -61,9 +45,10 @@ VERBS = {  # methods that every problem calls, by slot
 }
 
 
+Known = TypeVar("Known", bound=Federation | Metadata)  # rows, or what is known of them
 REMEMBERED = 3  # pairs of a problem and rows
-_made: ContextVar[list[tuple[Problem, Federation, tuple[Problem, Federation]]] | None]
-_made = ContextVar("_made", default=None)
+# of (problem, rows, what it made of them)
+_made: ContextVar[list[tuple[Any, ...]] | None] = ContextVar("_made", default=None)
 
 
 @contextmanager
@@ -71,10 +56,8 @@ def remembering() -> Iterator[None]:
     """While this is open, `Problem.at` remembers what it made of the last rows, since a solve asks
     for the same several times. Rows that their owner changes between two solves are read anew.
     """
-    if _made.get() is not None:
-        yield
-        return
-    token = _made.set([])
+    made = _made.get()
+    token = _made.set([] if made is None else made)
     try:
         yield
     finally:
@@ -143,7 +126,7 @@ class Problem:
     constraint: Any = None
     local_constraint: Any = None
     privacy: Budget | None = None
-    class_weight: Balance | None = None
+    class_weight: of_data.Balance | None = None
     over_rows: Any = None
 
     def __post_init__(self) -> None:
@@ -159,7 +142,14 @@ class Problem:
                 "Quadratic() and Mean(label=...) are for methods with constraints, which need"
                 f" Linear(), got {self.predictor!r}: use a loss of rows over all of them."
             )
-        affine.check_outputs(self.predictor, type(self.loss).__name__, self.loss.targets == "class")
+        several, (least, most) = self.loss.targets == "class", affine.outputs_of(self.predictor)
+        if most < 2 if several else least > 1:
+            raise TypeError(
+                f"{type(self.loss).__name__} needs the predictor"
+                f" {'Softmax()' if several else 'Linear()'}, got {self.predictor!r}: Softmax()"
+                " makes one prediction for every class and goes with Multinomial(), Linear() one"
+                " number for all other losses; MLP() makes either."
+            )
 
         self._check_constraints()
         if isinstance(self.over_samples, WassersteinBall):
@@ -215,7 +205,7 @@ class Problem:
 
     def _check_weights(self) -> None:
         """Raise where classes cannot have weights."""
-        checked(self.class_weight)
+        of_data.checked(self.class_weight)
         if self.class_weight is None:
             return
         why = ""
@@ -246,12 +236,14 @@ class Problem:
     def _check_over_rows(self) -> None:
         """Raise unless ``over_rows`` is a risk by rank, and the only risk of the problem."""
         _check_ranks(self.over_rows, "over_rows")
-        beside = ""
-        for slot, plain in (("over_samples", Mean()), ("over_clients", Mean())):
+        beside, concrete = "", isinstance(self.constraint, Global)
+        for slot in ("over_samples", "over_clients"):
+            value = getattr(self, slot)
+            prior: Any = getattr(value, "prior", None) if isinstance(value, Mean) else None
             # a concrete problem has its weights of clients in numbers
-            if shown(value := getattr(self, slot)) == shown(plain) or _uniform(value):
-                continue
-            if not (isinstance(self.constraint, Global) and isinstance(value, Mean)):
+            stated = prior is not None and not isinstance(prior, str)
+            even = stated and (concrete or np.ptp(np.asarray(prior)) < 1e-12)
+            if shown(value) != shown(Mean()) and not even:
                 beside = f"{slot} = {shown(value)}"
         if self.privacy is not None:
             beside = "a privacy budget"
@@ -344,13 +336,7 @@ class Problem:
     # -- the concrete problem of one federation
     # ---------------------------------------------------------------
 
-    @overload
-    def at(self, data: Federation) -> tuple[Problem, Federation]: ...
-
-    @overload
-    def at(self, data: Metadata) -> tuple[Problem, Metadata]: ...
-
-    def at(self, data: Federation | Metadata) -> tuple[Problem, Federation | Metadata]:
+    def at(self, data: Known) -> "tuple[Problem, Known]":
         """Check everything against the data; return the problem with arrays for priors and radii,
         and coded targets.
 
@@ -370,35 +356,31 @@ class Problem:
         for problem, fed, known in made or ():
             if problem is self and fed is data:
                 return known
-        metadata = self.metadata(data)
-        concrete, _ = self._concrete(metadata)
-        coded = self.coded(data, metadata)
+        facts = self.metadata(data)
+        both: Any = self._concrete(facts)[0], self.coded(data, facts)
         if made is not None:
-            made[:] = [*made[1 - REMEMBERED :], (self, data, (concrete, coded))]
-        return concrete, coded
+            made[:] = [*made[1 - REMEMBERED :], (self, data, both)]
+        return both
 
     def asked(self) -> Asked:
         """The facts that the problem needs of the data, beside sizes and features."""
-        slots = (self.constraint, self.local_constraint)
-        slots = (slot for slot in slots if not isinstance(slot, Stack | Global))
+        slots = [self.constraint, self.local_constraint]
+        slots = [slot for slot in slots if not isinstance(slot, Stack | Global)]
         stated = [part for slot in slots for part in several(slot, "a constraint")]
-        columns = [_column(part) for part in stated]
-        together = [_column(part) or "" for part in stated if isinstance(part, Coupled)]
-        weighted = [""] * (self.class_weight is not None)
-        return Asked(
-            self.loss.targets in ("sign", "class"),
-            tuple(dict.fromkeys(name for name in columns if name is not None)),
-            tuple(dict.fromkeys([*weighted, *together])),
-        )
+        columns = dict.fromkeys(filter(None, map(_column, stated)))
+        counted = [_column(part) or "" for part in stated if isinstance(part, Coupled)]
+        counted = [""] * (self.class_weight is not None) + counted
+        classes = self.loss.targets in ("sign", "class")
+        return Asked(classes, tuple(columns), tuple(dict.fromkeys(counted)))
 
     def metadata(self, fed: Federation) -> Metadata:
         """The facts that the problem needs of the federation's rows, see `Metadata`."""
         asked = self.asked()
         fed = with_columns(fed, asked.columns)
-        told = [introduced(asked, fed, i) for i in range(fed.n_clients)]
+        told = [of_data.introduced(asked, fed, i) for i in range(fed.n_clients)]
         return Metadata.of(told, fed.server)
 
-    def _concrete(self, data: Metadata) -> tuple[Problem, Metadata]:
+    def _concrete(self, data: Metadata) -> Any:
         with without_values(self.privacy is not None):
             labels, server = self._labels(data), self._of_server(data)
         predictor = self.predictor
@@ -411,19 +393,14 @@ class Problem:
             predictor = replace(predictor, intercepts=False, ones=True)
             data = replace(data, feature_names=(*data.feature_names, "1"))
         sized = replace(self, predictor=predictor)
-        local = stack(self.local_constraint, sized, data, "local_constraint")
-        glob = shared(self.constraint, sized, data, server)
-        concrete = replace(
-            self,
-            predictor=predictor,
-            over_samples=self._over_samples(data),
-            over_clients=self._over_clients(data),
-            constraint=glob,
-            local_constraint=local,
-            class_weight=None,
-            over_rows=_of_rows(self.over_rows, int(data.sizes.sum())),
-        )
-        return concrete, data
+        concrete = {
+            "local_constraint": stack(self.local_constraint, sized, data, "local_constraint"),
+            "constraint": shared(self.constraint, sized, data, server),
+            "over_samples": self._over_samples(data),
+            "over_clients": self._over_clients(data),
+            "over_rows": _of_rows(self.over_rows, int(data.sizes.sum())),
+        }
+        return replace(sized, class_weight=None, **concrete), data
 
     def _over_samples(self, data: Metadata) -> Any:
         """What weighs the rows of each client, with the label's code or every client's radius."""
@@ -438,7 +415,8 @@ class Problem:
                 " solution.problem has it; bonafed.default_radius(problem, fed) computes it."
             )
         radius = per_client(over.radius, data.n_clients, data.clients, "radius")
-        return replace(over, radius=radius, clip=over.clip and not self._admits)
+        admits = over.support is not None and any(over.radii())  # all rows, by ``coded``
+        return replace(over, radius=radius, clip=over.clip and not admits)
 
     def _over_clients(self, data: Metadata) -> Any:
         """What weighs the clients, with its weights by the public sizes of their data."""
@@ -446,9 +424,8 @@ class Problem:
         if self.privacy is not None:
             public = self.privacy.sizes_of(data.clients, data.sizes)
         public = public if self.class_weight is None else data.masses
-        stated: Any = self.over_clients
-        if self.over_rows is not None:  # every row counts alike
-            stated = Mean("size")
+        # where all rows are ranked together, every row counts alike
+        stated: Any = self.over_clients if self.over_rows is None else Mean("size")
         over = among(stated, data.clients, getattr(self.privacy, "sizes", None))
         clients, n = over.at(np.asarray(public), data.clients), data.n_clients
         if by_rank(clients) and hasattr(clients, "rank_weights") and not hasattr(clients, "prior"):
@@ -470,38 +447,29 @@ class Problem:
             fed = fed.with_targets(self._targets(fed, data))
         if self.class_weight is not None:
             values = [-1.0, 1.0] if self.loss.targets == "sign" else np.arange(len(data.labels))
-            fed = weighted(fed, values, self._factors(data))
+            fed = of_data.weighted(fed, values, self._factors(data))
         if isinstance(self.predictor, affine.Softmax) and self.predictor.intercepts:
             fed = affine.federation_with_ones(fed)
         ball = self.over_samples
         if isinstance(ball, WassersteinBall):
-            if ball.support is not None and self._admits:
+            if ball.support is not None and any(ball.radii()):
                 fed = ball.support.admit(fed, self.loss, clip=ball.clip)
         elif by_rank(ball):
             # every client needs rows enough for the risk, all of equal weight
             _check_alike(ball, fed)
-            first: dict[int, Any] = {}
-            for size, name in zip(fed.sizes.tolist(), fed.clients, strict=True):
-                first.setdefault(size, name)
-            for size, name in first.items():
-                _check_ranked(ball, size, f"client {name!r}")
+            sizes = fed.sizes.tolist()
+            for size in dict.fromkeys(sizes):
+                _check_ranked(ball, size, f"client {fed.clients[sizes.index(size)]!r}")
 
         if self.over_rows is not None:
             _check_alike(self.over_rows, fed)
             _check_ranked(self.over_rows, int(data.sizes.sum()), "all clients together")
         return fed
 
-    @property
-    def _admits(self) -> bool:
-        """Whether all rows have to lie in a support."""
-        ball = self.over_samples
-        return isinstance(ball, WassersteinBall) and ball.support is not None and any(ball.radii())
-
     def _factors(self, data: Metadata) -> Array:
         """(C,) the weights of the classes."""
         assert self.class_weight is not None
-        counts = data.class_masses().sum(0)
-        return class_factors(self.class_weight, data.labels, counts)
+        return of_data.class_factors(self.class_weight, data.labels, data.class_masses().sum(0))
 
     def _of_server(self, data: Metadata) -> tuple[Metadata, Block] | None:
         """The facts of the server's data, and its rows coded as the clients' are."""
@@ -517,7 +485,7 @@ class Problem:
                 shown=f" {data.labels[:6]}",
                 do="Check its target column.",
             )
-        facts = Metadata.of([introduced(asked, server)])
+        facts = Metadata.of([of_data.introduced(asked, server)])
         facts = facts if data.classes is None else replace(facts, classes=data.classes)
         return facts, server.with_targets(self._targets(server, data)).block(0)
 
@@ -530,7 +498,7 @@ class Problem:
     def _labels(self, data: Metadata) -> list[Any]:
         """The classes of the data; raises where the loss needs others."""
         if self.loss.targets == "class":
-            check_labels(data.labels, named=data.named)
+            of_data.check_labels(data.labels, named=data.named)
         elif self.loss.targets == "sign" and len(data.labels) != 2:
             raise RowError(
                 type(self.loss).__name__,
@@ -544,23 +512,23 @@ class Problem:
     def _targets(self, fed: Federation, data: Metadata) -> list[Array]:
         ys = [fed.rows(i)[1] for i in range(fed.n_clients)]
         if self.loss.targets == "quadratic":
-            check_quadratic(fed, self.predictor)
+            of_data.check_quadratic(fed, self.predictor)
             return ys
         if self.loss.targets == "real":
             if any(y.dtype.kind not in "fiub" for y in ys):
                 raise RowError(
                     type(self.loss).__name__,
                     "it needs numeric targets, and got text",
-                    shown=f": {classes_of(fed)[:5]}",
+                    shown=f": {of_data.classes_of(fed)[:5]}",
                     do="Check the target column, or use a loss of classes.",
                 )
             ys = [np.asarray(y, float) for y in ys]
             if has_log_link(self.loss):
-                check_counts(ys, fed.clients, type(self.loss).__name__)
+                of_data.check_counts(ys, fed.clients, type(self.loss).__name__)
             return ys
         if self.loss.targets == "class":
-            return class_numbers(ys, data.labels)
-        if coded(ys, data.labels):  # of a problem that is concrete already
+            return of_data.class_numbers(ys, data.labels)
+        if of_data.coded(ys, data.labels):  # of a problem that is concrete already
             return ys
         return [np.where(y == data.labels[1], 1.0, -1.0) for y in ys]
 
@@ -588,9 +556,8 @@ class Problem:
         if not isinstance(ball, WassersteinBall) or not radius.any():
             if (quick := in_one_pass(self, w, block)) is not None:
                 return quick
-            zero = np.zeros(len(radius))
+            zero, point = np.zeros(len(radius)), Point(self, w, block)
             if isinstance(self.loss, Quadratic):
-                point = Point(self, w, block)
                 return Cut(client_values(point), zero, client_gradients(point), zero)
             prediction, back = affine.pullback(self.predictor, w, block)
             losses, gradients = value_and_gradient(self.loss, prediction, block.y)
@@ -599,9 +566,7 @@ class Problem:
         at = Near(w, block, self.loss, self.predictor, ball, radius)
         if self.loss.targets == "class":
             return class_cut(at)
-        if ball.support is None:
-            return free_space(at)
-        return ball.support.cut(at)
+        return free_space(at) if ball.support is None else ball.support.cut(at)
 
     def row_weights(self, losses: Array, block: Block) -> Array:
         """The weight of every row in its client's risk, (n, m): its share, or its weight by rank; 0
@@ -693,16 +658,10 @@ def _of_rows(risk: Any, n: int) -> Any:
     return risk
 
 
-def _uniform(risk: object) -> bool:
-    """Whether a risk over clients is the mean that counts all clients alike."""
-    prior = getattr(risk, "prior", None) if isinstance(risk, Mean) else None
-    return prior is not None and not isinstance(prior, str) and np.ptp(np.asarray(prior)) < 1e-12
-
-
 def _check_ranks(risk: object, slot: str) -> None:
     """Raise unless the risk of a slot can weigh rows by their rank."""
-    missing = [verb for verb in ("value", "weights", "convex") if not hasattr(risk, verb)]
-    if isinstance(risk, type) or not by_rank(risk) or missing:
+    has = all(hasattr(risk, verb) for verb in ("value", "weights", "convex"))
+    if isinstance(risk, type) or not by_rank(risk) or not has:
         others = "Mean(), a WassersteinBall, or " if slot == "over_samples" else ""
         raise TypeError(
             f"{slot} must be {others}a risk by rank such as Superquantile(0.1), with"
@@ -740,16 +699,54 @@ def _check_weights(risk: Any, sigma: Array, n: int) -> None:
     """Raise unless sigma (n,) are weights as the risk claims; proofs rely on what a custom risk
     claims.
     """
-    bad = f"have shape {sigma.shape}" if sigma.shape != (n,) else ""
-    if not bad and not (np.isfinite(sigma) & (sigma >= 0)).all():
+    bad = ""
+    if sigma.shape != (n,):
+        bad = f"have shape {sigma.shape}"
+    elif not (np.isfinite(sigma) & (sigma >= 0)).all():
         bad = "are not all finite and >= 0"
     # each side of a reference sums to one only where all rows are there
-    if not bad and not two_sides(risk) and abs(sigma.sum() - 1) > 1e-9:
+    elif not two_sides(risk) and abs(sigma.sum() - 1) > 1e-9:
         bad = f"sum to {sigma.sum():.12g}"
-    if not bad and risk.convex and (np.diff(sigma) < -1e-12).any():
+    elif risk.convex and (np.diff(sigma) < -1e-12).any():
         bad = "fall somewhere, and the risk has convex = True"
     if bad:
         raise ValueError(
             f"the rank weights of {risk!r} for {n} rows {bad}: needed are {n} numbers >= 0 that sum"
             " to one, from the smallest loss to the largest, ascending where `convex` is True."
+        )
+
+
+# What proofs and programs ask of a problem; each check refuses one kind of problem.
+#
+# What an algorithm asks stands on its class, see ``bonafed.algorithms.requirements``.
+
+
+def only_constrained(problem: Problem) -> bool:
+    """Whether only methods for constraints take the problem."""
+    return problem.constrained or takes_multipliers(problem)
+
+
+def takes_multipliers(problem: Problem) -> bool:
+    """Whether only methods for constraints take the objective, also without constraints."""
+    one_class = getattr(problem.over_samples, "label", None) is not None
+    return one_class or isinstance(problem.loss, Quadratic)
+
+
+def check_affine(problem: Problem, what: str) -> None:
+    """Raise ``ValueError`` unless predictions are affine in the model, as ``what`` needs them."""
+    if not is_affine(problem.predictor):
+        raise ValueError(
+            f"{what} needs predictions that are affine in the model, as those of Linear() and"
+            f" Softmax() are, got {problem.predictor!r}."
+        )
+
+
+def check_convex(problem: Problem) -> None:
+    """Raise ``ValueError`` unless a cut of every client's risk bounds it from below."""
+    check_affine(problem, "a method of cuts, or a lower bound,")
+    if not getattr(problem.over_samples, "convex", True):
+        raise ValueError(
+            f"{problem.over_samples!r} over samples is not convex, so that a cut of it bounds"
+            " nothing and no lower bound can be proved. Use a convex risk over samples: Mean,"
+            " WassersteinBall, Superquantile (CVaR) or another spectral risk whose weights ascend."
         )

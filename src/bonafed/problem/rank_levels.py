@@ -1,4 +1,6 @@
-"""Risks by rank that are mixtures of superquantiles, with one threshold each.
+"""Risks by rank over the rows of all clients: as thresholds in the model, and by cuts.
+
+Mixtures of superquantiles have one threshold each,
 
     R(l) = a_0 mean(l) + sum_k a_k min over eta_k of  eta_k + sum_i max(l_i - eta_k, 0) / (n t_k)
 
@@ -8,17 +10,24 @@ a_k / (n t_k) with sum_i q_ik = a_k, of which row i has a_0 / n + sum_k q_ik.
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.special import xlogy
 
-from bonafed.arrays import Array, Block
+from bonafed.arrays import Array, Block, dense, shape_of
+from bonafed.codec import Form
+from bonafed.names import NAMED, load
 from bonafed.problem.constraints.constraint import Point, Stack
-from bonafed.problem.losses import Loss, value_and_gradient
+from bonafed.problem.losses import Loss, has_log_link, value_and_gradient
 from bonafed.problem.predictors.affine import Linear, Softmax, pullback
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.ranks import Maximum, Spectral, TopK
-from bonafed.problem.risks.weight_sets import Superquantile
+from bonafed.problem.risks.weight_sets import Mean, Superquantile
+from bonafed.rounds import Max, Sum, record
+from bonafed.solvers.rank import proxes
+from bonafed.solvers.rank.cut_weights import cut_weights
 
 STEPS = Superquantile | TopK | Maximum  # of one level, whatever the number of rows
 MOST = 24  # levels of a Spectral
@@ -112,8 +121,7 @@ class Rows:
 
     def along(self, step: Array) -> Array:
         """(R,) the change of every row's loss along a step in the model, to first order."""
-        change = self._predictor.forward(step, self._block)[self._real]
-        return self.slope * change
+        return self.slope * self._predictor.forward(step, self._block)[self._real]
 
     def by_client(self, values: Array) -> Array:
         """(n,) the sums of values (R,) over every client's rows."""
@@ -162,8 +170,7 @@ class WithThresholds:
         """(n, m, C + K), C = 1 for one prediction a row."""
         inner = self.model.forward(w[..., : -self.count], block)
         inner = inner if inner.ndim == 3 else inner[:, :, None]
-        shape = (*inner.shape[:2], self.count)
-        at = np.broadcast_to(w[..., None, -self.count :], shape)
+        at = np.broadcast_to(w[..., None, -self.count :], (*inner.shape[:2], self.count))
         return np.concatenate([inner, at], 2)
 
     def backward(self, w: Array, s: Array, block: Block) -> Array:
@@ -177,7 +184,7 @@ class WithThresholds:
         return np.concatenate([inner, np.ones((*inner.shape[:-1], self.count))], -1)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class AboveThresholds:
     """T of a loss, for predictions with thresholds behind them."""
 
@@ -187,20 +194,9 @@ class AboveThresholds:
     pieces: ClassVar[None] = None
     lipschitz: ClassVar[float] = float("inf")
 
-    @property
-    def targets(self) -> str:
-        """Those of the loss."""
-        return self.loss.targets
-
-    @property
-    def floor(self) -> tuple[float, float]:
-        """That of the loss, which T is never below: t_k <= 1."""
-        return self.loss.floor
-
-    @property
-    def log_link(self) -> bool:
-        """As the loss has it."""
-        return getattr(self.loss, "log_link", False)
+    def __post_init__(self) -> None:
+        self.targets, self.log_link = self.loss.targets, has_log_link(self.loss)
+        self.floor = self.loss.floor  # which T is never below: t_k <= 1
 
     def value(self, prediction: Array, y: Array) -> Array:
         return self.value_and_gradient(prediction, y)[0]
@@ -251,8 +247,7 @@ class OfModel(Stack):
         return self._with_zeros(super().magnitudes(self.seen(point), multipliers))
 
     def _with_zeros(self, gradients: Array) -> Array:
-        zeros = np.zeros((*gradients.shape[:-1], self.count))
-        return np.concatenate([gradients, zeros], -1)
+        return np.concatenate([gradients, np.zeros((*gradients.shape[:-1], self.count))], -1)
 
 
 def lifted(problem: Problem) -> Problem:
@@ -283,3 +278,480 @@ def highest(problem: Problem, value: float) -> float:
     and so are thresholds; the k-th is below its superquantile, whose share is a_k.
     """
     return value / float(problem.loss.of.shares.min())  # type: ignore[attr-defined]
+
+
+# Cuts of any convex risk by rank over the rows of all clients: tables of ranks, and a bundle.
+#
+#     R(l) = max over row weights f in the permutahedron of sigma of  sum_i f_i l_i
+#
+# Rows are counted above thresholds. The rows of one bin get the mean of sigma over the bin's ranks:
+# these weights are in the permutahedron, whatever the bins, and with at most one row a bin they are
+# those by rank. So F(v) >= sum_i f_i l_i(v) + h(v) for every model v, and a table of thresholds and
+# weights lets every client compute its part of that sum, its gradient and its Hessian.
+#
+#     L = sum_g rate_g ( sum_{i in g} l_i' l_i'^T - (sum l_i')(sum l_i')^T / n_g )
+#
+# over some ten groups g of neighbouring ranks, rate = d sigma / d l, is the curvature that changes
+# of the ranks add to the Hessian of the cut, as if there were a row at every loss. Newton steps
+# with both come as near to the optimum as single swaps of ranks matter; then L is left out, and
+# mixtures of the cuts resolve these.
+
+EDGES = 8192, 16384  # thresholds of a table: at least, and at most
+GROUPS = 16  # of neighbouring ranks
+BEYOND = 2.0 ** np.arange(-6, 8)  # thresholds outside of the last range, in units of its length
+NEAR = 0.01  # of the objective that the second-order part of a cut may be, for it to be carried on
+SHARPER = 0.1  # of L that stays after a step that disappoints
+
+
+@record
+class Range:
+    """Ask for the range of the losses at a first model, zeros where ``w`` is empty."""
+
+    w: Annotated[Array, Form("D")]
+
+
+@record
+class Ranged:
+    """The number of rows, and the range of their losses."""
+
+    rows: Sum  # (1,)
+    largest: Max  # (1,)
+    smallest: Max  # (1,) minus the smallest loss
+    width: Max  # (1,) coefficients
+
+
+@record
+class Tally:
+    """Ask how many rows have a loss above each of these thresholds."""
+
+    w: Annotated[Array, Form("D")]
+    edges: Annotated[Array, Form("L")]
+
+
+@record
+class Tallied:
+    """The numbers of rows, and the range of their losses."""
+
+    above: Sum  # (1, L)
+    largest: Max  # (1,)
+    smallest: Max  # (1,) minus the smallest loss
+
+
+@record
+class Slice:
+    """Ask for a cut by row weights that are read off a table of losses."""
+
+    w: Annotated[Array, Form("D")]
+    edges: Annotated[Array, Form("M")]
+    weights: Annotated[Array, Form("M + 1")]
+    borders: Annotated[Array, Form("G")]  # between groups of ranks
+    rates: Annotated[Array, Form("G + 1")]
+
+
+@record
+class Sliced:
+    """Sums over all rows."""
+
+    value: Sum  # (1,) f_i l_i
+    gradient: Sum  # (1, D)
+    hessian: Sum  # (1, D, D)
+    spread: Sum  # (1, D, D) rate_i times the outer product of l_i' with itself
+    middles: Sum  # (1, G + 1, D) l_i' of every group
+
+
+def ranged(problem: Problem, ask: Range, data: Block) -> Ranged:
+    """The number of rows, and the range of their losses."""
+    w = ask.w if len(ask.w) else np.zeros(problem.predictor.dimension(data.n_features))
+    loss = Rows(problem, w, data).loss
+    return Ranged(*(np.array([float(x)]) for x in (len(loss), loss.max(), -loss.min(), len(w))))
+
+
+def tallied(problem: Problem, ask: Tally, data: Block) -> Tallied:
+    """The numbers of rows above thresholds."""
+    ordered = np.sort(Rows(problem, ask.w, data).loss)
+    above = len(ordered) - np.searchsorted(ordered, ask.edges, side="right")
+    return Tallied(above[None].astype(float), ordered[-1:], -ordered[:1])
+
+
+def sliced(problem: Problem, ask: Slice, data: Block) -> Sliced:
+    """The cut of the rows."""
+    rows = Rows(problem, ask.w, data)
+    weights = ask.weights[np.searchsorted(ask.edges, rows.loss)]
+    group = np.searchsorted(ask.borders, rows.loss)
+    none, members = np.zeros(len(weights)), np.eye(len(ask.rates))[group]
+    hessian, spread = rows.hessian(none, weights), rows.hessian(ask.rates[group], none)
+    first = (rows.loss @ weights)[None], rows.gradient(weights)
+    return Sliced(*first, hessian, spread, rows.gradients(members))
+
+
+CLIENT = {Range: ranged, Tally: tallied, Slice: sliced}
+
+
+class Table(NamedTuple):
+    """Bins between thresholds, with the numbers of rows and their weights."""
+
+    edges: Array  # (M,)
+    ranks: Array  # (M + 2,) rows below the end of every bin, from 0 to n
+    weights: Array  # (M + 1,)
+    low: float  # the smallest loss
+    high: float  # and the largest
+    excess: Array  # (M + 1,) the most that the rows of a bin weigh more when ranked by themselves
+
+    @property
+    def size(self) -> float:
+        """The risk of the losses, as far as the table tells."""
+        ends = np.clip(np.concatenate([[self.low], self.edges, [self.high]]), self.low, self.high)
+        return float(self.weights * np.diff(self.ranks) @ (ends[1:] + ends[:-1]) / 2)
+
+    @property
+    def groups(self) -> tuple[Array, Array, Array]:
+        """The borders (G,) of groups of neighbouring ranks, their rates and numbers of rows
+        (G + 1,).
+        """
+        n = self.ranks[-1]
+        at = np.unique(np.searchsorted(self.ranks[1:-1], np.arange(1, GROUPS) * n / GROUPS))
+        at = at[at < len(self.edges)]
+        rates, rows = np.zeros(len(at) + 1), np.zeros(len(at) + 1)
+        ends = zip(np.append(0, at + 1), np.append(at, len(self.edges)), strict=True)
+        for g, (first, last) in enumerate(ends):
+            inside = first + np.flatnonzero(np.diff(self.ranks[first : last + 2]) > 0)
+            if len(inside):
+                rows[g] = self.ranks[last + 1] - self.ranks[first]
+            if len(inside) > 1:
+                low, high = inside[0], inside[-1]
+                reach = self.edges[high - 1] - self.edges[low]
+                rates[g] = (self.weights[high] - self.weights[low]) / reach if reach > 0 else 0.0
+        return self.edges[at], rates, rows
+
+
+def table(sigma: Array, edges: Array, up: Tallied) -> Table:
+    """The table of counts above the edges, for rank weights sigma (n,).
+
+    sum sigma_i l_i over the c rows of a bin is at most the mean of sigma times sum l_i, and a
+    quarter of c times the range of sigma times that of the losses (Grüss' inequality).
+    """
+    n, above = len(sigma), up.above
+    low, high = -float(up.smallest), float(up.largest)
+    ranks = np.concatenate([[0.0], n - above, [float(n)]]).astype(int)
+    total = np.concatenate([[0.0], np.cumsum(sigma)])
+    rows = np.diff(ranks)
+    ends = np.clip(np.concatenate([[low], edges, [high]]), low, high)
+    first, last = np.minimum(ranks[:-1], n - 1), np.maximum(ranks[1:] - 1, 0)
+    excess = np.where(rows > 1, rows * (sigma[last] - sigma[first]) * np.diff(ends) / 4, 0.0)
+    return Table(edges, ranks, np.diff(total[ranks]) / np.maximum(rows, 1), low, high, excess)
+
+
+def spread_edges(low: float, high: float, last: Table | None, n: int, again: bool = False) -> Array:
+    """Thresholds for a next count: half of them as the losses of the last one lay; ``again`` at the
+    same model, the bins are halved that are not exact.
+    """
+    many = min(max(4 * n, EDGES[0]), EDGES[1]) // 2
+    reach = max(high - low, 1e-12 * max(abs(high), 1e-300))
+    if last is None:
+        edges: list[Any] = [low + reach * np.linspace(0.0, 1.0, 2 * many)]
+    else:
+        ends = np.clip(np.concatenate([[low], last.edges, [high]]), low, high)
+        filled = np.flatnonzero(np.diff(last.ranks) > 0)
+        borders = np.unique(np.concatenate([filled - 1, filled]))
+        edges = [last.edges[borders[(borders >= 0) & (borders < len(last.edges))]]]
+    if last is not None and again:
+        size = np.sqrt(last.excess)
+        pieces = (2 * many * size / size.sum()).astype(int)
+        bins = np.flatnonzero(pieces)
+        edges += [np.linspace(ends[b], ends[b + 1], pieces[b] + 2)[1:-1] for b in bins]
+        return np.unique(np.concatenate(edges))
+    if last is not None:
+        middle = (ends[filled] + ends[filled + 1]) / 2
+        rank = (last.ranks[filled] + last.ranks[filled + 1]) / 2
+        edges.append(np.interp(np.linspace(0, n, many), rank, middle))
+    edges += [low - reach * BEYOND, high + reach * BEYOND]
+    return np.unique(np.concatenate(edges))
+
+
+@record
+class RankCuts:
+    """The cuts of a run, at their models."""
+
+    w: Annotated[Array, Form("J, D")]
+    value: Annotated[Array, Form("J")]
+    gradient: Annotated[Array, Form("J, D")]
+
+
+@record
+class Best:
+    """The best model, and curvatures there."""
+
+    w: Annotated[Array, Form("D")]
+    objective: float
+    value: float  # of its cut
+    hessian: Annotated[Array, Form("D, D")]  # of its cut
+    ranks: Annotated[Array, Form("D, D")]  # L
+
+
+def with_cut(cuts: RankCuts | None, asked: Slice, up: Sliced) -> RankCuts:
+    """The cuts and one more."""
+    if cuts is None:
+        return RankCuts(asked.w[None], np.array([float(up.value)]), up.gradient[None])
+    w, gradient = np.vstack([cuts.w, asked.w]), np.vstack([cuts.gradient, up.gradient])
+    return RankCuts(w, np.append(cuts.value, up.value), gradient)
+
+
+def as_best(asked: Slice, members: Array, up: Sliced, objective: float) -> Best:
+    """The place of a cut, whose groups have ``members`` rows."""
+    ranks = up.spread - (up.middles.T * (asked.rates / np.maximum(members, 1.0))) @ up.middles
+    return Best(asked.w, objective, float(up.value), up.hessian, ranks)
+
+
+class Mixed(NamedTuple):
+    """The minimiser of the model, a mixture of cuts with h and curvature, and its bound."""
+
+    step: Array
+    bound: float
+    mixture: Array  # (J,)
+
+
+def mixed(best: Best, cuts: RankCuts, ridge: Array, penalty: float, share: float) -> Mixed:
+    """Minimise the largest cut + h + curvature from the best model; ``share`` of L counts."""
+    away = best.w - cuts.w
+    turned = away @ best.hessian
+    square = (away * turned).sum(1)
+    near = square <= NEAR * max(best.objective, 1e-300)
+    value = cuts.value + (cuts.gradient * away).sum(1) + np.where(near, square / 2, 0.0)
+    gradient = cuts.gradient + turned * near[:, None] + ridge * best.w
+    # no cut is above the risk: one that is was carried on too far
+    kept = value <= best.value * (1 + 1e-13)
+    value, gradient = value[kept], gradient[kept]
+    matrix = best.hessian + share * best.ranks + np.diag(ridge)
+    size = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+    scaled = matrix / size / size[:, None] + 1e-14 * np.eye(len(size))
+    steps = np.linalg.solve(scaled, (gradient / size).T).T / size  # (J, D)
+    Q = gradient @ steps.T
+    x = cut_weights((Q + Q.T) / 2, value.max() - value)
+    mixture = np.zeros(len(kept))
+    mixture[kept] = x
+    return Mixed(-x @ steps, float(x @ value) + penalty - float(x @ Q @ x) / 2, mixture)
+
+
+def ridge_of(problem: Problem, w: Array) -> Array:
+    """The second derivatives of the regulariser, (D,), beside its kinks."""
+    ridge, penalised = np.zeros_like(w), len(problem.predictor.split(w)[0])
+    ridge[:penalised] = getattr(problem.regulariser, "strong_convexity", 0.0)
+    return ridge
+
+
+# Rank coordinates of one client's rows, for rank-based methods and their certificate.
+#
+#     minimise over w:  Omega(t(w)) + h(w),   Omega(t) = sum_i sigma_i l(t_[i]),   t(w) = D w - b
+#
+# l increases in t. Margin losses: D = -diag(y) X, b = 0 (Xiao, Ge, Jiang, Yan, (9)). Losses of
+# |prediction - y|: D = X, b = y, and l is even: its size orders the rows. An intercept is a last
+# column of D.
+#
+# Convex Omega (sigma nondecreasing): for every multiplier alpha of t = Dw - b, weak duality gives
+#
+#     Omega(t(w)) >= alpha't(w) - Omega*(alpha) = <D'alpha, w> - alpha'b - Omega*(alpha)
+#
+# an affine minorant of Omega over all models; ``bonafed.problem.lower_bounds`` turns it into a
+# bound on the optimum.
+#
+# Conjugates of the losses in the prediction:  l*(s) = sup_p  s p - l(p, y),  for gradients s in
+# their domain.
+
+
+def kernel_of(loss: Loss) -> proxes.Kernel:
+    """The loss as a function of its rank coordinate.
+
+    Raises
+    ------
+    TypeError
+        for losses without a ``rank_kernel``: ``Quantile`` and ``Poisson`` (their two sides differ,
+        so |residual| does not order the losses) and ``Multinomial`` (several predictions a row)
+    """
+    kernel = getattr(loss, "rank_kernel", None)
+    if kernel is None:
+        classes = [load("loss", name) for name in NAMED["loss"]]
+        known = [cls.__name__ for cls in classes if hasattr(cls, "rank_kernel")]
+        raise TypeError(
+            f"{type(loss).__name__} is not an increasing function of one rank coordinate (the"
+            f" margin, or |residual|): rank methods take {', '.join(known[:-1])} or {known[-1]}."
+        )
+    return kernel
+
+
+def has_rank_coordinate(loss: Loss) -> bool:
+    """Whether ``kernel_of`` knows the loss."""
+    return getattr(loss, "rank_kernel", None) is not None
+
+
+def knot_of(kernel: proxes.Kernel, level: float) -> float:
+    """The largest rank coordinate whose loss is at most ``level``; -inf where every loss is
+    larger.
+    """
+    if level < 0:
+        return -np.inf
+    if kernel.kind == proxes.LOGISTIC:
+        return float(np.log(np.expm1(level))) if level > 0 else -np.inf
+    if kernel.kind == proxes.EXPONENTIAL:
+        return float(np.log(level)) if level > 0 else -np.inf
+    if kernel.kind == proxes.PLUS:
+        return kernel.knot + level
+    bend = kernel.width**2 / 2
+    straight = kernel.width + (level - bend) / kernel.width
+    return kernel.knot + (np.sqrt(2 * level) if level <= bend else straight)
+
+
+@dataclass(frozen=True, eq=False)
+class RankRows:
+    """t(w) = sign * prediction(w) - shift for the n rows of one client, and its transpose."""
+
+    X: "Array | csr_array"  # (n, d)
+    sign: Array  # (n,)
+    shift: Array  # (n,)
+    intercept: bool
+
+    @property
+    def dimension(self) -> int:
+        """D, of the model."""
+        return shape_of(self.X)[1] + self.intercept
+
+    def forward(self, w: Array) -> Array:
+        """D w - b, (n,)."""
+        return self.gradient(w) - self.shift
+
+    def gradient(self, w: Array) -> Array:
+        """D w, (n,)."""
+        return self.sign * (self.X @ w[:-1] + w[-1] if self.intercept else self.X @ w)
+
+    def backward(self, alpha: Array) -> Array:
+        """D'alpha, (D,)."""
+        signed = self.sign * alpha
+        gradient = self.X.T @ signed
+        return np.append(gradient, signed.sum()) if self.intercept else gradient
+
+    def matrix(self) -> Array:
+        """D itself, dense (n, D)."""
+        D = self.sign[:, None] * dense(self.X)
+        return np.hstack([D, self.sign[:, None]]) if self.intercept else D
+
+
+def rank_rows(problem: Problem, block: Block) -> RankRows:
+    """The rows of a block of one client."""
+    if len(block.names) != 1:
+        raise ValueError(
+            f"rank methods need all rows in one place, got {len(block.names)} clients: use"
+            " fed.pooled()."
+        )
+    if not isinstance(problem.predictor, Linear):
+        raise TypeError(
+            f"rank methods need the predictor Linear, got {type(problem.predictor).__name__}."
+        )
+    X = block.X[0] if isinstance(block.X, np.ndarray) else block.X
+    y = block.y[0]
+    if np.ptp(block.share[0]) > 1e-12 * block.share[0].max():
+        raise ValueError(
+            "rank methods rank rows one by one and take no sample weights: repeat rows instead."
+        )
+    margin = problem.loss.targets == "sign"
+    sign, shift = (-y, np.zeros_like(y)) if margin else (np.ones_like(y), y)
+    return RankRows(X, sign, shift, problem.predictor.intercept)
+
+
+def rank_weights(problem: Problem, n: int) -> Array:
+    """sigma (n,), ascending, of the risk over samples."""
+    risk = problem.over_samples
+    return np.full(n, 1 / n) if isinstance(risk, Mean) else risk.rank_weights(n)
+
+
+def plus_minus(sigma: Array) -> tuple[Array, Array]:
+    """(plus, minus), both (n,), nonnegative and nondecreasing, with plus - minus = sigma (n,).
+
+    The cumulative rises and falls of sigma, so that a sum by rank is a difference of two convex
+    ones, as small as can be: sum_i sigma_i z_[i] = sum_i plus_i z_[i] - sum_i minus_i z_[i].
+    Nondecreasing sigma: minus = 0.
+    """
+    minus = np.cumsum(np.maximum(-np.diff(sigma, prepend=0.0), 0.0))
+    return sigma + minus, minus
+
+
+def is_provable(problem: Problem) -> bool:
+    """Whether multipliers of the rows can prove a bound: a convex problem whose regulariser has a
+    conjugate.
+    """
+    return problem.convex and hasattr(problem.regulariser, "conjugate")
+
+
+def row_minorant(problem: Problem, alpha: Array, block: Block) -> tuple[float, Array]:
+    """(constant, gradient) of an affine minorant of Omega(t(w)), whatever alpha (n,) is; constant
+    -inf if none.
+    """
+    rows, kernel = rank_rows(problem, block), kernel_of(problem.loss)
+    alpha = alpha if kernel.even else np.maximum(alpha, 0.0)
+    theta, conjugate = proxes.rank_conjugate(alpha, rank_weights(problem, len(alpha)), kernel)
+    alpha = theta * alpha
+    if rows.intercept:
+        alpha, conjugate = _balanced(problem, rows, alpha, conjugate)
+    constant = -conjugate - float(alpha @ rows.shift)
+    size = abs(conjugate) + float(np.abs(alpha) @ np.abs(rows.shift))
+    return constant - 16 * np.finfo(float).eps * size, rows.backward(alpha)
+
+
+def _balanced(
+    problem: Problem, rows: RankRows, alpha: Array, conjugate: float
+) -> tuple[Array, float]:
+    """Multipliers whose gradient in the free intercept is 0: those of the heavier sign are reduced
+    by one factor.
+
+    Any gradient left there would cost the bound that gradient times the largest intercept an
+    optimum may have. Smaller multipliers stay in the domain of Omega*.
+    """
+    pull = rows.sign * alpha
+    up, down = float(pull[pull > 0].sum()), -float(pull[pull < 0].sum())
+    if up == down or min(up, down) <= 0:
+        return alpha, conjugate
+    heavier = pull > 0 if up > down else pull < 0
+    balanced = np.where(heavier, alpha * (min(up, down) / max(up, down)), alpha)
+    for _ in range(3):  # what rounding leaves
+        left = float((rows.sign * balanced).sum())
+        k = int(np.argmax(np.abs(balanced)))
+        balanced[k] -= rows.sign[k] * left
+    sigma = rank_weights(problem, len(balanced))
+    theta, value = proxes.rank_conjugate(balanced, sigma, kernel_of(problem.loss))
+    return theta * balanced, value
+
+
+def rank_value(problem: Problem, t: Array) -> float:
+    """Omega(t), t (n,) the rank coordinates of the rows."""
+    losses = proxes.losses_of(t, kernel_of(problem.loss))
+    risk = problem.over_samples
+    if isinstance(risk, Mean):
+        return float(losses.mean())
+    if hasattr(risk, "rank_weights"):
+        return float(np.sort(losses) @ risk.rank_weights(len(t)))
+    return risk.value(losses)
+
+
+def has_conjugate(loss: Loss) -> bool:
+    """Whether ``loss_conjugate`` knows the loss."""
+    return has_log_link(loss) or has_rank_coordinate(loss)
+
+
+def clipped_gradients(loss: Loss, gradient: Array, y: Array) -> Array:
+    """The nearest gradients at which the conjugate is finite."""
+    top = loss.lipschitz
+    if has_log_link(loss):
+        return np.maximum(gradient, -y)
+    if loss.targets == "sign":
+        return -y * np.clip(-y * gradient, 0.0, top)
+    return np.clip(gradient, -top, top)
+
+
+def loss_conjugate(loss: Loss, gradient: Array, y: Array) -> Array:
+    """l*(gradient), elementwise; inf outside the domain. Of losses that ``has_conjugate`` knows."""
+    if has_log_link(loss):  # exp(p) - y p - (y - y log y)
+        rate = gradient + y
+        value = xlogy(rate, np.maximum(rate, 1e-300)) - rate + y - xlogy(y, y)
+        return np.where(rate >= 0, value, np.inf)
+    kernel = kernel_of(loss)
+    if kernel.even:  # l(|p - y|)
+        return proxes.conjugates_of(np.abs(gradient), kernel) + gradient * y
+    return proxes.conjugates_of(-y * gradient, kernel)  # l(-y p), y = -1 or 1

@@ -15,8 +15,7 @@ import numpy as np
 from bonafed.arrays import Array
 from bonafed.data.federation import Federation
 from bonafed.names import short_name
-from bonafed.problem.lower_bounds import Duals
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Duals, Multipliers
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.risk import resolve_prior

@@ -98,16 +98,9 @@ class Compared(NamedTuple):
 def compared_rows(loss: Loss, mine: Judged, theirs: Judged) -> Compared:
     """Two models on the same rows."""
     saved, merit = theirs.loss - mine.loss, compared_merits(loss, mine, theirs)
-    less = float(saved.mean())
-    return Compared(
-        n=len(saved),
-        better=int((merit > 0).sum()),
-        worse=int((merit < 0).sum()),
-        less=less,
-        squares=float(((saved - less) ** 2).sum()),
-        loss=float(theirs.loss.mean()),
-        without=_without(loss, theirs),
-    )
+    better, worse, less = int((merit > 0).sum()), int((merit < 0).sum()), float(saved.mean())
+    squares, mean = float(((saved - less) ** 2).sum()), float(theirs.loss.mean())
+    return Compared(len(saved), better, worse, less, squares, mean, _without(loss, theirs))
 
 
 def compared_merits(loss: Loss, mine: Judged, theirs: Judged) -> Array:

@@ -268,11 +268,6 @@ def lines(rows: Iterable[Row]) -> bytes:
     return "".join(to_json(row) + "\n" for row in rows).encode()
 
 
-def rows_in(file: Path) -> list[Record]:
-    """The objects of a file that has one a line."""
-    return [parsed(file, row) for row in text_in(file).split("\n") if row]
-
-
 def complete(path: Path, needed: Sequence[str]) -> None:
     """Raise ``RunError`` where a file is missing."""
     if missing := [name for name in needed if not (path / name).is_file()]:

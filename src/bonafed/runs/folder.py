@@ -38,9 +38,8 @@ from bonafed.arrays import Array
 from bonafed.config.config import Config, read_config
 from bonafed.data.federation import Federation
 from bonafed.engines.run_record import Log
-from bonafed.problem.lower_bounds import Duals
+from bonafed.problem.lower_bounds import Duals, Multipliers
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.rank_levels import few_levels, levels
 from bonafed.runs import files, forms
 from bonafed.runs.baselines import check_proof, label, proof_arrays, restored, stored
@@ -101,8 +100,13 @@ def of_models(
     """The keys of result.json that every run has of its models, the main one first; ``fed``: the
     rows trained on, or what is known of them.
     """
-    solution = next(iter(models.values()))
+    solution, *others = models.values()
     proof = solution.certificate  # none of a private run over sites
+    baselines = {}
+    for name, other in zip([*models][1:], others, strict=True):
+        numbers = {key: getattr(other.certificate, key) for key in ("value", "bound", "gap")}
+        ended = {"stop": other.outcome.stop.value, "rounds": other.rounds}
+        baselines[name.lower()] = numbers | ended
     return {
         "format": FORMAT,
         "title": titled(config),
@@ -116,7 +120,7 @@ def of_models(
         "messages": solution.messages,
         "notes": list(solution.notes),
         **({"tries": solution.tries} if solution.tries else {}),
-        "baselines": {name.lower(): _summary(models[name]) for name in [*models][1:]},
+        "baselines": baselines,
         "evaluation": evaluation,
     }
 
@@ -124,18 +128,6 @@ def of_models(
 def titled(config: Config) -> str:
     """What a run is called."""
     return config.title or config.data.name or "run"
-
-
-def _summary(solution: Solution) -> Record:
-    """What is stated of a baseline."""
-    proof = solution.certificate
-    return {
-        "value": proof.value,
-        "bound": proof.bound,
-        "gap": proof.gap,
-        "stop": solution.outcome.stop.value,
-        "rounds": solution.rounds,
-    }
 
 
 def data_digests(parts: Parts) -> dict[str, dict[str, str]]:
@@ -186,14 +178,6 @@ def result_in(file: Path, config: Config, public: bool = False) -> Record:
 @cache
 def _form_of(section: Section) -> type[forms.Form]:
     return forms.form(section.keys)
-
-
-def history_in(file: Path) -> list[Record]:
-    """The rows of a history.jsonl."""
-    rows = files.rows_in(file)
-    for k, row in enumerate(rows):
-        forms.check_form(file, row, forms.HISTORY, f"line {k + 1}")
-    return rows
 
 
 # ----------------------------------------------------------------------------------- what is public
@@ -418,7 +402,10 @@ def _read_part(run: Run, owner: Path | None = None) -> Run:
     path, config = owner or run.path, run.config
     public = owner is None and config.privacy is not None
     result = result_in(path / "result.json", config, public)
-    history = history_in(path / "history.jsonl")
+    file = path / "history.jsonl"
+    history = [files.parsed(file, row) for row in files.text_in(file).split("\n") if row]
+    for k, row in enumerate(history):
+        forms.check_form(file, row, forms.HISTORY, f"line {k + 1}")
     return replace(run, path=path, result=result, history=history)
 
 
@@ -444,9 +431,17 @@ def _with_exact(run: Run) -> Run:
     models |= {f"a model of its {name}": each.w.shape[1:] for name, each in points.items()}
     if odd := [name for name, shape in models.items() if shape != (size,)]:
         raise damaged(path, f"{odd[0]} has the shape {models[odd[0]]}; needed: {size} numbers")
-    events = _read_events(path, run) if config.logged else None
-    exact = replace(run, duals=duals, baselines=baselines, proofs=proofs)
-    return replace(exact, points=points, events=events)
+    run = replace(run, duals=duals, baselines=baselines, proofs=proofs, points=points)
+    if not config.logged:
+        return run
+    files.complete(path, (EVENTS,))
+    try:
+        log = Log.load(path / EVENTS)
+    except ValueError as error:
+        raise RunError(f"{path} is damaged: {error}") from error
+    if [*log.clients] != [row["client"] for row in run.result["clients"]]:
+        raise damaged(path / EVENTS, "it has other clients than result.json")
+    return replace(run, events=log)
 
 
 def _read_baselines(
@@ -464,14 +459,3 @@ def _read_baselines(
         alike = name == "unconstrained"  # which ranks as the model does
         check_proof(file, proof, len(run.w) + alike * thresholds)
     return models, proofs
-
-
-def _read_events(path: Path, run: Run) -> Log:
-    files.complete(path, (EVENTS,))
-    try:
-        log = Log.load(path / EVENTS)
-    except ValueError as error:
-        raise RunError(f"{path} is damaged: {error}") from error
-    if [*log.clients] != [row["client"] for row in run.result["clients"]]:
-        raise damaged(path / EVENTS, "it has other clients than result.json")
-    return log

@@ -25,7 +25,7 @@ from bonafed.privacy.bounds import MOST
 from bonafed.rounds import Stop
 from bonafed.runs.files import damaged
 from bonafed.solution.outcome import UNPROVED
-from bonafed.solution.trivial import KINDS as TRIVIAL
+from bonafed.solution.trivial import TRIVIAL
 
 FAR = 1e150  # squares of such numbers are finite
 SHOWN = 60  # letters of a value that an error shows

@@ -21,7 +21,7 @@ from bonafed.runs import privacy_plan
 from bonafed.runs.comparison import evaluate
 from bonafed.runs.folder import Render, result_of, write_run
 from bonafed.runs.sections.all import SECTIONS
-from bonafed.runs.sections.section import Points, Progress, Section, Silent, Study
+from bonafed.runs.sections.section import Points, Progress, Silent, Study
 from bonafed.runs.splits import Parts, prepare
 from bonafed.runs.training import train
 from bonafed.solution.plan import read_with_sums
@@ -100,12 +100,6 @@ def trained(study: Study, progress: Progress) -> tuple[dict[str, Solution], dict
     return models, points if private else _of_sections(study, progress)
 
 
-def _of_sections(study: Study, progress: Progress) -> dict[str, Points]:
-    used = [section for section in SECTIONS if section.applies(study.config)]
-    points = {section.name: _of_section(section, study, progress) for section in used}
-    return {name: each for name, each in points.items() if each is not None}
-
-
 @record
 class KeptPoints:
     """The points of a finished section in the folder of the work."""
@@ -114,19 +108,20 @@ class KeptPoints:
     arrays: dict[str, Array]
 
 
-def _of_section(section: Section, study: Study, progress: Progress) -> Points | None:
-    """The points of a section, as they were kept where it was finished before."""
-    config = study.config
-    if study.work is None or config.privacy is not None or not config.engine.checkpoint:
-        return section.train(study, progress)
-    file = study.work / f"{section.name}.points"
-    if study.resume and file.is_file():
-        kept = load(file, KeptPoints)
-        return Points(json.loads(kept.table), kept.arrays)
-    points = section.train(study, progress)
-    if points is not None:
-        save(file, KeptPoints(json.dumps(points.table), points.arrays))
-    return points
+def _of_sections(study: Study, progress: Progress) -> dict[str, Points]:
+    """The points of the sections; of one that was finished before as they were kept."""
+    config, made = study.config, {}
+    kept = study.work if config.engine.checkpoint and config.privacy is None else None
+    for section in (section for section in SECTIONS if section.applies(config)):
+        file = kept and kept / f"{section.name}.points"
+        if file and study.resume and file.is_file():
+            found = load(file, KeptPoints)
+            made[section.name] = Points(json.loads(found.table), found.arrays)
+        elif (points := section.train(study, progress)) is not None:
+            made[section.name] = points
+            if file:
+                save(file, KeptPoints(json.dumps(points.table), points.arrays))
+    return made
 
 
 def run_study(

@@ -20,26 +20,13 @@ from bonafed.config.config import Config, ConfigError, Drift
 from bonafed.config.schema import DataSection
 from bonafed.config.toml_file import near as near_miss
 from bonafed.data import corrupt, load, partition
+from bonafed.data import tables as tabular
 from bonafed.data.assembly import with_targets
 from bonafed.data.federation import Federation, apart
 from bonafed.data.readers import read, read_clients
 from bonafed.data.row_errors import Faults, RowError, without_values
 from bonafed.data.schema import Recipe, Schema, declared_schema
-from bonafed.data.tables import (
-    Table,
-    by_client,
-    check_numbers,
-    has_column,
-    is_number,
-    missing_rows,
-    odd_rows,
-    present,
-    refined,
-    same_columns,
-    split,
-    table_of,
-    targets_of,
-)
+from bonafed.data.tables import Table
 from bonafed.data.validation import missing, ordered
 from bonafed.problem.predictors.affine import federation_with_ones
 
@@ -109,7 +96,9 @@ def _prepared(config: Config, watch: Watch | None) -> Parts:
     columns = _columns(config, source)
     train, held = local, {}
     if data.test and not by_row:
-        train, held = split(local, target, data.test, config.seed, classes is not None, data.person)
+        train, held = tabular.split(
+            local, target, data.test, config.seed, classes is not None, data.person
+        )
     _check_cells(train, source.tables)
     train, server = _server(config, train, source)
     schema = _schema(config, source, local, train)
@@ -148,8 +137,8 @@ def _check_cells(train: Mapping[str, Table], tables: Mapping[str, Table]) -> Non
         columns = [table[name] for table in train.values()]
         if any(column.dtype.kind == "O" for column in columns):
             cells = (cell for column in columns for cell in column.tolist())
-            if all(missing(cell) or is_number(cell) for cell in cells):
-                check_numbers(tables, [name])
+            if all(missing(cell) or tabular.is_number(cell) for cell in cells):
+                tabular.check_numbers(tables, [name])
 
 
 def trained_clients(config: Config, source: Tables) -> dict[str, Table]:
@@ -205,7 +194,7 @@ def _declared(config: Config, tables: Mapping[str, Table], target: str) -> list[
     with Faults() as faults:
         for name in names:
             with faults.of(name):
-                has_column(first, name, "data.columns" if declared else "data.features")
+                tabular.has_column(first, name, "data.columns" if declared else "data.features")
                 for client, table in tables.items():
                     if not declared.get(name):
                         _check_numbers(client, name, table)
@@ -214,7 +203,7 @@ def _declared(config: Config, tables: Mapping[str, Table], target: str) -> list[
 
 def _check_numbers(client: str, name: str, table: Table) -> None:
     """Refuse text and missing values in a column for which nothing is declared."""
-    text, absent = odd_rows(table[name]), missing_rows(table[name])
+    text, absent = tabular.odd_rows(table[name]), tabular.missing_rows(table[name])
     if not text and not absent:
         return
     raise RowError(
@@ -241,8 +230,10 @@ def _columns(config: Config, source: Tables) -> tuple[str, ...]:
     columns = dict.fromkeys((*groups, *(name for name in constrained if name is not None)))
     for name in columns:
         for client, table in source.tables.items():
-            has_column(table, name, "data.groups" if name in groups else "constraint.column")
-            if absent := missing_rows(table[name]):
+            tabular.has_column(
+                table, name, "data.groups" if name in groups else "constraint.column"
+            )
+            if absent := tabular.missing_rows(table[name]):
                 raise RowError(
                     f"client {client!r}",
                     f"column {name!r} is missing",
@@ -267,13 +258,13 @@ def _server(
     if isinstance(server, str):
         stated = config.data
         table = read(config.folder / server, codes(config), stated.reading, needed(config))
-        table = present(table, source.target) if stated.drop_missing_target else table
+        table = tabular.present(table, source.target) if stated.drop_missing_target else table
         table = typed({"": table}, source.target, config)[""]
         held = table.without(*filter(None, [config.data.client]))
-        same_columns({"the clients' rows": next(iter(train.values())), "data.server": held})
+        tabular.same_columns({"the clients' rows": next(iter(train.values())), "data.server": held})
         return train, held
     by_class = source.classes is not None
-    train, parts = split(
+    train, parts = tabular.split(
         train, source.target, server, config.seed + 1, by_class, config.data.person
     )
     tables = [*parts.values()]
@@ -402,7 +393,7 @@ def _read(config: Config, watch: Watch) -> Tables:
     if data.path is None:
         named = dataset(str(data.name))
         how, found = (data.reading, codes(config)), named.tables.items()
-        tables = {name: refined(table, *how) for name, table in found}
+        tables = {name: tabular.refined(table, *how) for name, table in found}
         tables = typed(tables, named.target, config)
         return _dealt(replace(named, tables=tables), config)
     assert data.target is not None
@@ -416,7 +407,7 @@ def _read(config: Config, watch: Watch) -> Tables:
     if declared:
         _check_declared(tables, {*sizes, *data.shifted})
     for table in tables.values():
-        has_column(table, data.target, "data.target")
+        tabular.has_column(table, data.target, "data.target")
     left_out: dict[str, dict[str, int]] = {}
     if data.drop_missing_client:
         left_out["client"] = {"": sum(nobody)} if any(nobody) else {}
@@ -460,7 +451,7 @@ def _known(config: Config, tables: Mapping[str, Table], target: str) -> NDArray[
     """The classes of the target, checked for the loss; None where it is a number."""
     kind, stated = config.loss().targets, config.data.classes
     if kind == "real":
-        targets_of(tables, target, numeric=True)
+        tabular.targets_of(tables, target, numeric=True)
         return None
     known = np.array(stated) if stated else _classes(tables, target, kind)
     if kind == "sign" and len(known) != 2:
@@ -500,7 +491,7 @@ def _dealt(data: Tables, config: Config) -> Tables:
         return data
     table = data.tables[""]
     if stated.client is not None:
-        return replace(data, tables=by_client(table, stated.client), owned=True)
+        return replace(data, tables=tabular.by_client(table, stated.client), owned=True)
     if (how := stated.partition) is None:
         if config.problem_.pooled:
             return replace(data, tables={"pooled": table}, owned=True)
@@ -516,7 +507,7 @@ def _dealt(data: Tables, config: Config) -> Tables:
     else:
         labels = partition.by_label(y, how.clients, how.labels, seed)
     names = [f"client {c}" if not str(c).strip() or str(c).isdigit() else str(c) for c in labels]
-    tables = by_client(table.with_columns({**table, "": np.array(names, dtype=object)}), "")
+    tables = tabular.by_client(table.with_columns({**table, "": np.array(names, dtype=object)}), "")
     return replace(data, tables=tables, owned=True)
 
 
@@ -537,7 +528,7 @@ def _check_declared(tables: Mapping[str, Table], declared: Set[str]) -> None:
 
 def _classes(tables: Mapping[str, Table], target: str, kind: str) -> NDArray[Any]:
     """The classes over all clients, so that a client may hold some of them only."""
-    classes = np.unique(np.concatenate(targets_of(tables, target)))
+    classes = np.unique(np.concatenate(tabular.targets_of(tables, target)))
     if kind == "class" and not 2 <= len(classes) <= MOST:
         raise ConfigError(
             f"data.target: column {target!r} has {len(classes)} values: a loss of classes needs 2"
@@ -584,7 +575,7 @@ def dataset(name: str) -> Tables:
         return Tables({"": data.table}, data.target, classes, False, data.recipe)
 
     def columns(X: NDArray[Any], y: NDArray[Any]) -> Table:
-        return table_of({**dict(zip(data.feature_names, X.T, strict=True)), "target": y})
+        return tabular.table_of({**dict(zip(data.feature_names, X.T, strict=True)), "target": y})
 
     if isinstance(data, Federation):
         rows = zip(data.names, data.X, data.y, strict=True)

@@ -23,15 +23,14 @@ import numpy as np
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
-from bonafed.certificates.certify import certify
-from bonafed.certificates.constrained import certify_constrained
+from bonafed.certificates.certify import certify, certify_constrained
 from bonafed.config.config import Config
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import UNUSED, lies_in
 from bonafed.engines.inprocess import InProcess, VirtualClock
 from bonafed.engines.run_record import Log
+from bonafed.problem.lower_bounds import Multipliers, no_multipliers, signed
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers, no_multipliers, signed
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Outcome, Stop
 from bonafed.runs import forms

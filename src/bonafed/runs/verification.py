@@ -130,11 +130,6 @@ def _checks(run: Run, parts: Parts | None, render: Render | None) -> Iterator[Ch
 
 def _check_alone(run: Run) -> Iterator[Check]:
     """What can be checked without the data."""
-    needed = {"config.toml", "model.safetensors", "history.jsonl"}
-    needed |= {"duals.safetensors"} if run.config.privacy is None else set()
-    needed |= {EVENTS} if run.config.logged else set()
-    needed = needed.union(*(s.files for s in SECTIONS if s.name in run.points))
-    yield from check_files(run.path, run.result, needed, "result.json")
     yield from check_names(run)
     arrays = {"w": run.w, **run.duals, **run.baselines}
     for name, points in run.points.items():
@@ -149,9 +144,6 @@ def _check_alone(run: Run) -> Iterator[Check]:
         yield compared("problem", [run.result["problem"], run.result["model"]], again)
     for section in SECTIONS:
         yield from section.check_alone(run)
-    if run.owner is not None:
-        needed = {"history.jsonl", "README.txt"}
-        yield from check_files(run.owner.path, run.owner.result, needed, f"{OWNER}result.json")
 
 
 def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
@@ -168,7 +160,6 @@ def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
     again = model_of(run.config, parts.train, infeasible, sigmoid)
     yield from _compared_model(run.model, again)
     yield from _check_certificate(run, inputs)
-    yield from _check_clients(run, inputs)
     yield from _check_models(run, inputs)
     for section in SECTIONS:
         yield from section.check(run, inputs)
@@ -248,9 +239,6 @@ def _check_certificate(run: Run, inputs: Inputs) -> Iterator[Check]:
         sums = {name: getattr(mu, name) for name in ("server", "shared", "local")}
         were = {name: run.duals[name] for name in sums}
         yield inputs.compared("multipliers", plain(were), plain(sums))
-
-
-def _check_clients(run: Run, inputs: Inputs) -> Iterator[Check]:
     result, fed, certificate = run.result, inputs.parts.train, inputs.certificate
     concrete, data = inputs.problem.at(fed)
     table = client_table(concrete, data, certificate, inputs.constraints)
@@ -364,19 +352,26 @@ def parts_in(run: Run) -> Iterator[tuple[str, Run]]:
 
 
 def check_names(run: Run) -> Iterator[Check]:
-    """Every part has the files of such a run only, and is called as the configuration says."""
+    """Every part has its files as they were written, and those of such a run only, and is called as
+    the configuration says.
+    """
     for where, part in parts_in(run):
-        found = {*_files_of(run, part)}
+        found, needed, more = {*_files_of(run, part)}, {"history.jsonl"}, set()
+        needed |= {"config.toml", "model.safetensors"} if part is run else {"README.txt"}
+        if part is run.exact:
+            needed |= {EVENTS} if run.config.logged else set()
+            needed |= set() if run.private else {"duals.safetensors"}
+            needed = needed.union(*(s.files for s in SECTIONS if s.name in part.points))
+            used = (s.files for s in SECTIONS if s.applies(run.config))
+            more = {"baselines.safetensors"}.union(*used)
+        yield from check_files(part.path, part.result, needed, f"{where}result.json")
         odd = sorted(found - {*part.result["files"]})
-        odd += sorted(
-            name for name in found - {*odd} - _known(run, part) if not folder.is_drawn(name)
-        )
+        odd += sorted(name for name in found - {*odd} - needed - more if not folder.is_drawn(name))
         empty = [path for path in part.path.rglob("*") if path.is_dir() and not any(path.iterdir())]
         # names of folders say something, but for that of figures that are no longer drawn
         empty = [path.relative_to(part.path) for path in empty if path.name != "figures"]
         odd += sorted(path.as_posix() for path in empty)
-        known = f"{len(found)} known files"
-        yield nothing(f"{where}files", [*map(ascii, odd)], known, "unknown")
+        yield nothing(f"{where}files", [*map(ascii, odd)], f"{len(found)} known files", "unknown")
         at_sites = run.config.data.sites is not None
         stated = [part.result["title"], "at_sites" in part.result]
         yield compared(f"{where}title", stated, [folder.titled(run.config), at_sites])
@@ -402,18 +397,6 @@ def _files_of(run: Run, part: Run) -> list[str]:
     """The files of one part, but for its result.json."""
     inside = OWNER if run.private and part is run else ""
     return [name for name in files_in(part.path, inside) if name != "result.json"]
-
-
-def _known(run: Run, part: Run) -> set[str]:
-    """The files that a part may have beside what is drawn."""
-    names = {"history.jsonl"}
-    names |= {"config.toml", "model.safetensors"} if part is run else {"README.txt"}
-    if part is not run.exact:
-        return names
-    names |= {EVENTS} if run.config.logged else set()
-    used = (section.files for section in SECTIONS if section.applies(run.config))
-    names |= set() if run.private else {"duals.safetensors"}
-    return names.union({"baselines.safetensors"}, *used)
 
 
 # ---------------------------------------------------------------------------------------- the model

@@ -27,7 +27,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -204,13 +204,10 @@ class AuditLog:
         who: str,
         kind: str,
         *,
-        experiment: str = "",
-        seq: int | None = None,
-        size: int = 0,
-        masked: bool = False,
         fields: Mapping[str, Content] | None = None,
         refusals: Iterable[Refusal] = (),
         sync: bool = True,
+        **about: Any,
     ) -> Entry:
         """Add a line about a message; it has reached the disk when this returns.
 
@@ -219,20 +216,22 @@ class AuditLog:
         way : "in" of a message that was received, "out" of one that is about to be sent
         who : who sent it, or to whom it goes
         kind : its class; "" where it could not be read
-        experiment, seq, size, masked : as of `Entry`
         fields : what it holds, see `contents`
         refusals : why it was not answered
         sync : False where the line may reach the disk with a later one, such as a question with
             its answer
+        about : experiment, seq, size and masked, as of `Entry`
         """
         if way not in ("in", "out"):
             raise ValueError(f"way must be 'in' or 'out', got {way!r}.")
-        seq = seq if seq is not None and 0 <= seq < 2**63 else None
+        if (seq := about.get("seq")) is not None and not 0 <= seq < 2**63:
+            about["seq"] = None
+        if "experiment" in about:
+            about["experiment"] = short(about["experiment"], NAME)
         held = {short(name, NAME): content for name, content in (fields or {}).items()}
         refused = tuple((short(r.rule, NAME), short(r.text, TEXT)) for r in refusals)
-        who, kind, experiment = (short(name, NAME) for name in (who, kind, experiment))
-        told = seq, size, masked, held, refused
-        return self._add(Entry(0, "", MESSAGE, way, who, kind, experiment, *told), sync)
+        told = MESSAGE, way, short(who, NAME), short(kind, NAME)
+        return self._add(Entry(0, "", *told, fields=held, refused=refused, **about), sync)
 
     def note(self, text: str) -> Entry:
         """Add a line about something else, such as the digest of the policy now in force."""
@@ -284,7 +283,11 @@ class AuditLog:
             if line is None and torn is None:
                 torn = bytes_
                 continue
-            if line is None or torn is not None or line.place != (end.number + 1, end.hash):
+            if (
+                line is None
+                or torn is not None
+                or (line.entry.number, line.before) != (end.number + 1, end.hash)
+            ):
                 raise AuditError(_broken(self.path, f"line {end.number + 1} was changed"))
             end = Head(end.number + 1, line.hash, end.size + len(bytes_) + 1)
         if end.number > 1 and not head.number:
@@ -337,11 +340,6 @@ class _Line(NamedTuple):
     before: str  # the hash of the line before it
     hash: str
 
-    @property
-    def place(self) -> tuple[int, str]:
-        """What says where the line belongs."""
-        return self.entry.number, self.before
-
 
 def _read(line: bytes) -> _Line | None:
     """What a line says; None where its bytes were changed, or are not an entry."""
@@ -363,12 +361,11 @@ def _read(line: bytes) -> _Line | None:
 
 def _is_sound(entry: Entry) -> bool:
     """Whether every part of an entry has its type."""
+    held = [*entry.fields.values()]
     texts = [entry.at, entry.event, entry.way, entry.who, entry.kind, entry.experiment, entry.text]
+    texts += [content.how for content in held] + [part for pair in entry.refused for part in pair]
     counts = [entry.number, entry.size, 0 if entry.seq is None else entry.seq]
-    for content in entry.fields.values():
-        counts += content[:2]
-        texts.append(content.how)
-    texts += [part for pair in entry.refused for part in pair]
+    counts += [count for content in held for count in content[:2]]
     plain = all(isinstance(text, str) for text in texts) and isinstance(entry.masked, bool)
     whole = all(type(count) is int and count >= 0 for count in counts)
     return plain and whole and entry.event in EVENTS and entry.way in ("in", "out", "")

@@ -6,14 +6,11 @@ with one line for each fault.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from bonafed.text import printable, short
-
-if TYPE_CHECKING:
-    from bonafed.sites.audit import Entry, Fault
 
 site = typer.Typer(help="What a data owner's site allows, holds and has answered.")
 engine = typer.Typer(help="What an engine such as NVIDIA FLARE or Flower is given of a run.")
@@ -89,7 +86,7 @@ def log(
 ) -> None:
     """Say in words what was asked and answered, and whether the log was changed."""
     from bonafed.config.toml_file import ConfigError
-    from bonafed.sites.audit import read_log
+    from bonafed.sites.audit import BEGUN, Fault, read_log
     from bonafed.sites.site_file import read_site
     from bonafed.sites.words import in_words
 
@@ -102,7 +99,10 @@ def log(
         text = f"there is no log {str(path)!r} yet"
         raise ConfigError(f"{text}: the first message that the site receives begins it") from error
     if known is not None:
-        faults += _foreign(entries, known.site.name)
+        begun = [entry.text for entry in entries[:1] if entry.event == BEGUN]
+        for owner in (owner for owner in begun if owner != known.site.name):
+            text = f"the log is that of site {owner!r}, not of {known.site.name!r}"
+            faults.append(Fault(1, text))
     for entry in () if verify else entries:
         _say(in_words(entry))
     for fault in faults:
@@ -179,15 +179,6 @@ def export(
     _say(f"wrote {bundle.app}, and what is approved: {bundle.file}")
     _say(f"SHA-256 {bundle.sha256}; the page for who decides: {bundle.sheet}")
     _say(f"next: flwr run {bundle.app} CONNECTION")
-
-
-def _foreign(entries: "list[Entry]", name: str) -> "list[Fault]":
-    """Whether a log that begins well is that of another site."""
-    from bonafed.sites.audit import BEGUN, Fault
-
-    begun = [entry.text for entry in entries[:1] if entry.event == BEGUN]
-    other = [owner for owner in begun if owner != name]
-    return [Fault(1, f"the log is that of site {owner!r}, not of {name!r}") for owner in other]
 
 
 def _write(path: Path, name: str | None, data: str | None) -> None:

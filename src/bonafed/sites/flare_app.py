@@ -10,6 +10,7 @@ import platform
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,17 @@ class Site(Owner):
         self.end()
 
 
-class Server:
+class Serving:
+    """What both objects of a server have: the server's side of bonafed's runs."""
+
+    def serve(self, transport: flare.Answers, folder: Path, job: Mapping[str, str]) -> None:
+        """The server's side of the run."""
+        from bonafed.sites.server import serve
+
+        serve(transport, folder, job)
+
+
+class Server(Serving):
     """The server's object, which runs the algorithm.
 
     Parameters
@@ -109,10 +120,6 @@ class Server:
     def __init__(self, timeout: float = 60.0) -> None:
         self.timeout = timeout
 
-    def serve(self, transport: flare.Answers, folder: Path, job: Mapping[str, str]) -> None:
-        """The server's side of the run."""
-        serve_run(transport, folder, job)
-
     @collab.main
     def run(self) -> str:
         """Run the job to its end, or go on with it where an earlier job ended."""
@@ -121,20 +128,16 @@ class Server:
         tell_rounds(collab.fl_ctx.get_engine(), collab.workspace, number)
         sites = list(collab.clients)
         for site in sites:
-            log.info("%s", _facts(site))
+            try:
+                log.info("%s", site(timeout=PATIENCE).facts())
+            except Exception as error:
+                log.info("%s", flare.failure(site.name, error))
         transport = flare.FlareTransport(sites, timeout=self.timeout, aborted=context.is_aborted)
         try:
             finish_run(transport, self.serve, collab.workspace, number)
         except flare.JobAbortedError as error:
             raise RunAborted(str(error)) from error
         return DONE
-
-
-def serve_run(transport: flare.Answers, folder: Path, job: Mapping[str, str]) -> None:
-    """The server's side of bonafed's runs."""
-    from bonafed.sites.server import serve
-
-    serve(transport, folder, job)
 
 
 def finish_run(
@@ -146,7 +149,7 @@ def finish_run(
     """Serve the job of this workspace in the server's folder, and put what it leaves there into the
     result of FLARE's job.
     """
-    try:
+    with closing(transport):
         job, folder = _job_and_folder(workspace, number)
         try:
             serve(transport, folder, job)
@@ -154,8 +157,6 @@ def finish_run(
             result = Path(workspace.get_result_root(number))
             for name in (name for name in LEFT if (folder / name).exists()):
                 write_whole(result / (flare.COPIES + name), (folder / name).read_bytes(), OWN)
-    finally:
-        transport.close()
 
 
 def tell_rounds(engine: Engine, workspace: Workspace, number: str) -> None:
@@ -186,13 +187,6 @@ def versions() -> dict[str, str]:
     """The software that runs here."""
     packages = {name: version(name) for name in ("bonafed", "nvflare")}
     return {**packages, "python": platform.python_version()}
-
-
-def _facts(site: flare.Proxy) -> str:
-    try:
-        return str(site(timeout=PATIENCE).facts())
-    except Exception as error:
-        return str(flare.failure(site.name, error))
 
 
 # The site and the server where messages are FLARE's tasks, on which a site's filters act.
@@ -231,7 +225,7 @@ class TaskSite(Executor, Owner):
             self.end()
 
 
-class TaskServer(Controller):
+class TaskServer(Serving, Controller):
     """The server's object, which runs the algorithm.
 
     Parameters
@@ -244,10 +238,6 @@ class TaskServer(Controller):
         super().__init__()
         self.timeout = timeout
 
-    def serve(self, transport: flare.Answers, folder: Path, job: Mapping[str, str]) -> None:
-        """The server's side of the run."""
-        serve_run(transport, folder, job)
-
     def start_controller(self, fl_ctx: FLContext) -> None:
         """FLARE calls this before the run."""
 
@@ -255,13 +245,9 @@ class TaskServer(Controller):
         """Run the job to its end, or go on with it where an earlier job ended."""
         flare.quiet()
         engine = fl_ctx.get_engine()
-        transport = flare.TaskTransport(
-            self,
-            fl_ctx,
-            [client.name for client in engine.get_clients()] if engine is not None else [],
-            timeout=self.timeout,
-            aborted=lambda: bool(abort_signal.triggered),
-        )
+        names = [client.name for client in engine.get_clients()] if engine is not None else []
+        how: Any = {"timeout": self.timeout, "aborted": lambda: bool(abort_signal.triggered)}
+        transport = flare.TaskTransport(self, fl_ctx, names, **how)
         try:
             finish_run(transport, self.serve, fl_ctx.get_workspace(), str(fl_ctx.get_job_id()))
         except flare.JobAbortedError as error:

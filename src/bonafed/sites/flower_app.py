@@ -67,8 +67,10 @@ def client_app(software: str = "", open_party: OpenParty | None = None) -> Clien
 
     @app.query("step")
     def step(message: Message, context: Context) -> Message:
+        from bonafed.sites import party
+
         sender = "Flower"  # a run that goes on has another number
-        place, opener = context.node_config, open_party or _party
+        place, opener = context.node_config, open_party or party.open_party
         return replied(message, take_step(message.content, place, sender, software, opener))
 
     return app
@@ -104,9 +106,10 @@ def place(config: Values, environment: Mapping[str, str] = os.environ) -> tuple[
         return Path(folder), name
     name, folder = config.get(flower.CLIENT_ID), config.get(SITE) or environment.get(SITE_VARIABLE)
     if not isinstance(name, str) or not name:
-        text = f"the SuperNode has no name of a site (its {flower.CLIENT_ID} is {shown(name)}):"
-        text += f" start it with --node-config '{flower.CLIENT_ID}=\"NAME\"'"
-        raise flower.RefusedError(text)
+        raise flower.RefusedError(
+            f"the SuperNode has no name of a site (its {flower.CLIENT_ID} is {shown(name)}):"
+            f" start it with --node-config '{flower.CLIENT_ID}=\"NAME\"'"
+        )
     if not isinstance(folder, str) or not Path(folder).is_dir():
         raise flower.RefusedError(
             f"the SuperNode of {shown(name)} has no folder of a site: start it with --node-config"
@@ -137,13 +140,6 @@ def _check_software(needed: str) -> None:
         raise flower.RefusedError(f"{text} {needed[:16]}: install the wheel of the approval sheet")
 
 
-def _party(folder: Path, name: str) -> Any:
-    """Open bonafed's own party."""
-    from bonafed.sites.party import open_party
-
-    return open_party(folder, name)
-
-
 # -------------------------------------------------------------------------------------- the server
 
 
@@ -162,7 +158,9 @@ def server_app(job: Path, software: str = "", serve: Serve | None = None) -> Ser
 
     @app.main()
     def main(grid: flower.Grid, context: Context) -> None:
-        run_job(grid, job, software, serve or _serve)
+        from bonafed.sites import server
+
+        run_job(grid, job, software, serve or server.serve)
 
     return app
 
@@ -205,13 +203,6 @@ def _noted(path: Path) -> Iterator[None]:
         if type(error).__module__.partition(".")[0] not in ("httpx", "httpcore"):
             write_whole(path, f"{type(error).__name__}: {error}".encode())
         raise
-
-
-def _serve(transport: flower.FlowerTransport, folder: Path, job: Mapping[str, str]) -> None:
-    """Call bonafed's own server."""
-    from bonafed.sites.server import serve
-
-    serve(transport, folder, job)
 
 
 def _alone(folder: Path, who: str) -> AbstractContextManager[None]:

@@ -10,6 +10,7 @@ answered is about the rows: it stands on the site's disk for all experiments and
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,6 @@ class Answered:
     about: tuple[OnRows, ...] = ()
 
 
-@record
-class Seen:
-    """The models about which a site has answered certificates, for its disk."""
-
-    models: tuple[str, ...] = ()  # digests of server and model
-
-
 @dataclass(frozen=True)
 class HeldOut:
     """The rows that a site holds out, as its answers about them are compared.
@@ -104,12 +98,10 @@ class Judgements:
 
     def see(self, server: str, question: object) -> None:
         """Keep the model that a question of a certificate is about."""
-        w = getattr(question, "w", None)
-        if not isinstance(w, np.ndarray):
-            return
-        kept, model = _kept(self.folder / CERTIFIED, Seen()), _model(server, w)
-        if model not in kept.models:
-            _keep(self.folder / CERTIFIED, Seen((*kept.models, model)[-MOST_SEEN:]))
+        if isinstance(w := getattr(question, "w", None), np.ndarray):
+            kept, model = _kept(self.folder / CERTIFIED, ()), _model(server, w)
+            if model not in kept:  # digests of server and model
+                _keep(self.folder / CERTIFIED, (*kept, model)[-MOST_SEEN:])
 
     def check(
         self, policy: Policy, server: str, agreement: bytes, ask: judging.JudgeRows, held: HeldOut
@@ -120,26 +112,24 @@ class Judgements:
         """
         question = f"{agreement.hex()} {hashlib.sha256(encode(ask)).hexdigest()}"
         kept, most = _kept(self.folder / JUDGED, Answered()), policy.maximum_judgements
-        seen = _kept(self.folder / CERTIFIED, Seen()).models
+        seen = _kept(self.folder / CERTIFIED, ())
         if any(_model(server, w) not in seen for w in np.atleast_2d(ask.models)):
+            do = "Certify the model first"
             text = "a model is judged where this site has answered the certificate of it,"
             text += " in an experiment that it has agreed to with the same server"
-            do = "Certify the model first"
             raise refuses("agreed_runs", text, do, ask=do)
         if question in kept.questions:
             return
         if len(ask.models) > MOST_MODELS or len(kept.questions) >= most:
-            rule = "maximum_judgements"
             text = f"at most {MOST_MODELS} models are judged at once, and {most} times"
             do = f"Remove {self.folder / JUDGED} to begin the count anew."
-            raise refuses(rule, text, do, ask="Ask its owner")
+            raise refuses("maximum_judgements", text, do, ask="Ask its owner")
         for about in kept.about:
             changed = len(np.setxor1d(about.rows, held.rows))
             if 0 < changed < policy.minimum_rows or (not changed and about.classes != held.classes):
-                rule = "minimum_rows"
                 text = "since an earlier judgement few of the rows or classes have changed"
                 do = f"Wait for more rows, or remove {self.folder / JUDGED}."
-                raise refuses(rule, text, do, ask="Ask the site's owner")
+                raise refuses("minimum_rows", text, do, ask="Ask the site's owner")
         _keep(self.folder / JUDGED, replace(kept, questions=(*kept.questions, question)))
 
     def judge(self, algorithm: Algorithm, held: HeldOut, least: int) -> Algorithm:
@@ -176,11 +166,8 @@ class AtSite:
                 known, views, of = [*known, prediction[order]], [*views, mine], [*of, k]
             told.append(prediction if stands is None else known[stands][np.argsort(order)])
             positions.append(k if stands is None else of[stands])
-        new = [
-            one
-            for k, one in enumerate(known)
-            if k >= earlier and not any(np.array_equal(one, other) for other in known[:k])
-        ]
+        before = [(one, known[:k]) for k, one in enumerate(known)][earlier:]
+        new = [one for one, others in before if not any(map(partial(np.array_equal, one), others))]
         self._keep(about, replace(about, scores=(*about.scores, *new)))
         return told, positions
 
@@ -189,12 +176,10 @@ class AtSite:
         own may be told.
         """
         who, least = self.held.who, self.least
-        for k, other in enumerate(views):
-            if judging.too_close(mine, other, who, least):
-                return k
-        if not (views and mine.classes):
-            return None
-        apart = [judging.differing(mine, other, who) for other in views]
+        close = (k for k, one in enumerate(views) if judging.too_close(mine, one, who, least))
+        if (stands := next(close, None)) is not None or not (views and mine.classes):
+            return stands
+        apart = [judging.people_in(mine.decided != other.decided, who) for other in views]
         if min(apart) and judging.tell_of_few([one.decided for one in (*views, mine)], who, least):
             return int(np.argmin(apart))
         return None
@@ -205,7 +190,7 @@ class AtSite:
         """
         about, mine = self._about(), np.sign(merit)[self.held.order].astype(np.int8)
         for other in about.signs:
-            if judging.few_signs(mine, other, self.held.who, self.least):
+            if 0 < judging.people_in(mine != other, self.held.who) < self.least:
                 return other[np.argsort(self.held.order)]
         if not any(np.array_equal(mine, other) for other in about.signs):
             self._keep(about, replace(about, signs=(*about.signs, mine)))
@@ -229,9 +214,8 @@ def _alike(scores: Array, prediction: Array) -> Array:
     """Scores of two classes as one number a row or as two, like those of another model."""
     if scores.ndim == prediction.ndim:
         return scores
-    if scores.ndim == 2:
-        return scores[:, 1] - scores[:, 0]
-    return np.stack([np.zeros(len(scores)), scores], axis=1)
+    two = scores.ndim == 2
+    return scores[:, 1] - scores[:, 0] if two else np.stack([np.zeros(len(scores)), scores], axis=1)
 
 
 def _keep(file: Path, kept: object) -> None:

@@ -37,6 +37,7 @@ from bonafed.runs.files import Record, Row
 from bonafed.runs.splits import HELD_OUT
 from bonafed.solution.predictions import decisions, figures, positive, task_of
 
+Models = dict[str, Array]  # by their names
 ANOTHER = "a model that was judged earlier"
 OTHER = (
     "At {} the held-out figures of {} are those of {}: the two differ there for so few people that"
@@ -102,9 +103,7 @@ class Judging(Algorithm):
     def server_start(self, n_clients: int) -> tuple[None, Round]:
         return None, Round(JudgeRows(self.models))
 
-    def judge(
-        self, memory: None, ask: JudgeRows, data: Block, rng: Streams
-    ) -> tuple[None, JudgedRows]:
+    def judge(self, _: None, ask: JudgeRows, data: Block, rng: Streams) -> tuple[None, JudgedRows]:
         problem, y = self.problem, data.y[0]
         assert problem is not None
         loss, least = problem.loss, 0 if self.site is None else self.site.least
@@ -122,23 +121,19 @@ class Judging(Algorithm):
                 signs = self.site.signs(comparison.compared_merits(loss, main, other))
                 pair = pair._replace(better=int((signs > 0).sum()), worse=int((signs < 0).sum()))
             pairs.append(pair)
-        return memory, JudgedRows(
-            rows=np.array([float(len(y))]),
-            loss=np.array([[float(one.rows.loss.mean()) for one in told]]),
-            confusion=np.array([[confusion for confusion, _ in each]], float),
-            measures=np.array([[measures for _, measures in each]]),
-            compared=np.array(pairs, float).reshape(1, len(pairs), len(Compared._fields)),
-            figures_of=np.array([figures_of], float),
-            merged=np.array([[one.merged for one in told]], float),
-        )
+        losses = [float(one.rows.loss.mean()) for one in told]
+        merged = [one.merged for one in told]
+        confusion, measures = zip(*each, strict=True)
+        compared = np.array(pairs, float).reshape(1, len(pairs), len(Compared._fields))
+        figures = np.array([losses]), np.array([confusion], float), np.array([measures]), compared
+        stands = np.array([figures_of], float), np.array([merged], float)
+        return None, JudgedRows(np.array([float(len(y))]), *figures, *stands)
 
     def end(self, state: None, ids: Sequence[int], up: JudgedRows) -> tuple[JudgedRows, Done]:
         return up, Done(Stop.OPTIMAL)
 
 
-def judge_at_sites(
-    problem: Problem, data: Metadata, models: dict[str, Array], engine: Engine
-) -> Record:
+def judge_at_sites(problem: Problem, data: Metadata, models: Models, engine: Engine) -> Record:
     """What `bonafed.runs.comparison.evaluate` states, of the rows that the sites hold out."""
     rounds = Judging(np.stack([*models.values()]), problem.at(data)[0])
     up: Any = run_all(rounds, data, engine).state
@@ -155,7 +150,7 @@ def evaluation(loss: Loss, clients: Sequence[str], models: Sequence[str], up: Ju
     ------
     ValueError : figures that no rows have
     """
-    sites = [_checked(loss, client, i, models, up) for i, client in enumerate(clients)]
+    sites = [_checked(loss, client, i, [*models], up) for i, client in enumerate(clients)]
     measures = [
         {"set": HELD_OUT, "model": model, **_measured(loss, [site[k] for site in sites])}
         for k, model in enumerate(models)
@@ -286,15 +281,12 @@ def _cells(confusion: Any) -> Array:
     return of_cells(confusion) if isinstance(confusion, dict) else np.asarray(confusion, float)
 
 
-def _checked(
-    loss: Loss, client: str, i: int, models: Sequence[str], up: JudgedRows
-) -> list[Record]:
+def _checked(loss: Loss, client: str, i: int, models: list[str], up: JudgedRows) -> list[Record]:
     """The figures of each model at one site."""
     n_models, names = len(models), {EARLIER: ANOTHER} | dict(enumerate(models))
     n, confusion = float(up.rows[i]), up.confusion[i]
     shapes = len(up.loss[i]) == len(up.measures[i]) == len(confusion) == n_models
-    whole = n >= 1 and n % 1 == 0
-    whole &= bool(np.isfinite(up.loss[i]).all() and (up.loss[i] >= 0).all())
+    whole = n >= 1 and n % 1 == 0 and bool((np.isfinite(up.loss[i]) & (up.loss[i] >= 0)).all())
     task = _task(confusion[0]) if shapes else NUMBERS
     told = told_of(task)
     shapes &= up.measures.shape[2:] == (len(told),)
@@ -306,9 +298,8 @@ def _checked(
         whole &= bool((cells >= 0).all() and (cells % 1 == 0).all() and (cells.sum(1) == n).all())
     compared, stands, merged = up.compared[i], up.figures_of[i], up.merged[i]
     shapes &= len(stands) == len(merged) == n_models
-    whole &= bool(np.isin(merged, (0.0, 1.0)).all())
-    whole &= bool(np.isin(stands, [EARLIER, *range(n_models)]).all())
-    if not (shapes and whole and _adds_up(compared, n) and len(compared) == n_models - 1):
+    known = np.isin(merged, (0.0, 1.0)).all() and np.isin(stands, [EARLIER, *range(n_models)]).all()
+    if not (shapes and whole and known and _adds_up(compared, n) and len(compared) == n_models - 1):
         raise ValueError(f"the site {client} answers with figures that no rows have.")
     return [
         {"client": client, "n": int(n), "loss": float(up.loss[i, k])}
@@ -437,21 +428,17 @@ def too_close(mine: View, other: View, who: NDArray[np.intp], least: int) -> boo
     if not mine.classes:
         size = np.abs(mine.decided).max(initial=0.0)
         differ = np.abs(mine.decided - other.decided) > ROUNDING * size
-    few = [_people(differ, who)]
-    if mine.classes == 2:  # of two classes, the other decision everywhere tells nothing new
-        few.append(_people(~differ, who))
-    if any(0 < k < least for k in few):
-        return True
-    if len(mine.numbers) == len(other.numbers):
-        saved = mine.numbers - other.numbers
-        if any(0 < carried(s, who) < FEWEST for s in saved):
-            return True
+    # of two classes, the other decision everywhere tells nothing new
+    few = [people_in(rows, who) for rows in ([differ, ~differ] if mine.classes == 2 else [differ])]
+    alike = len(mine.numbers) == len(other.numbers)
+    saved = mine.numbers - other.numbers if alike else ()
     turned = len(who) + 1 - mine.orders
-    for orders in (mine.orders, turned):
-        moved = orders - other.orders
-        if any(0 < carried(one, who) < least for one in moved):
-            return True
-    return False
+    moved = [*(mine.orders - other.orders), *(turned - other.orders)]
+    return (
+        any(0 < k < least for k in few)
+        or any(0 < carried(s, who) < FEWEST for s in saved)
+        or any(0 < carried(one, who) < least for one in moved)
+    )
 
 
 def tell_of_few(decided: Sequence[NDArray[Any]], who: NDArray[np.intp], least: int) -> bool:
@@ -469,16 +456,6 @@ def tell_of_few(decided: Sequence[NDArray[Any]], who: NDArray[np.intp], least: i
     return bool((inside[few] > 1 - 1e-9).any())
 
 
-def differing(mine: View, other: View, who: NDArray[np.intp]) -> int:
-    """For how many people two models decide otherwise."""
-    return _people(mine.decided != other.decided, who)
-
-
-def few_signs(mine: NDArray[Any], other: NDArray[Any], who: NDArray[np.intp], least: int) -> bool:
-    """Whether two rows of signs differ for few people."""
-    return 0 < _people(mine != other, who) < least
-
-
 def carried(s: Array, who: NDArray[np.intp]) -> float:
     """By how many people a difference is carried, (sum |s|)^2 / sum s^2 over the sums of each."""
     each = np.abs(np.bincount(who, s))
@@ -489,7 +466,8 @@ def carried(s: Array, who: NDArray[np.intp]) -> float:
     return float(each.sum() ** 2 / (each**2).sum())
 
 
-def _people(rows: NDArray[np.bool_], who: NDArray[np.intp]) -> int:
+def people_in(rows: NDArray[np.bool_], who: NDArray[np.intp]) -> int:
+    """How many people these rows are of."""
     return len(np.unique(who[rows]))
 
 

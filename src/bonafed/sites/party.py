@@ -9,7 +9,7 @@ process that dies is replaced by another one that goes on.
 import hashlib
 import math
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -32,8 +32,8 @@ from bonafed.engines.checkpoint_schema import Fields
 from bonafed.engines.job import package_digest
 from bonafed.names import short_name
 from bonafed.problem.metadata import Introduced, Metadata, introduced
+from bonafed.problem.parts import jumping
 from bonafed.problem.problem import Problem, with_columns
-from bonafed.problem.slopes import jumping
 from bonafed.rounds import Algorithm, Conclude, settled, unannounced, visibility, without_tiny
 from bonafed.sites.audit import AuditLog
 from bonafed.sites.guard import Guard, RefusedByPolicyError, averaged, refuses
@@ -130,13 +130,14 @@ class Experiment:
         return self.held_out
 
 
+@dataclass(eq=False)
 class Party:
     """A data owner's side of the experiments that its site takes part in.
 
     Parameters
     ----------
     name : of the site
-    rows : its rows, by what the server says of the columns
+    source : its rows, by what the server says of the columns
     folder : where it keeps its state; nobody else may read it
     guard : its policy and its log; ``Guard(None)`` for trials only
     sign : signs every answer; None: the site signs nothing
@@ -145,29 +146,26 @@ class Party:
     secret : keys what the site tells of its rows; empty for trials, where anybody may compute it
     """
 
-    def __init__(
-        self,
-        name: str,
-        rows: Source,
-        folder: Path,
-        guard: Guard,
-        sign: Sign | None = None,
-        held: ExitStack | None = None,
-        file: WatchedSite | None = None,
-        secret: bytes = b"",
-    ) -> None:
-        self.name, self.source, self.folder, self.guard = name, rows, folder, guard
-        self.sign, self.held, self.file, self.secret = sign, held or ExitStack(), file, secret
+    name: str
+    source: Source
+    folder: Path
+    guard: Guard
+    sign: Sign | None = None
+    held: ExitStack = field(default_factory=ExitStack)
+    file: WatchedSite | None = None
+    secret: bytes = b""
+
+    def __post_init__(self) -> None:
         # by what the server says of the columns, and whether the problem is private
         self.rows: dict[tuple[str, bool], OwnRows] = {}
         self.known: dict[str, Experiment] = {}  # by its name
         self.runs: dict[tuple[str, str], LocalRun] = {}
-        make_folder(folder)
-        self.ledger = SiteLedger(folder, name, guard)
+        make_folder(self.folder)
+        self.ledger = SiteLedger(self.folder, self.name, self.guard)
         self.answers: Answers | None = None  # that were given, once they are needed
-        self.selections = Selections(folder / SELECTIONS, guard)
-        self.judgements = Judgements(folder / SELECTIONS)
-        self.introductions = Introductions(folder / SELECTIONS, guard)
+        self.selections = Selections(self.folder / SELECTIONS, self.guard)
+        self.judgements = Judgements(self.folder / SELECTIONS)
+        self.introductions = Introductions(self.folder / SELECTIONS, self.guard)
 
     def answer(self, sender: str, data: bytes) -> bytes:
         """The answer to any bytes, from anyone who sent them: an upload, or why there is none.
@@ -310,24 +308,17 @@ class Party:
         """What the policy has to know of a problem and of the rows that it asks for, where these
         are read.
         """
-        budget, levels = problem.privacy, None if rows is None else rows.levels
-        columns = columns_of(ask.roles) if rows is None else rows.columns
-        if budget is not None and rows is not None:  # its noise hides levels of any size
-            levels = ()
-        return Proposal(
-            server=sender,
-            site=self.name,
-            problem_digest=digest(ask.problem.tobytes()).replace("-", ""),
-            software_digest=self.guard.software,
-            version=ask.software,
-            columns=columns,
-            rows=None if rows is None else rows.count,
-            levels=levels,
-            epsilon=math.inf if budget is None else budget.epsilon,
-            delta=0.0 if budget is None else budget.delta,
-            constraints=held_constraints(problem.local_constraint, problem.constraint),
-            held_out=None if rows is None else size_of(rows.test),
-        )
+        budget, mark = problem.privacy, digest(ask.problem.tobytes()).replace("-", "")
+        known = sender, self.name, mark, self.guard.software, ask.software
+        spent = (math.inf, 0.0) if budget is None else (budget.epsilon, budget.delta)
+        held = held_constraints(problem.local_constraint, problem.constraint)
+        run = Proposal(*known, columns=columns_of(ask.roles), constraints=held)
+        run = replace(run, epsilon=spent[0], delta=spent[1])
+        if rows is None:
+            return run
+        # the noise of a budget hides levels of any size
+        told = {"columns": rows.columns, "levels": rows.levels if budget is None else ()}
+        return replace(run, rows=rows.count, held_out=size_of(rows.test), **told)
 
     def _facts(self, problem: Problem, rows: OwnRows) -> Introduced:
         """What the site tells of its rows; nobody else can hold a guess against their digest, and
@@ -385,34 +376,23 @@ class Party:
         metadata = Metadata.of(agreement.introductions)
         concrete, coded = problem.at(metadata)
         block = problem.coded(rows.train, metadata).block(0)
-        proposal = replace(
-            self._proposal(sender, ask, problem, rows),
-            sites=metadata.names,
-            parameters=concrete.predictor.dimension(coded.n_features),
-            rows=facts.rows,
-            told=facts,
-            averaged=() if problem.privacy is not None else tuple(averaged(concrete, block)),
-            jumps=jumping(concrete, masked=True),  # a run says whether it is
-        )
+        means = () if problem.privacy is not None else tuple(averaged(concrete, block))
+        known: Any = {"sites": metadata.names, "rows": facts.rows, "told": facts, "averaged": means}
+        known["parameters"] = concrete.predictor.dimension(coded.n_features)
+        known["jumps"] = jumping(concrete, masked=True)  # a run says whether it is
+        proposal = replace(self._proposal(sender, ask, problem, rows), **known)
         self.guard.judge(proposal, When.AGREEMENT)
         test, held = None, None
         if rows.test is not None:
             test = problem.coded(rows.test, metadata).block(0)
             held = HeldOut.of(rows.test, metadata.labels)
         mine = np.array([metadata.position(self.name)])
-        told = Agree(agreement.ask, agreement.introductions)
+        judging = replace(proposal, rows=size_of(rows.test), levels=rows.test_levels)
+        told = hashlib.sha256(codec.encode(Agree(agreement.ask, agreement.introductions))).digest()
         alone = np.arange(len(block.y[0]), dtype=np.uint64)
-        return Experiment(
-            problem=concrete,
-            block=replace(block, index=mine),
-            held_out=test and replace(test, index=mine),
-            held=held,
-            metadata=coded,
-            proposal=proposal,
-            judging=replace(proposal, rows=size_of(rows.test), levels=rows.test_levels),
-            digest=hashlib.sha256(codec.encode(told)).digest(),
-            people=alone if rows.people is None else rows.people,
-        )
+        people = alone if rows.people is None else rows.people
+        both = replace(block, index=mine), test and replace(test, index=mine)
+        return Experiment(concrete, *both, held, coded, proposal, judging, told, people)
 
     def _agreement(self, sender: str, experiment: str) -> Experiment:
         """What the site has agreed to with this server, from its disk where this process does not
@@ -450,9 +430,8 @@ class Party:
                 what = f"beside sums over the sites the server reads {told or 'nothing'} of this"
                 what += " site"
                 self.guard.note(f"a run with secure sums, {ask.run!r:.40}: {what}")
-            self.ledger.begin(
-                masked.carried_by(algorithm), charged, partial(self._keep, experiment, run)
-            )
+            keep = partial(self._keep, experiment, run)
+            self.ledger.begin(masked.carried_by(algorithm), charged, keep)
         elif (run.state.method.tobytes(), run.state.seed) != (ask.method.tobytes(), ask.seed):
             raise ValueError(f"the run {ask.run!r:.40} was begun with another algorithm or seed.")
         return wire.RunStarted(ask.run, run.state.turn)
@@ -551,9 +530,7 @@ class Party:
             return None
         return None if policy.leaves_to_noise(known.problem.privacy is not None) else policy
 
-    def _check_people(
-        self, known: Experiment, name: str, run: LocalRun, answered: Answered
-    ) -> None:
+    def _check_people(self, known: Experiment, name: str, run: LocalRun, told: Answered) -> None:
         """Raise `RefusedByPolicyError` where an answer hangs on too few people; what leaves is kept
         before.
         """
@@ -561,15 +538,15 @@ class Party:
         if policy is None:
             return
         if isinstance(run.algorithm, masked.SecureSummed):
-            if not isinstance(answered.ask, masked.Work):
+            if not isinstance(told.ask, masked.Work):
                 return
-            ask, own = masked.asked_of(answered.ask), answered.memory.own
-            answered = answered._replace(ask=ask, upload=None, before=None, memory=own)
+            ask, own = masked.asked_of(told.ask), told.memory.own
+            told = told._replace(ask=ask, upload=None, before=None, memory=own)
         if self.answers is None:
             self.answers = Answers(self.folder / SELECTIONS)
         algorithm = masked.carried_by(run.algorithm)
-        unknown = unjudged(policy, algorithm, answered.problem, answered.ask)
-        refusal = unknown or self.answers.refusal(policy, name, known.people, answered)
+        unknown = unjudged(policy, algorithm, told.problem, told.ask)
+        refusal = unknown or self.answers.refusal(policy, name, known.people, told)
         if refusal is not None:
             raise RefusedByPolicyError([refusal])
 
@@ -597,9 +574,8 @@ class Party:
         state, secret = run.state, run.algorithm.private
         file = self._file(experiment, plain_name(state.run))
         # where no noise is paid for, a site that loses its power may have lost the run as well
-        write_in_turns(
-            file, state.turn, codec.encode(state), destroy_old=secret, anew=anew, sync=secret
-        )
+        how = {"destroy_old": secret, "anew": anew, "sync": secret}
+        write_in_turns(file, state.turn, codec.encode(state), **how)
         _remember(self.runs, (experiment, run.state.run), run)
 
     def _make_room(self, experiment: str) -> None:

@@ -5,11 +5,11 @@ message before it is answered. The policy stands in the site's own ``site.toml``
 nothing that a server sends can change it. A rule that cannot be judged, because a fact of the run
 is not known, refuses the run.
 
-`RULES` is the table of all rules: a rule is added there, with what it is called, means and checks,
-and nowhere else. Rules and defaults are those that data owners know from DataSHIELD (the options
-``nfilter.*`` of its package dsBase) and from vantage6 (the settings ``GLM_*`` of its generalised
-linear model, and the ``policies`` of a node). Where their defaults differ, the stricter one stands
-here: DataSHIELD lets a model have a parameter for every three rows, vantage6 one for every ten.
+A rule is a field of `Policy`, with what it is called, means and checks, and stands nowhere else.
+Rules and defaults are those that data owners know from DataSHIELD (the options ``nfilter.*`` of its
+package dsBase) and from vantage6 (the settings ``GLM_*`` of its generalised linear model, and the
+``policies`` of a node). Where their defaults differ, the stricter one stands here: DataSHIELD lets
+a model have a parameter for every three rows, vantage6 one for every ten.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
-from pydantic import Field, PlainValidator, create_model, model_validator
+from pydantic import Field, PlainValidator, model_validator
 
 from bonafed.config.schema import Count, Positive, Probability, Section
 from bonafed.config.sections import ConstraintSection
@@ -33,8 +32,7 @@ from bonafed.config.toml_file import not_among
 from bonafed.data.profile import fold
 from bonafed.names import NAMED
 from bonafed.problem.constraints.constraint import Slot, Stack, Stated, several
-from bonafed.problem.constraints.coupled import Coupled, Global
-from bonafed.problem.constraints.group_means import MOST_GROUPS, Score
+from bonafed.problem.constraints.group_means import MOST_GROUPS, Coupled, Global, Score
 from bonafed.text import shown
 
 if TYPE_CHECKING:
@@ -154,11 +152,6 @@ class Proposal:
     jumps: str | None = None
     parts: int | None = None
 
-    @property
-    def private(self) -> bool:
-        """Whether the run has a privacy budget."""
-        return self.epsilon is not None and self.epsilon < math.inf
-
 
 @dataclass(frozen=True)
 class Refusal:
@@ -178,54 +171,63 @@ class Refusal:
 
 # ---------------------------------------------------------------------------------------- the rules
 
-LISTED = "what is (not) listed"
-PRIVACY = "a problem with a larger privacy budget, or none"
-FEW_ROWS = (
-    "fewer rows of the site, held out, or of a group whose mean or cut is told; of a category"
-    " level, missing cells included"
-)
-SITES = "fewer sites; only known names count, as a server may invent others"
-MODELS = (
-    "longer models, in units of the columns (and of a target of numbers); more models in an"
-    " experiment"
-)
-DIGESTS = "other digests"
-
-Check: TypeAlias = Callable[["Policy", Proposal], Iterator[Refusal]]
+Words = tuple[str, ...]  # of a refusal, as of `refused` after the rule
+Known = Any  # a `Proposal` whose facts are known
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A rule of the policy: a key of [policy], what it means, and what it refuses.
+class Check(NamedTuple):
+    """What a rule judges at one step of a run.
 
     Attributes
     ----------
-    name, type, default : of the key
+    when : the step
+    facts : those that it needs, and what they are called
+    why : yields why a run is refused, in the words of `refused`
+    """
+
+    when: When
+    facts: Mapping[str, str]
+    why: Callable[[Policy, Known], Iterator[Words]]
+
+    def refusals(self, key: str, policy: Policy, run: Proposal) -> Iterator[Refusal]:
+        """Why a run is refused by the rule of this key."""
+        unknown = [called for fact, called in self.facts.items() if getattr(run, fact) is None]
+        for called in unknown[:1]:
+            ask = "Ask for it to be stated"
+            text = f"{called} is not known, so this rule cannot be judged"
+            yield refused(key, text, ask, ask=ask)
+        if not unknown:
+            yield from (refused(key, *words) for words in self.why(policy, run))
+
+
+class Rule(NamedTuple):
+    """A rule of the policy, the facts of one key of [policy]: what it means, and what it refuses.
+
+    Attributes
+    ----------
+    default : of the key
     stated : what it means, a sentence with ``{}`` for the value
-    page : what it refuses, in the table of the documentation; rules with one text share a line
-    checks : yield why a run is refused, by the step at which their facts are known; none for a rule
-        that is held against answers and counts
+    checks : by which a run is refused, while the key has a value; none of a rule that is held
+        against answers and counts
     absent : what holds where the key is not stated
     example : a value to show where there is no default; of several lines, the lines
     known : the same setting elsewhere, such as "DataSHIELD: nfilter.tab = 3"
     of_rows : whether a refusal depends on rows, so that the server is not told why
+    hidden : whether noise hides what it is about, where the policy limits all budgets together
     """
 
-    name: str
-    type: Any
     default: Any
     stated: str
-    page: str
-    checks: Mapping[When, Check] = field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
     absent: str = ""
     example: str = ""
     known: tuple[str, ...] = ()
     of_rows: bool = False
+    hidden: bool = False
 
-    def about(self) -> str:
-        """The meaning without a value, for a comment."""
-        text = self.stated.removesuffix(": {}").format("N")
-        return f"{text}; where this is not stated, {self.absent}" if self.absent else text
+    def holds(self, value: Any) -> bool:
+        """Whether the rule is in force with this value of its key."""
+        return not (value is None or value is False or value == self.default == [])
 
     def words(self, value: Any) -> Iterator[str]:
         """What holds with a value, a sentence for each of several constraints."""
@@ -235,13 +237,11 @@ class Rule:
         if value is None or (many and not value):
             yield self.absent
 
-    @property
-    def key(self) -> str:
-        """The key with its default, for the table of the documentation."""
-        if self.default == []:
-            return f"`[[policy.{self.name}]]`"
-        default = "" if self.default is None else f" ({json.dumps(self.default)})"
-        return f"`{self.name}`{default.replace('.0)', ')')}"
+
+def rule(default: Any, stated: str, *checks: Check, **more: Any) -> Any:
+    """The field of a rule; parameters as of `Rule`."""
+    known: Any = {"rule": Rule(default, stated, checks, **more)}
+    return Field(default=default, json_schema_extra=known)
 
 
 def _value(value: Any) -> str:
@@ -261,16 +261,9 @@ def refused(rule: str, text: str, do: str = "", answer: str = "", ask: str = "")
     """A refusal: to the site ``text`` and what to ``do``, to the server ``answer`` (by default the
     same text) and what to ``ask`` for.
     """
-    mine, theirs = (
-        ". ".join(one.removesuffix(".") for one in each if one)
-        for each in ((text, do), (answer or text, ask))
-    )
+    both = (text, do), (answer or text, ask)  # of the site and of the server
+    mine, theirs = (". ".join(one.removesuffix(".") for one in each if one) for each in both)
     return Refusal(rule, f"{rule}: {mine}.", f"{rule}: {theirs}.")
-
-
-def _unknown(rule: str, what: str) -> Refusal:
-    ask = "Ask for it to be stated"
-    return refused(rule, f"{what} is not known, so this rule cannot be judged", ask, ask=ask)
 
 
 def _first(names: Sequence[str], most: int = 6) -> str:
@@ -279,206 +272,124 @@ def _first(names: Sequence[str], most: int = 6) -> str:
     return ", ".join(map(shown, names[:most])) + more
 
 
-def _among(rule: str, what: str, fact: str) -> Check:
-    """The check of a rule that lists what is allowed; None allows everything."""
+def _listing(name: str, what: str, fact: str, whens: Sequence[When], text: str, **more: Any) -> Any:
+    """A rule that lists what is allowed of a fact: ``what`` it is called, and the words of `Rule`;
+    None allows everything.
+    """
 
-    def check(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-        allowed, given = getattr(policy, rule), getattr(run, fact)
-        if allowed is None:
-            return
-        if given is None:
-            yield _unknown(rule, what)
-            return
+    def why(policy: Policy, run: Known) -> Iterator[Words]:
+        allowed, given = getattr(policy, name), getattr(run, fact)
         given = [_plain(given) if "digest" in fact else given] if isinstance(given, str) else given
         given = [name.rpartition(":")[2] for name in given] if fact == "messages" else given
         if odd := [name for name in dict.fromkeys(given) if name not in allowed]:
             text = f"{what} {_first(odd)} is not among those allowed"
-            do = f"Add it to {rule} in {FILE}, or take no part"
-            yield refused(rule, f"{text}: {_first(allowed) or 'none'}", do, answer=text)
+            do = f"Add it to {name} in {FILE}, or take no part"
+            yield f"{text}: {_first(allowed) or 'none'}", do, text
 
-    return check
-
-
-def _listing(
-    name: str, what: str, fact: str, when: Sequence[When], *words: Any, type: Any = None
-) -> Rule:
-    """A rule that lists what is allowed of a fact: ``what`` it is called, and the words `Rule`."""
-    check, (stated, *more) = _among(name, what, fact), words
-    page = DIGESTS if type is Digests else LISTED
-    return Rule(name, type or Names, None, stated, page, dict.fromkeys(when, check), *more)
+    checks = (Check(when, {fact: what}, why) for when in whens)
+    return rule(None, text, *checks, **more)
 
 
-def _kept_back(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    rule, kept = "disallowed_columns", policy.disallowed_columns
-    if kept is not None and run.columns is None:
-        yield _unknown(rule, "column")
-    elif odd := [name for name in dict.fromkeys(run.columns or ()) if name in (kept or ())]:
-        text = f"column {_first(odd)} is kept back by this site"
-        yield refused(rule, text, "Ask for a run without it")
+def _kept_back(policy: Policy, run: Known) -> Iterator[Words]:
+    kept = policy.disallowed_columns or ()
+    if odd := [name for name in dict.fromkeys(run.columns) if name in kept]:
+        yield f"column {_first(odd)} is kept back by this site", "Ask for a run without it"
 
 
-def _organizations(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    rule, least, listed = "minimum_organizations", policy.minimum_organizations, None
-    if policy.known_organizations is not None:
-        listed = {fold(name) for name in policy.known_organizations}
-    if run.sites is None:
-        yield _unknown(rule, "who takes part")
-        return
+def _organizations(policy: Policy, run: Known) -> Iterator[Words]:
+    least, listed = policy.minimum_organizations, policy.known_organizations
     names = {fold(name): name for name in run.sites}  # one in another spelling is the same
-    counted = [name for folded, name in names.items() if listed is None or folded in listed]
+    known = names if listed is None else {fold(name) for name in listed}
+    counted = [name for folded, name in names.items() if folded in known]
     if len(counted) < least:
-        who = f" ({_first(counted)})" if counted else ""
-        known = "known " if listed is not None else ""
-        text = f"{len(counted)} of the {least} {known}organisations that are needed take part{who}"
-        yield refused(rule, text, f"Wait for others, or lower {rule} in {FILE}")
+        who, which = f" ({_first(counted)})" if counted else "", "" if listed is None else "known "
+        text = f"{len(counted)} of the {least} {which}organisations that are needed take part{who}"
+        yield text, f"Wait for others, or lower minimum_organizations in {FILE}"
 
 
-def _rows(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    rule, least = "minimum_rows", policy.minimum_rows
-    if run.rows is None:
-        yield _unknown(rule, "the number of rows")
-    elif not run.rows >= least:
-        yield refused(
-            rule,
-            f"{rows_in_words(run.rows)} of this site would take part, and {least} are needed",
-            f"Add rows, or lower {rule} in {FILE}",
-            "fewer rows than this site's policy needs",
-            "Leave the site out, or ask its owner",
-        )
-    if run.held_out is None:
-        yield _unknown(rule, "how many rows would be held out")
-    elif 0 < run.held_out < least:  # the others, and a model on these, would tell of them
-        yield refused(
-            rule,
-            f"{rows_in_words(run.held_out)} of this site would be held out, and {least} are needed",
-            f"Take no part, or lower {rule} in {FILE}",
-            "fewer rows would be held out than this site needs",
-            "Hold out a larger share or none, or ask the site's owner",
-        )
+def _least(when: When, fact: str, called: str, text: str, *words: str, none: bool = False) -> Check:
+    """A number of rows that may not be smaller than ``minimum_rows``, or several, each of some
+    ``{what}``; ``none``: and may be 0.
+    """
+
+    def why(policy: Policy, run: Known) -> Iterator[Words]:
+        given, least, (do, answer, ask) = getattr(run, fact), policy.minimum_rows, words
+        for what, rows in [("", given)] if isinstance(given, int) else given:
+            if not rows >= least and (rows or not none):
+                counted = text.format(rows=rows_in_words(rows), what=what)
+                advice = f"{do}, or lower minimum_rows in {FILE}"
+                yield f"{counted}, and {least} are needed", advice, answer.format(what=what), ask
+
+    return Check(when, {fact: called}, why)
 
 
-def _means(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    """Answers that are means over too few rows, such as of a group or the largest losses."""
-    rule, least = "minimum_rows", policy.minimum_rows
-    if run.averaged is None:
-        yield _unknown(rule, "over which rows the run averages")
-    for what, rows in run.averaged or ():
-        if 0 < rows < least:
-            yield refused(
-                rule,
-                f"the run averages over {what}, {rows_in_words(rows)} of this site, and {least}"
-                " are needed",
-                f"Take no part, or lower {rule} in {FILE}",
-                f"the run averages over {what}, which are too few here",
-                "Use coarser groups or a larger share, or ask the site's owner",
-            )
-
-
-def _parts(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    rule, least = "minimum_rows", policy.minimum_rows
-    if run.parts is None:
-        yield _unknown(rule, "the groups of rows of a message")
-    elif not run.parts >= least:
-        yield refused(
-            rule,
-            f"the run adds up groups of {rows_in_words(run.parts)} of this site, and {least} are"
-            " needed",
-            f"Take no part, or lower {rule} in {FILE}",
-            "the run adds up groups of fewer rows than this site allows",
-            "Ask for groups of more rows, Bundle(least_rows=...), or for one cut a client,"
-            " Bundle(cuts=1)",
-        )
-
-
-def _levels(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    rule, least = "minimum_level_rows", policy.minimum_level_rows
-    if run.levels is None:
-        yield _unknown(rule, "how many rows every category level has")
-        return
+def _levels(policy: Policy, run: Known) -> Iterator[Words]:
+    least = policy.minimum_level_rows
     for level in run.levels:
         if level.rows and not level.rows >= least:  # as nfilter.tab, about counts above 0
             named = f" {shown(level.level)}" if policy.show_levels and level.level else ""
-            yield refused(
-                rule,
+            yield (
                 f"column {shown(level.column)} has a level{named} with"
                 f" {rows_in_words(level.rows)} of this site, and {least} are needed",
-                f"Merge levels, leave the column out, or lower {rule} in {FILE}",
+                f"Merge levels, leave the column out, or lower minimum_level_rows in {FILE}",
                 "a category level has fewer rows than this site's policy needs",
                 "Use fewer columns or coarser categories, or ask the site's owner",
             )
 
 
-def _groups(policy: Policy, run: Proposal) -> Iterator[Refusal]:
+def _groups(policy: Policy, run: Known) -> Iterator[Words]:
     """What the site would tell of groups of its rows."""
-    rule, least = "minimum_level_rows", policy.minimum_level_rows
-    if run.told is None:
-        yield _unknown(rule, "what the site would tell of its rows")
-        return
     for name, values in run.told.values.items():
         if len(values) > MOST_GROUPS:
-            yield refused(rule, f"column {name!r} makes more than {MOST_GROUPS} groups of rows")
+            yield (f"column {name!r} makes more than {MOST_GROUPS} groups of rows",)
     for name, cells in run.told.cells.items():
-        if any(weight < least for *_, weight in cells):
-            what = f"a group of {name or 'the target'!r} has too few rows at this site"
-            yield refused(rule, what)
+        if any(weight < policy.minimum_level_rows for *_, weight in cells):
+            yield (f"a group of {name or 'the target'!r} has too few rows at this site",)
 
 
-def _parameters(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    rule, share = "maximum_parameter_share", policy.maximum_parameter_share
-    if run.parameters is None or run.rows is None:
-        yield _unknown(rule, f"the number of {'parameters' if run.rows is not None else 'rows'}")
-    elif not run.parameters <= share * run.rows * (1 + 1e-9):
+SIZES = {"rows": "the number of rows", "parameters": "the number of parameters"}
+
+
+def _parameters(policy: Policy, run: Known) -> Iterator[Words]:
+    share = policy.maximum_parameter_share
+    if not run.parameters <= share * run.rows * (1 + 1e-9):
         text = f"the model has {run.parameters} parameters"
-        yield refused(
-            rule,
+        yield (
             f"{text} for {rows_in_words(run.rows)} of this site, and at most {share:g} times as"
             " many as rows are allowed",
-            f"Use fewer columns, or raise {rule} in {FILE}",
+            f"Use fewer columns, or raise maximum_parameter_share in {FILE}",
             f"{text}, too many for the rows of this site",
             "Use fewer columns, or ask its owner",
         )
 
 
-def _budget(rule: str, what: str) -> Check:
+def _budget(what: str) -> Check:
     """The check of a limit of the privacy budget."""
 
-    def check(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-        given, most = getattr(run, what), getattr(policy, rule)
-        if most is not None and given is None:
-            yield _unknown(rule, what)
-        elif most is not None and not given <= most:
+    def why(policy: Policy, run: Known) -> Iterator[Words]:
+        given, most = getattr(run, what), getattr(policy, f"maximum_{what}")
+        if not given <= most:
             has = "no privacy budget" if given == math.inf else f"{what} = {given:g}"
-            text = f"the run has {has}, and {what} <= {most:g} is needed"
-            do = f"Ask for a smaller {what} in [privacy], or raise {rule} in {FILE}"
-            yield refused(rule, text, do)
+            do = f"Ask for a smaller {what} in [privacy], or raise maximum_{what} in {FILE}"
+            yield f"the run has {has}, and {what} <= {most:g} is needed", do
 
-    return check
+    return Check(When.PROBLEM, {what: what}, why)
 
 
-def _constraints(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    rule = "constraint"
-    if policy.constraint and run.constraints is None:
-        yield _unknown(rule, "which constraints the problem has")
-        return
+def _constraints(policy: Policy, run: Known) -> Iterator[Words]:
     for demand in policy.constraint:
-        if not any(satisfies(held, demand, run.site) for held in run.constraints or ()):
+        if not any(satisfies(held, demand, run.site) for held in run.constraints):
             text = f"the problem does not keep {demand.words()}, which this site insists on"
-            do = f"State it in a [[constraint]], at most as loose, or remove it from {FILE}"
-            yield refused(rule, text, do)
+            yield text, f"State it in a [[constraint]], at most as loose, or remove it from {FILE}"
 
 
-def _jumps(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    rule = "smooth_losses_only"
-    if not policy.smooth_losses_only or policy.leaves_to_noise(run.private):
-        return
-    if run.jumps is None:
-        yield _unknown(rule, "whether slopes jump")
-    elif run.jumps:
+def _jumps(policy: Policy, run: Known) -> Iterator[Words]:
+    if run.jumps:
         use = "Use Logistic(), Squared() or Multinomial() (or Huber() with secure_sum),"
         use += " label_cost=inf, no support and average losses, or a privacy budget where the"
         use += " site limits all of them"
         text = f"{run.jumps}, so that two answers may differ by a single row"
-        yield refused(rule, text, f"{use}, or change {rule} in {FILE}", ask=use)
+        yield text, f"{use}, or change smooth_losses_only in {FILE}", "", use
 
 
 DEMAND = """\
@@ -489,265 +400,189 @@ on = "clients"
 column = "sex"
 level = 0.1"""
 
-RULES: dict[str, Rule] = {
-    rule.name: rule
-    for rule in (
-        Rule(
-            "minimum_rows",
-            Count,
-            10,
-            "a run needs {} rows of this site or more, and so do judgements on held-out rows, and a"
-            " group whose mean it tells",
-            FEW_ROWS,
-            {When.ROWS: _rows, When.AGREEMENT: _means, When.PARTS: _parts},
-            known=("vantage6: GLM_MINIMUM_ROWS = 10", "DataSHIELD: nfilter.subset = 3"),
-            of_rows=True,
-        ),
-        Rule(
-            "minimum_level_rows",
-            Count,
-            3,
-            "every category level that this site has in a column of a run has {} rows or more",
-            FEW_ROWS,
-            {When.ROWS: _levels, When.TOLD: _groups},
-            known=("DataSHIELD: nfilter.tab = 3",),
-            of_rows=True,
-        ),
-        Rule(
-            "minimum_organizations",
-            Count,
-            3,
-            "{} organisations or more take part, this one included",
-            SITES,
-            {When.AGREEMENT: _organizations},
-            known=("vantage6: GLM_MINIMUM_ORGANIZATIONS = 3",),
-        ),
-        Rule(
-            "known_organizations",
-            Names,
-            None,
-            "of the sites that a server names, only these count as organisations: {}",
-            SITES,
-            absent="every site that a server names counts as one, and a server may invent names",
-            example='["north", "east", "south"]',
-        ),
-        Rule(
-            "maximum_parameter_share",
-            Positive,
-            0.1,
-            "a model has at most {} times as many parameters as this site has rows",
-            "more parameters than this share of the rows",
-            {When.SIZE: _parameters},
-            known=(
-                "vantage6: GLM_MAX_PCT_VARS_VS_OBS = 10 (percent)",
-                "DataSHIELD: nfilter.glm = 0.33",
-            ),
-            of_rows=True,
-        ),
-        _listing(
-            "allowed_columns",
-            "column",
-            "columns",
-            [When.PROBLEM],
-            "only these columns may be used: {}",
-            "every column of the table may be used",
-            '["age", "sex"]',
-            ("vantage6: GLM_ALLOWED_COLUMNS",),
-        ),
-        Rule(
-            "disallowed_columns",
-            Names,
-            None,
-            "these columns are never used: {}",
-            LISTED,
-            {When.PROBLEM: _kept_back},
-            "no column is kept back by name",
-            '["postcode"]',
-            ("vantage6: GLM_DISALLOWED_COLUMNS",),
-        ),
-        _listing(
-            "allowed_algorithms",
-            "algorithm",
-            "algorithm",
-            [When.RUN],
-            "only these algorithms may run, beside certificates and judgements of models, which"
-            " allowed_messages can stop: {}",
-            "every algorithm of the installed bonafed may run",
-            '["bundle", "private_admm"]',
-            ("vantage6: allowed_algorithms",),
-            type=Algorithms,
-        ),
-        _listing(
-            "allowed_messages",
-            "message",
-            "messages",
-            [When.RUN, When.MESSAGE],
-            "only these messages are answered: {}",
-            "every message of allowed algorithms, certificates and judgements is answered",
-            '["Survey", "Evaluate", "Certify"]',
-        ),
-        _listing(
-            "allowed_servers",
-            "server",
-            "server",
-            [When.SERVER],
-            "only these servers may ask: {}",
-            "every server that the site is connected to may ask",
-            '["alliance"]',
-            ("vantage6: allowed_users", "vantage6: allowed_organizations"),
-        ),
-        Rule(
-            "maximum_epsilon",
-            Positive | None,
-            None,
-            "a run has a privacy budget, and all runs together spend epsilon {} at most",
-            PRIVACY,
-            {When.PROBLEM: _budget("maximum_epsilon", "epsilon")},
-            "a run needs no privacy budget",
-            "1.0",
-        ),
-        Rule(
-            "maximum_delta",
-            Probability | None,
-            None,
-            "the delta of its privacy budget is {} at most, and epsilon is added up at this delta",
-            PRIVACY,
-            {When.PROBLEM: _budget("maximum_delta", "delta")},
-            "delta has no limit, and no private run may begin where maximum_epsilon is stated",
-            "1e-6",
-        ),
-        _listing(
-            "pinned_problems",
-            "problem",
-            "problem_digest",
-            [When.PROBLEM],
-            "only problems with these digests are solved: {}",
-            "a problem needs no approval by its digest",
-            '["9f86d081884c7d659a2feaa0c55ad015"]',
-            type=Digests,
-        ),
-        _listing(
-            "pinned_software",
-            "software",
-            "software_digest",
-            [When.PROBLEM],
-            "only software with these digests is run: {}",
-            "software needs no approval by its digest",
-            '["2c26b46b68ffc68ff99b453c1d304134"]',
-            type=Digests,
-        ),
-        _listing(
-            "allowed_versions",
-            "version",
-            "version",
-            [When.PROBLEM],
-            "only these versions of bonafed may ask: {}",
-            "every version of bonafed may ask",
-            '["0.1.0"]',
-        ),
-        Rule(
-            "show_levels",
-            bool,
-            False,
-            "refusals in the site's log name the level that is too small: {}",
-            "nothing: where it is true, the log names the level that is too small",
-        ),
-        Rule(
-            "one_selection",
-            bool,
-            True,
-            "the site answers for one choice of held-out rows only, and for each target for one"
-            " choice of columns, since two would tell the rows in which they differ: {}",
-            "a second choice of held-out rows, or of columns for a target, which would tell the"
-            " rows between the two; a file `site.secret` decides these rows, too",
-        ),
-        Rule(
-            "maximum_introductions",
-            Count,
-            100,
-            "the site answers {} questions at most whether it takes part, each with another problem"
-            " or other columns, since each tells something of its rows",
-            "more questions whether the site takes part, by other columns, losses, constraints or"
-            " other sites' facts; the same question again is free",
-        ),
-        Rule(
-            "maximum_judgements",
-            Count,
-            3,
-            "the site judges models on held-out rows {} times at most, eight models each, which"
-            " agreed runs have led to, since answers about very many models would tell single rows",
-            "more questions about held-out rows, of eight models each; and models whose certificate"
-            " the site has not answered to the same server",
-        ),
-        Rule(
-            "minimum_people",
-            Positive,
-            3.0,
-            "nothing that leaves, and no difference of two answers, hangs on fewer than {} people;"
-            " a run ends there, with what is proved so far. Private problems have noise instead,"
-            " where maximum_epsilon and maximum_delta limit it",
-            "answers that hang on fewer people, see below, and methods that do not say on how many:"
-            " local steps and local solvers (`FedAvg`, `ProximalAL`), samples of rows and ranks of"
-            " all rows",
-        ),
-        Rule(
-            "maximum_model_length",
-            Positive,
-            30.0,
-            "a model that is asked about is {} long at most, in units of the columns, since long"
-            " ones show which side of them a row is on",
-            MODELS,
-        ),
-        Rule(
-            "maximum_models",
-            Count,
-            50,
-            "the site answers about {} models of an experiment at most",
-            MODELS,
-        ),
-        Rule(
-            "smooth_losses_only",
-            bool,
-            True,
-            "no loss or worst case is computed in which the slope of a row jumps, or is 0 for most"
-            " rows, or, without secure_sum, its second derivative jumps, since two or more answers"
-            " then differ by single rows: {}",
-            "losses whose slopes jump (hinge, absolute, quantile) or are 0 for most rows (smooth"
-            " hinge), without `secure_sum` those whose second derivatives jump (Huber), finite"
-            " `label_cost`, supports, ranks",
-            {When.AGREEMENT: _jumps},
-        ),
-        Rule(
-            "constraint",
-            list[ConstraintSection],
-            [],
-            "a problem keeps this or something stricter: {}",
-            "a problem without it, or with a looser level",
-            {When.PROBLEM: _constraints},
-            "a problem needs no constraint",
-            DEMAND,
-        ),
-    )
-}
-
-
-def rules_table() -> str:
-    """The table of all rules, as the documentation has it."""
-    order = [rule.page for rule in RULES.values()]
-    rules = sorted(RULES.values(), key=lambda rule: order.index(rule.page))
-    lines = ["| rule (default) | refuses |", "|---|---|"]
-    for page, alike in groupby(rules, key=lambda rule: rule.page):
-        lines.append(f"| {', '.join(rule.key for rule in alike)} | {page} |")
-    return "\n".join(lines)
-
-
 # --------------------------------------------------------------------------------------- the policy
 
 
-class _Policy(Section):
-    if TYPE_CHECKING:  # the keys are those of `RULES`
+class Policy(Section):
+    """The table [policy] of a site.toml: a field for each rule."""
 
-        def __getattr__(self, name: str) -> Any: ...
+    minimum_rows: Count = rule(
+        10,
+        "a run needs {} rows of this site or more, and so do judgements on held-out rows, and a"
+        " group whose mean it tells",
+        _least(
+            *(When.ROWS, "rows", "the number of rows"),
+            *("{rows} of this site would take part", "Add rows"),
+            "fewer rows than this site's policy needs",
+            "Leave the site out, or ask its owner",
+        ),
+        _least(  # the others, and a model on these, would tell of them
+            *(When.ROWS, "held_out", "how many rows would be held out"),
+            *("{rows} of this site would be held out", "Take no part"),
+            "fewer rows would be held out than this site needs",
+            "Hold out a larger share or none, or ask the site's owner",
+            none=True,
+        ),
+        _least(  # means of answers, such as of a group or the largest losses
+            *(When.AGREEMENT, "averaged", "over which rows the run averages"),
+            *("the run averages over {what}, {rows} of this site", "Take no part"),
+            "the run averages over {what}, which are too few here",
+            "Use coarser groups or a larger share, or ask the site's owner",
+            none=True,
+        ),
+        _least(
+            *(When.PARTS, "parts", "the groups of rows of a message"),
+            *("the run adds up groups of {rows} of this site", "Take no part"),
+            "the run adds up groups of fewer rows than this site allows",
+            "Ask for groups of more rows, Bundle(least_rows=...), or for one cut a client,"
+            " Bundle(cuts=1)",
+        ),
+        known=("vantage6: GLM_MINIMUM_ROWS = 10", "DataSHIELD: nfilter.subset = 3"),
+        of_rows=True,
+    )
+    minimum_level_rows: Count = rule(
+        3,
+        "every category level that this site has in a column of a run has {} rows or more",
+        Check(When.ROWS, {"levels": "how many rows every category level has"}, _levels),
+        Check(When.TOLD, {"told": "what the site would tell of its rows"}, _groups),
+        known=("DataSHIELD: nfilter.tab = 3",),
+        of_rows=True,
+    )
+    minimum_organizations: Count = rule(
+        3,
+        "{} organisations or more take part, this one included",
+        Check(When.AGREEMENT, {"sites": "who takes part"}, _organizations),
+        known=("vantage6: GLM_MINIMUM_ORGANIZATIONS = 3",),
+    )
+    known_organizations: Names = rule(
+        None,
+        "of the sites that a server names, only these count as organisations: {}",
+        absent="every site that a server names counts as one, and a server may invent names",
+        example='["north", "east", "south"]',
+    )
+    maximum_parameter_share: Positive = rule(
+        0.1,
+        "a model has at most {} times as many parameters as this site has rows",
+        Check(When.SIZE, SIZES, _parameters),
+        known=(
+            "vantage6: GLM_MAX_PCT_VARS_VS_OBS = 10 (percent)",
+            "DataSHIELD: nfilter.glm = 0.33",
+        ),
+        of_rows=True,
+    )
+    allowed_columns: Names = _listing(
+        *("allowed_columns", "column", "columns", [When.PROBLEM]),
+        "only these columns may be used: {}",
+        absent="every column of the table may be used",
+        example='["age", "sex"]',
+        known=("vantage6: GLM_ALLOWED_COLUMNS",),
+    )
+    disallowed_columns: Names = rule(
+        None,
+        "these columns are never used: {}",
+        Check(When.PROBLEM, {"columns": "column"}, _kept_back),
+        absent="no column is kept back by name",
+        example='["postcode"]',
+        known=("vantage6: GLM_DISALLOWED_COLUMNS",),
+    )
+    allowed_algorithms: Algorithms = _listing(
+        *("allowed_algorithms", "algorithm", "algorithm", [When.RUN]),
+        "only these algorithms may run, beside certificates and judgements of models, which"
+        " allowed_messages can stop: {}",
+        absent="every algorithm of the installed bonafed may run",
+        example='["bundle", "private_admm"]',
+        known=("vantage6: allowed_algorithms",),
+    )
+    allowed_messages: Names = _listing(
+        *("allowed_messages", "message", "messages", [When.RUN, When.MESSAGE]),
+        "only these messages are answered: {}",
+        absent="every message of allowed algorithms, certificates and judgements is answered",
+        example='["Survey", "Evaluate", "Certify"]',
+    )
+    allowed_servers: Names = _listing(
+        *("allowed_servers", "server", "server", [When.SERVER]),
+        "only these servers may ask: {}",
+        absent="every server that the site is connected to may ask",
+        example='["alliance"]',
+        known=("vantage6: allowed_users", "vantage6: allowed_organizations"),
+    )
+    maximum_epsilon: Positive | None = rule(
+        None,
+        "a run has a privacy budget, and all runs together spend epsilon {} at most",
+        _budget("epsilon"),
+        absent="a run needs no privacy budget",
+        example="1.0",
+    )
+    maximum_delta: Probability | None = rule(
+        None,
+        "the delta of its privacy budget is {} at most, and epsilon is added up at this delta",
+        _budget("delta"),
+        absent="delta has no limit, and no private run may begin where maximum_epsilon is stated",
+        example="1e-6",
+    )
+    pinned_problems: Digests = _listing(
+        *("pinned_problems", "problem", "problem_digest", [When.PROBLEM]),
+        "only problems with these digests are solved: {}",
+        absent="a problem needs no approval by its digest",
+        example='["9f86d081884c7d659a2feaa0c55ad015"]',
+    )
+    pinned_software: Digests = _listing(
+        *("pinned_software", "software", "software_digest", [When.PROBLEM]),
+        "only software with these digests is run: {}",
+        absent="software needs no approval by its digest",
+        example='["2c26b46b68ffc68ff99b453c1d304134"]',
+    )
+    allowed_versions: Names = _listing(
+        *("allowed_versions", "version", "version", [When.PROBLEM]),
+        "only these versions of bonafed may ask: {}",
+        absent="every version of bonafed may ask",
+        example='["0.1.0"]',
+    )
+    show_levels: bool = rule(
+        False, "refusals in the site's log name the level that is too small: {}"
+    )
+    one_selection: bool = rule(
+        True,
+        "the site answers for one choice of held-out rows only, and for each target for one"
+        " choice of columns, since two would tell the rows in which they differ: {}",
+    )
+    maximum_introductions: Count = rule(
+        100,
+        "the site answers {} questions at most whether it takes part, each with another problem"
+        " or other columns, since each tells something of its rows",
+    )
+    maximum_judgements: Count = rule(
+        3,
+        "the site judges models on held-out rows {} times at most, eight models each, which"
+        " agreed runs have led to, since answers about very many models would tell single rows",
+    )
+    minimum_people: Positive = rule(
+        3.0,
+        "nothing that leaves, and no difference of two answers, hangs on fewer than {} people;"
+        " a run ends there, with what is proved so far. Private problems have noise instead,"
+        " where maximum_epsilon and maximum_delta limit it",
+    )
+    maximum_model_length: Positive = rule(
+        30.0,
+        "a model that is asked about is {} long at most, in units of the columns, since long"
+        " ones show which side of them a row is on",
+    )
+    maximum_models: Count = rule(50, "the site answers about {} models of an experiment at most")
+    smooth_losses_only: bool = rule(
+        True,
+        "no loss or worst case is computed in which the slope of a row jumps, or is 0 for most"
+        " rows, or, without secure_sum, its second derivative jumps, since two or more answers"
+        " then differ by single rows: {}",
+        Check(When.AGREEMENT, {"jumps": "whether slopes jump"}, _jumps),
+        hidden=True,
+    )
+    constraint: list[ConstraintSection] = rule(
+        [],
+        "a problem keeps this or something stricter: {}",
+        Check(When.PROBLEM, {"constraints": "which constraints the problem has"}, _constraints),
+        absent="a problem needs no constraint",
+        example=DEMAND,
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -761,10 +596,12 @@ class _Policy(Section):
         """Why a run is refused, by each rule of these steps that it breaks or that cannot be
         judged; none where the run may begin.
         """
-        of = [(rule.checks, step) for step in steps for rule in RULES.values()]
-        checks = [checks[step] for checks, step in of if step in checks]
-        policy: Any = self
-        found = (each for check in checks for each in check(policy, proposal))
+        budget = proposal.epsilon  # inf where there is none
+        noise = self.leaves_to_noise(budget is not None and budget < math.inf)
+        stated = [(key, r) for key, r in RULES.items() if r.holds(getattr(self, key))]
+        checks = [(key, each) for key, r in stated if not (noise and r.hidden) for each in r.checks]
+        of_steps = [(key, each) for step in steps for key, each in checks if each.when == step]
+        found = (why for key, each in of_steps for why in each.refusals(key, self, proposal))
         return [*dict.fromkeys(found)]
 
     def leaves_to_noise(self, private: bool) -> bool:
@@ -783,18 +620,8 @@ class _Policy(Section):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-if TYPE_CHECKING:
-
-    class Policy(_Policy):
-        """The table [policy] of a site.toml: a value for each of `RULES`."""
-
-else:
-    Policy = create_model(
-        "Policy",
-        __base__=_Policy,
-        __doc__="The table [policy] of a site.toml: a value for each of `RULES`.",
-        **{rule.name: (rule.type, Field(default=rule.default)) for rule in RULES.values()},
-    )
+_FIELDS: Any = Policy.model_fields
+RULES: dict[str, Rule] = {key: one.json_schema_extra["rule"] for key, one in _FIELDS.items()}
 
 
 def _foreign(raw: Mapping[str, object]) -> Iterator[Fault]:

@@ -114,7 +114,7 @@ class SiteLedger:
         each = [Release(kind, noise_for(alone, 1, kind)) for kind in MECHANISMS]
         totals = [total_epsilon((*spent, one), limit.delta) for one in each]
         if min(totals) > limit.epsilon * (1 + 1e-6):
-            raise self._overspent(min(totals), spent, (each[totals.index(min(totals))],), limit)
+            raise self._overspent(spent, (each[totals.index(min(totals))],), limit)
 
     def begin(self, algorithm: Algorithm, run: PrivateRun, keep: Callable[[], None]) -> None:
         """Let a run begin, ``keep`` storing its keys of noise; a private one is charged in full
@@ -144,7 +144,7 @@ class SiteLedger:
             try:
                 book.open_run({self.site: releases}, limit, run.number, "charged", run.about)
             except BudgetSpentError:
-                raise self._overspent(total, spent, releases, limit) from None
+                raise self._overspent(spent, releases, limit) from None
             what = f"epsilon = {total:.4g} in total at delta = {limit.delta:g}"
             self._note(f"run {run.number} is charged: {what}")
         elif book.state(run.number) != "charged":
@@ -198,10 +198,9 @@ class SiteLedger:
     def _spent(self, adjacency: str) -> tuple[Release, ...]:
         return self._trusted().spent((self.site,), adjacency=adjacency)[self.site]
 
-    def _overspent(
-        self, total: float, spent: Releases, asked: Releases, limit: Budget
-    ) -> RefusedByPolicyError:
-        before, alone = (total_epsilon(each, limit.delta) for each in (spent, asked))
+    def _overspent(self, spent: Releases, asked: Releases, limit: Budget) -> RefusedByPolicyError:
+        each = (*spent, *asked), spent, asked
+        total, before, alone = (total_epsilon(one, limit.delta) for one in each)
         text = f"the run would bring this site to epsilon = {total:.4g} at delta = {limit.delta:g}:"
         text += f" {before:.4g} is spent, the run asks for {alone:.4g}, and {limit.epsilon:g} is"
         text += " allowed"

@@ -22,7 +22,7 @@ from bonafed.data.readers import read
 from bonafed.data.schema import Numeric, Schema
 from bonafed.data.tables import Table, has_column, is_number
 from bonafed.data.validation import EXTREME, missing
-from bonafed.sites.policy import LevelCount, Policy, Proposal, When, rows_in_words
+from bonafed.sites.policy import LevelCount, Proposal, When, rows_in_words
 from bonafed.sites.site_file import SiteFile
 from bonafed.text import shown
 
@@ -116,17 +116,6 @@ def columns_of(text: str) -> tuple[str, ...] | None:
 Source = Callable[[str, bool], OwnRows]  # of the text of `Roles`, and whether for a private problem
 
 
-def of_federation(fed: Federation) -> Source:
-    """The rows of a federation of one client, whatever the server says about columns."""
-    columns = fed.columns or {}
-    levels = {name: Counter(parts[0].tolist()) for name, parts in columns.items()}
-    if fed.classes is not None:
-        levels["the target"] = Counter(fed.y[0].tolist())
-    counts = [LevelCount(name, min(each.values(), default=0)) for name, each in levels.items()]
-    rows = OwnRows(fed, None, (*fed.feature_names, *columns), tuple(counts))
-    return lambda text, private: rows
-
-
 def of_site(site: SiteFile, secret: bytes) -> Source:
     """The rows in the file that a site's ``site.toml`` names.
 
@@ -147,16 +136,11 @@ def of_site(site: SiteFile, secret: bytes) -> Source:
         if private:
             whole = len(next(iter(table.values()), ()))
             table, none = as_declared(table, schema, roles)
-        fed = Federation.from_tables(
-            {site.site.name: table},
-            roles.target,
-            schema=schema,
-            unknown="ignore" if private else "error",
-            columns=roles.columns,
-            classes=None if roles.classes is None else list(roles.classes),
-            person=roles.person,
-            positive=roles.positive,
-        )
+        how: Any = {"columns": roles.columns, "person": roles.person, "positive": roles.positive}
+        how["classes"] = None if roles.classes is None else list(roles.classes)
+        how["unknown"] = "ignore" if private else "error"
+        one = {site.site.name: table}
+        fed = Federation.from_tables(one, roles.target, schema=schema, **how)
         if none:
             fed = fed._with(X=(fed.X[0] * 0,), sample_weight=(np.zeros(1),))
         train, test = parted(fed, table, roles.test, seed_at_site(roles.seed, secret))
@@ -236,17 +220,14 @@ def _levels(rows: Federation, schema: Schema, roles: Roles) -> tuple[LevelCount,
     """The smallest level of every column, as these rows have it: of every feature that is 0 or 1
     those that have it and those that have not, of target and further columns every value.
     """
-    X, m = rows.X[0], int(rows.sizes[0])
-    counts: dict[str, list[int]] = {}
-    for name, column in zip(schema.feature_names, np.asarray(X).T, strict=True):
-        values, n = np.unique(column, return_counts=True)
-        if len(values) <= 2:
-            counts[name] = n.tolist() if len(values) == 2 else [m]
-    if rows.classes is not None:
-        counts[roles.target] = [*Counter(rows.y[0].tolist()).values()]
-    for name, parts in (rows.columns or {}).items():
-        counts[name] = [*Counter(parts[0].tolist()).values()]
-    return tuple(LevelCount(name, min(each)) for name, each in counts.items())
+    features = zip(schema.feature_names, np.asarray(rows.X[0]).T, strict=True)
+    counts = {name: np.unique(column, return_counts=True)[1] for name, column in features}
+    m = int(rows.sizes[0])
+    least = {name: int(n.min(initial=m)) for name, n in counts.items() if len(n) <= 2}
+    told = {} if rows.classes is None else {roles.target: rows.y[0]}
+    told |= {name: parts[0] for name, parts in (rows.columns or {}).items()}
+    least |= {name: min(Counter(cells.tolist()).values()) for name, cells in told.items()}
+    return tuple(LevelCount(name, n) for name, n in least.items())
 
 
 # What a site holds: rows, columns and category levels of its table, counted at the site.
@@ -279,11 +260,6 @@ class Holdings:
 
     rows: int
     columns: tuple[Column, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the columns."""
-        return tuple(column.name for column in self.columns)
 
 
 def read_rows(site: SiteFile) -> Table:
@@ -340,8 +316,9 @@ def broken(site: SiteFile, table: Table) -> list[str]:
     not; a sentence for each.
     """
     policy, held = site.policy, holdings(table, site.data.categorical)
-    faults = [*_absent(site, held.names)]
-    used = [name for name in held.names if _is_usable(name, policy)]
+    faults, kept_back = [*_absent(site, table)], policy.disallowed_columns or ()
+    usable = table if policy.allowed_columns is None else policy.allowed_columns
+    used = [name for name in table if name in usable and name not in kept_back]
     if not used:
         faults.append("allowed_columns: no column of the table may be used: name some")
     levels = level_counts(table, used, site.data.categorical, policy.show_levels)
@@ -365,12 +342,6 @@ def _absent(site: SiteFile, names: Collection[str]) -> Iterator[str]:
             if name not in names:
                 hint = near(name, [*names], " Did you mean {!r}?")
                 yield f"{key}: the table has no column {shown(name)}.{hint}"
-
-
-def _is_usable(name: str, policy: Policy) -> bool:
-    """Whether a run may use a column."""
-    allowed = policy.allowed_columns is None or name in policy.allowed_columns
-    return allowed and name not in (policy.disallowed_columns or ())
 
 
 def largest_model(site: SiteFile, rows: int) -> int:

@@ -30,7 +30,7 @@ from bonafed.runs.baselines import called, label
 from bonafed.runs.files import parsed, plain, slug, text_in
 from bonafed.runs.folder import Render, of_models, titled, versions, write_run
 from bonafed.runs.privacy_plan import stated_sizes
-from bonafed.runs.sections.constraints import without_rows
+from bonafed.runs.sections.constraints import of_constraints
 from bonafed.runs.sections.privacy import stated_of
 from bonafed.runs.sections.section import Progress
 from bonafed.runs.work import CARRIER, Work
@@ -48,6 +48,10 @@ HERE = ("flare-sim", "flare-poc", "flower-sim", "flower")  # whose sites are on 
 # seconds that the server waits for a site: FLARE takes the process of a site that was started again
 # into no job, so that the job has to end and be submitted again
 PATIENCE = {"flare": 150.0, "flower": 600.0}
+Models = Mapping[str, Solution]  # by name, the main one first
+Draws = Render | None  # draws the files of a report
+Job = Mapping[str, str]
+Day = date | None
 LOOK = 0.3  # seconds between two looks at the progress
 
 
@@ -141,24 +145,14 @@ def roles_of(config: Config) -> Roles:
     data, schema = config.data, schema_of(config)
     assert data.target is not None
     named = (*data.groups, *(one.get("column") for one in config.constraint))
-    return Roles(
-        data.target,
-        schema.to_dict(),
-        columns=tuple(dict.fromkeys(name for name in named if name is not None)),
-        classes=None if data.classes is None else tuple(data.classes),
-        positive=data.positive,
-        person=data.person,
-        test=data.test,
-        seed=config.seed,
-    )
+    columns = tuple(dict.fromkeys(name for name in named if name is not None))
+    classes = None if data.classes is None else tuple(data.classes)
+    more = data.positive, data.person, data.test, config.seed
+    return Roles(data.target, schema.to_dict(), columns, classes, *more)
 
 
 def run_at_sites(
-    work: Work,
-    carrier: Carrier,
-    progress: Progress,
-    render: Render | None = None,
-    today: date | None = None,
+    work: Work, carrier: Carrier, progress: Progress, render: Draws = None, today: Day = None
 ) -> Path:
     """Carry a run to its sites, follow it, and write its folder; returns that folder.
 
@@ -171,7 +165,7 @@ def run_at_sites(
     job = job_of_config(config, carrier.experiment, carrier.engine)
     if config.engine.get("secure_sum") and config.privacy is None:
         progress.say(read_with_sums(config.problem()))
-    folder = _carried(work.folder, carrier, config, job, progress)
+    folder = _carried(work, carrier, job, progress)
     if (folder / ERROR).exists() and not (folder / DONE).exists():
         raise RuntimeError(short((folder / ERROR).read_text("utf-8", errors="replace"), 2000))
     finished = decode((folder / RESULT).read_bytes())
@@ -195,11 +189,11 @@ def _is_result(value: object, config: Config) -> TypeGuard[SiteRun]:
     """Whether a value is what the server of such a run leaves."""
     if not isinstance(value, SiteRun) or [*value.names] != _models(config):
         return False
-    told = value.introductions
+    told, parts = value.introductions, [(each, np.ndarray) for each in value.solutions]
+    parts += [(each, str) for each in (value.evaluation, *value.notes)]
+    parts += [(each, Introduced) for each in told]
     whole = len(value.solutions) == len(value.names)
-    whole &= all(isinstance(each, np.ndarray) for each in value.solutions)
-    whole &= all(isinstance(each, str) for each in (value.evaluation, *value.notes))
-    if not whole or not all(isinstance(each, Introduced) for each in told):
+    if not whole or not all(isinstance(each, kind) for each, kind in parts):
         return False
     return {str(each.client) for each in told} == {*(config.data.sites or ())}
 
@@ -222,13 +216,7 @@ def _solutions(finished: SiteRun, work: Path) -> Iterator[tuple[str, Solution]]:
         file.unlink()
 
 
-def _written(
-    work: Work,
-    finished: SiteRun,
-    solutions: Mapping[str, Solution],
-    render: Render | None,
-    today: date | None,
-) -> Path:
+def _written(work: Work, finished: SiteRun, solutions: Models, render: Draws, today: Day) -> Path:
     """The folder of a run from what its sites and its server told."""
     # Raise where a site has left a model of which a folder cannot state what every folder does: its
     # value, or of a private run all of its rounds
@@ -247,8 +235,8 @@ def _written(
     config, main = stated_sizes(work.config), next(iter(solutions.values()))
     data, evaluation = Metadata.of(finished.introductions), json.loads(finished.evaluation)
     forms.check_form(work.folder / RESULT, evaluation, forms.EVALUATION)
-    of_constraints = main.problem, data, main.certificate, main.duals, main.constraints
-    result = of_models(config, solutions, data, evaluation) | without_rows(*of_constraints)
+    limits = main.problem, data, main.certificate, main.duals, main.constraints
+    result = of_models(config, solutions, data, evaluation) | of_constraints(*limits)
     labels = main.inputs.classes or ()
     poor = [no_better_than_a_constant(row, labels) for row in evaluation["measures"][:1]]
     told = in_place_of_others(evaluation["measures"])
@@ -266,14 +254,13 @@ def _written(
 # ---------------------------------------------------------------------------------- the carriers
 
 
-def _carried(
-    work: Path, carrier: Carrier, config: Config, job: Mapping[str, str], progress: Progress
-) -> Path:
+def _carried(work: Work, carrier: Carrier, job: Job, progress: Progress) -> Path:
     """Run a job over its engine to the end; returns the server's folder of it."""
-    names = config.data.sites or []
-    for file in (work / "engine").rglob(ERROR):  # of the last try
+    names, space = work.config.data.sites or [], (work.folder / "engine").absolute()
+    for file in space.rglob(ERROR):  # of the last try
         file.unlink()
-    with _engine(work, carrier, names, job, progress) as (folder, run, stop):
+    engine = _flower if carrier.engine.startswith("flower") else _flare
+    with engine(space, carrier, names, job, progress) as (folder, run, stop):
         failed: list[BaseException] = []
 
         def guarded() -> None:
@@ -284,7 +271,7 @@ def _carried(
 
         thread = threading.Thread(target=guarded, daemon=True)
         thread.start()
-        follow = _Follower(folder / PROGRESS, progress, _models(config))
+        follow = _Follower(folder / PROGRESS, progress, _models(work.config))
         try:
             while thread.is_alive():
                 thread.join(LOOK)
@@ -333,37 +320,28 @@ class _Follower:
         self.watches[model](row, None)
 
 
+# the server's folder of a run, what runs it, and what stops it
+Carried = Iterator[tuple[Path, Callable[[], object], Callable[[], object]]]
+
+
 @contextmanager
-def _engine(
-    work: Path, carrier: Carrier, names: list[str], job: Mapping[str, str], progress: Progress
-) -> Iterator[tuple[Path, Callable[[], object], Callable[[], object]]]:
-    """The server's folder of a run, what runs it, and what stops it."""
-    space = (work / "engine").absolute()
-    if carrier.engine.startswith("flower"):
-        yield from _flower(space, carrier, names, job)
-    else:
-        yield from _flare(space, carrier, names, job, progress)
-
-
-def _flare(
-    space: Path, carrier: Carrier, names: list[str], job: Mapping[str, str], progress: Progress
-) -> Iterator[Any]:
+def _flare(space: Path, by: Carrier, names: list[str], job: Job, progress: Progress) -> Carried:
     from bonafed.engines.flare import Supervisor, connect, export_job
     from bonafed.sites.trial.flare import Poc, simulate
     from bonafed.sites.trial.processes import end_all, started
 
     how: Any = {"pause": 1.0, "progress": progress.say}
-    if carrier.engine == "flare":
-        kit, results = Path(carrier.kit), space / "results"
-        folder = export_job(space / "job", carrier.experiment, job, len(names), sites=names)
+    if by.engine == "flare":
+        kit, results = Path(by.kit), space / "results"
+        folder = export_job(space / "job", by.experiment, job, len(names), sites=names)
         login, ended = partial(connect, kit, kit.name), partial(_ended, results)
         supervisor = Supervisor(folder, login, ended, fetch=results, **how)
         yield results, supervisor.run, supervisor.abort
         return
-    sites = site_folders(Path(carrier.sites), names)
-    server = space / "server" / carrier.experiment
+    sites = site_folders(Path(by.sites), names)
+    server = space / "server" / by.experiment
     end_all(space)  # what a process that was killed has left
-    if carrier.engine == "flare-sim":
+    if by.engine == "flare-sim":
         yield server, lambda: simulate(job, sites, space), lambda: end_all(space)
         return
     progress.say("FLARE: starting a server and a process for each site, with TLS")
@@ -378,20 +356,19 @@ def _ended(folder: Path) -> bool:
     return any((folder / name).exists() for name in (DONE, ERROR))
 
 
-def _flower(
-    space: Path, carrier: Carrier, names: list[str], job: Mapping[str, str]
-) -> Iterator[Any]:
+@contextmanager
+def _flower(space: Path, by: Carrier, names: list[str], job: Job, progress: Progress) -> Carried:
     from bonafed.engines.flower import export_app
     from bonafed.sites.trial.flower import Deployment
     from bonafed.sites.trial.processes import started
 
-    sites = site_folders(Path(carrier.sites), names)
+    sites = site_folders(Path(by.sites), names)
     bundle = export_app(space / "app", job, names)
-    real = carrier.engine == "flower"
+    real = by.engine == "flower"
     approved = space / "approved"
     approved.write_text(f"{bundle.sha256}\n")
     known = approved if real else None
     made = Deployment(sites, space / "flower", simulated=not real, tls=real, approved=known)
     with started(made) as deployment:
-        server = deployment.server / carrier.experiment
+        server = deployment.server / by.experiment
         yield server, lambda: deployment.run(bundle.app), deployment.stop

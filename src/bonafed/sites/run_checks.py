@@ -14,26 +14,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
 from bonafed.codec import CodecError
 from bonafed.config.config import ConfigError
 from bonafed.measures import NUMBERS, SEVERAL, TWO, told
-from bonafed.problem.lower_bounds import Duals
+from bonafed.problem.lower_bounds import Duals, Multipliers, no_multipliers, signed
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers, no_multipliers, signed
 from bonafed.problem.problem import Problem
 from bonafed.runs import verification
 from bonafed.runs.baselines import BASELINES, called, label
 from bonafed.runs.checks import Check, compared, not_checked
 from bonafed.runs.files import UNREADABLE, FormError, Record, plain
 from bonafed.runs.folder import EVENTS, Render, read_run
-from bonafed.runs.sections.constraints import without_rows
+from bonafed.runs.sections.constraints import of_constraints
 from bonafed.runs.sections.section import Run
 from bonafed.runs.training import check_outcome
+from bonafed.sites import judging
 from bonafed.sites import signed_answers as answers
-from bonafed.sites.judging import added_up, in_place_of_others, no_better_than_a_constant
 from bonafed.sites.run import roles_of, signed_beside
 from bonafed.sites.server import NOT_JUDGED, UNJUDGED
 from bonafed.sites.signatures import read_keys
@@ -133,7 +133,7 @@ def _check_figures(run: Run) -> Check:
     if wrong:
         return Check("evaluation", False, wrong)
     try:
-        again = added_up(config.problem(), [*_models(run)], stated)
+        again = judging.added_up(config.problem(), [*_models(run)], stated)
     except UNREADABLE as error:
         return Check("evaluation", False, f"cannot be computed again: {error}")
     return compared("evaluation", stated, plain(again))
@@ -169,19 +169,17 @@ class _SignedRun:
 
     def checks(self) -> Iterator[Check]:
         """All checks; where the main certificate cannot be computed again, no further ones."""
-        run, outcome = self.run, self.run.result["outcome"]
+        run, text = self.run, self.run.result["outcome"]["text"]
         if answers.MAIN not in self.parts:
-            text = "the signed answers have none about the model: they are those of another run"
-            yield Check("signed answers", False, text)
+            why = "the signed answers have none about the model: they are those of another run"
+            yield Check("signed answers", False, why)
             return
-        text, stop = outcome["text"], outcome["stop"]
+        stop = run.result["outcome"]["stop"]
         of = self.parts[answers.MAIN], self.problem, run.w, self.duals
-        again = answers.verify_signed(
-            *(*of, run.result["certificate"], self.keys),
-            roles=roles_of(run.config).text(),
-            infeasible=stop == "infeasible" or UNPROVED in text,
-            bounded=not failed_in(text) and stop != "unbounded",
-        )
+        how: Any = {"infeasible": stop == "infeasible" or UNPROVED in text}
+        how["bounded"] = not failed_in(text) and stop != "unbounded"
+        stated = run.result["certificate"], self.keys
+        again = answers.verify_signed(*of, *stated, roles=roles_of(run.config).text(), **how)
         yield from again.checks
         if again.certificate is None or again.metadata is None:
             return
@@ -226,7 +224,7 @@ class _SignedRun:
         rows = client_table(concrete, data, proof, table)
         stated = [{key: row.get(key) for key in rows[0]} for row in run.result["clients"]]
         yield compared("clients", stated, plain(rows), abs(proof.value))
-        if again := without_rows(self.problem, metadata, proof, mu, table):
+        if again := of_constraints(self.problem, metadata, proof, mu, table):
             stated = {key: run.result.get(key) for key in again}
             yield compared("constraints", stated, plain(again), abs(proof.value))
         yield from self._check_notes(notes(concrete, metadata, data, run.w, proof))
@@ -246,8 +244,9 @@ class _SignedRun:
         lost = [note for note in stated if note in map(LOST.format, run.config.data.sites or ())]
         measures = run.result["evaluation"]["measures"]
         unjudged = [] if measures else _why_not_judged(run)
-        poor = [no_better_than_a_constant(row, run.model["classes"] or ()) for row in measures[:1]]
-        told = in_place_of_others(measures)
+        labels = run.model["classes"] or ()
+        poor = [judging.no_better_than_a_constant(row, labels) for row in measures[:1]]
+        told = judging.in_place_of_others(measures)
         again = [*lost, *warnings, *unjudged, *told, *filter(None, poor)]
         yield compared("notes", stated, again)
         text = "whether a site lost its state, and why held-out rows were not judged"
@@ -270,8 +269,7 @@ class _SignedRun:
                 certificate = answers.proof_of(told, w, proof).certificate
                 again = verification.baseline_again(self.run, name, problem, metadata, certificate)
             except answers.UNUSABLE as error:
-                text = f"cannot be computed again: {error}"
-                yield Check(f"baseline {name}", False, text)
+                yield Check(f"baseline {name}", False, f"cannot be computed again: {error}")
                 continue
             yield compared(f"baseline {name}", stated[name], plain(again), abs(certificate.value))
         if names:
@@ -289,7 +287,8 @@ class _SignedRun:
             yield told
             return
         try:
-            yield compared(name, stated, plain(answers.judged_again(told, _models(run))))
+            of = told.problem, told.metadata, _models(run), told.engine
+            yield compared(name, stated, plain(judging.judge_at_sites(*of)))
         except answers.UNUSABLE as error:
             yield Check(name, False, f"cannot be computed again: {error}")
 
@@ -300,11 +299,9 @@ class _SignedRun:
         check called ``name``, about these ``places``.
         """
         if part not in self.parts:
-            text = "the signed answers have none about it"
-            return Check(name, None, text, keys=tuple(places))
-        told = answers.answered(
-            self.parts[part], problem, self.keys, roles_of(self.run.config).text()
-        )
+            return Check(name, None, "the signed answers have none about it", keys=tuple(places))
+        roles = roles_of(self.run.config).text()
+        told = answers.answered(self.parts[part], problem, self.keys, roles)
         if not isinstance(told, answers.Answered):
             return Check(name, False, next(c.text for c in told if c.ok is False))
         if told.metadata.digests() != metadata.digests():

@@ -25,7 +25,7 @@ class Selections:
         """Raise `RefusedByPolicyError` for another choice of columns or held-out rows than the one
         that the site has answered for.
         """
-        policy, rule = self.guard.policy, "one_selection"
+        policy = self.guard.policy
         if policy is None or not policy.one_selection:
             return
         kept = [(file, one) for file, one in self._chosen(roles).items() if file.exists()]
@@ -33,8 +33,7 @@ class Selections:
             text = "the site has answered for another choice of columns of this target, or of the"
             text += " rows that are held out for all targets"
             do = f"Remove {' and '.join(others)} to allow one more choice"
-            ask = "Ask for the same ones, or ask its owner"
-            raise refuses(rule, text, do, ask=ask)
+            raise refuses("one_selection", text, do, ask="Ask for the same ones, or ask its owner")
 
     def bind(self, roles: str) -> None:
         """Keep a choice that the site answers for from now on."""

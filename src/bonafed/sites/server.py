@@ -102,9 +102,8 @@ def job_of(
         raise TypeError(f"a job has no setting {odd[0]!r}; it has {', '.join(SETTINGS)}.")
     known = [name for name in BASELINES if name != "wafl"]
     if strange := [name for name in compare_with if name not in known]:
-        there = f"across sites there are the baselines {', '.join(known)}, and none that pools"
-        there += " rows."
-        raise ValueError(f"compare_with has {strange[0]!r}: {there}")
+        has = f"compare_with has {strange[0]!r}: across sites there are the baselines"
+        raise ValueError(f"{has} {', '.join(known)}, and none that pools rows.")
     return {
         EXPERIMENT: experiment,
         "problem": _text(statement_bytes(problem)),
@@ -154,7 +153,7 @@ class _Serving:
         signed = SignedAnswers()
         main = self._agreed("", self.problem, signed)
         name, data = label(self.problem), main.metadata
-        solutions = {name: self._solved(name, main, SOLUTION, signed, self.algorithm)}
+        solutions = {name: self._solved(name, main, SOLUTION, signed)}
         for baseline in self.baselines:
             # a baseline keeps the clients of a federation, of which it needs no row
             problem, _ = BASELINES[baseline](self.problem, data)  # type: ignore[arg-type]
@@ -202,14 +201,7 @@ class _Serving:
         how: Any = {"roles": self.roles, "patience": self.patience, "keep": signed.keep}
         return agree(self.transport, self.experiment + ending, problem, **how)
 
-    def _solved(
-        self,
-        name: str,
-        agreement: Agreement,
-        file: str,
-        signed: SignedAnswers,
-        algorithm: Method | None = None,
-    ) -> Solution:
+    def _solved(self, name: str, of: Agreement, file: str, signed: SignedAnswers) -> Solution:
         """The solution, or that of an earlier process of this job; what the sites signed of its
         certificate is kept first.
         """
@@ -223,13 +215,14 @@ class _Serving:
             with (self.folder / PROGRESS).open("a", encoding="utf-8") as lines:
                 lines.write(to_json({"model": name, **row}) + "\n")
 
-        engine = Network(agreement.session, stalls=False, **carried)
+        engine = Network(of.session, stalls=False, **carried)
+        algorithm = self.algorithm if file == SOLUTION else None
         how: Any = {"algorithm": algorithm, "engine": engine, "watch": [see], **self.settings}
-        solved = partial(solve, agreement.problem, agreement.metadata, **how)
+        solved = partial(solve, of.problem, of.metadata, **how)
         try:
             solution = solved(resume=state.exists())
         except CheckpointError:  # the machine lost its power while the file was written
-            if agreement.problem.privacy is not None:
+            if of.problem.privacy is not None:
                 raise
             solution = solved()
         self._keep(MAIN if file == SOLUTION else Path(file).stem, signed)

@@ -112,15 +112,15 @@ def _impossible(told: Introduced) -> str:
 def _all(link: Link, bodies: Sequence[Any], kind: type) -> list[Any]:
     """What every site answers to these bodies; raises where one answers anything else."""
     answers = link.ask(dict.fromkeys(range(len(link.sites)), bodies))
-    for i, name in enumerate(link.sites):
-        answer = answers[i]
+    told = [answers[i] for i in range(len(link.sites))]
+    for name, answer in zip(link.sites, told, strict=True):
         if isinstance(answer, Refused):
             raise RefusedError(name, answer.rule, answer.text)
         if isinstance(answer, Failed):
             raise ValueError(f"the site {name} cannot take part: {answer.text}")
         if not isinstance(answer, kind):
             raise TypeError(f"the site {name} answered with a {type(answer).__name__}")
-    return [answers[i] for i in range(len(link.sites))]
+    return told
 
 
 # The messages by which a server and its sites agree to an experiment, before a run begins.

@@ -32,29 +32,27 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
-from bonafed.certificates.certify import ROUNDS
-from bonafed.certificates.constrained import Weigh, WeighAlong, Weighing, certify_constrained
+from bonafed.certificates.certify import ROUNDS, Weigh, WeighAlong, Weighing, certify_constrained
 from bonafed.certificates.duality import certify_run
-from bonafed.certificates.row_spectra import certify_ranks
+from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.codec import CodecError, decode, encode, record
 from bonafed.engines.batching import Known
-from bonafed.engines.engine import Run, Watch, handler
+from bonafed.engines.engine import Run, handler
 from bonafed.engines.wire import Envelope, StartRun, Step, Stepped
-from bonafed.problem.lower_bounds import Duals
+from bonafed.problem.lower_bounds import Duals, Multipliers
 from bonafed.problem.metadata import Introduced, Metadata
-from bonafed.problem.multipliers import Multipliers
-from bonafed.problem.problem import Problem
-from bonafed.problem.requirements import only_constrained
+from bonafed.problem.problem import Problem, only_constrained
 from bonafed.rounds import Algorithm, Outcome, Round, Stop, combine, marks, rows
 from bonafed.runs.checks import Check, compared
 from bonafed.runs.files import UNREADABLE, Record, plain
-from bonafed.sites.judging import Judging, judge_at_sites
+from bonafed.sites.judging import Judging
 from bonafed.sites.session import Agree, Agreed, Introduce, method_bytes, method_of
 from bonafed.sites.signatures import SignatureError, asked, opened
 from bonafed.solution.tables import Limits
 from bonafed.statements import stated, statement_bytes
 from bonafed.text import listed, printable, short, shown
 
+Proving = Duals | Multipliers | None  # on which a certificate stands
 FORMAT = "bonafed signed answers 1"
 PARTS = "bonafed signed answers of a run 1"
 MAIN, HELD_OUT = "model", "held out"  # names of parts, beside those of baselines
@@ -254,14 +252,12 @@ class SignedFile(NamedTuple):
 
 def _is_sound(head: SignedHead) -> bool:
     """Whether all parts have their types, no matter who wrote them."""
-    texts = (head.experiment, head.software, *head.sites)
     if not all(isinstance(run, SignedRun) for run in head.runs):
         return False
-    runs = [(run.run, run.method, run.messages) for run in head.runs]
-    kinds = str, np.ndarray, tuple
-    parts = [pair for run in runs for pair in zip(run, kinds, strict=True)]
-    sound = all(isinstance(part, kind) for part, kind in parts)
-    return sound and all(isinstance(text, str) for text in texts)
+    parts = [(text, str) for text in (head.experiment, head.software, *head.sites)]
+    for run in head.runs:
+        parts += [(run.run, str), (run.method, np.ndarray), (run.messages, tuple)]
+    return all(isinstance(part, kind) for part, kind in parts)
 
 
 Ask = Callable[[int], Any]  # the question to a site, by its number
@@ -288,26 +284,22 @@ class _Answers:
         ask : the question to a site, by its number
         known : digests of what the answer depends on beside the question
         """
-        bodies = []
+        bodies = [None] * len(self.file.head.sites)
         for i, site in enumerate(self.file.head.sites):
-            body = None
             try:
                 if site in self.keys:
-                    body = self._body(self.file.answers[k][i], site, kind, ask(i), known)
+                    bodies[i] = self._body(self.file.answers[k][i], site, kind, ask(i), known)
             except UNUSABLE as error:
                 self.faults[site].append(f"its answer to {what}: {error}")
-            bodies.append(body)
         return bodies
 
-    def _body(
-        self, data: bytes, site: str, kind: type, question: Any, known: Sequence[bytes]
-    ) -> Any:
+    def _body(self, data: bytes, site: str, kind: type, ask: Any, known: Sequence[bytes]) -> Any:
         """The body of one answer; raises where it is not this site's answer to this question."""
         reply, experiment = opened(data, self.keys[site]), self.file.head.experiment
         if (reply.experiment, reply.site) != (experiment, site):
             of = f"that of {shown(reply.site)} in the experiment {shown(reply.experiment)}"
             raise SignatureError(f"it is {of}")
-        envelope = encode(Envelope(experiment, site, reply.number, question))
+        envelope = encode(Envelope(experiment, site, reply.number, ask))
         if reply.asked != asked(envelope, *known):
             raise SignatureError("the site signed an answer to another question")
         if not isinstance(reply.body, kind):
@@ -356,7 +348,7 @@ def verify_signed(
     data: bytes,
     problem: Problem,
     w: Array,
-    duals: Duals | Multipliers | None,
+    duals: Proving,
     numbers: Mapping[str, Any],
     keys: Mapping[str, bytes],
     *,
@@ -391,18 +383,11 @@ def verify_signed(
         proof = proof_of(told, w, duals, infeasible, bounded)
         sizes = told.metadata.sizes  # cuts of the mean over all rows count every row alike
         weights = proof.certificate.weights if problem.over_rows is None else sizes / sizes.sum()
-        check = _compared(proof.certificate, duals, numbers, weights)
+        check = _compared(proof.certificate, duals, {**numbers}, weights)
     except UNUSABLE as error:
         check = Check("signed certificate", False, f"cannot be computed again: {error}")
         return Verified([*told.checks, check])
     return Verified([*told.checks, check], told.metadata, *proof)
-
-
-def judged_again(told: Answered, models: Mapping[str, Array]) -> Record:
-    """The evaluation of models on the rows that the sites hold out, from the figures that they
-    signed; raises one of ``UNUSABLE`` where they signed other ones, or none.
-    """
-    return judge_at_sites(told.problem, told.metadata, {**models}, told.engine)
 
 
 def answered(
@@ -470,20 +455,19 @@ def _by_site(
     answers: _Answers, introduced: Sequence[Introduced | None], agreed: Sequence[Agreed | None]
 ) -> list[Check]:
     """A check for every site that is named anywhere."""
-    checks, faults, known = [], answers.faults, answers.file.head.sites
-    for i, name in enumerate(known):
-        told = introduced[i]
-        if name in faults or told is None:
+    faults, told = answers.faults, list[tuple[str, bool, str]]()
+    for i, (name, each) in enumerate(zip(answers.file.head.sites, introduced, strict=True)):
+        if name in faults or each is None:
             continue
-        text = f"signed that it has {told.rows} rows of digest {told.digest}"
+        text = f"signed that it has {each.rows} rows of digest {each.digest}"
         if agreed and (yes := agreed[i]) is not None:
             text += f", policy {yes.policy or 'none'}, bonafed {yes.software}"
             text += f"; and {len(answers.file.answers) - 2} answers"
-        checks.append(Check(f"site {short(printable(name), 64)}", True, text))
+        told.append((name, True, text))
     for name, texts in faults.items():
         more = f", and {len(texts) - 1} more" if len(texts) > 1 else ""
-        named = f"site {short(printable(name), 64)}"
-        checks.append(Check(named, False, f"{printable(texts[0])}{more}"))
+        told.append((name, False, f"{printable(texts[0])}{more}"))
+    checks = [Check(f"site {short(printable(name), 64)}", ok, text) for name, ok, text in told]
     if faults:
         text = f"not computed again, because of {listed(faults, len(faults))}"
         checks.append(Check("signed certificate", None, text))
@@ -498,11 +482,7 @@ class Proof(NamedTuple):
 
 
 def proof_of(
-    told: Answered,
-    w: Array,
-    duals: Duals | Multipliers | None,
-    infeasible: bool = False,
-    bounded: bool = True,
+    told: Answered, w: Array, duals: Proving, infeasible: bool = False, bounded: bool = True
 ) -> Proof:
     """The certificate by the signed answers."""
     of = told.problem, told.metadata, w
@@ -516,12 +496,7 @@ def proof_of(
     return Proof(by(*of, duals, told.engine)[0])
 
 
-def _compared(
-    certificate: Certificate,
-    duals: Duals | Multipliers | None,
-    numbers: Mapping[str, Any],
-    weights: Array,
-) -> Check:
+def _compared(certificate: Certificate, duals: Proving, numbers: Record, weights: Array) -> Check:
     """The numbers that are stated against those that were computed again; ``weights`` (N,) are
     those that duals have.
     """
@@ -540,16 +515,7 @@ class _Recorded:
     def __init__(self, runs: Sequence[SignedRun], uploads: Sequence[list[list[Any]]]) -> None:
         self.runs = [*zip(runs, uploads, strict=True)]
 
-    def run(
-        self,
-        algorithm: Algorithm,
-        federation: Known,
-        *,
-        seed: int = 0,
-        watch: Sequence[Watch] = (),
-        resume: bool = False,
-        max_rounds: int | None = None,
-    ) -> Run:
+    def run(self, algorithm: Algorithm, federation: Known, **how: Any) -> Run:
         """Run the rounds of a certificate; ``ValueError`` where the sites were asked otherwise."""
         method, why = method_bytes(algorithm), "they were asked for no such certificate"
         for run, uploads in self.runs:

@@ -7,7 +7,6 @@ It is read at the site only.
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import wrap
 from typing import Annotated
@@ -219,17 +218,15 @@ path = {path}
 def first_site(name: str, path: str) -> str:
     """A commented ``site.toml`` with the defaults, for a site of this name and its table."""
     head = SITE.format(name=toml_value(name), path=toml_value(path), kinds=", ".join(KINDS))
-    return "\n".join([head, "[policy]", *_policy_lines(), ""])
-
-
-def _policy_lines() -> Iterator[str]:
-    """The keys of the policy with their defaults, each below what it means."""
-    for key, rule in RULES.items():
-        yield from wrap(rule.about(), WIDTH, initial_indent="# ", subsequent_indent="# ")
-        if rule.known:
-            yield f"# {'; '.join(rule.known)}"
-        lines = rule.example.splitlines()
-        if len(lines) > 1:
-            yield from (f"# {line}" for line in lines)
+    lines = [head, "[policy]"]
+    for key, rule in RULES.items():  # with its default, below what it means
+        about = rule.stated.removesuffix(": {}").format("N")
+        about += f"; where this is not stated, {rule.absent}" if rule.absent else ""
+        lines += wrap(about, WIDTH, initial_indent="# ", subsequent_indent="# ")
+        lines += [f"# {'; '.join(rule.known)}"] if rule.known else []
+        if "\n" in rule.example:
+            lines += [f"# {line}" for line in rule.example.splitlines()]
         else:
-            yield f"# {key} = {rule.example}" if lines else toml_line(key, rule.default)
+            stated = f"# {key} = {rule.example}" if rule.example else toml_line(key, rule.default)
+            lines.append(stated)
+    return "\n".join([*lines, ""])

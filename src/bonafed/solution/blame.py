@@ -22,7 +22,7 @@ from bonafed.certificates.certificate import Certificate
 from bonafed.data.federation import Federation
 from bonafed.problem.calibration import calibrated
 from bonafed.problem.constraints.constraint import several
-from bonafed.problem.constraints.coupled import Coupled
+from bonafed.problem.constraints.group_means import Coupled
 from bonafed.problem.losses import Logistic
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
@@ -230,7 +230,7 @@ class _Search:
         zero = found.of_coefficients
         lowers = f"no coefficient lowers {what}" if zero else f"that is best for {what}"
         also = "".join(f" and {other.words}" for other in others)
-        text = f"The model {trivial.KINDS[found.kind]}: {cause.words}{also} {lowers}."
+        text = f"The model {trivial.TRIVIAL[found.kind]}: {cause.words}{also} {lowers}."
         if others:
             text += " All of these have to change." if len(others) > 1 else " Both have to change."
         threshold = None

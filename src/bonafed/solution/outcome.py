@@ -18,8 +18,7 @@ from bonafed.algorithms.method import Method, settings_of
 from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
 from bonafed.engines.engine import UNUSED, lies_in
-from bonafed.problem.lower_bounds import without_dual
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Multipliers, without_dual
 from bonafed.problem.own_functions import declared
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem

@@ -38,8 +38,7 @@ from bonafed.privacy.accounting import noise_for
 from bonafed.privacy.secure_sum.messages import option_of
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.own_functions import check_own
-from bonafed.problem.problem import Problem
-from bonafed.problem.requirements import only_constrained
+from bonafed.problem.problem import Problem, only_constrained
 from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.solution.thresholds import settled
 

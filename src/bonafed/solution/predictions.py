@@ -23,9 +23,8 @@ from bonafed.data.schema import Schema
 from bonafed.data.tables import has_column, matrix, table_of
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import Logistic, Loss, expected
-from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Metadata, classes_of
 from bonafed.problem.predictors.affine import Rows
-from bonafed.problem.targets import classes_of
 from bonafed.solution.tables import TOGETHER, Table
 from bonafed.text import listed
 

@@ -36,8 +36,7 @@ from bonafed.privacy.ledger import Ledger
 from bonafed.privacy.moments import Moments
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import expected
-from bonafed.problem.lower_bounds import Duals
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Duals, Multipliers
 from bonafed.problem.predictors.affine import Rows, scores
 from bonafed.problem.predictors.torch_module import TorchPredictor
 from bonafed.problem.problem import Problem, checked_model

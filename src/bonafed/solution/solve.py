@@ -19,23 +19,26 @@ from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.method import Answer, Concluded, Method, settings_of
 from bonafed.arrays import Array
+from bonafed.certificates import duality
 from bonafed.certificates.certificate import Certificate, without_numbers
-from bonafed.certificates.constrained import certify_constrained
-from bonafed.certificates.duality import certify_run
-from bonafed.certificates.row_spectra import certify_ranks
+from bonafed.certificates.certify import certify_constrained
+from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.client_names import ByClient, ClientName
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run, Watch
 from bonafed.engines.network import StateLostError
 from bonafed.privacy.ledger import Ledger
-from bonafed.problem.calibration import calibrated
-from bonafed.problem.conic_form import public_shape
-from bonafed.problem.lower_bounds import Duals, row_duals
+from bonafed.problem import calibration, conic_form, own_functions
+from bonafed.problem.lower_bounds import (
+    Duals,
+    Multipliers,
+    no_multipliers,
+    row_duals,
+    signed,
+    weighting,
+)
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers, no_multipliers, signed, weighting
-from bonafed.problem.own_functions import declared
-from bonafed.problem.problem import Problem, remembering
-from bonafed.problem.requirements import only_constrained
+from bonafed.problem.problem import Problem, only_constrained, remembering
 from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Stop, decode, encode
@@ -284,7 +287,7 @@ def conclude(finished: Finished) -> Solution:
         notes=(*(LOST.format(site) for site in finished.lost), *found),
         tries=answer.tries or [],
         constraints=table,
-        calibration=calibrated(plan.problem, data, answer.w) if here else None,
+        calibration=calibration.calibrated(plan.problem, data, answer.w) if here else None,
         seconds=time.perf_counter() - began,
     )
 
@@ -293,11 +296,10 @@ def _answer(method: Method, run: Run) -> Answer:
     """What the run answers; raises where it ended before there was a model, or diverged."""
 
     def of_state(concluded: Concluded | None) -> Answer:
-        answer = method.answer(run.state, concluded)
-        if not isinstance(answer, Answer):
-            name, kind = type(method).__name__, type(answer).__name__
-            raise TypeError(f"{name}.answer must return Answer(w), got a {kind}.")
-        return answer
+        if isinstance(answer := method.answer(run.state, concluded), Answer):
+            return answer
+        name, kind = type(method).__name__, type(answer).__name__
+        raise TypeError(f"{name}.answer must return Answer(w), got a {kind}.")
 
     if run.rounds == 0 and not len(of_state(None).w):
         if run.outcome.stop is Stop.INTERRUPTED:
@@ -379,11 +381,13 @@ def _prove(finished: Finished, answer: Answer, engine: Engine, bounded: bool = T
     if only_constrained(problem) or algorithm.requirements.constrained:
         return _prove_constrained(finished, answer, engine, bounded)
     if not bounded:
-        certificate, rounds = certify_run(problem, fed, w, None, engine, answer.copies)
+        certificate, rounds = duality.certify_run(problem, fed, w, None, engine, answer.copies)
         return Proof(certificate, None, [rounds])
     if problem.over_rows is not None:
         certificate, runs = certify_ranks(problem, fed, w, answer.duals, engine)
-        return Proof(replace(certificate, declared=declared(concrete)), answer.duals, runs)
+        return Proof(
+            replace(certificate, declared=own_functions.declared(concrete)), answer.duals, runs
+        )
     duals, runs = answer.duals, []
     if answer.row_duals is not None:
         duals = row_duals(*answer.row_duals, len(w))
@@ -394,8 +398,8 @@ def _prove(finished: Finished, answer: Answer, engine: Engine, bounded: bool = T
         if runs[-1].outcome.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
         duals = cuts.answer(runs[-1].state).duals
-    certificate, rounds = certify_run(problem, fed, w, duals, engine, answer.copies)
-    certificate = replace(certificate, declared=declared(concrete))
+    certificate, rounds = duality.certify_run(problem, fed, w, duals, engine, answer.copies)
+    certificate = replace(certificate, declared=own_functions.declared(concrete))
     return Proof(certificate, duals, [*runs, rounds])
 
 
@@ -414,7 +418,9 @@ def _prove_constrained(finished: Finished, answer: Answer, engine: Engine, bound
     consensus, first = None, runs[0].state.first
     if copies is not None:
         consensus = float(np.abs(copies - w).max())
-    certificate = replace(certificate, consensus=consensus, declared=declared(concrete))
+    certificate = replace(
+        certificate, consensus=consensus, declared=own_functions.declared(concrete)
+    )
     return Proof(certificate, multipliers, runs, Limits(first.limits, first.shared_limits))
 
 
@@ -425,7 +431,7 @@ def _provable(algorithm: Method, problem: Problem, fed: Federation | Metadata) -
     if isinstance(algorithm, Bundle | MaskedBundle) or algorithm.requirements.private:
         return False
     with suppress(ValueError):  # the server's program has no form for a custom regulariser or risk
-        public_shape(problem, fed.n_clients)
+        conic_form.public_shape(problem, fed.n_clients)
         return True
     return False
 

@@ -20,11 +20,10 @@ from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
 from bonafed.problem.conic_form import sample_radii
 from bonafed.problem.constraints.constraint import Stack
+from bonafed.problem.lower_bounds import Multipliers, owners
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers, owners
 from bonafed.problem.problem import Problem
-from bonafed.problem.wasserstein.ball import Near
-from bonafed.problem.wasserstein.worst_case import worst_case
+from bonafed.problem.wasserstein.ball import Near, worst_case
 from bonafed.text import install, printable, short
 
 Record: TypeAlias = dict[str, Any]

@@ -37,18 +37,22 @@ import numpy as np
 from scipy.special import ndtri
 
 from bonafed.arrays import DUAL, Array, Block, dense, norm, stream
-from bonafed.arrays import norm as norm_of
 from bonafed.data.federation import Federation
-from bonafed.problem.client_means import row_shares
+from bonafed.problem import client_means
 from bonafed.problem.conic_form import sample_radii, weighting
 from bonafed.problem.losses import Hinge, Logistic, Loss, Squared
-from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Metadata, masses
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero, has_parts, regulariser_parts
-from bonafed.problem.risks.stated_sets import Ellipsoid
-from bonafed.problem.risks.weight_sets import ChiSquareBall, KLBall, LpBall, Mean, Superquantile
-from bonafed.problem.targets import masses
+from bonafed.problem.risks.weight_sets import (
+    ChiSquareBall,
+    Ellipsoid,
+    KLBall,
+    LpBall,
+    Mean,
+    Superquantile,
+)
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.trivial import Constant, best_constant, has_constant
 from bonafed.solvers.conic.builder import P_OF, Index, Model, Status
@@ -382,7 +386,7 @@ def _atoms(problem: Problem, block: Block, b: float) -> tuple[Array, Array]:
     at least.
     """
     at, step = np.full(block.y.shape, b), KINK * max(1.0, abs(b))
-    share, loss = row_shares(problem, block), problem.loss
+    share, loss = client_means.row_shares(problem, block), problem.loss
     low, high = (loss.gradient(at + sign * step, block.y) for sign in (-1, 1))
     kinks = (np.abs(high - low) > 1e-3) & (share > 0) & (not loss.smooth)
     plain = share * np.where(kinks, 0.0, loss.gradient(at, block.y))
@@ -583,7 +587,7 @@ class _Rows:
         w = u[:-1] / scale
         return w, float(u[-1] - w @ mean)
 
-    def noise(self, norm: str) -> float:
+    def noise(self, kind: str) -> float:
         """b, of features about their means: an intercept takes the noise that they share."""
         w, b = self.model()
         loss = self.pilot if self.loss.targets == "sign" else self.loss
@@ -595,7 +599,7 @@ class _Rows:
             return block.backward(rows[None])[0] - rows.sum() * centre
 
         mean = sum(weighed(block, v * s) for block, v, s, _ in parts)
-        if norm == "linf":
+        if kind == "linf":
             spread = np.zeros(len(w))
             for block, v, s, unit in parts:  # sums of unit v (z - mean)^2
                 a = v * s * s
@@ -611,7 +615,7 @@ class _Rows:
             X = block.X[0] if isinstance(block.X, np.ndarray) else block.X
             drawn = np.asarray(X.T @ (e * s).T).T
             total += drawn - (e @ s)[:, None] * centre - e.sum(1, keepdims=True) * mean
-        return float(np.quantile(norm_of(total, norm), LEVEL))
+        return float(np.quantile(norm(total, kind), LEVEL))
 
 
 def _squares(block: Block, weight: Array) -> Array:

@@ -41,7 +41,7 @@ from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import Near, WassersteinBall, free_space
 
 # what makes a model trivial, and how a sentence says it of the model
-KINDS = {
+TRIVIAL = {
     "coefficients are zero": "is constant",
     "one value predicted": "is constant",
     "one class predicted": "predicts one class for all rows",
@@ -121,7 +121,7 @@ class Triviality:
 class Finding:
     """What makes a model trivial, in numbers."""
 
-    kind: str  # of `KINDS`
+    kind: str  # of `TRIVIAL`
     # of two classes: the share of rows of the larger label among those predicted, and among all
     predicted: float | None = None
     positives: float | None = None

@@ -20,14 +20,12 @@ from bonafed.arrays import Array, Block
 from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
-from bonafed.problem.calibration import calibrated
+from bonafed.problem import calibration, lower_bounds
 from bonafed.problem.constraints.group_means import OnRows, Probability
-from bonafed.problem.lower_bounds import region
-from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Metadata, masses
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.weight_sets import Mean
-from bonafed.problem.targets import masses
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.tables import named
 from bonafed.solution.trivial import scores_of
@@ -101,7 +99,7 @@ def _of_certificate(
         why = f"{type(problem.predictor).__name__} is not convex in its parameters."
     elif not getattr(ball, "convex", True):
         why = f"{type(ball).__name__} over samples is not convex."
-    elif math.isfinite(region(problem, certificate.value, fed.n_features, None).size):
+    elif math.isfinite(lower_bounds.region(problem, certificate.value, fed.n_features, None).size):
         why = (
             "the program that proves one was not solved, or nothing bounds the intercept (labels of"
             " one class). Rescale the features, or state radii and strengths of the size of the"
@@ -167,7 +165,10 @@ def _cuts(problem: Problem, stated: Federation, fed: Federation, w: Array) -> It
     given = fed.sample_weight
     weight = np.ones(len(positive)) if given is None else np.concatenate(given)
     share = float(np.average(positive, weights=weight))
-    if not 0 < min(share, 1 - share) < RARE or (sigmoid := calibrated(problem, fed, w)) is None:
+    if (
+        not 0 < min(share, 1 - share) < RARE
+        or (sigmoid := calibration.calibrated(problem, fed, w)) is None
+    ):
         return
     score = np.concatenate(scores_of(problem, fed, w))
     p, rare, found = sigmoid.probability(score), positive, score > 0

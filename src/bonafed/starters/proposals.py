@@ -78,8 +78,7 @@ def positive(look: Look) -> Iterator[str]:
         return
     (larger, most), (smaller, least) = look.classes.items()
     which, why = 1, f"the rarer class: {100 * least / (most + least):.1f} % of the rows"
-    yes, no = profile.ANSWERS[0]
-    answers = profile.fold(smaller) in no and profile.fold(larger) in yes
+    answers = profile.fold(smaller) in profile.NO and profile.fold(larger) in profile.YES
     if answers or (smaller.casefold() in ABSENT and larger.casefold() not in ABSENT):
         which, why = 0, f"{_cut(smaller, 30)}, the other one, says that something is absent"
     elif most == least:

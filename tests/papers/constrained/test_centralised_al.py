@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 import bonafed as bf
 from bonafed.papers.constrained.centralised import CentralisedAL
 from bonafed.papers.constrained.lcqp import LCQP, aggregate, lcqp
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Multipliers
 from bonafed.rounds import Stop
 
 FED, RAW = federation(), raw_rows(federation())

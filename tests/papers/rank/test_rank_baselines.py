@@ -25,7 +25,7 @@ from bonafed.papers.rank.stochastic import (
     slow_steps,
     tuned,
 )
-from bonafed.problem.rank_coordinates import plus_minus
+from bonafed.problem.rank_levels import plus_minus
 from bonafed.solution.plan import configure
 
 SEED = 3

@@ -39,7 +39,6 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Regulariser, has_parts, regulariser_parts
 from bonafed.problem.risks.weight_sets import Sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.problem.wasserstein.supports import BoxSupport, PolytopeSupport
 from bonafed.solvers.conic.builder import P_OF, Index, Model, Rows, Status, height_of, scaled
 from bonafed.solvers.conic.weight_sets import Ball, Members, Weighting
 
@@ -86,7 +85,7 @@ class CentralConic:
     """
 
     tol: float = 1e-9
-    requirements: ClassVar[Requirements] = Requirements(
+    requirements: ClassVar = Requirements(
         predictor=AFFINE, over_samples=MEAN_OR_BALL, loss=ONE_CURVE
     )
 
@@ -104,12 +103,20 @@ class CentralConic:
         z, levels, size = model.variable(fed.n_clients), [], []
         for s in range(fed.n_clients):
             levels.append(client_rows(model, problem, fed.block(s), w, z[s : s + 1], size))
-        weights = _weighting(problem, fed.n_clients).add(model, z)
+        form: Weighting | Members = Ball(np.ones(fed.n_clients), 0.0, 2.0)
+        if not isinstance(problem.over_clients, Sum):
+            form = weighting(problem, fed.n_clients)
+        if isinstance(form, Members):
+            other = instead(problem, fed.n_clients, "bundle")
+            do = "state the set as a Polyhedron, or another of bonafed's"
+            raise TypeError(
+                "CentralConic is one program and needs a set of weights in conic form, got"
+                f" {problem.over_clients!r}: {f'use {other}' if other else do}."
+            )
+        weights = form.add(model, z)
         _penalty(model, problem.regulariser, free)
         solution = model.solve(self.tol).checked("central conic program")
-        lambdas = np.array(
-            [math.nan if level is None else solution.x[level[0]] for level in levels]
-        )
+        lambdas = np.array([math.nan if one is None else solution.x[one[0]] for one in levels])
         proof = solution.value, solution.dual_value, lambdas, solution.status
         return Central(solution.x[w], weights(solution), *proof)
 
@@ -117,20 +124,6 @@ class CentralConic:
 def coefficients_of(problem: Problem, w: Index) -> Index:
     """The coefficients of w, without its intercept."""
     return w[:-1] if problem.predictor.intercept else w
-
-
-def _weighting(problem: Problem, n: int) -> Weighting:
-    if isinstance(problem.over_clients, Sum):
-        return Ball(np.ones(n), 0.0, 2.0)
-    form = weighting(problem, n)
-    if isinstance(form, Members):
-        other = instead(problem, n, "bundle")
-        do = f"use {other}" if other else "state the set as a Polyhedron, or another of bonafed's"
-        raise TypeError(
-            "CentralConic is one program and needs a set of weights in conic form, got"
-            f" {problem.over_clients!r}: {do}."
-        )
-    return form
 
 
 def _penalty(model: Model, h: Regulariser, w: Index) -> None:
@@ -190,12 +183,12 @@ def client_rows(
         model.nonneg([(z, 1.0), (alpha, -share[None])])
         _above(model, problem.loss, t, [(alpha, 1.0)])
         return None
-    ball: WassersteinBall = problem.over_samples
     level = model.variable()
     model.nonneg([(z, 1.0), (level, -radius), (alpha, -share[None])])
+    ball: WassersteinBall = problem.over_samples
     if ball.support is not None:
         model.nonneg([(level, 1.0)])
-        _on_support(model, problem, ball, X, y, w, t, alpha, level)
+        _on_support(model, problem, X, y, w, t, (alpha, level))
         return level
     model.nonneg([(level, 1.0), (size[0], -1.0)])
     _above(model, problem.loss, t, [(alpha, 1.0)])
@@ -215,10 +208,8 @@ def _above(model: Model, loss: Loss, t: Rows, alpha: Rows) -> None:
         model.parabola(t, alpha)
     elif isinstance(loss, Huber):  # min over mu of mu^2 / 2 + threshold |u - mu|
         mu, tail = model.variable(m), model.variable(m)
-        for sign in (1.0, -1.0):
-            model.nonneg(
-                [(tail, 1.0), *scaled(t, -sign * loss.threshold), (mu, sign * loss.threshold)]
-            )
+        for by in (loss.threshold, -loss.threshold):
+            model.nonneg([(tail, 1.0), *scaled(t, -by), (mu, by)])
         model.parabola([(mu, 1.0)], [*alpha, (tail, -1.0)])
     elif isinstance(loss, SmoothHinge):  # min over mu of mu^2 / 2 + max(0, 1 - m - mu)
         mu, tail = model.variable(m), model.variable(m)
@@ -236,61 +227,42 @@ def _above(model: Model, loss: Loss, t: Rows, alpha: Rows) -> None:
         raise TypeError(f"CentralConic has no conic form of the loss {type(loss).__name__}.")
 
 
-def _faces(support: BoxSupport | PolytopeSupport, n: int) -> tuple[Array, Array, Array]:
-    """The faces (C, d, c) of a support {C x + c y <= d}; a box is its 2n faces."""
-    if isinstance(support, BoxSupport):
-        lower, upper = (
-            np.broadcast_to(np.asarray(edge, float), (n,))
-            for edge in (support.lower, support.upper)
-        )
-        return np.vstack([np.eye(n), -np.eye(n)]), np.concatenate([upper, -lower]), np.zeros(2 * n)
-    C, d = np.asarray(support.C, float), np.asarray(support.d, float)
-    return C, d, np.zeros(len(d)) if support.c_label is None else np.asarray(support.c_label, float)
+def _edges(box: Any, n: int) -> tuple[Array, Array]:
+    """The lower and upper edges of a box, (n,) each."""
+    lower, upper = (np.broadcast_to(np.asarray(e, float), (n,)) for e in (box.lower, box.upper))
+    return lower, upper
 
 
 def _on_support(
-    model: Model,
-    problem: Problem,
-    ball: WassersteinBall,
-    X: Array,
-    y: Array,
-    w: Index,
-    t: Rows,
-    alpha: Index,
-    level: Index,
+    model: Model, problem: Problem, X: Array, y: Array, w: Index, t: Rows, up: tuple[Index, Index]
 ) -> None:
     """Add the constraints (B.2)-(B.4) on {Cx + cy <= d}, with a multiplier per row, piece and face.
 
-    For a box with the l1 norm use ``_on_box``.
+    For a box with the l1 norm use ``_on_box``. ``up`` is (alpha, lambda).
     """
-    if hasattr(ball.support, "lower") and ball.norm == "l1":
-        _on_box(model, problem, ball, X, y, w, t, alpha, level)
+    ball: WassersteinBall = problem.over_samples
+    box, n, sign = hasattr(ball.support, "lower"), X.shape[1], problem.loss.targets == "sign"
+    if box and ball.norm == "l1":
+        _on_box(model, problem, X, y, w, t, up)
         return
-    assert isinstance(ball.support, BoxSupport | PolytopeSupport)
-    C, d, c = _faces(ball.support, X.shape[1])
-    free, p = coefficients_of(problem, w), P_OF[DUAL[ball.norm]]
-    sign = problem.loss.targets == "sign"
+    support: Any = ball.support
+    if box:  # its 2n faces
+        lower, upper = _edges(support, n)
+        C, d, c = np.vstack([np.eye(n), -np.eye(n)]), np.concatenate([upper, -lower]), None
+    else:
+        C, d, c = np.asarray(support.C, float), np.asarray(support.d, float), support.c_label
+    c = np.zeros(len(d)) if c is None else np.asarray(c, float)
+    (alpha, level), free, p = up, coefficients_of(problem, w), P_OF[DUAL[ball.norm]]
     room = d - X @ C.T - (0.0 if sign else np.outer(y, c))
     for i in range(len(y)):
-        row = [
-            (term[0], term[1][i : i + 1]) if isinstance(term, tuple) else term[i : i + 1]
-            for term in t
-        ]
+        row = [(s[0], s[1][i : i + 1]) if isinstance(s, tuple) else s[i : i + 1] for s in t]
         for a, b, fee in _pieces(problem.loss, ball.label_cost):
             phi = model.variable(len(d))
             model.nonneg([(phi, 1.0)])
-            model.nonneg(
-                [
-                    (alpha[i : i + 1], 1.0),
-                    (level, fee),
-                    *scaled(row, -a),
-                    -b,
-                    (phi, -room[i : i + 1]),
-                ]
-            )
-            model.norm_at_most(
-                [(phi, C.T), (free, -a * (y[i] if sign else 1.0))], [(level, 1.0)], p
-            )
+            above = (alpha[i : i + 1], 1.0), (level, fee), *scaled(row, -a), -b
+            model.nonneg([*above, (phi, -room[i : i + 1])])
+            moved = [(phi, C.T), (free, -a * (y[i] if sign else 1.0))]
+            model.norm_at_most(moved, [(level, 1.0)], p)
             if not sign and math.isfinite(ball.label_cost):
                 for s in (1.0, -1.0):
                     model.nonneg([(level, ball.label_cost), (phi, -s * c[None]), -s * a])
@@ -307,15 +279,7 @@ def _pieces(loss: Loss, label_cost: float) -> list[tuple[float, float, float]]:
 
 
 def _on_box(
-    model: Model,
-    problem: Problem,
-    ball: WassersteinBall,
-    X: Array,
-    y: Array,
-    w: Index,
-    t: Rows,
-    alpha: Index,
-    level: Index,
+    model: Model, problem: Problem, X: Array, y: Array, w: Index, t: Rows, up: tuple[Index, Index]
 ) -> None:
     """Add the constraints of the l1 norm on lower <= x <= upper.
 
@@ -324,10 +288,8 @@ def _on_box(
     up >= |gradient| w - lambda, down >= -|gradient| w - lambda, both >= 0, serves every row.
     """
     n, free, sign = X.shape[1], coefficients_of(problem, w), problem.loss.targets == "sign"
-    box: Any = ball.support
-    lower, upper = (
-        np.broadcast_to(np.asarray(edge, float), (n,)) for edge in (box.lower, box.upper)
-    )
+    ball: WassersteinBall = problem.over_samples
+    (alpha, level), (lower, upper) = up, _edges(ball.support, n)
     pieces, pairs = _pieces(problem.loss, ball.label_cost), {}
     for size in {abs(a) for a, _, _ in pieces if a}:
         pairs[size] = model.variable(n), model.variable(n)
@@ -340,9 +302,6 @@ def _on_box(
         rows = [(alpha, 1.0), (level, fee), *scaled(t, -a), -b]
         if a:
             ahead = (np.sign(a) * (y if sign else np.ones(len(y))) > 0)[:, None]
-            above, below = upper - X, X - lower
-            rows += [
-                (pairs[abs(a)][0], -np.where(ahead, above, below)),
-                (pairs[abs(a)][1], -np.where(ahead, below, above)),
-            ]
+            (rise, fall), above, below = pairs[abs(a)], upper - X, X - lower
+            rows += [(rise, -np.where(ahead, above, below)), (fall, -np.where(ahead, below, above))]
         model.nonneg(rows)

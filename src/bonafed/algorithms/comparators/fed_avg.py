@@ -81,23 +81,12 @@ def average(models: Array, weights: Array) -> Array:
         for a model that is not finite, and here as below for shapes that do not fit and weights
         that are negative or all zero
     """
-    models, weights = _checked(models, weights)
-    if not np.isfinite(models).all():
-        raise ValueError(
-            "a model is not finite, and so is every average with it: lower the step size, or use"
-            " CoordinateMedian(), TrimmedMean(share) or Krum(byzantine) where uploads may be false."
-        )
-    return weights @ models / weights.sum()
+    return Average().of(models, weights)
 
 
 def coordinate_median(models: Array, weights: Array) -> Array:
     """The weighted median of every coordinate; the midpoint where the weight splits evenly."""
-    models, weights = _checked(models, weights)
-    entries, below = _sorted(models, weights)
-    half = weights.sum() / 2
-    lower = np.take_along_axis(entries, (below < half * (1 - TIE)).sum(0)[None], 0)[0]
-    upper = np.take_along_axis(entries, (below <= half * (1 + TIE)).sum(0)[None], 0)[0]
-    return _finite(lower / 2 + upper / 2, "half")
+    return CoordinateMedian().of(models, weights)
 
 
 def trimmed_mean(models: Array, weights: Array, share: float) -> Array:
@@ -107,24 +96,12 @@ def trimmed_mean(models: Array, weights: Array, share: float) -> Array:
 
     Where the share ends within an entry, that entry counts with what is left of it.
     """
-    models, weights = _checked(models, weights)
-    TrimmedMean(share)
-    entries, below = _sorted(models, weights)
-    total = weights.sum()
-    above = np.concatenate([np.zeros((1, entries.shape[1])), below[:-1]])
-    kept = np.minimum(below, (1 - share) * total) - np.maximum(above, share * total)
-    kept[kept <= TIE * total] = 0.0
-    entries = np.where(kept > 0, entries, 0.0)
-    return _finite((kept * entries).sum(0) / kept.sum(0), f"share {share:g}")
+    return TrimmedMean(share).of(models, weights)
 
 
 def krum(models: Array, weights: Array, byzantine: int, multi: int = 1) -> Array:
     """The weighted average of the ``multi`` models of the least scores; the first of equal ones."""
-    models, weights = _checked(models, weights)
-    rule = Krum(byzantine, multi)
-    rule.check(len(models))
-    chosen = np.argsort(_scores(_distances(models), byzantine), kind="stable")[:multi]
-    return _of_chosen(models[chosen], weights[chosen])
+    return Krum(byzantine, multi).of(models, weights)
 
 
 def bulyan(models: Array, weights: Array, byzantine: int) -> Array:
@@ -132,22 +109,7 @@ def bulyan(models: Array, weights: Array, byzantine: int) -> Array:
 
     Krum chooses N - 2f models.
     """
-    models, weights = _checked(models, weights)
-    Bulyan(byzantine).check(len(models))
-    distances, left, chosen = _distances(models), np.arange(len(models)), []
-    for _ in range(len(models) - 2 * byzantine):
-        scores = _scores(distances[np.ix_(left, left)], byzantine)
-        chosen.append(int(left[np.argmin(scores)]))
-        left = left[left != chosen[-1]]
-    chosen = np.sort(chosen)
-    picked, weights = models[chosen], np.where(weights[chosen].any(), weights[chosen], 1.0)
-    off = np.abs(picked - np.median(picked, 0))
-    near = np.argsort(np.where(np.isfinite(off), off, np.inf), axis=0, kind="stable")[
-        : len(models) - 4 * byzantine
-    ]
-    entries, share = np.take_along_axis(picked, near, 0), weights[near]
-    share = np.where(share.any(0), share, 1.0)
-    return _finite((share * entries).sum(0) / share.sum(0), "byzantine")
+    return Bulyan(byzantine).of(models, weights)
 
 
 # ---- the rules as values
@@ -169,7 +131,14 @@ class Average(Aggregation):
     single: ClassVar[bool] = False
 
     def of(self, models: Array, weights: Array) -> Array:
-        return average(models, weights)
+        models, weights = _checked(models, weights)
+        if not np.isfinite(models).all():
+            raise ValueError(
+                "a model is not finite, and so is every average with it: lower the step size, or"
+                " use CoordinateMedian(), TrimmedMean(share) or Krum(byzantine) where uploads may"
+                " be false."
+            )
+        return weights @ models / weights.sum()
 
 
 @dataclass(frozen=True)
@@ -190,7 +159,11 @@ class CoordinateMedian(Aggregation):
     single: ClassVar[bool] = True
 
     def of(self, models: Array, weights: Array) -> Array:
-        return coordinate_median(models, weights)
+        entries, below, total = _sorted(models, weights)
+        half = total / 2
+        lower = np.take_along_axis(entries, (below < half * (1 - TIE)).sum(0)[None], 0)[0]
+        upper = np.take_along_axis(entries, (below <= half * (1 + TIE)).sum(0)[None], 0)[0]
+        return _finite(lower / 2 + upper / 2, "half")
 
 
 @dataclass(frozen=True)
@@ -219,7 +192,12 @@ class TrimmedMean(Aggregation):
             )
 
     def of(self, models: Array, weights: Array) -> Array:
-        return trimmed_mean(models, weights, self.share)
+        (entries, below, total), share = _sorted(models, weights), self.share
+        above = np.concatenate([np.zeros((1, entries.shape[1])), below[:-1]])
+        kept = np.minimum(below, (1 - share) * total) - np.maximum(above, share * total)
+        kept[kept <= TIE * total] = 0.0
+        entries = np.where(kept > 0, entries, 0.0)
+        return _finite((kept * entries).sum(0) / kept.sum(0), f"share {share:g}")
 
 
 @dataclass(frozen=True)
@@ -246,7 +224,12 @@ class Krum(Aggregation):
         base.check_count("multi", self.multi, 1)
 
     def of(self, models: Array, weights: Array) -> Array:
-        return krum(models, weights, self.byzantine, self.multi)
+        models, weights = _checked(models, weights)
+        self.check(len(models))
+        scores = _scores(_distances(models), self.byzantine)
+        chosen = np.argsort(scores, kind="stable")[: self.multi]
+        picked, weights = _finite(models[chosen], "byzantine"), weights[chosen]
+        return average(picked, weights if weights.any() else np.ones_like(weights))
 
     def check(self, n: int) -> None:
         needed = max(2 * self.byzantine + 3, self.multi)
@@ -281,7 +264,21 @@ class Bulyan(Aggregation):
         base.check_count("byzantine", self.byzantine, 0)
 
     def of(self, models: Array, weights: Array) -> Array:
-        return bulyan(models, weights, self.byzantine)
+        models, weights = _checked(models, weights)
+        self.check(len(models))
+        distances, left, chosen = _distances(models), np.arange(len(models)), []
+        for _ in range(len(models) - 2 * self.byzantine):
+            scores = _scores(distances[np.ix_(left, left)], self.byzantine)
+            chosen.append(int(left[np.argmin(scores)]))
+            left = left[left != chosen[-1]]
+        chosen = np.sort(chosen)
+        picked, weights = models[chosen], np.where(weights[chosen].any(), weights[chosen], 1.0)
+        off, nearest = np.abs(picked - np.median(picked, 0)), len(models) - 4 * self.byzantine
+        order = np.argsort(np.where(np.isfinite(off), off, np.inf), axis=0, kind="stable")
+        near = order[:nearest]
+        entries, share = np.take_along_axis(picked, near, 0), weights[near]
+        share = np.where(share.any(0), share, 1.0)
+        return _finite((share * entries).sum(0) / share.sum(0), "byzantine")
 
     def check(self, n: int) -> None:
         if n < 4 * self.byzantine + 3:
@@ -305,11 +302,16 @@ def _checked(models: Array, weights: Array) -> tuple[Array, Array]:
     return models, weights
 
 
-def _sorted(models: Array, weights: Array) -> tuple[Array, Array]:
-    """Every coordinate in ascending order and the weight up to each entry; NaN is the largest."""
+def _sorted(models: Array, weights: Array) -> tuple[Array, Array, float]:
+    """Every coordinate in ascending order, the weight up to each entry, and the whole weight.
+
+    NaN is the largest.
+    """
+    models, weights = _checked(models, weights)
+    total = weights.sum()
     models, weights = models[weights > 0], weights[weights > 0]
     order = np.argsort(np.where(np.isnan(models), np.inf, models), axis=0, kind="stable")
-    return np.take_along_axis(models, order, 0), np.cumsum(weights[order], 0)
+    return np.take_along_axis(models, order, 0), np.cumsum(weights[order], 0), float(total)
 
 
 def _distances(models: Array) -> Array:
@@ -318,9 +320,8 @@ def _distances(models: Array) -> Array:
     squares = np.full((len(models), len(models)), np.inf)
     scale = max(float(np.abs(models[fine]).max(initial=0.0)), 1e-300)
     scaled = models[fine] / scale  # so that squares stay in range
-    squares[np.ix_(fine, fine)] = (
-        [((scaled - w) ** 2).sum(1) for w in scaled] if fine.any() else 0.0
-    )
+    if fine.any():
+        squares[np.ix_(fine, fine)] = [((scaled - w) ** 2).sum(1) for w in scaled]
     return squares
 
 
@@ -329,11 +330,6 @@ def _scores(distances: Array, byzantine: int) -> Array:
     others = distances + np.diag(np.full(len(distances), np.inf))
     nearest = min(max(len(distances) - byzantine - 2, 1), len(distances) - 1)
     return np.sort(others, 1)[:, :nearest].sum(1) if nearest else np.zeros(1)
-
-
-def _of_chosen(models: Array, weights: Array) -> NDArray[np.float64]:
-    _finite(models, "byzantine")
-    return average(models, weights if weights.any() else np.ones_like(weights))
 
 
 def _finite(result: Array, bound: str) -> Array:
@@ -412,12 +408,14 @@ class Walk:
     batch : rows of a step; None: all
     epochs : whether steps counts passes over the client's rows
     strength : of the pull towards w
+    apart : whether each client's change is uploaded, not their sum
     """
 
     steps: int
     batch: int | None
     epochs: bool = False
     strength: float = 0.0
+    apart: bool = False
 
     @property
     def single(self) -> bool:
@@ -486,13 +484,13 @@ def drawn(seed: int, turn: int, n_clients: int, count: int) -> tuple[int, ...] |
 
 def scouted() -> Claims:
     """What the sizes at a first model claim."""
+    return {Scouted: _scouted}
 
-    def said(who: int, ask: Scout, up: Scouted) -> Iterator[Claim]:
-        yield Features(up.features)
-        yield Number("a curvature", up.curvature)
-        yield Number("a square of a slope", up.steep)
 
-    return {Scouted: said}
+def _scouted(who: int, ask: Scout, up: Scouted) -> Iterator[Claim]:
+    yield Features(up.features)
+    yield Number("a curvature", up.curvature)
+    yield Number("a square of a slope", up.steep)
 
 
 def scout(
@@ -507,18 +505,9 @@ def scout(
 
 
 def descend(
-    problem: Problem,
-    walk: Walk,
-    single: bool,
-    memory: None,
-    ask: Descend,
-    data: Block,
-    rng: Streams,
+    problem: Problem, walk: Walk, memory: None, ask: Descend, data: Block, rng: Streams
 ) -> tuple[None, Descended]:
-    """The local steps of every client of the block.
-
-    With ``single`` each client's change is uploaded, not their sum.
-    """
+    """The local steps of every client of the block."""
     n = len(data.index)
     w = np.tile(ask.w, (n, 1))
     u, snapshot, risk, curvature = w, w, np.zeros(n), np.zeros(n)
@@ -542,9 +531,8 @@ def descend(
             if k + 1 == ask.snapshot:
                 snapshot = u
         weights, change = ask.weights, u - w
-        together = None if single else (weights @ change)[None]
+        together, each = (None, change) if walk.apart else ((weights @ change)[None], None)
         taken = (weights @ (snapshot - w))[None] if ask.snapshot else None
-        each = change if single else None
         return None, Descended(together, each, taken, weights * risk, curvature)
 
 
@@ -557,9 +545,8 @@ def _batches(data: Block, rng: Streams, walk: Walk) -> Iterator[tuple[Block, Arr
         return
     kept = [np.flatnonzero(share) for share in data.share]
     sizes = [min(walk.batch, len(rows)) for rows in kept]
-    steps = [
-        walk.steps * (math.ceil(len(rows) / walk.batch) if walk.epochs else 1) for rows in kept
-    ]
+    passes = [math.ceil(len(rows) / walk.batch) if walk.epochs else 1 for rows in kept]
+    steps = [walk.steps * count for count in passes]
     orders = [_orders(rng(i), kept[i], sizes[i], steps[i]) for i in range(n)]
     for k in range(max(steps)):
         yield _rows(data, orders, sizes, k), np.array([float(k < count) for count in steps])
@@ -568,9 +555,8 @@ def _batches(data: Block, rng: Streams, walk: Walk) -> Iterator[tuple[Block, Arr
 def _orders(generator: np.random.Generator, rows: Index, size: int, steps: int) -> Index:
     """(steps, size) rows: successive slices of random orders, each filled up from the next."""
     passes = math.ceil(steps * size / len(rows))
-    return np.concatenate([generator.permutation(rows) for _ in range(passes)])[
-        : steps * size
-    ].reshape(steps, size)
+    whole = np.concatenate([generator.permutation(rows) for _ in range(passes)])
+    return whole[: steps * size].reshape(steps, size)
 
 
 def _rows(data: Block, orders: list[Index], sizes: list[int], k: int) -> Block:
@@ -673,7 +659,7 @@ class FedAvg(LocalStepsMethod):
 
     @property
     def on_client(self) -> dict:
-        steps = self._at_client(descend, self._walk, self.aggregate.single)
+        steps = self._at_client(descend, self._walk)
         return {Scout: self._at_client(scout), Descend: steps}
 
     # -- server ------------------------------------------------------------------------------------
@@ -698,21 +684,24 @@ class FedAvg(LocalStepsMethod):
 
     def average(self, state: AveragingState, ids: Ids, up: Descended) -> Next[AveragingState]:
         q, total = state.weights[list(ids)], float(state.weights.sum())
+        mass = float(q.sum()) or 1.0  # where it is 0, so is the weighted sum
         if up.single is None:
-            change = np.asarray(up.change) / _mass(q)
+            change = np.asarray(up.change) / mass
         else:
             change = self.aggregate.of(up.single, q)
         w = state.w + change
         if self._walk.single and np.isfinite(w).all():
             w = self._problem.prox(w, self._step(state) / total)
-        value = float(up.risk) * total / _mass(q) + self._problem.penalty(state.w)
+        value = float(up.risk) * total / mass + self._problem.penalty(state.w)
         moved = float(np.linalg.norm(w - state.w)) / max(float(np.linalg.norm(w)), 1e-300)
-        curvature = max(state.curvature, float(up.curvature))
-        state = replace(
-            state, w=w, value=value, moved=moved, curvature=curvature, rounds=state.rounds + 1
-        )
-        stop = self._stop(state)
-        return state, self._ask(state) if stop is None else Done(stop)
+        curvature, rounds = max(state.curvature, float(up.curvature)), state.rounds + 1
+        state = AveragingState(w, state.weights, curvature, value, moved, rounds)
+        if not (np.isfinite(w).all() and math.isfinite(value)):
+            return state, Done(Stop.STALLED)
+        # where local steps or a rule let it rest need not be near the optimum
+        if self.participation == 1 and self.batch is None and moved <= self.tol:
+            return state, Done(Stop.UNPROVEN)
+        return base.unless_capped(state, self._ask(state), rounds, self.max_rounds)
 
     def report(self, state: AveragingState) -> dict:
         """``objective`` is that of the model before the round, from the clients asked."""
@@ -724,26 +713,18 @@ class FedAvg(LocalStepsMethod):
 
     @property
     def _walk(self) -> Walk:
-        return Walk(self.local_steps, self.batch, self.epochs, self.strength)
+        apart = self.aggregate.single
+        return Walk(self.local_steps, self.batch, self.epochs, self.strength, apart)
 
     def _step(self, state: AveragingState) -> float:
-        return self.step_size or measured_step(
-            self._problem, state.curvature + self.strength, state.rounds
-        )
+        curvature = state.curvature + self.strength
+        return self.step_size or measured_step(self._problem, curvature, state.rounds)
 
     def _ask(self, state: AveragingState) -> Round:
         n = len(state.weights)
         to = drawn(self.seed, state.rounds, n, self._count(n))
         share = 1 / float(state.weights.sum())
         return Round(Descend(state.w, state.weights, self._step(state), share, 0), to)
-
-    def _stop(self, state: AveragingState) -> Stop | None:
-        if not (np.isfinite(state.w).all() and math.isfinite(state.value)):
-            return Stop.STALLED
-        # where local steps or a rule let it rest need not be near the optimum
-        if self.participation == 1 and self.batch is None and state.moved <= self.tol:
-            return Stop.UNPROVEN
-        return None if state.rounds < self.max_rounds else Stop.MAX_ROUNDS
 
 
 def FedProx(strength: float = 0.1, **settings: object) -> FedAvg:
@@ -763,8 +744,3 @@ def FedProx(strength: float = 0.1, **settings: object) -> FedAvg:
     """
     more: dict[str, Any] = dict(settings)
     return FedAvg(strength=strength, **more)
-
-
-def _mass(weights: Array) -> float:
-    """The total weight of the clients who answered; where it is 0, so is their weighted sum."""
-    return float(weights.sum()) or 1.0

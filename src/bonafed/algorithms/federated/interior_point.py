@@ -23,7 +23,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.claims import Claim
 from bonafed.problem.client_means import client_gradients, client_values, hessians
 from bonafed.problem.constraints.constraint import Point
-from bonafed.problem.multipliers import Multipliers, no_multipliers, weighting
+from bonafed.problem.lower_bounds import Multipliers, no_multipliers, weighting
 from bonafed.problem.plausible import Claims, of_lagrangian, of_limits, of_risk
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import regulariser_parts
@@ -72,8 +72,7 @@ from bonafed.solvers.smooth.primal_dual import Iterate, Program, residuals
 MARGIN = 0.1  # first slack of all these rows, in units of the objective
 
 
-@dataclass(frozen=True)
-class RiskRows:
+class RiskRows(NamedTuple):
     """A risk as a program: minimise <cost, x> subject to z + link x <= 0, rows x <= 0.
 
     With ``cone`` also e'e / s <= s. The variables are x = (t, e, ..., s).

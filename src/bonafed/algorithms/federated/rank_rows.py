@@ -12,13 +12,11 @@ from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.method import Ids, Next
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
-from bonafed.problem import rank_cuts
+from bonafed.problem import rank_levels
 from bonafed.problem.claims import AllRows, Claim, Number
-from bonafed.problem.plausible import Claims, of_lagrangian
+from bonafed.problem.plausible import Claims, of_lagrangian, of_losses, of_sum, ranks
 from bonafed.problem.problem import Problem
-from bonafed.problem.rank_cuts import Sliced, ridge_of
-from bonafed.problem.rank_levels import Levels, Rows, levels
-from bonafed.problem.sum_claims import of_losses, of_sum, ranks
+from bonafed.problem.rank_levels import Levels, Rows, Sliced, levels, ridge_of
 from bonafed.rounds import Done, Max, Round, Stop, Sum, record
 from bonafed.solvers.rank.threshold_barrier import central, rate
 
@@ -427,7 +425,7 @@ def _moved(ask: Move) -> Place:
 # A second-order bundle for any convex risk by rank over the rows of all clients together.
 #
 # A step takes two rounds: one counts rows above thresholds, which gives the ranks, the other cuts
-# the risk by the row weights of these ranks (``problem/rank_cuts.py``). No row's loss or weight
+# the risk by the row weights of these ranks (``problem/rank_levels.py``). No row's loss or weight
 # leaves its client. Where bins hold rows of different weights, a round more counts again within
 # them.
 
@@ -444,13 +442,13 @@ class RankBundleState:
 
     w: Annotated[Array, Form("D")]
     rows: Annotated[float, Form()] = 0.0  # of all clients
-    counted: rank_cuts.Slice | None = None  # the table at the trial
+    counted: rank_levels.Slice | None = None  # the table at the trial
     members: Annotated[Array, Form("G + 1")] | None = None  # rows of every group
     excess: float = 0.0  # of the risk over its cut there, at most
-    trial: rank_cuts.Tally | None = None
+    trial: rank_levels.Tally | None = None
     counts: Counter = 0  # at the trial
-    best: rank_cuts.Best | None = None
-    cuts: rank_cuts.RankCuts | None = None
+    best: rank_levels.Best | None = None
+    cuts: rank_levels.RankCuts | None = None
     predicted: Extended = 0.0  # decrease
     share: float = 1.0  # of the curvature by ranks
     failures: Counter = 0  # steps since a better model
@@ -502,12 +500,12 @@ class RankBundle(_RankMethod):
 
     @property
     def on_client(self) -> dict:
-        return {ask: self._answering(answer) for ask, answer in rank_cuts.CLIENT.items()}
+        return {ask: self._answering(answer) for ask, answer in rank_levels.CLIENT.items()}
 
     @property
     def on_server(self) -> dict:
-        steps = {rank_cuts.Tallied: self.cut, Sliced: self.improve}
-        return {rank_cuts.Ranged: self.open, **steps}
+        steps = {rank_levels.Tallied: self.cut, Sliced: self.improve}
+        return {rank_levels.Ranged: self.open, **steps}
 
     @property
     def claims(self) -> Claims:
@@ -515,36 +513,40 @@ class RankBundle(_RankMethod):
 
     def server_start(self, n_clients: int) -> tuple[RankBundleState, Round]:
         w = base.start_or_empty(self.start)
-        return RankBundleState(w), Round(rank_cuts.Range(w))
+        return RankBundleState(w), Round(rank_levels.Range(w))
 
-    def open(self, state: RankBundleState, ids: Ids, up: rank_cuts.Ranged) -> Next[RankBundleState]:
+    def open(
+        self, state: RankBundleState, ids: Ids, up: rank_levels.Ranged
+    ) -> Next[RankBundleState]:
         """Count the rows at the first model."""
         w = state.w if len(state.w) else np.zeros(int(up.width))
         low, high, n = -float(up.smallest), float(up.largest), int(up.rows)
-        trial = rank_cuts.Tally(w, rank_cuts.spread_edges(low, high, None, n))
+        trial = rank_levels.Tally(w, rank_levels.spread_edges(low, high, None, n))
         state = replace(state, w=w, rows=float(n), trial=trial, rounds=1)
         return self._asking(state, trial)
 
-    def cut(self, state: RankBundleState, ids: Ids, up: rank_cuts.Tallied) -> Next[RankBundleState]:
+    def cut(
+        self, state: RankBundleState, ids: Ids, up: rank_levels.Tallied
+    ) -> Next[RankBundleState]:
         """Ask for the cut by the ranks at the trial."""
         trial, n = base.known(state.trial), int(state.rows)
-        counted = rank_cuts.table(self._problem.over_rows.rank_weights(n), trial.edges, up)
+        counted = rank_levels.table(self._problem.over_rows.rank_weights(n), trial.edges, up)
         state = replace(state, counts=state.counts + 1, rounds=state.rounds + 1)
         sharp = max(BLUR * self.tol * counted.size, BLURRED * state.predicted)
         excess, found = float(counted.excess.sum()), (counted.low, counted.high, counted, n)
         if excess > sharp and state.counts < COUNTS:
-            trial = replace(trial, edges=rank_cuts.spread_edges(*found, again=True))
+            trial = replace(trial, edges=rank_levels.spread_edges(*found, again=True))
             return self._asking(replace(state, trial=trial), trial)
         borders, rates, members = counted.groups
-        ask = rank_cuts.Slice(trial.w, trial.edges, counted.weights, borders, rates)
-        trial = replace(trial, edges=rank_cuts.spread_edges(*found))
+        ask = rank_levels.Slice(trial.w, trial.edges, counted.weights, borders, rates)
+        trial = replace(trial, edges=rank_levels.spread_edges(*found))
         state = replace(state, counted=ask, members=members, excess=excess, trial=trial, counts=0)
         return self._asking(state, ask)
 
     def improve(self, state: RankBundleState, ids: Ids, up: Sliced) -> Next[RankBundleState]:
         """Keep the cut, and try the minimiser of the model."""
         asked, problem = base.known(state.counted), self._problem
-        ridge = rank_cuts.ridge_of(problem, state.w)
+        ridge = rank_levels.ridge_of(problem, state.w)
         objective = float(up.value) + state.excess + problem.penalty(asked.w)
         state = replace(state, rounds=state.rounds + 1, steps=state.steps + 1)
         if not (math.isfinite(objective) and np.isfinite(up.hessian).all()):
@@ -552,12 +554,12 @@ class RankBundle(_RankMethod):
         good = state.best is None or state.value - objective >= GOOD * state.predicted
         better = objective < state.value
         if better:
-            best = rank_cuts.as_best(asked, base.known(state.members), up, objective)
+            best = rank_levels.as_best(asked, base.known(state.members), up, objective)
             state = replace(state, best=best, w=asked.w, value=objective)
-        best, cuts = base.known(state.best), rank_cuts.with_cut(state.cuts, asked, up)
-        share = state.share if good else rank_cuts.SHARPER * state.share
+        best, cuts = base.known(state.best), rank_levels.with_cut(state.cuts, asked, up)
+        share = state.share if good else rank_levels.SHARPER * state.share
         penalty = problem.penalty(best.w)
-        bound = rank_cuts.mixed(best, cuts, ridge, penalty, 0.0).bound
+        bound = rank_levels.mixed(best, cuts, ridge, penalty, 0.0).bound
         gap = state.value - bound
         failures = 0 if better else state.failures + 1
         since = 0 if gap < 0.9 * state.least else state.since + 1
@@ -565,7 +567,7 @@ class RankBundle(_RankMethod):
         state = replace(state, since=since, least=min(gap, state.least))
         if (stop := self._progress(state).stop) is not None:
             return state, Done(stop)
-        step = rank_cuts.mixed(best, cuts, ridge, penalty, share)
+        step = rank_levels.mixed(best, cuts, ridge, penalty, share)
         trial = replace(base.known(state.trial), w=best.w + step.step)
         state = replace(state, trial=trial, predicted=state.value - step.bound)
         return self._asking(state, trial)

@@ -36,7 +36,7 @@ from bonafed.algorithms.requirements import Requirements
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
 from bonafed.problem.problem import Problem
-from bonafed.problem.rank_coordinates import plus_minus
+from bonafed.problem.rank_levels import plus_minus
 from bonafed.rounds import Conclude, record
 from bonafed.solvers.rank.proxes import PLUS, ascending, gradients_of
 from bonafed.solvers.rank.semismooth_newton import NEWTON_STEPS as STEPS
@@ -91,9 +91,8 @@ def iterate(
 
 def _accuracy(at: Iterate) -> float:
     """The accuracy of an iterative w-step, in units of its gradient: well below the residuals."""
-    return max(
-        1e-3 * min(at.primal, at.change, 1.0) * float(np.abs(at.dual).max(initial=0.0)), 1e-14
-    )
+    largest = float(np.abs(at.dual).max(initial=0.0))
+    return max(1e-3 * min(at.primal, at.change, 1.0) * largest, 1e-14)
 
 
 ADMM, NEWTON, POLISH, CLOSING = 0.0, 1.0, 2.0, 3.0  # stages
@@ -140,19 +139,9 @@ class RankMemory(IterateMemory):
     table: Annotated[Array, Form("n, S, 3", infinite=True, nan=True)]
 
 
-def number(value: float | Array) -> Array:
-    """A number in the form in which a memory keeps it."""
-    return np.asarray(float(value))
-
-
 def size(v: Array) -> float:
     """The norm ||v||_2."""
     return float(np.linalg.norm(v))
-
-
-def relative_gap(now: RankMemory) -> float:
-    """The proven relative gap; inf where none is proved."""
-    return float(now.value - now.bound) / max(abs(float(now.value)), abs(float(now.bound)), 1e-12)
 
 
 def iterate_of(now: IterateMemory) -> Iterate:
@@ -164,16 +153,15 @@ def iterate_of(now: IterateMemory) -> Iterate:
 
 def continued(now: RankMemory, it: Iterate, steps: int) -> RankMemory:
     """The memory after these iterations."""
-    now = replace(now, steps=now.steps + steps)
-    return replace(now, **{name: np.asarray(value, float) for name, value in it._asdict().items()})
+    return replace(now, steps=now.steps + steps, **it._asdict())
 
 
 def kept(now: RankMemory, w: Array, value: float, rows: Array, split: Array) -> RankMemory:
     """The memory with the best models of this start and of all starts."""
     if value < now.found:
-        now = replace(now, own=w, found=number(value))
+        now = replace(now, own=w, found=value)
     if value <= now.value:
-        return replace(now, best=w, value=number(value), rows=rows, split=split)
+        return replace(now, best=w, value=value, rows=rows, split=split)
     return now
 
 
@@ -318,7 +306,7 @@ def polish(task: RankTask, w: Array, further: bool = True) -> Polished | None:
     plus, minus = plus_minus(task.sigma)
     t = task.rank_coordinates(w)
     tangent = _tangent(task, minus, t)
-    inner = replace(task, sigma=plus, tilt=tangent @ task.design.D, _cache={})
+    inner = replace(task, sigma=plus, tilt=tangent @ task.design.D)
     if inner.system is None:
         return None
     at, steps = _solved(inner, Point(w, t, _tangent(task, plus, t)), plus)
@@ -336,9 +324,7 @@ def _solved(inner: RankTask, at: Point, plus: Array) -> tuple[Point, int]:
     """The solution of the convex problem of a step, and the Newton steps it took."""
     system, steps, last = inner.system, 0, np.inf
     assert system is not None
-    length = max(float(np.linalg.norm(at.w)), 1e-3) / max(
-        float(np.linalg.norm(at.alpha @ system.D)), 1e-300
-    )
+    length = max(size(at.w), 1e-3) / max(size(at.alpha @ system.D), 1e-300)
     for k in range(30):
         new, newton = outer_step(system, at, length, 0.1 / (1 + k))
         steps += newton
@@ -346,9 +332,8 @@ def _solved(inner: RankTask, at: Point, plus: Array) -> tuple[Point, int]:
             length /= 4
             continue
         at, length = new, length * (4.0 if newton <= 20 else 1.0)
-        value = float(np.sort(inner.losses(inner.rank_coordinates(at.w))) @ plus) + system.h.value(
-            at.w
-        )
+        losses = np.sort(inner.losses(inner.rank_coordinates(at.w)))
+        value = float(losses @ plus) + system.h.value(at.w)
         if last - value <= 1e-11 * max(abs(value), 1e-300) and k > 3:
             break
         last = value
@@ -360,9 +345,8 @@ def _tangent(task: RankTask, sigma: Array, t: Array) -> Array:
 
     It is a subgradient of its Omega at t where sigma is nondecreasing.
     """
-    size = np.abs(t) if task.kernel.even else t
     q = np.empty_like(sigma)
-    q[ascending(size)] = sigma
+    q[ascending(np.abs(t) if task.kernel.even else t)] = sigma
     return q * gradients_of(t, task.kernel)
 
 
@@ -401,23 +385,20 @@ class Exploration:
         if self.starts[int(now.start)].penalty is None and self._polishable:
             value = self.task.objective(now.w)
             plain = kept(now, now.w, value, self.task.subgradient(now.t), now.t)
-            return replace(plain, stage=number(POLISH)), 0.0
+            return replace(plain, stage=POLISH), 0.0
         penalty, it = self._penalty(int(now.start)), iterate_of(now)
         for _ in range(5):
             for _ in range(self.method.check):
                 it, _ = iterate(self.task, penalty, it, self.method.r, 1.0)
             value = self.task.objective(it.w, it.t)
             now = kept(continued(now, it, self.method.check), it.w, value, -it.dual, it.z)
-        polishable = self._polishable
-        if polishable:
-            met = it.primal <= SPLIT
-        else:
-            met = max(it.primal, it.change) <= self.method.tol_residual
+        residual = it.primal if self._polishable else max(it.primal, it.change)
+        met = residual <= (SPLIT if self._polishable else self.method.tol_residual)
         if not met and it.k < self.method.max_iterations:
             return now, 0.0
-        return (
-            (replace(now, stage=number(POLISH), w=now.own), 0.0) if polishable else self._next(now)
-        )
+        if self._polishable:
+            return replace(now, stage=POLISH, w=now.own), 0.0
+        return self._next(now)
 
     def _polish(self, now: RankMemory) -> tuple[RankMemory, float]:
         """Take a difference-of-convex step; the start ends when it gains nothing more."""
@@ -444,14 +425,11 @@ class Exploration:
         now = replace(now, polished=now.polished + 1)
         if model is None or model.value > before + 1e-12 * abs(before):
             return now, STATIONARY
-        off = size(model.split - self.task.rank_coordinates(model.w)) / max(
-            size(model.split), 1e-300
-        )
+        off = size(model.split - self.task.rank_coordinates(model.w))
+        off /= max(size(model.split), 1e-300)
         moved = size(model.w - now.best) / max(size(model.w), 1e-300)
-        now = replace(
-            now, best=model.w, value=number(model.value), rows=model.rows, split=model.split
-        )
-        now = replace(now, primal=number(off), change=number(moved))
+        now = replace(now, best=model.w, value=model.value, rows=model.rows, split=model.split)
+        now = replace(now, primal=off, change=moved)
         done = before - model.value <= 1e-12 * abs(before) or now.polished >= CLOSING_STEPS
         return now, STATIONARY if done else 0.0
 
@@ -462,15 +440,15 @@ class Exploration:
         it = first(self.task, penalty, w)
         start = self.task.subgradient(it.t)
         if now.polished == 0:  # until something better is found
-            now = replace(now, rows=start, split=it.t, primal=number(0.0), change=number(math.inf))
+            now = replace(now, rows=start, split=it.t, primal=0.0, change=math.inf)
         it = it._replace(dual=-start)
         for _ in range(50 * self.method.check):
             it, _ = iterate(self.task, penalty, it, self.method.r, 1.0)
         value, residual = self.task.objective(it.w, it.t), max(it.primal, it.change)
         better = residual < max(float(now.primal), float(now.change))
         if value <= now.value + SLACK * abs(now.value) and better:
-            now = replace(now, best=it.w, value=number(value), rows=-it.dual, split=it.z)
-            now = replace(now, primal=number(it.primal), change=number(it.change))
+            now = replace(now, best=it.w, value=value, rows=-it.dual, split=it.z)
+            now = replace(now, primal=it.primal, change=it.change)
         now = replace(now, polished=now.polished + 1, steps=now.steps + 50 * self.method.check)
         if now.polished < len(SETTLING):
             return now, 0.0
@@ -478,23 +456,20 @@ class Exploration:
 
     @property
     def _polishable(self) -> bool:
-        return (
-            self.method.polish and self.task.sigma is not None and self.task.separable is not None
-        )
+        task = self.task
+        return self.method.polish and task.sigma is not None and task.separable is not None
 
     def _next(self, now: RankMemory) -> tuple[RankMemory, float]:
         """Write this start's line of the table and begin the next start."""
         at, table = int(now.start), now.table.copy()
         table[at] = float(now.k), float(now.found), float(now.polished)
-        now = replace(
-            now, table=table, start=number(at + 1), found=number(math.inf), polished=number(0)
-        )
+        now = replace(now, table=table, start=at + 1, found=math.inf, polished=0)
         if at + 1 >= len(self.starts):
-            return replace(now, stage=number(CLOSING)), 0.0
+            return replace(now, stage=CLOSING), 0.0
         w = self.first_model
         if self.starts[at + 1].spread:
             w = w + self.starts[at + 1].spread * self.rng(0).standard_normal(len(w))
-        now = replace(now, stage=number(ADMM))
+        now = replace(now, stage=ADMM)
         return continued(now, first(self.task, self._penalty(at + 1), w), 0), 0.0
 
     def _penalty(self, at: int) -> Penalty:
@@ -588,7 +563,12 @@ class RankADMM(RankMethod):
         answer = super().answer(state, concluded)
         if concluded is None or concluded.starts is None:
             return answer
-        return answer._replace(tries=_starts(concluded.starts[0].tolist()))
+        tries = [
+            {"start": k, "objective": value, "iterations": int(count), "polish": int(polished)}
+            for k, (count, value, polished) in enumerate(concluded.starts[0].tolist())
+            if not math.isnan(value)
+        ]
+        return answer._replace(tries=tries)
 
     # -- the client --------------------------------------------------------------------------------
 
@@ -599,20 +579,10 @@ class RankADMM(RankMethod):
         value = task.objective(w, it.t)
         S = 1 if task.convex else len(starts_of(self.starts, task))
         counts = "stage", "step", "idle", "outer", "wait", "steps", "start", "polished"
-        memory = RankMemory(
-            *map(np.asarray, it),
-            best=w,
-            value=number(value),
-            bound=number(-math.inf),
-            rows=np.zeros_like(it.t),
-            split=it.t,
-            gaps=np.full(4, np.inf),
-            own=w,
-            found=number(math.inf),
-            table=np.full((S, 3), np.nan),
-            **dict.fromkeys(counts, np.zeros(())),
-        )
-        return single_client.closed(memory)
+        parts: dict[str, Any] = it._asdict() | dict.fromkeys(counts, 0.0)
+        parts |= {"best": w, "own": w, "value": value, "bound": -math.inf, "found": math.inf}
+        parts |= {"rows": np.zeros_like(it.t), "split": it.t, "gaps": np.full(4, np.inf)}
+        return single_client.closed(RankMemory(**parts, table=np.full((S, 3), np.nan)))
 
     def advance(
         self, memory: RankMemory, ask: single_client.Advance, data: Block, rng: Streams
@@ -625,11 +595,11 @@ class RankADMM(RankMethod):
             now, finished = self._newton(task, now, data)
         else:
             now, finished = self._descend(task, now, data)
+        numbers = float(now.value), float(now.bound), int(now.steps)
         residual = max(float(now.primal), float(now.change))
-        best, value, bound = task.design.outward(now.best), float(now.value), float(now.bound)
-        return single_client.closed(now), single_client.advanced(
-            best, value, bound, int(now.steps), residual=residual, finished=finished
-        )
+        best = task.design.outward(now.best)
+        up = single_client.advanced(best, *numbers, residual, finished)
+        return single_client.closed(now), up
 
     # -- convex problems ---------------------------------------------------------------------------
 
@@ -638,23 +608,21 @@ class RankADMM(RankMethod):
         it, alpha = iterate_of(now), now.rows
         for _ in range(self.check):
             it, alpha = iterate(task, self._penalty(task), it, self.r, self.relaxation)
-        now = _judged(task, continued(now, it, self.check), it.w, it.t, alpha, it.z, data)
-        now = replace(now, gaps=np.append(now.gaps[1:], relative_gap(now)))
+        now = _judged(task, continued(now, it, self.check), alpha, data)
+        value, bound = float(now.value), float(now.bound)
+        gap = (value - bound) / max(abs(value), abs(bound), 1e-12)  # inf where no bound is proved
+        now = replace(now, gaps=np.append(now.gaps[1:], gap))
         if math.isinf(now.bound) and max(it.primal, it.change) <= self.tol_residual:
             return now, single_client.STATIONARY
         if self.finish and self._slow(now, task) and task.system is not None:
             spread = float(np.einsum("ij,ij->", task.design.D, task.design.D)) / len(it.t)
             step = 10.0 / (it.rho * max(spread, 1e-300))
-            new = {"stage": NEWTON, "idle": 0, "outer": 0, "step": step}
-            return (
-                replace(now, dual=-alpha, **{name: number(value) for name, value in new.items()}),
-                0.0,
-            )
+            now = replace(now, dual=-alpha, stage=NEWTON, idle=0, outer=0, step=step)
+            return now, 0.0
         if max(it.primal, it.change) <= 1e-14:
             return now, single_client.EXHAUSTED
-        return now, single_client.CAPPED if math.isinf(
-            now.bound
-        ) and it.k >= self.max_iterations else 0.0
+        capped = math.isinf(now.bound) and it.k >= self.max_iterations
+        return now, single_client.CAPPED if capped else 0.0
 
     def _slow(self, now: RankMemory, task: RankTask) -> bool:
         """Whether, at the rate of the last rounds, the gap needs longer than Newton steps would.
@@ -663,19 +631,15 @@ class RankADMM(RankMethod):
         iterations stay the faster.
         """
         n, D = task.design.D.shape
-        if task.sigma is None or (
-            task.kernel.kind == PLUS and np.count_nonzero(task.sigma) > MANY * D
-        ):
+        if task.sigma is None or now.k < now.wait:
             return False
-        if now.k < now.wait:
+        if task.kernel.kind == PLUS and np.count_nonzero(task.sigma) > MANY * D:
             return False
-        old, new = float(now.gaps[0]), float(now.gaps[-1])
+        old, new, size = float(now.gaps[0]), float(now.gaps[-1]), min(n, D)
         if not math.isfinite(old):
             return bool(now.k >= 20 * self.check)
-        size = min(n, D)
-        steps = NEWTON_STEPS * (
-            4 + (0.3 * n * D * size + size**3 / 3) / (4 * n * D + 2 * size**2) / FASTER
-        )
+        work = 0.3 * n * D * size + size**3 / 3
+        steps = NEWTON_STEPS * (4 + work / (4 * n * D + 2 * size**2) / FASTER)
         rate = math.log(max(old, 1e-300) / max(new, 1e-300)) / (3 * self.check)
         return math.log(max(new, 1e-300) / max(self.tol, 1e-16)) > steps * max(rate, 0.0)
 
@@ -687,21 +651,19 @@ class RankADMM(RankMethod):
         at, newton = outer_step(system, start, float(now.step), 0.1 / (1 + float(now.outer)))
         now = replace(now, outer=now.outer + 1, steps=now.steps + newton)
         if newton >= STEPS:  # unfinished: nothing is kept
-            return replace(now, stage=number(ADMM), wait=4 * now.k, gaps=np.full(4, np.inf)), 0.0
+            return replace(now, stage=ADMM, wait=4 * now.k, gaps=np.full(4, np.inf)), 0.0
         t = task.rank_coordinates(at.w)
         now = replace(now, w=at.w, t=t, z=at.z, dual=-at.alpha)
-        now = _judged(task, now, at.w, t, at.alpha, at.z, data)
+        now = _judged(task, now, at.alpha, data)
         longest = LONGEST * max(size(at.w), 1e-3) / max(size(at.alpha @ system.D), 1e-100)
         factor = 4.0 if newton <= 20 else 1.0
-        better = now.value < old.value - 1e-15 * abs(
-            old.value
-        ) or now.bound > old.bound + 1e-15 * abs(now.value)
+        lower = now.value < old.value - 1e-15 * abs(old.value)
+        better = lower or now.bound > old.bound + 1e-15 * abs(now.value)
         least = size(task.design.rows.shift) if task.kernel.even else math.sqrt(len(t))
         unit = max(size(t), 1e-3 * least, 1e-300)
-        now = replace(now, step=number(min(float(now.step) * factor, longest)))
-        now = replace(now, idle=number(0 if better else now.idle + 1))
-        now = replace(now, primal=number(size(at.z - t) / unit))
-        now = replace(now, change=number(size(t - old.t) / unit))
+        now = replace(now, step=min(float(now.step) * factor, longest))
+        now = replace(now, idle=0 if better else now.idle + 1)
+        now = replace(now, primal=size(at.z - t) / unit, change=size(t - old.t) / unit)
         if now.idle < 6:
             return now, 0.0
         done = math.isinf(now.bound) and now.primal <= self.tol_residual
@@ -713,23 +675,12 @@ class RankADMM(RankMethod):
         return Balanced() if task.convex else starts_of(self.starts, task)[0].penalty or Balanced()
 
 
-def _judged(
-    task: RankTask, now: RankMemory, w: Array, t: Array, alpha: Array, z: Array, data: Block
-) -> RankMemory:
+def _judged(task: RankTask, now: RankMemory, alpha: Array, data: Block) -> RankMemory:
     """The memory with the best model and the best bound so far, and the bound's multipliers."""
-    value = task.objective(w, t)
+    value = task.objective(now.w, now.t)
     if value < now.value:
-        now = replace(now, best=w, value=number(value))
+        now = replace(now, best=now.w, value=value)
     bound = single_client.proven(task.problem, data, alpha, float(now.value))
     if bound > now.bound or math.isinf(now.bound):
-        now = replace(now, bound=number(bound), rows=alpha, split=z)
+        now = replace(now, bound=bound, rows=alpha, split=now.z)
     return now
-
-
-def _starts(table: list[list[float]]) -> list[dict[str, Any]]:
-    """One row per start: its objective, iterations, and steps of the polish."""
-    return [
-        {"start": k, "objective": value, "iterations": int(count), "polish": int(polished)}
-        for k, (count, value, polished) in enumerate(table)
-        if not math.isnan(value)
-    ]

@@ -9,7 +9,7 @@ difference-of-convex step subtracts.
 
 import math
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ import numpy as np
 from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.method import free_prox
 from bonafed.arrays import Array, Block
-from bonafed.problem import rank_coordinates as coordinates
+from bonafed.problem import rank_levels as coordinates
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
 from bonafed.solvers.rank.proxes import Kernel, gradients_of, losses_of, prospect_prox, rank_prox
@@ -84,15 +84,6 @@ class Design:
 _DESIGNS: weakref.WeakKeyDictionary[Block, dict[Any, Design]] = weakref.WeakKeyDictionary()
 
 
-def design_of(problem: Problem, data: Block) -> Design:
-    """The design of these rows, kept as long as they are."""
-    known = _DESIGNS.setdefault(data, {})
-    key = problem.loss.targets, problem.predictor.intercept
-    if key not in known:
-        known[key] = Design(coordinates.rank_rows(problem, data))
-    return known[key]
-
-
 RANK_REQUIREMENTS = needs.Requirements(
     clients=needs.ONE_CLIENT,
     predictor=needs.LINEAR,
@@ -118,15 +109,17 @@ class RankTask:
     kernel: Kernel
     sigma: Array | None
     tilt: Array | None = None
-    _cache: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, problem: Problem, data: Block) -> "RankTask":
-        design = design_of(problem, data)
-        risk, n = problem.over_samples, len(design.rows.sign)
-        sigma = (
-            None if hasattr(risk, "rank_weights_below") else coordinates.rank_weights(problem, n)
-        )
+        # the design of these rows is kept as long as they are
+        known = _DESIGNS.setdefault(data, {})
+        key = problem.loss.targets, problem.predictor.intercept
+        if key not in known:
+            known[key] = Design(coordinates.rank_rows(problem, data))
+        design, sigma = known[key], None
+        if not hasattr(problem.over_samples, "rank_weights_below"):
+            sigma = coordinates.rank_weights(problem, len(design.rows.sign))
         return cls(problem, design, coordinates.kernel_of(problem.loss), sigma)
 
     @property
@@ -163,13 +156,14 @@ class RankTask:
         """argmin_z Omega(z) + rho / 2 ||z - m||^2, line 2, by PAVA."""
         if self.sigma is not None:
             return rank_prox(m, self.sigma, rho, self.kernel).z
-        risk: Any = self.problem.over_samples
-        if "prospect" not in self._cache:
-            n = len(m)
-            below, above = risk.rank_weights_below(n), risk.rank_weights_above(n)
-            self._cache["prospect"] = below, above, coordinates.knot_of(self.kernel, risk.reference)
-        below, above, at = self._cache["prospect"]
-        return prospect_prox(m, below, above, at, rho, self.kernel)
+        return prospect_prox(m, *self._prospect, rho, self.kernel)
+
+    @cached_property
+    def _prospect(self) -> tuple[Array, Array, float]:
+        """The weights below and above the reference of prospect theory, and the reference in t."""
+        risk, n = self.problem.over_samples, len(self.design.rows.sign)
+        knot = coordinates.knot_of(self.kernel, risk.reference)
+        return risk.rank_weights_below(n), risk.rank_weights_above(n), knot
 
     def w_step(
         self, v: Array, rho: float, near: Array, r: float, tol: float, gamma: float = 0.0
@@ -194,9 +188,8 @@ class RankTask:
         if isinstance(g, MCP | SCAD) and gamma == 0:
             scad, strength = isinstance(g, SCAD), self._spared(g.strength)
             shape = g.a if isinstance(g, SCAD) else g.gamma
-            return descend_clipped(
-                self.design.gram, c, rho, strength, shape, scad, r, near, tol, 200
-            )
+            law = strength, shape, scad, r, near
+            return descend_clipped(self.design.gram, c, rho, *law, tol, 200)
         steep = rho * self.design.length + r
 
         def gradient(w: Array) -> Array:
@@ -253,27 +246,21 @@ class RankTask:
 
             return Separable(value, prox, gradient)
         if isinstance(g, Bounds):
-            edges = [
-                np.append(np.broadcast_to(e, (~free).sum()), [s] * free.sum())
-                for e, s in zip((g.lower, g.upper), (-np.inf, np.inf), strict=True)
-            ]
-            return Separable(
-                value, prox, lambda w, s: ((edges[0] < w) & (w < edges[1])).astype(float)
-            )
+            some, none = (~free).sum(), np.full(free.sum(), np.inf)
+            low = np.append(np.broadcast_to(g.lower, some), -none)
+            high = np.append(np.broadcast_to(g.upper, some), none)
+            return Separable(value, prox, lambda w, s: ((low < w) & (w < high)).astype(float))
         return None
 
     @property
     def system(self) -> RankSystem | None:
         """The problem for the Newton steps; None where they do not apply."""
-        if (
-            self.sigma is None
-            or (np.diff(self.sigma) < -1e-15 * self.sigma.max()).any()
-            or self.separable is None
-        ):
+        sigma, h = self.sigma, self.separable
+        if sigma is None or h is None or (np.diff(sigma) < -1e-15 * sigma.max()).any():
             return None
         D = self.design.D
         gram = self.design.gram if D.shape[1] <= D.shape[0] else None
-        return RankSystem(D, self.design.rows.shift, self.sigma, self.kernel, self.separable, gram)
+        return RankSystem(D, self.design.rows.shift, sigma, self.kernel, h, gram)
 
 
 # Schedules of the penalty rho of an ADMM, as values.
@@ -307,14 +294,6 @@ class Penalty(Protocol):
     def after(self, now: Progress) -> tuple[float, float]:
         """(rho, patience) of the next iteration."""
         ...
-
-
-def _checked(schedule: object, name: str, right: bool, needed: str) -> None:
-    if not right:
-        raise ValueError(
-            f"{type(schedule).__name__}.{name} must be {needed}, got {getattr(schedule, name)!r}:"
-            " penalties are positive and do not fall."
-        )
 
 
 @dataclass(frozen=True)
@@ -386,9 +365,13 @@ class Growing:
     limit: float = FROZEN
 
     def __post_init__(self) -> None:
-        _checked(self, "start", self.start > 0, "> 0")
-        _checked(self, "factor", self.factor >= 1, ">= 1")
-        _checked(self, "every", self.every >= 1, ">= 1")
+        right = {"start": self.start > 0, "factor": self.factor >= 1, "every": self.every >= 1}
+        if wrong := [name for name, fits in right.items() if not fits]:
+            needed = "> 0" if wrong[0] == "start" else ">= 1"
+            raise ValueError(
+                f"Growing.{wrong[0]} must be {needed}, got {getattr(self, wrong[0])!r}: penalties"
+                " are positive and do not fall."
+            )
 
     def first(self, n: int) -> float:
         return self.start

@@ -115,7 +115,7 @@ class DRFA(ext.LocalStepsMethod):
 
     @property
     def on_client(self) -> dict:
-        steps = self._at_client(ext.descend, self._walk, False)
+        steps = self._at_client(ext.descend, self._walk)
         return {ext.Scout: self._at_client(ext.scout), ext.Descend: steps, Judge: self.judge}
 
     def judge(self, memory: None, ask: Judge, data: Block, rng: Streams) -> tuple[None, Judged]:

@@ -12,35 +12,20 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array, Block, by_row
-from bonafed.problem.losses import Loss
-
-if TYPE_CHECKING:
-    from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Metadata
 
 T = TypeVar("T")
+Objective = Any  # a `Problem`, whose loss, predictor and risk over samples constraints read
 # every row counts at least this much in the size of the terms that cancel, even where its gradient
 # almost vanishes
 FAINT = 1e-6
 VOID = -1.0  # the value of a constraint that a client does not have: met, and flat
-
-
-class Objective(Protocol):
-    """What constraints and mean losses read of a concrete problem."""
-
-    @property
-    def loss(self) -> Loss: ...
-
-    @property
-    def predictor(self) -> Any: ...
-
-    @property
-    def over_samples(self) -> object: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,13 +169,12 @@ class Stack:
 
     def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
         """As of a single constraint, for multipliers (n, p)."""
-        n, D = point.models.shape
         rows: Array | None = None
-        gradients, constants = np.zeros((n, D)), np.zeros(n)
+        gradients, constants = np.zeros(point.models.shape), np.zeros(len(multipliers))
         for part, mine in self._by_part(multipliers):
             row, gradient, constant = part.split(point, mine)
-            rows = added(rows, row)
             gradients, constants = gradients + gradient, constants + constant
+            rows = added(rows, row)
         return rows, gradients, constants
 
     def magnitudes(self, point: Point, multipliers: Array) -> Array:
@@ -216,8 +200,8 @@ class Stack:
 
     def limits(self, block: Block) -> Array:
         """(n, p)."""
-        parts = [part.limits(block) for part in self.parts]
-        return np.concatenate([np.zeros((len(block.names), 0)), *parts], 1)
+        none = np.zeros((len(block.names), 0))
+        return np.concatenate([none, *[part.limits(block) for part in self.parts]], 1)
 
 
 def excess(constraints: Stack, values: Array) -> float:
@@ -225,8 +209,8 @@ def excess(constraints: Stack, values: Array) -> float:
     return float(np.where(constraints.equality, np.abs(values), values).max(initial=0.0))
 
 
-def magnitudes(constraints: Concrete, point: Point, multipliers: Array) -> Array:
-    """(n, D) the sizes of the terms of a gradient whose Jacobian is not a sum itself."""
+def magnitudes(constraints: Any, point: Point, multipliers: Array) -> Array:
+    """(n, D) the sizes of the terms of a gradient whose Jacobian is not a sum itself: a method."""
     return np.einsum("np,npd->nd", np.abs(multipliers), np.abs(constraints.jacobian(point)))
 
 
@@ -272,8 +256,8 @@ def stack(stated: Stack | Slot, problem: Objective, data: Metadata, slot: str) -
 
 def several(stated: Slot, slot: str) -> tuple[Stated, ...]:
     """What a slot holds, as a sequence of constraints."""
-    parts: tuple = tuple(stated) if isinstance(stated, tuple | list) else (stated,)
-    parts = () if stated is None else parts
+    whole = isinstance(stated, tuple | list)
+    parts: Any = tuple(stated) if whole else () if stated is None else (stated,)
     for part in parts:
         if isinstance(part, type) or not hasattr(part, "at"):
             raise TypeError(

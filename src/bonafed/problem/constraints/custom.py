@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 
 from bonafed.arrays import Array, Block
 from bonafed.problem.constraints.constraint import Objective, Point, magnitudes
+from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.torch_module import imported_torch
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-    from bonafed.problem.constraints.constraint import Objective
-    from bonafed.problem.metadata import Metadata
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +74,9 @@ class Constraint:
             raise ValueError(f"words must be {self.size} texts, got {len(self.words)}.")
 
     def at(self, problem: Objective, data: Metadata) -> FunctionConstraint:
-        words = self.words or tuple(f"custom constraint {k + 1}" for k in range(self.size))
-        functions, equality = (self.value_and_jacobian, self.hessian), self.equality
-        equal = np.full(self.size, equality)
+        words = self.words or [f"custom constraint {k + 1}" for k in range(self.size)]
+        equal = np.full(self.size, self.equality)
+        functions = self.value_and_jacobian, self.hessian
         return FunctionConstraint(*functions, equal, self.convex, tuple(words))
 
 
@@ -94,6 +90,7 @@ class FunctionConstraint:
     convex: bool
     words: tuple[str, ...]
     affine = False
+    magnitudes = magnitudes
     # the last point with its values and Jacobians: several methods ask for them
     last: list[tuple[Point, Array, Array]] = field(default_factory=list, repr=False, init=False)
 
@@ -102,13 +99,11 @@ class FunctionConstraint:
         return np.ones((data.n_clients, len(self.equality)), bool)
 
     def _all(self, point: Point) -> tuple[Array, Array]:
-        known = self.last[0] if self.last else None
-        if known is None or known[0] is not point:
+        if not self.last or self.last[0][0] is not point:
             pairs = [self._one(w, *rows_of(point.block, i)) for i, w in enumerate(point.models)]
             values, jacobians = zip(*pairs, strict=True)
-            known = point, np.stack(values), np.stack(jacobians)
-            self.last[:] = [known]
-        return known[1:]
+            self.last[:] = [(point, np.stack(values), np.stack(jacobians))]
+        return self.last[0][1:]
 
     def _one(self, w: Array, X: Array | csr_array, y: Array) -> tuple[Array, Array]:
         pair = self.function(w.copy(), X, y)
@@ -143,9 +138,8 @@ class FunctionConstraint:
                 "a Constraint without `hessian` has no second derivatives, which are needed here:"
                 " give hessian=..."
             )
-        pairs = zip(point.models, multipliers, strict=True)
         matrices = []
-        for i, (w, mu) in enumerate(pairs):
+        for i, (w, mu) in enumerate(zip(point.models, multipliers, strict=True)):
             found = self.hessian(w.copy(), *rows_of(point.block, i), mu.copy())
             matrix, D = np.asarray(found, float), len(w)
             if matrix.shape != (D, D) or not np.isfinite(matrix).all():
@@ -162,9 +156,6 @@ class FunctionConstraint:
         gradients = np.einsum("np,npd->nd", multipliers, jacobian)
         return None, gradients, (multipliers * value).sum(1) - (gradients * point.models).sum(1)
 
-    def magnitudes(self, point: Point, multipliers: Array) -> Array:
-        return magnitudes(self, point, multipliers)
-
     def limits(self, block: Block) -> Array:
         return np.zeros((len(block.names), len(self.equality)))
 
@@ -172,10 +163,9 @@ class FunctionConstraint:
 def rows_of(block: Block, i: int) -> tuple[Array | csr_array, Array]:
     """(X_i, y_i) without padding and rows of weight 0, as copies."""
     rows = block.share[i] > 0
-    if not isinstance(block.X, np.ndarray):
-        every = slice(None) if rows.all() else rows
-        return block.X[every].copy(), block.y[0][every].copy()
-    return block.X[i][rows], block.y[i][rows]
+    if isinstance(block.X, np.ndarray):
+        return block.X[i][rows], block.y[i][rows]
+    return block.X[rows], block.y[0][rows]
 
 
 # Constraints by a function written in PyTorch: Jacobian and second derivatives by automatic

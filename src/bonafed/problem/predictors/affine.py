@@ -8,7 +8,7 @@ has a proven bound. ``mlp`` and ``torch`` hold models for which no bound can be 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from scipy.sparse import csr_array, hstack
@@ -69,29 +69,6 @@ def outputs_of(predictor: object) -> tuple[float, float]:
     return getattr(predictor, "outputs", (1, 1))
 
 
-def check_outputs(predictor: object, loss: str, several: bool) -> None:
-    """Raise ``TypeError`` unless the predictor can make what the loss of this name needs: several
-    numbers, or one.
-    """
-    least, most = outputs_of(predictor)
-    if most < 2 if several else least > 1:
-        raise TypeError(
-            f"{loss} needs the predictor {'Softmax()' if several else 'Linear()'}, got"
-            f" {predictor!r}: Softmax() makes one prediction for every class and goes with"
-            " Multinomial(), Linear() one number for all other losses; MLP() makes either."
-        )
-
-
-def check_classes(predictor: object, classes: int) -> None:
-    """Raise ``ValueError`` unless the predictor can have so many outputs."""
-    least, most = outputs_of(predictor)
-    if not least <= classes <= most:
-        raise ValueError(
-            f"the data have {classes} classes and {type(predictor).__name__} has {least:g}: leave"
-            " classes out, or declare the federation's classes."
-        )
-
-
 def check_count(classes: int | None) -> None:
     """Raise ``ValueError`` unless it is None or a number of classes."""
     if classes is None:
@@ -101,6 +78,27 @@ def check_count(classes: int | None) -> None:
         raise ValueError(
             f"classes must be >= 2, got {classes!r}. For one number a row use Linear() or MLP()."
         )
+
+
+class OfClasses:
+    """The base of predictors of one number for each of so many classes; None: those of the data."""
+
+    classes: int | None
+    fewest: ClassVar[int] = 1
+
+    @property
+    def outputs(self) -> tuple[float, float]:
+        return (self.fewest, math.inf) if self.classes is None else (self.classes, self.classes)
+
+    def sized(self, n_features: int, classes: int | None) -> Self:
+        least, most = self.outputs
+        if not least <= (classes or 1) <= most:
+            raise ValueError(
+                f"the data have {classes or 1} classes and {type(self).__name__} has {least:g}:"
+                " leave classes out, or declare the federation's classes."
+            )
+        stated: Any = self
+        return replace(stated, classes=classes)
 
 
 @dataclass(frozen=True)
@@ -168,7 +166,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Softmax:
+class Softmax(OfClasses):
     """<w_c, x> + b_c for every class c; w is the (d + 1, C) matrix of coefficients, row by row: C
     numbers a feature, and the C intercepts.
 
@@ -192,6 +190,7 @@ class Softmax:
     classes: int | None = None
     intercepts: bool = True
     ones: bool = False
+    fewest: ClassVar[int] = 2
     intercept: ClassVar[bool] = False  # no entry of w is free of norms and regularisers
     phrase: ClassVar[str] = "softmax models, one linear score a class"
     convex: ClassVar[bool] = True
@@ -203,14 +202,6 @@ class Softmax:
                 "Softmax(ones=True) has its intercepts as coefficients of the last feature: give"
                 " intercepts=False too."
             )
-
-    @property
-    def outputs(self) -> tuple[float, float]:
-        return (2, math.inf) if self.classes is None else (self.classes, self.classes)
-
-    def sized(self, n_features: int, classes: int | None) -> "Softmax":
-        check_classes(self, classes or 1)
-        return replace(self, classes=classes)
 
     def dimension(self, n_features: int) -> int:
         if self.classes is None:

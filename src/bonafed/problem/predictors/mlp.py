@@ -15,15 +15,13 @@ exp(-a). Predictions are not affine in w, so that no lower bound on an optimum c
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bonafed.arrays import Array, Block, stream
-from bonafed.problem.predictors.affine import check_classes, check_count
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
+from bonafed.problem.predictors.affine import OfClasses, check_count
 
 
 def _softplus(z: Array, out: Array) -> Array:
@@ -40,7 +38,7 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Array], Callable[[Array, Array], Arra
 
 
 @dataclass(frozen=True)
-class MLP:
+class MLP(OfClasses):
     """A multilayer perceptron with intercepts in every layer: one number a row, or one for every
     class.
 
@@ -98,17 +96,9 @@ class MLP:
     # ----------------------------------------------------------------------------------------------
 
     @property
-    def outputs(self) -> tuple[float, float]:
-        return (1, math.inf) if self.classes is None else (self.classes, self.classes)
-
-    @property
     def intercept(self) -> int:
         """How many of the last entries of w are free."""
         return sum(self.hidden) + (self.classes or 1)
-
-    def sized(self, n_features: int, classes: int | None) -> "MLP":
-        check_classes(self, classes or 1)
-        return replace(self, classes=classes)
 
     def dimension(self, n_features: int) -> int:
         return sum(out * into for out, into in self._shapes(n_features)) + self.intercept
@@ -123,8 +113,7 @@ class MLP:
         """
         first, *others = self._shapes(sizes.shape[-1])
         rest = sum(out * into for out, into in others) + self.intercept
-        behind = np.ones((*sizes.shape[:-1], rest))
-        return np.concatenate([np.tile(sizes, first[0]), behind], -1)
+        return np.concatenate([np.tile(sizes, first[0]), np.ones((*sizes.shape[:-1], rest))], -1)
 
     def start(self, n_features: int) -> Array:
         """The first model, (D,): the same for the same seed and sizes."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,7 +24,7 @@ import numpy as np
 
 from bonafed.arrays import Array, Block
 from bonafed.problem.constraints.constraint import once
-from bonafed.problem.predictors.affine import check_count
+from bonafed.problem.predictors.affine import OfClasses, check_count
 from bonafed.text import install
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TorchPredictor:
+class TorchPredictor(OfClasses):
     """A torch module that makes one number of every row, or one for every class.
 
     Parameters
@@ -112,10 +111,6 @@ class TorchPredictor:
     # ----------------------------------------------------------------------------------------------
 
     @property
-    def outputs(self) -> tuple[float, float]:
-        return (1, math.inf) if self.classes is None else (self.classes, self.classes)
-
-    @property
     def intercept(self) -> int:
         """How many of the last entries of w are free."""
         return self._free
@@ -133,11 +128,7 @@ class TorchPredictor:
                 f" {'one number a row' if classes is None else f'{classes} classes'}, by torch"
                 f" operations on its parameters, got {shape}{' without a derivative' * fixed}:"
                 " change its last layer"
-                + (
-                    ", or use the loss Multinomial() for several classes."
-                    if classes is None
-                    else "."
-                )
+                f"{', or use the loss Multinomial() for several classes' * (classes is None)}."
             )
         other = copy.copy(self)  # the module itself is shared: nothing writes to it
         object.__setattr__(other, "classes", classes)

@@ -86,22 +86,6 @@ def prox_by_rank(sigma: Array, v: Array, step: float) -> Array:
     return rank_prox(v, nonnegative(step) * sigma, 1.0, Kernel(LINEAR)).z
 
 
-def prox_two_sided(below: Array, above: Array, reference: float, v: Array, step: float) -> Array:
-    """The same for a risk with the weights below (n,) up to the reference and those above (n,)
-    beyond it.
-    """
-    step = nonnegative(step)
-    return prospect_prox(v, step * below, step * above, reference, 1.0, Kernel(LINEAR))
-
-
-def in_permutahedron(weights: Array, sigma: Array, tol: float) -> bool:
-    """Whether weights (n,) are a mean of orders of sigma: the k smallest never weigh less than
-    sigma's k smallest.
-    """
-    behind = np.cumsum(sigma) - np.cumsum(np.sort(weights))
-    return bool(behind.max() <= tol and abs(behind[-1]) <= tol)
-
-
 def by_rank(risk: object) -> bool:
     """Whether a risk weighs single losses by rank: one sequence of weights, or one on either side
     of a reference.
@@ -148,18 +132,29 @@ class ConvexByRank(ByRank):
     convex = True
 
     def worst(self, losses: Array) -> Worst:
-        return worst_by_rank(self.rank_weights(len(losses)), losses)
+        losses = vector(losses, "losses")
+        weights = weights_by_rank(self._ascending(len(losses)), losses)
+        value = float(weights @ losses)
+        return Worst(value, weights, value + 32 * EPS * float(weights @ np.abs(losses)))
 
     def project(self, v: Array) -> Array:
         v = vector(v, "v")
-        return project_permutahedron(v, self.rank_weights(len(v)))
+        return project_permutahedron(v, self._ascending(len(v)))
 
     def prox(self, v: Array, step: float) -> Array:
         return prox_by_moreau(self, v, step)
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
+        """Whether weights are a mean of orders of sigma: the k smallest never weigh less than
+        sigma's k smallest.
+        """
         weights = vector(weights, "weights")
-        return in_permutahedron(weights, self.rank_weights(len(weights)), tol)
+        behind = np.cumsum(self._ascending(len(weights))) - np.cumsum(np.sort(weights))
+        return bool(behind.max() <= tol and abs(behind[-1]) <= tol)
+
+    def _ascending(self, n: int) -> Array:
+        """sigma (n,), which ascends."""
+        return self.rank_weights(n)
 
 
 class NonconvexByRank(ByRank):
@@ -173,14 +168,6 @@ class NonconvexByRank(ByRank):
         """argmin_z step R(z) + ||z - v||^2 / 2, exact though R is not convex."""
         v = vector(v, "v")
         return prox_by_rank(self.rank_weights(len(v)), v, step)
-
-
-def worst_by_rank(sigma: Array, losses: Array) -> Worst:
-    """The worst order of an ascending sigma: its own."""
-    losses = vector(losses, "losses")
-    weights = weights_by_rank(sigma, losses)
-    value = float(weights @ losses)
-    return Worst(value, weights, value + 32 * EPS * float(weights @ np.abs(losses)))
 
 
 # -- two sets of weights, one on either side of a reference
@@ -217,7 +204,7 @@ def two_sided(below: Array, above: Array, reference: float, losses: Array) -> Ar
 
 
 @dataclass(frozen=True, eq=False)
-class Spectral(ByRank):
+class Spectral(ConvexByRank):
     """Any weights by rank.
 
     Parameters
@@ -242,10 +229,8 @@ class Spectral(ByRank):
 
     sigma: Array
 
-    def __init__(
-        self, weights: ArrayLike
-    ) -> None:  # an attribute ``weights`` would hide the method
-        sigma = vector(weights, "weights")
+    def __init__(self, weights: ArrayLike) -> None:
+        sigma = vector(weights, "weights")  # an attribute ``weights`` would hide the method
         if sigma.min() < 0:
             raise ValueError(
                 f"weights must be >= 0, got {sigma.min():g}. A rank that shall not count gets"
@@ -262,7 +247,7 @@ class Spectral(ByRank):
         object.__setattr__(self, "sigma", sigma)
 
     @property
-    def convex(self) -> bool:
+    def convex(self) -> bool:  # type: ignore[override]
         """Whether larger losses never weigh less."""
         return bool((np.diff(self.sigma) >= 0).all())
 
@@ -274,19 +259,10 @@ class Spectral(ByRank):
             )
         return self.sigma.copy()
 
-    def worst(self, losses: Array) -> Worst:
-        return worst_by_rank(self._ascending(len(losses)), losses)
-
-    def project(self, v: Array) -> Array:
-        return project_permutahedron(vector(v, "v"), self._ascending(len(v)))
-
     def prox(self, v: Array, step: float) -> Array:
         if self.convex:
             return prox_by_moreau(self, v, step)
         return prox_by_rank(self.rank_weights(len(v)), vector(v, "v"), step)
-
-    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
-        return in_permutahedron(vector(weights, "weights"), self._ascending(len(weights)), tol)
 
     def _ascending(self, n: int) -> Array:
         if not self.convex:
@@ -330,7 +306,8 @@ class Extremile(ConvexByRank):
     def rank_weights(self, n: int) -> Array:
         i = np.arange(2, n + 1)  # (i/n)^r - ((i-1)/n)^r without cancellation
         drop = np.append(-1.0, np.expm1(self.r * np.log1p(-1.0 / i)))
-        return _ascending(-drop * (np.arange(1, n + 1) / n) ** self.r)
+        # without the falls that rounding leaves: at r = 1 all weights are 1/n up to rounding
+        return np.maximum.accumulate(-drop * (np.arange(1, n + 1) / n) ** self.r)
 
 
 @dataclass(frozen=True)
@@ -360,7 +337,7 @@ class ExponentialSpectral(ConvexByRank):
 
     def rank_weights(self, n: int) -> Array:
         share = math.expm1(-self.rho / n) / math.expm1(-self.rho)
-        return _ascending(share * np.exp(-self.rho * (np.arange(n)[::-1] / n)))
+        return np.maximum.accumulate(share * np.exp(-self.rho * (np.arange(n)[::-1] / n)))
 
 
 @dataclass(frozen=True)
@@ -415,11 +392,6 @@ class TopK(ConvexByRank):
     def rank_weights(self, n: int) -> Array:
         enough(n, self.k, f"{self}")
         return np.append(np.zeros(n - self.k), np.full(self.k, 1.0 / self.k))
-
-
-def _ascending(sigma: Array) -> Array:
-    """sigma without the falls that rounding leaves: at r = 1 all weights are 1/n up to rounding."""
-    return np.maximum.accumulate(sigma)
 
 
 # Ranges of ranks: robust to outliers, and not convex.
@@ -675,7 +647,8 @@ class ProspectTheory(Parameters):
     def prox(self, v: Array, step: float) -> Array:
         """argmin_z step R(z) + ||z - v||^2 / 2, exact though R is neither convex nor continuous."""
         v = vector(v, "v")
-        return prox_two_sided(*self._both(len(v)), self.reference, v, step)
+        below, above = (nonnegative(step) * sigma for sigma in self._both(len(v)))
+        return prospect_prox(v, below, above, self.reference, 1.0, Kernel(LINEAR))
 
     def _both(self, n: int) -> tuple[Array, Array]:
         return self.rank_weights_below(n), self.rank_weights_above(n)

@@ -111,14 +111,7 @@ def resolve_prior(prior: Prior, sizes: Sizes, names: Names = None) -> Array:
                 )
             return counts / counts.sum()
         raise ValueError(f"prior must be 'uniform', 'size' or {n} weights, got {prior!r}.")
-    if isinstance(prior, Mapping):
-        if names is None:
-            raise ValueError(
-                "a prior by client name needs exactly one weight for each client, got"
-                f" {list(prior)} for clients that have no names here: call at(sizes, names) first."
-            )
-        prior = list(by_position(prior, names, "prior").values())
-    weights = vector(prior, "prior", n)
+    weights = vector(by_name(prior, names, "prior"), "prior", n)
     if (weights < 0).any():
         raise ValueError(
             f"prior must be >= 0, got {weights.min():g}. A client that shall not count gets"

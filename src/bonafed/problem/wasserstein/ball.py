@@ -18,23 +18,20 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from bonafed.arrays import DUAL, Array, Block, by_row, is_number, norm, norm_gradient
+from bonafed.arrays import DUAL, Array, Block, by_row, dense, is_number, norm, norm_gradient
+from bonafed.client_names import ClientName
+from bonafed.data.federation import Federation
 from bonafed.problem.losses import Loss, others
 from bonafed.problem.predictors.affine import Softmax
 from bonafed.problem.risks.risk import PerClient
 from bonafed.rounds import Each, record
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-    from bonafed.data.federation import Federation
-
 
 Mask = NDArray[np.bool_]
 ROUNDING = 1e-9  # relative: rows this close to a support are inside up to rounding
@@ -71,12 +68,12 @@ class Near(NamedTuple):
     radius: Array
 
 
-@dataclass(frozen=True, eq=False)
-class RowTerms:
+class RowTerms(NamedTuple):
     """The worst loss alpha_i of every row on all of R^n at (w, lambda_): its own loss and what a
     flip of its label adds, each with its gradient in the prediction.
     """
 
+    floor: Array  # (n,) from which on no move pays
     level: Array  # (n,) the best lambda_ at w
     loss: Array  # (n, m)
     gradient: Array  # (n, m)
@@ -100,20 +97,19 @@ def free_space_terms(at: Near) -> RowTerms:
     label_cost = ball.label_cost
     prediction = predictor.forward(w, block)
     here, gradient = loss.value(prediction, block.y), loss.gradient(prediction, block.y)
-    floor = np.zeros_like(radius, float)
+    floor, zero = np.zeros_like(radius, float), np.zeros_like(here)
     if radius.any():  # else the loss may have no Lipschitz constant
         size = np.broadcast_to(ball.dual_norm(predictor.split(w)[0]), radius.shape)
         least = 0.0 if loss.targets == "sign" else 1 / label_cost
         floor = np.where(radius > 0, loss.lipschitz * np.maximum(size, least), 0.0)
-    zero = np.zeros_like(here)
     if loss.targets == "real" or math.isinf(label_cost) or not radius.any():
-        return RowTerms(floor, here, gradient, zero, np.zeros_like(gradient), zero)
+        return RowTerms(floor, floor, here, gradient, zero, np.zeros_like(gradient), zero)
     flipped = loss.value(prediction, -block.y)
     level, theta = flip_multiplier(here, flipped, block.share, floor, radius, label_cost)
     gain = np.maximum(flipped - here - label_cost * level[:, None], 0.0)
     gain = np.where(theta > 0, gain, 0.0)
     turned = theta * (loss.gradient(prediction, -block.y) - gradient)
-    return RowTerms(level, here, gradient, gain, turned, theta)
+    return RowTerms(floor, level, here, gradient, gain, turned, theta)
 
 
 def free_space(at: Near) -> Cut:
@@ -177,6 +173,12 @@ class Support(ABC):
         ------
         ValueError
             for a loss that has no worst case on the set
+        """
+
+    @abstractmethod
+    def spread(self, at: Near) -> tuple[Array, list[Atom], Array]:
+        """The worst distribution itself: the transport multipliers, where each row's mass goes to,
+        and the cost (n,) left for mass that goes arbitrarily far.
         """
 
     def check(self, loss: Loss) -> None:
@@ -315,8 +317,7 @@ class WassersteinBall:
 # multiplier, and the server has a convex function of W.
 
 
-@dataclass(frozen=True, eq=False)
-class Steepest:
+class Steepest(NamedTuple):
     """The steepest way to lose of every client, far out: rows of class ``own`` go along ``along``,
     where ``other`` has the largest score.
     """
@@ -325,16 +326,6 @@ class Steepest:
     own: NDArray[np.intp]  # (n,)
     other: NDArray[np.intp]  # (n,)
     along: Array  # (n, d) of transport norm 1; 0 at floor 0
-
-    def gradient(self, shape: tuple[int, ...]) -> Array:
-        """A subgradient of ``floor`` in the models, (n, D), for matrices of coefficients of this
-        shape (d or d + 1, C).
-        """
-        clients, d = np.arange(len(self.own)), self.along.shape[1]
-        total = np.zeros((len(clients), *shape))
-        total[clients, :d, self.other] += self.along
-        total[clients, :d, self.own] -= self.along
-        return total.reshape(len(clients), -1)
 
 
 def steepest(w: Array, block: Block, predictor: Softmax, ball: WassersteinBall) -> Steepest:
@@ -395,9 +386,214 @@ def class_cut(at: Near) -> Cut:
     spent at the floor. The multiplier of the cut is 0.
     """
     w, block, _, predictor, ball, radius = at
-    steep, zero = steepest(w, block, predictor, ball), np.zeros(len(radius))
-    joint = joint_cut(at, steep.floor)
+    floor, own, other, along = steepest(w, block, predictor, ball)
+    joint, zero, n = joint_cut(at, floor), np.zeros(len(radius)), np.arange(len(radius))
     left = np.maximum(radius + joint.gradient_level, 0.0)
-    shape = predictor.matrix(w, block.n_features).shape[-2:]
-    gradient = joint.gradient + left[:, None] * steep.gradient(shape)
+    # of the floor, by the matrices of coefficients (d or d + 1, C)
+    slope = np.zeros((len(n), *predictor.matrix(w, block.n_features).shape[-2:]))
+    slope[n, : along.shape[1], other] += along
+    slope[n, : along.shape[1], own] -= along
+    gradient = joint.gradient + left[:, None] * slope.reshape(len(n), -1)
     return Cut(radius * joint.level + joint.base, zero, gradient, zero)
+
+
+# The worst distribution near each client's rows: what the adversary does with every row.
+#
+#     P_s attains R_s(w) = sup { E_P loss : W(P, rows of client s) <= radius_s }
+#
+# Row i is split into atoms (x', y') with weights that sum to one; an atom costs ||x' - x|| +
+# label_cost |y' - y| (or label_cost when its label is flipped). On all of R^n part of the radius
+# may be left for mass that moves arbitrarily far: the supremum is then approached, not attained.
+# Everything here is about single rows, so it stays with their owner.
+
+
+class Atom(NamedTuple):
+    """One place each row's mass goes to."""
+
+    weight: Array  # (n, m) part of the row's mass
+    X: Array | csr_array  # (n, m, d), or the block's own rows where none is moved
+    y: Array  # (n, m)
+    feature_cost: Array  # (n, m) ||x' - x||
+    label_cost: Array  # (n, m) label_cost |y' - y|, or label_cost if flipped
+
+
+@dataclass(frozen=True, eq=False)
+class Transport:
+    """The worst distribution of every client of a block, by row. It holds rows: it must not leave
+    their owner.
+
+    Attributes
+    ----------
+    names : the clients
+    value : (n,) worst-case risk R_s(w) = mean of ``loss`` + level * far
+    level : (n,) transport multiplier, lambda_
+    radius : (n,)
+    plain, loss : (n, m) loss of each row as it is, and in the worst case (mass sent far not
+        counted)
+    flips : (n, m) share of each row's mass whose label is changed (zero for real targets)
+    atoms : where each row's mass goes
+    far : (n,) transport cost left for mass that moves arbitrarily far
+    far_x, far_y : (n, d), (n,) where it goes per unit of cost: x moves along far_x (for two labels:
+        along y * far_x), real targets along far_y
+    share : (n, m) weight of each row in its client, 0 on padding
+    """
+
+    names: tuple[ClientName, ...]
+    value: Array
+    level: Array
+    radius: Array
+    plain: Array
+    loss: Array
+    flips: Array
+    atoms: tuple[Atom, ...]
+    far: Array
+    far_x: Array
+    far_y: Array
+    share: Array
+    labels: bool  # labels in {-1, 1}, not real targets
+    # (n,) of several classes: the class of the rows that go far; where none has it, rows are
+    # flipped to it first, at ``flip_cost``
+    far_class: NDArray[np.intp] | None = None
+    flip_cost: float = math.inf
+
+    @property
+    def label_cost(self) -> Array:
+        """(n,) transport cost spent on labels or targets."""
+        near = sum((self.share * a.weight * a.label_cost).sum(1) for a in self.atoms)
+        return near + self.far * (self.far_y != 0)
+
+    @property
+    def feature_cost(self) -> Array:
+        """(n,) transport cost spent on features."""
+        near = sum((self.share * a.weight * a.feature_cost).sum(1) for a in self.atoms)
+        return near + self.far * (self.far_y == 0)
+
+    @property
+    def added(self) -> Array:
+        """(n, m) what each row adds to its client's worst-case risk beyond its plain loss."""
+        return self.share * (self.loss - self.plain)
+
+    def exposed(self, client: int, top: int = 10) -> NDArray[np.intp]:
+        """The rows of a client (by its position in the block) that add most, in falling order;
+        padding never.
+        """
+        rows = np.flatnonzero(self.share[client] > 0)
+        return rows[np.argsort(-self.added[client, rows], kind="stable")][:top]
+
+    def summary(self) -> list[dict[str, Any]]:
+        """Per client: the worst-case risk, the mean loss, and what the radius is spent on: numbers
+        only, no rows.
+
+        ``active`` is "labels", "features", "both" or "none"; below 1e-6 of the cost spent a part
+        counts as none.
+        """
+        labels, features = self.label_cost, self.feature_cost
+        spent = labels + features
+        part = np.divide(labels, spent, out=np.zeros_like(spent), where=spent > 0)
+        mean, feature_part = (self.share * self.plain).sum(1), np.where(spent > 0, 1 - part, 0.0)
+        numbers = {"mean_loss": mean, "worst_loss": self.value, "radius": self.radius}
+        numbers |= {"spent": spent, "label_part": part, "feature_part": feature_part}
+        active = np.where(part < 1e-6, "features", np.where(part > 1 - 1e-6, "labels", "both"))
+        active = np.where(spent > 0, active, "none").tolist()
+        rows = zip(*(each.tolist() for each in numbers.values()), strict=True)
+        return [
+            {"client": name, **dict(zip(numbers, row, strict=True)), "active": word}
+            for name, row, word in zip(self.names, rows, active, strict=True)
+        ]
+
+    def distribution(
+        self, client: int, far: float = 1e-6
+    ) -> tuple[Array, Array, Array, NDArray[np.intp]]:
+        """Atoms x (k, d), y (k,), probabilities (k,) of one client, within its ball, and the row
+        (k,) each comes from.
+
+        Their expected loss is R_s(w), except that mass moving arbitrarily far is cut to a share
+        ``far`` of every row: then it falls short by at most ``far`` times a few losses, and tends
+        to R_s(w) with far -> 0.
+        """
+        rows = np.flatnonzero(self.share[client] > 0)
+        parts = []
+        for a in self.atoms:
+            kept = rows[a.weight[client, rows] > 0]
+            mass = self.share[client, kept] * a.weight[client, kept]
+            X = dense(a.X).reshape(*a.y.shape, -1)[client, kept]
+            parts.append((X, a.y[client, kept], mass, kept))
+        x, y, p, row = (np.concatenate(part) for part in zip(*parts, strict=True))
+        if self.far[client] > 0:
+            # which atoms mass goes far from, the labels that it has there, and what these cost
+            goes, label, fee = np.ones(len(y), bool), y, 0.0
+            if self.far_class is not None and (y == self.far_class[client]).any():
+                goes = y == self.far_class[client]
+                label = y[goes]
+            elif self.far_class is not None:
+                label, fee = np.full(len(y), float(self.far_class[client])), self.flip_cost
+            step = self.far[client] / (far * p[goes].sum()) - fee
+            along = y[goes, None] * self.far_x[client] if self.labels else self.far_x[client]
+            x = np.concatenate([x, x[goes] + step * along])
+            y = np.concatenate([y, label + step * self.far_y[client]])
+            p = np.concatenate([np.where(goes, p * (1 - far), p), p[goes] * far])
+            row = np.concatenate([row, row[goes]])
+        return x, y, p, row
+
+
+def worst_case(at: Near) -> Transport:
+    """The worst distribution of every client of the block at w, (D,) or (n, D); ``radius`` (n,).
+
+    Raises
+    ------
+    ValueError
+        for a loss without a worst case on this support
+    """
+    w, block, loss, predictor, ball, radius = at
+    nothing, far_class = np.zeros_like(block.y), None
+    if isinstance(predictor, Softmax):
+        steep, prediction = steepest(w, block, predictor, ball), predictor.forward(w, block)
+        level, theta, to = best_flips(prediction, block, loss, ball, radius, steep.floor)
+        level, atoms, far = _on_space(at, steep.floor, level, theta, to)
+        far_x, far_y, far_class = steep.along, np.zeros(len(radius)), steep.own
+    else:
+        far_x, far_y = _outward(at)
+        if ball.support is not None:
+            level, atoms, far = ball.support.spread(at)
+        else:
+            terms = free_space_terms(at)
+            level, atoms, far = _on_space(at, terms.floor, terms.level, terms.theta, -block.y)
+    stay = Atom((radius == 0)[:, None] + nothing, block.X, block.y, nothing, nothing)
+    atoms = tuple(a for a in (stay, *atoms) if (block.share * a.weight).any())
+    each = zip(atoms, [predictor.forward(w, replace(block, X=a.X)) for a in atoms], strict=True)
+    worst = sum((a.weight * loss.value(p, a.y) for a, p in each), start=nothing)
+    flips = nothing
+    if loss.targets != "real":
+        flips = sum((a.weight * (a.y != block.y) for a in atoms), start=nothing)
+    far = np.where(far > 1e-12 * radius, far, 0.0)
+    risks, plain = block.mean(worst) + level * far, loss.value(predictor.forward(w, block), block.y)
+    rows, away = (plain, worst, flips, atoms), (far, far_x, far_y, block.share)
+    labels = loss.targets == "sign", far_class, ball.label_cost
+    return Transport(block.names, risks, level, radius, *rows, *away, *labels)
+
+
+def _on_space(
+    at: Near, floor: Array, level: Array, theta: Array, to: Array
+) -> tuple[Array, list[Atom], Array]:
+    """As `Support.spread`: rows that stay and rows with their new labels."""
+    block, ball, radius = at.block, at.ball, at.radius
+    on, nothing = (radius > 0)[:, None], np.zeros_like(block.y)
+    fee = nothing if math.isinf(ball.label_cost) else nothing + ball.label_cost
+    left = np.where((level <= floor) & (level > 0), radius - block.mean(theta * fee), 0.0)
+    stay = Atom(on * (1 - theta), block.X, block.y, nothing, nothing)
+    return level, [stay, Atom(theta, block.X, to, nothing, fee)], left
+
+
+def _outward(at: Near) -> tuple[Array, Array]:
+    """The steepest way to lose per unit of cost, far out: (x, y) directions."""
+    w, block, loss, predictor, ball, _ = at
+    coefficients = np.broadcast_to(predictor.split(w)[0], (len(block.y), block.n_features))
+    # transport norm 1, <w, outward> = ||w||_*
+    outward = norm_gradient(coefficients, DUAL[ball.norm])
+    if loss.targets == "sign":
+        return -outward, np.zeros(len(block.y))
+    slopes = [1.0] if loss.pieces is None else [a for a, _ in loss.pieces]
+    sign = math.copysign(1.0, max(slopes, key=abs))
+    by_y = (ball.support is not None) | (1 / ball.label_cost >= ball.dual_norm(coefficients))
+    along_y = np.where(by_y, -sign / ball.label_cost, 0.0)
+    return np.where(by_y[:, None], 0.0, sign * outward), along_y

@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from bonafed.arrays import DUAL, Array, Block, dense, norm
 from bonafed.problem.losses import Loss
 from bonafed.problem.predictors.affine import Linear
-from bonafed.problem.wasserstein.ball import ROUNDING, Cut, Mask, Near, Support, WassersteinBall
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-    from bonafed.solvers.conic.builder import Model
-
+from bonafed.problem.wasserstein.ball import (
+    ROUNDING,
+    Atom,
+    Cut,
+    Mask,
+    Near,
+    Support,
+    WassersteinBall,
+)
+from bonafed.solvers.conic.builder import Model
 
 # Wasserstein worst cases of piecewise linear losses when rows must stay on a box.
 #
@@ -38,36 +42,38 @@ if TYPE_CHECKING:
 # (model, lambda_), ties included.
 
 
-class Piece(NamedTuple):
-    """``const`` + pull * (change of the prediction): one linear piece of the loss, for every row of
-    a block.
+class Pieces(NamedTuple):
+    """``const`` + pull * (change of the prediction): the K linear pieces of the loss, for every row
+    of a block.
     """
 
-    const: Array  # (n, m)
-    pull: Array  # (n, m) derivative in the prediction
-    scale: float  # |pull|
-    fee: float  # label_cost for a flipped label, else 0
+    const: Array  # (K, n, m)
+    pull: Array  # (K, n, m) derivative in the prediction
+    scale: Array  # (K,) |pull|
+    fee: Array  # (K,) label_cost for a flipped label, else 0
 
 
-def linear_pieces(prediction: Array, block: Block, loss: Loss, label_cost: float) -> list[Piece]:
+def linear_pieces(prediction: Array, block: Block, loss: Loss, label_cost: float) -> Pieces:
     """The loss's pieces at the block's rows, those that need no move first; margin losses: also
     with labels flipped.
     """
-    assert loss.pieces is not None  # as ``Support.check`` asks
-    pieces = sorted(loss.pieces, key=lambda p: abs(p[0]))
-    if loss.targets == "real":
-        t, ones = prediction - block.y, np.ones_like(prediction)
-        return [Piece(a * t + b, a * ones, abs(a), 0.0) for a, b in pieces]
-    margin = block.y * prediction
-    stay = [Piece(a * margin + b, a * block.y, abs(a), 0.0) for a, b in pieces]
-    if math.isinf(label_cost):
-        return stay
-    turned = [(b - a * margin, -a * block.y, abs(a)) for a, b in pieces if a]
-    return stay + [Piece(*piece, label_cost) for piece in turned]
+    pieces: Any = loss.pieces  # which are there, as ``Support.check`` asks
+    slopes, heights = np.array(sorted(pieces, key=lambda piece: abs(piece[0]))).T
+    real, flipped = loss.targets == "real", slopes != 0
+    t, sign = prediction - block.y, np.ones_like(prediction)
+    if not real:
+        t, sign = block.y * prediction, block.y
+    a, b, fee = slopes[:, None, None], heights[:, None, None], np.zeros(len(slopes))
+    const, pull = a * t + b, a * sign
+    if not real and label_cost < math.inf:
+        const = np.concatenate([const, (b - a * t)[flipped]])
+        pull = np.concatenate([pull, -pull[flipped]])
+        fee = np.append(fee, flipped[flipped] * label_cost)
+        slopes = np.append(slopes, slopes[flipped])
+    return Pieces(const, pull, np.abs(slopes), fee)
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """What the adversary does with every row at one lambda_: a supporting plane of f there."""
 
     lambda_: Array  # (n,)
@@ -118,7 +124,7 @@ def _crossing(low: Plan, high: Plan, radius: Array) -> tuple[Array, Array]:
 
 
 def _where(choose: Mask, a: Plan, b: Plan) -> Plan:
-    pairs = zip(vars(a).values(), vars(b).values(), strict=True)
+    pairs = zip(a, b, strict=True)
     return Plan(*(np.where(choose if v.ndim == 1 else choose[:, None], v, o) for v, o in pairs))
 
 
@@ -145,12 +151,7 @@ class BoxSupport(Support):
 
     def __post_init__(self) -> None:
         lower, upper = np.asarray(self.lower, float), np.asarray(self.upper, float)
-        if not (
-            np.isfinite(lower).all()
-            and np.isfinite(upper).all()
-            and lower.ndim <= 1
-            and upper.ndim <= 1
-        ):
+        if not all(np.isfinite(bound).all() and bound.ndim <= 1 for bound in (lower, upper)):
             raise ValueError(
                 f"lower and upper must be finite numbers, or one per feature, got {self.lower!r},"
                 f" {self.upper!r}. For no bounds use support=None, for half-lines PolytopeSupport."
@@ -198,18 +199,38 @@ class BoxSupport(Support):
         w, block, loss, predictor, ball, radius = at
         low, high, weight = self.plans(at)
         cross, bound = _crossing(low, high, radius)
-        gradients = [self._gradient(w, plan, block, predictor, ball) for plan in (low, high)]
-        mixed = weight[:, None] * gradients[0] + (1 - weight)[:, None] * gradients[1]
-        spent = weight * low.gradient + (1 - weight) * high.gradient
-        if (radius > 0).all():
-            return Cut(bound - radius * cross, cross, mixed, spent)
+        coefficients, means = self._coefficients(w, block, predictor), []
+        for plan in (low, high):  # of pull * (x + delta), with the intercept's part last
+            mass = block.share * plan.pull
+            means.append(predictor.backward(w, mass, block))
+            push = self._push(coefficients, mass, plan, block, ball.norm)
+            means[-1][:, : block.n_features] += push
+        mixed = weight[:, None] * means[0] + (1 - weight)[:, None] * means[1]
+        base, spent = bound - radius * cross, weight * low.gradient + (1 - weight) * high.gradient
+        on = radius > 0
+        if on.all():
+            return Cut(base, cross, mixed, spent)
         prediction = predictor.forward(w, block)
         plain = predictor.backward(w, block.share * loss.gradient(prediction, block.y), block)
-        mean = block.mean(loss.value(prediction, block.y))
-        on = radius > 0
-        base = np.where(on, bound - radius * cross, mean)
+        base = np.where(on, base, block.mean(loss.value(prediction, block.y)))
         level, spent = np.where(on, cross, 0.0), np.where(on, spent, 0.0)
         return Cut(base, level, np.where(on[:, None], mixed, plain), spent)
+
+    def spread(self, at: Near) -> tuple[Array, list[Atom], Array]:
+        """Both plans of the bracket of lambda_; only the free target of a residual loss can go
+        far.
+        """
+        w, block, loss, predictor, ball, radius = at
+        cut, (low, high, weight) = self.cut(at), self.plans(at)
+        coefficients, atoms = self._coefficients(w, block, predictor), list[Atom]()
+        for plan, part in ((low, weight), (high, 1 - weight)):
+            moved = _rows(block) + self.moves(coefficients, plan, block, ball.norm)
+            y = np.where(plan.flip, -block.y, block.y)
+            fee = np.where(plan.flip, ball.label_cost, 0.0)
+            mass = np.where(radius > 0, part, 0.0)[:, None] + np.zeros_like(y)
+            atoms.append(Atom(mass, moved, y, plan.spent, fee))
+        free_y = loss.targets == "real" and ball.label_cost < math.inf
+        return cut.level, atoms, radius + cut.gradient_level if free_y else np.zeros(len(radius))
 
     def plans(self, at: Near) -> tuple[Plan, Plan, Array]:
         """The adversary's plans at both ends of the bracket of lambda_ and the weight of the first:
@@ -219,32 +240,28 @@ class BoxSupport(Support):
         plan, pieces = self.planner(w, block, loss, predictor, ball)
         least = 0.0 if loss.targets == "sign" else loss.lipschitz / ball.label_cost
         # no move pays at this lambda_
-        steepest = max(p.scale for p in pieces)
-        still = steepest * ball.dual_norm(self._coefficients(w, block, predictor))
+        still = pieces.scale.max() * ball.dual_norm(self._coefficients(w, block, predictor))
         # and without moves no flip above the largest gain of one
-        stay = np.max([p.const for p in pieces if p.fee == 0], 0)
-        gains = [(p.const - stay) / p.fee for p in pieces if p.fee > 0]
-        gains = [np.where(block.share > 0, gain, 0.0).max(1) for gain in gains]
-        top = np.maximum(still, np.max([np.zeros(len(stay)), *gains], 0)) * (1 + 1e-12)
+        turned = pieces.fee > 0
+        gains = (pieces.const[turned] - pieces.const[~turned].max(0)) / ball.label_cost
+        gain = np.where(block.share > 0, gains, 0.0).max((0, 2), initial=0.0)
+        top = np.maximum(still, gain) * (1 + 1e-12)
         return bracket(plan, np.full(len(radius), least), top, radius)
 
     def planner(
         self, w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall
-    ) -> tuple[Callable[[Array], Plan], list[Piece]]:
+    ) -> tuple[Callable[[Array], Plan], Pieces]:
         """``lambda_ (n,) -> Plan``, f(w, lambda_) and the moves that attain it, and the pieces it
         chooses from.
         """
         self.check(loss)
         pieces = linear_pieces(predictor.forward(w, block), block, loss, ball.label_cost)
         coefficients = self._coefficients(w, block, predictor)
-        wanted: dict[float, Mask] = {}
-        for p in pieces:
-            if p.scale:
-                sides = np.array([p.pull < 0, p.pull > 0]) & (block.share > 0)
-                wanted[p.scale] = sides | wanted.get(p.scale, sides)
-
-        kind = ball.norm
-        reach = {s: self._reach(coefficients, block, kind, at) for s, at in wanted.items()}
+        reach = {}
+        for scale in np.unique(pieces.scale[pieces.scale > 0]):
+            pull = pieces.pull[pieces.scale == scale]
+            wanted = np.array([(pull < 0).any(0), (pull > 0).any(0)]) & (block.share > 0)
+            reach[scale] = self._reach(coefficients, block, ball.norm, wanted)
 
         def at(lambda_: Array) -> Plan:
             moved = {s: best(lambda_ / s) for s, best in reach.items()}
@@ -291,8 +308,7 @@ class BoxSupport(Support):
             kernels, moved = self._moved(coefficients, plan, block, kind)
             return kernels.moves(*moved)
         lower, upper = self.bounds(block.n_features)
-        side = np.sign(plan.pull) * (plan.spent > 0)
-        ahead = side[..., None] * coefficients[:, None, :]
+        ahead = (np.sign(plan.pull) * (plan.spent > 0))[..., None] * coefficients[:, None, :]
         far = np.where(ahead > 0, upper, lower) - _rows(block)
         return np.where(np.abs(ahead) > _per_pull(plan)[..., None], far, 0.0)
 
@@ -303,16 +319,6 @@ class BoxSupport(Support):
         side, code = np.sign(plan.pull) * (plan.spent > 0), box_kernels.KINDS[kind]
         box = _rows(block), coefficients, *self.bounds(block.n_features)
         return box_kernels, (code, *box, _per_pull(plan), side, plan.spent)
-
-    def _gradient(
-        self, w: Array, plan: Plan, block: Block, predictor: Linear, ball: WassersteinBall
-    ) -> Array:
-        """Mean of pull * (x + delta), with the intercept's part last."""
-        mass = block.share * plan.pull
-        gradient = predictor.backward(w, mass, block)
-        coefficients = self._coefficients(w, block, predictor)
-        gradient[:, : block.n_features] += self._push(coefficients, mass, plan, block, ball.norm)
-        return gradient
 
     def _push(self, coefficients: Array, mass: Array, plan: Plan, block: Block, kind: str) -> Array:
         """Sum over rows of mass * delta, (n, d)."""
@@ -337,8 +343,7 @@ def _reach_l1(
     """sum_j (|w_j| - lambda_)_+ room_j and the room used, along -w and w, in one product with X for
     both.
     """
-    moved = np.abs(w) > lambda_[:, None]
-    sign = np.sign(w) * moved
+    sign = np.sign(w) * (np.abs(w) > lambda_[:, None])
     excess = sign * (np.abs(w) - lambda_[:, None])
     gain, length = [], []
     for t, out in ((excess, gain), (sign, length)):
@@ -350,28 +355,19 @@ def _reach_l1(
 
 
 def _plan(
-    lambda_: Array, pieces: list[Piece], moved: dict[float, tuple[Array, Array]], block: Block
+    lambda_: Array, pieces: Pieces, moved: dict[float, tuple[Array, Array]], block: Block
 ) -> Plan:
-    values, lengths = [], []
-    for p in pieces:
-        if not p.scale:
-            values.append(p.const - p.fee * lambda_[:, None])
-            lengths.append(np.zeros_like(p.const))
-            continue
-        gain, length = moved[p.scale]
-        best = np.where(p.pull > 0, gain[1], gain[0])
-        values.append(p.const + p.scale * best - p.fee * lambda_[:, None])
-        lengths.append(np.where(p.pull > 0, length[1], length[0]))
-    chosen = np.argmax(values, 0)[None]
-
-    def pick(parts: list[Array]) -> Array:
-        return np.take_along_axis(np.stack(parts), chosen, 0)[0]
-
-    spent, pull = pick(lengths), pick([p.pull for p in pieces])
-    fee = np.array([p.fee for p in pieces])[chosen[0]]
-    scale = np.array([p.scale for p in pieces])[chosen[0]]
-    value, gradient = block.mean(pick(values)), -block.mean(spent + fee)
-    return Plan(lambda_, value, gradient, pull, scale, fee > 0, spent)
+    gain, length = np.zeros_like(pieces.const), np.zeros_like(pieces.const)
+    for k in np.flatnonzero(pieces.scale):
+        best, ahead = moved[pieces.scale[k]], pieces.pull[k] > 0
+        gain[k], length[k] = (np.where(ahead, along, against) for against, along in best)
+    scale, fee = pieces.scale[:, None, None], pieces.fee[:, None, None]
+    values = pieces.const + scale * gain - fee * lambda_[:, None]
+    at = np.argmax(values, 0)[None]
+    value, pull, spent = (np.take_along_axis(v, at, 0)[0] for v in (values, pieces.pull, length))
+    fee = pieces.fee[at[0]]
+    gradient = -block.mean(spent + fee)
+    return Plan(lambda_, block.mean(value), gradient, pull, pieces.scale[at[0]], fee > 0, spent)
 
 
 def _per_pull(plan: Plan) -> Array:
@@ -402,6 +398,7 @@ def _rows(block: Block) -> Array:
 # loss. The best lambda_ is the multiplier of the last line. p = 0 < ||D|| is mass that leaves along
 # a recession direction of the polytope.
 
+FAR = 1e-6  # weight of an atom that stands for mass moving arbitrarily far on a polytope
 TOL = 1e-10  # of the conic programs
 WANTED, ACCEPTED = 1e-8, 1e-6  # relative gaps between a worst case and its dual bound
 
@@ -491,8 +488,6 @@ class PolytopeSupport(Support):
         """The nearest points (x, y) of the support, in the Euclidean norm; y stays unless
         ``c_label`` is given.
         """
-        from bonafed.solvers.conic.builder import Model
-
         x, y, out = np.array(dense(X)), np.array(y, float), np.flatnonzero(self.outside(X, y))
         if not len(out):
             return x, y
@@ -505,9 +500,8 @@ class PolytopeSupport(Support):
             model.quadratic(at, 1.0)
             model.linear(at, -column)
         for row, right in zip(np.column_stack([C, c]), d / unit, strict=True):
-            model.nonneg(
-                [np.full(len(out), right), *((at, -a) for at, a in zip(z, row, strict=True) if a)]
-            )
+            moves = ((at, -a) for at, a in zip(z, row, strict=True) if a)
+            model.nonneg([np.full(len(out), right), *moves])
         solution = model.solve(TOL).checked("projecting the rows onto the polytope", almost=False)
         moved = unit * np.column_stack([solution.x[at] for at in z])
         x[out] = moved[:, :-1]
@@ -536,19 +530,17 @@ class PolytopeSupport(Support):
         prediction = predictor.forward(w, block)
         mean = block.mean(loss.value(prediction, block.y))
         gradient = predictor.backward(w, block.share * loss.gradient(prediction, block.y), block)
-        level, spent = np.zeros((2, len(radius)))
-        worst = mean.copy()
+        (level, spent), worst = np.zeros((2, len(radius))), mean.copy()
         for i, a in enumerate(self.worst(at)):
-            if a is not None:
-                mass = np.zeros_like(block.y)
-                mass[i] = block.share[i] * (a.part * a.pull).sum(0)
-                gradient[i] = predictor.backward(w, mass, block)[i]
-                gradient[i, : block.n_features] += np.einsum(
-                    "r,kr,krj->j", block.share[i], a.pull, a.drift
-                )
-                level[i], spent[i], mean[i] = a.level, -a.cost, a.value - a.level * a.cost
-                # a plan that the solver rounds off is in the ball up to its tolerance
-                worst[i] = a.bound
+            if a is None:
+                continue
+            mass = np.zeros_like(block.y)
+            mass[i] = block.share[i] * (a.part * a.pull).sum(0)
+            gradient[i] = predictor.backward(w, mass, block)[i]
+            drift = np.einsum("r,kr,krj->j", block.share[i], a.pull, a.drift)
+            gradient[i, : block.n_features] += drift
+            level[i], spent[i], mean[i] = a.level, -a.cost, a.value - a.level * a.cost
+            worst[i] = a.bound  # a plan that the solver rounds off is in the ball up to tolerance
         return Cut(mean, level, gradient, spent, worst)
 
     def worst(self, at: Near) -> list[Adversary | None]:
@@ -557,17 +549,53 @@ class PolytopeSupport(Support):
         self.check(loss)
         pieces = linear_pieces(predictor.forward(w, block), block, loss, ball.label_cost)
         # (n, K, m)
-        const, pull = np.stack([p.const for p in pieces], 1), np.stack([p.pull for p in pieces], 1)
+        const, pull = (np.ascontiguousarray(each.swapaxes(0, 1)) for each in pieces[:2])
         w = np.broadcast_to(predictor.split(w)[0], (len(radius), block.n_features))
         X, (C, d, c) = dense(block.X).reshape(*block.y.shape, -1), self.rows(block.n_features)
         slack = np.maximum(d - X @ C.T - block.y[..., None] * c, 0.0)
         label_cost = ball.label_cost if loss.targets == "real" else math.inf  # of moving a target
-        worst, fees = list[Adversary | None](), [p.fee for p in pieces]
+        worst, fees = list[Adversary | None](), pieces.fee.tolist()
         for i, r in enumerate(radius):
             client = Client(const[i], pull[i], fees, slack[i], block.share[i], w[i])
             walls = Walls(C, c, ball.norm, label_cost, r)
             worst.append(_adversary(client, walls) if r > 0 else None)
         return worst
+
+    def spread(self, at: Near) -> tuple[Array, list[Atom], Array]:
+        """One atom per piece of the loss; mass that leaves along a recession direction becomes an
+        atom of weight FAR.
+        """
+        _, block, loss, _, ball, radius = at
+        worst = self.worst(at)
+        X = dense(block.X).reshape(*block.y.shape, -1)
+        pieces = max((len(a.part) for a in worst if a is not None), default=0)
+        weight, shift = np.zeros((2, pieces, *block.y.shape))
+        moved, y = np.repeat(X[None], pieces, 0), np.repeat(block.y[None], pieces, 0)
+        price = 0.0 if math.isinf(ball.label_cost) else ball.label_cost
+        for i, a in enumerate(worst):
+            if a is None:
+                continue
+            cost = norm(a.drift, ball.norm) + price * np.abs(a.shift)
+            part = np.where(a.part >= FAR, a.part, np.where(cost > FAR * radius[i], FAR, 0.0))
+            part[part.argmax(0), np.arange(part.shape[1])] += 1.0 - part.sum(0)
+            inverse = np.divide(1.0, part, out=np.zeros_like(part), where=part > 0)
+            weight[:, i], shift[:, i] = part, inverse * a.shift
+            moved[:, i] += inverse[..., None] * a.drift
+            y[:, i] = np.where(a.flip[:, None], -y[:, i], y[:, i] + shift[:, i])
+        level = np.array([0.0 if a is None else a.level for a in worst])
+        if loss.targets == "sign":
+            fee = np.where(y != block.y, ball.label_cost, 0.0)
+        else:
+            fee = price * np.abs(shift)
+        way = norm(moved - X, ball.norm)
+        cost = (block.share * weight * (way + fee)).sum((0, 2))
+        paid = np.divide(radius, cost, out=np.ones_like(cost), where=cost > 0)
+        paid = np.minimum(1.0, paid)[:, None]
+        # rounding over the radius
+        rest = np.where(radius > 0, 1.0, 0.0)[:, None] * (1 - paid) + np.zeros_like(block.y)
+        atoms = [Atom(paid * weight[k], moved[k], y[k], way[k], fee[k]) for k in range(pieces)]
+        atoms.append(Atom(rest, block.X, block.y, 0 * rest, 0 * rest))
+        return level, atoms, np.zeros(len(radius))
 
 
 class Walls(NamedTuple):
@@ -599,16 +627,15 @@ def _adversary(client: Client, walls: Walls) -> Adversary:
     """
     radius = walls.radius
     room, step = float(client.slack.max()), radius / client.share.max()
-    best: tuple[float, Adversary] | None = None
+    best: Any = math.inf, None
     for unit in (min(room, step) or radius, math.sqrt(room * step) or radius, room or radius):
         plan = _solve(client, walls, unit)
         size = max(abs(plan.bound), np.abs(client.const).max(), np.finfo(float).tiny)
         gap = abs(plan.bound - plan.value) / size
-        if best is None or not gap >= best[0]:
+        if not gap >= best[0]:
             best = gap, plan
         if gap <= WANTED:
             return plan
-    assert best is not None
     if best[0] <= ACCEPTED:
         return best[1]
     raise ArithmeticError(
@@ -625,8 +652,6 @@ def _solve(client: Client, walls: Walls, unit: float) -> Adversary:
     Lengths are in ``unit``, losses in ``size``. Atoms are (piece, row) pairs; those whose piece has
     a gradient (``go``) have a drift and, with free targets, a shift.
     """
-    from bonafed.solvers.conic.builder import Model
-
     C, c, kind, label_cost, radius = walls
     on = np.flatnonzero(client.share > 0)
     const, pull = client.const[:, on].ravel(), client.pull[:, on].ravel()

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 from bonafed.problem.calibration import Sigmoid
-from bonafed.problem.slopes import jumping
+from bonafed.problem.parts import jumping
 from bonafed.report import tables, words
 from bonafed.report.blocks import Chapter, Code, Fact, Fold, Items, Questions, Section, Text, texts
 from bonafed.report.sections import evaluation

@@ -13,8 +13,8 @@ from bonafed.config.config import Config
 from bonafed.data.federation import Federation
 from bonafed.fairness import group_rates
 from bonafed.problem.constraints.constraint import several
+from bonafed.problem.lower_bounds import Multipliers
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.predictors.affine import scores
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.ranks import by_rank
@@ -54,46 +54,40 @@ class Constraints(Section):
                 where = {"set": name, "model": model}
                 met.append({**where, "rows": kept(problem, w, fed, name != TRAINING)})
                 by_group += [{**where, **row} for row in groups(problem, w, fed)]
-        proof, table, of = inputs.certificate, inputs.constraints, inputs.multipliers
-        priced = with_rates(problem, inputs.parts.train, proof, of, table, met[0]["rows"])
-        prices = stated(proof, table)
-        return {"constraints": priced, "prices": prices, "kept": met, "groups": by_group}
+        of = inputs.certificate, inputs.multipliers, inputs.constraints
+        return of_constraints(problem, inputs.parts.train, *of, met, by_group)
 
 
-def without_rows(
-    problem: Problem, data: Metadata, proof: Certificate, multipliers: object, table: list[Record]
-) -> Record:
-    """What a run over sites states of its constraints, which follows from its certificate only."""
-    if not asked(problem):
-        return {}
-    priced = with_rates(problem, data, proof, multipliers, table)
-    return {"constraints": priced, "prices": stated(proof, table), "kept": [], "groups": []}
-
-
-def with_rates(
+def of_constraints(
     problem: Problem,
     fed: Federation | Metadata,
     proof: Certificate,
     multipliers: object,
     table: list[Record],
     met: Sequence[Record] = (),
-) -> list[Record]:
-    """The table of constraints with the rates of the rows trained on, where they are here. Where
-    nothing is feasible it has the weights of the constraints in the proof, too.
+    by_group: Sequence[Record] = (),
+) -> Record:
+    """What is stated of the table of constraints, with the rates of the rows trained on, which stay
+    at the sites of a run over these: then only what follows from its certificate. Where nothing is
+    feasible it has the weights of the constraints in the proof, too.
     """
-    rate = {(row["owner"], row["constraint"]): row["rate"] for row in met}
-    table = [{**row, "rate": rate.get((row["owner"], row["constraint"]))} for row in table]
-    if proof.infeasible is None:
-        return table
-    assert isinstance(multipliers, Multipliers)
-    concrete, data = problem.at(fed)
-    # a constraint that an owner does not have has no value, whatever its limit is
-    values = np.asarray(proof.constraint_values), np.asarray(proof.shared_values)
-    limits = Limits(*(np.zeros(each.shape) for each in values))
-    rows = constraint_table(concrete, data.clients, limits, proof, multipliers)
-    weights = [abs(row["price"]) for row in rows]
-    total = sum(weights) or 1.0
-    return [{**row, "weight": w / total} for row, w in zip(table, weights, strict=True)]
+    if not asked(problem):
+        return {}
+    rows = met[0]["rows"] if met else ()
+    rate = {(row["owner"], row["constraint"]): row["rate"] for row in rows}
+    priced = [{**row, "rate": rate.get((row["owner"], row["constraint"]))} for row in table]
+    if proof.infeasible is not None:
+        assert isinstance(multipliers, Multipliers)
+        concrete, data = problem.at(fed)
+        # a constraint that an owner does not have has no value, whatever its limit is
+        values = np.asarray(proof.constraint_values), np.asarray(proof.shared_values)
+        limits = Limits(*(np.zeros(each.shape) for each in values))
+        rows = constraint_table(concrete, data.clients, limits, proof, multipliers)
+        weights = [abs(row["price"]) for row in rows]
+        total = sum(weights) or 1.0
+        priced = [{**row, "weight": w / total} for row, w in zip(priced, weights, strict=True)]
+    prices = stated(proof, table)
+    return {"constraints": priced, "prices": prices, "kept": [*met], "groups": [*by_group]}
 
 
 def groups(problem: Problem, w: Array, fed: Federation) -> Iterator[Record]:
@@ -152,7 +146,8 @@ class Ranks(Section):
         if not self.applies(config):
             return {}
         risk, pooled, problem = config.risk, config.problem_.pooled, config.problem()
-        words = {"name": risk.title, "words": risk.words(), "convex": risk.convex}
+        convex = getattr(risk.named_class("name"), "convex", True)  # larger losses never weigh less
+        words = {"name": risk.title, "words": risk.words(), "convex": convex}
         result: Record = {"risk": {**words, "pooled": pooled}}
         main = next(iter(models))
         if pooled or risk.together:

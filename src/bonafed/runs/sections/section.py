@@ -22,8 +22,7 @@ from bonafed.engines.engine import Watch
 from bonafed.engines.run_record import Log
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.ledger import Ledger
-from bonafed.problem.lower_bounds import Duals
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Duals, Multipliers
 from bonafed.problem.problem import Problem
 from bonafed.runs.checks import Check, compared
 from bonafed.runs.files import Record, Row, plain

@@ -2,7 +2,7 @@
 
 The simulator runs the server and one process for each site; it is for trials. `Poc` provisions a
 FLARE project with a separate certificate authority and starts the server and every site as in
-production, each in a separate process, so that one of them can be stopped and restarted.
+production, each in a separate process.
 """
 
 import json
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,8 @@ def simulate(
     sites: Mapping[str, Path],
     workspace: Path,
     *,
-    call_timeout: float = 60.0,
     time_limit: float | None = None,
-    tasks: bool = False,
-    server: str | None = None,
-    site: str | None = None,
+    **how: Any,
 ) -> Path:
     """Run a job on this machine with FLARE's simulator, one process for each site.
 
@@ -49,14 +46,10 @@ def simulate(
         The folder of each site by name.
     workspace
         A folder for FLARE's files, the log and the server's folder; its path has no spaces.
-    call_timeout
-        Seconds that a site has for one answer.
     time_limit
         Seconds for the whole run.
-    tasks
-        Pass messages as tasks, as for `export_job`.
-    server, site
-        The classes of both sides, for tests and measurements.
+    how
+        Further parameters of `export_job`.
 
     Returns
     -------
@@ -70,12 +63,12 @@ def simulate(
     """
     flare.require_flare()
     workspace = _usable(workspace)
-    name = "simulation"
-    how: Any = {"call_timeout": call_timeout, "tasks": tasks, "server": server, "site": site}
-    folder = flare.export_job(workspace / "job", name, job, len(sites), sites=list(sites), **how)
+    place, names = workspace / "job", list(sites)
+    folder = flare.export_job(place, "simulation", job, len(sites), sites=names, **how)
     local = workspace / "flare" / "local"  # the simulator gives every participant a copy
     local.mkdir(parents=True, exist_ok=True)
-    classes = [*flare.ALLOWED, *flare.ALLOWED_TASKS, *filter(None, (server, site))]
+    own = [how[name] for name in ("server", "site") if how.get(name)]
+    classes = [*flare.ALLOWED, *flare.ALLOWED_TASKS, *own]
     permitted = {"format_version": 2, "class_allow_list": classes}
     (local / "resources.json").write_text(json.dumps(permitted))
     flare.write_setting(local, "site", sites)
@@ -134,7 +127,7 @@ class Poc:
         self.names = (HOST, *self.sites)  # the server, then the sites
         # FLARE's folders of these, and of the user
         self.kits = self.workspace / PROJECT / "prod_00"
-        self._daemons: dict[str, processes.Daemon] = {}
+        self.daemons: dict[str, processes.Daemon] = {}
 
     def provision(self) -> None:
         """Make certificates and folders, unless they are there."""
@@ -159,40 +152,21 @@ class Poc:
         """Start all daemons and wait until every site is connected."""
         self.provision()
         for name in self.names:
-            self.start_one(name)
+            kit = self.kits / name
+            # without FLARE's loop, which restarts daemons
+            command = ["bash", str(kit / "startup" / "sub_start.sh"), "--once"]
+            daemon = processes.Daemon(command, _environment(self.workspace), kit / "console.log")
+            self.daemons[name] = daemon
+            daemon.start()
         self.wait()
-
-    def start_one(self, name: str) -> None:
-        """Start the daemon of the server or of a site, which must not be running."""
-        kit = self.kits / name
-        # without FLARE's loop, which restarts daemons
-        command = ["bash", str(kit / "startup" / "sub_start.sh"), "--once"]
-        daemon = processes.Daemon(command, _environment(self.workspace), kit / "console.log")
-        self._daemons[name] = daemon
-        daemon.start()
-
-    def stop_one(self, name: str) -> None:
-        """End the daemon of the server or of a site and its jobs, as a power failure does."""
-        for one in [*self.jobs(name), *self.daemons(name)]:
-            one.kill()
-        if (daemon := self._daemons.pop(name, None)) and daemon.running:
-            daemon.running.wait(processes.ENDED)
 
     def stop(self) -> None:
         """End every process of this workspace."""
         processes.end_all(self.workspace)
-        for daemon in self._daemons.values():
+        for daemon in self.daemons.values():
             if daemon.running:
                 daemon.running.wait(processes.ENDED)
-        self._daemons.clear()
-
-    def daemons(self, name: str) -> list[processes.Process]:
-        """The process of the daemon of the server or of a site."""
-        return [one for one in self._of(name) if one.pid == self._pid(name)]
-
-    def jobs(self, name: str) -> list[processes.Process]:
-        """The processes that run jobs for the server or for a site."""
-        return [one for one in self._of(name) if one.pid != self._pid(name)]
+        self.daemons.clear()
 
     def connect(self) -> flare.Session:
         """Log in as the user who may submit jobs."""
@@ -202,16 +176,12 @@ class Poc:
         """Wait until the server answers and every site is connected to it."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            for name, daemon in self._daemons.items():
+            for name, daemon in self.daemons.items():
                 if daemon.ended():
                     text = f"the daemon of {name} ended; its log ends in\n{daemon.told()}"
                     raise flare.NotFinishedError(text)
-            with suppress(Exception):
-                session = self.connect()
-                try:
-                    there = getattr(session.get_system_info(), "client_info", ())
-                finally:
-                    session.close()
+            with suppress(Exception), closing(self.connect()) as session:
+                there = getattr(session.get_system_info(), "client_info", ())
                 if {client.name for client in there} >= set(self.sites):
                     return
             time.sleep(1.0)
@@ -219,22 +189,6 @@ class Poc:
             f"server and sites were not connected within {seconds:.0f} s: read console.log in"
             f" the folders of {self.kits}"
         )
-
-    def _of(self, name: str) -> list[processes.Process]:
-        return [
-            one
-            for one in processes.tagged(self.workspace)
-            if works_in(self.kits / name, one.command)
-        ]
-
-    def _pid(self, name: str) -> int:
-        daemon = self._daemons.get(name)
-        return daemon.running.pid if daemon and daemon.running else -1
-
-
-def works_in(kit: Path, command: Sequence[str]) -> bool:
-    """Whether a command names a folder of FLARE's or a file in it (site-1 is not in site-10)."""
-    return any(kit in (Path(part), *Path(part).parents) for part in command)
 
 
 def _environment(workspace: Path) -> dict[str, str]:

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,17 +35,16 @@ log = logging.getLogger(__name__)
 
 HOST, CONNECTION = "127.0.0.1", "bonafed"
 QUIET = {  # nothing may leave the machine
-    "FLWR_TELEMETRY_ENABLED": "0",
+    **dict.fromkeys(("FLWR_TELEMETRY_ENABLED", "RAY_USAGE_STATS_ENABLED"), "0"),
     "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "NO_PROXY": f"{HOST},localhost",
-    "no_proxy": f"{HOST},localhost",
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), f"{HOST},localhost"),
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # seconds; 1 by default
 }
 STARTED = 120.0  # seconds that a process may take to start
 ASK = 20.0  # seconds between two questions for the status of a run, each a process of 2 CPU s
 
 
+@dataclass(eq=False)
 class Deployment:
     """A SuperLink and a SuperNode for every site.
 
@@ -60,23 +60,18 @@ class Deployment:
     variables : further ones of all processes
     """
 
-    def __init__(
-        self,
-        sites: Mapping[str, Path],
-        workspace: Path,
-        *,
-        simulated: bool = False,
-        tls: bool = False,
-        approved: Path | None = None,
-        variables: Mapping[str, str] | None = None,
-    ) -> None:
-        self.sites, self.workspace = dict(sites), workspace.resolve()
-        self.simulated, self.authenticated = simulated, tls and not simulated
-        self.approved = approved
+    sites: Mapping[str, Path]
+    workspace: Path
+    simulated: bool = False
+    tls: bool = False
+    approved: Path | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.workspace = self.workspace.resolve()
         self.server = self.workspace / "server"
         # Flower starts its programs by their bare names
-        self._base = environment(self.workspace, **QUIET, **(variables or {}))
-        self._tls = tls
+        self._base = environment(self.workspace, **QUIET, **self.variables)
         self._certificates: Certificates | None = None
         self._link: Daemon | None = None
         self._nodes: dict[str, Daemon] = {}
@@ -91,7 +86,7 @@ class Deployment:
         """
         end_all(self.workspace)
         make_folder(self.server)
-        if self._tls:
+        if self.tls:
             self._certificates = make_certificates(self.workspace / "certificates", HOST)
         ports = free_ports(HOST, 1 + len(self.sites))
         self._port = ports[0]
@@ -112,7 +107,7 @@ class Deployment:
         else:
             command += ["--ssl-certfile", str(made.server), "--ssl-keyfile", str(made.key)]
             command += ["--ssl-ca-certfile", str(made.authority)]
-        if self.authenticated:
+        if self.tls and not self.simulated:
             command += ["--enable-supernode-auth"]
         variables = self._environment("superlink", BONAFED_SERVER=str(self.server))
         if self.simulated:
@@ -153,7 +148,7 @@ class Deployment:
             self._link.start()
             self._wait_for_link()
             for public in self._keys:  # a SuperLink without a database has forgotten them
-                self._register(public)
+                self._flwr("supernode", "register", str(public), CONNECTION)
             revived.append("")
         for name, process in self._nodes.items():
             if process.ended():
@@ -185,11 +180,8 @@ class Deployment:
         watch : called several times a second while it runs
         """
         job = json.loads((app / flower.JOB).read_text(encoding="utf-8"))["job"]
-        folder, end = (
-            flower.job_folder(self.server, job),
-            time.monotonic() + (timeout or float("inf")),
-        )
-        last = "no run was submitted"
+        folder, last = flower.job_folder(self.server, job), "no run was submitted"
+        end = time.monotonic() + (timeout or float("inf"))
         for _ in range(attempts):
             self.revive()
             (folder / ERROR).unlink(missing_ok=True)
@@ -244,19 +236,15 @@ class Deployment:
             command += ["--insecure"]
         else:
             command += ["--root-certificates", str(self._certificates.authority)]
-        if self.authenticated:
+        if self.tls and not self.simulated:
             private, public = make_node_key(self.workspace / "certificates" / place)
             self._keys.append(public)
-            self._register(public)
+            self._flwr("supernode", "register", str(public), CONNECTION)
             command += ["--auth-supernode-private-key", str(private)]
         variables = self._environment(place, BONAFED_SITE=str(folder.resolve()))
         if self.approved is not None:
             variables = flower.guarded(self.workspace / "guard", self.approved.resolve(), variables)
         return Daemon(command, variables, self.workspace / "logs" / f"{place}.log")
-
-    def _register(self, public: Path) -> None:
-        """Let the SuperLink admit the SuperNode that has this key."""
-        self._flwr("supernode", "register", str(public), CONNECTION)
 
     def _environment(self, place: str, **more: str) -> dict[str, str]:
         home = self.workspace / "flower" / place
@@ -299,9 +287,8 @@ def simulate(
     workspace: Path,
     *,
     timeout: float | None = None,
-    limits: flower.Limits | None = None,
     variables: Mapping[str, str] | None = None,
-    apps: str = flower.APPS,
+    **how: Any,
 ) -> Path:
     """Run a job in Flower's simulation; returns the job's folder on the server.
 
@@ -311,12 +298,12 @@ def simulate(
     sites : the folder of every site, by the site's name
     workspace : where everything is kept; a job that was cut short goes on there
     timeout : seconds for everything
-    limits : how long the server waits
     variables : further ones of all processes
-    apps : the module with both apps
+    how : limits and apps, as for `export_app`
     """
-    bundle = flower.export_app(workspace / "export", job, [*sites], limits=limits, apps=apps)
-    with started(Deployment(sites, workspace, simulated=True, variables=variables)) as deployment:
+    bundle = flower.export_app(workspace / "export", job, [*sites], **how)
+    made = Deployment(sites, workspace, simulated=True, variables=variables or {})
+    with started(made) as deployment:
         return deployment.run(bundle.app, timeout=timeout, attempts=3)
 
 

@@ -62,14 +62,9 @@ class Daemon:
         """Start it; what it writes is added to its log."""
         make_folder(self.log.parent)
         with self.log.open("ab") as sink:
-            self.running = subprocess.Popen(
-                self.command,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-                start_new_session=True,
-            )
+            streams: Any = {"stdin": subprocess.DEVNULL, "stdout": sink, "stderr": sink}
+            streams |= {"env": self.environment, "start_new_session": True}
+            self.running = subprocess.Popen[bytes](self.command, **streams)
 
     def ended(self) -> bool:
         """Whether it does not run."""

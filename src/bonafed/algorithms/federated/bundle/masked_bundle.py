@@ -8,7 +8,7 @@ At every model w the server
        where Q has one member, as that of a mean;
     2. asks with this q, one and the same for all clients, for the sums of q_s F_s(w), of its
        gradients, and of its second derivatives, F_s the mean losses
-       (``bonafed.problem.secure_sums``).
+       (``bonafed.problem.parts``).
 
 The sums are a cut: q is in Q, so that it is below the objective everywhere, and equal to it at w.
 So the server runs ``Bundle`` on the one function max_{q in Q} sum_s q_s R_s, as if it were the risk
@@ -37,20 +37,25 @@ from bonafed.algorithms.requirements import OF_SUMS, Requirements
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form, decode, encode
 from bonafed.data.federation import Federation
-from bonafed.problem import secure_sums
+from bonafed.problem import parts
 from bonafed.problem.claims import Claim
 from bonafed.problem.client_means import hessians
 from bonafed.problem.conic_form import member, sample_radii
 from bonafed.problem.constraints.constraint import Point
-from bonafed.problem.lower_bounds import Duals
+from bonafed.problem.lower_bounds import Duals, of_duals
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.multipliers import of_duals
-from bonafed.problem.plausible import Claims, SumClaims, of_risk
+from bonafed.problem.parts import SurveyedSums
+from bonafed.problem.plausible import (
+    Claims,
+    SumClaims,
+    of_each_risk,
+    of_risk,
+    of_survey_sums,
+    of_weighted_sum,
+)
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.risks.weight_sets import Sum as Added
-from bonafed.problem.secure_sums import SurveyedSums
-from bonafed.problem.sum_claims import of_each_risk, of_survey_sums, of_weighted_sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Done, Each, Round, Sum, record
 
@@ -174,7 +179,7 @@ class MaskedBundle(Method):
         if fed is None:
             return
         n = fed.n_clients
-        most, allowed = secure_sums.largest_share(problem, n), secure_sums.share_allowed(n)
+        most, allowed = parts.largest_share(problem, n), parts.share_allowed(n)
         if n < 2 or most > allowed * (1 + 1e-9):
             raise ValueError(
                 f"a secure sum over {n} clients needs a set of weights that gives none of them more"
@@ -196,16 +201,16 @@ class MaskedBundle(Method):
 
     @property
     def on_client(self) -> dict:
-        survey = self._answering(secure_sums.survey_sums, self.clients)
+        survey = self._answering(parts.survey_sums, self.clients)
         steps = {Compare: self._answering(compare), Blend: self.blend}
-        return {secure_sums.SurveySums: survey, **steps}
+        return {parts.SurveySums: survey, **steps}
 
     def blend(self, memory: Asked, ask: Blend, data: Block, rng: Streams) -> tuple[Asked, Blended]:
         problem, weights = self._problem, ask.weights[data.index]
-        secure_sums.check_weights(problem, ask.weights, self.clients)
+        parts.check_weights(problem, ask.weights, self.clients)
         memory = _with(memory, ask)
         cut, bend = problem.cut(ask.w, data), None
-        if secure_sums.sends_curvature(problem, len(ask.w)):
+        if parts.sends_curvature(problem, len(ask.w)):
             bend = hessians(Point(problem, ask.w, data), weights, (), together=True)
         return memory, Blended(weights * cut.base, weights[:, None] * cut.gradient, bend)
 
@@ -238,7 +243,7 @@ class MaskedBundle(Method):
         none, nothing = np.zeros((0, 0)), np.zeros(n_clients)
         state, _ = self._of_one.server_start(1)
         state = MaskedState(_kept(state), nothing, nothing, none, np.zeros((0, n_clients)), none)
-        return state, Round(secure_sums.SurveySums(prior))
+        return state, Round(parts.SurveySums(prior))
 
     def begin(self, state: MaskedState, ids: Ids, up: SurveyedSums) -> Next[MaskedState]:
         bundle, _ = self._of_one.begin(state.of_one, [0], up.seen)
@@ -251,7 +256,7 @@ class MaskedBundle(Method):
     def improve(self, state: MaskedState, ids: Ids, up: Blended) -> Next[MaskedState]:
         before, w = state.of_one, state.tried[-1]
         state = replace(state, slopes=np.vstack([state.slopes, up.gradient]))
-        level, bend = secure_sums.least_multiplier(self._problem, w), up.curvature
+        level, bend = parts.least_multiplier(self._problem, w), up.curvature
         # what is missing to the largest radius where the clients have these weights
         radius = float(state.weights[-1] @ sample_radii(self._problem, len(state.newest)))
         fee = radius - self._radius if radius < (1 - 1e-12) * self._radius else 0.0

@@ -13,7 +13,7 @@ which no part is computed in another way.
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numba import njit
@@ -72,7 +72,7 @@ class IntegerRows:
     grid: Grid
 
     @classmethod
-    def of(cls, problem: Problem, mechanism: Mechanism, data: Block, i: int) -> "IntegerRows":
+    def of(cls, problem: Problem, mechanism: Mechanism, data: Block, i: int) -> Self:
         """Those of client i of a block."""
         intercept, grid = int(problem.predictor.intercept), mechanism.grid(int(data.index[i]))
         key = "integer rows", i, mechanism.bound, grid.norm, grid.direction, intercept
@@ -80,9 +80,7 @@ class IntegerRows:
         return rows if rows.grid == grid else replace(rows, grid=grid)  # the clip may move
 
     @classmethod
-    def _rounded(
-        cls, bound: float, data: Block, i: int, intercept: int, grid: Grid
-    ) -> "IntegerRows":
+    def _rounded(cls, bound: float, data: Block, i: int, intercept: int, grid: Grid) -> Self:
         from scipy.sparse import csr_array, hstack
 
         m, d = int((data.share[i] > 0).sum()), data.n_features
@@ -103,12 +101,12 @@ class IntegerRows:
             U = hstack([U, csr_array(ones.astype(float))]) if intercept else U
         return cls(U, data.y[i, :m], length, size, grid)._padded()
 
-    def of_rows(self, at: NDArray[np.intp]) -> "IntegerRows":
+    def of_rows(self, at: NDArray[np.intp]) -> Self:
         """Those of the rows at some positions only."""
         rows = {"U": self.U[at], "y": self.y[at], "length": self.length[at], "size": self.size[at]}
         return replace(self, **rows)._padded()
 
-    def _padded(self) -> "IntegerRows":
+    def _padded(self) -> Self:
         """With rows of zeros, which have some target, so that the loss can be evaluated."""
         from scipy.sparse import csr_array, vstack
 

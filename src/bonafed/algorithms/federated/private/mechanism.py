@@ -21,13 +21,13 @@ from bonafed.algorithms import requirements as needs
 from bonafed.arrays import Array
 from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import Release
+from bonafed.problem.conic_form import is_norm_penalty
 from bonafed.problem.losses import Multinomial
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.predictors.torch_module import TorchPredictor
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.weight_sets import Mean
-from bonafed.problem.wasserstein.norm_penalty import is_norm_penalty
 from bonafed.solvers.kernels.exponential import exp64
 
 MEAN_SIZE = {"gaussian": math.sqrt(2 / math.pi), "laplace": 1.0}  # E |xi| of noise of scale 1

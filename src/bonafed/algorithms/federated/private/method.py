@@ -24,10 +24,10 @@ from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import MECHANISMS, MOST_ROUNDS, Release, noise_for
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.ledger import Ledger
+from bonafed.problem.conic_form import without_ball
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.problem import Problem
-from bonafed.problem.wasserstein.norm_penalty import without_ball
 from bonafed.rounds import Conclude, Done, Round, Stop
 
 SOURCES = {

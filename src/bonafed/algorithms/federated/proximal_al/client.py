@@ -363,16 +363,14 @@ class ProximalState:
     rounds: Annotated[int, Form(rounds=0)] = 0
 
 
-def started(
-    w: Array, slack: Array, held: Array, coupled: Array, beta: float, rho: Array
-) -> ProximalState:
-    """The state before the first round; ``held`` and ``coupled`` are zeros for its multipliers."""
-    whole, many = rho.sum() * w, len(held) + len(coupled)
-    models, multipliers = (w, slack, w, slack), (held, coupled, held, coupled)
+def started(w: Array, held: int, coupled: int, beta: float, rho: Array) -> ProximalState:
+    """The state before the first round, for so many constraints at the server, and of sums."""
+    whole, slack = rho.sum() * w, np.zeros((len(rho), coupled))
+    models, none = (w, slack, w, slack), (np.zeros(held), np.zeros(coupled))
     sums, past = (whole, slack, whole, slack), server.no_past(len(w), slack.shape)
-    units, violation = np.ones(len(w) + len(coupled)), np.full(len(slack), math.nan)
-    rest = past, beta, rho, units, np.ones(many), violation
-    return ProximalState(*models, *multipliers, *sums, *rest)
+    units, violation = np.ones(len(w) + coupled), np.full(len(slack), math.nan)
+    rest = past, beta, rho, units, np.ones(held + coupled), violation
+    return ProximalState(*models, *none, *none, *sums, *rest)
 
 
 def in_units(state: ProximalState, units: Array) -> ProximalState:

@@ -32,21 +32,13 @@ from bonafed.algorithms import method as base
 from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.federated.proximal_al import client
 from bonafed.algorithms.federated.proximal_al import server as half
-from bonafed.algorithms.federated.proximal_al.client import (
-    ProximalState,
-    Refine,
-    Refined,
-    Settle,
-    Settled,
-    in_units,
-    started,
-)
+from bonafed.algorithms.federated.proximal_al.client import ProximalState, Refine, Refined
 from bonafed.algorithms.method import Ids, Next
 from bonafed.arrays import Array, is_number
 from bonafed.problem.claims import Claim, Number
 from bonafed.problem.constraints.constraint import excess
 from bonafed.problem.losses import Quadratic
-from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.lower_bounds import Multipliers
 from bonafed.problem.plausible import Claims
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import separable
@@ -147,9 +139,8 @@ class ProximalAL(base.Method):
                 f"q must be in (0, 1), got {self.q!r}: local problems are solved to q^t. Leave it"
                 " out for the default."
             )
-        base.check_whole(
-            self, "memory", least=0, meaning=": 0 is the iteration without acceleration"
-        )
+        iteration = ": 0 is the iteration without acceleration"
+        base.check_whole(self, "memory", least=0, meaning=iteration)
         if self.start is not None and not np.isfinite(np.asarray(self.start, float)).all():
             raise ValueError("start must be finite numbers, one for each coefficient.")
         base.check_end(self, "tol", "atol")
@@ -159,23 +150,21 @@ class ProximalAL(base.Method):
 
     @property
     def on_client(self) -> dict:
-        return {
-            Settle: self._at_client(client.settle, self.scaled),
-            Refine: self._at_client(client.refine),
-            Conclude: self._at_client(client.conclude),
-        }
+        more = {Refine: client.refine, Conclude: client.conclude}
+        steps = {message: self._at_client(step) for message, step in more.items()}
+        return {client.Settle: self._at_client(client.settle, self.scaled), **steps}
 
     # -- server: Algorithm 1 -----------------------------------------------------------------------
 
     @property
     def on_server(self) -> dict:
-        return {Settled: self.begin, Refined: self.improve}
+        return {client.Settled: self.begin, Refined: self.improve}
 
     @property
     def claims(self) -> Claims:
-        return {Settled: self._settled, Refined: self._said}
+        return {client.Settled: self._settled, Refined: self._said}
 
-    def _settled(self, who: int, ask: Settle, up: Settled) -> Iterator[Claim]:
+    def _settled(self, who: int, ask: client.Settle, up: client.Settled) -> Iterator[Claim]:
         """What the sizes of an answer claim."""
         yield Number("a change of a multiplier", up.change)
         yield Number("a sum of sizes", up.product)
@@ -190,34 +179,29 @@ class ProximalAL(base.Method):
             yield Number("a residual", what)
 
     def server_start(self, n_clients: int) -> tuple[ProximalState, Round]:
-        problem = self._problem
-        glob = problem.constraint
+        problem, glob = self._problem, self._problem.constraint
         D = problem.predictor.dimension(glob.block.n_features)
         w = np.zeros(D) if self.start is None else np.asarray(self.start, float)
-        held, coupled = np.zeros(glob.held.size), np.zeros(glob.coupled.size)
-        slack = np.zeros((n_clients, glob.coupled.size))
         prior = problem.over_clients.project(np.zeros(n_clients))
         convex = client.convex_of(problem)
         beta = self.beta or (1.0 if not self.scaled else STIFF if convex else FIRM)
         rho = self.rho or (1.0 if convex or not self.scaled else TIGHT)
         shares = np.maximum(prior, 0.1 * prior.mean())
         shares = shares / shares.sum() if self.scaled else np.ones(len(prior))
-        state = started(w, slack, held, coupled, beta, rho * shares)
+        state = client.started(w, glob.held.size, glob.coupled.size, beta, rho * shares)
         return state, self._begin_subproblem(state, state.beta, prior)
 
     def _begin_subproblem(self, state: ProximalState, old: float, prior: Array | None) -> Round:
         """The request that ends a subproblem with the penalty ``old`` and begins the next one."""
-        new, sigma = state.beta, self._server(state).sigma
-        parts = state.w, state.slack, prior, old, new, sigma, state.rho
-        return Round(Settle(*parts, self.restart))
+        parts = state.w, state.slack, prior, old, state.beta, self._server(state).sigma, state.rho
+        return Round(client.Settle(*parts, self.restart))
 
-    def begin(self, state: ProximalState, ids: Ids, up: Settled) -> Next[ProximalState]:
+    def begin(self, state: ProximalState, ids: Ids, up: client.Settled) -> Next[ProximalState]:
         """Carry out line 9, and lines 2-3 of the next iteration."""
         state = replace(state, rounds=state.rounds + 1, inner=0)
         if up.gradient is None:
             state = self._tested(state, up)
-            stop = self._stopped(state, up)
-            if stop is not None:
+            if (stop := self._stopped(state, up)) is not None:
                 return state, Done(stop)
         if up.shifted is not None:
             copies = float(state.rho.sum()) * state.w
@@ -228,21 +212,17 @@ class ProximalAL(base.Method):
             own = state.units[: len(state.w)]
             scale = math.sqrt(len(state.rho) * float((up.gradient * own**2).max(initial=0.0)))
             state = replace(state, scale=scale or 1.0)
-        fresh = int(state.renewed or not self.scaled)
-        state = replace(
-            state, anchor=state.w, slack_anchor=state.slack, tau=self._tau(state), fresh=fresh
-        )
+        fresh, tau = int(state.renewed or not self.scaled), self._tau(state)
+        state = replace(state, anchor=state.w, slack_anchor=state.slack, tau=tau, fresh=fresh)
         return self._ask(state)
 
-    def _measured(self, state: ProximalState, up: Settled) -> ProximalState:
+    def _measured(self, state: ProximalState, up: client.Settled) -> ProximalState:
         """The state in units in which the curvature is 1 in every coefficient.
 
         The gradients of coupled constraints and the slack variables have the same size in them.
         """
         D, problem = len(state.w), self._problem
-        assert up.curvature is not None
-        assert up.steep is not None
-        curvature = np.maximum(up.curvature, 0.0)
+        curvature = np.maximum(base.known(up.curvature), 0.0)
         if up.gradient is None:
             curvature = np.maximum(curvature, FADING / state.units[:D] ** 2)
         curvature = np.where(curvature > 0, curvature, curvature.max(initial=0.0) or 1.0)
@@ -250,14 +230,14 @@ class ProximalAL(base.Method):
         if d and not separable(problem.regulariser):
             curvature[:d] = curvature[:d].mean()
         own = 1 / np.sqrt(curvature)
-        slack = np.sqrt((up.steep * own**2).sum(1) / len(state.rho))
+        slack = np.sqrt((base.known(up.steep) * own**2).sum(1) / len(state.rho))
         units = np.concatenate([own, np.where(slack > 0, slack, 1.0)])
         if up.gradient is None and np.abs(np.log(units / state.units)).max(initial=0.0) < ALIKE:
             return state
-        state = in_units(state, units)
+        state = client.in_units(state, units)
         if up.gradient is None:
             return state
-        c, J = half.held_at(problem, state.w, units)
+        c, J = self._server(state).held(state.w)
         return replace(state, first_sizes=np.concatenate([half.sizes(J, c), units[D:]]))
 
     def _tau(self, state: ProximalState) -> float:
@@ -271,39 +251,33 @@ class ProximalAL(base.Method):
         if self.s_bar is not None:
             return self.tol
         size = NEAR * float(np.abs(state.w).sum())
+        most = self.tol * state.scale
         if not (size > 0 and math.isfinite(state.value)):
-            return self.tol * state.scale
-        return min(
-            max(2 * self._allowed(state) / size, 1e-4 * self.tol * state.scale),
-            self.tol * state.scale,
-        )
+            return most
+        return min(max(2 * self._allowed(state) / size, 1e-4 * self.tol * state.scale), most)
 
-    def _tested(self, state: ProximalState, up: Settled) -> ProximalState:
+    def _tested(self, state: ProximalState, up: client.Settled) -> ProximalState:
         """The state after a test whether the multipliers' changes prove that no model is feasible.
 
         The proof is to first order near w.
         """
         y = half.raised(state.change, self._problem.constraint.held.equality)
-        c, J = half.held_at(self._problem, state.w, state.units)
+        c, J = self._server(state).held(state.w)
         product = float(up.product) + float(np.abs(state.multiplier * c).sum())
         push, bite = up.push + y @ J, float(up.bite) + float(y @ c)
         far = float(np.abs(push).max(initial=0.0)) * (1 + float(np.abs(state.w).sum()))
-        met, before = MET if self._bounded else self.tol, state.before
-        if state.solved:
-            before = state.excess
+        met, before = self._met, state.excess if state.solved else state.before
         proof = bite > CLOSE * far and state.excess > met and client.convex_of(self._problem)
         stuck = state.stuck + state.solved if proof else 0
         infeasible = proof and (stuck > 2 or bite > FAR * far)
         state = replace(state, product=product, before=before)
         return replace(state, conflict=proof, stuck=stuck, infeasible=infeasible)
 
-    def _stopped(self, state: ProximalState, up: Settled) -> Stop | None:
+    def _stopped(self, state: ProximalState, up: client.Settled) -> Stop | None:
         """The end by (11), by a proof of infeasibility, or at the cap; None to go on."""
         if state.infeasible:
             return Stop.INFEASIBLE
-        goal, size = self._goal(state), 1.0
-        if self.scaled:
-            size = self._size(state)
+        goal, size = self._goal(state), self._size(state) if self.scaled else 1.0
         moved = float(np.abs(state.w - state.anchor).max(initial=0.0))
         changes = np.concatenate([state.change, state.total_change])
         parts = up.change, np.abs(changes) * state.first_sizes
@@ -311,8 +285,7 @@ class ProximalAL(base.Method):
         still = moved / state.beta + state.tau <= goal and change <= state.beta * self.tol * size
         still = still and (self.s_bar is not None or state.product <= self._allowed(state))
         if still and not self._bounded:  # (11)
-            convex = self._problem.local_constraint.convex and self._problem.constraint.convex
-            return Stop.OPTIMAL if convex else Stop.UNPROVEN
+            return Stop.OPTIMAL if client.convex_of(self._problem) else Stop.UNPROVEN
         return Stop.MAX_ROUNDS if state.rounds >= self.max_rounds else None
 
     def _allowed(self, state: ProximalState) -> float:
@@ -323,26 +296,18 @@ class ProximalAL(base.Method):
 
     def _ask(self, state: ProximalState) -> tuple[ProximalState, Round]:
         """Solve (18), and ask the clients for the next iteration."""
-        old, old_slack = state.w, state.slack
         server = self._server(state)
-        w, exact = server.step(state.shifted, old)
+        w, exact = server.step(state.shifted, state.w)
         slack = server.slacks(state.slack_shifted, state.slack_anchor, state.total)
-        if not np.isfinite(w).all():
-            raise ArithmeticError(
-                "the model is not finite any more: rescale the features, or give a larger rho."
-            )
-        past, mix = state.past, np.ones(1)
-        if self._accelerated and not state.fresh:
-            past, mix = half.mixed(past, w - old, slack - old_slack, state.rho, self.memory)
-        else:
-            past = half.no_past(len(w), slack.shape)
+        base.check_model(w, "a larger rho")
+        past, mix = half.no_past(len(w), slack.shape), np.ones(1)
+        if self.memory > 0 and client.convex_of(self._problem) and not state.fresh:
+            step = w - state.w, slack - state.slack
+            past, mix = half.mixed(state.past, *step, state.rho, self.memory)
         units = state.units if state.renewed else None
         state = replace(state, w=w, slack=slack, exact=exact, past=past, fresh=0, renewed=False)
-        room = state.tau - self._server_residual(state)
-        tol = self._local_tol(state)
-        return state, Round(
-            Refine(w, slack, units, state.beta, server.sigma, state.rho, tol, room, mix)
-        )
+        numbers = self._local_tol(state), state.tau - self._server_residual(state), mix
+        return state, Round(Refine(w, slack, units, state.beta, server.sigma, state.rho, *numbers))
 
     def improve(self, state: ProximalState, ids: Ids, up: Refined) -> Next[ProximalState]:
         """Carry out line 10: the next iteration of Algorithm 2, or its end."""
@@ -353,7 +318,7 @@ class ProximalAL(base.Method):
         slacks, residual = state.slack + up.slack_drift, float(up.residual)
         value = float(up.value) + self._problem.penalty(self._model(state))
         glob = self._problem.constraint
-        held = excess(glob.held, half.held_at(self._problem, state.w, state.units)[0])
+        held = excess(glob.held, self._server(state).held(state.w)[0])
         broken = max(held, excess(glob.coupled, up.shared))
         residual += self._server_residual(state)
         state = replace(state, shifted=up.shifted, slack_shifted=up.slack, copies=copies)
@@ -368,9 +333,8 @@ class ProximalAL(base.Method):
         if near and met:
             return state, Done(Stop.OPTIMAL)
         solved = state.residual <= state.tau and (self.s_bar is not None or state.inner > 1)  # (23)
-        ended = state.inner >= (
-            LATE if near or state.conflict else max(SOON, (state.rounds - 1) // 2)
-        )
+        most = LATE if near or state.conflict else max(SOON, (state.rounds - 1) // 2)
+        ended = state.inner >= most
         if state.rounds >= self.max_rounds:
             return state, Done(Stop.MAX_ROUNDS)
         past = half.remembered(state.past, up.drift, up.slack_drift, up.inner)
@@ -383,6 +347,11 @@ class ProximalAL(base.Method):
     def _bounded(self) -> bool:
         """Whether tangents bound the optimum, and a bound may end the run."""
         return self.scaled and self.s_bar is None and client.convex_of(self._problem)
+
+    @property
+    def _met(self) -> float:
+        """The largest violation of a model that meets the constraints."""
+        return MET if self._bounded else self.tol
 
     def _gap(self, before: ProximalState, state: ProximalState, up: Refined) -> tuple[float, float]:
         """The objective above a bound on it, and how much less that is at other models.
@@ -412,13 +381,10 @@ class ProximalAL(base.Method):
     def _excess(self, state: ProximalState, up: Refined) -> float:
         """The largest violation over the constraint's size, as a part of the model's size."""
         glob = self._problem.constraint
-        c, J = half.held_at(self._problem, state.w, state.units)
+        c, J = self._server(state).held(state.w)
         unit = state.units[len(state.w) :] * len(state.rho)
-        largest = max(
-            float(up.excess),
-            excess(glob.held, c / half.sizes(J, c)),
-            excess(glob.coupled, up.shared / unit),
-        )
+        held, shared = c / half.sizes(J, c), up.shared / unit
+        largest = max(float(up.excess), excess(glob.held, held), excess(glob.coupled, shared))
         return largest / (self._size(state) or 1.0) if self.scaled else largest
 
     def _server_residual(self, state: ProximalState) -> float:
@@ -431,12 +397,8 @@ class ProximalAL(base.Method):
     def _settle(self, state: ProximalState) -> tuple[ProximalState, Round]:
         """Carry out lines 5-6 of Algorithm 1."""
         held, total = self._next_multipliers(state)
-        slow = (
-            self.beta is None
-            and state.solved
-            and state.excess > max(SLOW * state.before, MET if self._bounded else self.tol)
-            and math.isfinite(state.before)
-        )
+        slow = math.isfinite(state.before) and state.excess > max(SLOW * state.before, self._met)
+        slow = slow and self.beta is None and state.solved
         old, beta = state.beta, GROWTH * state.beta if slow else state.beta
         state = replace(state, change=held - state.multiplier, total_change=total - state.total)
         state = replace(state, outer=state.outer + 1, multiplier=held, total=total, beta=beta)
@@ -457,13 +419,8 @@ class ProximalAL(base.Method):
         """The tolerance eps_{t+1}: q^t as printed, else far below what (23) requires."""
         if self.q is not None:
             return max(self.q**state.inner, 1e-12 * state.scale)
-        return max(
-            1e-3 * min(state.tau, self._goal(state)) / len(state.violation), 1e-14 * state.scale
-        )
-
-    @property
-    def _accelerated(self) -> bool:
-        return self.memory > 0 and client.convex_of(self._problem)
+        least = 1e-3 * min(state.tau, self._goal(state)) / len(state.violation)
+        return max(least, 1e-14 * state.scale)
 
     def report(self, state: ProximalState) -> dict:
         """Numbers to plot; ``violation`` is the largest violation of all constraints.
@@ -491,18 +448,13 @@ class ProximalAL(base.Method):
         """The model; with what the clients concluded also their multipliers and copies of it."""
         if concluded is None:
             return base.Answer(self._model(state))
-        multipliers = self._multipliers(state, concluded)
+        local, server = concluded.multipliers, (state.multiplier, state.total)
+        if state.infeasible:  # the changes prove it
+            local, server = concluded.changes, (state.change, state.total_change)
+        elif state.inner:  # else just settled
+            server = self._next_multipliers(state)
+        multipliers = Multipliers(*server, base.known(local))
         return base.Answer(self._model(state), multipliers=multipliers, copies=concluded.copies)
-
-    def _multipliers(self, state: ProximalState, concluded: base.Concluded) -> Multipliers:
-        """The multipliers of the last model, or the changes that prove that none is feasible."""
-        if state.infeasible:
-            changes = base.known(concluded.changes)
-            return Multipliers(state.change, state.total_change, changes)
-        local = base.known(concluded.multipliers)
-        if state.inner == 0:  # just settled
-            return Multipliers(state.multiplier, state.total, local)
-        return Multipliers(*self._next_multipliers(state), local)
 
     def _next_multipliers(self, state: ProximalState) -> tuple[Array, Array]:
         """Algorithm 1, line 6: the multipliers of the server's constraints and of the sums."""

@@ -93,7 +93,9 @@ class Server:
 
     def held(self, w: Array) -> tuple[Array, Array]:
         """c_0 and its Jacobian, (p_0, D), in units."""
-        return held_at(self.problem, w, self.units)
+        glob, own = self.problem.constraint, self._own
+        at = glob.point(self.problem, w * own)
+        return glob.held.values(at)[0], glob.held.jacobian(at)[0] * own
 
     def _prox(self, w: Array, step: float | Array) -> Array:
         """The prox of h as a function of w in units; ``step`` is one, or of each entry."""
@@ -174,13 +176,6 @@ class Server:
         return self.beta / self.first_sizes[len(self.multiplier) :] ** 2
 
 
-def held_at(problem: Problem, w: Array, units: Array) -> tuple[Array, Array]:
-    """c_0 and its Jacobian (p_0, D) as a function of w in units."""
-    glob, own = problem.constraint, units[: len(w)]
-    at = glob.point(problem, w * own)
-    return glob.held.values(at)[0], glob.held.jacobian(at)[0] * own
-
-
 @record
 class Past:
     """The last h residuals r_i = w^{t+1} - z_i^t of the iteration, the newest last.
@@ -216,12 +211,9 @@ def remembered(past: Past, drift: Array, slack_drift: Array, inner: Array) -> Pa
     return Past(past.step, past.slack_step, drifts, slacks, matrix, past.size)
 
 
-def mixed(
-    past: Past, step: Array, slack_step: Array, rho: Array, memory: int
-) -> tuple[Past, Array]:
-    """The history with a new ``step``, and the weights of the points from which the clients start.
-
-    ``step`` is new.
+def mixed(past: Past, step: Array, slack_step: Array, rho: Array, most: int) -> tuple[Past, Array]:
+    """The history with a new ``step``, and the weights of the points from which the clients start,
+    at ``most`` so many and one.
     """
     steps = np.concatenate([past.step, step[None]])
     slacks = np.concatenate([past.slack_step, slack_step[None]])
@@ -232,7 +224,7 @@ def mixed(
     models = float(rho.sum()) * past.step @ past.step.T
     gram = models - cross - cross.T + past.inner + slack @ slack.T
     size = math.sqrt(max(float(gram[-1, -1]), 0.0))
-    keep = 1 if not size <= GUARD * past.size else min(len(gram), memory + 1)
+    keep = 1 if not size <= GUARD * past.size else min(len(gram), most + 1)
     at = slice(len(past.drift) - keep, None)
     vectors = past.step[at], past.slack_step[at], past.drift[at], past.slack_drift[at]
     return Past(*vectors, past.inner[at, at], size), mixing(gram[-keep:, -keep:])
