@@ -39,8 +39,6 @@ from bonafed.estimators.rows import (
 )
 from bonafed.problem.constraints import group_means
 from bonafed.problem.constraints.constraint import Slot, Stated, several
-from bonafed.problem.constraints.coupled import Coupled, Shared
-from bonafed.problem.constraints.constraint import Concrete, Slot, Stack, Stated, several
 from bonafed.problem.constraints.custom import FunctionConstraint
 from bonafed.problem.constraints.group_means import Coupled, Shared
 from bonafed.problem.constraints.linear import OnModel

@@ -122,9 +122,12 @@ class Ledger:
     def named(self, clients: Iterable[ClientName]) -> "Ledger":
         """The same with clients called as the user calls them, whole numbers included."""
         names = {str(name): name for name in clients}
-        parts = {key: getattr(self, key) for key in ("releases", "before", "sizes", "other")}
-        named = lambda part: {names.get(str(n), n): v for n, v in part.items()}  # noqa: E731
-        return replace(self, **{key: named(part) for key, part in parts.items()})
+        parts = {part: getattr(self, part) for part in ("releases", "before", "sizes", "other")}
+        called = {
+            part: {names.get(str(name), name): value for name, value in of.items()}
+            for part, of in parts.items()
+        }
+        return replace(self, **called)
 
     def table(self) -> list[dict[str, Any]]:
         """One row a client: public rows, answers, noise, epsilons, and what is left."""
