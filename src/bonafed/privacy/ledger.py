@@ -122,9 +122,11 @@ class Ledger:
     def named(self, clients: Iterable[ClientName]) -> "Ledger":
         """The same with clients called as the user calls them, whole numbers included."""
         names = {str(name): name for name in clients}
-        called = lambda part: {names.get(str(name), name): v for name, v in part.items()}  # noqa: E731
-        parts = ("releases", "before", "sizes", "other")
-        return replace(self, **{part: called(getattr(self, part)) for part in parts})
+        called = {}
+        for part in ("releases", "before", "sizes", "other"):
+            stated = getattr(self, part).items()
+            called[part] = {names.get(str(name), name): value for name, value in stated}
+        return replace(self, **called)
 
     def table(self) -> list[dict[str, Any]]:
         """One row a client: public rows, answers, noise, epsilons, and what is left."""

@@ -19,7 +19,7 @@ from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.method import Answer, Concluded, Method, settings_of
 from bonafed.arrays import Array
-from bonafed.certificates import duality
+from bonafed.certificates import certify, duality
 from bonafed.certificates.certificate import Certificate, without_numbers
 from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.client_names import ByClient, ClientName
@@ -40,7 +40,6 @@ from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem, only_constrained, remembering
 from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.report.words import constrained
 from bonafed.rounds import Stop, decode, encode
 from bonafed.solution.blame import triviality
 from bonafed.solution.outcome import Ended, budget_used, diverged, reached, stated
@@ -414,7 +413,7 @@ def _prove_constrained(finished: Finished, answer: Answer, engine: Engine, bound
     bounded = bounded and stop is not Stop.UNBOUNDED
     w, of, copies = answer.w, (plan.problem, plan.data), answer.copies
     infeasible = stop is Stop.INFEASIBLE
-    certificate, runs = constrained.certify_constrained(
+    certificate, runs = certify.certify_constrained(
         *of, w, multipliers, engine, infeasible, bounded
     )
     consensus, first = None, runs[0].state.first
