@@ -40,10 +40,10 @@ from bonafed.papers.rank.smoothed import DCA, SmoothedRankADMM
 from bonafed.papers.rank.stochastic import LSVRG, SGD
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.secure_sum.messages import SecureSum
-from bonafed.problem.constraints.coupled import Coupled
 from bonafed.problem.constraints.custom import Constraint
 from bonafed.problem.constraints.group_means import (
     BoundedGroupLoss,
+    Coupled,
     DemographicParity,
     EqualisedOdds,
     LossGap,

@@ -84,10 +84,10 @@ from bonafed.privacy.ledger import Ledger as Ledger
 from bonafed.privacy.odometer import RepeatedRunWarning as RepeatedRunWarning
 from bonafed.privacy.secure_sum.messages import SecureSum as SecureSum
 from bonafed.problem.calibration import Sigmoid as Sigmoid
-from bonafed.problem.constraints.coupled import Coupled as Coupled
 from bonafed.problem.constraints.custom import Constraint as Constraint
 from bonafed.problem.constraints.custom import TorchConstraint as TorchConstraint
 from bonafed.problem.constraints.group_means import BoundedGroupLoss as BoundedGroupLoss
+from bonafed.problem.constraints.group_means import Coupled as Coupled
 from bonafed.problem.constraints.group_means import DemographicParity as DemographicParity
 from bonafed.problem.constraints.group_means import EqualisedOdds as EqualisedOdds
 from bonafed.problem.constraints.group_means import LossGap as LossGap

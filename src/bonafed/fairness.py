@@ -47,6 +47,9 @@ class GroupRates:
     accuracy: float
 
 
+Pair = tuple[GroupRates, GroupRates]  # of the unprivileged and the privileged
+
+
 def group_rates(
     y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, positive: Label = 1
 ) -> dict[Any, GroupRates]:
@@ -75,10 +78,8 @@ def group_rates(
     """
     truth, chosen = _positive(y_true, y_pred, positive)
     names = _column(group, "group", len(truth))
-    return {
-        name: _rates(truth[names == name], chosen[names == name])
-        for name in np.unique(names).tolist()
-    }
+    own = {name: names == name for name in np.unique(names).tolist()}
+    return {name: _rates(truth[rows], chosen[rows]) for name, rows in own.items()}
 
 
 def fairness_metrics(
@@ -289,11 +290,7 @@ def _theil(truth: NDArray[np.bool_], chosen: NDArray[np.bool_]) -> float:
 
 
 def _difference(
-    name: str,
-    needed: str,
-    rate: Callable[[GroupRates], float],
-    both: tuple[GroupRates, GroupRates],
-    positive: Label,
+    name: str, needed: str, rate: Callable[[GroupRates], float], both: Pair, positive: Label
 ) -> float:
     """rate(U) - rate(P), both of which must exist."""
     for which, rates in zip(("unprivileged", "privileged"), both, strict=True):
@@ -309,7 +306,7 @@ def _difference(
 
 def _pair(
     y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label
-) -> tuple[GroupRates, GroupRates]:
+) -> Pair:
     """(unprivileged, privileged)."""
     truth, chosen = _positive(y_true, y_pred, positive)
     names = _column(group, "group", len(truth))

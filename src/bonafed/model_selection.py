@@ -7,6 +7,7 @@ along its radii, and `default_radius` computes a radius from the data.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -28,14 +29,8 @@ from bonafed.solution.thresholds import default_radius
 
 Scorer = Callable[..., float]
 
-__all__ = [
-    "PrivateSearch",
-    "WithinClients",
-    "cross_validate",
-    "default_radius",
-    "paper_grid",
-    "radius_path",
-]
+__all__ = ["PrivateSearch", "WithinClients", "cross_validate", "default_radius", "paper_grid"]
+__all__ += ["radius_path"]
 
 
 def paper_grid(prefix: str = "") -> dict[str, list[float]]:
@@ -53,6 +48,7 @@ def paper_grid(prefix: str = "") -> dict[str, list[float]]:
     }
 
 
+@dataclass(eq=False, repr=False)
 class WithinClients(BaseCrossValidator):
     """K folds inside every client: each client is in every training set, and in every test set if
     its rows suffice.
@@ -79,22 +75,17 @@ class WithinClients(BaseCrossValidator):
     # scikit-learn's protocol
     __metadata_request__split = {"groups": True, "persons": True}  # noqa: RUF012
 
-    def __init__(
-        self,
-        n_splits: int = 5,
-        *,
-        shuffle: bool = True,
-        random_state: int = 0,
-        by_row: bool = False,
-    ) -> None:
-        if n_splits < 2:
+    n_splits: int = 5
+    _: KW_ONLY
+    shuffle: bool = True
+    random_state: int = 0
+    by_row: bool = False
+
+    def __post_init__(self) -> None:
+        if self.n_splits < 2:
             raise ValueError(
-                f"n_splits must be >= 2, got {n_splits}: one fold leaves nothing to train on."
+                f"n_splits must be >= 2, got {self.n_splits}: one fold leaves nothing to train on."
             )
-        self.n_splits = n_splits
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.by_row = by_row
 
     def get_n_splits(self, X: object = None, y: object = None, groups: object = None) -> int:
         """``n_splits``."""
@@ -218,13 +209,11 @@ def cross_validate(
         cv = within if by == "rows" else model_selection.GroupKFold(int(cv))
     if scoring is None:
         overall = {"accuracy": "accuracy", "worst_client_accuracy": worst_client_accuracy}
-        scoring = (overall if is_classifier(estimator) else {"r2": "r2"}) | {
-            "worst_client_loss": worst_client_loss
-        }
+        scoring = overall if is_classifier(estimator) else {"r2": "r2"}
+        scoring |= {"worst_client_loss": worst_client_loss}
     settings: dict[str, Any] = {**options}
     given = {"groups": groups, "sample_weight": sample_weight, "persons": persons}
     params = {name: value for name, value in given.items() if value is not None}
     with config_context(enable_metadata_routing=True):
-        return model_selection.cross_validate(
-            estimator, X, y, scoring=scoring, cv=cv, params=params, **settings
-        )
+        settings |= {"scoring": scoring, "cv": cv, "params": params}
+        return model_selection.cross_validate(estimator, X, y, **settings)

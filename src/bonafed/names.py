@@ -81,7 +81,7 @@ _PUBLIC: tuple[str, ...] = (
     "problem.risks.weight_sets: OwnSet",
     "problem.risks.ranks: Spectral",
     "problem.constraints.custom: Constraint TorchConstraint",
-    "problem.constraints.coupled: Coupled",
+    "problem.constraints.group_means: Coupled",
     "problem.regularisers: Bounds GroupL2",
     "problem.lower_bounds: Duals",
     "problem.lower_bounds: Multipliers",

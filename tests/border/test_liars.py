@@ -32,7 +32,7 @@ from bonafed.engines.network import ImpossibleAnswerError, Network
 from bonafed.engines.wire import LocalTransport, Stepped
 from bonafed.papers.aspire.aspire import ASPIRE
 from bonafed.papers.drfl.epigraph_projection import EpigraphMethod
-from bonafed.problem.constraints.coupled import Coupled
+from bonafed.problem.constraints.group_means import Coupled
 from bonafed.problem.metadata import Introduced
 from bonafed.rounds import Conclude, Stop, decode, encode
 from bonafed.sites.party import open_party

@@ -7,7 +7,7 @@ advised is accepted when it is followed.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from bonafed.algorithms.method import Method
 from bonafed.algorithms.requirements import ONE_CLIENT, Reason, Requirements, Setting
@@ -27,8 +27,7 @@ COST = {"privacy": 9.0, "constraint": 9.0, "over_rows": 9.0, "sums": 9.0}
 COST |= {"clients": 3.0, "predictor": 2.0}
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """Another value in one slot, with which an algorithm may take the problem."""
 
     slot: str
@@ -128,9 +127,8 @@ def taking(problem: Problem, setting: Setting) -> list[type[Method]]:
 
     def rest(cls: type[Method]) -> bool:
         asks = cls.requirements
-        return (asks.constrained and not problem.constrained) or (
-            asks.private and not problem.privacy
-        )
+        more = asks.constrained and not problem.constrained
+        return more or (asks.private and not problem.privacy)
 
     return sorted((cls for cls in known_methods() if takes(cls, problem, setting)), key=rest)
 
@@ -170,16 +168,11 @@ def changes_for(
     """Changes, one after another, with which an algorithm takes the problem; None if none do."""
     steps: list[Change] = []
     while (reason := requirements.refusal(method, problem, setting)) is not None:
-        used = {step.slot for step in steps}
-        step = next(
-            (
-                change
-                for change in candidates(reason.slot, problem, setting)
-                if reason.slot not in used and reason.need.holds(change.problem, change.setting)
-            ),
-            None,
-        )
-        if step is None:
+        if reason.slot in {step.slot for step in steps}:
+            return None
+        every = candidates(reason.slot, problem, setting)
+        meets = (each for each in every if reason.need.holds(each.problem, each.setting))
+        if (step := next(meets, None)) is None:
             return None
         steps.append(step)
         problem, setting = step.problem, step.setting
@@ -207,51 +200,34 @@ def candidates(slot: str, problem: Problem, setting: Setting) -> Iterator[Change
 
 def _values(slot: str, problem: Problem) -> list[tuple[str, dict[str, Any]]]:
     """Plain values of a slot of the problem, with the words for them."""
-    several = problem.loss.targets == "class"
+    several, ball, ranks = problem.loss.targets == "class", problem.over_samples, problem.over_rows
+    free: dict[str, Any] = {"constraint": None, "local_constraint": None}
+    samples: list[tuple[str, dict[str, Any]]] = [("over_samples=Mean()", {"over_samples": Mean()})]
+    if isinstance(ball, WassersteinBall):  # without flips of labels and without a support
+        words = f"over_samples=WassersteinBall({ball.radius!r}, label_cost=math.inf)"
+        still = replace(ball, label_cost=math.inf, support=None)
+        samples.insert(0, (words, {"over_samples": still}))
+    rows = {"over_rows": Superquantile(0.1), "over_samples": Mean(), "over_clients": Mean()}
+    tail = "over_rows=Superquantile(0.1)", rows
+    if ranks is not None:
+        rows = {"over_rows": None, "over_samples": ranks}
+        tail = f"over_samples={ranks!r} in place of over_rows", rows
+    losses = {"sign": Logistic(), "real": Squared(), "class": Multinomial()}
+    plain = {"predictor": Softmax() if several else Linear(), "over_clients": Mean()}
+    plain |= {"loss": losses[problem.loss.targets]} if problem.loss.targets in losses else {}
+    if slot in plain:
+        return [(f"{slot}={type(plain[slot]).__name__}()", {slot: plain[slot]})]
     return {
+        "loss": [],
+        "regulariser": [("regulariser=L2(1e-3)", {"regulariser": L2(1e-3)})],
         "privacy": [("no privacy", {"privacy": None})],
         "constraint": [
-            ("no constraint", {"constraint": None, "local_constraint": None}),
-            (
-                "no constraint and over_samples=Mean()",
-                {"constraint": None, "local_constraint": None, "over_samples": Mean()},
-            ),
+            ("no constraint", free),
+            ("no constraint and over_samples=Mean()", free | {"over_samples": Mean()}),
         ],
-        "predictor": [("predictor=Softmax()", {"predictor": Softmax()})]
-        if several
-        else [("predictor=Linear()", {"predictor": Linear()})],
-        "over_rows": [
-            (
-                f"over_samples={problem.over_rows!r} in place of over_rows",
-                {"over_rows": None, "over_samples": problem.over_rows},
-            )
-            if problem.over_rows is not None
-            else (
-                "over_rows=Superquantile(0.1)",
-                {"over_rows": Superquantile(0.1), "over_samples": Mean(), "over_clients": Mean()},
-            )
-        ],
-        "over_samples": [
-            *_without_flips(problem),
-            ("over_samples=Mean()", {"over_samples": Mean()}),
-        ],
-        "over_clients": [("over_clients=Mean()", {"over_clients": Mean()})],
-        "loss": {
-            "sign": [("loss=Logistic()", {"loss": Logistic()})],
-            "real": [("loss=Squared()", {"loss": Squared()})],
-            "class": [("loss=Multinomial()", {"loss": Multinomial()})],
-        }.get(problem.loss.targets, []),
-        "regulariser": [("regulariser=L2(1e-3)", {"regulariser": L2(1e-3)})],
+        "over_rows": [tail],
+        "over_samples": samples,
     }[slot]
-
-
-def _without_flips(problem: Problem) -> list[tuple[str, dict[str, Any]]]:
-    """The ball of a problem without flips of labels and without a support, if it has one."""
-    ball = problem.over_samples
-    if not isinstance(ball, WassersteinBall):
-        return []
-    words = f"over_samples=WassersteinBall({ball.radius!r}, label_cost=math.inf)"
-    return [(words, {"over_samples": replace(ball, label_cost=math.inf, support=None)})]
 
 
 def listed(names: Sequence[str]) -> str:

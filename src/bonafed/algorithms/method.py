@@ -401,13 +401,14 @@ def model_of(one: Answered, w: Array) -> Array:
     return w if len(w) else within_bounds(one.problem, np.zeros(D))
 
 
-def at_model(curved: bool = False, each: bool = False) -> Callable[[Answered], Iterator[Told]]:
+Telling = Callable[[Answered], Iterator[Told]]
+
+
+def at_model(curved: bool = False, each: bool = False) -> Telling:
     """Of a message about its model ``w``; ``each``: every client has a row of it."""
     return lambda one: at(one, one.ask.w[0] if each else one.ask.w, curved=curved)
 
 
-def at_models(
-    models: Callable[[Answered], Iterable[Array]],
-) -> Callable[[Answered], Iterator[Told]]:
+def at_models(models: Callable[[Answered], Iterable[Array]]) -> Telling:
     """Of a message whose answer tells what the rows say at some models."""
     return lambda one: (told for w in models(one) for told in at(one, w))

@@ -9,10 +9,10 @@ refusal.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from bonafed.problem.constraints.constraint import Stack, is_convex, several
-from bonafed.problem.constraints.coupled import Coupled, Global
+from bonafed.problem.constraints.group_means import Coupled, Global
 from bonafed.problem.losses import has_log_link
 from bonafed.problem.parts import has_even_slopes, limits_no_rows, moves_evenly
 from bonafed.problem.predictors.affine import Linear, is_affine
@@ -58,8 +58,7 @@ class Need:
     holds: Callable[[Problem, Setting], bool]
 
 
-@dataclass(frozen=True)
-class Reason:
+class Reason(NamedTuple):
     """The reason why an algorithm does not take a problem."""
 
     method: str  # the algorithm's name
@@ -76,6 +75,11 @@ class Reason:
 def _has(slot: str, kind: Any) -> Callable[[Problem, Setting], bool]:
     """The condition that what stands in a slot is of a kind, such as ``Mean | Sum``."""
     return lambda p, s: isinstance(getattr(p, slot), kind)
+
+
+def _projects(problem: Problem, setting: Setting) -> bool:
+    """The condition that the set of clients' weights has a projection."""
+    return hasattr(problem.over_clients, "project")
 
 
 ANY = Need("any", "takes everything", lambda p, s: True)
@@ -196,22 +200,18 @@ BALL_OF_WEIGHTS = Need(
     "needs over_clients = Mean, Simplex, LpBall or TotalVariationBall",
     _has("over_clients", Mean | Simplex | LpBall | TotalVariationBall),
 )
-PROJECTION = Need(
-    "set with a projection",
-    "needs over_clients with `project`",
-    lambda p, s: hasattr(p.over_clients, "project"),
-)
+PROJECTION = Need("set with a projection", "needs over_clients with `project`", _projects)
 MIXTURE = Need(
     "set of mixture weights with a projection",
     "needs over_clients with `project` and weights that sum to one",
-    lambda p, s: hasattr(p.over_clients, "project") and not isinstance(p.over_clients, Sum),
+    lambda p, s: _projects(p, s) and not isinstance(p.over_clients, Sum),
 )
 
 SHARED_WEIGHTS = Need(
     "set with a projection, no simplex",
     "with secure sums needs over_clients that share their weight, such as Mean, LpBall or KLBall,"
     " as a sum in which one client has nearly all of it hides nothing",
-    lambda p, s: hasattr(p.over_clients, "project") and not isinstance(p.over_clients, Simplex),
+    lambda p, s: _projects(p, s) and not isinstance(p.over_clients, Simplex),
 )
 
 # -- the regulariser
@@ -312,30 +312,28 @@ SLOTS: tuple[str, ...] = tuple(f.name for f in fields(Requirements) if f.name !=
 
 def actual(slot: str, problem: Problem, setting: Setting) -> str:
     """The value that a problem in its setting has in a slot, in words."""
-    if slot == "clients":
-        return f"{setting.n_clients} clients"
-    if slot == "rows":
-        return "rows of different weights"
-    if slot == "engine":
-        return "an asynchronous one"
-    if slot == "sums":
-        return "an engine with secure_sum"
-    if slot == "constraint":
-        parts = [part for part in _stated(problem) if not isinstance(part, Stack | Global)]
-        if parts:
-            return ", ".join(map(repr, parts))
-        return "constraints" if problem.constrained else _objective(problem)
-    return repr(getattr(problem, slot))
+    elsewhere = {
+        "clients": f"{setting.n_clients} clients",
+        "rows": "rows of different weights",
+        "engine": "an asynchronous one",
+        "sums": "an engine with secure_sum",
+    }
+    if slot != "constraint":
+        return elsewhere.get(slot) or repr(getattr(problem, slot))
+    parts = [part for part in _stated(problem) if not isinstance(part, Stack | Global)]
+    if parts:
+        return ", ".join(map(repr, parts))
+    label = getattr(problem.over_samples, "label", None)
+    of = problem.loss if label is None else problem.over_samples
+    return "constraints" if problem.constrained else repr(of)
 
 
 def constraints_of(problem: Problem) -> list[Any]:
     """All constraints of a problem, as stated or concrete."""
-    parts: list[Any] = []
+    stacks: list[Any] = []
     for held in _stated(problem):
-        stacks = (held.held, held.coupled) if isinstance(held, Global) else (held,)
-        for one in stacks:
-            parts += one.parts if isinstance(one, Stack) else [one]
-    return parts
+        stacks += (held.held, held.coupled) if isinstance(held, Global) else (held,)
+    return [part for one in stacks for part in (one.parts if isinstance(one, Stack) else [one])]
 
 
 def _stated(problem: Problem) -> list[Any]:
@@ -345,11 +343,6 @@ def _stated(problem: Problem) -> list[Any]:
         value = getattr(problem, slot)
         held += [value] if isinstance(value, Stack | Global) else several(value, slot)
     return held
-
-
-def _objective(problem: Problem) -> str:
-    label = getattr(problem.over_samples, "label", None)
-    return repr(problem.loss) if label is None else repr(problem.over_samples)
 
 
 def _hessian(part: Any) -> Any:

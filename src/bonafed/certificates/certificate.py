@@ -216,31 +216,25 @@ def _to_risk(problem: Problem, alpha: Array, z: Array) -> float:
     else:
         sigma = rank_weights(problem, len(z))
     total = 0.0
-    if (
-        free.any()
-    ):  # upwards where the weight jumps up beyond the reference, downwards where it falls
+    # upwards where the weight jumps up beyond the reference, downwards where it falls
+    if free.any():
         slope, a = gradients_of(sorted_z[free], kernel), push[free]
         low, high = below[free] * slope - a, a - above[free] * slope
         off = np.where(above[free] >= below[free], np.maximum(low, 0.0), np.maximum(high, 0.0))
         total = float((off**2).sum())
     edges = np.flatnonzero(np.append(True, sorted_z[1:] > sorted_z[:-1]))
-    alone = np.diff(np.append(edges, len(z))) == 1
-    single = edges[alone]
+    single = edges[np.diff(np.append(edges, len(z))) == 1]
     single = single[~free[single]]
     # every single entry: sigma dl(z), which at a kink is all from 0 to sigma
     here, a, weight = sorted_z[single], push[single], sigma[single]
-    exact, kink = a - weight * gradients_of(here, kernel), _kinked(kernel, here)
+    exact = a - weight * gradients_of(here, kernel)
+    kink = (here == kernel.knot) & (kernel.kind == PLUS)
     short = np.where(kink, np.maximum(np.maximum(a - weight, -a), 0.0), exact)
     total += float((short**2).sum())
     for start, stop in zip(edges, np.append(edges[1:], len(z)), strict=True):
         if stop - start > 1 and not free[start]:
             total += _group(kernel, float(sorted_z[start]), push[start:stop], sigma[start:stop])
     return float(np.sqrt(total))
-
-
-def _kinked(kernel: Kernel, z: Array) -> Array:
-    """Where the loss has a kink, so that every number from 0 to 1 is a subgradient."""
-    return (z == kernel.knot) & (kernel.kind == PLUS)
 
 
 def _group(kernel: Kernel, z: float, push: Array, sigma: Array) -> float:
@@ -250,7 +244,7 @@ def _group(kernel: Kernel, z: float, push: Array, sigma: Array) -> float:
     """
     from scipy.optimize import isotonic_regression
 
-    kink = bool(_kinked(kernel, np.array([z]))[0])
+    kink = z == kernel.knot and kernel.kind == PLUS
     gradient = 1.0 if kink else float(gradients_of(np.array([z]), kernel)[0])
     negative = np.minimum(push, 0.0) if kink else np.zeros_like(push)
     over = np.sort(push - negative)[::-1] - gradient * np.sort(sigma)[::-1]

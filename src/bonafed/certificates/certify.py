@@ -290,19 +290,13 @@ class Weighing(plausible.AboutRows):
         elif self.provable:
             diagonal = client_means.hessian_diagonals(point, ask.prior, curved(terms))
         sums = constant, balance, size, spread, count, ended
-        return Weighed(
-            *sums,
-            risk=risk,
-            loss=loss,
-            local=problem.local_constraint.values(point),
-            limits=problem.local_constraint.limits(data),
-            shared=problem.constraint.coupled.values(point),
-            shared_limits=problem.constraint.coupled.limits(data),
-            gradient=ask.prior[:, None] * client_means.client_gradients(point) + sum(pushed),
-            start=ask.prior[:, None] * client_means.client_gradients(zero),
-            hessian=matrix,
-            diagonal=diagonal,
-        )
+        limits: Any = [
+            part for stack, _ in terms for part in (stack.values(point), stack.limits(data))
+        ]
+        gradient = ask.prior[:, None] * client_means.client_gradients(point) + sum(pushed)
+        start = ask.prior[:, None] * client_means.client_gradients(zero)
+        rest: Any = (risk, loss, *limits, gradient, start, matrix, diagonal)
+        return Weighed(*sums, *rest)
 
     def weigh_along(self, problem: Problem, ask: WeighAlong, data: Block) -> WeighedAlong:
         point, terms = Point(problem, ask.w, data), self._terms(ask, data)
@@ -370,11 +364,8 @@ class Weighing(plausible.AboutRows):
                 return state, done
             state = replace(state, moving=moving)
             return state, self.question(state, len(ids))
-        whole = (
-            client_means.hessians(here, None, curved(terms), together=True)[0]
-            + first.hessian
-            - up.locked
-        )
+        whole = client_means.hessians(here, None, curved(terms), together=True)[0]
+        whole = whole + first.hessian - up.locked
         whole[np.diag_indices(len(g))] += self._ridge()
         shift = state.shift.copy()
         shift[free] -= pseudosolve(whole[np.ix_(free, free)], aim[free])

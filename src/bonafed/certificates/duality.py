@@ -40,26 +40,13 @@ from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run
 from bonafed.engines.inprocess import InProcess
 from bonafed.privacy.secure_sum.messages import option_of
-from bonafed.problem import parts, plausible
+from bonafed.problem import lower_bounds as proofs
 from bonafed.problem import parts as parting
+from bonafed.problem import plausible
 from bonafed.problem.claims import Claim, Number
 from bonafed.problem.conic_form import member, sample_radii
 from bonafed.problem.constraints.constraint import Point, Stack, excess
 from bonafed.problem.losses import value_and_gradient
-from bonafed.problem.lower_bounds import (
-    NOTHING,
-    Duals,
-    Minorant,
-    Region,
-    Survey,
-    Surveyed,
-    answer_survey,
-    feasible_duals,
-    lower_bound,
-    region,
-    separated,
-    without_dual,
-)
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.plausible import of_combined_sums, of_each_risk, of_survey_sums
 from bonafed.problem.predictors.affine import is_affine
@@ -216,7 +203,7 @@ class CertificateState:
     model.
     """
 
-    seen: Surveyed | None
+    seen: proofs.Surveyed | None
     first: Certified | None
     differentiated: Differentiated | None = None
 
@@ -231,7 +218,7 @@ class Certification(plausible.AboutRows):
     """
 
     w: Array
-    duals: Duals | None = None
+    duals: proofs.Duals | None = None
     problem: Problem | None = None
     weights: Array | None = None
     sums: bool = False
@@ -251,7 +238,7 @@ class Certification(plausible.AboutRows):
         """The rounds with the clients' problem, with thresholds where all rows are ranked, and the
         number of clients that have agreed on it.
         """
-        if self.sums and not parts.has_sums(problem):
+        if self.sums and not parting.has_sums(problem):
             raise ValueError(
                 "sums over clients would tell rows of this problem: nothing is answered. Ask for"
                 " what Bundle() takes with secure sums."
@@ -261,24 +248,24 @@ class Certification(plausible.AboutRows):
     @property
     def on_client(self) -> dict:
         if self.sums:
-            sums = self._answering(parts.survey_sums, self.clients)
-            return {parts.SurveySums: sums, CertifySums: self._answering(self.certify_sums)}
-        mine = self._answering(answer_survey), self._answering(self.certify)
-        return {Survey: mine[0], Certify: mine[1], Differentiate: self._answering(differentiate)}
+            sums = self._answering(parting.survey_sums, self.clients)
+            return {parting.SurveySums: sums, CertifySums: self._answering(self.certify_sums)}
+        steps = {proofs.Survey: proofs.answer_survey, Certify: self.certify}
+        steps |= {Differentiate: differentiate}
+        return {ask: self._answering(answer) for ask, answer in steps.items()}
 
     @property
     def on_server(self) -> dict:
         if self.sums:
-            return {parts.SurveyedSums: self.ask_sums, CertifiedSums: self.finish_sums}
-        return {Surveyed: self.ask, Certified: self.finish, Differentiated: self.conclude}
+            return {parting.SurveyedSums: self.ask_sums, CertifiedSums: self.finish_sums}
+        return {proofs.Surveyed: self.ask, Certified: self.finish, Differentiated: self.conclude}
 
     @property
     def claims(self) -> plausible.Claims:
+        problem = self._problem
         if self.sums:
-            return {
-                CertifiedSums: lambda who, ask, up: plausible.of_risk(self._problem, ask.w, up.risk)
-            }
-        return {**plausible.surveys(self._problem), Certified: self._said}
+            return {CertifiedSums: lambda who, ask, up: plausible.of_risk(problem, ask.w, up.risk)}
+        return {**plausible.surveys(problem), Certified: self._said}
 
     @property
     def sum_claims(self) -> plausible.SumClaims:
@@ -286,11 +273,9 @@ class Certification(plausible.AboutRows):
 
         def combined(ask: CertifySums, up: CertifiedSums, slack: float) -> Iterator[Claim]:
             yield from of_each_risk(problem, ask.w, up.risk)
-            weights = ask.multipliers.sum(0)
-            yield from of_combined_sums(problem, ask.w, weights, up.risk, up, slack)
+            yield from of_combined_sums(problem, ask.w, ask.multipliers.sum(0), up.risk, up, slack)
 
-        surveyed = partial(of_survey_sums, problem)
-        return {parts.SurveyedSums: surveyed, CertifiedSums: combined}
+        return {parting.SurveyedSums: partial(of_survey_sums, problem), CertifiedSums: combined}
 
     def _said(self, who: int, ask: Certify, up: Certified) -> Iterator[Claim]:
         """What a risk and a combination of cuts claim."""
@@ -311,20 +296,20 @@ class Certification(plausible.AboutRows):
     def server_start(self, n_clients: int) -> tuple[CertificateState, Round]:
         state = CertificateState(None, None)
         if self.sums:
-            return state, Round(parts.SurveySums(member(self._problem, n_clients)))
+            return state, Round(parting.SurveySums(member(self._problem, n_clients)))
         if not is_affine(self._problem.predictor):
             none = np.zeros((0, len(self.w))), np.zeros((n_clients, 0))
             return state, Round(Certify(self.w, *none))
-        return state, Round(Survey(member(self._problem, n_clients)))
+        return state, Round(proofs.Survey(member(self._problem, n_clients)))
 
-    def ask(self, state: CertificateState, ids: Sequence[int], seen: Surveyed) -> Next:
-        none = Duals(np.zeros(len(ids)), np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
+    def ask(self, state: CertificateState, ids: Sequence[int], seen: proofs.Surveyed) -> Next:
+        none = proofs.Duals(np.zeros(len(ids)), np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
         duals = self.duals or none
         own = [None if part is None else part[None] for part in (duals.rows, duals.split)]
         more: dict[str, Array] = {}
         if duals.limits is not None:
             owned = duals.limits.swapaxes(0, 1)
-            local, shared, _ = separated(self._problem, len(ids), owned)
+            local, shared, _ = proofs.separated(self._problem, len(ids), owned)
             more = {"local": local.swapaxes(1, 2).copy(), "shared": shared.swapaxes(0, 1).copy()}
         if duals.pair is not None:
             more |= {"pair": duals.pair, "weights": duals.weights}
@@ -370,7 +355,7 @@ class Certification(plausible.AboutRows):
         own, sums = (constant, gradient, combined.gradient_level), (combined.spread, combined.size)
         return Certified(*worst, *own, *sums, residuals, *limits)
 
-    def ask_sums(self, state: CertificateState, ids: Sequence[int], up: parts.SurveyedSums) -> Next:
+    def ask_sums(self, state: Any, ids: Sequence[int], up: parting.SurveyedSums) -> Next:
         ask = CertifySums(self.w, np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
         if self.duals is not None:
             ask = CertifySums(self.w, self.duals.points, self.duals.multipliers)
@@ -382,7 +367,7 @@ class Certification(plausible.AboutRows):
             if not weights.any():
                 continue
             whole = weights * float(total) / float(weights.sum())
-            parts.check_weights(problem, whole, self.clients)
+            parting.check_weights(problem, whole, self.clients)
             combined.add(point, weights[data.index], parting.WHOLE)
         risk, c = problem.client_risks(ask.w, data), combined
         return CertifiedSums(risk, c.constant, c.gradient, c.spread, c.size)
@@ -396,9 +381,10 @@ class Certification(plausible.AboutRows):
         """
         problem, n = self._problem, len(up.risk)
         radii, none = sample_radii(problem, n), np.zeros(n)
-        level = np.where(radii > 0, parts.least_multiplier(problem, self.w), 0.0)
+        level = np.where(radii > 0, parting.least_multiplier(problem, self.w), 0.0)
         moved = np.where(level > 0, radii, 0.0)
-        labels, features = (moved, none) if parts.moves_targets(problem, self.w) else (none, moved)
+        targets = parting.moves_targets(problem, self.w)
+        labels, features = (moved, none) if targets else (none, moved)
         loss, own = up.risk - radii * level, (up.constant, up.gradient)
         limits: dict[str, Array] = {}
         if problem.constrained:  # those of the server alone, see ``limits_no_rows``
@@ -428,7 +414,7 @@ def certify_concrete(
     concrete: Problem,
     data: Federation | Metadata,
     w: Array,
-    duals: Duals | None,
+    duals: proofs.Duals | None,
     engine: Engine | None = None,
     copies: Array | None = None,
     infeasible: bool = False,
@@ -468,13 +454,13 @@ def certify_concrete(
     if duals is not None and infeasible:
         # the multipliers of constraints only, whose sizes sum to one: then their combination of
         # the constraints is at most the largest violation
-        limits: Any = feasible_duals(concrete, duals).limits
-        parts = separated(concrete, len(duals.weights), limits.sum(0).mean(1))
+        limits: Any = proofs.feasible_duals(concrete, duals).limits
+        parts = proofs.separated(concrete, len(duals.weights), limits.sum(0).mean(1))
         total = sum(float(np.abs(part).sum()) for part in parts)
         limits = limits / total if total > 0 else limits
         duals = replace(duals, multipliers=np.zeros_like(duals.multipliers), limits=limits)
     elif duals is not None and duals.rows is None:
-        duals = None if without_dual(concrete) else feasible_duals(concrete, duals)
+        duals = None if proofs.without_dual(concrete) else proofs.feasible_duals(concrete, duals)
     sums = with_sums(concrete, duals, engine)
     run = run_all(Certification(w, duals, concrete, sums=sums), data, engine)
     ended = run.state.seen, run.state.first, copies
@@ -484,26 +470,25 @@ def certify_concrete(
     return replace(plain, infeasible=proof if proof > 0 else None), run
 
 
-def with_sums(problem: Problem, duals: Duals | None, engine: Engine | None) -> bool:
+def with_sums(problem: Problem, duals: proofs.Duals | None, engine: Engine | None) -> bool:
     """Whether a certificate is computed from sums: where the engine has a secure sum, and the
     problem and the duals can be asked so.
     """
     secure = option_of(getattr(engine, "secure_sum", None)) is not None
     whole = duals is None or (duals.parts is None and duals.radii is None and duals.rows is None)
-    return secure and whole and problem.privacy is None and parts.has_sums(problem)
+    return secure and whole and problem.privacy is None and parting.has_sums(problem)
 
 
-def _broken(problem: Problem, w: Array, duals: Duals, up: Certified) -> float:
+def _broken(problem: Problem, w: Array, duals: proofs.Duals, up: Certified) -> float:
     """A lower bound on the combination of the constraints, over all models up to ``FAR`` times as
     large as this, or as one by which it could change as much as it adds up.
     """
     h, minorant = problem.regulariser, _minorant(problem, duals, up, np.zeros(len(up.risk)))
     # what is charged for rounding is in proportion to sizes; the model 0 alone has none
     steep = float(np.linalg.norm(minorant.rounding_gradient))
-    size = minorant.rounding / steep if steep > 0 else 0.0
-    far = FAR * max(float(np.linalg.norm(w)), size)
+    far = FAR * max(float(np.linalg.norm(w)), minorant.rounding / steep if steep > 0 else 0.0)
     alone = problem if isinstance(h, Ball | Bounds) else replace(problem, regulariser=Zero())
-    return lower_bound(alone, minorant, Region(far, far, far, math.inf))[0]
+    return proofs.lower_bound(alone, minorant, proofs.Region(far, far, far, math.inf))[0]
 
 
 def run_all(rounds: Algorithm, data: Federation | Metadata, engine: Engine | None) -> Run:
@@ -519,8 +504,8 @@ def run_all(rounds: Algorithm, data: Federation | Metadata, engine: Engine | Non
 def conclude(
     problem: Problem,
     w: Array,
-    duals: Duals | None,
-    seen: Surveyed | None,
+    duals: proofs.Duals | None,
+    seen: proofs.Surveyed | None,
     up: Certified,
     copies: Array | None = None,
 ) -> Certificate:
@@ -529,7 +514,7 @@ def conclude(
     coefficients = problem.predictor.split(w)[0]
     value = worst.value + problem.penalty(w)
     weights = worst.weights if duals is None else duals.weights
-    bound, stationarity = (0.0 if value <= NOTHING else None), None  # losses are nonnegative
+    bound, stationarity = (0.0 if value <= proofs.NOTHING else None), None  # losses are nonnegative
     feasibility = _distance(problem, weights) + outside(problem, coefficients)
     limits, complementarity = {}, None if duals is None else worst.value - float(weights @ up.risk)
     if problem.constrained:
@@ -539,8 +524,8 @@ def conclude(
         complementarity = None if complementarity is None else max(complementarity, short)
     if duals is not None and up.residuals is None and math.isfinite(value):
         minorant = _minorant(problem, duals, up, weights)
-        where = region(problem, value, len(coefficients), seen)
-        proven, stationarity = lower_bound(problem, minorant, where)
+        where = proofs.region(problem, value, len(coefficients), seen)
+        proven, stationarity = proofs.lower_bound(problem, minorant, where)
         # a model that meets the constraints is as good, or this value is below the optimum
         proven = min(proven, value) if problem.constrained else proven
         bound = proven if math.isfinite(proven) else bound
@@ -558,7 +543,7 @@ def conclude(
 
 
 def _limits(
-    problem: Problem, w: Array, duals: Duals | None, up: Certified
+    problem: Problem, w: Array, duals: proofs.Duals | None, up: Certified
 ) -> tuple[dict[str, tuple[Stack, Array]], float]:
     """The constraints with their values at w, and the largest |multiplier * value|."""
     glob, n = problem.constraint, len(up.risk)
@@ -572,25 +557,27 @@ def _limits(
     }
     if duals is None or duals.limits is None:
         return limits, 0.0
-    mu = separated(problem, n, duals.limits.sum(0).mean(1))
+    mu = proofs.separated(problem, n, duals.limits.sum(0).mean(1))
     values = np.nan_to_num(local), np.asarray(up.shared), held
     products = [np.abs(m * v).max(initial=0.0) for m, v in zip(mu, values, strict=True)]
     return limits, float(max(products))
 
 
-def _minorant(problem: Problem, duals: Duals, up: Certified, weights: Array) -> Minorant:
+def _minorant(
+    problem: Problem, duals: proofs.Duals, up: Certified, weights: Array
+) -> proofs.Minorant:
     """The clients' minorant with the cuts of the server's own constraints."""
     glob = problem.constraint
     own = _Combined(problem, glob.block, up.gradient.shape[-1])
     if duals.limits is not None:
-        held = separated(problem, len(weights), duals.limits.swapaxes(0, 1))[2]
+        held = proofs.separated(problem, len(weights), duals.limits.swapaxes(0, 1))[2]
         for point, multiplier in zip(duals.points, held.swapaxes(0, 1), strict=True):
             here = glob.point(problem, point)
             own.limit(glob.held, here, multiplier[None], parting.parts_of(duals.parts))
     constant, spread = float(up.constant) + float(own.constant[0]), float(up.spread)
     gradient, rounding = up.gradient + own.gradient[0], spread + float(own.spread[0])
     size = up.size + own.size[0]
-    return Minorant(constant, gradient, up.gradient_level, weights, rounding, size)
+    return proofs.Minorant(constant, gradient, up.gradient_level, weights, rounding, size)
 
 
 def _distance(problem: Problem, weights: Array) -> float:
@@ -600,7 +587,9 @@ def _distance(problem: Problem, weights: Array) -> float:
     return float(np.abs(problem.over_clients.project(weights) - weights).max())
 
 
-def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals | None) -> None:
+def _check(
+    problem: Problem, fed: Federation | Metadata, w: Array, duals: proofs.Duals | None
+) -> None:
     D = len(checked_model(w, problem.predictor.dimension(fed.n_features)))
     if duals is None:
         return

@@ -177,9 +177,8 @@ class RowRounds(plausible.AboutRows):
         """What losses claim, the number of rows being that of the introduction."""
         rows = float(self.sizes[who])
         yield AllRows(rows)
-        yield from plausible.of_losses(
-            self._problem, ask.w, rows, up.total, up.largest, up.smallest
-        )
+        sums = up.total, up.largest, up.smallest
+        yield from plausible.of_losses(self._problem, ask.w, rows, *sums)
         yield Number("a mean loss", up.loss, up.total / rows, up.total / rows)
 
     def server_start(self, n_clients: int) -> tuple[Any, Round]:
@@ -267,8 +266,7 @@ class RankCertification(RowRounds):
         return self._narrower(replace(state, low=low, high=high, counts=state.counts + 1))
 
     def _narrower(self, state: Any) -> Next:
-        size = np.maximum(np.abs(state.low), np.abs(state.high))
-        known = state.high - state.low <= 1e-14 * size
+        known = state.high - state.low <= 1e-14 * np.maximum(np.abs(state.low), np.abs(state.high))
         if state.counts < COUNTS and not known.all():
             return state, Round(Count(self.w, _edges(state.low, state.high)))
         if self._problem.loss.targets == "class":  # of which rows have no slopes of one number
@@ -307,8 +305,7 @@ class RankCertification(RowRounds):
         at, step, of, n = state.at, state.step, self._levels, self._n
         there = at.w + step[len(at.caps) :]
         less = np.minimum(of.shares / np.maximum(up.weight, 1e-300), 1.0)
-        room = np.maximum(n * at.caps - up.weight, 1e-300)
-        more = np.maximum(of.shares - up.weight, 0.0) / room
+        more = np.maximum(of.shares - up.weight, 0.0) / np.maximum(n * at.caps - up.weight, 1e-300)
         scale, rest = less - more, more @ at.caps + at.plain  # f_i = scale q_i + rest
         gradient = scale @ up.gradients + rest * up.gradient
         value = float(scale @ up.weighted + rest * up.loss)
@@ -375,17 +372,11 @@ def stepped(problem: Problem, ask: StepRows, data: Block) -> SteppedRows:
     change = rows.along(ask.step[K:])[:, None] - ask.step[:K]
     weight = np.clip(weight + rate * change, 0.0, at.caps)
     there = Rows(problem, at.w + ask.step[K:], data)
-    share = [there.by_client(one) for one in weight.T]
-    return SteppedRows(
-        weight=weight.sum(0)[None],
-        weighted=(there.loss @ weight)[None],
-        loss=there.loss.sum()[None],
-        gradients=there.gradients(weight),
-        gradient=there.gradient(np.ones(len(there.loss))),
-        slopes=(np.abs(there.slope) @ weight)[None],
-        slope=np.abs(there.slope).sum()[None],
-        share=np.array(share).reshape(K, len(data.names)).T,
-    )
+    values = weight.sum(0)[None], (there.loss @ weight)[None], there.loss.sum()[None]
+    gradients = there.gradients(weight), there.gradient(np.ones(len(there.loss)))
+    slopes = (np.abs(there.slope) @ weight)[None], np.abs(there.slope).sum()[None]
+    share = np.array([there.by_client(one) for one in weight.T]).reshape(K, len(data.names)).T
+    return SteppedRows(*values, *gradients, *slopes, share)
 
 
 def _ramp(rows: Rows, at: WeighRows) -> tuple[Array, Array]:
@@ -397,8 +388,7 @@ def _ramp(rows: Rows, at: WeighRows) -> tuple[Array, Array]:
 
 def _edges(low: Array, high: Array) -> Array:
     """(K, EDGES) thresholds inside (low, high)."""
-    inside = np.arange(1, EDGES + 1) / (EDGES + 1)
-    return low[:, None] + (high - low)[:, None] * inside
+    return low[:, None] + (high - low)[:, None] * (np.arange(1, EDGES + 1) / (EDGES + 1))
 
 
 # The value and a proven lower bound of any convex risk by rank of the rows of all clients, from
@@ -608,7 +598,7 @@ def certify_ranks(
     ----------
     problem, fed : the user's
     w : (D,) the model
-    duals : of cuts in model and thresholds (``problem.thresholds``), which may prove more than the
+    duals : of cuts in model and thresholds (`lifted`), which may prove more than the
         model only does
     engine : where the clients are; by default this process
     """

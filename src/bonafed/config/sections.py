@@ -297,7 +297,7 @@ class ConstraintSection(Objects):
         constraint = super().build(of, **measure, **more)
         if self.place != "together":
             return constraint
-        from bonafed.problem.constraints.coupled import Coupled
+        from bonafed.problem.constraints.group_means import Coupled
 
         return Coupled(constraint, self.prior or "rows")
 

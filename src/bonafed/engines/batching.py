@@ -106,15 +106,10 @@ def stacked(parts: Sequence[Block]) -> Block:
         y[k, part.y.shape[1] :] = part.y[0, 0]
     pairs = [part.linear for part in parts if part.linear is not None]
     linear = (_padded([C for C, _ in pairs]), _padded([d for _, d in pairs])) if pairs else None
-    return Block(
-        _padded([part.X for part in parts]),
-        y,
-        _padded([part.share for part in parts]),
-        np.concatenate([part.index for part in parts]),
-        tuple([part.names[0] for part in parts]),
-        {key: _padded([part.columns[key] for part in parts]) for key in parts[0].columns},
-        linear,
-    )
+    X, share = _padded([part.X for part in parts]), _padded([part.share for part in parts])
+    index = np.concatenate([part.index for part in parts])
+    columns = {key: _padded([part.columns[key] for part in parts]) for key in parts[0].columns}
+    return Block(X, y, share, index, tuple([part.names[0] for part in parts]), columns, linear)
 
 
 def _padded(parts: Sequence[Any]) -> NDArray[Any]:

@@ -417,17 +417,10 @@ class Flight:
             self.stores = {s: store for s, store in self.stores.items() if id(store) in used}
             self.many = 16 + 2 * (len(self.alike) + len(self.stores))
         keep = rounds.copied if self.donated else rounds.settled
-        parts = [(how, getattr(message, name)) for name, how in marks(type(message))]
-        fields = [None if how in ("version", "each") else keep(value) for how, value in parts]
-        shape = (
-            type(message),
-            *[
-                (value.dtype, value.shape[how == "each" :])
-                if how in ("version", "each") and value is not None
-                else None
-                for how, value in parts
-            ],
-        )
+        given = [(how, getattr(message, name)) for name, how in marks(type(message))]
+        rowed = [(how == "each", value) for how, value in given if how in ("version", "each")]
+        shape = type(message), *[v if v is None else (v.dtype, v.shape[k:]) for k, v in rowed]
+        fields = [None if how in ("version", "each") else keep(value) for how, value in given]
         if (store := self.stores.get(shape)) is None:
             store = self.stores[shape] = Store(message, self.n)
         self.numbered += 1

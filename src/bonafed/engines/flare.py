@@ -24,7 +24,7 @@ import time
 import tomllib
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -107,19 +107,15 @@ def export_job(
     for each in sites or ():
         check_name("site", each)
     experiment_of(job)
-    meta = {
-        "name": name,
-        "resource_spec": {},
-        "min_clients": min_clients,
-        "deploy_map": {"app": ["@ALL"] if sites is None else ["server", *sites]},
-        **({} if sites is None else {"mandatory_clients": list(sites)}),
-    }
+    meta: Json = {"name": name, "resource_spec": {}, "min_clients": min_clients}
+    meta["deploy_map"] = {"app": ["@ALL"] if sites is None else ["server", *sites]}
+    if sites is not None:
+        meta["mandatory_clients"] = list(sites)
+    timeout: Json = {"timeout": call_timeout}
     if tasks:
-        workflow: Json = {"id": "server", "path": server or TASK_SERVER}
-        workflow["args"] = {"timeout": call_timeout}
+        workflow: Json = {"id": "server", "path": server or TASK_SERVER, "args": timeout}
         executor: Json = {"tasks": [TASK], "executor": {"path": site or TASK_SITE, "args": {}}}
-        asks = {"task_request_interval": ASK}
-        at_server: Json = {"server": asks, **_app("workflows", workflow)}
+        at_server = {"server": {"task_request_interval": ASK}, **_app("workflows", workflow)}
         at_site = _app("executors", executor)
     else:
         count = max(100, len(sites or ()), min_clients)  # each site has one call at a time
@@ -127,12 +123,11 @@ def export_job(
         common = {"collab_obj_ids": [], "props": {}, **calls}
         args = {"server_obj_id": "_server", "sync_task_timeout": start_timeout, **common}
         workflow = {"id": "controller", "path": CONTROLLER, "args": args}
-        made = {"path": EXECUTOR, "args": {"client_obj_id": "_client", **common}}
-        timeout = {"timeout": call_timeout}
+        executor = {"path": EXECUTOR, "args": {"client_obj_id": "_client", **common}}
         of_server: Json = {"id": "_server", "path": server or SERVER, "args": timeout}
         of_site: Json = {"id": "_client", "path": site or SITE, "args": {}}
         at_server = _app("workflows", workflow, of_server)
-        at_site = _app("executors", {"tasks": ["*"], "executor": made}, of_site)
+        at_site = _app("executors", {"tasks": ["*"], "executor": executor}, of_site)
     files = {
         Path("meta.json"): _json(meta),
         CONFIG / "config_fed_server.json": _json(at_server),
@@ -428,13 +423,9 @@ class Supervisor:
 
     def abort(self) -> None:
         """End the job that may still run; the same job, submitted again, goes on."""
-        with suppress(Exception):
-            session = self.connect()
-            try:
-                for job in self.ids[-1:]:
-                    session.abort_job(job)
-            finally:
-                session.close()
+        with suppress(Exception), closing(self.connect()) as session:
+            for job in self.ids[-1:]:
+                session.abort_job(job)
 
     def _step(self) -> None:
         session = self._session = self._session or self.connect()

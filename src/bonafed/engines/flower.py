@@ -200,6 +200,7 @@ class Pending:
     lost: tuple[int | None, str] = field(default=(None, ""))  # why it waits
 
 
+@dataclass(eq=False)
 class FlowerTransport:
     """Carries bytes between the server and the sites over a grid of Flower's.
 
@@ -212,62 +213,58 @@ class FlowerTransport:
     clock, sleep : the time in seconds and how to wait; for tests
     """
 
-    def __init__(
-        self,
-        grid: Grid,
-        sites: Sequence[str],
-        limits: Limits | None = None,
-        *,
-        message: MakeMessage = flower_message,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        twice = repeated(sites)
-        if twice or not sites:
+    grid: Grid
+    sites: Sequence[str]
+    limits: Limits = Limits()
+    message: MakeMessage = flower_message
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
+        self.sites, twice = tuple(self.sites), repeated(self.sites)
+        if twice or not self.sites:
             given = f"{listed(twice, len(twice))} given twice" if twice else "none given"
             raise FlowerError(f"the sites of a run: {given}; needed: at least one, no name twice")
-        self._grid, self._sites, self._limits = grid, tuple(sites), limits or Limits()
-        self._message, self._clock, self._sleep = message, clock, sleep
-        self._nodes = Nodes(self._sites)
+        self._nodes = Nodes(tuple(self.sites))
         self._pending: list[Pending] = []
         self._ready: list[tuple[str, int, bytes | Exception]] = []
         self._looked = -float("inf")
         self._warned: set[int] = set()
 
     def ids(self) -> tuple[str, ...]:
-        return self._sites
+        return tuple(self.sites)
 
     def gather(self) -> None:
         """Wait until every site is connected; raises ``FlowerError`` for a node that is none."""
-        end = self._clock() + self._limits.gather
-        alone = self._clock()  # when no two nodes were last one site
+        end = self.clock() + self.limits.gather
+        alone = self.clock()  # when no two nodes were last one site
         while True:
-            missing = [site for site in self._sites if self._nodes.of(site) is None]
-            doubled = [text for site in self._sites if (text := self._nodes.doubled(site))]
-            alone = alone if doubled else self._clock()
-            lasting = doubled if self._clock() - alone >= UNNOTICED else []
+            missing = [site for site in self.sites if self._nodes.of(site) is None]
+            doubled = [text for site in self.sites if (text := self._nodes.doubled(site))]
+            alone = alone if doubled else self.clock()
+            lasting = doubled if self.clock() - alone >= UNNOTICED else []
             if wrong := [*lasting, *self._nodes.foreign.values()]:
                 raise FlowerError("; ".join(wrong))
             if not missing:
                 return
-            if self._clock() >= end:
-                why = f"of {len(self._sites)} sites {listed(missing, len(missing), 8)} did not"
-                why += f" connect within {self._limits.gather:.0f} s; each has to start its"
+            if self.clock() >= end:
+                why = f"of {len(self.sites)} sites {listed(missing, len(missing), 8)} did not"
+                why += f" connect within {self.limits.gather:.0f} s; each has to start its"
                 raise FlowerError(f"{why} SuperNode with --node-config '{CLIENT_ID}=\"NAME\"'")
             self._look()
             self._collect()
-            self._sleep(self._limits.pause)
+            self.sleep(self.limits.pause)
 
     def push(self, client: str, seq: int, message: bytes) -> None:
-        if client not in self._sites:
-            sites = listed(self._sites, len(self._sites), 8)
+        if client not in self.sites:
+            sites = listed(self.sites, len(self.sites), 8)
             raise ValueError(f"there is no site {client!r}; the sites are {sites}")
-        pending = Pending(client, seq, message, self._clock())
+        pending = Pending(client, seq, message, self.clock())
         self._pending.append(pending)
         self._send(pending)
 
     def poll(self, timeout: float | None = None) -> list[tuple[str, int, bytes | Exception]]:
-        end = None if timeout is None else self._clock() + timeout
+        end = None if timeout is None else self.clock() + timeout
         while True:
             # Look for lost sites, push what waits for them, collect answers, give up what is late
             if any(pending.message_id is None for pending in self._pending):
@@ -275,17 +272,17 @@ class FlowerTransport:
             self._collect()
             for pending in [each for each in self._pending if each.message_id is None]:
                 self._send(pending)
-            now = self._clock()
+            now = self.clock()
             for pending in [*self._pending]:
                 self._judge(pending, now)
 
             if self._ready or not self._pending:
                 ready, self._ready = self._ready, []
                 return ready
-            left = self._limits.pause if end is None else end - self._clock()
+            left = self.limits.pause if end is None else end - self.clock()
             if left <= 0:
                 return []
-            self._sleep(min(left, self._limits.pause))
+            self.sleep(min(left, self.limits.pause))
 
     def close(self) -> None:
         """Wait for nothing any more; answers that are on their way are dropped."""
@@ -296,11 +293,11 @@ class FlowerTransport:
 
     def _look(self) -> None:
         """Ask every node for its name that is connected and has not been asked."""
-        if self._clock() - self._looked < self._limits.look:
+        if self.clock() - self._looked < self.limits.look:
             return
-        self._looked = self._clock()
-        for node in self._nodes.unknown(self._grid.get_node_ids()):
-            if ids := self._push(sealed("hello", 1), node, HELLO, "hello", self._limits.lost):
+        self._looked = self.clock()
+        for node in self._nodes.unknown(self.grid.get_node_ids()):
+            if ids := self._push(sealed("hello", 1), node, HELLO, "hello", self.limits.lost):
                 self._nodes.asked[ids] = node
 
     def _collect(self) -> None:
@@ -308,7 +305,7 @@ class FlowerTransport:
         waiting = {each.message_id: each for each in self._pending if each.message_id is not None}
         if not waiting and not self._nodes.asked:
             return
-        for reply in self._grid.pull_messages([*waiting, *self._nodes.asked]):
+        for reply in self.grid.pull_messages([*waiting, *self._nodes.asked]):
             message_id = reply.metadata.reply_to_message_id
             if message_id in self._nodes.asked:
                 self._greeted(self._nodes.asked.pop(message_id), reply)
@@ -335,7 +332,7 @@ class FlowerTransport:
         """Note a site's answer to a step, or that its node or the message was lost."""
         if reply.has_error():
             code, reason = reply.error.code, reply.error.reason or ""
-            if code in LOST and pending.pushes < self._limits.pushes:
+            if code in LOST and pending.pushes < self.limits.pushes:
                 return self._lost(pending, code, reason)
             return self._done(pending, SiteError(pending.site, code, reason))
         try:
@@ -348,12 +345,12 @@ class FlowerTransport:
         node = self._nodes.of(pending.site)
         if node is None:
             return
-        kept = self._limits.answer
+        kept = self.limits.answer
         message_id = self._push(sealed("data", pending.data), node, STEP, str(pending.seq), kept)
         pending.pushes += 1
         if message_id:
-            pending.node, pending.message_id, pending.since = node, message_id, self._clock()
-        elif message_id is None and pending.pushes < self._limits.pushes:
+            pending.node, pending.message_id, pending.since = node, message_id, self.clock()
+        elif message_id is None and pending.pushes < self.limits.pushes:
             pending.node = node
             self._lost(pending, 5, "the SuperLink took no message for it")
         else:
@@ -362,8 +359,8 @@ class FlowerTransport:
 
     def _push(self, content: Envelope, node: int, kind: str, group: str, ttl: float) -> str | None:
         """Push one message; its id, None where the node is gone, "" where it is too large."""
-        message = self._message(content, node, kind, group, ttl)
-        ids = [*self._grid.push_messages([message])]
+        message = self.message(content, node, kind, group, ttl)
+        ids = [*self.grid.push_messages([message])]
         return ids[0] if ids else ""
 
     def _lost(self, pending: Pending, code: int, reason: str) -> None:
@@ -372,12 +369,12 @@ class FlowerTransport:
         if pending.node is not None:
             self._nodes.forget(pending.node)
         pending.node = pending.message_id = None
-        pending.since, pending.lost = self._clock(), (code, reason)
+        pending.since, pending.lost = self.clock(), (code, reason)
 
     def _judge(self, pending: Pending, now: float) -> None:
         """Give up a message that has waited too long, or whose site is two nodes."""
         waits = pending.message_id is None
-        limit = self._limits.lost if waits else self._limits.answer
+        limit = self.limits.lost if waits else self.limits.answer
         seen = self._looked > pending.since  # one of two may have ended since the last look
         if waits and seen and (text := self._nodes.doubled(pending.site)):
             self._done(pending, SiteError(pending.site, None, text))
@@ -470,19 +467,11 @@ JOB, SETTINGS, CLIENT, SERVER = "job.json", "pyproject.toml", "bonafed_site.py",
 FLOWER = ">=1.41,<1.42"
 DATE = (2024, 10, 1, 0, 0, 0)  # that Flower writes on every file of a bundle
 PUBLISHER, NAME = "bonafed", "bonafed-run"
-CLIENT_STUB = '''"""What a site runs: the app of the installed bonafed."""
+STUB = '''"""What {who} runs: the app of the installed bonafed."""
 
-from {apps} import client_app
+{before}from {apps} import {app}
 
-app = client_app({pin})
-'''
-SERVER_STUB = '''"""What the server runs: the app of the installed bonafed."""
-
-from pathlib import Path
-
-from {apps} import server_app
-
-app = server_app({where}, {pin})
+app = {app}({given})
 '''
 
 
@@ -583,13 +572,13 @@ def _files(
     app = {"publisher": PUBLISHER, "components": components}
     settings = {"project": project, "tool": {"flwr": {"app": app}, "bonafed": pins}}
     content = {"job": job, "limits": asdict(limits), "sites": sites}
-    where = f'Path(__file__).with_name("{JOB}")'
-    pin = f'"{pins["package_sha256"]}"'
+    pin, path = f'"{pins["package_sha256"]}"', "from pathlib import Path\n\n"
+    at = f'Path(__file__).with_name("{JOB}"), {pin}'
     texts = {
         SETTINGS: tomli_w.dumps(settings),
         JOB: json.dumps(content, indent=1, sort_keys=True, ensure_ascii=True) + "\n",
-        CLIENT: CLIENT_STUB.format(apps=apps, pin=pin),
-        SERVER: SERVER_STUB.format(apps=apps, where=where, pin=pin),
+        CLIENT: STUB.format(who="a site", before="", apps=apps, app="client_app", given=pin),
+        SERVER: STUB.format(who="the server", before=path, apps=apps, app="server_app", given=at),
     }
     return {name: text.encode() for name, text in texts.items()}
 

@@ -25,7 +25,7 @@ from bonafed.engines.checkpoint import Checkpoint
 from bonafed.engines.checkpoint_schema import Fields
 from bonafed.engines.clients import Answers, Clients, Ids
 from bonafed.engines.engine import Run, Watch, check_algorithm, check_answer, handler, reported
-from bonafed.engines.run_record import Answered, Counts, Events, Log, RunRecord, Sets, recording
+from bonafed.engines.run_record import Counts, Events, Log, RunRecord, recording
 from bonafed.engines.secure_run import secure_run
 from bonafed.privacy.secure_sum.messages import SecureSum, option_of
 from bonafed.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, copied, encode, settled
@@ -405,14 +405,11 @@ class Loop:
         ask = self.server.ask
         outcome = ask.outcome if isinstance(ask, Done) else ended
         assert outcome is not None
-        events, concluded = self.record.events.stored(), None
-        if isinstance(events, Sets):
-            active, log = events.active(), None
-        else:
+        events, concluded, log = self.record.events.stored(), None, None
+        if isinstance(events, Events):
             columns = events.answered, events.times, events.ends
             end = self.source.crashed(), ended
             log = Log(self.file.clients, self.file.seed, self.engine.block_size, *columns, *end)
-            active = Answered(log)
         flight, conclude = self.clients.flight, Conclude in self.algorithm.on_client
         asked = flight.turns + (flight.since >= 0)
         if isinstance(ask, Round) and self.begun > self.server.round:
@@ -424,7 +421,7 @@ class Loop:
             {"message": message, "direction": way, "count": count, "bytes": size}
             for (message, way), (count, size) in self.record.traffic.items()
         ]
-        told = outcome, self.record.history, messages, self.server.round, active
+        told = outcome, self.record.history, messages, self.server.round, events.active()
         counts = flight.turns, asked, self._exchanged()
         return Run(self.server.state, *told, self.clients.each(), *counts, concluded, log)
 

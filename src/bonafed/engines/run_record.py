@@ -2,7 +2,7 @@
 
 import os
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -39,6 +39,11 @@ class Events:
     answered: Annotated[NDArray[np.int32], Form("answers", below="N")]
     times: Annotated[Array, Form("answers")]
     ends: Annotated[NDArray[np.int64], Form("rounds")]
+
+    def active(self) -> list[tuple[int, ...]]:
+        """The clients that answered in each round, ascending."""
+        rounds = np.split(self.answered, self.ends)[:-1]
+        return [tuple(np.sort(ids).tolist()) for ids in rounds]
 
     def turns(self, n_clients: int) -> NDArray[np.int64]:
         """How often each client has answered; raises where the columns contradict each other."""
@@ -232,25 +237,3 @@ class Log:
         except (ValueError, TypeError) as error:
             raise ValueError(f"the log {path} holds what no run can have: {error}") from error
         return log
-
-
-class Answered(Sequence[tuple[int, ...]]):
-    """The clients that answered in each round, ascending; they are read off the log on demand."""
-
-    def __init__(self, log: Log) -> None:
-        self.log = log
-
-    def __len__(self) -> int:
-        return len(self.log.ends)
-
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return [self[k] for k in range(*index.indices(len(self)))]
-        k = range(len(self))[index]
-        start = int(self.log.ends[k - 1]) if k else 0
-        return tuple(sorted(self.log.answered[start : self.log.ends[k]].tolist()))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # pyright: ignore[reportAssignmentType]

@@ -77,7 +77,7 @@ def _of_algorithm(run: Run, cap: int | None, max_rounds: int | None, keep_rows: 
     history = [made for row in run.history if (made := rows.next(row)) is not None]
     last = len(history)
     history = [row for k, row in enumerate(history, 1) if k % keep_rows == 0 or k == last]
-    outcome, present = run.outcome, state.those_in()
+    outcome, present = run.outcome, np.unpackbits(state.present, axis=1, count=len(run.turns))
     turns = present.sum(0, dtype=np.int64)
     if cap is not None and outcome.stop is Stop.MAX_ROUNDS and run.rounds == cap:
         text = outcome.text.replace(f"max_rounds = {cap}", f"max_rounds = {max_rounds}")

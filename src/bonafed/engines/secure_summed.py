@@ -154,11 +154,6 @@ class SumState:
         """The finished rounds of the algorithm."""
         return len(self.present)
 
-    def those_in(self) -> NDArray[np.bool_]:
-        """(rounds, N) who was in each sum."""
-        n = len(self.busy)
-        return np.unpackbits(self.present, axis=1, count=n).astype(bool)
-
     def in_open_sum(self, on_their_way: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """(N,) who may have answered in a sum that was begun and not finished, where messages to
         these clients were on their way: enough of them may have opened it.
@@ -344,7 +339,11 @@ class SecureSummed(Algorithm):
         wide, parts = None in steps.values(), [np.zeros(0, np.uint64)]
         for name, value in given.items():
             try:
-                parts.append(self._words(value, n, steps[name], wide))
+                if (step := steps[name]) is None:
+                    parts.append(masking.of_numbers(value, n))
+                else:
+                    whole = self.option.form(n, step).whole(value).ravel()
+                    parts.append(masking.of_whole(whole) if wide else whole.view(np.uint64))
             except ValueError as error:
                 raise ValueError(
                     f"{kind.__name__}.{name} cannot be added up securely: {error}"
@@ -353,12 +352,6 @@ class SecureSummed(Algorithm):
         fields = tuple((name, value.dtype.str, value.shape[1:]) for name, value in given.items())
         rest = _octets(records.settled(changed(upload, **dict.fromkeys(steps))))
         return np.concatenate(parts), wide, fields, rest
-
-    def _words(self, value: secure.Array, n: int, step: float | None, wide: bool) -> Any:
-        if step is None:
-            return masking.of_numbers(value, n)
-        whole = self.option.form(n, step).whole(value).ravel()
-        return masking.of_whole(whole) if wide else whole.view(np.uint64)
 
     def _combined(self, hidden: Sequence[tuple[int, Hidden]], total: NDArray[np.int64]) -> Any:
         """What the algorithm's server receives: the answers' other fields, combined, and sums."""
@@ -373,19 +366,16 @@ class SecureSummed(Algorithm):
         words = total.view(np.uint64).reshape(-1, 1 + wide)  # a row for each number
         for name, code, shape in first.fields:
             size, dtype = int(np.prod(shape)), np.dtype(code)
-            step = self._step(kind, name, dtype)
-            sums[name] = self._sum(words[at : at + size], step, dtype).reshape(shape)[()]
-            at += size
+            part, step = words[at : at + size], self._step(kind, name, dtype)
+            if step is None:
+                numbers = masking.numbers(part.ravel()).astype(dtype)
+            elif dtype.kind in "biu":  # of the kind that a plain sum has
+                numbers = part[:, 0].astype(np.int64).astype(np.zeros(1, dtype).sum().dtype)
+            else:
+                form = self.option.form(2, step)
+                numbers = form.numbers(part[:, 0].astype(np.int64)).astype(dtype)
+            sums[name], at = numbers.reshape(shape)[()], at + size
         return changed(records.combine(kind, clear), **sums)
-
-    def _sum(self, words: NDArray[np.uint64], step: float | None, dtype: np.dtype[Any]) -> Any:
-        """The numbers that the words of a sum stand for, of the kind that a plain sum has."""
-        if step is None:
-            return masking.numbers(words.ravel()).astype(dtype)
-        whole = words[:, 0].astype(np.int64)
-        if dtype.kind in "biu":
-            return whole.astype(np.zeros(1, dtype).sum().dtype)
-        return self.option.form(2, step).numbers(whole).astype(dtype)
 
     # ---- server
 

@@ -109,6 +109,7 @@ class AgnosticClassifier(Classifier):
 
     default_loss: ClassVar[Loss] = Logistic()
     several_classes: ClassVar[bool] = True
+    alone: ClassVar[str] = "no client is worse off than another one"
     w_: Array = field(init=False)
     predictor_: Any = field(init=False)
     _ones = False  # whether the features have a last one of ones
@@ -144,8 +145,7 @@ class AgnosticClassifier(Classifier):
             labels of one class, values that are not finite, a set, prior, model or engine that does
             not fit
         """
-        alone = "no client is worse off than another one"
-        return self._fit(check_rows(self, X, y, groups, sample_weight, alone=alone))
+        return self._fit(check_rows(self, X, y, groups, sample_weight))
 
     # -- the problem
     # ----------------------------------------------------------------------------------------------
@@ -154,14 +154,8 @@ class AgnosticClassifier(Classifier):
         codes = self._classes(rows.y)
         self.predictor_, self._ones = self._predictor(shape_of(rows.X)[1])
         labels = np.arange(len(self.classes_)) if self._several() else np.array([-1, 1])
-        return Federation.from_arrays(
-            self._extended(rows.X),
-            labels[codes],
-            rows.groups,
-            sample_weight=rows.sample_weight,
-            classes=labels,
-            feature_names=[*self._features(), "ones"] if self._ones else self._features(),
-        )
+        names = [*self._features(), "ones"] if self._ones else self._features()
+        return rows.federation(self._extended(rows.X), labels[codes], labels, names)
 
     def _several(self) -> bool:
         """Whether the model has one score per class."""
@@ -194,9 +188,7 @@ class AgnosticClassifier(Classifier):
         return self.model.sized(d, count if count > 2 or least > 1 else None), False
 
     def _problem(self, fed: Federation) -> Problem:
-        over: Any = self.uncertainty
-        if over is None:
-            over = ChiSquareBall(0.2, "size")
+        over: Any = ChiSquareBall(0.2, "size") if self.uncertainty is None else self.uncertainty
         if not hasattr(over, "worst") or isinstance(over, type):
             raise TypeError(
                 "uncertainty must be a set of weights such as Simplex() or KLBall(0.1), got"

@@ -31,7 +31,7 @@ from bonafed.client_names import ClientName
 from bonafed.data.assembly import column_names, without_column
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
-from bonafed.estimators.rows import Matrix, Rows, in_words, merged, names_of
+from bonafed.estimators.rows import FORM, Matrix, Rows, in_words, merged, names_of
 from bonafed.measures import TWO, classification, figures_of
 from bonafed.parameters import Parameters
 from bonafed.problem.calibration import Sigmoid, calibrated
@@ -66,6 +66,8 @@ class FederatedModel(BaseEstimator):
     losses_to_use: ClassVar[str]
     reports_clients: ClassVar[bool] = True
     report_keys: ClassVar[tuple[str, ...] | None] = None  # of the client table; None: all
+    # what a fit without groups is
+    alone: ClassVar[str] = "the model is robust within the pooled rows only"
     # scikit-learn's protocol: groups are always requested
     __metadata_request__fit = {"groups": True}  # noqa: RUF012
 
@@ -98,8 +100,7 @@ class FederatedModel(BaseEstimator):
         """Fit to checked rows."""
         fed = self._federation(rows)
         counted = self._weighted(fed)
-        problem = self._problem(counted)
-        solution = self._solution(problem, counted)
+        solution = self._solution(self._problem(counted), counted)
         self._keep(solution, fed, rows)
         if self._unfinished(solution):
             warnings.warn(solution.outcome.text, ConvergenceWarning, stacklevel=3)
@@ -108,14 +109,7 @@ class FederatedModel(BaseEstimator):
     def _federation(self, rows: Rows) -> Federation:
         """One client per group, with targets as the loss needs them."""
         targets, classes = self._targets(rows.y)
-        return Federation.from_arrays(
-            rows.X,
-            targets,
-            rows.groups,
-            sample_weight=rows.sample_weight,
-            classes=classes,
-            feature_names=self._features(),
-        )
+        return rows.federation(rows.X, targets, classes, self._features())
 
     def _targets(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Coded targets (n,), and the codes of the classes where there are classes."""
@@ -133,25 +127,13 @@ class FederatedModel(BaseEstimator):
         return Plan(self.algorithm, self.engine, merged(fed))
 
     def _solution(self, problem: Problem, fed: Federation) -> Solution:
-        plan, start = self._plan(problem, fed), None
+        (algorithm, engine, data), start = self._plan(problem, fed), None
         if self.warm_start and (last := self._last_model()) is not None:
             right = last.shape == (problem.predictor.dimension(fed.n_features),)
             start = last if right else None
-        return solve(
-            problem,
-            plan.fed,
-            algorithm=plan.algorithm,
-            engine=plan.engine,
-            tol=self.tol,
-            max_rounds=self.max_rounds,
-            seed=self._seed(),
-            start=start,
-        )
-
-    def _seed(self) -> int:
-        seed = self.random_state
-        whole = isinstance(seed, int | np.integer)
-        return int(seed if whole else check_random_state(seed).randint(2**31))
+        ends: dict[str, Any] = {"tol": self.tol, "max_rounds": self.max_rounds, "start": start}
+        ends["seed"] = seed_of(self.random_state)
+        return solve(problem, data, algorithm=algorithm, engine=engine, **ends)
 
     def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
         """Store the fitted attributes."""
@@ -164,9 +146,8 @@ class FederatedModel(BaseEstimator):
         if self.reports_clients:
             self.clients_ = names_of(fed.clients)
             self.client_weights_ = np.asarray(solution.certificate.weights)
-            self.client_scores_ = {
-                name: self._client_score(fed, i) for i, name in enumerate(fed.clients)
-            }
+            scores = [self._client_score(fed, i) for i in range(fed.n_clients)]
+            self.client_scores_ = dict(zip(fed.clients, scores, strict=True))
 
     def _set_model(self, solution: Solution) -> None:
         self.coef_, self.intercept_ = coefficients(solution.w, solution.problem.predictor)
@@ -223,9 +204,7 @@ class FederatedModel(BaseEstimator):
         if clients is not None and clients in (column_names(X) or ()):
             table, _ = without_column(X, clients, "groups")
         with in_words(table):
-            rows: Any = validate_data(
-                self, table, accept_sparse="csr", dtype=np.float64, reset=False
-            )
+            rows: Any = validate_data(self, table, reset=False, **FORM)
         return self._scores(rows)
 
     def _scores(self, X: Matrix) -> Array:
@@ -291,9 +270,8 @@ class Classifier(ClassifierMixin, FederatedModel):
         """Every row times the weight of its class, from sums of counts over the clients."""
         if self.class_weight is None:
             return fed
-        values = np.asarray(fed.classes)
-        counts = class_counts(fed, values)
-        factors = class_factors(self.class_weight, self.classes_.tolist(), counts)
+        values, names = np.asarray(fed.classes), self.classes_.tolist()
+        factors = class_factors(self.class_weight, names, class_counts(fed, values))
         return weighted(fed, values, factors)
 
     def _targets(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
@@ -416,3 +394,9 @@ def coefficients(w: Array, predictor: Linear | Softmax, ones: bool = False) -> t
 def chosen(scores: Array) -> NDArray[np.intp]:
     """(n,) positions of the predicted classes, from scores (n,) or (n, C)."""
     return (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(1)
+
+
+def seed_of(seed: Seed) -> int:
+    """The seed, or one that a generator draws."""
+    whole = isinstance(seed, int | np.integer)
+    return int(seed if whole else check_random_state(seed).randint(2**31))

@@ -12,7 +12,7 @@ The intercept b is free of h.
 
 import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -38,9 +38,9 @@ from bonafed.estimators.rows import (
     present,
 )
 from bonafed.problem.constraints import group_means
-from bonafed.problem.constraints.constraint import Concrete, Slot, Stack, Stated, several
-from bonafed.problem.constraints.coupled import Coupled, Shared
+from bonafed.problem.constraints.constraint import Slot, Stated, several
 from bonafed.problem.constraints.custom import FunctionConstraint
+from bonafed.problem.constraints.group_means import Coupled, Shared
 from bonafed.problem.constraints.linear import OnModel
 from bonafed.problem.losses import Logistic, Loss
 from bonafed.problem.lower_bounds import Multipliers, no_multipliers, owners
@@ -181,11 +181,9 @@ class ConstrainedClassifier(Classifier):
     """
 
     default_loss: ClassVar[Loss] = Logistic()
+    alone: ClassVar[str] = "local constraints hold for the pooled rows only"
     losses_to_use: ClassVar[str] = "Logistic(), SmoothHinge() or Exponential()"
-    report_keys: ClassVar[tuple[str, ...]] = (
-        *("client", "n", "loss", "weight"),
-        *("limit", "measured", "slack", "price"),
-    )
+    report_keys: ClassVar = ("client", "n", "loss", "weight", "limit", "measured", "slack", "price")
     # scikit-learn's protocol
     __metadata_request__fit = {"sensitive_features": True}  # noqa: RUF012
     outcome_: Outcome = field(init=False)
@@ -238,8 +236,7 @@ class ConstrainedClassifier(Classifier):
         TypeError
             constraints that are none
         """
-        alone = "local constraints hold for the pooled rows only"
-        rows = check_rows(self, X, y, groups, sample_weight, alone=alone)
+        rows = check_rows(self, X, y, groups, sample_weight)
         together, held = self._slot(server is not None)
         names = named([*together, *several(self.local_constraint, "local_constraint")])
         columns = columns_of(sensitive_features, names, _num_samples(X), self._features())
@@ -250,25 +247,17 @@ class ConstrainedClassifier(Classifier):
         """What ``constraint`` holds: of all clients together; of the server's rows or the model
         only. Where the server has none, parity is of all clients together.
         """
-        parts: list[Stated] = [
-            Coupled(part) if isinstance(part, Parity) and not server else part
-            for part in several(self.constraint, "constraint")
-        ]
+        parts: list[Stated] = [*several(self.constraint, "constraint")]
+        if not server:
+            parts = [Coupled(part) if isinstance(part, Parity) else part for part in parts]
         together = [part for part in parts if isinstance(part, Coupled)]
         return together, [part for part in parts if not isinstance(part, Coupled)]
 
     def _federation(self, rows: Rows) -> Federation:
         """One client per group, with the labels of the data, which constraints name."""
         self._classes(rows.y)
-        return Federation.from_arrays(
-            rows.X,
-            rows.y,
-            rows.groups,
-            sample_weight=rows.sample_weight,
-            classes=np.asarray(self.classes_.tolist()),
-            feature_names=self._features(),
-            columns=rows.columns,
-        )._with(server=rows.server)
+        classes = np.asarray(self.classes_.tolist())
+        return rows.federation(rows.X, rows.y, classes, self._features())
 
     def _server(self, server: ServerRows | None, names: list[str]) -> Federation | None:
         if server is None:
@@ -277,34 +266,26 @@ class ConstrainedClassifier(Classifier):
             raise ValueError(
                 f"server must be (X0, y0) or (X0, y0, columns), got {type(server).__name__}."
             )
-        checked = arrays(self, server[0], server[1], reset=False)
-        columns = columns_of(
-            server[2] if len(server) == 3 else None, names, len(checked[1]), self._features()
-        )
-        return Federation(
-            ("server",),
-            checked[:1],
-            checked[1:],
-            columns={name: (column,) for name, column in columns.items()},
-            feature_names=tuple(self._features()),
-        )
+        X, y = arrays(self, server[0], server[1], reset=False)
+        given, features = server[2] if len(server) == 3 else None, self._features()
+        columns = columns_of(given, names, len(y), features).items()
+        own = {name: (column,) for name, column in columns}
+        return Federation(("server",), (X,), (y,), columns=own, feature_names=tuple(features))
 
     def _problem(self, fed: Federation) -> Problem:
         clients = Mean(self.prior) if self.over_clients is None else self.over_clients
         together, held = self._slot(fed.server is not None)
+        own = fed if fed.server is None else fed.server
+        local = several(self.local_constraint, "local_constraint")
+        shared = (*(_present(part, fed) for part in together), *(_present(p, own) for p in held))
         return Problem(
             self._loss(),
             self._linear(),
             Mean(label=self.objective_label),
             centred(clients, fed),
             self._regulariser(fed),
-            constraint=(
-                *(_present(part, fed) for part in together),
-                *(_present(part, fed if fed.server is None else fed.server) for part in held),
-            ),
-            local_constraint=tuple(
-                _present(part, fed) for part in several(self.local_constraint, "local_constraint")
-            ),
+            constraint=shared,
+            local_constraint=tuple(_present(part, fed) for part in local),
         )
 
     def _plan(self, problem: Problem, fed: Federation) -> Plan:
@@ -319,9 +300,8 @@ class ConstrainedClassifier(Classifier):
         super()._keep(solution, fed, rows)
         problem, duals = solution.problem.at(fed)[0], solution.duals
         self.outcome_, self.constraints_ = solution.outcome, solution.constraints
-        self.multipliers_ = (
-            duals if isinstance(duals, Multipliers) else no_multipliers(problem, fed.n_clients)
-        )
+        known = isinstance(duals, Multipliers)
+        self.multipliers_ = duals if known else no_multipliers(problem, fed.n_clients)
         convex = problem.local_constraint.convex and problem.constraint.convex
         # then the multipliers are no shadow prices
         proof = solution.outcome.stop is Stop.INFEASIBLE
@@ -375,7 +355,8 @@ def _present(part: Stated, fed: Federation) -> Stated:
 
 def _compact(concrete: Problem, fed: Federation) -> Federation:
     """Equal rows merged, where every constraint reads a row's weight."""
-    parts = [*_parts(concrete.local_constraint), *_parts(concrete.constraint.coupled)]
+    stacked = *concrete.local_constraint.parts, *concrete.constraint.coupled.parts
+    parts = [part.one if isinstance(part, Shared) else part for part in stacked]
     if all(isinstance(part, group_means.OnRows | OnModel) for part in parts):
         return merged(fed)
     uneven = any(np.ptp(fed.share(i)) > 1e-12 * fed.share(i).max() for i in range(fed.n_clients))
@@ -385,11 +366,6 @@ def _compact(concrete: Problem, fed: Federation) -> Federation:
             " without weights: repeat rows, or leave sample_weight out."
         )
     return fed
-
-
-def _parts(stack: Stack) -> Iterator[Concrete]:
-    for part in stack.parts:
-        yield part.one if isinstance(part, Shared) else part
 
 
 def _settled(solution: Solution) -> bool:

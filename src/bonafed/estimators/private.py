@@ -43,7 +43,7 @@ from bonafed.data.federation import Federation
 from bonafed.data.row_errors import RowError, without_values
 from bonafed.data.schema import middles, unit_rows
 from bonafed.engines.inprocess import InProcess
-from bonafed.estimators.base import Classifier, Plan, Seed, chosen, coefficients
+from bonafed.estimators.base import Classifier, Plan, Seed, chosen, coefficients, seed_of
 from bonafed.estimators.rows import (
     Groups,
     Matrix,
@@ -73,6 +73,7 @@ from bonafed.solution.trivial import TrivialModelWarning
 
 FEW = 20  # rows that all get one class, of which that is nothing to be warned of
 T = TypeVar("T")
+Spent = Mapping[str, tuple[Release, ...]]  # by client
 
 
 @dataclass(eq=False, repr=False)
@@ -173,6 +174,7 @@ class PrivateClassifier(Classifier):
 
     default_loss: ClassVar[Loss] = Logistic()
     several_classes: ClassVar[bool] = True
+    alone: ClassVar[str] = "one owner, who holds them all, adds the noise"
     reports_clients: ClassVar[bool] = False
     # no parameters here, unlike those of the other estimators
     algorithm: ClassVar[Any] = None
@@ -228,9 +230,8 @@ class PrivateClassifier(Classifier):
         """
         budget = self._budget()
         algorithm = self._algorithm(budget)  # raises before a row is looked at
-        alone = "one owner, who holds them all, adds the noise"
         with without_values(private=True):
-            rows = check_rows(self, X, y, groups, None, alone=alone)
+            rows = check_rows(self, X, y, groups, None)
             if budget.book is not None or algorithm.noise != "secure":
                 return self._fit(rows)
             # the centre's answer and the rounds are of the same rows, and together spend all of it
@@ -258,9 +259,8 @@ class PrivateClassifier(Classifier):
                 f"spend={spend!r} is a part of what a privacy ledger allows, and there is none:"
                 " give book=<a file>, or leave spend out, and the fit spends epsilon."
             )
-        if spend is not None and not (
-            isinstance(spend, int | float) and 0 < spend <= budget.epsilon
-        ):
+        fits = isinstance(spend, int | float) and 0 < spend <= budget.epsilon
+        if spend is not None and not fits:
             raise ValueError(
                 "spend must be > 0 and at most the total of the privacy ledger, epsilon ="
                 f" {budget.epsilon:g}, got {spend!r}."
@@ -270,14 +270,9 @@ class PrivateClassifier(Classifier):
                 raise ValueError(f"{name} must be True or False, got {value!r}.")
         if noise is None:
             noise = "secure" if self.random_state is None else "simulation"
-        common: dict[str, Any] = {
-            "max_rounds": rounds,
-            "mechanism": self.mechanism,
-            "clip": _plain(self.clip),
-            "bound": self._bound,
-            "noise": noise,
-            "share": None if spend is None else replace(budget, epsilon=spend, book=None),
-        }
+        common: dict[str, Any] = {"max_rounds": rounds, "mechanism": self.mechanism, "noise": noise}
+        common |= {"clip": _plain(self.clip), "bound": self._bound}
+        common["share"] = None if spend is None else replace(budget, epsilon=spend, book=None)
         if self.rho is None and not self.average:
             return _SharedSGD(sampling=_plain(self.sampling), **common)
         if self.ranges is None and self.sampling is None and self.view == "answers":
@@ -354,16 +349,13 @@ class PrivateClassifier(Classifier):
             return unit, {}
         # the gradient of (x w - 1)^2 / 2 at w = 0 is -x
         fed = self._sorted(unit.asked(rows.X), np.ones(len(rows.y)), rows.groups)
-        budget = self._budget()
-        problem = Problem(
-            Squared(), Linear(False), over_clients=self._over_clients(fed), privacy=budget
-        )
+        budget, over = self._budget(), self._over_clients(fed)
+        problem = Problem(Squared(), Linear(False), over_clients=over, privacy=budget)
         shared = self._algorithm(budget)
         assert isinstance(shared, _SharedSGD)
-        method = Centring(
-            1, clip=1.0, bound=1.0, length=0.5, noise=shared.noise, share=shared.share
-        )
-        solution = solve(problem, fed, algorithm=method, seed=self._seed())
+        law: dict[str, Any] = {"noise": shared.noise, "share": shared.share}
+        method = Centring(1, clip=1.0, bound=1.0, length=0.5, **law)
+        solution = solve(problem, fed, algorithm=method, seed=seed_of(self.random_state))
         assert solution.ledger is not None
         deviation = solution.history[0]["noise"] / MEAN_SIZE["gaussian"]
         unit = unit.centred(solution.w, deviation * math.sqrt(len(solution.ledger.releases)))
@@ -391,15 +383,11 @@ class PrivateClassifier(Classifier):
     def _problem(self, fed: Federation) -> Problem:
         C, h = len(self.classes_), self.regulariser
         if h is None:  # where steps are long and limited by noise h would shorten the model
-            descent = self.rho is None and not self.average
-            h = Zero() if descent else self._regulariser()
-        return Problem(
-            Logistic() if C == 2 else Multinomial(),
-            Linear(self._beside) if C == 2 else Softmax(C, intercepts=False),
-            over_clients=self._over_clients(fed),
-            regulariser=h,
-            privacy=self._budget(),
-        )
+            h = Zero() if self.rho is None and not self.average else self._regulariser()
+        loss = Logistic() if C == 2 else Multinomial()
+        model = Linear(self._beside) if C == 2 else Softmax(C, intercepts=False)
+        over, budget = self._over_clients(fed), self._budget()
+        return Problem(loss, model, over_clients=over, regulariser=h, privacy=budget)
 
     def _over_clients(self, fed: Federation) -> Mean:
         """The mean with the weights of all who take part: with sizes by name those who are
@@ -446,10 +434,8 @@ class PrivateClassifier(Classifier):
         names = {str(name): name for name in (*declared, *fed.clients)}
         self.clients_ = names_of([names[str(name)] for name in solution.ledger.sizes])
         self.privacy_, self.n_iter_ = solution.ledger, solution.rounds
-        self.history_ = [
-            {key: value for key, value in row.items() if key != "seconds"}
-            for row in solution.history
-        ]
+        told = [row.items() for row in solution.history]
+        self.history_ = [{key: value for key, value in row if key != "seconds"} for row in told]
         self.loss_ = solution.problem.loss
         self.calibration_ = Sigmoid()  # a fitted one would cost a part of the budget
         predictor, one = solution.problem.predictor, bool(self.fit_intercept)
@@ -507,10 +493,7 @@ class _Shared(PrivateMethod):
         return replace(super().planned(shared, fed, first), problem=problem)
 
     def ledger(
-        self,
-        fed: Federation | Metadata,
-        answered: Sequence[int],
-        before: Mapping[str, tuple[Release, ...]],
+        self, fed: Federation | Metadata, answered: Sequence[int], before: Spent
     ) -> Ledger | None:
         first = dict(self.first) if self.shown else {}
         known = {name: (*before.get(name, ()), *first.get(name, ())) for name in fed.names}
@@ -519,12 +502,12 @@ class _Shared(PrivateMethod):
 
 @dataclass(frozen=True)
 class _SharedADMM(_Shared, PrivateADMM):
-    pass
+    """`PrivateADMM` with the noise of a share."""
 
 
 @dataclass(frozen=True)
 class _SharedSGD(_Shared, PrivateSGD):
-    pass
+    """`PrivateSGD` with the noise of a share."""
 
 
 def _plain(value: T) -> T:

@@ -27,14 +27,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.model_selection import ParameterGrid
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bonafed.algorithms.federated.private.mechanism import SMOOTHING
 from bonafed.arrays import Array, Features, is_number, shape_of
 from bonafed.data.holdout import drawn
-from bonafed.estimators.base import Seed, chosen
-from bonafed.estimators.private import PrivateClassifier
+from bonafed.estimators.base import Seed, chosen, seed_of
+from bonafed.estimators.private import PrivateClassifier, Spent
 from bonafed.estimators.rows import Groups, Matrix, Rows, check_rows, rows_of_groups, tables
 from bonafed.privacy import odometer
 from bonafed.privacy.accounting import Release, gaussian_epsilon, noise_of_search
@@ -48,6 +47,11 @@ FIXED = (
     *("epsilon", "delta", "adjacency", "sizes", "book", "spend", "noise", "mechanism", "classes"),
     *("positive", "view", "missing", "sampling", "repeat", "random_state"),
 )
+Options = Sequence[Mapping[str, Any]]
+
+# its noisy number of right answers, its settings, and the model fitted with them
+Candidate = tuple[int, dict[str, Any], PrivateClassifier]
+SIMULATED = ", made from the seed: a simulation, as anyone who has the seed can repeat it"
 AT_ONCE = 4096  # rows scored at once
 SMALL_DELTA = 1e-9  # at which a candidate's noise is stated to `PrivateClassifier`
 HASH = 5_327_401  # the seed of the hash, unlike those of folds, which would hold out the same rows
@@ -122,6 +126,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     # scikit-learn's protocol: groups are always requested
     __metadata_request__fit: ClassVar = {"groups": True}
+    alone: ClassVar[str] = PrivateClassifier.alone
     best_params_: dict[str, Any] = field(init=False)
     best_estimator_: PrivateClassifier = field(init=False)
     best_score_: float = field(init=False)
@@ -150,14 +155,11 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             parameters out of range, settings that no candidate can have, labels outside ``classes``
         """
         options = self._options()  # raises before a row is looked at
-        alone = "one owner, who holds them all, adds the noise"
-        rows = check_rows(self, X, y, groups, None, alone=alone)
+        rows = check_rows(self, X, y, groups, None)
         base = self._base(rows)
         budget, names = self._budget(base), [str(name) for name in vars(base)["sizes"]]
         book = None if self.book is None else Book(self.book)
-        before: dict[str, tuple[Release, ...]] = {}
-        if book is not None:
-            before = book.spent(names, adjacency=budget.adjacency)
+        before: Spent = {} if book is None else book.spent(names, adjacency=budget.adjacency)
         release = self._release(budget, before)
         self._tried(base, options, rows)
         train, held = self._apart(rows)
@@ -171,12 +173,34 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         finally:  # whatever was seen of it meanwhile, all of it is paid for
             if book is not None:
                 book.close_run(number, releases)
-        self._keep(best, base, budget, release, before, "" if book is None else book.digest())
+        digest = "" if book is None else book.digest()
+        # what is paid for: the best candidate, as if only it had been fitted
+        sizes: Any = base.sizes
+        public = {str(name): int(n) for name, n in sizes.items()}
+        simulated = self.random_state is not None
+        ledger = Ledger(
+            budget=budget if self.estimator.sizes is not None else replace(budget, sizes=None),
+            releases=dict.fromkeys(sorted(public), (release,)),
+            before={**before},
+            sizes=dict(sorted(public.items())),
+            mechanism=self._words(release) + simulated * SIMULATED,
+            book=digest,
+            simulated=simulated,
+        )
+        right, option, model = best
+        given = self.estimator.get_params(deep=False) | option
+        model.set_params(**given | {"epsilon": self.epsilon, "delta": self.delta})
+        model.privacy_ = self.privacy_ = ledger.named(sizes)
+        if (features := getattr(self, "feature_names_in_", None)) is not None:
+            vars(model)["feature_names_in_"] = features
+        self.best_estimator_, self.best_params_ = model, option
+        self.best_score_ = right / (float(self.validation) * sum(public.values()))
+        self.classes_ = model.classes_
         return self
 
     # ---- before a row is looked at
 
-    def _options(self) -> Sequence[Mapping[str, Any]]:
+    def _options(self) -> Options:
         """The settings among which candidates draw; raises where a parameter is out of range."""
         estimator, share = self.estimator, self.validation
         if type(estimator) is not PrivateClassifier or estimator.mechanism != "gaussian":
@@ -226,13 +250,11 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         rows_of_groups(rows.groups, len(rows.y))  # raises where one name has two types
         sizes: Any = base.sizes
         if not isinstance(sizes, Mapping):
-            true = Counter[Any](rows.groups)
-            sizes = {
-                name: n if sizes is None else sizes for name, n in sorted(true.items(), key=str)
-            }
+            true = sorted(Counter[Any](rows.groups).items(), key=str)
+            sizes = {name: n if sizes is None else sizes for name, n in true}
         return base.set_params(sizes={**sizes})
 
-    def _release(self, budget: Budget, before: Mapping[str, tuple[Release, ...]]) -> Release:
+    def _release(self, budget: Budget, before: Spent) -> Release:
         """The search as the ledger has it, with the noise that keeps the budget."""
         mean, law = float(self.mean_candidates), self.number
         if self.spend is not None:
@@ -242,9 +264,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         noise = max(noise_of_search(budget, law, mean, way) for way in ways)
         return Release(law, noise, candidates=mean)
 
-    def _tried(
-        self, base: PrivateClassifier, options: Sequence[Mapping[str, Any]], rows: Rows
-    ) -> None:
+    def _tried(self, base: PrivateClassifier, options: Options, rows: Rows) -> None:
         """Fit each of the settings to one made-up row of each class, so that whatever they lack is
         found before anything is charged.
         """
@@ -269,29 +289,19 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 " rows, or another validation."
             )
         who = np.fromiter(rows.groups, object, len(held))
-        train, judge = (
-            Rows(rows.X[at], rows.y[at], who[at].tolist(), None) for at in (~held, held)
-        )
-        return train, judge
+        first, second = (Rows(rows.X[k], rows.y[k], who[k].tolist(), None) for k in (~held, held))
+        return first, second
 
     # ---- the search
 
     def _best(
-        self,
-        base: PrivateClassifier,
-        options: Sequence[Mapping[str, Any]],
-        release: Release,
-        train: Rows,
-        held: Rows,
-    ) -> tuple[int, dict[str, Any], PrivateClassifier]:
-        """The best of a random number of candidates: its noisy number of right answers, its
-        settings, and the model fitted with them.
-        """
+        self, base: PrivateClassifier, options: Options, release: Release, train: Rows, held: Rows
+    ) -> Candidate:
+        """The best of a random number of candidates."""
         seed = self.random_state
         chance: random.Random = random.SystemRandom()  # the operating system's numbers
         if seed is not None:
-            whole = isinstance(seed, int | np.integer)
-            chance = random.Random(int(seed if whole else check_random_state(seed).randint(2**31)))
+            chance = random.Random(seed_of(seed))
         sizes: Any = base.sizes
         share = 1 - float(self.validation)
         variance = math.ceil((Fraction(release.noise) * Fraction(base._budget().spread)) ** 2)
@@ -301,70 +311,30 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         best = None
         for _ in range(drawn_number(self.number, float(self.mean_candidates), chance.randrange)):
             option = options[chance.randrange(len(options))]
-            model = _like(
-                base,
-                **option,
-                epsilon=epsilon,
-                delta=small,
-                sizes={name: max(round(share * n), 1) for name, n in sizes.items()},
-                book=None,
-                spend=None,
-                random_state=None if seed is None else chance.randrange(2**31),
-            )
+            public = {name: max(round(share * n), 1) for name, n in sizes.items()}
+            own_seed = None if seed is None else chance.randrange(2**31)
+            own = {**option, "epsilon": epsilon, "delta": small, "sizes": public}
+            model = _like(base, **own, book=None, spend=None, random_state=own_seed)
             # no warning of a candidate is shown: it would tell about one that is not released
             with warnings.catch_warnings(action="ignore"):
                 model.fit(train.X, train.y, groups=train.groups)
             _check_noise(model, release)
-            right = int((_labels(model, held.X) == held.y).sum())
-            right += int(
-                discrete_noise("gaussian", variance + SMOOTHING, chance.randbytes(32), 1)[0]
-            )
+            noise = discrete_noise("gaussian", variance + SMOOTHING, chance.randbytes(32), 1)[0]
+            right = int((_labels(model, held.X) == held.y).sum()) + int(noise)
             if best is None or right > best[0]:
                 best = right, dict(option), model
         assert best is not None, "there is at least one candidate"
         return best
 
-    def _keep(
-        self,
-        best: tuple[int, dict[str, Any], PrivateClassifier],
-        base: PrivateClassifier,
-        budget: Budget,
-        release: Release,
-        before: Mapping[str, tuple[Release, ...]],
-        digest: str,
-    ) -> None:
-        """Store what is paid for: the best candidate, as if only it had been fitted."""
-        sizes: Any = base.sizes
-        names = sorted(str(name) for name in sizes)
-        public = {str(name): int(n) for name, n in sizes.items()}
+    def _words(self, release: Release) -> str:
+        """How the search is private."""
         count = len(ParameterGrid(self.settings))  # type: ignore[arg-type]
-        words = (
+        return (
             f"one search: the best of a random number of candidates ({release.mechanism}, mean"
             f" {release.candidates:g}), each with settings drawn from {count}"
             f" and as private as one Gaussian release with noise of {release.noise:.4g} times the"
             " sensitivity, judged by a noisy number of right answers; only the best is released"
         )
-        if self.random_state is not None:
-            words += ", made from the seed: a simulation, as anyone who has the seed can repeat it"
-        ledger = Ledger(
-            budget=budget if self.estimator.sizes is not None else replace(budget, sizes=None),
-            releases=dict.fromkeys(names, (release,)),
-            before={**before},
-            sizes={name: public[name] for name in names},
-            mechanism=words,
-            book=digest,
-            simulated=self.random_state is not None,
-        ).named(sizes)
-        right, option, model = best
-        model.set_params(**self.estimator.get_params(deep=False)).set_params(
-            **option, epsilon=self.epsilon, delta=self.delta
-        )
-        model.privacy_ = self.privacy_ = ledger
-        if (features := getattr(self, "feature_names_in_", None)) is not None:
-            vars(model)["feature_names_in_"] = features
-        self.best_estimator_, self.best_params_ = model, option
-        self.best_score_ = right / (float(self.validation) * sum(public.values()))
-        self.classes_ = model.classes_
 
     # ---- the best model
 

@@ -45,15 +45,30 @@ class _RankModel(FederatedModel):
     loss: Loss | None = None
     tol: float | None = 1e-6
 
-    def _rows(
-        self, X: Features, y: ArrayLike, groups: Groups | None, y_numeric: bool = False
-    ) -> Rows:
-        """Checked rows; without groups all rows are in the group "all"."""
+    def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
+        """Fit to rows and labels or targets; without groups all rows are in the group "all".
+
+        Parameters
+        ----------
+        X : (n, d) array or sparse matrix; `RankADMM` works on a dense copy of at most 2 GiB,
+            `Bundle` keeps it sparse
+        y : (n,) labels of two classes; of a regression targets
+        groups : (n,) such as a sensitive attribute or a client, for `risk_report` and
+            `fairness_report` only
+
+        Raises
+        ------
+        ValueError
+            other than two classes, a loss of the other kind, values that are not finite, fewer
+            rows than the risk counts
+        TypeError
+            a risk that does not rank rows
+        """
         X, groups = named_groups(self, X, groups)
-        rows, targets = arrays(self, X, y, y_numeric)
+        rows, targets = arrays(self, X, y)
         names = ["all"] * len(targets) if groups is None else groups
         rows_of_groups(names, len(targets))  # raises where they do not fit
-        return Rows(rows, targets, names, None)
+        return self._fit(Rows(rows, targets, names, None))
 
     def _federation(self, rows: Rows) -> Federation:
         """The rows as one client, in an order of their values, so that the model does not depend on
@@ -61,14 +76,9 @@ class _RankModel(FederatedModel):
         """
         targets, classes = self._targets(rows.y)
         order = by_value(rows.X, targets)[0]
-        return Federation(
-            ("pooled",),
-            (rows.X[order],),
-            (targets[order],),
-            classes=classes,
-            feature_names=tuple(self._features()),
-            columns={"row": (order,)},
-        )
+        given: dict[str, Any] = {"classes": classes, "columns": {"row": (order,)}}
+        given["feature_names"] = tuple(self._features())
+        return Federation(("pooled",), (rows.X[order],), (targets[order],), **given)
 
     def _problem(self, fed: Federation) -> Problem:
         risk = self._default_risk(fed) if self.risk is None else self.risk
@@ -90,17 +100,15 @@ class _RankModel(FederatedModel):
     def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
         super()._keep(solution, fed, rows)
         problem, order = solution.problem, (fed.columns or {})["row"][0]
-        self.losses_ = problem.loss.value(
-            self._scores(rows.X), self._targets(rows.y)[0].astype(float)
-        )
+        targets = self._targets(rows.y)[0].astype(float)
+        self.losses_ = problem.loss.value(self._scores(rows.X), targets)
         self.risk_weights_ = np.empty(len(rows.y))
         ordered = self.losses_[order][None]
         self.risk_weights_[order] = problem.row_weights(ordered, fed.block(0))[0]
         if (duals := self.solution_.duals) is not None:  # by row, in the caller's order
-            moved, back = {}, np.argsort(order)
-            for name in ("rows", "split"):
-                if (part := getattr(duals, name)) is not None:
-                    moved[name] = part[back]
+            back = np.argsort(order)
+            stated = {name: getattr(duals, name) for name in ("rows", "split")}
+            moved = {name: part[back] for name, part in stated.items() if part is not None}
             self.solution_ = replace(self.solution_, duals=replace(duals, **moved))
         self.group_scores_ = {
             name: {
@@ -210,27 +218,6 @@ class RiskClassifier(_RankModel, Classifier):
             largest = 0.0
         return Superquantile(min(1.0, max(TAIL, ABOVE * largest)))
 
-    def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
-        """Fit to rows and labels.
-
-        Parameters
-        ----------
-        X : (n, d) array or sparse matrix; `RankADMM` works on a dense copy of at most 2 GiB,
-            `Bundle` keeps it sparse
-        y : (n,) labels of two classes
-        groups : (n,) such as a sensitive attribute or a client, for `risk_report` and
-            `fairness_report` only
-
-        Raises
-        ------
-        ValueError
-            other than two classes, a loss of residuals, values that are not finite, fewer rows than
-            the risk counts
-        TypeError
-            a risk that does not rank rows
-        """
-        return self._fit(self._rows(X, y, groups))
-
     def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
         super()._keep(solution, fed, rows)
         names = np.empty(len(rows.y), object)
@@ -303,13 +290,7 @@ class RiskRegressor(_RankModel, Regressor):
     """
 
     default_loss: ClassVar[Loss] = Squared()
-    losses_to_use: ClassVar[str] = (
-        "Squared(), Huber(), Absolute(), EpsilonInsensitive() or Quantile()"
-    )
-
-    def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
-        """Fit to rows and targets (n,); otherwise as `RiskClassifier.fit`."""
-        return self._fit(self._rows(X, y, groups, y_numeric=True))
+    losses_to_use: ClassVar = "Squared(), Huber(), Absolute(), EpsilonInsensitive() or Quantile()"
 
     def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
         super()._keep(solution, fed, rows)

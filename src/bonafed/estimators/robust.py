@@ -47,6 +47,32 @@ class _RobustModel(FederatedModel):
     over_clients: Risk | None = None
     tol: float | None = 1e-6
 
+    def fit(
+        self,
+        X: Features,
+        y: ArrayLike,
+        *,
+        groups: Groups | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Fit to rows, labels or targets, and the client of each row.
+
+        Parameters
+        ----------
+        X : (n, d) array or sparse matrix
+        y : (n,) labels of two classes; of a regression targets
+        groups : (n,) client of each row; without it all rows are one client, and
+            `MissingGroupsWarning` is issued
+        sample_weight : (n,) weights >= 0; a row of weight 0 is as good as absent
+
+        Raises
+        ------
+        ValueError
+            other than two classes, a loss of the other kind, values that are not finite, radii or
+            priors that do not fit
+        """
+        return self._fit(check_rows(self, X, y, groups, sample_weight))
+
     def _problem(self, fed: Federation) -> Problem:
         radius, p = self.client_radius, self.client_p
         if not is_number(radius) or not radius >= 0:
@@ -61,14 +87,14 @@ class _RobustModel(FederatedModel):
         ball = WassersteinBall(0.0, self.label_cost, self.norm, self.support, self.clip)
         over = centred(clients, fed)
         problem = Problem(self._loss_for(fed), self._linear(), ball, over, self._regulariser())
-        if isinstance(self.radius, str) and self.radius != "auto":
+        if not isinstance(self.radius, str):
+            radius = present(self.radius, fed, "radius")
+        elif self.radius == "auto":
+            radius = default_radius(problem, merged(fed))
+        else:
             raise ValueError(
                 f"radius must be numbers, a mapping by client, or 'auto', got {self.radius!r}."
             )
-        stated = (
-            self.radius if isinstance(self.radius, str) else present(self.radius, fed, "radius")
-        )
-        radius = default_radius(problem, merged(fed)) if isinstance(stated, str) else stated
         ball = replace(ball, radius=radius)
         if (share := self.label_flips) is not None:
             if not is_number(share) or not 0 <= share < 0.5 or not np.isinf(self.label_cost):
@@ -77,8 +103,8 @@ class _RobustModel(FederatedModel):
                     f" label_flips={share!r} and label_cost={self.label_cost!r}."
                 )
             largest = max(ball.radii())  # at which the share of labels can flip at most
-            cost = largest / share if share > 0 and largest > 0 else np.inf
-            ball = replace(ball, label_cost=cost)
+            if share > 0 and largest > 0:
+                ball = replace(ball, label_cost=largest / share)
         return replace(problem, over_samples=ball)
 
     def _loss_for(self, fed: Federation) -> Loss:
@@ -181,32 +207,6 @@ class RobustClassifier(_RobustModel, Classifier):
     class_weight: ClassWeight = None
     label_flips: float | None = None
 
-    def fit(
-        self,
-        X: Features,
-        y: ArrayLike,
-        *,
-        groups: Groups | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> Self:
-        """Fit to rows, labels and the client of each row.
-
-        Parameters
-        ----------
-        X : (n, d) array or sparse matrix
-        y : (n,) labels of two classes
-        groups : (n,) client of each row; without it all rows are one client, and
-            `MissingGroupsWarning` is issued
-        sample_weight : (n,) weights >= 0; a row of weight 0 is as good as absent
-
-        Raises
-        ------
-        ValueError
-            other than two classes, a loss of residuals, values that are not finite, radii or priors
-            that do not fit
-        """
-        return self._fit(check_rows(self, X, y, groups, sample_weight))
-
 
 class RobustRegressor(_RobustModel, Regressor):
     """Linear regression, robust to errors in every client's rows and to the client weights.
@@ -245,16 +245,3 @@ class RobustRegressor(_RobustModel, Regressor):
 
     def _loss_for(self, fed: Federation) -> Loss:
         return self._loss() if self.loss is not None else Huber(1.35 * residual_scale(merged(fed)))
-
-    def fit(
-        self,
-        X: Features,
-        y: ArrayLike,
-        *,
-        groups: Groups | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> Self:
-        """Fit to rows, targets (n,) and the client of each row; otherwise as
-        `RobustClassifier.fit`.
-        """
-        return self._fit(check_rows(self, X, y, groups, sample_weight, y_numeric=True))

@@ -25,12 +25,13 @@ from bonafed.data.row_errors import RowError, RowErrors, listed
 from bonafed.data.tables import is_number, table_of
 from bonafed.data.validation import grouped, missing
 from bonafed.problem.constraints.constraint import Stated
-from bonafed.problem.constraints.coupled import Coupled
+from bonafed.problem.constraints.group_means import Coupled
 from bonafed.problem.risks.risk import PerClient, Prior, resolve_prior
 
 R = TypeVar("R")
 
 Matrix = Array | csr_array  # (n, d)
+FORM: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}  # as scikit-learn checks rows
 Groups = Iterable[object]  # the client of each row: text or whole numbers
 
 
@@ -65,29 +66,30 @@ class Rows:
     columns: Mapping[str, NDArray[Any]] | None = None  # further columns, (n,) each
     server: Federation | None = None  # rows that the server holds
 
+    def federation(
+        self, X: Matrix, targets: NDArray[Any], classes: NDArray[Any] | None, names: Sequence[str]
+    ) -> Federation:
+        """One client per group, with features, targets and classes as the problem needs them."""
+        given: dict[str, Any] = {"sample_weight": self.sample_weight, "columns": self.columns}
+        given |= {"classes": classes, "feature_names": names}
+        return Federation.from_arrays(X, targets, self.groups, **given)._with(server=self.server)
+
 
 def check_rows(
-    estimator: BaseEstimator,
-    X: Features,
-    y: ArrayLike,
-    groups: Groups | None,
-    sample_weight: ArrayLike | None,
-    *,
-    alone: str = "the model is robust within the pooled rows only",
-    y_numeric: bool = False,
+    estimator: Any, X: Features, y: ArrayLike, groups: Groups | None, weights: ArrayLike | None
 ) -> Rows:
     """Validate as scikit-learn does; rows of weight 0 are left out, so that they equal absent rows.
 
-    ``alone`` says what a fit without groups is, ``y_numeric`` that targets are numbers.
+    ``estimator.alone`` says what a fit without groups is.
     """
     X, groups = named_groups(estimator, X, groups)
-    rows, targets = arrays(estimator, X, y, y_numeric)
+    rows, targets = arrays(estimator, X, y)
     n = len(targets)
     if groups is None:
         warnings.warn(
-            f"fit got no groups, so all rows are one client: {alone}. Pass groups=<client of each"
-            " row>. Inside a Pipeline, GridSearchCV or cross_validate groups arrive only after"
-            " sklearn.set_config(enable_metadata_routing=True);"
+            f"fit got no groups, so all rows are one client: {estimator.alone}. Pass groups=<client"
+            " of each row>. Inside a Pipeline, GridSearchCV or cross_validate groups arrive only"
+            " after sklearn.set_config(enable_metadata_routing=True);"
             " bonafed.model_selection.cross_validate does it for you.",
             MissingGroupsWarning,
             stacklevel=3,
@@ -101,9 +103,9 @@ def check_rows(
         raise ValueError(
             f"groups must have one entry for each of the {n} rows of X, got {len(names)}."
         )
-    if sample_weight is None:
+    if weights is None:
         return Rows(rows, targets, names, None)
-    weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
+    weight = _check_sample_weight(weights, rows, dtype=np.float64, ensure_non_negative=True)
     kept = np.flatnonzero(weight > 0)
     if len(kept) == 0:
         raise ValueError(
@@ -122,23 +124,16 @@ def named_groups(estimator: BaseEstimator, X: Any, groups: Any) -> tuple[Any, Gr
 
 
 def arrays(
-    estimator: BaseEstimator, X: Features, y: ArrayLike, y_numeric: bool = False, reset: bool = True
+    estimator: Any, X: Features, y: ArrayLike, reset: bool = True
 ) -> tuple[Matrix, NDArray[Any]]:
     """X (n, d) float64, dense in C order or CSR, and y (n,), validated as scikit-learn does."""
+    y_numeric = getattr(estimator, "targets", "sign") == "real"
     check_labels(y, y_numeric)
     with in_words(X):
         table: Any = X
         targets: Any = y
-        checked: Any = validate_data(
-            estimator,
-            table,
-            targets,
-            accept_sparse="csr",
-            dtype=np.float64,
-            order="C",
-            y_numeric=y_numeric,
-            reset=reset,
-        )
+        given = {"order": "C", "y_numeric": y_numeric, "reset": reset}
+        checked: Any = validate_data(estimator, table, targets, **FORM, **given)
     return checked
 
 
@@ -160,12 +155,12 @@ def merged(fed: Federation) -> Federation:
     So a row of weight 2 and a row given twice lead to the same numbers bit for bit, and so do rows
     in another order. Equal are rows with the same features, target and further columns.
     """
-    picks = []
+    picks, further = [], fed.columns or {}
     for i in range(fed.n_clients):  # one row for all that equal it, and their total weight
         X, y = fed.rows(i)
         weight = np.ones(len(y)) if fed.sample_weight is None else fed.sample_weight[i]
         kind = np.zeros(len(y), np.intp)  # equal where rows agree in all parts but X
-        for part in (y, *(parts[i] for parts in (fed.columns or {}).values())):
+        for part in (y, *(each[i] for each in further.values())):
             values, number = np.unique(part, return_inverse=True)
             kind = np.unique(kind * len(values) + number, return_inverse=True)[1]
         order, key = by_value(X, kind)
@@ -193,19 +188,17 @@ def merged(fed: Federation) -> Federation:
 def by_value(X: Matrix, y: NDArray[Any]) -> tuple[NDArray[np.intp], Array]:
     """(order, key), both (n,): an order that depends on the rows only, and the number of each row
     that is sorted.
-    """
-    key = _key(X)
-    return np.lexsort((y, key)), key
 
-
-def _key(X: Matrix, rows: int = 4096) -> Array:
-    """A projection of every row that depends on its values only: not on its place, as a BLAS
+    It is a projection of the row that depends on its values only: not on its place, as a BLAS
     product may.
     """
     direction = np.random.default_rng(0).standard_normal(shape_of(X)[1])
-    if not isinstance(X, np.ndarray):
-        return np.asarray(X @ direction)
-    return np.concatenate([(X[i : i + rows] * direction).sum(1) for i in range(0, len(X), rows)])
+    if isinstance(X, np.ndarray):
+        parts = (X[i : i + 4096] for i in range(0, len(X), 4096))
+        key = np.concatenate([(part * direction).sum(1) for part in parts])
+    else:
+        key = np.asarray(X @ direction)
+    return np.lexsort((y, key)), key
 
 
 def prior_of(prior: Prior, fed: Federation) -> Array:
@@ -220,11 +213,9 @@ def prior_of(prior: Prior, fed: Federation) -> Array:
                 f"prior has no positive weight for the clients {list(fed.clients)}: add them."
             )
         return np.array([float(weight) / float(sum(weights)) for weight in weights])
-    mass = (
-        fed.sizes.astype(float)
-        if fed.sample_weight is None
-        else np.array([v.sum() for v in fed.sample_weight])
-    )
+    mass = fed.sizes.astype(float)
+    if fed.sample_weight is not None:
+        mass = np.array([weight.sum() for weight in fed.sample_weight])
     return resolve_prior(prior, mass, fed.clients)
 
 
@@ -309,9 +300,7 @@ def faulty_cells(X: Any, error: Exception) -> RowError | None:
             what = f"{what} in {listed(named, 'column')}"
             rows = np.flatnonzero(odd.any(1)).tolist()
             errors.append(RowError("X", what, shown=more, rows=rows, do=do))
-    if len(errors) < 2:
-        return errors[0] if errors else None
-    return RowErrors(errors)
+    return RowErrors(errors) if len(errors) > 1 else next(iter(errors), None)
 
 
 ENCODE = "Correct these cells, or encode the column as numbers, such as by OneHotEncoder()."
@@ -357,11 +346,8 @@ Columns = ArrayLike | Mapping[str, ArrayLike]
 def named(stated: list[Stated]) -> list[str]:
     """The columns that constraints name."""
     inner = [part.constraint if isinstance(part, Coupled) else part for part in stated]
-    return list(
-        dict.fromkeys(
-            name for part in inner if isinstance(name := getattr(part, "column", None), str)
-        )
-    )
+    columns = [getattr(part, "column", None) for part in inner]
+    return list(dict.fromkeys(name for name in columns if isinstance(name, str)))
 
 
 def columns_of(

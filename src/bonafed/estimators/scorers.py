@@ -111,12 +111,8 @@ class WorstClassError:
                 f"WorstClassError: no row has the class {self.label!r}, so it has no error rate"
                 " here."
             )
-        return (
-            WorstClient(_right, "WorstClassError")(
-                estimator, X, y, groups=groups, sample_weight=weight
-            )
-            - 1.0
-        )
+        worst = WorstClient(_right, "WorstClassError")
+        return worst(estimator, X, y, groups=groups, sample_weight=weight) - 1.0
 
     def get_metadata_routing(self) -> MetadataRequest:
         """Request ``groups``; scikit-learn asks for it."""

@@ -122,10 +122,11 @@ class Ledger:
     def named(self, clients: Iterable[ClientName]) -> "Ledger":
         """The same with clients called as the user calls them, whole numbers included."""
         names = {str(name): name for name in clients}
-        called = {}
-        for part in ("releases", "before", "sizes", "other"):
-            stated = getattr(self, part).items()
-            called[part] = {names.get(str(name), name): value for name, value in stated}
+        parts = {part: getattr(self, part) for part in ("releases", "before", "sizes", "other")}
+        called = {
+            part: {names.get(str(name), name): value for name, value in of.items()}
+            for part, of in parts.items()
+        }
         return replace(self, **called)
 
     def table(self) -> list[dict[str, Any]]:

@@ -62,9 +62,8 @@ class Sigmoid:
 
     def both(self, score: Array) -> Array:
         """(n, 2): P(y = -1) and P(y = 1) of scores (n,), each to full relative precision."""
-        return np.column_stack(
-            [replace(self, offset=-self.offset).probability(-score), self.probability(score)]
-        )
+        other = replace(self, offset=-self.offset).probability(-score)
+        return np.column_stack([other, self.probability(score)])
 
 
 def calibrated(

@@ -45,8 +45,7 @@ class Touched:
         """With further points; of many the oldest but the first is forgotten."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         both = [np.concatenate(pair) for pair in pairs]
-        keep = max(4, NUMBERS // max(self.slope[0].size, 1))
-        if len(both[0]) > keep:
+        if len(both[0]) > max(4, NUMBERS // max(self.slope[0].size, 1)):
             both = [np.concatenate([part[:1], part[2:]]) for part in both]
         return Touched(*both)
 
@@ -232,8 +231,7 @@ class Tangent(NamedTuple):
         least = room[:, None] * size + UNIT * (highest + np.abs(step) @ steepest)[:, None]
         reach = room[:, None] * np.abs(step) + UNIT * (np.abs(known.at) + np.abs(self.at))
         before = known.value + (known.slope @ step[:, :, None])[:, :, 0]
-        leeway = (np.abs(known.slope) @ reach[:, :, None])[:, :, 0]
-        above = before - self.value > least + leeway
+        above = before - self.value > least + (np.abs(known.slope) @ reach[:, :, None])[:, :, 0]
         if above.any():
             t, p = np.argwhere(above)[0]
             return (

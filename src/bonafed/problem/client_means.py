@@ -7,9 +7,9 @@ or of one class.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bonafed.arrays import Array, Block, compact
 from bonafed.problem.constraints.constraint import Objective, Point, Stack, added
@@ -17,9 +17,6 @@ from bonafed.problem.losses import Logistic, Multinomial, Quadratic, check_numbe
 from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.wasserstein.ball import Cut
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 
 def row_shares(problem: Objective, block: Block) -> Array:
@@ -157,8 +154,7 @@ def in_one_pass(problem: Objective, w: Array, block: Block) -> Cut | None:
 def _suits(w: Array, X: "Array | csr_array") -> bool:
     if not isinstance(X, np.ndarray) or X.dtype != np.float64 or w.dtype != np.float64:
         return False
-    fits = w.ndim == 1 or w.shape[:-1] == X.shape[:1]
-    return X.flags.c_contiguous and X.flags.aligned and fits
+    return X.flags.c_contiguous and X.flags.aligned and (w.ndim == 1 or w.shape[:-1] == X.shape[:1])
 
 
 def _softmax(problem: Objective, w: Array, block: Block) -> tuple[Array, Array] | None:

@@ -207,11 +207,10 @@ class Exponential(MarginLoss):
     def value(self, prediction: Array, y: Array) -> Array:
         return np.exp(-y * prediction)
 
+    curvature = value
+
     def gradient(self, prediction: Array, y: Array) -> Array:
         return -y * np.exp(-y * prediction)
-
-    def curvature(self, prediction: Array, y: Array) -> Array:
-        return np.exp(-y * prediction)
 
 
 @dataclass(frozen=True)
@@ -520,9 +519,8 @@ class Multinomial(Smooth):
         from bonafed.solvers.kernels.softmax import losses_and_gradients
 
         check_numbers_of_classes(y, prediction.shape[-1])
-        value, gradient = losses_and_gradients(
-            prediction.reshape(-1, prediction.shape[-1]), y.ravel()
-        )
+        rows = prediction.reshape(-1, prediction.shape[-1])
+        value, gradient = losses_and_gradients(rows, y.ravel())
         return value.reshape(y.shape), gradient.reshape(prediction.shape)
 
     def curvature(self, prediction: Array, y: Array) -> Array:

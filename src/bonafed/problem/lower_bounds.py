@@ -22,8 +22,7 @@ from bonafed.arrays import DUAL, Array, Block, norm
 from bonafed.client_names import ClientName
 from bonafed.codec import Form
 from bonafed.problem.conic_form import member, multiplier_floor, sample_radii
-from bonafed.problem.constraints.coupled import Shared
-from bonafed.problem.constraints.group_means import OfLoss, OnRows
+from bonafed.problem.constraints.group_means import OfLoss, OnRows, Shared
 from bonafed.problem.losses import Quadratic, has_log_link
 from bonafed.problem.problem import Problem, check_convex
 from bonafed.problem.rank_levels import WithThresholds, highest
@@ -95,7 +94,7 @@ class Duals:
     pair: Annotated[Array, Form("2, D")] | None = None
     # (J, N) where cuts at a point are those of balls of other radii than the problem's: these
     radii: Annotated[Array, Form("J, N")] | None = None
-    # (J, C, P) of the cuts of constraints, by owner (``problem.constraints.cuts``)
+    # (J, C, P) of the cuts of constraints, by owner (`equalities`)
     limits: Annotated[Array, Form("J, C, P")] | None = None
 
     def used(self) -> "Duals":
@@ -219,8 +218,7 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
     length = float(problem.regulariser.domain_radius(value, n_features))
     kind = DUAL[_kind(problem)]
     root = math.sqrt(n_features)
-    to_length = {"l1": 1.0, "l2": 1.0, "linf": root}[kind]
-    to_size = {"l1": root, "l2": 1.0, "linf": 1.0}[kind]
+    to_length, to_size = root if kind == "linf" else 1.0, root if kind == "l1" else 1.0
     size, length = min(size, to_size * length), min(length, to_length * size)
     offset = math.inf
     code = getattr(ball, "code", None)  # of the one class in the objective
@@ -288,7 +286,6 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
         largest = member(problem, n)[s] or problem.over_clients.value(np.eye(n)[s])
         reach = float(largest) * radius[s]
         loss += coefficient[s] * where.value / reach if reach > 0 else -math.inf
-    constant = minorant.constant + loss
     total = float(np.maximum(coefficient, 0.0).sum())
     lipschitz, floor = multiplier_floor(problem)
     g, intercept = problem.predictor.split(minorant.gradient)
@@ -307,7 +304,7 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
         shares = [0.0, 1.0, float(inner.x)]
     best, rest = max(split(share) for share in shares)
     offset = float(np.abs(intercept).sum())
-    best += constant - (offset * where.offset if offset else 0.0)
+    best += minorant.constant + loss - (offset * where.offset if offset else 0.0)
     # the most that the rounding of the gradient changes at a model worth having
     error = np.broadcast_to(minorant.rounding_gradient, minorant.gradient.shape)
     coefficients, free = problem.predictor.split(error)
@@ -556,9 +553,8 @@ def owners(problem: Problem, mu: Multipliers, names: tuple[ClientName, ...]) -> 
     """Who has a constraint with a multiplier that counts (over 1e-6 of the largest), the largest
     first.
     """
-    size: dict[ClientName, float] = {
-        name: float(np.abs(row).max(initial=0.0)) for name, row in zip(names, mu.local, strict=True)
-    }
+    sizes = np.abs(mu.local).max(1, initial=0.0).tolist()
+    size: dict[ClientName, float] = dict(zip(names, sizes, strict=True))
     size["all clients together"] = float(np.abs(mu.shared).max(initial=0.0))
     size["the server"] = float(np.abs(mu.server).max(initial=0.0))
     least = 1e-6 * max(size.values())
@@ -589,8 +585,7 @@ def joined(problem: Problem, local: Array, shared: Array, held: Array) -> Array:
     """(C, ...) in the order of owners, of what the clients' constraints (N, p, ...), the sums over
     the clients (p_c, ...) and the server's constraints (p_0, ...) have.
     """
-    mine = local.reshape(-1, *local.shape[2:])
-    every = np.concatenate([mine, shared, held])
+    every = np.concatenate([local.reshape(-1, *local.shape[2:]), shared, held])
     return np.concatenate([every, -every[equalities(problem, len(local))]])
 
 

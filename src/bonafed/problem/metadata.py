@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,11 +21,8 @@ from bonafed.client_names import ClientName
 from bonafed.data import validation as check
 from bonafed.data.federation import Federation
 from bonafed.data.row_errors import RowError
+from bonafed.problem.predictors.affine import Predictor
 from bonafed.rounds import LARGEST, record
-
-if TYPE_CHECKING:
-    from bonafed.problem.predictors.affine import Predictor
-
 
 Cells = tuple[tuple[Any, Any, float], ...]  # (label, value of a column, weight of such rows)
 
@@ -91,6 +88,7 @@ def introduced(asked: Asked, fed: Federation, i: int = 0, digest: str = "") -> I
     labels: tuple[Any, ...] = ()
     if asked.classes:
         labels = tuple(np.unique(y).tolist() if fed.classes is None else fed.classes.tolist())
+    codes, counted = y if asked.classes else None, [n for n in asked.counted if n in ("", *columns)]
     known = [name for name in asked.columns if name in columns]
     linear = None if fed.linear is None else fed.linear[i]
     return Introduced(
@@ -105,11 +103,7 @@ def introduced(asked: Asked, fed: Federation, i: int = 0, digest: str = "") -> I
         columns=tuple(columns),
         # each once, in the order of their first appearance
         values={name: tuple(dict.fromkeys(columns[name].tolist())) for name in known},
-        cells={
-            name: _cells(y if asked.classes else None, columns.get(name), weights, len(y))
-            for name in asked.counted
-            if not name or name in columns
-        },
+        cells={name: _cells(codes, columns.get(name), weights, len(y)) for name in counted},
         linear=None if linear is None else linear[0].any(1) | (linear[1] != 0),
         fitted=fed.fitted,
         digest=digest,
@@ -188,8 +182,7 @@ class Metadata:
         ValueError : two clients of one name, or clients with other features, labels of another
             type or another positive class
         """
-        clients = tuple(each.client for each in introductions)
-        check.one_per_client(clients)
+        check.one_per_client(tuple(each.client for each in introductions))
         first, *others = introductions
         for other in others:
             if other.features != first.features:
@@ -415,15 +408,13 @@ def weighted(fed: Federation, values: ArrayLike, factors: Array) -> Federation:
     weights of the classes.
     """
     codes = [np.searchsorted(values, y) for y in fed.y]
-    weights = fed.sample_weight or tuple(np.ones(len(y)) for y in fed.y)
-    each = zip(codes, weights, strict=True)
+    each = zip(codes, fed.sample_weight or tuple(np.ones(len(y)) for y in fed.y), strict=True)
     return fed._with(sample_weight=tuple(factors[code] * v for code, v in each))
 
 
 def class_counts(fed: Federation, values: ArrayLike) -> Array:
     """(C,) the weight of the rows of every class over all clients; ``values`` as of `weighted`."""
-    weights = fed.sample_weight or tuple(np.ones(len(y)) for y in fed.y)
-    pairs = zip(fed.y, weights, strict=True)
+    pairs = zip(fed.y, fed.sample_weight or tuple(np.ones(len(y)) for y in fed.y), strict=True)
     counts = [np.bincount(np.searchsorted(values, y), v, np.size(values)) for y, v in pairs]
     return np.sum(counts, 0, float)
 

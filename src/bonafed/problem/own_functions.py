@@ -28,8 +28,8 @@ from bonafed.data.federation import Federation
 from bonafed.data.row_errors import RowError, without_values
 from bonafed.problem.client_means import hessians
 from bonafed.problem.constraints.constraint import Point, Stack
-from bonafed.problem.constraints.coupled import Shared
 from bonafed.problem.constraints.custom import FunctionConstraint
+from bonafed.problem.constraints.group_means import Shared
 from bonafed.problem.losses import growth
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
@@ -67,20 +67,18 @@ def check_own(problem: Problem, data: Federation) -> None:
     ``data`` are the coded rows; a few evaluations for every client.
     """
     glob = problem.constraint
-    local = [part for part in problem.local_constraint.parts if is_own(part)]
-    coupled = [part for part in glob.coupled.parts if is_own(part)]
-    held = [part for part in glob.held.parts if is_own(part)]
-    quiet = np.errstate(all="ignore")
-    with quiet, without_values(problem.privacy is not None):
+    stacks = problem.local_constraint, glob.coupled, glob.held
+    local, coupled, held = ([part for part in one.parts if is_own(part)] for one in stacks)
+    with np.errstate(all="ignore"), without_values(problem.privacy is not None):
         if is_own(problem.regulariser):
             _check_regulariser(problem.regulariser, data.n_features)
         if is_own(problem.over_clients):
             _check_weights(problem.over_clients, data.n_clients)
         for part in held:
             _check_constraint(problem, part, glob.block, "the server's constraint")
-        if not (local or coupled or is_own(problem.loss)):
-            return
         for i, name in enumerate(data.clients):
+            if not (local or coupled or is_own(problem.loss)):
+                break
             block = data.block(i)
             if is_own(problem.loss):
                 _check_loss(problem, block, f"client {name!r}")
@@ -117,19 +115,17 @@ class _Own:
         """Values (p,) and Jacobian (p, D)."""
         point = Point(self.problem, w, self.block)
         try:
-            values, jacobian = self.part.values(point)[0], self.part.jacobian(point)[0]
+            both = self.part.values(point)[0], self.part.jacobian(point)[0]
         except (ValueError, ArithmeticError):
             return None
-        finite = np.isfinite(values).all() and np.isfinite(jacobian).all()
-        return (values, jacobian) if finite else None
+        return both if all(np.isfinite(each).all() for each in both) else None
 
     def hessian(self, w: Array, multipliers: Array) -> Array | None:
         """(D, D) of <multipliers, c>; None without second derivatives."""
         if getattr(self.part, "hessian", self.part) is None or len(w) > SMALL:
             return None
         terms = [(Stack((self.part,)), multipliers[None])]
-        point = Point(self.problem, w, self.block)
-        return hessians(point, None, terms, together=True)[0]
+        return hessians(Point(self.problem, w, self.block), None, terms, together=True)[0]
 
     def wrong(self, w: Array, v: Array, mu: Array) -> tuple[str, str, str] | None:
         """A derivative that is wrong along v: what is wrong, the two numbers, and what to do."""
@@ -265,20 +261,16 @@ def _check_loss(problem: Problem, block: Block, where: str) -> None:
     if any((value < -1e-9).any() for value in values):
         refuse("is negative somewhere, and proofs need losses >= 0")
     seen = [*zip(points, values, slopes, strict=True)]
-    above = (_above(a, inner(g, q - p), b) for (p, a, g), (q, b, _) in permutations(seen, 2))
-    if is_affine(problem.predictor) and any(above):
-        refuse("is not convex, and a bound for a linear model needs that it is")
+    for (p, a, g), (q, b, _) in permutations(seen, 2):
+        change = inner(g, q - p)
+        room = SLACK * (np.abs(a) + np.abs(change) + np.abs(b))
+        if is_affine(problem.predictor) and (a + change > b + room).any():
+            refuse("is not convex, and a bound for a linear model needs that it is")
     if len(shape) == 2 and loss.targets in ("sign", "real") and not log_link:
         _check_claims(loss, y, seen, refuse)
 
 
 MEND = "Mend its methods; `extending` in the documentation says what each must return for {}."
-
-
-def _above(value: Array, change: Array, other: Array) -> bool:
-    """Whether a tangent is above the function somewhere."""
-    room = SLACK * (np.abs(value) + np.abs(change) + np.abs(other))
-    return bool((value + change > other + room).any())
 
 
 def _check_claims(loss: Any, y: Array, seen: Any, refuse: Callable[[str], None]) -> None:

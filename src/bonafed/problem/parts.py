@@ -23,7 +23,7 @@ from bonafed.problem import rank_levels
 from bonafed.problem.client_means import row_curvatures, row_shares
 from bonafed.problem.conic_form import member, multiplier_floor
 from bonafed.problem.constraints.constraint import Point, Stack, most_added, several
-from bonafed.problem.constraints.coupled import Coupled, Global
+from bonafed.problem.constraints.group_means import Coupled, Global
 from bonafed.problem.losses import SmoothHinge, value_and_gradient
 from bonafed.problem.lower_bounds import Surveyed, survey
 from bonafed.problem.predictors.affine import Linear, is_affine
@@ -57,9 +57,7 @@ class Parts(NamedTuple):
 
     def count(self, problem: Problem) -> int:
         """P, the number of parts of every client."""
-        if self.smooth:
-            return 1 + (self.groups if may_flip(problem) else 0)
-        return self.groups
+        return 1 + (self.groups if may_flip(problem) else 0) if self.smooth else self.groups
 
 
 WHOLE = Parts(1, 1, 0)
@@ -243,22 +241,16 @@ def _sums(values: Array, groups: list[list[Rows]], parts: Parts) -> Array:
 
 
 def _gradients(
-    predictor: Linear | WithThresholds,
-    block: Block,
-    s: Array,
-    groups: list[list[Rows]],
-    parts: Parts,
+    predictor: Any, block: Block, s: Array, groups: list[list[Rows]], parts: Parts
 ) -> Array:
     """``predictor.backward`` of the rows of every group, (n, groups, D)."""
     if isinstance(predictor, WithThresholds):
-        assert isinstance(predictor.model, Linear)
         model = _gradients(predictor.model, block, s[:, :, 0], groups, parts)
         at = [_sums(each, groups, parts) for each in np.moveaxis(s[:, :, 1:], 2, 0)]
         return np.concatenate([model, np.stack(at, 2)], 2)
     from scipy.sparse import csr_array
 
-    D = predictor.dimension(block.n_features)
-    out = np.zeros((len(s), parts.groups, D))
+    out = np.zeros((len(s), parts.groups, predictor.dimension(block.n_features)))
     for i, mine in enumerate(groups):
         if isinstance(block.X, np.ndarray):
             for g, rows in enumerate(mine):
@@ -309,12 +301,10 @@ def shifted_minorants(problem: Problem, pair: Array, weights: Array, block: Bloc
     conjugate = np.where(share > 0, rank_levels.loss_conjugate(loss, slope, y), 0.0)
     rows = min(LONGEST_SUM, y.shape[1]) + y.shape[1] // LONGEST_SUM
     steep = weights * np.sqrt(block.mean(slope**2))
-    return Minorants(
-        -(share * conjugate).sum(1),
-        _in_pieces(problem.predictor, block, share * slope),
-        unit_of_sums(pairwise(y.shape[1])) * most_added(np.abs(share), conjugate),
-        rounding_of_gradients(problem.predictor, block, steep, rows),
-    )
+    gradient = _in_pieces(problem.predictor, block, share * slope)
+    spread = unit_of_sums(pairwise(y.shape[1])) * most_added(np.abs(share), conjugate)
+    size = rounding_of_gradients(problem.predictor, block, steep, rows)
+    return Minorants(-(share * conjugate).sum(1), gradient, spread, size)
 
 
 def _in_pieces(predictor: Linear, block: Block, s: Array) -> Array:
@@ -458,9 +448,8 @@ def curvature_sums(problem: Problem, w: Array, block: Block) -> list[Sums]:
 
 def metric_sums(problem: Problem, w: Array, block: Block, evenly: bool) -> list[Sums]:
     """The second derivatives of the rows in the `curvature` of the mean loss at the model."""
-    return [
-        _weighed(row_shares(problem, block)[0], row_curvatures(Point(problem, w, block), evenly)[0])
-    ]
+    curvatures = row_curvatures(Point(problem, w, block), evenly)[0]
+    return [_weighed(row_shares(problem, block)[0], curvatures)]
 
 
 def shifted_sums(problem: Problem, start: Array, change: Array, block: Block) -> list[Sums]:
@@ -513,7 +502,7 @@ def combined(terms: Sequence[tuple[Array, Sums]]) -> list[Sums]:
     for multipliers, one in terms:
         if multipliers.any() and one.unit:
             index: Any = 0 if one.group is None else one.group
-            rows = rows + _times(np.append(multipliers, 0.0)[index], one.rows)
+            rows = rows + by_row(np.append(multipliers, 0.0)[index], one.rows)
             unit += float(np.abs(multipliers).max()) * one.unit
     return [Sums(rows, unit)] if unit else []
 
@@ -527,11 +516,7 @@ def groups_of(weights: Array, parts: Parts) -> Index:
 
 
 def _weighed(weights: Array, slopes: Array, group: Index | None = None) -> Sums:
-    return Sums(_times(weights, slopes), float(np.abs(weights).max(initial=0.0)), group)
-
-
-def _times(weights: Array, slopes: Array) -> Array:
-    return weights * slopes if slopes.ndim == 1 else weights[..., None] * slopes
+    return Sums(by_row(weights, slopes), float(np.abs(weights).max(initial=0.0)), group)
 
 
 NOTHING = Sums(np.zeros(0), 0.0)  # of no row
@@ -602,8 +587,7 @@ def limits_no_rows(problem: Problem) -> bool:
     if isinstance(held, Global):
         none = not (local.size or held.coupled.size)
     else:
-        parts = several(held, "constraint")
-        together = any(isinstance(part, Coupled) for part in parts)
+        together = any(isinstance(part, Coupled) for part in several(held, "constraint"))
         none = not (several(local, "local_constraint") or together)
     return none and not takes_multipliers(problem)
 

@@ -49,6 +49,7 @@ OF_SOLVERS = 1e-5  # relative, what solvers leave that find a worst case within 
 ROUNDING = 1e-15  # of a difference, relative to what is subtracted
 FAR = 1e50  # numbers of a question beyond which an honest answer may be as large as any number
 STEEP = 300.0  # predictions beyond which sums of exponentials may exceed ``LARGEST``
+Said = Iterator[Claim]
 Claims = Mapping[type, Callable[[int, Any, Any], Iterable[Claim]]]  # of (who, message, upload)
 SumClaims = Mapping[type, Callable[[Any, Any, float], Iterable[Claim]]]  # of (message, sums, slack)
 
@@ -97,36 +98,28 @@ class AboutRows(Algorithm):
         return lambda memory, ask, data, rng: (memory, answer(self._problem, ask, data, *settings))
 
     def doubts(self, told: Any, who: int, message: Any, upload: Any) -> tuple[Any, str]:
-        grid = self.grid(type(upload))
-        return held(self._problem, grid, self.claims, told, who, message, upload)
+        return self._held(self.grid(type(upload)), self.claims, told, who, message, upload)
 
     def doubts_of_sum(self, told: Any, message: Any, sums: Any, slack: float) -> tuple[Any, str]:
         said = self.sum_claims.get(type(sums), lambda *_: ())
         claims: Claims = {type(sums): lambda who, ask, up: said(ask, up, slack)}
-        return held(self._problem, self.grid(type(sums)), claims, told, 0, message, sums)
+        return self._held(self.grid(type(sums)), claims, told, 0, message, sums)
 
-
-def held(
-    problem: Problem,
-    grid: Mapping[str, float],
-    claims: Claims,
-    told: Told | None,
-    who: int,
-    message: Any,
-    upload: Any,
-) -> tuple[Told, str]:
-    """``Algorithm.doubts`` of an upload with these claims."""
-    told = told or Told()
-    far = any(not np.abs(part).max(initial=0.0) <= FAR for part in arrays_of(message))
-    overflows = far or may_overflow(problem, told, getattr(message, "w", None))
-    if words := unreal(upload, grid, overflows):
+    def _held(
+        self, grid: Any, claims: Claims, told: Any, who: int, message: Any, upload: Any
+    ) -> Any:
+        """``Algorithm.doubts`` of an upload with these claims."""
+        told, w = told or Told(), getattr(message, "w", None)
+        far = any(not np.abs(part).max(initial=0.0) <= FAR for part in arrays_of(message))
+        overflows = far or may_overflow(self._problem, told, w)
+        if words := unreal(upload, grid, overflows):
+            return told, words
+        with np.errstate(all="ignore"):  # of what overflows nothing follows
+            for claim in claims.get(type(upload), lambda *_: ())(who, message, upload):
+                told, words = claim.held(told)
+                if words:
+                    break
         return told, words
-    with np.errstate(all="ignore"):  # of what overflows nothing follows
-        for claim in claims.get(type(upload), lambda *_: ())(who, message, upload):
-            told, words = claim.held(told)
-            if words:
-                break
-    return told, words
 
 
 class Sizes(NamedTuple):
@@ -244,7 +237,7 @@ def of_sizes(problem: Problem, prior: float, up: Any) -> Claim:
 
 def of_risk(
     problem: Problem, w: Array, risk: Array, gradient: Array | None = None, what: str = "risk"
-) -> Iterator[Claim]:
+) -> Said:
     """Those of a client's risk (1,) at a model (D,), and of its slope (1, D) or (D,)."""
     risk, w = np.asarray(risk, float).reshape(-1), np.asarray(w, float).reshape(-1)
     slope = None if gradient is None else np.reshape(gradient, (1, -1))
@@ -257,7 +250,7 @@ def of_risk(
         yield Reached(problem, w, float(risk.sum()), slopes)
 
 
-def of_cut(problem: Problem, who: int, w: Array, parted: Array | None, up: Any) -> Iterator[Claim]:
+def of_cut(problem: Problem, who: int, w: Array, parted: Array | None, up: Any) -> Said:
     """Those of a cut of every part of a client's risk at a model (D,), as of `PartedCut`."""
     parts, w = parting.parts_of(parted), np.reshape(w, -1)
     base, level, fee = up.base[0], float(up.level[0]), up.gradient_level[0]
@@ -288,14 +281,14 @@ def of_cut(problem: Problem, who: int, w: Array, parted: Array | None, up: Any) 
 
 def _joint(
     problem: Problem, at: Array, value: Array, slope: Array | None = None, rounding: float = 0.0
-) -> Iterator[Claim]:
+) -> Said:
     """Those of what is left of a worst case at a model and a transport multiplier, (D + 1,)."""
     off = _of_solver(problem) + rounding
     yield from _known(problem, "joint", at, value)
     yield Tangent(("joint", len(at)), "risk", at, value, slope, off, is_convex(problem))
 
 
-def of_certified(problem: Problem, who: int, w: Array, up: Any) -> Iterator[Claim]:
+def of_certified(problem: Problem, who: int, w: Array, up: Any) -> Said:
     """Those of a risk, a mean loss and a transport multiplier at a model (D,)."""
     risk, loss, level = (float(part[0]) for part in (up.risk, up.loss, up.level))
     yield from of_risk(problem, w, up.risk)
@@ -314,9 +307,7 @@ def of_certified(problem: Problem, who: int, w: Array, up: Any) -> Iterator[Clai
         yield Number("a mean loss", loss, least, most, abs(risk))
 
 
-def of_combined(
-    problem: Problem, w: Array, weight: float, beside: Mapping[Any, Any], up: Any
-) -> Iterator[Claim]:
+def of_combined(problem: Problem, w: Array, weight: float, beside: Any, up: Any) -> Said:
     """Those of a combination of cuts of a client's weighted risk, and of other functions."""
     if not is_convex(problem):
         return
@@ -327,17 +318,13 @@ def of_combined(
     yield Below({**of, **beside}, float(up.constant[0]), slope, float(up.spread[0]), off)
 
 
-def of_curvature(
-    problem: Problem, w: Array, matrix: Array | None, weight: float
-) -> Iterator[Claim]:
+def of_curvature(problem: Problem, w: Array, matrix: Array | None, weight: float) -> Said:
     """Those of a second derivative (D, D) of a client's mean loss, times a weight."""
     if matrix is not None and is_convex(problem):
         yield Bent(problem, np.reshape(w, -1), matrix[0], weight)
 
 
-def of_means(
-    problem: Problem, weight: float, constant: Array | None, slope: Array | None
-) -> Iterator[Claim]:
+def of_means(problem: Problem, weight: float, constant: Array | None, slope: Array | None) -> Said:
     """Those of a minorant of a client's weighted mean loss."""
     if constant is not None and slope is not None:
         of = {("loss" if has_ball(problem) else "risk", np.size(slope)): weight}
@@ -345,13 +332,8 @@ def of_means(
 
 
 def of_limits(
-    problem: Problem,
-    w: Array,
-    kind: str,
-    parted: Array | None,
-    values: Array | None,
-    slopes: Array | None = None,
-) -> Iterator[Claim]:
+    problem: Problem, w: Array, kind: str, parted: Any, values: Any, slopes: Any = None
+) -> Said:
     """Those of constraints at a model, "local" or "shared": values (p,) or (p, P) and slopes."""
     if values is None or not np.size(values):
         return
@@ -379,22 +361,18 @@ def is_plain(problem: Problem) -> bool:
     """Whether a client's risk is a mean of its rows' losses, or of those with other labels."""
     ball, model = problem.over_samples, problem.predictor
     still = isinstance(ball, Mean) or (isinstance(ball, WassersteinBall) and ball.support is None)
-    if isinstance(problem.loss, AboveThresholds | Quadratic):
-        return False
-    return still and isinstance(model, Linear | Softmax)
+    of_rows = not isinstance(problem.loss, AboveThresholds | Quadratic)
+    return of_rows and still and isinstance(model, Linear | Softmax)
 
 
 def zero_loss(problem: Problem) -> float | None:
     """The risk of any rows at the model 0, where it is the same for all; None where it is not."""
-    loss, ball = problem.loss, problem.over_samples
-    if isinstance(loss, AboveThresholds):
-        return None
-    if not is_affine(problem.predictor) or not isinstance(ball, Mean | WassersteinBall):
+    loss, plain = problem.loss, isinstance(problem.over_samples, Mean | WassersteinBall)
+    plain = plain and is_affine(problem.predictor) and not isinstance(loss, AboveThresholds)
+    if not plain or loss.targets not in ("class", "sign"):
         return None
     if loss.targets == "class":
         return math.log(problem.predictor.classes)  # type: ignore[attr-defined]
-    if loss.targets != "sign":
-        return None
     both = loss.value(np.zeros(2), np.array([-1.0, 1.0]))
     return float(both[0]) if both[0] == both[1] else None
 
@@ -410,13 +388,13 @@ def may_overflow(problem: Problem, told: Told, w: Array | None) -> bool:
     return told.seen is None or not _prediction(problem, told.seen, np.reshape(w, -1)) < STEEP
 
 
-def _at_least(problem: Problem, what: str, value: Array) -> Iterator[Claim]:
+def _at_least(problem: Problem, what: str, value: Array) -> Said:
     """That a mean of losses is not negative."""
     if not isinstance(problem.loss, AboveThresholds | Quadratic):
         yield Number(f"a {what}", value, 0.0, scale=float(np.abs(value).sum()) * UNIT / RELATIVE)
 
 
-def _known(problem: Problem, what: str, at: Array, value: Array) -> Iterator[Claim]:
+def _known(problem: Problem, what: str, at: Array, value: Array) -> Said:
     """That the risk at the model 0 is what it is for all rows."""
     if (zero := zero_loss(problem)) is None:
         return
@@ -491,11 +469,10 @@ def _most(problem: Problem, seen: Surveyed, w: Array) -> _Most:
     return _Most(float(loss.value(at, y).max()), slope, bend, length, constant)
 
 
-def of_lagrangian(problem: Problem, w: Array, matrix: Array | None) -> Iterator[Claim]:
+def of_lagrangian(problem: Problem, w: Array, matrix: Array | None) -> Said:
     """Those of a second derivative (1, D, D) of risks and constraints, by weights >= 0."""
     stacks = problem.local_constraint, problem.constraint.coupled
-    curved = is_convex(problem) and all(stack.convex for stack in stacks)
-    if matrix is not None and curved:
+    if matrix is not None and (is_convex(problem) and all(stack.convex for stack in stacks)):
         size = matrix.shape[-1]
         yield Bent(problem, np.reshape(w, -1) if len(w) else np.zeros(size), matrix[0], math.inf)
 
@@ -510,7 +487,7 @@ def surveys(problem: Problem) -> Claims:
 
 def of_weighted(
     problem: Problem, w: Array, risk: Array, slope: Array | None, weight: float
-) -> Iterator[Claim]:
+) -> Said:
     """Those of a client's risk (1,), and of its weight times its slope (1, D)."""
     each = None if slope is None or not weight > 0 else np.reshape(slope, -1) / weight
     yield from of_risk(problem, w, risk, each)
@@ -584,7 +561,7 @@ class WeightedLoss(NamedTuple):
 
 def of_survey_sums(
     problem: Problem, ask: parting.SurveySums, up: parting.SurveyedSums, slack: float
-) -> Iterator[Claim]:
+) -> Said:
     """Those of the sizes of all clients' rows."""
     total, room = float(np.sum(ask.prior)), slack / RELATIVE
     shares = np.array([up.plus, up.minus])
@@ -609,7 +586,7 @@ def own_losses(problem: Problem, w: Array, risks: Array) -> tuple[Array, float]:
     return losses, 100 * ROUNDING * size
 
 
-def of_each_risk(problem: Problem, w: Array, risks: Array) -> Iterator[Claim]:
+def of_each_risk(problem: Problem, w: Array, risks: Array) -> Said:
     """Those of the clients' risks (N,), which they tell in the clear."""
     losses, rounding = own_losses(problem, w, risks)
     yield Number("a mean loss", losses, 0.0, scale=np.abs(risks))
@@ -617,14 +594,8 @@ def of_each_risk(problem: Problem, w: Array, risks: Array) -> Iterator[Claim]:
 
 
 def of_weighted_sum(
-    problem: Problem,
-    w: Array,
-    weights: Array,
-    value: Array,
-    slope: Array,
-    curvature: Array | None,
-    slack: float,
-) -> Iterator[Claim]:
+    problem: Problem, w: Array, weights: Array, value: Any, slope: Any, curvature: Any, slack: float
+) -> Said:
     """Those of sum_s weights_s F_s at a model, its slope (D,) and its second derivative (D, D)."""
     total = float(weights.sum())
     mean, room = float(value) / total, slack / total / RELATIVE
@@ -643,7 +614,7 @@ def of_weighted_sum(
 
 def of_combined_sums(
     problem: Problem, w: Array, weights: Array, risks: Array, up: Any, slack: float
-) -> Iterator[Claim]:
+) -> Said:
     """Those of a minorant of sum_s weights_s F_s, from cuts that were combined, where the clients
     have these risks.
     """
@@ -678,8 +649,7 @@ class Counts(NamedTuple):
             words = f"{self.counts.size} numbers of rows, where {self.edges.size} were asked for"
             return told, words
         order = np.argsort(self.edges, axis=-1, kind="stable")
-        falls = np.diff(np.take_along_axis(self.counts, order, -1), axis=-1) <= 0
-        if not falls.all():
+        if not (np.diff(np.take_along_axis(self.counts, order, -1), axis=-1) <= 0).all():
             return told, "more rows above a larger threshold"
         most = np.inf if told.rows is None else told.rows
         whole = Whole("a number of rows", self.counts), Number("a number", self.counts, 0.0, most)
@@ -724,8 +694,8 @@ class RankCut:
         known = [table for table in told.ranked if isinstance(table, Binned)]
         weighed = []
         for point, weights in self.tables:
-            at = [table for table in known if np.array_equal(table.w, point)]
-            fits = [table for table in at if len(table.rows) <= len(weights)]
+            same = (table for table in known if np.array_equal(table.w, point))
+            fits = [table for table in same if len(table.rows) <= len(weights)]
             if not fits:  # a table that nobody remembers
                 return told, ""
             weighed.append((weights[: len(fits[-1].rows)], fits[-1].rows))
@@ -751,13 +721,12 @@ def _largest(weights: Array, of: Array, ends: Array, rows: Array) -> float:
     at = at[at <= min(first[-1], second[-1])]
     middle = (at[1:] + at[:-1]) / 2
     heavy = weights[one][np.searchsorted(first, middle)]
-    large = ends[other][np.searchsorted(second, middle)]
-    return float((heavy * large) @ np.diff(at))
+    return float((heavy * ends[other][np.searchsorted(second, middle)]) @ np.diff(at))
 
 
 def of_losses(
     problem: Problem, w: Array, rows: float, total: Any, largest: Any, smallest: Any = None
-) -> Iterator[Claim]:
+) -> Said:
     """Those of the losses of so many rows at a model, zeros where it is empty."""
     total, largest = float(np.sum(total)), float(np.sum(largest))
     least = 0.0 if smallest is None else -float(np.sum(smallest))
@@ -772,7 +741,7 @@ def of_losses(
 
 def of_sum(
     problem: Problem, w: Array, total: Any, slope: Array | None, rows: float | None = None
-) -> Iterator[Claim]:
+) -> Said:
     """Those of the sum of the losses of all rows at a model, and of its slope."""
     key, total = ("sum", len(w)), np.reshape(np.asarray(total, float), 1)
     yield Number("a sum of losses", total)
@@ -781,7 +750,7 @@ def of_sum(
     yield Tangent(key, "sum of losses", w, total, None if slope is None else slope.reshape(1, -1))
 
 
-def of_range(problem: Problem, w: Array, up: Any) -> Iterator[Claim]:
+def of_range(problem: Problem, w: Array, up: Any) -> Said:
     """Those of the range of losses."""
     zero = zero_loss(problem) if not np.any(w) else None
     low, high = -float(up.smallest[0]), float(up.largest[0])
@@ -793,19 +762,19 @@ def of_range(problem: Problem, w: Array, up: Any) -> Iterator[Claim]:
 def ranks(problem: Problem) -> Claims:
     """The claims of the uploads of cuts by rank."""
 
-    def ranged(who: int, ask: Any, up: Ranged) -> Iterator[Claim]:
+    def ranged(who: int, ask: Any, up: Ranged) -> Said:
         yield AllRows(float(up.rows[0]))
         yield from of_range(problem, ask.w, up)
         yield Whole("a number of coefficients", up.width)
 
-    def tallied(who: int, ask: Any, up: Tallied) -> Iterator[Claim]:
+    def tallied(who: int, ask: Any, up: Tallied) -> Said:
         yield from of_range(problem, ask.w, up)
         yield Counts(ask.edges, up.above[0])
         beyond = ask.edges >= float(up.largest[0])
         yield Number("a number of rows above the largest loss", up.above[0][beyond], 0.0, 0.0)
         yield Binned(ask.w, ask.edges, up.above[0], float(up.largest[0]))
 
-    def sliced(who: int, ask: Any, up: Sliced) -> Iterator[Claim]:
+    def sliced(who: int, ask: Any, up: Sliced) -> Said:
         yield Number("a weighted sum of losses", up.value)
         yield RankCut(ask.w, float(up.value[0]), up.gradient[0], ((ask.w, ask.weights),))
         yield from of_lagrangian(problem, ask.w, up.hessian)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from inspect import signature
-from typing import Any, overload
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,8 +25,7 @@ from bonafed.privacy.budget import Budget
 from bonafed.problem import metadata as of_data
 from bonafed.problem.client_means import client_gradients, client_values, in_one_pass, row_shares
 from bonafed.problem.constraints.constraint import Point, Stack, excess, several, stack
-from bonafed.problem.constraints.coupled import Coupled, Global, shared
-from bonafed.problem.constraints.group_means import label_code
+from bonafed.problem.constraints.group_means import Coupled, Global, label_code, shared
 from bonafed.problem.losses import Loss, Quadratic, has_log_link, others, value_and_gradient
 from bonafed.problem.metadata import Asked, Metadata
 from bonafed.problem.predictors import affine
@@ -46,6 +45,7 @@ VERBS = {  # methods that every problem calls, by slot
 }
 
 
+Known = TypeVar("Known", bound=Federation | Metadata)  # rows, or what is known of them
 REMEMBERED = 3  # pairs of a problem and rows
 # of (problem, rows, what it made of them)
 _made: ContextVar[list[tuple[Any, ...]] | None] = ContextVar("_made", default=None)
@@ -336,13 +336,7 @@ class Problem:
     # -- the concrete problem of one federation
     # ---------------------------------------------------------------
 
-    @overload
-    def at(self, data: Federation) -> "tuple[Problem, Federation]": ...
-
-    @overload
-    def at(self, data: Metadata) -> "tuple[Problem, Metadata]": ...
-
-    def at(self, data: Federation | Metadata) -> "tuple[Problem, Federation | Metadata]":
+    def at(self, data: Known) -> "tuple[Problem, Known]":
         """Check everything against the data; return the problem with arrays for priors and radii,
         and coded targets.
 
@@ -363,10 +357,10 @@ class Problem:
             if problem is self and fed is data:
                 return known
         facts = self.metadata(data)
-        concrete, coded = self._concrete(facts)[0], self.coded(data, facts)
+        both: Any = self._concrete(facts)[0], self.coded(data, facts)
         if made is not None:
-            made[:] = [*made[1 - REMEMBERED :], (self, data, (concrete, coded))]
-        return concrete, coded
+            made[:] = [*made[1 - REMEMBERED :], (self, data, both)]
+        return both
 
     def asked(self) -> Asked:
         """The facts that the problem needs of the data, beside sizes and features."""
@@ -386,7 +380,7 @@ class Problem:
         told = [of_data.introduced(asked, fed, i) for i in range(fed.n_clients)]
         return Metadata.of(told, fed.server)
 
-    def _concrete(self, data: Metadata) -> "tuple[Problem, Metadata]":
+    def _concrete(self, data: Metadata) -> Any:
         with without_values(self.privacy is not None):
             labels, server = self._labels(data), self._of_server(data)
         predictor = self.predictor
@@ -430,9 +424,8 @@ class Problem:
         if self.privacy is not None:
             public = self.privacy.sizes_of(data.clients, data.sizes)
         public = public if self.class_weight is None else data.masses
-        stated: Any = self.over_clients
-        if self.over_rows is not None:  # every row counts alike
-            stated = Mean("size")
+        # where all rows are ranked together, every row counts alike
+        stated: Any = self.over_clients if self.over_rows is None else Mean("size")
         over = among(stated, data.clients, getattr(self.privacy, "sizes", None))
         clients, n = over.at(np.asarray(public), data.clients), data.n_clients
         if by_rank(clients) and hasattr(clients, "rank_weights") and not hasattr(clients, "prior"):
@@ -476,8 +469,7 @@ class Problem:
     def _factors(self, data: Metadata) -> Array:
         """(C,) the weights of the classes."""
         assert self.class_weight is not None
-        counts = data.class_masses().sum(0)
-        return of_data.class_factors(self.class_weight, data.labels, counts)
+        return of_data.class_factors(self.class_weight, data.labels, data.class_masses().sum(0))
 
     def _of_server(self, data: Metadata) -> tuple[Metadata, Block] | None:
         """The facts of the server's data, and its rows coded as the clients' are."""
@@ -574,9 +566,7 @@ class Problem:
         at = Near(w, block, self.loss, self.predictor, ball, radius)
         if self.loss.targets == "class":
             return class_cut(at)
-        if ball.support is None:
-            return free_space(at)
-        return ball.support.cut(at)
+        return free_space(at) if ball.support is None else ball.support.cut(at)
 
     def row_weights(self, losses: Array, block: Block) -> Array:
         """The weight of every row in its client's risk, (n, m): its share, or its weight by rank; 0

@@ -10,9 +10,10 @@ a_k / (n t_k) with sum_i q_ik = a_k, of which row i has a_0 / n + sum_k q_ik.
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.special import xlogy
 
 from bonafed.arrays import Array, Block, dense, shape_of
@@ -27,10 +28,6 @@ from bonafed.problem.risks.weight_sets import Mean, Superquantile
 from bonafed.rounds import Max, Sum, record
 from bonafed.solvers.rank import proxes
 from bonafed.solvers.rank.cut_weights import cut_weights
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
 
 STEPS = Superquantile | TopK | Maximum  # of one level, whatever the number of rows
 MOST = 24  # levels of a Spectral
@@ -124,8 +121,7 @@ class Rows:
 
     def along(self, step: Array) -> Array:
         """(R,) the change of every row's loss along a step in the model, to first order."""
-        change = self._predictor.forward(step, self._block)[self._real]
-        return self.slope * change
+        return self.slope * self._predictor.forward(step, self._block)[self._real]
 
     def by_client(self, values: Array) -> Array:
         """(n,) the sums of values (R,) over every client's rows."""
@@ -174,8 +170,7 @@ class WithThresholds:
         """(n, m, C + K), C = 1 for one prediction a row."""
         inner = self.model.forward(w[..., : -self.count], block)
         inner = inner if inner.ndim == 3 else inner[:, :, None]
-        shape = (*inner.shape[:2], self.count)
-        at = np.broadcast_to(w[..., None, -self.count :], shape)
+        at = np.broadcast_to(w[..., None, -self.count :], (*inner.shape[:2], self.count))
         return np.concatenate([inner, at], 2)
 
     def backward(self, w: Array, s: Array, block: Block) -> Array:
@@ -252,8 +247,7 @@ class OfModel(Stack):
         return self._with_zeros(super().magnitudes(self.seen(point), multipliers))
 
     def _with_zeros(self, gradients: Array) -> Array:
-        zeros = np.zeros((*gradients.shape[:-1], self.count))
-        return np.concatenate([gradients, zeros], -1)
+        return np.concatenate([gradients, np.zeros((*gradients.shape[:-1], self.count))], -1)
 
 
 def lifted(problem: Problem) -> Problem:
@@ -369,8 +363,7 @@ def ranged(problem: Problem, ask: Range, data: Block) -> Ranged:
     """The number of rows, and the range of their losses."""
     w = ask.w if len(ask.w) else np.zeros(problem.predictor.dimension(data.n_features))
     loss = Rows(problem, w, data).loss
-    ends = len(loss), loss.max(), -loss.min(), len(w)
-    return Ranged(*(np.array([float(x)]) for x in ends))
+    return Ranged(*(np.array([float(x)]) for x in (len(loss), loss.max(), -loss.min(), len(w))))
 
 
 def tallied(problem: Problem, ask: Tally, data: Block) -> Tallied:
@@ -386,13 +379,9 @@ def sliced(problem: Problem, ask: Slice, data: Block) -> Sliced:
     weights = ask.weights[np.searchsorted(ask.edges, rows.loss)]
     group = np.searchsorted(ask.borders, rows.loss)
     none, members = np.zeros(len(weights)), np.eye(len(ask.rates))[group]
-    return Sliced(
-        value=(rows.loss @ weights)[None],
-        gradient=rows.gradient(weights),
-        hessian=rows.hessian(none, weights),
-        spread=rows.hessian(ask.rates[group], none),
-        middles=rows.gradients(members),
-    )
+    hessian, spread = rows.hessian(none, weights), rows.hessian(ask.rates[group], none)
+    first = (rows.loss @ weights)[None], rows.gradient(weights)
+    return Sliced(*first, hessian, spread, rows.gradients(members))
 
 
 CLIENT = {Range: ranged, Tally: tallied, Slice: sliced}
@@ -431,8 +420,7 @@ class Table(NamedTuple):
             if len(inside) > 1:
                 low, high = inside[0], inside[-1]
                 reach = self.edges[high - 1] - self.edges[low]
-                rise = self.weights[high] - self.weights[low]
-                rates[g] = rise / reach if reach > 0 else 0.0
+                rates[g] = (self.weights[high] - self.weights[low]) / reach if reach > 0 else 0.0
         return self.edges[at], rates, rows
 
 
@@ -510,8 +498,7 @@ def with_cut(cuts: RankCuts | None, asked: Slice, up: Sliced) -> RankCuts:
 
 def as_best(asked: Slice, members: Array, up: Sliced, objective: float) -> Best:
     """The place of a cut, whose groups have ``members`` rows."""
-    scale = asked.rates / np.maximum(members, 1.0)
-    ranks = up.spread - (up.middles.T * scale) @ up.middles
+    ranks = up.spread - (up.middles.T * (asked.rates / np.maximum(members, 1.0))) @ up.middles
     return Best(asked.w, objective, float(up.value), up.hessian, ranks)
 
 
@@ -542,8 +529,7 @@ def mixed(best: Best, cuts: RankCuts, ridge: Array, penalty: float, share: float
     x = cut_weights((Q + Q.T) / 2, value.max() - value)
     mixture = np.zeros(len(kept))
     mixture[kept] = x
-    bound = float(x @ value) + penalty - float(x @ Q @ x) / 2
-    return Mixed(-x @ steps, bound, mixture)
+    return Mixed(-x @ steps, float(x @ value) + penalty - float(x @ Q @ x) / 2, mixture)
 
 
 def ridge_of(problem: Problem, w: Array) -> Array:
@@ -634,8 +620,7 @@ class RankRows:
 
     def gradient(self, w: Array) -> Array:
         """D w, (n,)."""
-        prediction = self.X @ w[:-1] + w[-1] if self.intercept else self.X @ w
-        return self.sign * prediction
+        return self.sign * (self.X @ w[:-1] + w[-1] if self.intercept else self.X @ w)
 
     def backward(self, alpha: Array) -> Array:
         """D'alpha, (D,)."""
@@ -684,8 +669,7 @@ def plus_minus(sigma: Array) -> tuple[Array, Array]:
     ones, as small as can be: sum_i sigma_i z_[i] = sum_i plus_i z_[i] - sum_i minus_i z_[i].
     Nondecreasing sigma: minus = 0.
     """
-    step = np.diff(sigma, prepend=0.0)
-    minus = np.cumsum(np.maximum(-step, 0.0))
+    minus = np.cumsum(np.maximum(-np.diff(sigma, prepend=0.0), 0.0))
     return sigma + minus, minus
 
 
@@ -708,8 +692,7 @@ def row_minorant(problem: Problem, alpha: Array, block: Block) -> tuple[float, A
         alpha, conjugate = _balanced(problem, rows, alpha, conjugate)
     constant = -conjugate - float(alpha @ rows.shift)
     size = abs(conjugate) + float(np.abs(alpha) @ np.abs(rows.shift))
-    rounding = 16 * np.finfo(float).eps * size
-    return constant - rounding, rows.backward(alpha)
+    return constant - 16 * np.finfo(float).eps * size, rows.backward(alpha)
 
 
 def _balanced(

@@ -275,8 +275,7 @@ class Ball(Usual):
     centre: Any = 0.0
 
     def __post_init__(self) -> None:
-        remedy = "For no regulariser use Zero()."
-        _at_least("radius", self.radius, 0, remedy, strict=True)
+        _at_least("radius", self.radius, 0, "For no regulariser use Zero().", strict=True)
         centre = np.asarray(self.centre, dtype=float)
         if centre.ndim > 1 or not np.isfinite(centre).all():
             raise ValueError(
@@ -365,21 +364,19 @@ class GroupL2(Usual):
 
     def prox(self, v: Array, step: float | Array) -> Array:
         group, weight, length = self.sizes(v)
-        steps = np.broadcast_to(step, v.shape)
-        if np.ptp(steps):
+        if np.ptp(step):
             raise ValueError(
                 "GroupL2.prox takes one step for all entries: the closed form holds for equal steps"
                 " only."
             )
-        shrunk = np.maximum(1 - steps[0] * weight / np.maximum(length, 1e-300), 0.0)
-        return v * shrunk[group]
+        step = np.broadcast_to(step, v.shape)[0]
+        return v * np.maximum(1 - step * weight / np.maximum(length, 1e-300), 0.0)[group]
 
     def conjugate(self, v: Array) -> float:
         _, weight, length = self.sizes(v)
         return 0.0 if (length <= weight * (1 + 4e-16)).all() else math.inf
 
-    def domain_radius(self, level: float, size: int) -> float:
-        return max(level, 0.0) / self.strength if self.strength > 0 else math.inf
+    domain_radius = L1.domain_radius
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,7 @@ from bonafed.fairness import fairness_metrics, group_rates
 from bonafed.measures import small
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.constraints.constraint import Concrete, Point, Stack, Stated, several
-from bonafed.problem.constraints.coupled import Coupled, Shared
-from bonafed.problem.constraints.group_means import OfLoss, OnRows
+from bonafed.problem.constraints.group_means import Coupled, Measure, OfLoss, OnRows, Shared
 from bonafed.problem.losses import Loss, expected
 from bonafed.problem.predictors.affine import scores
 from bonafed.problem.problem import Problem
@@ -300,7 +299,7 @@ def asked(problem: Problem) -> bool:
 
 
 @dataclass(frozen=True)
-class Decided:
+class Decided(Measure):
     """The measure phi = 1 where the larger class is predicted, or where a row is ``wrong``."""
 
     wrong: bool

@@ -10,6 +10,7 @@ import platform
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,7 @@ def finish_run(
     """Serve the job of this workspace in the server's folder, and put what it leaves there into the
     result of FLARE's job.
     """
-    try:
+    with closing(transport):
         job, folder = _job_and_folder(workspace, number)
         try:
             serve(transport, folder, job)
@@ -156,8 +157,6 @@ def finish_run(
             result = Path(workspace.get_result_root(number))
             for name in (name for name in LEFT if (folder / name).exists()):
                 write_whole(result / (flare.COPIES + name), (folder / name).read_bytes(), OWN)
-    finally:
-        transport.close()
 
 
 def tell_rounds(engine: Engine, workspace: Workspace, number: str) -> None:

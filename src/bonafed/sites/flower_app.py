@@ -67,8 +67,10 @@ def client_app(software: str = "", open_party: OpenParty | None = None) -> Clien
 
     @app.query("step")
     def step(message: Message, context: Context) -> Message:
+        from bonafed.sites import party
+
         sender = "Flower"  # a run that goes on has another number
-        place, opener = context.node_config, open_party or _party
+        place, opener = context.node_config, open_party or party.open_party
         return replied(message, take_step(message.content, place, sender, software, opener))
 
     return app
@@ -138,13 +140,6 @@ def _check_software(needed: str) -> None:
         raise flower.RefusedError(f"{text} {needed[:16]}: install the wheel of the approval sheet")
 
 
-def _party(folder: Path, name: str) -> Any:
-    """Open bonafed's own party."""
-    from bonafed.sites.party import open_party
-
-    return open_party(folder, name)
-
-
 # -------------------------------------------------------------------------------------- the server
 
 
@@ -163,7 +158,9 @@ def server_app(job: Path, software: str = "", serve: Serve | None = None) -> Ser
 
     @app.main()
     def main(grid: flower.Grid, context: Context) -> None:
-        run_job(grid, job, software, serve or _serve)
+        from bonafed.sites import server
+
+        run_job(grid, job, software, serve or server.serve)
 
     return app
 
@@ -206,13 +203,6 @@ def _noted(path: Path) -> Iterator[None]:
         if type(error).__module__.partition(".")[0] not in ("httpx", "httpcore"):
             write_whole(path, f"{type(error).__name__}: {error}".encode())
         raise
-
-
-def _serve(transport: flower.FlowerTransport, folder: Path, job: Mapping[str, str]) -> None:
-    """Call bonafed's own server."""
-    from bonafed.sites.server import serve
-
-    serve(transport, folder, job)
 
 
 def _alone(folder: Path, who: str) -> AbstractContextManager[None]:

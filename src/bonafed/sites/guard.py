@@ -17,8 +17,7 @@ import numpy as np
 from bonafed.arrays import Block
 from bonafed.engines.secure_summed import Sealed, Work, asked_of, hidden_in
 from bonafed.engines.wire import Envelope
-from bonafed.problem.constraints.coupled import Shared
-from bonafed.problem.constraints.group_means import Group, OnRows
+from bonafed.problem.constraints.group_means import Group, OnRows, Shared
 from bonafed.problem.parts import least_rows, parts_of
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import STEPS, levels

@@ -18,7 +18,7 @@ from bonafed.problem.metadata import Introduced
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero
 from bonafed.problem.risks.weight_sets import Mean
-from bonafed.rounds import decode, encode, record
+from bonafed.rounds import decode, encode
 from bonafed.sites.audit import AuditError
 from bonafed.sites.guard import Guard, RefusedByPolicyError, refuses
 from bonafed.sites.policy import RULES, Refusal
@@ -27,13 +27,6 @@ from bonafed.storage import OWN, make_folder, write_whole
 
 RULE = "rows"  # by which the server knows a refusal that depends on rows
 SENTENCE = "this site cannot take part; its owner finds the reason by `bonafed site log`"
-
-
-@record
-class Questions:
-    """The questions about its rows that a site has answered, for its disk."""
-
-    marks: tuple[str, ...] = ()  # digests
 
 
 @dataclass(frozen=True)
@@ -50,16 +43,16 @@ class Introductions:
         policy, file = self.guard.policy, self.folder / "introduced"
         if policy is None:
             return
-        kept = decode(file.read_bytes()) if file.exists() else Questions()
-        if mark in kept.marks:
+        kept = decode(file.read_bytes()) if file.exists() else ()  # digests of questions
+        if mark in kept:
             return
-        if len(kept.marks) >= policy.maximum_introductions:
+        if len(kept) >= policy.maximum_introductions:
             text = f"the site has answered {policy.maximum_introductions} questions about its rows,"
             text += " each with another problem or other columns"
             do = f"Remove {file} to begin the count anew, or raise maximum_introductions"
             raise refuses("maximum_introductions", text, do, ask="Ask its owner")
         make_folder(self.folder)
-        write_whole(file, encode(Questions((*kept.marks, mark))), OWN)
+        write_whole(file, encode((*kept, mark)), OWN)
 
     @contextmanager
     def one_sentence(self) -> Iterator[None]:

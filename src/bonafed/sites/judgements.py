@@ -59,13 +59,6 @@ class Answered:
     about: tuple[OnRows, ...] = ()
 
 
-@record
-class Seen:
-    """The models about which a site has answered certificates, for its disk."""
-
-    models: tuple[str, ...] = ()  # digests of server and model
-
-
 @dataclass(frozen=True)
 class HeldOut:
     """The rows that a site holds out, as its answers about them are compared.
@@ -106,9 +99,9 @@ class Judgements:
     def see(self, server: str, question: object) -> None:
         """Keep the model that a question of a certificate is about."""
         if isinstance(w := getattr(question, "w", None), np.ndarray):
-            kept, model = _kept(self.folder / CERTIFIED, Seen()), _model(server, w)
-            if model not in kept.models:
-                _keep(self.folder / CERTIFIED, Seen((*kept.models, model)[-MOST_SEEN:]))
+            kept, model = _kept(self.folder / CERTIFIED, ()), _model(server, w)
+            if model not in kept:  # digests of server and model
+                _keep(self.folder / CERTIFIED, (*kept, model)[-MOST_SEEN:])
 
     def check(
         self, policy: Policy, server: str, agreement: bytes, ask: judging.JudgeRows, held: HeldOut
@@ -119,7 +112,7 @@ class Judgements:
         """
         question = f"{agreement.hex()} {hashlib.sha256(encode(ask)).hexdigest()}"
         kept, most = _kept(self.folder / JUDGED, Answered()), policy.maximum_judgements
-        seen = _kept(self.folder / CERTIFIED, Seen()).models
+        seen = _kept(self.folder / CERTIFIED, ())
         if any(_model(server, w) not in seen for w in np.atleast_2d(ask.models)):
             do = "Certify the model first"
             text = "a model is judged where this site has answered the certificate of it,"
@@ -222,7 +215,7 @@ def _alike(scores: Array, prediction: Array) -> Array:
     if scores.ndim == prediction.ndim:
         return scores
     two = scores.ndim == 2
-    return scores[:, 1] - scores[:, 0] if two else np.stack([0 * scores, scores], axis=1)
+    return scores[:, 1] - scores[:, 0] if two else np.stack([np.zeros(len(scores)), scores], axis=1)
 
 
 def _keep(file: Path, kept: object) -> None:

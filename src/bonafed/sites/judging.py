@@ -121,15 +121,13 @@ class Judging(Algorithm):
                 signs = self.site.signs(comparison.compared_merits(loss, main, other))
                 pair = pair._replace(better=int((signs > 0).sum()), worse=int((signs < 0).sum()))
             pairs.append(pair)
-        return None, JudgedRows(
-            rows=np.array([float(len(y))]),
-            loss=np.array([[float(one.rows.loss.mean()) for one in told]]),
-            confusion=np.array([[confusion for confusion, _ in each]], float),
-            measures=np.array([[measures for _, measures in each]]),
-            compared=np.array(pairs, float).reshape(1, len(pairs), len(Compared._fields)),
-            figures_of=np.array([figures_of], float),
-            merged=np.array([[one.merged for one in told]], float),
-        )
+        losses = [float(one.rows.loss.mean()) for one in told]
+        merged = [one.merged for one in told]
+        confusion, measures = zip(*each, strict=True)
+        compared = np.array(pairs, float).reshape(1, len(pairs), len(Compared._fields))
+        figures = np.array([losses]), np.array([confusion], float), np.array([measures]), compared
+        stands = np.array([figures_of], float), np.array([merged], float)
+        return None, JudgedRows(np.array([float(len(y))]), *figures, *stands)
 
     def end(self, state: None, ids: Sequence[int], up: JudgedRows) -> tuple[JudgedRows, Done]:
         return up, Done(Stop.OPTIMAL)
@@ -288,8 +286,7 @@ def _checked(loss: Loss, client: str, i: int, models: list[str], up: JudgedRows)
     n_models, names = len(models), {EARLIER: ANOTHER} | dict(enumerate(models))
     n, confusion = float(up.rows[i]), up.confusion[i]
     shapes = len(up.loss[i]) == len(up.measures[i]) == len(confusion) == n_models
-    whole = n >= 1 and n % 1 == 0
-    whole &= bool(np.isfinite(up.loss[i]).all() and (up.loss[i] >= 0).all())
+    whole = n >= 1 and n % 1 == 0 and bool((np.isfinite(up.loss[i]) & (up.loss[i] >= 0)).all())
     task = _task(confusion[0]) if shapes else NUMBERS
     told = told_of(task)
     shapes &= up.measures.shape[2:] == (len(told),)
@@ -301,9 +298,8 @@ def _checked(loss: Loss, client: str, i: int, models: list[str], up: JudgedRows)
         whole &= bool((cells >= 0).all() and (cells % 1 == 0).all() and (cells.sum(1) == n).all())
     compared, stands, merged = up.compared[i], up.figures_of[i], up.merged[i]
     shapes &= len(stands) == len(merged) == n_models
-    whole &= bool(np.isin(merged, (0.0, 1.0)).all())
-    whole &= bool(np.isin(stands, [EARLIER, *range(n_models)]).all())
-    if not (shapes and whole and _adds_up(compared, n) and len(compared) == n_models - 1):
+    known = np.isin(merged, (0.0, 1.0)).all() and np.isin(stands, [EARLIER, *range(n_models)]).all()
+    if not (shapes and whole and known and _adds_up(compared, n) and len(compared) == n_models - 1):
         raise ValueError(f"the site {client} answers with figures that no rows have.")
     return [
         {"client": client, "n": int(n), "loss": float(up.loss[i, k])}

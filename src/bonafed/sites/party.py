@@ -130,7 +130,7 @@ class Experiment:
         return self.held_out
 
 
-@dataclass
+@dataclass(eq=False)
 class Party:
     """A data owner's side of the experiments that its site takes part in.
 
@@ -376,15 +376,11 @@ class Party:
         metadata = Metadata.of(agreement.introductions)
         concrete, coded = problem.at(metadata)
         block = problem.coded(rows.train, metadata).block(0)
-        proposal = replace(
-            self._proposal(sender, ask, problem, rows),
-            sites=metadata.names,
-            parameters=concrete.predictor.dimension(coded.n_features),
-            rows=facts.rows,
-            told=facts,
-            averaged=() if problem.privacy is not None else tuple(averaged(concrete, block)),
-            jumps=jumping(concrete, masked=True),  # a run says whether it is
-        )
+        means = () if problem.privacy is not None else tuple(averaged(concrete, block))
+        known: Any = {"sites": metadata.names, "rows": facts.rows, "told": facts, "averaged": means}
+        known["parameters"] = concrete.predictor.dimension(coded.n_features)
+        known["jumps"] = jumping(concrete, masked=True)  # a run says whether it is
+        proposal = replace(self._proposal(sender, ask, problem, rows), **known)
         self.guard.judge(proposal, When.AGREEMENT)
         test, held = None, None
         if rows.test is not None:
@@ -578,9 +574,8 @@ class Party:
         state, secret = run.state, run.algorithm.private
         file = self._file(experiment, plain_name(state.run))
         # where no noise is paid for, a site that loses its power may have lost the run as well
-        write_in_turns(
-            file, state.turn, codec.encode(state), destroy_old=secret, anew=anew, sync=secret
-        )
+        how = {"destroy_old": secret, "anew": anew, "sync": secret}
+        write_in_turns(file, state.turn, codec.encode(state), **how)
         _remember(self.runs, (experiment, run.state.run), run)
 
     def _make_room(self, experiment: str) -> None:

@@ -50,6 +50,7 @@ LENGTH = 8  # bytes before a record, of its length
 # read rows of .9999 and more, and honest runs at sites of 60 rows and more stay below .99
 MOST = 0.999
 SURE = 0.99  # where a bound of it is less, nothing else is asked
+Why = Refusal | None
 PEOPLE, LONG, MANY = "minimum_people", "maximum_model_length", "maximum_models"
 
 
@@ -65,13 +66,6 @@ class KeptAnswer:
     # file for themselves: a new process reads no more of it than it looks at
     shapes: tuple[NDArray[np.int64], ...]
     groups: tuple[str, ...]  # names, "" of none
-
-
-@record
-class KeptRows:
-    """Whose rows answers were about, or the groups of rows, for the site's disk."""
-
-    each: NDArray[Any]
 
 
 New = tuple[Slopes, Slopes]  # a sum that is about to be told: over its rows, and among all rows
@@ -102,7 +96,7 @@ class Answers:
         self.end = 0  # of the slopes, in numbers
         self._read()
 
-    def refusal(self, policy: Policy, name: str, who: Keys, answered: Answered) -> Refusal | None:
+    def refusal(self, policy: Policy, name: str, who: Keys, answered: Answered) -> Why:
         """Why an answer in the experiment of this name must not leave, or None; what leaves is kept
         first.
         """
@@ -110,7 +104,12 @@ class Answers:
         models = [w for one in told for w in one.models]
         if refusal := self._models(policy, name, answered, models):
             return refusal
-        new = self._new(self._at(who), told)
+        new, at = list[New](), self._at(who)
+        for one in _slopes(told):  # what the site has not told before, each once
+            placed = one.placed(at, len(self.rows))
+            known = any(each.has(placed) for each in self.alike)
+            if not known and not any(same(placed, other) for _, other in new):
+                new.append((one, placed))
         what = self._hang_on_few(policy.minimum_people, [placed for _, placed in new])
         for each in (self.exactly, self.at_most):
             if each is not None:
@@ -121,9 +120,7 @@ class Answers:
         text = f"{what} fewer than {policy.minimum_people:g} people"
         return _refusal(PEOPLE, text, "The run ends here, with what is proved so far")
 
-    def _models(
-        self, policy: Policy, experiment: str, answered: Answered, models: Sequence[Array]
-    ) -> Refusal | None:
+    def _models(self, policy: Policy, name: str, answered: Answered, models: list[Array]) -> Why:
         """The rules about the models that are asked about."""
         longest = 0.0
         if models:  # in units of the columns, and of the target where that is a number
@@ -136,22 +133,12 @@ class Answers:
             most = policy.maximum_model_length
             text = f"a model is longer than {most:g} in units of the columns"
             return _refusal(LONG, text, "Regularise more, or use fewer columns")
-        asked = self.models.get(experiment, set()) | {*map(_digest, models)}
+        asked = self.models.get(name, set()) | {*map(_digest, models)}
         if len(asked) > policy.maximum_models:
             text = f"the site answers about {policy.maximum_models} models of an experiment"
             use = "Ask for a larger tol, or for a method of fewer rounds, such as Bundle()"
             return _refusal(MANY, text, use)
         return None
-
-    def _new(self, at: Index | None, told: Sequence[Told]) -> list[New]:
-        """The sums that the site has not told before, each once."""
-        new = list[New]()
-        for one in _slopes(told):
-            placed = one.placed(at, len(self.rows))
-            known = any(each.has(placed) for each in self.alike)
-            if not known and not any(same(placed, other) for _, other in new):
-                new.append((one, placed))
-        return new
 
     def _hang_on_few(self, least: float, new: Sequence[Slopes]) -> str:
         """What hangs on fewer people than ``least`` once these sums are told; "" for nothing."""
@@ -237,13 +224,13 @@ class Answers:
         if not (name := next(same, "")):
             name = kind + _digest(each)
             make_folder(self.folder)
-            write_whole(self.folder / name, encode(KeptRows(each)), OWN)
+            write_whole(self.folder / name, encode(each), OWN)
             self.kept[name] = each
         return name
 
     def _named(self, name: str) -> NDArray[Any]:
         if name not in self.kept:
-            self.kept[name] = decode((self.folder / name).read_bytes()).each
+            self.kept[name] = decode((self.folder / name).read_bytes())
         return self.kept[name]
 
     def _know(self, one: Slopes) -> None:
@@ -307,9 +294,7 @@ def units(answered: Answered) -> tuple[Array, float]:
     return units_of(problem, block.squares()[0]), unit
 
 
-def unjudged(
-    policy: Policy, algorithm: Algorithm, problem: Problem, message: Any = None
-) -> Refusal | None:
+def unjudged(policy: Policy, algorithm: Algorithm, problem: Problem, message: Any = None) -> Why:
     """Why the rule refuses a method, or a message of it, of whose answers nothing says on how many
     people they hang; None where it judges all of them.
     """

@@ -20,7 +20,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import Field, PlainValidator, model_validator
@@ -32,8 +32,7 @@ from bonafed.config.toml_file import not_among
 from bonafed.data.profile import fold
 from bonafed.names import NAMED
 from bonafed.problem.constraints.constraint import Slot, Stack, Stated, several
-from bonafed.problem.constraints.coupled import Coupled, Global
-from bonafed.problem.constraints.group_means import MOST_GROUPS, Score
+from bonafed.problem.constraints.group_means import MOST_GROUPS, Coupled, Global, Score
 from bonafed.text import shown
 
 if TYPE_CHECKING:
@@ -153,11 +152,6 @@ class Proposal:
     jumps: str | None = None
     parts: int | None = None
 
-    @property
-    def private(self) -> bool:
-        """Whether the run has a privacy budget."""
-        return self.epsilon is not None and self.epsilon < math.inf
-
 
 @dataclass(frozen=True)
 class Refusal:
@@ -235,11 +229,6 @@ class Rule(NamedTuple):
         """Whether the rule is in force with this value of its key."""
         return not (value is None or value is False or value == self.default == [])
 
-    def about(self) -> str:
-        """The meaning without a value, for a comment."""
-        text = self.stated.removesuffix(": {}").format("N")
-        return f"{text}; where this is not stated, {self.absent}" if self.absent else text
-
     def words(self, value: Any) -> Iterator[str]:
         """What holds with a value, a sentence for each of several constraints."""
         many = self.default == []
@@ -272,10 +261,8 @@ def refused(rule: str, text: str, do: str = "", answer: str = "", ask: str = "")
     """A refusal: to the site ``text`` and what to ``do``, to the server ``answer`` (by default the
     same text) and what to ``ask`` for.
     """
-    mine, theirs = (
-        ". ".join(one.removesuffix(".") for one in each if one)
-        for each in ((text, do), (answer or text, ask))
-    )
+    both = (text, do), (answer or text, ask)  # of the site and of the server
+    mine, theirs = (". ".join(one.removesuffix(".") for one in each if one) for each in both)
     return Refusal(rule, f"{rule}: {mine}.", f"{rule}: {theirs}.")
 
 
@@ -360,6 +347,9 @@ def _groups(policy: Policy, run: Known) -> Iterator[Words]:
             yield (f"a group of {name or 'the target'!r} has too few rows at this site",)
 
 
+SIZES = {"rows": "the number of rows", "parameters": "the number of parameters"}
+
+
 def _parameters(policy: Policy, run: Known) -> Iterator[Words]:
     share = policy.maximum_parameter_share
     if not run.parameters <= share * run.rows * (1 + 1e-9):
@@ -422,31 +412,27 @@ class Policy(Section):
         " group whose mean it tells",
         _least(
             *(When.ROWS, "rows", "the number of rows"),
-            "{rows} of this site would take part",
-            "Add rows",
+            *("{rows} of this site would take part", "Add rows"),
             "fewer rows than this site's policy needs",
             "Leave the site out, or ask its owner",
         ),
         _least(  # the others, and a model on these, would tell of them
             *(When.ROWS, "held_out", "how many rows would be held out"),
-            "{rows} of this site would be held out",
-            "Take no part",
+            *("{rows} of this site would be held out", "Take no part"),
             "fewer rows would be held out than this site needs",
             "Hold out a larger share or none, or ask the site's owner",
             none=True,
         ),
         _least(  # means of answers, such as of a group or the largest losses
             *(When.AGREEMENT, "averaged", "over which rows the run averages"),
-            "the run averages over {what}, {rows} of this site",
-            "Take no part",
+            *("the run averages over {what}, {rows} of this site", "Take no part"),
             "the run averages over {what}, which are too few here",
             "Use coarser groups or a larger share, or ask the site's owner",
             none=True,
         ),
         _least(
             *(When.PARTS, "parts", "the groups of rows of a message"),
-            "the run adds up groups of {rows} of this site",
-            "Take no part",
+            *("the run adds up groups of {rows} of this site", "Take no part"),
             "the run adds up groups of fewer rows than this site allows",
             "Ask for groups of more rows, Bundle(least_rows=...), or for one cut a client,"
             " Bundle(cuts=1)",
@@ -477,11 +463,7 @@ class Policy(Section):
     maximum_parameter_share: Positive = rule(
         0.1,
         "a model has at most {} times as many parameters as this site has rows",
-        Check(
-            When.SIZE,
-            {"rows": "the number of rows", "parameters": "the number of parameters"},
-            _parameters,
-        ),
+        Check(When.SIZE, SIZES, _parameters),
         known=(
             "vantage6: GLM_MAX_PCT_VARS_VS_OBS = 10 (percent)",
             "DataSHIELD: nfilter.glm = 0.33",
@@ -614,7 +596,8 @@ class Policy(Section):
         """Why a run is refused, by each rule of these steps that it breaks or that cannot be
         judged; none where the run may begin.
         """
-        noise = self.leaves_to_noise(proposal.private)
+        budget = proposal.epsilon  # inf where there is none
+        noise = self.leaves_to_noise(budget is not None and budget < math.inf)
         stated = [(key, r) for key, r in RULES.items() if r.holds(getattr(self, key))]
         checks = [(key, each) for key, r in stated if not (noise and r.hidden) for each in r.checks]
         of_steps = [(key, each) for step in steps for key, each in checks if each.when == step]
@@ -637,9 +620,8 @@ class Policy(Section):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-RULES: dict[str, Rule] = {
-    key: cast(Any, field).json_schema_extra["rule"] for key, field in Policy.model_fields.items()
-}
+_FIELDS: Any = Policy.model_fields
+RULES: dict[str, Rule] = {key: one.json_schema_extra["rule"] for key, one in _FIELDS.items()}
 
 
 def _foreign(raw: Mapping[str, object]) -> Iterator[Fault]:

@@ -136,16 +136,11 @@ def of_site(site: SiteFile, secret: bytes) -> Source:
         if private:
             whole = len(next(iter(table.values()), ()))
             table, none = as_declared(table, schema, roles)
-        fed = Federation.from_tables(
-            {site.site.name: table},
-            roles.target,
-            schema=schema,
-            unknown="ignore" if private else "error",
-            columns=roles.columns,
-            classes=None if roles.classes is None else list(roles.classes),
-            person=roles.person,
-            positive=roles.positive,
-        )
+        how: Any = {"columns": roles.columns, "person": roles.person, "positive": roles.positive}
+        how["classes"] = None if roles.classes is None else list(roles.classes)
+        how["unknown"] = "ignore" if private else "error"
+        one = {site.site.name: table}
+        fed = Federation.from_tables(one, roles.target, schema=schema, **how)
         if none:
             fed = fed._with(X=(fed.X[0] * 0,), sample_weight=(np.zeros(1),))
         train, test = parted(fed, table, roles.test, seed_at_site(roles.seed, secret))
@@ -227,7 +222,8 @@ def _levels(rows: Federation, schema: Schema, roles: Roles) -> tuple[LevelCount,
     """
     features = zip(schema.feature_names, np.asarray(rows.X[0]).T, strict=True)
     counts = {name: np.unique(column, return_counts=True)[1] for name, column in features}
-    least = {name: int(n.min()) for name, n in counts.items() if len(n) <= 2}
+    m = int(rows.sizes[0])
+    least = {name: int(n.min(initial=m)) for name, n in counts.items() if len(n) <= 2}
     told = {} if rows.classes is None else {roles.target: rows.y[0]}
     told |= {name: parts[0] for name, parts in (rows.columns or {}).items()}
     least |= {name: min(Counter(cells.tolist()).values()) for name, cells in told.items()}

@@ -51,6 +51,7 @@ PATIENCE = {"flare": 150.0, "flower": 600.0}
 Models = Mapping[str, Solution]  # by name, the main one first
 Draws = Render | None  # draws the files of a report
 Job = Mapping[str, str]
+Day = date | None
 LOOK = 0.3  # seconds between two looks at the progress
 
 
@@ -144,24 +145,14 @@ def roles_of(config: Config) -> Roles:
     data, schema = config.data, schema_of(config)
     assert data.target is not None
     named = (*data.groups, *(one.get("column") for one in config.constraint))
-    return Roles(
-        data.target,
-        schema.to_dict(),
-        columns=tuple(dict.fromkeys(name for name in named if name is not None)),
-        classes=None if data.classes is None else tuple(data.classes),
-        positive=data.positive,
-        person=data.person,
-        test=data.test,
-        seed=config.seed,
-    )
+    columns = tuple(dict.fromkeys(name for name in named if name is not None))
+    classes = None if data.classes is None else tuple(data.classes)
+    more = data.positive, data.person, data.test, config.seed
+    return Roles(data.target, schema.to_dict(), columns, classes, *more)
 
 
 def run_at_sites(
-    work: Work,
-    carrier: Carrier,
-    progress: Progress,
-    render: Draws = None,
-    today: date | None = None,
+    work: Work, carrier: Carrier, progress: Progress, render: Draws = None, today: Day = None
 ) -> Path:
     """Carry a run to its sites, follow it, and write its folder; returns that folder.
 
@@ -198,11 +189,11 @@ def _is_result(value: object, config: Config) -> TypeGuard[SiteRun]:
     """Whether a value is what the server of such a run leaves."""
     if not isinstance(value, SiteRun) or [*value.names] != _models(config):
         return False
-    told = value.introductions
+    told, parts = value.introductions, [(each, np.ndarray) for each in value.solutions]
+    parts += [(each, str) for each in (value.evaluation, *value.notes)]
+    parts += [(each, Introduced) for each in told]
     whole = len(value.solutions) == len(value.names)
-    whole &= all(isinstance(each, np.ndarray) for each in value.solutions)
-    whole &= all(isinstance(each, str) for each in (value.evaluation, *value.notes))
-    if not whole or not all(isinstance(each, Introduced) for each in told):
+    if not whole or not all(isinstance(each, kind) for each, kind in parts):
         return False
     return {str(each.client) for each in told} == {*(config.data.sites or ())}
 
@@ -225,9 +216,7 @@ def _solutions(finished: SiteRun, work: Path) -> Iterator[tuple[str, Solution]]:
         file.unlink()
 
 
-def _written(
-    work: Work, finished: SiteRun, solutions: Models, render: Draws, today: date | None
-) -> Path:
+def _written(work: Work, finished: SiteRun, solutions: Models, render: Draws, today: Day) -> Path:
     """The folder of a run from what its sites and its server told."""
     # Raise where a site has left a model of which a folder cannot state what every folder does: its
     # value, or of a private run all of its rounds

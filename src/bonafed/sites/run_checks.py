@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
@@ -175,12 +176,10 @@ class _SignedRun:
             return
         stop = run.result["outcome"]["stop"]
         of = self.parts[answers.MAIN], self.problem, run.w, self.duals
-        again = answers.verify_signed(
-            *(*of, run.result["certificate"], self.keys),
-            roles=roles_of(run.config).text(),
-            infeasible=stop == "infeasible" or UNPROVED in text,
-            bounded=not failed_in(text) and stop != "unbounded",
-        )
+        how: Any = {"infeasible": stop == "infeasible" or UNPROVED in text}
+        how["bounded"] = not failed_in(text) and stop != "unbounded"
+        stated = run.result["certificate"], self.keys
+        again = answers.verify_signed(*of, *stated, roles=roles_of(run.config).text(), **how)
         yield from again.checks
         if again.certificate is None or again.metadata is None:
             return

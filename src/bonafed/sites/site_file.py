@@ -220,7 +220,9 @@ def first_site(name: str, path: str) -> str:
     head = SITE.format(name=toml_value(name), path=toml_value(path), kinds=", ".join(KINDS))
     lines = [head, "[policy]"]
     for key, rule in RULES.items():  # with its default, below what it means
-        lines += wrap(rule.about(), WIDTH, initial_indent="# ", subsequent_indent="# ")
+        about = rule.stated.removesuffix(": {}").format("N")
+        about += f"; where this is not stated, {rule.absent}" if rule.absent else ""
+        lines += wrap(about, WIDTH, initial_indent="# ", subsequent_indent="# ")
         lines += [f"# {'; '.join(rule.known)}"] if rule.known else []
         if "\n" in rule.example:
             lines += [f"# {line}" for line in rule.example.splitlines()]

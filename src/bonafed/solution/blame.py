@@ -22,7 +22,7 @@ from bonafed.certificates.certificate import Certificate
 from bonafed.data.federation import Federation
 from bonafed.problem.calibration import calibrated
 from bonafed.problem.constraints.constraint import several
-from bonafed.problem.constraints.coupled import Coupled
+from bonafed.problem.constraints.group_means import Coupled
 from bonafed.problem.losses import Logistic
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem

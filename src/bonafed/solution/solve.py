@@ -19,8 +19,9 @@ from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.method import Answer, Concluded, Method, settings_of
 from bonafed.arrays import Array
-from bonafed.certificates import certify, duality
+from bonafed.certificates import duality
 from bonafed.certificates.certificate import Certificate, without_numbers
+from bonafed.certificates.certify import certify_constrained
 from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.client_names import ByClient, ClientName
 from bonafed.data.federation import Federation
@@ -413,9 +414,7 @@ def _prove_constrained(finished: Finished, answer: Answer, engine: Engine, bound
     bounded = bounded and stop is not Stop.UNBOUNDED
     w, of, copies = answer.w, (plan.problem, plan.data), answer.copies
     infeasible = stop is Stop.INFEASIBLE
-    certificate, runs = certify.certify_constrained(
-        *of, w, multipliers, engine, infeasible, bounded
-    )
+    certificate, runs = certify_constrained(*of, w, multipliers, engine, infeasible, bounded)
     consensus, first = None, runs[0].state.first
     if copies is not None:
         consensus = float(np.abs(copies - w).max())

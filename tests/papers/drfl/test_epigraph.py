@@ -17,7 +17,8 @@ from bonafed.algorithms.federated.linearisation import risk_gradients
 from bonafed.data.federation import Federation
 from bonafed.papers.drfl import epigraph
 from bonafed.papers.drfl import epigraph_projection as epigraph_client
-from bonafed.papers.drfl.epigraph_projection import Copies, Project, onto_epigraph, rows_of
+from bonafed.papers.drfl.epigraph_admm import ADLPMM
+from bonafed.papers.drfl.epigraph_projection import Copies, Project, rows_of
 from bonafed.problem.losses import (
     Absolute,
     EpsilonInsensitive,
@@ -61,7 +62,8 @@ def one_client(loss, ball, intercept=False, seed=0, rows=25, d=4):
 def projected(problem, block, b, a, tau):
     """(v, pi, fallbacks) of the client's step."""
     ask, copies = Project(b[None], np.array([a]), tau), Copies(b[None])
-    up = onto_epigraph(problem, None, copies, ask, block, lambda i: np.random.default_rng(0))[1]
+    step = ADLPMM(problem=problem).onto_epigraph
+    up = step(copies, ask, block, lambda i: np.random.default_rng(0))[1]
     return up.w[0], float(up.pi[0]), int(up.fallbacks[0])
 
 
@@ -216,7 +218,8 @@ def test_sampled_steps_draw_from_the_clients_own_stream():
 
     def step(seed):
         rng = np.random.default_rng(seed)
-        return onto_epigraph(problem, 0.5, copies, ask, block, lambda i: rng)[1].w
+        method = ADLPMM(sample=0.5, problem=problem)
+        return method.onto_epigraph(copies, ask, block, lambda i: rng)[1].w
 
     first, again, other = step(1), step(1), step(2)
     assert_allclose(first, again, rtol=0, atol=0)

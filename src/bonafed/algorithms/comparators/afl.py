@@ -141,9 +141,8 @@ class AFL(base.Method):
     requirements: ClassVar[Requirements] = Requirements(over_clients=PROJECTION)
 
     def __post_init__(self) -> None:
-        base.check_positive(
-            self, "step_size", "weight_step", remedy="Leave it out for a measured one."
-        )
+        remedy = "Leave it out for a measured one."
+        base.check_positive(self, "step_size", "weight_step", remedy=remedy)
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -171,10 +170,8 @@ class AFL(base.Method):
 
     def server_start(self, n_clients: int) -> tuple[AFLState, Round]:
         prior, none = member(self._problem, n_clients), np.zeros(0)
-        nobody = np.zeros(n_clients)
-        state = AFLState(
-            none, none, prior, none, nobody, none, 0.0, math.inf, -math.inf, none, prior, 0, None
-        )
+        first = none, none, prior, none, np.zeros(n_clients), none, 0.0
+        state = AFLState(*first, math.inf, -math.inf, none, prior, 0, None)
         return state, Round(Survey(prior))
 
     def begin(self, state: AFLState, ids: Ids, seen: Surveyed) -> tuple[AFLState, Round]:
@@ -243,9 +240,8 @@ def weigh(
 def secant(move: Array, change: Array) -> Array:
     """||change|| / ||move|| of every client, (n,); 0 where nothing moved."""
     size = np.sqrt((move * move).sum(1))
-    return np.divide(
-        np.sqrt((change * change).sum(1)), size, out=np.zeros_like(size), where=size > 0
-    )
+    turned = np.sqrt((change * change).sum(1))
+    return np.divide(turned, size, out=np.zeros_like(size), where=size > 0)
 
 
 def first_curvature(problem: Problem, w: Array, risk: Array, gradient: Array, data: Block) -> Array:
@@ -254,9 +250,8 @@ def first_curvature(problem: Problem, w: Array, risk: Array, gradient: Array, da
     Where gradients jump it is ||gradient||^2 / risk.
     """
     square = (gradient * gradient).sum(1)
-    near = (
-        w - np.minimum(NUDGE * np.abs(risk) / np.maximum(square, 1e-300), 1e150)[:, None] * gradient
-    )
+    step = np.minimum(NUDGE * np.abs(risk) / np.maximum(square, 1e-300), 1e150)
+    near = w - step[:, None] * gradient
     there = risk_gradients(problem, near, data)[1]
     if is_smooth(problem):
         return secant(near - w, there - gradient)

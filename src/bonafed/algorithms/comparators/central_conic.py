@@ -85,7 +85,7 @@ class CentralConic:
     """
 
     tol: float = 1e-9
-    requirements: ClassVar[Requirements] = Requirements(
+    requirements: ClassVar = Requirements(
         predictor=AFFINE, over_samples=MEAN_OR_BALL, loss=ONE_CURVE
     )
 
@@ -208,10 +208,8 @@ def _above(model: Model, loss: Loss, t: Rows, alpha: Rows) -> None:
         model.parabola(t, alpha)
     elif isinstance(loss, Huber):  # min over mu of mu^2 / 2 + threshold |u - mu|
         mu, tail = model.variable(m), model.variable(m)
-        for sign in (1.0, -1.0):
-            model.nonneg(
-                [(tail, 1.0), *scaled(t, -sign * loss.threshold), (mu, sign * loss.threshold)]
-            )
+        for by in (loss.threshold, -loss.threshold):
+            model.nonneg([(tail, 1.0), *scaled(t, -by), (mu, by)])
         model.parabola([(mu, 1.0)], [*alpha, (tail, -1.0)])
     elif isinstance(loss, SmoothHinge):  # min over mu of mu^2 / 2 + max(0, 1 - m - mu)
         mu, tail = model.variable(m), model.variable(m)

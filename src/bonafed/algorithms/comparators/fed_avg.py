@@ -545,9 +545,8 @@ def _batches(data: Block, rng: Streams, walk: Walk) -> Iterator[tuple[Block, Arr
         return
     kept = [np.flatnonzero(share) for share in data.share]
     sizes = [min(walk.batch, len(rows)) for rows in kept]
-    steps = [
-        walk.steps * (math.ceil(len(rows) / walk.batch) if walk.epochs else 1) for rows in kept
-    ]
+    passes = [math.ceil(len(rows) / walk.batch) if walk.epochs else 1 for rows in kept]
+    steps = [walk.steps * count for count in passes]
     orders = [_orders(rng(i), kept[i], sizes[i], steps[i]) for i in range(n)]
     for k in range(max(steps)):
         yield _rows(data, orders, sizes, k), np.array([float(k < count) for count in steps])
@@ -556,9 +555,8 @@ def _batches(data: Block, rng: Streams, walk: Walk) -> Iterator[tuple[Block, Arr
 def _orders(generator: np.random.Generator, rows: Index, size: int, steps: int) -> Index:
     """(steps, size) rows: successive slices of random orders, each filled up from the next."""
     passes = math.ceil(steps * size / len(rows))
-    return np.concatenate([generator.permutation(rows) for _ in range(passes)])[
-        : steps * size
-    ].reshape(steps, size)
+    whole = np.concatenate([generator.permutation(rows) for _ in range(passes)])
+    return whole[: steps * size].reshape(steps, size)
 
 
 def _rows(data: Block, orders: list[Index], sizes: list[int], k: int) -> Block:
@@ -719,9 +717,8 @@ class FedAvg(LocalStepsMethod):
         return Walk(self.local_steps, self.batch, self.epochs, self.strength, apart)
 
     def _step(self, state: AveragingState) -> float:
-        return self.step_size or measured_step(
-            self._problem, state.curvature + self.strength, state.rounds
-        )
+        curvature = state.curvature + self.strength
+        return self.step_size or measured_step(self._problem, curvature, state.rounds)
 
     def _ask(self, state: AveragingState) -> Round:
         n = len(state.weights)

@@ -23,7 +23,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,8 +72,7 @@ from bonafed.solvers.smooth.primal_dual import Iterate, Program, residuals
 MARGIN = 0.1  # first slack of all these rows, in units of the objective
 
 
-@dataclass(frozen=True)
-class RiskRows:
+class RiskRows(NamedTuple):
     """A risk as a program: minimise <cost, x> subject to z + link x <= 0, rows x <= 0.
 
     With ``cone`` also e'e / s <= s. The variables are x = (t, e, ..., s).

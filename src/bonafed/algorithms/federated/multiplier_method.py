@@ -25,23 +25,10 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from bonafed.algorithms import method as base
-from bonafed.algorithms.federated.linearisation import (
-    Linearise,
-    Linearised,
-    bound_at,
-    duals_at,
-    linear,
-    linearise,
-    take_part,
-)
-from bonafed.algorithms.method import Ids, Next, known
-from bonafed.algorithms.requirements import (
-    CONVEX_PROX,
-    MEAN_OF_ROWS,
-    PROJECTION,
-    SMOOTH,
-    Requirements,
-)
+from bonafed.algorithms import requirements as needs
+from bonafed.algorithms.federated import linearisation as lines
+from bonafed.algorithms.federated.linearisation import Linearise, Linearised
+from bonafed.algorithms.method import Concluded, Ids, Next, known
 from bonafed.arrays import Array
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.conic_form import member
@@ -125,8 +112,11 @@ class MultiplierMethod(base.Method):
     start: Array | None = None
     problem: Problem | None = None
     stateless: ClassVar[bool] = True
-    requirements: ClassVar[Requirements] = Requirements(
-        over_samples=MEAN_OF_ROWS, over_clients=PROJECTION, loss=SMOOTH, regulariser=CONVEX_PROX
+    requirements: ClassVar[needs.Requirements] = needs.Requirements(
+        over_samples=needs.MEAN_OF_ROWS,
+        over_clients=needs.PROJECTION,
+        loss=needs.SMOOTH,
+        regulariser=needs.CONVEX_PROX,
     )
 
     def __post_init__(self) -> None:
@@ -136,7 +126,7 @@ class MultiplierMethod(base.Method):
 
     @property
     def on_client(self) -> dict:
-        return {Survey: take_part, Linearise: self._answering(linearise)}
+        return {Survey: lines.take_part, Linearise: self._answering(lines.linearise)}
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -146,23 +136,18 @@ class MultiplierMethod(base.Method):
 
     @property
     def claims(self) -> Claims:
-        return {**surveys(self._problem), **linear(self._problem)}
+        return {**surveys(self._problem), **lines.linear(self._problem)}
 
     def server_start(self, n_clients: int) -> tuple[MultiplierState, Round]:
         prior, none = member(self._problem, n_clients), np.zeros(0)
-        nowhere = none, math.inf, np.zeros(n_clients), -math.inf, none
-        penalties = -1.0, 0.0, math.inf, math.inf
-        counts = 0, 0, math.inf, 0, 0
-        state = MultiplierState(
-            *nowhere, prior, prior, none, none, *penalties, begin(none), *counts, None
-        )
+        nowhere = none, math.inf, np.zeros(n_clients), -math.inf, none, prior, prior, none, none
+        penalties, counts = (-1.0, 0.0, math.inf, math.inf), (0, 0, math.inf, 0, 0)
+        state = MultiplierState(*nowhere, *penalties, begin(none), *counts, None)
         return state, Round(Survey(prior))
 
-    def begin(
-        self, state: MultiplierState, ids: Ids, seen: Surveyed
-    ) -> tuple[MultiplierState, Round]:
+    def begin(self, state: MultiplierState, ids: Ids, seen: Surveyed) -> Next[MultiplierState]:
         w = base.with_start(self._problem, self.start, len(seen.square))
-        size = np.size(self._coefficients(w))
+        size = np.size(self._problem.predictor.split(w)[0])
         state = replace(state, w=w, point=w, gradient=np.zeros(size), inner=begin(w), seen=seen)
         return state, Round(Linearise(w))
 
@@ -179,11 +164,9 @@ class MultiplierMethod(base.Method):
     def report(self, state: MultiplierState) -> dict:
         return base.gap_report(state.value, state.bound, state.risks) | {"outer": state.outer}
 
-    def answer(
-        self, state: MultiplierState, concluded: base.Concluded | None = None
-    ) -> base.Answer:
+    def answer(self, state: MultiplierState, concluded: Concluded | None = None) -> base.Answer:
         """The model, and the weighted gradients that prove its bound."""
-        return base.Answer(state.w, duals_at(self._problem, state.point, state.weights))
+        return base.Answer(state.w, lines.duals_at(self._problem, state.point, state.weights))
 
     # -- the server's steps ------------------------------------------------------------------------
 
@@ -197,8 +180,8 @@ class MultiplierMethod(base.Method):
             return self._stuck(state) if state.inner.failed else state
         if state.mu < 0:
             # penalties in units of the problem: squared gradients, and 1, over the curvature
-            curvature = self._curvature(state)
-            mu, smooth = self.mu, isinstance(self._problem.regulariser, Zero | L2)
+            curvature, mu = self._curvature(state), self.mu
+            smooth = isinstance(self._problem.regulariser, Zero | L2)
             if mu is None:
                 spread = float(((up.gradient - up.gradient.mean(0)) ** 2).sum(1).max())
                 least = max(1e-3 * float(np.ptp(up.risk)), 1e-9 * float(np.abs(up.risk).max()))
@@ -211,7 +194,11 @@ class MultiplierMethod(base.Method):
             return self._stuck(state)
         if not inner.accepted:
             return state
-        state = replace(self._judge(state, w, up, p), worth=self._worth(state, w, up, p))
+        _, s, _, away = self._regular(state, w)
+        # what further centres may bring at w
+        lag = float(self._problem.over_clients.worst(up.risk).value) - float(p @ up.risk)
+        worth = lag + float(np.linalg.norm(s) * np.linalg.norm(away))
+        state = replace(self._judge(state, w, up, p), worth=worth)
         return self._outer(state, w, up, p) if self._solved(state, w, up, p) else state
 
     def _stuck(self, state: MultiplierState) -> MultiplierState:
@@ -223,11 +210,8 @@ class MultiplierMethod(base.Method):
 
     def _curvature(self, state: MultiplierState) -> float:
         """A bound on the curvature of affine models' risks at zero, from the features' squares."""
-        loss = self._problem.loss
-        near = np.linspace(-2, 2, 17)
-        if loss.targets == "class":
-            rows = 0.5
-        else:
+        loss, near, rows = self._problem.loss, np.linspace(-2, 2, 17), 0.5
+        if loss.targets != "class":
             rows = max(float(loss.curvature(near, 0 * near + y).max()) for y in (-1, 1))
         return max(rows * float(known(state.seen).square.sum()), 1e-12)
 
@@ -235,76 +219,70 @@ class MultiplierMethod(base.Method):
         """The weights p = Proj_Q(p_k + F/mu); a constant added to all risks changes nothing."""
         return self._problem.over_clients.project(state.centre + (risks - risks.max()) / state.mu)
 
-    def _coefficients(self, w: Array) -> Array:
-        return self._problem.predictor.split(w)[0]
-
-    def _regular(self, state: MultiplierState, coefficients: Array) -> tuple[float, Array, Array]:
-        """The smoothed h, its gradient s, and the model z = prox_{nu h}(v) at which h is taken."""
-        h = self._problem.regulariser
+    def _regular(self, state: MultiplierState, w: Array) -> tuple[float, Array, Array, Array]:
+        """The smoothed h at w, its gradient s, the model z = prox_{nu h}(v) at which h is taken,
+        and how far that is from w's coefficients.
+        """
+        h, own = self._problem.regulariser, self._problem.predictor.split(w)[0]
         if state.nu == 0:
-            strength = h.strong_convexity  # Zero or L2
-            return float(h.value(coefficients)), strength * coefficients, coefficients
-        v = coefficients + state.nu * state.gradient
+            return float(h.value(own)), h.strong_convexity * own, own, 0 * own  # Zero or L2
+        v = own + state.nu * state.gradient
         z = h.prox(v, state.nu)
         s = (v - z) / state.nu
-        return float(h.value(z) + state.nu / 2 * (s @ s - state.gradient @ state.gradient)), s, z
+        value = float(h.value(z) + state.nu / 2 * (s @ s - state.gradient @ state.gradient))
+        return value, s, z, z - own
 
     def _smoothed(
         self, state: MultiplierState, w: Array, up: Linearised, p: Array
     ) -> tuple[float, Array]:
         """The inner problem's objective and gradient at w."""
-        coefficients = self._coefficients(w)
-        h, s, _ = self._regular(state, coefficients)
+        h, s, _, _ = self._regular(state, w)
         gap, gradient = p - state.centre, p @ up.gradient
         gradient[: s.size] += s
         return float(p @ up.risk) - state.mu / 2 * float(gap @ gap) + h, gradient
+
+    def _objective(self, w: Array, risks: Array) -> float:
+        return float(self._problem.over_clients.worst(risks).value) + self._problem.penalty(w)
 
     def _judge(
         self, state: MultiplierState, w: Array, up: Linearised, p: Array | None = None
     ) -> MultiplierState:
         """The state with the best model so far and, for client weights ``p``, the best bound."""
-        problem = self._problem
-        value = float(problem.over_clients.worst(up.risk).value) + problem.penalty(w)
+        value = self._objective(w, up.risk)
         known = min(value, state.value)
         # else z, which has what h asks for: zeros, bounds
         if value < state.value and (p is None or state.nu == 0):
             state = replace(state, w=w, value=value, risks=up.risk)
         if p is None:
             return state
-        bound = bound_at(problem, w, known, float(p @ up.risk), p @ up.gradient, p, state.seen)
+        bound = self._bound(state, w, up, p, known)
         return replace(state, bound=bound, point=w, weights=p) if bound > state.bound else state
 
-    def _worth(self, state: MultiplierState, w: Array, up: Linearised, p: Array) -> float:
-        """The decrease that further centres may bring at w."""
-        coefficients = self._coefficients(w)
-        _, s, z = self._regular(state, coefficients)
-        lag = float(self._problem.over_clients.worst(up.risk).value) - float(p @ up.risk)
-        return lag + float(np.linalg.norm(s) * np.linalg.norm(z - coefficients))
+    def _bound(
+        self, state: MultiplierState, w: Array, up: Linearised, p: Array, known: float
+    ) -> float:
+        proof = float(p @ up.risk), p @ up.gradient, p, state.seen
+        return lines.bound_at(self._problem, w, known, *proof)
 
     def _solved(self, state: MultiplierState, w: Array, up: Linearised, p: Array) -> bool:
-        """Whether the inner problem is solved as accurately as its centres deserve."""
+        """Whether the inner problem is solved as accurately as its centres deserve, by what (p, s)
+        prove or the expected decrease.
+        """
         lag, close = state.worth, self._progress(state).allowed() / 4
         if state.failures and state.spent == 1:  # the point where a search failed
             return True
         # with nu, z is still to be seen
         enough = INNER * lag if lag > close else close if state.nu else -math.inf
-        return self._left(state, w, up, p) <= enough
-
-    def _left(self, state: MultiplierState, w: Array, up: Linearised, p: Array) -> float:
-        """The tolerance of the inner problem, from what (p, s) prove or the expected decrease."""
-        problem, risk, coefficients = (self._problem, float(p @ up.risk), self._coefficients(w))
-        _, s, z = self._regular(state, coefficients)
-        known = min(
-            state.value, float(problem.over_clients.worst(up.risk).value) + problem.penalty(w)
-        )
-        bound = bound_at(problem, w, known, risk, p @ up.gradient, p, state.seen)
-        left = risk + float(problem.regulariser.value(z)) + float(s @ (coefficients - z)) - bound
-        return left if math.isfinite(left) else _first_order(state.inner)
+        _, s, z, away = self._regular(state, w)
+        bound = self._bound(state, w, up, p, min(state.value, self._objective(w, up.risk)))
+        h = float(self._problem.regulariser.value(z))
+        left = float(p @ up.risk) + h - float(s @ away) - bound
+        return (left if math.isfinite(left) else _first_order(state.inner)) <= enough
 
     def _outer(self, state: MultiplierState, w: Array, up: Linearised, p: Array) -> MultiplierState:
         """The state with new centres, and with a smaller mu where the old ones were slow."""
         lag = state.worth
-        _, s, z = self._regular(state, self._coefficients(w))
+        _, s, z, _ = self._regular(state, w)
         slow = lag > SLOW * state.lag
         mu, nu = (state.mu * SHRINK, state.nu * SHRINK) if slow else (state.mu, state.nu)
         shown = np.concatenate([z, w[z.size :]]) if state.nu else np.zeros(0)
@@ -314,21 +292,16 @@ class MultiplierMethod(base.Method):
         return replace(state, inner=restart(state.inner, *again, keep=not slow))
 
     def _progress(self, state: MultiplierState) -> base.Progress:
-        tols, counts = (self.tol, self.atol), (state.rounds, self.max_rounds)
-        return base.Progress(
-            state.value, state.bound, *tols, *counts, state.failures, TRIES, least=base.TINY
-        )
+        counts = state.rounds, self.max_rounds, state.failures, TRIES
+        tols = self.tol, self.atol
+        return base.Progress(state.value, state.bound, *tols, *counts, least=base.TINY)
 
     def _stop(self, state: MultiplierState) -> Stop | None:
-        progress, known = self._progress(state), not len(state.shown)
-        if (
-            progress.stop in (None, Stop.STALLED)
-            and known
-            and state.inner.accepted
-            and math.isfinite(state.value)
-            and math.isinf(state.bound)
-            and _first_order(state.inner) + state.worth <= progress.allowed()
-        ):
+        progress = self._progress(state)
+        unproved = math.isfinite(state.value) and math.isinf(state.bound)
+        still = unproved and state.inner.accepted and not len(state.shown)
+        still = still and progress.stop in (None, Stop.STALLED)
+        if still and _first_order(state.inner) + state.worth <= progress.allowed():
             return Stop.UNPROVEN  # no decrease is expected
         return progress.stop
 

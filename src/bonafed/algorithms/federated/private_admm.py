@@ -25,6 +25,7 @@ from bonafed.algorithms.federated.private import mechanism as mechanisms
 from bonafed.algorithms.federated.private import noisy_gradient as noises
 from bonafed.algorithms.federated.private.mechanism import FAST, Mechanism
 from bonafed.algorithms.federated.private.method import PrivateMethod, number
+from bonafed.algorithms.method import Answer, Concluded, Ids, Next
 from bonafed.arrays import Array, Block, Streams, writable
 from bonafed.codec import Extended, Form
 from bonafed.data.federation import Federation
@@ -195,9 +196,7 @@ class PrivateADMM(PrivateMethod):
         w = self._start(self._size)
         return PrivateState(w, np.zeros_like(w), 0, 0.0, 0.0, n_clients), self.ask(w, 1)
 
-    def aggregate(
-        self, state: PrivateState, ids: method.Ids, up: Perturbed
-    ) -> method.Next[PrivateState]:
+    def aggregate(self, state: PrivateState, ids: Ids, up: Perturbed) -> Next[PrivateState]:
         """Take step (4a) with h, which returns the next w."""
         t, P = state.round + 1, state.clients
         with np.errstate(all="ignore"):  # a model that is not finite is refused below
@@ -234,13 +233,11 @@ class PrivateADMM(PrivateMethod):
         """Numbers to plot, functions of what has been released and paid for."""
         return {"rho": self._rho(max(state.round, 1)), "gap": state.gap, "noise": state.noise}
 
-    def answer(
-        self, state: PrivateState, concluded: method.Concluded | None = None
-    ) -> method.Answer:
+    def answer(self, state: PrivateState, concluded: Concluded | None = None) -> Answer:
         """The last w, or the mean of all, and the clients' copies of the model, (N, D)."""
         z = method.copies_of(concluded)
         w = state.mean if self.average and state.round else state.w
-        return method.Answer(w, copies=None if z is None else z.astype(float))
+        return Answer(w, copies=None if z is None else z.astype(float))
 
 
 # Penalties and step sizes of the private ADMMs as functions of the round.

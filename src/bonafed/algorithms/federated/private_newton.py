@@ -16,7 +16,7 @@ ledger charges one Gaussian release a round. The matrix is the sufficient statis
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numba import njit
@@ -227,18 +227,13 @@ class PrivateNewton(PrivateMethod):
     # -- the parts of an answer --------------------------------------------------------------------
 
     @property
-    def _row(self) -> float:
-        """How long a row counts."""
-        plan = self._plan
-        bound = None if math.isinf(plan.bound) else plan.bound
-        return row_length(bound, self._problem.predictor.intercept, plan.features, self.mechanism)
-
-    @property
     def _caps(self) -> "Caps":
         """What one row counts for at most. Losses whose curvature has no bound are taken to bend no
         more than their gradients may be steep.
         """
-        loss, row, clip = self._problem.loss, self._row, self._plan.clip
+        loss, plan, clip = self._problem.loss, self._plan, self._plan.clip
+        bound = None if math.isinf(plan.bound) else plan.bound
+        row = row_length(bound, self._problem.predictor.intercept, plan.features, self.mechanism)
         steep = getattr(loss, "steepest_curvature", math.inf)
         curvature = steep if math.isfinite(steep) else clip / row
         square = (clip / row) ** 2 if isinstance(loss, Squared) else None
@@ -476,8 +471,7 @@ def packed(matrix: Array) -> Array:
     return scaled[np.triu_indices(len(matrix))]
 
 
-@dataclass(frozen=True)
-class Caps:
+class Caps(NamedTuple):
     """The public bounds on what one row counts for.
 
     Attributes

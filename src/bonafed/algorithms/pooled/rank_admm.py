@@ -91,9 +91,8 @@ def iterate(
 
 def _accuracy(at: Iterate) -> float:
     """The accuracy of an iterative w-step, in units of its gradient: well below the residuals."""
-    return max(
-        1e-3 * min(at.primal, at.change, 1.0) * float(np.abs(at.dual).max(initial=0.0)), 1e-14
-    )
+    largest = float(np.abs(at.dual).max(initial=0.0))
+    return max(1e-3 * min(at.primal, at.change, 1.0) * largest, 1e-14)
 
 
 ADMM, NEWTON, POLISH, CLOSING = 0.0, 1.0, 2.0, 3.0  # stages
@@ -143,11 +142,6 @@ class RankMemory(IterateMemory):
 def size(v: Array) -> float:
     """The norm ||v||_2."""
     return float(np.linalg.norm(v))
-
-
-def relative_gap(now: RankMemory) -> float:
-    """The proven relative gap; inf where none is proved."""
-    return float(now.value - now.bound) / max(abs(float(now.value)), abs(float(now.bound)), 1e-12)
 
 
 def iterate_of(now: IterateMemory) -> Iterate:
@@ -601,11 +595,11 @@ class RankADMM(RankMethod):
             now, finished = self._newton(task, now, data)
         else:
             now, finished = self._descend(task, now, data)
+        numbers = float(now.value), float(now.bound), int(now.steps)
         residual = max(float(now.primal), float(now.change))
-        best, value, bound = task.design.outward(now.best), float(now.value), float(now.bound)
-        return single_client.closed(now), single_client.advanced(
-            best, value, bound, int(now.steps), residual=residual, finished=finished
-        )
+        best = task.design.outward(now.best)
+        up = single_client.advanced(best, *numbers, residual, finished)
+        return single_client.closed(now), up
 
     # -- convex problems ---------------------------------------------------------------------------
 
@@ -615,7 +609,9 @@ class RankADMM(RankMethod):
         for _ in range(self.check):
             it, alpha = iterate(task, self._penalty(task), it, self.r, self.relaxation)
         now = _judged(task, continued(now, it, self.check), alpha, data)
-        now = replace(now, gaps=np.append(now.gaps[1:], relative_gap(now)))
+        value, bound = float(now.value), float(now.bound)
+        gap = (value - bound) / max(abs(value), abs(bound), 1e-12)  # inf where no bound is proved
+        now = replace(now, gaps=np.append(now.gaps[1:], gap))
         if math.isinf(now.bound) and max(it.primal, it.change) <= self.tol_residual:
             return now, single_client.STATIONARY
         if self.finish and self._slow(now, task) and task.system is not None:

@@ -113,10 +113,8 @@ class RankTask:
     @classmethod
     def of(cls, problem: Problem, data: Block) -> "RankTask":
         # the design of these rows is kept as long as they are
-        known, key = (
-            _DESIGNS.setdefault(data, {}),
-            (problem.loss.targets, problem.predictor.intercept),
-        )
+        known = _DESIGNS.setdefault(data, {})
+        key = problem.loss.targets, problem.predictor.intercept
         if key not in known:
             known[key] = Design(coordinates.rank_rows(problem, data))
         design, sigma = known[key], None
@@ -248,13 +246,10 @@ class RankTask:
 
             return Separable(value, prox, gradient)
         if isinstance(g, Bounds):
-            edges = [
-                np.append(np.broadcast_to(e, (~free).sum()), [s] * free.sum())
-                for e, s in zip((g.lower, g.upper), (-np.inf, np.inf), strict=True)
-            ]
-            return Separable(
-                value, prox, lambda w, s: ((edges[0] < w) & (w < edges[1])).astype(float)
-            )
+            some, none = (~free).sum(), np.full(free.sum(), np.inf)
+            low = np.append(np.broadcast_to(g.lower, some), -none)
+            high = np.append(np.broadcast_to(g.upper, some), none)
+            return Separable(value, prox, lambda w, s: ((low < w) & (w < high)).astype(float))
         return None
 
     @property

@@ -17,7 +17,7 @@ from bonafed.arrays import Array, Block
 from bonafed.codec import Extended, Form
 from bonafed.problem.claims import Claim, Number, Whole
 from bonafed.problem.lower_bounds import NOTHING, Minorant, Surveyed, lower_bound, region, survey
-from bonafed.problem.plausible import Claims, held
+from bonafed.problem.plausible import Claims
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import is_provable, row_minorant
 from bonafed.rounds import Done, Each, Round, Stop, combine, record
@@ -97,7 +97,7 @@ class PooledMethod(Method):
 
     def doubts(self, told: Any, who: int, message: Any, upload: Any) -> tuple[Any, str]:
         """As of any method but that ``grid`` may be a setting here."""
-        return held(self._problem, {}, self.claims, told, who, message, upload)
+        return self._held({}, self.claims, told, who, message, upload)
 
     def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
         """The first request; ``ValueError`` for more than one client."""
@@ -117,13 +117,9 @@ class PooledMethod(Method):
 
     def report(self, state: OwnerState) -> dict[str, float]:
         """Objective, bound, gap and residual, as numbers to plot."""
-        return {
-            "objective": state.value,
-            "bound": state.bound,
-            "gap": state.value - state.bound,
-            "residual": state.residual,
-            "iterations": state.steps,
-        }
+        value, bound = state.value, state.bound
+        numbers = {"objective": value, "bound": bound, "gap": value - bound}
+        return numbers | {"residual": state.residual, "iterations": state.steps}
 
     def answer(self, state: OwnerState, concluded: Concluded | None = None) -> Answer:
         """The best model."""
@@ -183,6 +179,5 @@ def opened(memory: Memory) -> Memory:
 
 def closed(memory: Memory) -> Memory:
     """The memory with its leading axis again."""
-    return replace(
-        memory, **{f.name: np.asarray(getattr(memory, f.name), float)[None] for f in fields(memory)}
-    )
+    values = {f.name: getattr(memory, f.name) for f in fields(memory)}
+    return replace(memory, **{name: np.asarray(v, float)[None] for name, v in values.items()})

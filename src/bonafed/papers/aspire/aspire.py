@@ -200,9 +200,8 @@ def chosen(settings: ASPIRE, up: Gauged, omega: Array, w: Array) -> Steps:
     rho = 2 * (1 - settings.nu) / smooth if settings.theory else None
     reach = float(np.abs(w).max(initial=0.0)) + WIDE * length
     alphas = reach, 10 * float(np.abs(up.loss).max()), 2.0, 10 * float(up.steep.max())
-    bounds = tuple(
-        max(a, 1e-300) if b is None else b for a, b in zip(alphas, settings.bounds, strict=True)
-    )
+    pairs = zip(alphas, settings.bounds, strict=True)
+    bounds = tuple(max(a, 1e-300) if b is None else b for a, b in pairs)
     rho1, rho2 = settings.rho1 or rho or 1 / loss, settings.rho2 or rho or kappa / 2
     etas = settings.eta_w, settings.eta_z or 1 / (n * kappa), settings.eta_h or loss / 2
     sizes = smooth, loss, gradient, length
@@ -240,9 +239,8 @@ def _by_theory(settings: ASPIRE, steps: Steps, t: int, planes: int) -> Now:
         low1, low2 = settings.c1 or c1, settings.c2 or c2
     tail = 8 * GAMMA * L**2 * (most / (rho1 * low1**2) + n / (rho2 * low2**2))
     eta = 2 / (L + (rho1 * most + rho2 * n) * L**2 + tail)  # Theorem 1
-    return Now(
-        settings.eta_w or eta, settings.eta_z or eta, settings.eta_h or eta, rho1, rho2, c1, c2
-    )
+    etas = settings.eta_w or eta, settings.eta_z or eta, settings.eta_h or eta
+    return Now(*etas, rho1, rho2, c1, c2)
 
 
 # The worker's half of ASPIRE-EASE: the messages, answers and memory of worker j.
@@ -410,9 +408,7 @@ class ASPIRE(ext.Method):
 
     mutates_state: ClassVar[bool] = True
     unaware: ClassVar[bool] = True
-    requirements: ClassVar[ext.Requirements] = ext.Requirements(
-        over_samples=ext.MEAN_OF_ROWS, loss=ext.SMOOTH
-    )
+    requirements: ClassVar = ext.Requirements(over_samples=ext.MEAN_OF_ROWS, loss=ext.SMOOTH)
 
     def __post_init__(self) -> None:
         positive = ("kappa", "rho1", "rho2", "eta_w", "eta_z", "eta_h", "smooth")
@@ -572,15 +568,13 @@ class ASPIRE(ext.Method):
         is really sent.
         """
         seen = state.measured
-        return {
+        told = {
             "objective": seen.value,
             "stationarity": seen.stationarity,
             "residual": seen.residual,
-            "oracle_gap": seen.oracle,
-            "consensus": seen.consensus,
-            "planes": len(state.weights),
-            "bits": state.bits,
         }
+        told |= {"oracle_gap": seen.oracle, "consensus": seen.consensus}
+        return told | {"planes": len(state.weights), "bits": state.bits}
 
     def answer(self, state: ASPIREState, concluded: ext.Concluded | None = None) -> ext.Answer:
         """z, the duals of p* = sum_l lambda_l p_l, normalised, which prove a bound for convex
@@ -695,9 +689,8 @@ class ASPIRE(ext.Method):
         finite = math.isfinite(seen.value) and math.isfinite(seen.residual)
         if fresh and not finite:
             return bf.Stop.STALLED
-        small = seen.residual <= self.tol / 2 or (  # half, since the parts of the gap add up
-            seen.stationarity <= self.atol and seen.oracle <= self.atol
-        )
+        small = seen.stationarity <= self.atol and seen.oracle <= self.atol
+        small = small or seen.residual <= self.tol / 2  # half, since the parts of the gap add up
         if not (fresh and small):
             return bf.Stop.MAX_ROUNDS if state.rounds >= self.max_rounds else None
         held_back = bounds_reached(state, ext.known(state.steps))

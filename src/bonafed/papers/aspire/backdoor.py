@@ -141,12 +141,9 @@ def objectives(
 def blind(attack: Attack) -> dict[str, Any]:
     """Sets of client weights that suspect nobody, by name."""
     prior = attack.prior()
-    return {
-        "mean": bf.Mean(prior),
-        "simplex": bf.Simplex(),
-        "KL ball 0.3": bf.KLBall(0.3, prior),
-        "CD-norm 4": bf.CDNorm(4.0, attack.caps(prior), prior),
-    }
+    sets: dict[str, Any] = {"mean": bf.Mean(prior), "simplex": bf.Simplex()}
+    sets["KL ball 0.3"] = bf.KLBall(0.3, prior)
+    return sets | {"CD-norm 4": bf.CDNorm(4.0, attack.caps(prior), prior)}
 
 
 def judged(attack: Attack, name: str, over_clients: Any, tol: float = 1e-6) -> Outcome:

@@ -384,11 +384,9 @@ def spread(problem: bf.Problem, w: Array, fed: bf.Federation, test: bf.Federatio
     Both have the same clients.
     """
     concrete, test = problem.at(test)
-    right = [
-        (ext.scores(concrete.predictor, w, X).argmax(-1) == y).mean()
-        for X, y in zip(test.X, test.y, strict=True)
-    ]
-    risks, hits = client_risks(replace(problem, over_clients=bf.Mean()), w, fed), np.array(right)
+    predicted = [ext.scores(concrete.predictor, w, X).argmax(-1) for X in test.X]
+    hits = np.array([(p == y).mean() for p, y in zip(predicted, test.y, strict=True)])
+    risks = client_risks(replace(problem, over_clients=bf.Mean()), w, fed)
     numbers = risks.max(), risks.mean(), hits.min(), hits.mean(), hits.std()
     return Spread(risks, hits, *map(float, numbers))
 
@@ -415,10 +413,8 @@ def compared(
     """
     problem, fed = setup.problem, setup.fed
     alone = clients_alone(problem, fed, **options)
-    models = {
-        "alone, best": alone.solutions[alone.best].w,
-        "mixture": mixture(problem, fed, **options).w,
-    }
+    own, even = alone.solutions[alone.best], mixture(problem, fed, **options)
+    models = {"alone, best": own.w, "mixture": even.w}
     models |= {name: timed(setup, each, seconds, seed) for name, each in entrants.items()}
     return {name: spread(problem, w, fed, test) for name, w in models.items()}
 
@@ -560,20 +556,15 @@ class Alone:
 
 
 def clients_alone(
-    problem: bf.Problem,
-    fed: bf.Federation,
-    *,
-    judge: bf.Federation | None = None,
-    algorithm: ext.Method | None = None,
-    **options: Any,
+    problem: bf.Problem, fed: bf.Federation, *, judge: bf.Federation | None = None, **options: Any
 ) -> Alone:
     """Each client's model from its own rows, judged on all clients.
 
     Parameters
     ----------
     judge : the federation of the rows to judge by, such as held-out rows; None takes ``fed``
-    algorithm : None takes ``MultiplierMethod()`` where it applies, else the default of ``solve``
-    options : of ``solve``
+    options : of ``solve``; without ``algorithm`` it is ``MultiplierMethod()`` where that applies,
+        else the default of ``solve``
     """
     problem = replace(problem, over_clients=bf.Mean())
     if problem.loss.targets != "real":  # one client may lack some of the classes
@@ -584,7 +575,7 @@ def clients_alone(
         if isinstance(ball, bf.WassersteinBall):  # with the client's radius
             radius = float(np.asarray(ball.radius)[i])
             own = replace(problem, over_samples=replace(problem.over_samples, radius=radius))
-        solutions.append(mixture(own, fed.restrict(name), algorithm=algorithm, **options))
+        solutions.append(mixture(own, fed.restrict(name), **options))
     judge = fed if judge is None else judge._with(classes=fed.classes)
     risks = np.array([client_risks(problem, solution.w, judge) for solution in solutions])
     return Alone(tuple(solutions), risks, int(np.argmin(risks.max(1))))
@@ -605,6 +596,5 @@ def mixture(
 def client_risks(problem: bf.Problem, w: Array, fed: bf.Federation) -> Array:
     """F_i(w) of every client, (N,)."""
     concrete, fed = problem.at(fed)
-    return np.concatenate(
-        [concrete.client_risks(np.asarray(w, float), fed.block(i)) for i in range(fed.n_clients)]
-    )
+    blocks, w = (fed.block(i) for i in range(fed.n_clients)), np.asarray(w, float)
+    return np.concatenate([concrete.client_risks(w, block) for block in blocks])

@@ -153,9 +153,8 @@ class CentralisedAL:
         minimum: ext.Minimum | None = None
         for k in range(self.max_outer):
             tau = min(self.s_bar / (k + 1) ** 2, first / 2 if settled else math.inf)
-            minimum = ext.minimise(
-                partial(self._merit, whole, w, mu), problem.penalty, prox, w, tau, self.max_inner
-            )
+            merit = partial(self._merit, whole, w, mu)
+            minimum = ext.minimise(merit, problem.penalty, prox, w, tau, self.max_inner)
             count += minimum.evaluations
             new = updated(mu, minimum.smooth.rest.c, self.beta, whole.equality)
             settled = bool(np.abs(new - mu).max(initial=0.0) <= self.beta * second)
@@ -187,10 +186,8 @@ class CentralisedAL:
                 " constraints"
             ),
         }
-        value = at.value + problem.penalty(at.w)
-        return CentralisedResult(
-            at.w, whole.parts(mu), value, k + 1, count, stop, text or words[stop], residuals
-        )
+        reached = at.w, whole.parts(mu), at.value + problem.penalty(at.w)
+        return CentralisedResult(*reached, k + 1, count, stop, text or words[stop], residuals)
 
     def _first(self, problem: bf.Problem, fed: bf.Federation) -> Array:
         D = problem.predictor.dimension(fed.n_features)
@@ -242,9 +239,8 @@ class Whole:
         self.weights = problem.over_clients.project(np.zeros(fed.n_clients))
         glob, local = problem.constraint, problem.local_constraint
         held, coupled = glob.held, glob.coupled
-        self.equality = np.concatenate(
-            [held.equality, coupled.equality, np.tile(local.equality, fed.n_clients)]
-        )
+        own = np.tile(local.equality, fed.n_clients)
+        self.equality = np.concatenate([held.equality, coupled.equality, own])
         self.convex = bool(problem.constraint.convex and local.convex)
         self.held, self.coupled, self.local = (_curved(stack) for stack in (held, coupled, local))
         masks = self.held[1], self.coupled[1], np.tile(self.local[1], fed.n_clients)
@@ -294,10 +290,8 @@ class Whole:
         total = ext.hessians(server, np.zeros(1), [held], together=True)[0]
         for block in self.blocks:
             every = np.broadcast_to(parts.shared, (len(block.names), len(parts.shared)))
-            terms = [
-                (self.coupled[0], every[:, self.coupled[1]]),
-                (self.local[0], parts.local[block.index][:, self.local[1]]),
-            ]
+            own = self.local[0], parts.local[block.index][:, self.local[1]]
+            terms = [(self.coupled[0], every[:, self.coupled[1]]), own]
             here, q = ext.Point(problem, at.w, block), self.weights[block.index]
             total = total + ext.hessians(here, q, terms, together=True)[0]
         mu = np.where(self.analytic, 0.0, mu)

@@ -68,11 +68,8 @@ def monks_1() -> Encoded:
     unique but predictions are.
     """
     table = load.monks(1)
-    flags = {
-        f"{name}={value:g}": values == value
-        for values, name in zip(table.X.T, table.feature_names, strict=True)
-        for value in np.unique(values)
-    }
+    columns = zip(table.X.T, table.feature_names, strict=True)
+    flags = {f"{name}={v:g}": values == v for values, name in columns for v in np.unique(values)}
     X = np.column_stack([*flags.values(), np.ones(len(table.y))])
     return Encoded(X.astype(float), table.y, (*flags, "ones"))
 
@@ -142,9 +139,8 @@ def unlike(X: Array, y: Labels, n_clients: int, seed: int = 0) -> Labels:
 def federation(data: Encoded, owner: Labels) -> bf.Federation:
     """The federation of clients "0", "1", … that hold these rows."""
     columns = None if data.group is None else {"group": data.group}
-    return bf.Federation.from_arrays(
-        data.X, data.y, owner.astype(str), feature_names=data.names, columns=columns
-    )
+    names, who = data.names, owner.astype(str)
+    return bf.Federation.from_arrays(data.X, data.y, who, feature_names=names, columns=columns)
 
 
 def with_server(data: Encoded, n_clients: int, seed: int = 0, part: float = 1.0) -> bf.Federation:

@@ -32,10 +32,8 @@ PRINTED = {
 
 def problem(level: float = LEVEL) -> bf.Problem:
     """The problem (32)."""
-    gap = bf.LossGap("group", level)
-    return bf.Problem(
-        bf.Logistic(), bf.Linear(intercept=False), constraint=gap, local_constraint=gap
-    )
+    gap, model = bf.LossGap("group", level), bf.Linear(intercept=False)
+    return bf.Problem(bf.Logistic(), model, constraint=gap, local_constraint=gap)
 
 
 def gaps(trial: tables.Trial) -> Array:
@@ -58,10 +56,8 @@ def trial(
     """
     rows, stated = data.adult(), problem(level)
     fed, d = data.with_server(rows, n_clients, seed, part), rows.X.shape[1]
-    start, *others = (
-        tables.on_sphere(d, ext.stream(seed, "reference" if k else "start", k))
-        for k in range(starts)
-    )
+    streams = (ext.stream(seed, "reference" if k else "start", k) for k in range(starts))
+    start, *others = (tables.on_sphere(d, rng) for rng in streams)
     trace = tables.follow(algorithm or bf.InteriorPoint(), stated, fed, start)
     best = tables.best(tables.loss_gaps(fed, level), [None, *others])
     return tables.Trial(fed, best, trace, tables.evaluate(stated, fed, [trace.w])[0])

@@ -19,12 +19,8 @@ import bonafed.extending as ext
 from bonafed.extending import Array
 from bonafed.papers.constrained.tables import Row, evaluate, follow, on_sphere, shared_columns
 
-LCQP = bf.Problem(
-    bf.Quadratic(),
-    over_clients=bf.Sum(),
-    constraint=bf.LinearEquality(),
-    local_constraint=bf.LinearEquality(),
-)
+ROWS = bf.LinearEquality()
+LCQP = bf.Problem(bf.Quadratic(), over_clients=bf.Sum(), constraint=ROWS, local_constraint=ROWS)
 
 
 def lcqp(
@@ -230,18 +226,13 @@ def _row(d: int, n: int, m: int, trials: int, algorithm: Callable[[], ext.Method
     starts = [on_sphere(d, ext.stream(seed, "start", 0)) for seed in range(trials)]
     runs = [follow(algorithm(), LCQP, fed, start) for start in starts]
     ends = [evaluate(LCQP, fed, [run.w])[0] for run in runs]
+    errors = [np.linalg.norm(run.w - w) / np.linalg.norm(w) for run in runs]
+    row: Row = {"clients": n, "d": d, "m": m, "exact": value}
+    row["relative_difference"] = max(abs(end.objective / value - 1) for end in ends)
+    row["model_error"] = float(max(errors))
+    row["seconds"] = float(np.mean([run.seconds for run in runs]))
+    row |= {"exact_seconds": seconds, **shared_columns(runs, ends)}
     printed = PRINTED.get((n, d))  # None for sizes that are not in the paper
-    return {
-        "clients": n,
-        "d": d,
-        "m": m,
-        "exact": value,
-        "relative_difference": max(abs(end.objective / value - 1) for end in ends),
-        "model_error": float(max(np.linalg.norm(run.w - w) / np.linalg.norm(w) for run in runs)),
-        "seconds": float(np.mean([run.seconds for run in runs])),
-        "exact_seconds": seconds,
-        **shared_columns(runs, ends),
-        "paper_objective": printed and printed.objective,
-        "paper_difference": printed and printed.difference,
-        "paper_violation": printed and printed.violation,
-    }
+    for name in ("objective", "difference", "violation"):
+        row[f"paper_{name}"] = printed and getattr(printed, name)
+    return row

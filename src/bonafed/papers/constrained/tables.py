@@ -62,17 +62,12 @@ def shared_columns(runs: Sequence[Trace], ends: Sequence[Evaluation]) -> Row:
     """The columns of all tables: objectives, violations and costs of the trials' runs."""
     objective, sd = mean_and_sd(end.objective for end in ends)
     outer = [run.outer for run in runs if run.outer is not None]
-    return {
-        "trials": len(runs),
-        "objective": objective,
-        "objective_sd": sd,
-        "violation": max(end.violation for end in ends),
-        "rounds": float(np.mean([run.rounds for run in runs])),
-        "outer": float(np.mean(outer)) if outer else None,
-        "floats": float(np.mean([run.floats for run in runs])),
-        "stops": sorted({run.stop for run in runs}),
-        "comparable": "trend only",
-    }
+    columns: Row = {"trials": len(runs), "objective": objective, "objective_sd": sd}
+    columns["violation"] = max(end.violation for end in ends)
+    columns["rounds"] = float(np.mean([run.rounds for run in runs]))
+    columns["outer"] = float(np.mean(outer)) if outer else None
+    columns["floats"] = float(np.mean([run.floats for run in runs]))
+    return columns | {"stops": sorted({run.stop for run in runs}), "comparable": "trend only"}
 
 
 def mean_and_sd(values: Iterable[float]) -> tuple[float, float]:
@@ -129,9 +124,8 @@ def follow(
     solution = ext.fit(problem, fed, algorithm=algorithm, start=start, watch=watch)
     seconds = time.process_time() - began
     sent = [m for m in solution.messages if not m["message"].startswith("Weigh")]
-    up, down = (
-        sum(m["bytes"] for m in sent if m["direction"] == way) // 8 for way in ("up", "down")
-    )
+    sizes = {way: [m["bytes"] for m in sent if m["direction"] == way] for way in ("up", "down")}
+    up, down = (sum(each) // 8 for each in sizes.values())
     outer = solution.history[-1].get("outer") if solution.history else None
     ended = solution.outcome.stop.value, solution.rounds, outer
     return Trace(np.array(models), *ended, up + down, up, seconds, solution.w)
@@ -280,11 +274,8 @@ def loss_gaps(fed: bf.Federation, level: float, positive: object = 1) -> Weighte
     group = np.concatenate([values for each in feds for values in (each.columns or {})["group"]])
     shares = _shares(np.concatenate([each.sizes for each in feds]))
     a = (shares / shares.sum(1, keepdims=True))[: fed.n_clients].sum(0) / fed.n_clients
-    means = [
-        shares * (group == g) / (shares * (group == g)).sum(1, keepdims=True)
-        for g in np.unique(group)
-    ]
-    gap = means[0] - means[1]
+    first, second = (shares * (group == g) for g in np.unique(group))
+    gap = first / first.sum(1, keepdims=True) - second / second.sum(1, keepdims=True)
     B = np.concatenate([gap, -gap])
     return WeightedLosses(X, np.where(y == positive, 1.0, -1.0), a, B, np.full(len(B), level))
 
@@ -302,9 +293,8 @@ def solve(
         jac: Any = program.slack_jacobian
         bound = NonlinearConstraint(program.slack, 0.0, np.inf, jac=jac, hess=BFGS())
         options = {"maxiter": 3000, "gtol": 1e-9, "xtol": 1e-12, "barrier_tol": 1e-10}
-    end = minimize(
-        program.value, x0, jac=program.gradient, constraints=[bound], method=method, options=options
-    )
+    law = {"jac": program.gradient, "constraints": [bound], "method": method}
+    end = minimize(program.value, x0, options=options, **law)
     seconds = time.process_time() - began
     w, mu = end.x, multipliers(program, end.x)
     if polish:

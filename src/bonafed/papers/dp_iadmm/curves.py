@@ -51,9 +51,8 @@ class Curve:
 def problem(epsilon: float | None = None) -> bf.Problem:
     """Softmax regression in which every row has the same weight."""
     budget = None if epsilon is None else bf.Budget(epsilon, DELTA)
-    return bf.Problem(
-        bf.Multinomial(), bf.Softmax(intercepts=False), over_clients=bf.Mean("size"), privacy=budget
-    )
+    loss, model = bf.Multinomial(), bf.Softmax(intercepts=False)
+    return bf.Problem(loss, model, over_clients=bf.Mean("size"), privacy=budget)
 
 
 def follow(
@@ -197,9 +196,8 @@ def ragged(seed: int = 0) -> NDArray[np.int64]:
     """
     clients, rows, mean, sd, most = FEMNIST
     spread = np.log1p((sd / mean) ** 2)
-    drawn = np.random.default_rng(seed).lognormal(
-        np.log(mean) - spread / 2, np.sqrt(spread), clients
-    )
+    middle, rng = np.log(mean) - spread / 2, np.random.default_rng(seed)
+    drawn = rng.lognormal(middle, np.sqrt(spread), clients)
     sizes = np.clip(drawn, 18, most).astype(np.int64)
     sizes[sizes.argmax()] = most
     others = np.flatnonzero(sizes < most)

@@ -133,14 +133,7 @@ class PublishedOutP(PublishedADMM):
 # mechanism, which is the one that counts (where it is too large to mean anything it is the sum
 # again).
 
-SETTINGS = (
-    (0.01, 20_000),
-    (0.05, 100),
-    (0.05, 2_000),
-    (0.05, 20_000),
-    (0.1, 20_000),
-    (1.0, 20_000),
-)
+SETTINGS = (0.01, 20_000), (0.05, 100), (0.05, 2_000), (0.05, 20_000), (0.1, 20_000), (1.0, 20_000)
 # totals of earlier measurements by dp-accounting, for comparison
 STATED = (7.3, 2.2, 12.6, 58.0, 166.0, 9836.0)
 
@@ -160,16 +153,10 @@ def composition(
     rows = []
     for epsilon, rounds in settings:
         releases = (ext.Release("laplace", 1 / epsilon, rounds),)
-        rows.append(
-            {
-                "epsilon": epsilon,
-                "rounds": rounds,
-                "basic": epsilon * rounds,
-                "closed_form": closed_form(epsilon, rounds, delta),
-                "renyi": ext.renyi_epsilon(releases, delta),
-                "total": ext.total_epsilon(releases, delta),
-            }
-        )
+        row = {"epsilon": epsilon, "rounds": rounds, "basic": epsilon * rounds}
+        row["closed_form"] = closed_form(epsilon, rounds, delta)
+        row["renyi"] = ext.renyi_epsilon(releases, delta)
+        rows.append(row | {"total": ext.total_epsilon(releases, delta)})
     return rows
 
 

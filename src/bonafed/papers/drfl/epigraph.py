@@ -172,9 +172,8 @@ class Fold(Rows):
 
     def step(self, dx: Array, dbeta: Array) -> None:
         dt = self.forward(dx[:-1])
-        self.dhidden = (
-            self.p * dt + self.o * dx[-1] + (self.q - self.h * dbeta[self.border]) / self.total
-        )
+        rest = (self.q - self.h * dbeta[self.border]) / self.total
+        self.dhidden = self.p * dt + self.o * dx[-1] + rest
         self.ds = -self.r - self.dpsi * dt - self.fee * dx[-1] + self.dhidden
         self.dz = (self.rc - self.z * self.ds) / self.s
 

@@ -86,9 +86,7 @@ class EpigraphADMM(projection.EpigraphMethod):
     max_rounds: int = 1000
     start: Array | None = None
     problem: bf.Problem | None = None
-    requirements: ClassVar[ext.Requirements] = replace(
-        ext.EPIGRAPH_REQUIREMENTS, over_clients=ext.PROJECTION
-    )
+    requirements: ClassVar = replace(ext.EPIGRAPH_REQUIREMENTS, over_clients=ext.PROJECTION)
 
     def __post_init__(self) -> None:
         if not 1 <= self.relaxation < 2:
@@ -275,9 +273,8 @@ class ADLPMM(projection.EpigraphMethod):
         y = sigma / c + new_t - new_z - gamma - eta
         new_eta = np.maximum(eta + c / c2 * y, 0.0)  # (9)
         new_gamma = gamma + c / c2 * (1 / c + float(y.sum()))  # (10)
-        moved = c1 * projection.relative(
-            np.concatenate([new_t - t, new_z - z]), projection.norm(sigma)
-        )
+        step = np.concatenate([new_t - t, new_z - z])
+        moved = c1 * projection.relative(step, projection.norm(sigma))
         state = replace(state, w=w, z=new_z, t=new_t, eta=new_eta, gamma=new_gamma, moved=moved)
         return state, ext.Round(projection.Project(w + state.psi / c, new_z - state.zeta / c, 1.0))
 

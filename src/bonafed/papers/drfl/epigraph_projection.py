@@ -74,26 +74,6 @@ def begin(
     return Copies(w), Begun(w, problem.client_risks(w, data))
 
 
-def onto_epigraph(
-    problem: bf.Problem,
-    sample: float | None,
-    memory: Copies,
-    ask: Project,
-    data: Block,
-    rng: Streams,
-) -> tuple[Copies, Projected]:
-    """The projections of the block's clients, each on a random share ``sample`` of its rows.
-
-    With None they use all rows.
-    """
-    found = []
-    for i, point in enumerate(ask.point):
-        rows = rows_of(data, i, None if sample is None else (rng(i), sample))
-        found.append(_project(problem, rows, point, float(ask.height[i]), ask.ratio))
-    w, pi, fallbacks = (np.array(part, float) for part in zip(*found, strict=True))
-    return Copies(w), Projected(w, pi, fallbacks)
-
-
 def rows_of(data: Block, i: int, draw: tuple[np.random.Generator, float] | None = None) -> Block:
     """Client i of a block by itself, without padding and rows of no weight.
 
@@ -178,9 +158,8 @@ def _conic(
     solution = model.solve(1e-11)
     # "almost solved" may mean few digits, so solve fully to a looser tolerance
     if solution.status is not ext.Status.SOLVED:
-        solution = model.solve(1e-9).checked(
-            f"client {rows.names[0]}: projection onto its epigraph"
-        )
+        what = f"client {rows.names[0]}: projection onto its epigraph"
+        solution = model.solve(1e-9).checked(what)
     w = solution.x[v]
     return w, max(float(problem.client_risks(w, rows)[0]), height)
 
@@ -226,8 +205,22 @@ class EpigraphMethod(ext.Method):
 
     @property
     def on_client(self) -> dict:
-        steps = self._at_client(begin), self._at_client(onto_epigraph, self.sample)
-        return {Begin: steps[0], Project: steps[1], ext.Conclude: ext.conclude_copies("w")}
+        start, conclude = self._at_client(begin), ext.conclude_copies("w")
+        return {Begin: start, Project: self.onto_epigraph, ext.Conclude: conclude}
+
+    def onto_epigraph(
+        self, memory: Copies, ask: Project, data: Block, rng: Streams
+    ) -> tuple[Copies, Projected]:
+        """The projections of the block's clients, each on a random share ``sample`` of its rows.
+
+        With None they use all rows.
+        """
+        found = []
+        for i, point in enumerate(ask.point):
+            rows = rows_of(data, i, None if self.sample is None else (rng(i), self.sample))
+            found.append(_project(self._problem, rows, point, float(ask.height[i]), ask.ratio))
+        w, pi, fallbacks = (np.array(part, float) for part in zip(*found, strict=True))
+        return Copies(w), Projected(w, pi, fallbacks)
 
     @property
     def on_server(self) -> dict:
@@ -286,14 +279,10 @@ class EpigraphMethod(ext.Method):
         value, gap = self._value(state.w, up.pi), up.pi - state.z
         pull, size = norm(psi), norm(up.w)
         wide = max(size, math.sqrt(len(up.w)) * norm(state.w))
-        model = (
-            relative(state.w - up.w, wide, abs(value) / pull if pull else 0.0),
-            relative(c_w * (up.w - state.copies), pull, abs(value) / size if size else 0.0),
-        )
-        height = (
-            relative(gap, norm(up.pi), norm(up.pi - gap)),
-            relative(c_z * (up.pi - state.pi), norm(zeta)),
-        )
+        moves, rises = c_w * (up.w - state.copies), c_z * (up.pi - state.pi)
+        near, far = (abs(value) / part if part else 0.0 for part in (pull, size))
+        model = relative(state.w - up.w, wide, near), relative(moves, pull, far)
+        height = relative(gap, norm(up.pi), norm(up.pi - gap)), relative(rises, norm(zeta))
         state = replace(state, fallbacks=state.fallbacks + int(up.fallbacks.sum()))
         state = replace(state, rounds=state.rounds + 1, copies=up.w, pi=up.pi, psi=psi, zeta=zeta)
         primal, dual = max(model[0], height[0]), max(model[1], height[1])

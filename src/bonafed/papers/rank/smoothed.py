@@ -165,9 +165,7 @@ class SmoothedRankADMM(ext.RankMethod):
         if task.convex and (bound > now.bound or math.isinf(now.bound)):
             now = replace(now, bound=np.asarray(bound), rows=alpha, split=it.z)
         best, value, bound = task.design.outward(now.best), float(now.value), float(now.bound)
-        return ext.closed(now), ext.advanced(
-            best, value, bound, it.k, residual=residual, finished=finished
-        )
+        return ext.closed(now), ext.advanced(best, value, bound, it.k, residual, finished)
 
     def _penalty(self, task: ext.RankTask) -> ext.Penalty:
         if self.penalty is not None:
@@ -235,7 +233,7 @@ class DCA(ext.PooledMethod):
     max_rounds: int = 10
     start: Array | None = None
     problem: bf.Problem | None = None
-    requirements: ClassVar[ext.Requirements] = ext.Requirements(
+    requirements: ClassVar = ext.Requirements(
         clients=ext.ONE_CLIENT, predictor=ext.AFFINE, over_samples=ext.ONE_SPECTRUM
     )
 
@@ -276,10 +274,10 @@ class DCA(ext.PooledMethod):
             plus, minus = ext.plus_minus(problem.over_samples.rank_weights(len(minus)))
         linear = np.zeros_like(w)
         if minus.any():
-            linear = _subgradient(problem, data, w, minus, generator)[1]
+            linear = self._subgradient(data, w, minus, generator)[1]
         best, least, u = w, math.inf, w
         for left in range(self.inner, -1, -1):
-            risk, gradient = _subgradient(problem, data, u, plus)
+            risk, gradient = self._subgradient(data, u, plus)
             value = risk + problem.penalty(u) - float(linear @ u)
             if value < least:
                 best, least = u, value
@@ -287,25 +285,22 @@ class DCA(ext.PooledMethod):
                 u = common.descend(problem, u, gradient - linear, self.learning_rate)
         return best
 
+    def _subgradient(
+        self, data: Block, w: Array, sigma: Array, generator: np.random.Generator | None = None
+    ) -> tuple[float, Array]:
+        """sum_i sigma_i loss_[i](w) and a subgradient of it.
 
-def _subgradient(
-    problem: bf.Problem,
-    data: Block,
-    w: Array,
-    sigma: Array,
-    generator: np.random.Generator | None = None,
-) -> tuple[float, Array]:
-    """sum_i sigma_i loss_[i](w) and a subgradient of it; without ranks sigma stays with its rows.
-
-    Equal losses share their weights, or with a generator are put in a random order.
-    """
-    prediction = problem.predictor.forward(w, data)
-    losses = common.finite(problem.loss.value(prediction, data.y))
-    weights = sigma
-    if generator is not None:
-        weights = np.empty_like(sigma)
-        weights[np.lexsort((generator.random(len(sigma)), losses[0]))] = sigma
-    elif ext.by_rank(problem.over_samples):
-        weights = ext.weights_by_rank(sigma, losses[0])
-    gradients = ext.by_row(weights[None], problem.loss.gradient(prediction, data.y))
-    return float(weights @ losses[0]), problem.predictor.backward(w, gradients, data)[0]
+        Without ranks sigma stays with its rows. Equal losses share their weights, or with a
+        generator are put in a random order.
+        """
+        problem = self._problem
+        prediction = problem.predictor.forward(w, data)
+        losses = common.finite(problem.loss.value(prediction, data.y))
+        weights = sigma
+        if generator is not None:
+            weights = np.empty_like(sigma)
+            weights[np.lexsort((generator.random(len(sigma)), losses[0]))] = sigma
+        elif ext.by_rank(problem.over_samples):
+            weights = ext.weights_by_rank(sigma, losses[0])
+        gradients = ext.by_row(weights[None], problem.loss.gradient(prediction, data.y))
+        return float(weights @ losses[0]), problem.predictor.backward(w, gradients, data)[0]

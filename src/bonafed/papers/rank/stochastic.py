@@ -29,6 +29,7 @@ infinite objective.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -106,16 +107,14 @@ def batch_weights(
         return lambda losses: ext.weights_by_rank(sigma, losses)
     below = _spread(risk.rank_weights_below(n), size)
     above = _spread(risk.rank_weights_above(n), size)
-    return lambda losses: ext.weights_by_rank(
-        ext.two_sided(below, above, risk.reference, losses), losses
-    )
+    two = partial(ext.two_sided, below, above, risk.reference)
+    return lambda losses: ext.weights_by_rank(two(losses), losses)
 
 
 def _spread(sigma: Array, size: int) -> Array:
     total = np.concatenate([[0.0], np.cumsum(sigma)])
-    return np.diff(
-        np.interp(np.arange(size + 1) / size, np.arange(len(sigma) + 1) / len(sigma), total)
-    )
+    at, known = np.arange(size + 1) / size, np.arange(len(sigma) + 1) / len(sigma)
+    return np.diff(np.interp(at, known, total))
 
 
 def finite(numbers: Array) -> Array:
@@ -145,9 +144,7 @@ def evaluate(problem: bf.Problem, w: Array, data: Block) -> RankedPoint:
 class EpochMethod(ext.PooledMethod):
     """The base of a method of epochs: SGD and LSVRG."""
 
-    requirements: ClassVar[ext.Requirements] = ext.Requirements(
-        clients=ext.ONE_CLIENT, over_samples=ext.MEAN_OR_RANK
-    )
+    requirements: ClassVar = ext.Requirements(clients=ext.ONE_CLIENT, over_samples=ext.MEAN_OR_RANK)
     learning_rate: float | None
     grid: Sequence[float] | None
     trial_epochs: int
@@ -166,9 +163,8 @@ class EpochMethod(ext.PooledMethod):
         ext.check_least(self, "trial_epochs", "max_rounds")
 
     def client_start(self, data: Block) -> Descent:
-        return started(
-            ext.with_start(self._problem, self.start, data.n_features), self.learning_rate
-        )
+        first = ext.with_start(self._problem, self.start, data.n_features)
+        return started(first, self.learning_rate)
 
     def advance(
         self, memory: Descent, ask: ext.Advance, data: Block, rng: Streams
@@ -250,10 +246,8 @@ def proof(problem: bf.Problem, walk: Descent, turn: int, data: Block) -> Descent
     new = float(point.risk[0] - point.gradient[0] @ walk.w[0]), point.gradient[0]
     old, part = (float(walk.constant[0]), walk.gradient[0]), 2 / (turn + 2)
     mean = (1 - part) * old[0] + part * new[0], (1 - part) * old[1] + part * new[1]
-    proofs = [
-        (ext.implied(problem, data, *minorant, float(walk.value[0])), minorant)
-        for minorant in (mean, new)
-    ]
+    value = float(walk.value[0])
+    proofs = [(ext.implied(problem, data, *each, value), each) for each in (mean, new)]
     best, (constant, gradient) = max(proofs, key=lambda proof: proof[0])
     bound = np.maximum(walk.bound, best)
     return replace(walk, bound=bound, constant=np.array([constant]), gradient=gradient[None])
@@ -310,10 +304,8 @@ def tuned(
         memory, value = method.client_start(block), math.inf
         try:
             for turn in range(rounds):
-                rng = ext.stream(seed, block.names[0], turn)
-                memory, up = method.advance(
-                    memory, ext.Advance(turn), block, lambda _, rng=rng: rng
-                )
+                ask, rng = ext.Advance(turn), ext.stream(seed, block.names[0], turn)
+                memory, up = method.advance(memory, ask, block, lambda _, rng=rng: rng)
                 value = float(up.value[0])
         except DivergedError:
             value = math.inf

@@ -12,15 +12,13 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array, Block, by_row
-
-if TYPE_CHECKING:
-    from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Metadata
 
 T = TypeVar("T")
 Objective = Any  # a `Problem`, whose loss, predictor and risk over samples constraints read
@@ -175,11 +173,8 @@ class Stack:
         gradients, constants = np.zeros(point.models.shape), np.zeros(len(multipliers))
         for part, mine in self._by_part(multipliers):
             row, gradient, constant = part.split(point, mine)
-            rows, gradients, constants = (
-                added(rows, row),
-                gradients + gradient,
-                constants + constant,
-            )
+            gradients, constants = gradients + gradient, constants + constant
+            rows = added(rows, row)
         return rows, gradients, constants
 
     def magnitudes(self, point: Point, multipliers: Array) -> Array:

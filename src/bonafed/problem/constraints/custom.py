@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 
 from bonafed.arrays import Array, Block
 from bonafed.problem.constraints.constraint import Objective, Point, magnitudes
+from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.torch_module import imported_torch
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-    from bonafed.problem.metadata import Metadata
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,19 +4,18 @@ coefficients.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array, Block, is_number
 from bonafed.problem.constraints.constraint import VOID, Objective, Point, magnitudes, once
-
-if TYPE_CHECKING:
-    from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Metadata
 
 Coefficients = Sequence[float] | Sequence[Sequence[float]] | Array
 Offsets = float | Sequence[float] | Array
@@ -201,8 +200,34 @@ def _numbers(C: Coefficients | None, d: Offsets | None, name: str) -> tuple[Arra
     return rows, offsets
 
 
+class ByFeature:
+    """The base of inequalities between coefficients, which are stated by the names of features."""
+
+    of_model: ClassVar[bool] = True
+
+    def _at(
+        self, entries: Sequence[Any], d: float, words: Iterable[str], problem: Objective, data: Any
+    ) -> OnModel:
+        """C w + d <= 0, with rows of C from coefficients by name; one prediction a row only."""
+        name, known = type(self).__name__, data.feature_names
+        if problem.loss.targets == "class":
+            raise ValueError(
+                f"{name} says nothing where a feature has a coefficient for each class: a number"
+                " may be added to all of them. Give LinearInequality(C, d) on their differences."
+            )
+        C = np.zeros((len(entries), problem.predictor.dimension(data.n_features)))
+        for row, entry in zip(C, entries, strict=True):
+            for feature, coefficient in entry.items():
+                if feature not in known:
+                    raise ValueError(
+                        f"{name}: no feature {feature!r}. Features: {', '.join(known[:20])}."
+                    )
+                row[known.index(feature)] = coefficient
+        return OnModel(C, np.full(len(C), d), np.zeros(len(C), bool), tuple(words))
+
+
 @dataclass(frozen=True)
-class Sign:
+class Sign(ByFeature):
     """Signs of coefficients: a linear model that is monotone in these features.
 
     Parameters
@@ -224,7 +249,6 @@ class Sign:
 
     phrase: ClassVar[str] = "given signs of the coefficients of {of:*}"
     of: Mapping[str, Literal[1, -1]]
-    of_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         signs = [*self.of.values()] if isinstance(self.of, Mapping) else []
@@ -232,14 +256,13 @@ class Sign:
             raise ValueError(f"Sign needs a mapping of feature names to +1 or -1, got {self.of!r}.")
 
     def at(self, problem: Objective, data: Metadata) -> OnModel:
-        C = _rows([{name: -float(sign)} for name, sign in self.of.items()], problem, data, "Sign")
-        sides = {1: ">=", -1: "<="}
+        rows, sides = [{name: -float(sign)} for name, sign in self.of.items()], {1: ">=", -1: "<="}
         words = (f"coefficient of {name} {sides[sign]} 0" for name, sign in self.of.items())
-        return OnModel(C, np.zeros(len(C)), np.zeros(len(C), bool), tuple(words))
+        return self._at(rows, 0.0, words, problem, data)
 
 
 @dataclass(frozen=True)
-class Monotone:
+class Monotone(ByFeature):
     """Coefficients in ascending order: w_first <= w_second <= ..., such as of the levels of an
     ordered category.
 
@@ -267,7 +290,6 @@ class Monotone:
 
     phrase: ClassVar[str] = "coefficients in ascending order: {features:*}"
     features: Sequence[str]
-    of_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         several = isinstance(self.features, Sequence) and not isinstance(self.features, str)
@@ -277,14 +299,13 @@ class Monotone:
             )
 
     def at(self, problem: Objective, data: Metadata) -> OnModel:
-        pairs = list(zip(self.features, self.features[1:], strict=False))
-        C = _rows([{a: 1.0, b: -1.0} for a, b in pairs], problem, data, "Monotone")
-        words = tuple(f"{a} <= {b}" for a, b in pairs)
-        return OnModel(C, np.zeros(len(C)), np.zeros(len(C), bool), words)
+        pairs = [*itertools.pairwise(self.features)]
+        rows, words = [{a: 1.0, b: -1.0} for a, b in pairs], (f"{a} <= {b}" for a, b in pairs)
+        return self._at(rows, 0.0, words, problem, data)
 
 
 @dataclass(frozen=True)
-class CostLimit:
+class CostLimit(ByFeature):
     """sum_j cost_j w_j <= limit.
 
     Parameters
@@ -310,38 +331,15 @@ class CostLimit:
     phrase: ClassVar[str] = "cost of the coefficients at most {limit}"
     costs: Mapping[str, float]
     limit: float
-    of_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         costs = [*self.costs.values()] if isinstance(self.costs, Mapping) else []
-        known = all(is_number(v) and math.isfinite(v) for v in (*costs, self.limit))
-        if not costs or not known:
+        if not costs or not all(is_number(v) and math.isfinite(v) for v in (*costs, self.limit)):
             raise ValueError(
                 f"CostLimit needs finite costs by feature name and a finite limit, got {self!r}."
             )
 
     def at(self, problem: Objective, data: Metadata) -> OnModel:
         costs = {name: float(cost) for name, cost in self.costs.items()}
-        C, words = _rows([costs], problem, data, "CostLimit"), ("cost of the coefficients",)
-        return OnModel(C, np.array([-float(self.limit)]), np.zeros(1, bool), words)
-
-
-def _rows(
-    entries: Sequence[Mapping[str, float]], problem: Objective, data: Metadata, name: str
-) -> Array:
-    """Rows of C from coefficients by feature name; one prediction a row only."""
-    if problem.loss.targets == "class":
-        raise ValueError(
-            f"{name} says nothing where a feature has a coefficient for each class: a number may be"
-            " added to all of them. Give LinearInequality(C, d) on their differences."
-        )
-    C = np.zeros((len(entries), problem.predictor.dimension(data.n_features)))
-    for row, entry in zip(C, entries, strict=True):
-        for feature, coefficient in entry.items():
-            if feature not in data.feature_names:
-                raise ValueError(
-                    f"{name}: no feature {feature!r}. Features:"
-                    f" {', '.join(data.feature_names[:20])}."
-                )
-            row[data.feature_names.index(feature)] = coefficient
-    return C
+        words = ["cost of the coefficients"]
+        return self._at([costs], -float(self.limit), words, problem, data)

@@ -15,15 +15,13 @@ exp(-a). Predictions are not affine in w, so that no lower bound on an optimum c
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bonafed.arrays import Array, Block, stream
 from bonafed.problem.predictors.affine import OfClasses, check_count
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 
 def _softplus(z: Array, out: Array) -> Array:
@@ -115,8 +113,7 @@ class MLP(OfClasses):
         """
         first, *others = self._shapes(sizes.shape[-1])
         rest = sum(out * into for out, into in others) + self.intercept
-        behind = np.ones((*sizes.shape[:-1], rest))
-        return np.concatenate([np.tile(sizes, first[0]), behind], -1)
+        return np.concatenate([np.tile(sizes, first[0]), np.ones((*sizes.shape[:-1], rest))], -1)
 
     def start(self, n_features: int) -> Array:
         """The first model, (D,): the same for the same seed and sizes."""

@@ -128,11 +128,7 @@ class TorchPredictor(OfClasses):
                 f" {'one number a row' if classes is None else f'{classes} classes'}, by torch"
                 f" operations on its parameters, got {shape}{' without a derivative' * fixed}:"
                 " change its last layer"
-                + (
-                    ", or use the loss Multinomial() for several classes."
-                    if classes is None
-                    else "."
-                )
+                f"{', or use the loss Multinomial() for several classes' * (classes is None)}."
             )
         other = copy.copy(self)  # the module itself is shared: nothing writes to it
         object.__setattr__(other, "classes", classes)

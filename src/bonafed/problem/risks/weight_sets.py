@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,9 +18,11 @@ from bonafed.arrays import Array, Label, compact
 from bonafed.client_names import ClientName, by_position
 from bonafed.parameters import Parameters
 from bonafed.problem.risks import risk
-from bonafed.solvers.sets import box_and_cd_norm, divergence_balls, projections
+from bonafed.solvers.sets import box_and_cd_norm as boxes
+from bonafed.solvers.sets import divergence_balls as balls
+from bonafed.solvers.sets import projections
 from bonafed.solvers.sets.polyhedra import Met, excess, largest_in_polyhedron, project_polyhedron
-from bonafed.solvers.sets.projections import EPS, clip_to_sum, nearest_point
+from bonafed.solvers.sets.projections import EPS, clip_to_sum, largest_over_lp_ball, nearest_point
 
 # Convex sets of weights: what follows from their worst case and their projection, and what balls
 # round a prior share.
@@ -140,8 +142,6 @@ class Simplex(WeightSet):
 # The weighted mean  R(z) = sum_i q_i z_i  (its set of weights is the single point q), and the
 # plain sum.
 
-R = TypeVar("R")
-
 
 @dataclass(frozen=True)
 class Mean(Centred):
@@ -171,7 +171,7 @@ class Mean(Centred):
         losses = risk.vector(losses, "losses")
         q = self._nearest(losses)
         value = float(q @ losses)
-        return risk.Worst(value, q, value + 32 * projections.EPS * float(q @ np.abs(losses)))
+        return risk.Worst(value, q, value + 32 * EPS * float(q @ np.abs(losses)))
 
     def _nearest(self, v: Array) -> Array:
         return self._centre(v).copy()
@@ -180,14 +180,12 @@ class Mean(Centred):
         return bool(np.abs(weights - self.project(weights)).max() <= tol)
 
 
-def among(risk: R, names: Sequence[ClientName], declared: object) -> R:
+def among(risk: Any, names: Sequence[ClientName], declared: object) -> Any:
     """A mean with weights by name, of these clients only and scaled; of ``declared`` clients some
     may have no rows.
     """
-    prior: Any = getattr(risk, "prior", None)
-    if not (
-        isinstance(risk, Mean) and isinstance(prior, Mapping) and isinstance(declared, Mapping)
-    ):
+    prior = risk.prior if isinstance(risk, Mean) else None
+    if not (isinstance(prior, Mapping) and isinstance(declared, Mapping)):
         return risk
     if not ({*map(str, names)} < {*map(str, prior)} == {*map(str, declared)}):
         return risk
@@ -215,9 +213,8 @@ class Sum(WeightSet):
     def worst(self, losses: Array) -> risk.Worst:
         losses = risk.vector(losses, "losses")
         value = float(losses.sum())
-        return risk.Worst(
-            value, np.ones_like(losses), value + 32 * projections.EPS * float(np.abs(losses).sum())
-        )
+        size = float(np.abs(losses).sum())
+        return risk.Worst(value, np.ones_like(losses), value + 32 * EPS * size)
 
     def _nearest(self, v: Array) -> Array:
         return np.ones_like(v)
@@ -273,7 +270,7 @@ class LpBall(Centred):
         projections.dual_exponent(self.p)
 
     def _largest(self, losses: Array) -> tuple[Array, float]:
-        return projections.largest_over_lp_ball(losses, self._centre(losses), self.radius, self.p)
+        return largest_over_lp_ball(losses, self._centre(losses), self.radius, self.p)
 
     def _nearest(self, v: Array) -> Array:
         return projections.project_lp_ball(v, self._centre(v), self.radius, self.p)
@@ -344,13 +341,13 @@ class Superquantile(Centred):
         """sigma (n,), ascending ranks; ``ValueError`` for a prior that weighs losses
         differently.
         """
-        if np.ptp(risk.prior_for(self.prior, n)) > 8 * projections.EPS:
+        if np.ptp(risk.prior_for(self.prior, n)) > 8 * EPS:
             raise ValueError(
                 f"rank weights need the prior 'uniform', got {self.prior!r}: a loss that counts"
                 " more than another has no weight by rank only. Over samples repeat rows instead."
             )
         mass = n * self.tail
-        mass = float(round(mass)) if abs(mass - round(mass)) <= 4 * projections.EPS * mass else mass
+        mass = float(round(mass)) if abs(mass - round(mass)) <= 4 * EPS * mass else mass
         return np.clip(mass - np.arange(n, dtype=float)[::-1], 0.0, 1.0) / mass
 
     def _largest(self, losses: Array) -> tuple[Array, float]:
@@ -422,18 +419,16 @@ class KLBall(PriorBall):
 
     def _largest(self, losses: Array) -> tuple[Array, float]:
         """Equal losses share in proportion to their priors."""
-        return divergence_balls.largest_in_entropy_ball(
-            losses, self._centre(losses), float(self.radius)
-        )
+        return balls.largest_in_entropy_ball(losses, self._centre(losses), float(self.radius))
 
     def _nearest(self, v: Array) -> Array:
-        return divergence_balls.project_entropy_ball(v, self._centre(v), float(self.radius))
+        return balls.project_entropy_ball(v, self._centre(v), float(self.radius))
 
     def _holds(self, weights: Array, tol: float) -> bool:
         prior = self._centre(weights)
         q = np.where(prior > 0, np.maximum(weights, 0.0), 0.0)
         # convex: the share radius / size of the way from the prior is in the set
-        size = divergence_balls.divergence(q, prior)
+        size = balls.divergence(q, prior)
         far = float(np.abs(q - prior).max())
         off = (1 - self.radius / size) * far if size > self.radius else 0.0
         return bool(np.abs(weights - q).max() <= tol and off <= tol)
@@ -473,25 +468,20 @@ class ChiSquareBall(PriorBall):
         """Equal losses share in proportion to their priors."""
         prior, q = self._centre(losses), np.zeros(len(losses))
         inside, p = prior > 0, prior[prior > 0]
-        q[inside], bound = divergence_balls.largest_in_ellipsoid(
-            losses[inside], p, p, float(self.radius)
-        )
+        q[inside], bound = balls.largest_in_ellipsoid(losses[inside], p, p, float(self.radius))
         return q, bound
 
     def _nearest(self, v: Array) -> Array:
         prior, q = self._centre(v), np.zeros(len(v))
         inside, p = prior > 0, prior[prior > 0]
-        q[inside] = divergence_balls.project_ellipsoid(v[inside], p, p, float(self.radius))
+        q[inside] = balls.project_ellipsoid(v[inside], p, p, float(self.radius))
         return q
 
     def _holds(self, weights: Array, tol: float) -> bool:
         prior = self._centre(weights)
         inside = prior > 0
-        off = divergence_balls.off_ellipsoid(
-            (weights - prior)[inside], prior[inside], float(self.radius)
-        )
-        outside = float(np.abs(weights[~inside]).max(initial=0.0))
-        return bool(max(off, outside) <= tol)
+        off = balls.off_ellipsoid((weights - prior)[inside], prior[inside], float(self.radius))
+        return bool(max(off, float(np.abs(weights[~inside]).max(initial=0.0))) <= tol)
 
 
 @dataclass(frozen=True)
@@ -525,16 +515,13 @@ class TotalVariationBall(PriorBall):
 
     def _largest(self, losses: Array) -> tuple[Array, float]:
         """Mass moves from the smallest losses to the largest; equal losses give and take alike."""
-        return projections.largest_over_lp_ball(
-            losses, self._centre(losses), 2.0 * self.radius, 1.0
-        )
+        return largest_over_lp_ball(losses, self._centre(losses), 2.0 * self.radius, 1.0)
 
     def _nearest(self, v: Array) -> Array:
         return projections.project_lp_ball(v, self._centre(v), 2.0 * self.radius, 1.0)
 
     def _holds(self, weights: Array, tol: float) -> bool:
-        moved = float(np.abs(weights - self._centre(weights)).sum()) / 2
-        return moved <= self.radius + tol
+        return float(np.abs(weights - self._centre(weights)).sum()) / 2 <= self.radius + tol
 
 
 # Sets of client weights that are stated by numbers for each client, or by functions: limits,
@@ -582,9 +569,7 @@ class Box(WeightSet):
     upper: risk.PerClient
 
     def __post_init__(self) -> None:
-        lower, upper = (
-            risk.numbers(risk.entries(getattr(self, name)), name) for name in ("lower", "upper")
-        )
+        lower, upper = (risk.numbers(risk.entries(v), name) for name, v in vars(self).items())
         if lower.ndim == upper.ndim == 0 and lower > upper:
             raise ValueError(f"lower must not be above upper, got {lower:g} and {upper:g}.")
 
@@ -594,7 +579,7 @@ class Box(WeightSet):
 
     def _largest(self, losses: Array) -> tuple[Array, float]:
         """Equal losses share what is between their limits in proportion to it."""
-        return box_and_cd_norm.largest_in_box(losses, *limits(self, len(losses)))
+        return boxes.largest_in_box(losses, *limits(self, len(losses)))
 
     def _nearest(self, v: Array) -> Array:
         return clip_to_sum(v, *limits(self, len(v)), 1.0)
@@ -685,23 +670,20 @@ class CDNorm(WeightSet):
         return replace(self, bounds=bounds, prior=risk.resolve_prior(self.prior, sizes, names))
 
     def _largest(self, losses: Array) -> tuple[Array, float]:
-        return box_and_cd_norm.largest_in_cd_norm(
-            losses, *self._centre(len(losses)), float(self.budget)
-        )
+        return boxes.largest_in_cd_norm(losses, *self._centre(len(losses)), float(self.budget))
 
     def _nearest(self, v: Array) -> Array:
-        return box_and_cd_norm.project_cd_norm(v, *self._centre(len(v)), float(self.budget))
+        return boxes.project_cd_norm(v, *self._centre(len(v)), float(self.budget))
 
     def _holds(self, weights: Array, tol: float) -> bool:
         prior, bounds = self._centre(len(weights))
         off = np.maximum(np.abs(weights - prior) - tol, 0.0)
         most = self.budget * (1 + 1e-12)
-        return bool((off <= bounds).all()) and box_and_cd_norm.cd_norm_usage(off, bounds) <= most
+        return bool((off <= bounds).all()) and boxes.cd_norm_usage(off, bounds) <= most
 
     def _centre(self, n: int) -> tuple[Array, Array]:
-        return risk.prior_for(self.prior, n), _nonnegative(
-            risk.per_client(self.bounds, n, None, "bounds")
-        )
+        bounds = _nonnegative(risk.per_client(self.bounds, n, None, "bounds"))
+        return risk.prior_for(self.prior, n), bounds
 
 
 def _nonnegative(bounds: Array) -> Array:
@@ -773,20 +755,19 @@ class Ellipsoid(WeightSet):
         """Of several maximisers the one nearest to the prior, in the ellipsoid's norm."""
         prior, shape, radius = self.concrete(len(losses))
         if shape.ndim == 1:
-            return divergence_balls.largest_in_ellipsoid(losses, prior, shape, radius)
-        return divergence_balls.largest_in_axes(losses, prior, self.axes, radius)
+            return balls.largest_in_ellipsoid(losses, prior, shape, radius)
+        return balls.largest_in_axes(losses, prior, self.axes, radius)
 
     def _nearest(self, v: Array) -> Array:
         prior, shape, radius = self.concrete(len(v))
         if shape.ndim == 1:
-            return divergence_balls.project_ellipsoid(v, prior, shape, radius)
-        return divergence_balls.project_axes(v, prior, self.axes, radius)
+            return balls.project_ellipsoid(v, prior, shape, radius)
+        return balls.project_axes(v, prior, self.axes, radius)
 
     def _holds(self, weights: Array, tol: float) -> bool:
         prior, shape, radius = self.concrete(len(weights))
-        d = weights - prior
-        off = divergence_balls.off_ellipsoid(d, shape if shape.ndim == 1 else self.axes, radius)
-        return bool(off <= tol)
+        given = shape if shape.ndim == 1 else self.axes
+        return bool(balls.off_ellipsoid(weights - prior, given, radius) <= tol)
 
     def concrete(self, n: int) -> tuple[Array, Array, float]:
         """(prior, shape, radius) for n clients; ``ValueError`` where shape is of another number."""
@@ -804,9 +785,9 @@ class Ellipsoid(WeightSet):
         return risk.prior_for(self.prior, n), shape, float(self.radius)
 
     @cached_property
-    def axes(self) -> divergence_balls.Axes:
+    def axes(self) -> balls.Axes:
         """The factors of a shape that is a matrix."""
-        return divergence_balls.axes(np.asarray(self.shape))
+        return balls.axes(np.asarray(self.shape))
 
 
 def checked(shape: object) -> Array:
@@ -827,7 +808,7 @@ def checked(shape: object) -> Array:
     if np.abs(array - array.T).max() > 1e-12 * np.abs(array).max():
         raise ValueError("shape must be a symmetric matrix: use (shape + shape.T) / 2.")
     try:
-        divergence_balls.axes(array)
+        balls.axes(array)
     except np.linalg.LinAlgError as error:
         least = float(np.linalg.eigvalsh(array)[0])
         raise ValueError(
@@ -882,24 +863,21 @@ class Polyhedron(WeightSet):
             raise ValueError(
                 f"c must be a vector, one number for each row of D, got shape {c.shape}."
             )
-        by_column = isinstance(self.D, Mapping)
-        _matrix(np.transpose(risk.numbers(risk.entries(self.D), "D")) if by_column else self.D, c)
+        _matrix(self._by_row(risk.entries(self.D)), c)
 
     def at(self, sizes: risk.Sizes, names: risk.Names = None) -> Polyhedron:
-        by_column = isinstance(self.D, Mapping)
-        D = (
-            np.transpose(risk.numbers(risk.by_name(self.D, names, "D"), "D"))
-            if by_column
-            else self.D
-        )
         c = risk.numbers(self.c, "c")
-        matrix = _matrix(D, c)
+        matrix = _matrix(self._by_row(risk.by_name(self.D, names, "D")), c)
         concrete = replace(self, D=matrix, c=c)
         for array in (matrix, c):  # what is kept of them must stay true
             array.setflags(write=False)
         vars(concrete)["_kept"] = (*concrete.scaled(len(sizes))[:2], Met())
         concrete.worst(np.zeros(len(sizes)))
         return concrete
+
+    def _by_row(self, D: object) -> object:
+        """D, whose columns came by client where it is stated so."""
+        return np.transpose(risk.numbers(D, "D")) if isinstance(self.D, Mapping) else D
 
     def __getstate__(self) -> dict[str, Any]:
         """Its fields: copies and files have met nothing."""
@@ -1031,10 +1009,8 @@ class WassersteinOverClients(WeightSet):
         prior, radius, cost = self._set(len(weights))
         if not on_simplex(weights, tol):
             return False
-        if cost.ndim == 1:
-            paid = line_cost(weights, prior, cost)
-        else:
-            paid = matrix_cost(weights, prior, cost, tol)
+        given = weights, prior, cost
+        paid = line_cost(*given) if cost.ndim == 1 else matrix_cost(*given, tol)
         return bool(paid <= radius + tol * float(np.ptp(cost)))
 
     def _set(self, n: int) -> tuple[Array, float, Array]:

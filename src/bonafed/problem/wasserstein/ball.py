@@ -19,23 +19,19 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from bonafed.arrays import DUAL, Array, Block, by_row, dense, is_number, norm, norm_gradient
 from bonafed.client_names import ClientName
+from bonafed.data.federation import Federation
 from bonafed.problem.losses import Loss, others
 from bonafed.problem.predictors.affine import Softmax
 from bonafed.problem.risks.risk import PerClient
 from bonafed.rounds import Each, record
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-    from bonafed.data.federation import Federation
-
 
 Mask = NDArray[np.bool_]
 ROUNDING = 1e-9  # relative: rows this close to a support are inside up to rounding
@@ -494,19 +490,15 @@ class Transport:
         labels, features = self.label_cost, self.feature_cost
         spent = labels + features
         part = np.divide(labels, spent, out=np.zeros_like(spent), where=spent > 0)
-        mean = (self.share * self.plain).sum(1)
+        mean, feature_part = (self.share * self.plain).sum(1), np.where(spent > 0, 1 - part, 0.0)
+        numbers = {"mean_loss": mean, "worst_loss": self.value, "radius": self.radius}
+        numbers |= {"spent": spent, "label_part": part, "feature_part": feature_part}
+        active = np.where(part < 1e-6, "features", np.where(part > 1 - 1e-6, "labels", "both"))
+        active = np.where(spent > 0, active, "none").tolist()
+        rows = zip(*(each.tolist() for each in numbers.values()), strict=True)
         return [
-            {
-                "client": name,
-                "mean_loss": float(mean[i]),
-                "worst_loss": float(self.value[i]),
-                "radius": float(self.radius[i]),
-                "spent": float(spent[i]),
-                "label_part": float(part[i]),
-                "feature_part": float(1 - part[i]) if spent[i] > 0 else 0.0,
-                "active": _active(part[i]) if spent[i] > 0 else "none",
-            }
-            for i, name in enumerate(self.names)
+            {"client": name, **dict(zip(numbers, row, strict=True)), "active": word}
+            for name, row, word in zip(self.names, rows, active, strict=True)
         ]
 
     def distribution(
@@ -544,10 +536,6 @@ class Transport:
         return x, y, p, row
 
 
-def _active(label_part: float) -> str:
-    return "labels" if label_part > 1 - 1e-6 else "features" if label_part < 1e-6 else "both"
-
-
 def worst_case(at: Near) -> Transport:
     """The worst distribution of every client of the block at w, (D,) or (n, D); ``radius`` (n,).
 
@@ -572,8 +560,7 @@ def worst_case(at: Near) -> Transport:
             level, atoms, far = _on_space(at, terms.floor, terms.level, terms.theta, -block.y)
     stay = Atom((radius == 0)[:, None] + nothing, block.X, block.y, nothing, nothing)
     atoms = tuple(a for a in (stay, *atoms) if (block.share * a.weight).any())
-    moved = [predictor.forward(w, replace(block, X=a.X)) for a in atoms]
-    each = zip(atoms, moved, strict=True)
+    each = zip(atoms, [predictor.forward(w, replace(block, X=a.X)) for a in atoms], strict=True)
     worst = sum((a.weight * loss.value(p, a.y) for a, p in each), start=nothing)
     flips = nothing
     if loss.targets != "real":

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from bonafed.arrays import DUAL, Array, Block, dense, norm
 from bonafed.problem.losses import Loss
@@ -22,12 +23,7 @@ from bonafed.problem.wasserstein.ball import (
     Support,
     WassersteinBall,
 )
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-    from bonafed.solvers.conic.builder import Model
-
+from bonafed.solvers.conic.builder import Model
 
 # Wasserstein worst cases of piecewise linear losses when rows must stay on a box.
 #
@@ -71,10 +67,8 @@ def linear_pieces(prediction: Array, block: Block, loss: Loss, label_cost: float
     const, pull = a * t + b, a * sign
     if not real and label_cost < math.inf:
         const = np.concatenate([const, (b - a * t)[flipped]])
-        pull, fee = (
-            np.concatenate([pull, -pull[flipped]]),
-            np.append(fee, flipped[flipped] * label_cost),
-        )
+        pull = np.concatenate([pull, -pull[flipped]])
+        fee = np.append(fee, flipped[flipped] * label_cost)
         slopes = np.append(slopes, slopes[flipped])
     return Pieces(const, pull, np.abs(slopes), fee)
 
@@ -209,9 +203,8 @@ class BoxSupport(Support):
         for plan in (low, high):  # of pull * (x + delta), with the intercept's part last
             mass = block.share * plan.pull
             means.append(predictor.backward(w, mass, block))
-            means[-1][:, : block.n_features] += self._push(
-                coefficients, mass, plan, block, ball.norm
-            )
+            push = self._push(coefficients, mass, plan, block, ball.norm)
+            means[-1][:, : block.n_features] += push
         mixed = weight[:, None] * means[0] + (1 - weight)[:, None] * means[1]
         base, spent = bound - radius * cross, weight * low.gradient + (1 - weight) * high.gradient
         on = radius > 0
@@ -315,8 +308,7 @@ class BoxSupport(Support):
             kernels, moved = self._moved(coefficients, plan, block, kind)
             return kernels.moves(*moved)
         lower, upper = self.bounds(block.n_features)
-        side = np.sign(plan.pull) * (plan.spent > 0)
-        ahead = side[..., None] * coefficients[:, None, :]
+        ahead = (np.sign(plan.pull) * (plan.spent > 0))[..., None] * coefficients[:, None, :]
         far = np.where(ahead > 0, upper, lower) - _rows(block)
         return np.where(np.abs(ahead) > _per_pull(plan)[..., None], far, 0.0)
 
@@ -351,8 +343,7 @@ def _reach_l1(
     """sum_j (|w_j| - lambda_)_+ room_j and the room used, along -w and w, in one product with X for
     both.
     """
-    moved = np.abs(w) > lambda_[:, None]
-    sign = np.sign(w) * moved
+    sign = np.sign(w) * (np.abs(w) > lambda_[:, None])
     excess = sign * (np.abs(w) - lambda_[:, None])
     gain, length = [], []
     for t, out in ((excess, gain), (sign, length)):
@@ -497,8 +488,6 @@ class PolytopeSupport(Support):
         """The nearest points (x, y) of the support, in the Euclidean norm; y stays unless
         ``c_label`` is given.
         """
-        from bonafed.solvers.conic.builder import Model
-
         x, y, out = np.array(dense(X)), np.array(y, float), np.flatnonzero(self.outside(X, y))
         if not len(out):
             return x, y
@@ -511,9 +500,8 @@ class PolytopeSupport(Support):
             model.quadratic(at, 1.0)
             model.linear(at, -column)
         for row, right in zip(np.column_stack([C, c]), d / unit, strict=True):
-            model.nonneg(
-                [np.full(len(out), right), *((at, -a) for at, a in zip(z, row, strict=True) if a)]
-            )
+            moves = ((at, -a) for at, a in zip(z, row, strict=True) if a)
+            model.nonneg([np.full(len(out), right), *moves])
         solution = model.solve(TOL).checked("projecting the rows onto the polytope", almost=False)
         moved = unit * np.column_stack([solution.x[at] for at in z])
         x[out] = moved[:, :-1]
@@ -601,17 +589,13 @@ class PolytopeSupport(Support):
             fee = price * np.abs(shift)
         way = norm(moved - X, ball.norm)
         cost = (block.share * weight * (way + fee)).sum((0, 2))
-        paid = np.minimum(1.0, np.divide(radius, cost, out=np.ones_like(cost), where=cost > 0))[
-            :, None
-        ]
+        paid = np.divide(radius, cost, out=np.ones_like(cost), where=cost > 0)
+        paid = np.minimum(1.0, paid)[:, None]
         # rounding over the radius
         rest = np.where(radius > 0, 1.0, 0.0)[:, None] * (1 - paid) + np.zeros_like(block.y)
         atoms = [Atom(paid * weight[k], moved[k], y[k], way[k], fee[k]) for k in range(pieces)]
-        return (
-            level,
-            [*atoms, Atom(rest, block.X, block.y, 0 * rest, 0 * rest)],
-            np.zeros(len(radius)),
-        )
+        atoms.append(Atom(rest, block.X, block.y, 0 * rest, 0 * rest))
+        return level, atoms, np.zeros(len(radius))
 
 
 class Walls(NamedTuple):
@@ -668,8 +652,6 @@ def _solve(client: Client, walls: Walls, unit: float) -> Adversary:
     Lengths are in ``unit``, losses in ``size``. Atoms are (piece, row) pairs; those whose piece has
     a gradient (``go``) have a drift and, with free targets, a shift.
     """
-    from bonafed.solvers.conic.builder import Model
-
     C, c, kind, label_cost, radius = walls
     on = np.flatnonzero(client.share > 0)
     const, pull = client.const[:, on].ravel(), client.pull[:, on].ravel()

@@ -28,8 +28,7 @@ from bonafed.config.sections import SweepSection
 from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import total_epsilon
 from bonafed.problem.constraints.constraint import Concrete
-from bonafed.problem.constraints.coupled import Shared
-from bonafed.problem.constraints.group_means import OnRows
+from bonafed.problem.constraints.group_means import OnRows, Shared
 from bonafed.problem.lower_bounds import Duals, Multipliers
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Stop

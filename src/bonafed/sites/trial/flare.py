@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -180,12 +180,8 @@ class Poc:
                 if daemon.ended():
                     text = f"the daemon of {name} ended; its log ends in\n{daemon.told()}"
                     raise flare.NotFinishedError(text)
-            with suppress(Exception):
-                session = self.connect()
-                try:
-                    there = getattr(session.get_system_info(), "client_info", ())
-                finally:
-                    session.close()
+            with suppress(Exception), closing(self.connect()) as session:
+                there = getattr(session.get_system_info(), "client_info", ())
                 if {client.name for client in there} >= set(self.sites):
                     return
             time.sleep(1.0)

@@ -35,18 +35,16 @@ log = logging.getLogger(__name__)
 
 HOST, CONNECTION = "127.0.0.1", "bonafed"
 QUIET = {  # nothing may leave the machine
-    "FLWR_TELEMETRY_ENABLED": "0",
+    **dict.fromkeys(("FLWR_TELEMETRY_ENABLED", "RAY_USAGE_STATS_ENABLED"), "0"),
     "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "NO_PROXY": f"{HOST},localhost",
-    "no_proxy": f"{HOST},localhost",
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), f"{HOST},localhost"),
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # seconds; 1 by default
 }
 STARTED = 120.0  # seconds that a process may take to start
 ASK = 20.0  # seconds between two questions for the status of a run, each a process of 2 CPU s
 
 
-@dataclass
+@dataclass(eq=False)
 class Deployment:
     """A SuperLink and a SuperNode for every site.
 

@@ -368,8 +368,8 @@ class Bundle(base.Method):
 
     def _value(self, state: BundleState, risks: Array, w: Array) -> float:
         """The objective with the penalties of constraints."""
-        whole = server.Penalised(self._problem.over_clients, state.penalties)
-        return whole.value(risks) + self._problem.penalty(w)
+        whole = server.penalised(self._problem.over_clients, state.penalties, risks)
+        return whole + self._problem.penalty(w)
 
     def _near_penalties(self, state: BundleState, multipliers: Array) -> NDArray[np.bool_]:
         """(C,) whether the constraints' multipliers, of those of all cuts, come near penalties."""
@@ -482,7 +482,7 @@ class Bundle(base.Method):
         if math.isinf(where.size):  # nothing bounds where an optimum lies: nothing can be proved
             return state
         if len(state.multipliers):
-            state = self._proved_by_step(state, up, where)
+            state = self._by_step(state, up, where)
         if self.ends(state.value, state.bound):
             return state
         now_and_then = (
@@ -508,11 +508,9 @@ class Bundle(base.Method):
                 break
         return state
 
-    def _proved_by_step(
-        self, state: BundleState, up: Evaluated, where: bounds.Region
-    ) -> BundleState:
-        """By the multipliers of the last step: its flips' cuts, and the mean losses' minorants, or
-        their newest gradients where the loss has no conjugate.
+    def _by_step(self, state: BundleState, up: Evaluated, where: bounds.Region) -> BundleState:
+        """Prove a bound by the multipliers of the last step: its flips' cuts, and the mean losses'
+        minorants, or their newest gradients where the loss has no conjugate.
         """
         cuts, means = state.cuts, None
         multipliers = np.zeros(len(cuts.owner))
@@ -561,7 +559,7 @@ class Bundle(base.Method):
         state, level = replace(state, cuts=state.cuts.kept(state.cuts.idle <= keep)), None
         if self.variant == "level" and math.isfinite(state.bound):
             level = state.bound + 0.3 * (state.value - state.bound)
-        state, master, metric = self._minimised(state, level)
+        state, master, metric = self._solved(state, level)
         if not master.solved:
             # the centre once more, with a shorter step
             state = replace(state, trial=state.w, point=state.w, step=state.step * 0.5, pair=None)
@@ -587,9 +585,7 @@ class Bundle(base.Method):
             state = replace(state, step=state.step * 3)
         return replace(state, trial=master.w, predicted=predicted)
 
-    def _minimised(
-        self, state: BundleState, level: float | None
-    ) -> tuple[BundleState, Master, Array]:
+    def _solved(self, state: BundleState, level: float | None) -> tuple[BundleState, Master, Array]:
         """The minimiser of the model near the centre, and the metric of that.
 
         It is computed again as finely as can be where the predicted decrease is not larger than the

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -307,8 +307,7 @@ class Cuts:
         return changed
 
 
-@dataclass(frozen=True)
-class MeanLosses:
+class MeanLosses(NamedTuple):
     """A minorant of sum_s weights_s F_s of the mean losses F_s, ``shifted_minorants`` of a pair."""
 
     pair: Array  # (2, D)
@@ -341,17 +340,10 @@ REACHED = 0.9  # of a penalty: a multiplier beyond says that it may be too small
 MET = 1e-7  # a violation that counts as none, as stated, or in these units where they are larger
 
 
-@dataclass(frozen=True)
-class Penalised:
-    """The risk over N clients and penalties of what is behind them, of numbers z (N + C,)."""
-
-    risk: Any
-    penalties: Array  # (C,)
-
-    def value(self, z: Array) -> float:
-        """R(z_1, ..., z_N) + sum_c rho_c max(z_c, 0)."""
-        n = len(z) - len(self.penalties)
-        return float(self.risk.worst(z[:n]).value) + float(self.penalties @ np.maximum(z[n:], 0.0))
+def penalised(risk: Any, penalties: Array, z: Array) -> float:
+    """R(z_1, ..., z_N) + sum_c rho_c max(z_c, 0) of numbers z (N + C,), for penalties (C,)."""
+    n = len(z) - len(penalties)
+    return float(risk.worst(z[:n]).value) + float(penalties @ np.maximum(z[n:], 0.0))
 
 
 def first_sizes(values: Array, gradients: Array, value: float, gradient: Array) -> Array:

@@ -119,9 +119,8 @@ def _about(mechanism: Mechanism, numbers: tuple[float, ...]) -> bytes:
     plan = it.multiplier, it.clip, it.bound, it.output, it.rounds, it.place
     plan = plan if it.missing is None else (*plan, it.missing)
     numbers += (it.rate, bool(it.counts)) if it.rate < 1 or it.counts else ()
-    return (
-        str(it.kind).encode() + np.array([*plan, *numbers], float).tobytes() + it.weight.tobytes()
-    )
+    told = np.array([*plan, *numbers], float).tobytes()
+    return str(it.kind).encode() + told + it.weight.tobytes()
 
 
 def new_keys(mechanism: Mechanism, n: int) -> tuple[Array, NDArray[np.uint8], NDArray[np.uint8]]:
@@ -309,8 +308,8 @@ class Rows:
         length = length + one if mechanism.norm == L1 else np.hypot(length, one)
         fused = isinstance(problem.loss, Multinomial) and isinstance(X, np.ndarray)
         codes = data.y.astype(np.int32) if fused else None
-        dtype = precision(data)
-        return cls((data.share > 0).sum(1), codes, factor.astype(dtype), length.astype(dtype))
+        numbers = factor.astype(precision(data)), length.astype(precision(data))
+        return cls((data.share > 0).sum(1), codes, *numbers)
 
     def value_and_gradient(
         self, problem: Problem, v: Array, data: Block, i: int

@@ -211,12 +211,9 @@ def remembered(past: Past, drift: Array, slack_drift: Array, inner: Array) -> Pa
     return Past(past.step, past.slack_step, drifts, slacks, matrix, past.size)
 
 
-def mixed(
-    past: Past, step: Array, slack_step: Array, rho: Array, memory: int
-) -> tuple[Past, Array]:
-    """The history with a new ``step``, and the weights of the points from which the clients start.
-
-    ``step`` is new.
+def mixed(past: Past, step: Array, slack_step: Array, rho: Array, most: int) -> tuple[Past, Array]:
+    """The history with a new ``step``, and the weights of the points from which the clients start,
+    at ``most`` so many and one.
     """
     steps = np.concatenate([past.step, step[None]])
     slacks = np.concatenate([past.slack_step, slack_step[None]])
@@ -227,7 +224,7 @@ def mixed(
     models = float(rho.sum()) * past.step @ past.step.T
     gram = models - cross - cross.T + past.inner + slack @ slack.T
     size = math.sqrt(max(float(gram[-1, -1]), 0.0))
-    keep = 1 if not size <= GUARD * past.size else min(len(gram), memory + 1)
+    keep = 1 if not size <= GUARD * past.size else min(len(gram), most + 1)
     at = slice(len(past.drift) - keep, None)
     vectors = past.step[at], past.slack_step[at], past.drift[at], past.slack_drift[at]
     return Past(*vectors, past.inner[at, at], size), mixing(gram[-keep:, -keep:])
