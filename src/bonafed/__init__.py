@@ -22,10 +22,6 @@ from bonafed.names import by_module
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submod_attrs={
-        module.removeprefix(f"{__name__}."): names for module, names in by_module().items()
-    },
-)
+_homes = {module.removeprefix(f"{__name__}."): names for module, names in by_module().items()}
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_homes)
 __all__.append("__version__")

@@ -82,9 +82,8 @@ def stream(seed: int, client: ClientName, turn: int) -> np.random.Generator:
     Adding a client does not change the numbers of the others.
     """
     key = hashlib.blake2b(f"{seed}/{client}".encode(), digest_size=16).digest()
-    return np.random.Generator(
-        np.random.Philox(key=np.frombuffer(key, np.uint64), counter=[0, 0, 0, turn])
-    )
+    bits = np.random.Philox(key=np.frombuffer(key, np.uint64), counter=[0, 0, 0, turn])
+    return np.random.Generator(bits)
 
 
 def shape_of(X: "Array | csr_array") -> tuple[int, int]:

@@ -177,7 +177,13 @@ def _pack(value: object, arrays: list[NDArray[Any]]) -> Any:
     """
     kind = type(value)
     if kind is np.ndarray or isinstance(value, np.generic):
-        return _pack_array(value, arrays)
+        array = np.asarray(value)
+        code = array.dtype.newbyteorder("<").str
+        if code not in _DTYPES:
+            can = "numbers and booleans up to 64 bits can"
+            raise CodecError(f"an array of dtype {array.dtype} cannot travel: {can}")
+        arrays.append(array.astype(_DTYPES[code], copy=False))  # little-endian
+        return ["s", code] if isinstance(value, np.generic) else ["a", code, *array.shape]
     if (fields := FIELDS.get(kind)) is not None:
         return ["r", _HOMES[kind], {name: _field(value, name, arrays) for name in fields}]
     if kind in _PLAIN:
@@ -193,19 +199,6 @@ def _pack(value: object, arrays: list[NDArray[Any]]) -> Any:
     text = f"a {kind.__qualname__} cannot travel. Records hold arrays, numbers, strings, booleans,"
     text += " None, members of @named enumerations, @record classes, tuples and string-keyed dicts"
     raise CodecError(text)
-
-
-def _pack_array(value: object, arrays: list[NDArray[Any]]) -> list[str | int]:
-    """The tag, dtype and shape of an array, or of a scalar of NumPy; its numbers are appended to
-    ``arrays``, little-endian.
-    """
-    array = np.asarray(value)
-    code = array.dtype.newbyteorder("<").str
-    if code not in _DTYPES:
-        can = "numbers and booleans up to 64 bits can"
-        raise CodecError(f"an array of dtype {array.dtype} cannot travel: {can}")
-    arrays.append(array.astype(_DTYPES[code], copy=False))
-    return ["s", code] if isinstance(value, np.generic) else ["a", code, *array.shape]
 
 
 def _field(owner: object, name: str, arrays: list[NDArray[Any]]) -> Any:

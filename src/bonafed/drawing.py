@@ -28,18 +28,17 @@ DASHED = (0, (3, 2))
 LETTERS = 54  # that a figure is wide
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
-    "text.parse_math": False,  # a client may be called $x$
     "font.family": "sans-serif",
     "font.size": 9.5,
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
     **dict.fromkeys(("xtick.color", "ytick.color"), INK),
     **dict.fromkeys(("axes.linewidth", "grid.linewidth"), 0.6),
+    # a client may be called $x$
+    **dict.fromkeys(("text.parse_math", "legend.frameon"), False),
     **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
-    "axes.grid": True,
+    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
     "grid.color": GREY,
     "grid.alpha": 0.25,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
     "lines.linewidth": 1.6,
 }
 

@@ -41,7 +41,13 @@ def write_whole(
         with named_errors(path):
             if destroy_old:  # what a process that died has left there
                 destroy(beside)
-            _create(beside, data, mode, sync)
+            # a new file, which no link and no mode of an older one can lead astray
+            beside.unlink(missing_ok=True)
+            mode = beside.parent.stat().st_mode & 0o666 if mode is None else mode
+            with _opened(beside, os.O_CREAT | os.O_EXCL, mode) as file:
+                _write_all(file, data)
+                if sync:
+                    os.fsync(file)
             os.replace(beside, path)
             if sync:
                 sync_folder(path.parent)
@@ -54,16 +60,6 @@ def write_whole(
     finally:
         if old is not None:
             os.close(old)
-
-
-def _create(path: Path, data: bytes, mode: int | None, sync: bool = True) -> None:
-    """Write a new file, which no link and no mode of an older one can lead astray."""
-    path.unlink(missing_ok=True)
-    mode = path.parent.stat().st_mode & 0o666 if mode is None else mode
-    with _opened(path, os.O_CREAT | os.O_EXCL, mode) as file:
-        _write_all(file, data)
-        if sync:
-            os.fsync(file)
 
 
 def _write_all(file: int, data: bytes) -> None:

@@ -142,6 +142,7 @@ class Release:
 
 
 Releases = tuple[Release, ...]
+Spent = Iterable[Release]
 
 
 def under(releases: Iterable[Release], stated: str, adjacency: str) -> Releases:
@@ -334,9 +335,8 @@ def _divergences(r: Release) -> Array:
     one = alpha / (2 * r.noise**2)
     if not r.candidates:
         return one
-    return renyi_of_best(
-        r.mechanism, r.candidates, alpha, one, functools.partial(gaussian_delta, 1 / r.noise)
-    )
+    failure = functools.partial(gaussian_delta, 1 / r.noise)
+    return renyi_of_best(r.mechanism, r.candidates, alpha, one, failure)
 
 
 def gaussian_epsilon(releases: Iterable[Release], delta: float) -> float | None:
@@ -410,7 +410,7 @@ def noise_for(
     budget: Budget,
     rounds: int,
     mechanism: str = "gaussian",
-    spent: Iterable[Release] = (),
+    spent: Spent = (),
     sampling: float = 1.0,
 ) -> float:
     """The least noise, nearly, with which ``rounds`` releases after ``spent`` keep the budget.
@@ -584,9 +584,6 @@ def accounts(releases: Iterable[Release], delta: float) -> dict[str, float | Non
     releases = _counted(releases)
     pure = [r.count / r.noise for r in releases if r.mechanism == "laplace"]
     basic = float(np.sum(pure)) if len(pure) == len(releases) else None
-    return {
-        "pld": total_epsilon(releases, delta),
-        "gaussian": gaussian_epsilon(releases, delta),
-        "rdp": renyi_epsilon(releases, delta) if releases else 0.0,
-        "basic": basic,
-    }
+    total, rdp = total_epsilon(releases, delta), renyi_epsilon(releases, delta) if releases else 0.0
+    exact = gaussian_epsilon(releases, delta)
+    return {"pld": total, "gaussian": exact, "rdp": rdp, "basic": basic}

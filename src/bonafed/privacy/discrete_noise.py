@@ -389,10 +389,8 @@ def _prepared(kind: Kind, parameter: Fraction) -> Sampler:
     heights[0] += STEPS * _ONE - sum(heights)
 
     bits = min(_REST - 1 - shift, _QUICK)
-    quick = [
-        min((scale * low << bits) // (e << _BITS), (1 << _QUICK) - 1)
-        for (low, _), e in zip(after, heights, strict=True)
-    ]
+    lows = ((low, e) for (low, _), e in zip(after, heights, strict=True))
+    quick = [min((scale * low << bits) // (e << _BITS), (1 << _QUICK) - 1) for low, e in lows]
     quick[_LAST] = 0  # so that each of its proposals is decided in Python
     columns = [
         ((threshold << _QUICK | own) << _QUICK | quick[other]) << _STEP | other

@@ -63,7 +63,8 @@ from bonafed.privacy import keystream
 from bonafed.privacy.secure_sum import masking, messages
 from bonafed.privacy.secure_sum.messages import KEY, NONCE, SHARE, TAG, Array, SecureSumError, Terms
 
-Identities = Mapping[int, bytes]  # the public key by which each client is known
+Known = Mapping[int, bytes]  # the public key by which each client is known
+Sign = Callable[[bytes], bytes]
 Draw = Callable[[int], bytes]  # so many fresh bytes that nobody can guess
 
 
@@ -88,11 +89,7 @@ class Client:
 
 
 def advertise(
-    terms: Terms,
-    client: int,
-    *,
-    draw: Draw = secrets.token_bytes,
-    sign: Callable[[bytes], bytes] | None = None,
+    terms: Terms, client: int, *, draw: Draw = secrets.token_bytes, sign: Sign | None = None
 ) -> tuple[Client, messages.Advertised]:
     """Draw a key pair and tell the public key.
 
@@ -111,9 +108,7 @@ def advertise(
     return Client(terms, client, messages.octets(private)), told
 
 
-def agree(
-    state: Client, roster: messages.Roster, *, identities: Identities | None = None
-) -> Client:
+def agree(state: Client, roster: messages.Roster, *, identities: Known | None = None) -> Client:
     """The state with a key for each other client. ``identities`` are the public keys of Ed25519 by
     which the clients are known; with them every key of the roster must be signed.
     """
@@ -147,15 +142,10 @@ def agree(
         made = HKDF(SHA256(), 2 * KEY, None, _about(digest, low, high)).derive(common)
         roots.append(made[:KEY])
         ciphers.append(made[KEY:])
-    return replace(
-        state,
-        private=np.zeros(KEY, np.uint8),
-        clients=clients,
-        roster=digest,
-        roots=masking.key_rows(b"".join(roots)),
-        ciphers=messages.octets(b"".join(ciphers)).reshape(-1, KEY),
-        stage="agreed",
-    )
+    known = {"private": np.zeros(KEY, np.uint8), "clients": clients, "roster": digest}
+    known |= {"roots": masking.key_rows(b"".join(roots))}
+    known |= {"ciphers": messages.octets(b"".join(ciphers)).reshape(-1, KEY)}
+    return replace(state, **known, stage="agreed")
 
 
 def share(
@@ -256,13 +246,8 @@ def _held(state: Client, delivered: messages.Delivered) -> Client:
                 f"the shares from client {sender} were not sealed by it for client {state.client}"
                 f" in round {state.number}, or were changed since: begin a new round."
             ) from error
-    return replace(
-        state,
-        stage="masked",
-        own=None,
-        senders=senders,
-        held=np.frombuffer(b"".join(held), "<u4").astype(np.uint32).reshape(m, 2, -1),
-    )
+    shares = np.frombuffer(b"".join(held), "<u4").astype(np.uint32).reshape(m, 2, -1)
+    return replace(state, stage="masked", own=None, senders=senders, held=shares)
 
 
 def reveal(state: Client, unmask: messages.Unmask) -> tuple[Client, messages.Revealed]:
@@ -335,7 +320,7 @@ def _stage(state: Client, needed: str, what: str, number: int | None = None) -> 
 
 
 def _check_signatures(
-    terms: Terms, clients: tuple[int, ...], roster: messages.Roster, identities: Identities
+    terms: Terms, clients: tuple[int, ...], roster: messages.Roster, identities: Known
 ) -> None:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -381,11 +366,9 @@ def enrol(terms: Terms, answers: Sequence[messages.Advertised]) -> tuple[Server,
     messages.require_cryptography()
     found = _by_client(answers, tuple(range(terms.clients)), "keys")
     messages.enough(len(found), terms.threshold, "sent keys")
-    keys = [
-        messages.array_of(a.key, (KEY,), np.uint8, f"client {a.client}'s key")
-        for a in found.values()
-    ]
-    signatures = tuple(a.signature for a in found.values())
+    each = found.values()
+    keys = [messages.array_of(a.key, (KEY,), np.uint8, f"client {a.client}'s key") for a in each]
+    signatures = tuple(a.signature for a in each)
     roster = messages.Roster(np.array([*found]), np.stack(keys), signatures)
     digest = fingerprint((terms, roster.clients, roster.keys))
     return Server(terms, tuple(found), digest), roster
@@ -423,10 +406,9 @@ def deliver(
     nonces = np.stack([a.nonce for a in shared])
     sealed = np.stack([a.sealed for a in shared], axis=1)  # by the place of the receiver
     known = {"shared": shared, "holders": tuple(found), "about": messages.octets(about)}
-    return replace(state, stage="delivered", **known), {
-        q: messages.Delivered(state.number, listed, nonces, sealed[state.clients.index(q)])
-        for q in found
-    }
+    at = state.clients.index
+    sent = {q: messages.Delivered(state.number, listed, nonces, sealed[at(q)]) for q in found}
+    return replace(state, stage="delivered", **known), sent
 
 
 def unmask(state: Server, answers: Sequence[messages.Masked]) -> tuple[Server, messages.Unmask]:

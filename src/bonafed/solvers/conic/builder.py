@@ -48,14 +48,9 @@ class Status(enum.Enum):
     FAILED = "failed"  # iteration limit, no progress, numerical trouble
 
 
-STATUS = {
-    "Solved": Status.SOLVED,
-    "AlmostSolved": Status.ALMOST_SOLVED,
-    "PrimalInfeasible": Status.INFEASIBLE,
-    "AlmostPrimalInfeasible": Status.INFEASIBLE,
-    "DualInfeasible": Status.UNBOUNDED,
-    "AlmostDualInfeasible": Status.UNBOUNDED,
-}
+STATUS = {"Solved": Status.SOLVED, "AlmostSolved": Status.ALMOST_SOLVED}
+STATUS |= dict.fromkeys(("PrimalInfeasible", "AlmostPrimalInfeasible"), Status.INFEASIBLE)
+STATUS |= dict.fromkeys(("DualInfeasible", "AlmostDualInfeasible"), Status.UNBOUNDED)
 
 
 @dataclass(frozen=True)

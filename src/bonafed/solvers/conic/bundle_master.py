@@ -130,32 +130,16 @@ def minimise(
     lambda_unit = unit / fee if fee > 0 else unit
     weights = slice(0, len(scale) - shape.intercept)  # w without the intercept
     H = H * np.outer(scale, scale) / unit if H.ndim == 2 else H * scale**2 / unit
-    program = _Program(
-        replace(
-            shape,
-            lipschitz=shape.lipschitz / lambda_unit,
-            floor=shape.floor / lambda_unit,
-            l1=shape.l1 / unit,
-            l2=shape.l2 / unit,
-            radius=shape.radius * lambda_unit / unit,
-            lower=shape.lower / scale[weights],
-            upper=shape.upper / scale[weights],
-            groups=shape.groups and (shape.groups[0], shape.groups[1] / unit),
-        ),
-        replace(
-            pieces,
-            offset=pieces.offset / unit,
-            gradient=pieces.gradient * (scale / unit),
-            gradient_level=pieces.gradient_level * (lambda_unit / unit),
-        ),
-        scale,
-        centre,
-        _start(shape, centre, near, len(scale)),
-        H,
-        None if level is None else level / unit,
-        size,
-        offset,
-    )
+    floors = {"lipschitz": shape.lipschitz / lambda_unit, "floor": shape.floor / lambda_unit}
+    costs = {"l1": shape.l1 / unit, "l2": shape.l2 / unit}
+    groups = shape.groups and (shape.groups[0], shape.groups[1] / unit)
+    fees = {"radius": shape.radius * lambda_unit / unit, "groups": groups}
+    sides = {"lower": shape.lower / scale[weights], "upper": shape.upper / scale[weights]}
+    heights = {"offset": pieces.offset / unit, "gradient": pieces.gradient * (scale / unit)}
+    heights |= {"gradient_level": pieces.gradient_level * (lambda_unit / unit)}
+    problem, cuts = replace(shape, **floors, **costs, **fees, **sides), replace(pieces, **heights)
+    near, level = _start(shape, centre, near, len(scale)), None if level is None else level / unit
+    program = _Program(problem, cuts, scale, centre, near, H, level, size, offset)
     for _ in range(MOST_MEMBERS):
         master, z, status, nearer = program.solved(accuracy)
         weighting, members = program.shape.weighting, program.shape.members
@@ -241,7 +225,7 @@ class _Program:
         excess = model.variable(len(shape.penalties))
         coefficients, owners = w[weights], np.append(z, excess)
         prices = self._risks(model, coefficients, scale[weights], owners, w)
-        nearing = _add_largest(model, Q, z)
+        nearing = _add_worst(model, Q, z)
         if len(excess):
             model.linear(excess, shape.penalties)
             model.nonneg([(excess, 1.0)])
@@ -348,9 +332,7 @@ def _is_simplex(Q: sets.Weighting | sets.NearEntropy) -> bool:
     return isinstance(Q, sets.Ball) and math.isinf(Q.radius)
 
 
-def _add_largest(
-    model: Model, Q: sets.Weighting | sets.NearEntropy, z: Index
-) -> sets.Nearing | None:
+def _add_worst(model: Model, Q: sets.Weighting | sets.NearEntropy, z: Index) -> sets.Nearing | None:
     """Add phi(z) to the objective, for z that cuts bound from below only."""
     if isinstance(Q, sets.Entropy | sets.NearEntropy):
         return Q.add_nearing(model, z)

@@ -34,6 +34,8 @@ FAR, NEAR = (0.1, 0.01), (0.02, 0.002)
 # of the longest step: after a predictor of length 0, and of length 1
 NEAR_BOUNDARY, NEARER = 0.9, 0.995
 SHORT = 0.1  # a step
+ITERATIONS = 60  # at most; the best point so far is returned
+Orders = Sequence[slice]
 
 
 @dataclass(frozen=True)
@@ -153,14 +155,7 @@ class Solved(NamedTuple):
 
 
 def solve_dense(
-    P: Array,
-    q: Array,
-    entries: Entries,
-    c: Array,
-    orders: Sequence[slice],
-    tol: float,
-    near: bool = False,
-    cap: int = 60,
+    P: Array, q: Array, entries: Entries, c: Array, orders: Orders, tol: float, near: bool = False
 ) -> Solved | None:
     """Solve the program; None where no step could be computed.
 
@@ -172,7 +167,6 @@ def solve_dense(
     orders : the rows of every second-order cone; all others are half-lines
     tol : of the gap relative to max(1, |objective|), and of both residuals relative to max(1, size)
     near : whether x = 0 is near the solution, such as the solution of a program like this one
-    cap : the most iterations; the best point so far is returned
     """
     entries, c, cones, size, place = _arranged(entries, c, orders)
     rows = _Rows(entries, len(q), len(c))
@@ -184,7 +178,7 @@ def solve_dense(
     z = mu * cones.inverse(s)
     best: Solved | None = None
     scales = [max(1.0, float(np.abs(v).max(initial=0.0))) for v in (q, c)]
-    for k in range(cap):
+    for k in range(ITERATIONS):
         dual, primal = rows.back(z), rows.forward(x)
         steep, short, gap, value, apart = compiled.residuals(P, q, c, x, s, z, dual, primal)
         errors = max(gap, apart) / max(1.0, abs(value)), steep / scales[0], short / scales[1]
@@ -208,7 +202,7 @@ def solve_dense(
 
 
 def _arranged(
-    entries: Entries, c: Array, orders: Sequence[slice]
+    entries: Entries, c: Array, orders: Orders
 ) -> tuple[Entries, Array, Cones, Array, Index]:
     """M and c with half-lines first and in units of their largest coefficients, the cones, these
     units (m,), and where every row stood.

@@ -379,11 +379,9 @@ class Deviations(NamedTuple):
 
         return read
 
-    def _side(
-        self, model: Model, z: Index, who: Index, both: Any, sign: float, room: Array
-    ) -> slice:
+    def _side(self, model: Model, z: Index, who: Index, gk: Any, sign: float, room: Array) -> slice:
         """Add <room, max(sign b (z - g) - k, 0)> to the objective; returns the duals' rows."""
-        (g, k), bound, over = both, sign * self.bounds[who], model.positive(room)
+        (g, k), bound, over = gk, sign * self.bounds[who], model.positive(room)
         return model.nonneg([(over, 1.0), (z[who], -bound), (g, bound), (k, np.ones(len(who)))])
 
 

@@ -63,11 +63,10 @@ def add_gram(full, starts, columns, values, weight, lower):
                     lower[column, columns[m]] += a * values[m]
 
 
-@njit(
-    types.UniTuple(types.float64, 5)(doubles(2), *[doubles(1)] * 5, vector, vector),
-    cache=True,
-    fastmath=FAST,
-)
+FIVE = types.UniTuple(types.float64, 5)(doubles(2), *[doubles(1)] * 5, vector, vector)
+
+
+@njit(FIVE, cache=True, fastmath=FAST)
 def residuals(P, q, c, x, s, z, dual, primal):
     """Turn M'z into P x + q - M'z, and M x into M x + c - s. Return their largest entries, <s, z>,
     the objective at x, and how far it is from that at z by the residuals too. An empty P is 0.
@@ -158,11 +157,10 @@ def changes(full, starts, columns, values, ends, size, v, dx, residual, target, 
         dz[r] = target[r] - ds[r]
 
 
-@njit(
-    types.void(places, doubles(1), *[types.float64] * 2, *[doubles(1)] * 2, vector),
-    cache=True,
-    error_model="numpy",
-)
+QUOTIENT = types.void(places, doubles(1), *[types.float64] * 2, *[doubles(1)] * 2, vector)
+
+
+@njit(QUOTIENT, cache=True, error_model="numpy")
 def quotient(ends, u, mu, share, v, w, out):
     """Write the x with u o x = mu e - share v o w, for u inside K: o is elementwise on half-lines,
     and (<u, x>, u_0 x_1 + x_0 u_1) on a second-order cone.

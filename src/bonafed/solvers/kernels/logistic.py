@@ -60,11 +60,10 @@ def risks_and_gradients(X, y, weights, w):
     return risks, gradient
 
 
-@njit(
-    types.void(doubles(3), *[doubles(2)] * 3, *[types.float64[::1]] * 3, types.float64[:, ::1]),
-    cache=True,
-    error_model="numpy",
-)
+ROOM = *[types.float64[::1]] * 3, types.float64[:, ::1]
+
+
+@njit(types.void(doubles(3), *[doubles(2)] * 3, *ROOM), cache=True, error_model="numpy")
 def _write(X, y, weights, w, losses, gradients, risks, gradient):
     """Add to risks and gradient, which are 0, by room for the losses and gradients of a tile."""
     n, m, d = X.shape

@@ -104,11 +104,10 @@ def _far(S, r, label, weight, classes):
     return np.log(total) + ahead
 
 
-@njit(
-    [RISKS_AND_GRADIENTS(doubles(3), doubles(2), doubles(2), doubles(2), types.int64)],
-    cache=True,
-    error_model="numpy",
-)
+ROWS = doubles(3), doubles(2), doubles(2), doubles(2), types.int64
+
+
+@njit([RISKS_AND_GRADIENTS(*ROWS)], cache=True, error_model="numpy")
 def risks_and_gradients(X, y, weights, w, classes):
     """sum_r weights_r loss_r of every client, (n,), and its gradient (n, D).
 

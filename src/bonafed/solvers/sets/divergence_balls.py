@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.solvers.conic.builder import Index, Model
-from bonafed.solvers.sets.projections import EPS, Worst, at_prior, project_simplex, scaled
+from bonafed.solvers.sets.projections import EPS, Falling, Worst, at_prior, project_simplex, scaled
 
 # Worst cases and projections over a Kullback-Leibler ball around a point c of the simplex.
 #
@@ -118,9 +118,7 @@ def _tilted(
     return q, log_mass, s
 
 
-def newton_root(
-    f: Callable[[float], tuple[float, float]], lo: float, hi: float, start: float, close: float
-) -> float:
+def newton_root(f: Falling, lo: float, hi: float, start: float, close: float) -> float:
     """The root in [lo, hi] of a decreasing smooth f that gives (value, gradient).
 
     Newton's method inside the bracket, bisection where |f| did not halve; where |f| <= ``close``

@@ -27,6 +27,7 @@ import numpy as np
 from bonafed.arrays import Array, compact
 
 EPS = float(np.finfo(float).eps)
+Falling = Callable[[float], tuple[float, float]]  # a decreasing function: value and gradient
 Worst = tuple[Array, float]  # weights of largest z'q, and an upper bound
 
 
@@ -290,10 +291,8 @@ def balanced(above: Array, below: Array) -> Array:
     return (1 - share) * above + share * below
 
 
-def _response(
-    t: Array, multiplier: float, radius: float, p: float, e: float
-) -> tuple[Array, Array]:
-    """d with e d + multiplier sign(d) (|d|/radius)^(p-1) = t, and its derivative in t.
+def _response(t: Array, price: float, radius: float, p: float, e: float) -> tuple[Array, Array]:
+    """d with e d + price sign(d) (|d|/radius)^(p-1) = t, and its derivative in t.
 
     |d| is cut at 4 where e = 0.
     """
@@ -301,17 +300,17 @@ def _response(
     k = 1 / (p - 1)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore"):
         if e == 0:
-            d = np.minimum(radius * (size / multiplier) ** k, 4.0)
+            d = np.minimum(radius * (size / price) ** k, 4.0)
             gradient = d * k / size
         elif p >= 2:  # convex in d: Newton from the right is monotone
-            d = np.minimum(size, radius * (size / multiplier) ** k)
-            bend = lambda d: 1 + multiplier / k / radius * (d / radius) ** (p - 2)  # noqa: E731
-            d = _newton(lambda d: d + multiplier * (d / radius) ** (p - 1) - size, bend, d)
+            d = np.minimum(size, radius * (size / price) ** k)
+            bend = lambda d: 1 + price / k / radius * (d / radius) ** (p - 2)  # noqa: E731
+            d = _newton(lambda d: d + price * (d / radius) ** (p - 1) - size, bend, d)
             gradient = 1 / bend(d)
         else:  # convex in u = (d / radius)^(p-1)
-            u = np.minimum(size / multiplier, (size / radius) ** (p - 1))
-            bend = lambda u: radius * k * u ** (k - 1) + multiplier  # noqa: E731
-            u = _newton(lambda u: radius * u**k + multiplier * u - size, bend, u)
+            u = np.minimum(size / price, (size / radius) ** (p - 1))
+            bend = lambda u: radius * k * u ** (k - 1) + price  # noqa: E731
+            u = _newton(lambda u: radius * u**k + price * u - size, bend, u)
             d = radius * u**k
             gradient = radius * k * u ** (k - 1) / bend(u)
     return np.copysign(d, t), np.where(gradient < 1e200, gradient, 0.0 if e else 1e200)
@@ -346,11 +345,7 @@ def _multiplier(size: Callable[[float], float], radius: float, largest: float) -
 
 
 def decreasing_root(
-    f: Callable[[float], tuple[float, float]],
-    lo: float,
-    hi: float,
-    start: float | None = None,
-    flat: float = 0.0,
+    f: Falling, lo: float, hi: float, start: float | None = None, flat: float = 0.0
 ) -> tuple[float, float]:
     """An interval of a few rounding errors that holds the root of a decreasing f.
 

@@ -25,7 +25,7 @@ the sum of q over a block is that of c, so that q and its derivative in mu are c
 block, to rounding, and Newton's method finds mu.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from bonafed.arrays import Array
 from bonafed.solvers.sets import projections
 from bonafed.solvers.sets.box_and_cd_norm import Point, at_budget
-from bonafed.solvers.sets.projections import EPS, decreasing_root, fraction, project_simplex
+from bonafed.solvers.sets.projections import EPS, Worst, decreasing_root, fraction, project_simplex
 
 NEVER = 1e300  # a multiplier at which only moves of cost 0 pay
 FAR = 1e3  # beyond this spread of v its nearest point is computed as a mix of vertices
@@ -70,9 +70,7 @@ def _costs(cost: Array) -> _Costs:
     return _Costs(order, scale, x / scale)
 
 
-def largest_by_transport(
-    losses: Array, prior: Array, budget: float, cost: Array
-) -> projections.Worst:
+def largest_by_transport(losses: Array, prior: Array, budget: float, cost: Array) -> Worst:
     """A maximiser of losses'q over Q, and an upper bound.
 
     ``cost`` holds positions (N,) or a matrix (N, N).
@@ -155,14 +153,10 @@ def matrix_cost(q: Array, prior: Array, cost: Array, tol: float) -> float:
 
     n = len(q)
     ones, unit, scale = np.ones((1, n)), eye_array(n), float(cost.max()) or 1.0
-    program = linprog(
-        cost.ravel() / scale,
-        A_ub=kron(ones, unit, "csr"),
-        b_ub=np.maximum(q, 0.0) + tol,
-        A_eq=kron(unit, ones, "csr"),
-        b_eq=prior,
-        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
-    )
+    taken = {"A_ub": kron(ones, unit, "csr"), "b_ub": np.maximum(q, 0.0) + tol}
+    given = {"A_eq": kron(unit, ones, "csr"), "b_eq": prior}
+    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    program: Any = linprog(cost.ravel() / scale, **taken, **given, options=options)
     return scale * float(program.fun) if program.status == 0 else np.inf
 
 
@@ -222,10 +216,7 @@ def _within(free: Array, y: Array, c: Array, gaps: Array, budget: float) -> Arra
         low, high = high, 8 * high
     start = min(high, low + (high - low) / 2) if low else high
     ends = decreasing_root(over, low, high, start, 4 * EPS * budget)
-    rich, lean = (
-        seen[multiplier] if multiplier in seen else _nearest(y, c, gaps, multiplier)[0]
-        for multiplier in ends
-    )
+    rich, lean = (seen[k] if k in seen else _nearest(y, c, gaps, k)[0] for k in ends)
     most, least = _line_cost(rich - c, gaps), _line_cost(lean - c, gaps)
     return lean + fraction(budget - least, most - least) * (rich - lean)
 

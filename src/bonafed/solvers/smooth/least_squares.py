@@ -20,6 +20,8 @@ from numba import njit
 
 from bonafed.arrays import Array
 
+Given = Array | None
+
 
 @dataclass(frozen=True, eq=False)
 class Ridge:
@@ -53,8 +55,8 @@ class Ridge:
         rho: float,
         mu: float,
         r: float = 0.0,
-        near: Array | None = None,
-        tilt: Array | None = None,
+        near: Given = None,
+        tilt: Given = None,
     ) -> Array:
         """The minimiser; the one of least norm where mu + r = 0.
 

@@ -20,6 +20,8 @@ from bonafed.arrays import Array
 
 Flags = NDArray[np.bool_]
 Smooth = Callable[[Array], tuple[Array, Array]]  # v (n, D) -> values (n,), gradients (n, D)
+Hessian = Callable[[Array], Array]  # v (n, D) -> (n, D, D)
+Direction = Callable[[Array, Array, Flags], Array]  # of v, the gradients and who searches on
 HALVINGS = 50
 # a search ends after so many steps in a row that change the value by rounding only and do not halve
 # the gradient
@@ -45,7 +47,7 @@ class Minima(NamedTuple):
 
 def newton(
     function: Smooth,
-    hessian: Callable[[Array], Array],
+    hessian: Hessian,
     start: Array,
     tol: float,
     convex: bool = True,
@@ -117,13 +119,7 @@ def lbfgs(function: Smooth, start: Array, tol: float, memory: int = 20, cap: int
 # ---- the search that Newton and L-BFGS share
 
 
-def _descend(
-    function: Smooth,
-    direction: Callable[[Array, Array, Flags], Array],
-    start: Array,
-    tol: float,
-    cap: int,
-) -> Minima:
+def _descend(function: Smooth, direction: Direction, start: Array, tol: float, cap: int) -> Minima:
     v = np.array(start, float)
     value, gradient = function(v)
     residual = np.abs(gradient).max(1, initial=0.0)

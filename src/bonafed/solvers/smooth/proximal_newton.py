@@ -17,6 +17,8 @@ import numpy as np
 
 from bonafed.arrays import Array
 
+Value = Callable[[Array], float]
+Prox = Callable[[Array, Array], Array]  # (v, t) -> argmin_x t h(x) + |x - v|^2 / 2
 ROUNDING = 1e-14  # relative to |g + h|: smaller differences are rounding
 
 
@@ -56,12 +58,7 @@ class Minimum:
 
 
 def minimise(
-    g: Callable[[Array], Smooth],
-    h: Callable[[Array], float],
-    prox: Callable[[Array, Array], Array],
-    w: Array,
-    tol: float,
-    most: int = 100,
+    g: Callable[[Array], Smooth], h: Value, prox: Prox, w: Array, tol: float, most: int = 100
 ) -> Minimum:
     """Minimise g + h from w, in the domain of h, to a distance ``tol``, in at most ``most`` steps.
 
@@ -103,9 +100,7 @@ def minimise(
     return replace(best, evaluations=count) if best.distance < math.inf else at_last
 
 
-def model_minimum(
-    gradient: Array, H: Array, prox: Callable[[Array, Array], Array], w: Array
-) -> tuple[Array, Array]:
+def model_minimum(gradient: Array, H: Array, prox: Prox, w: Array) -> tuple[Array, Array]:
     """The minimum v of gradient'(x - w) + (x - w)'H(x - w) / 2 + h(x), and s in dh(v).
 
     H must be positive definite.
@@ -124,9 +119,7 @@ def model_minimum(
     return _accelerated(gradient, H, prox, w)
 
 
-def _accelerated(
-    gradient: Array, H: Array, prox: Callable[[Array, Array], Array], w: Array
-) -> tuple[Array, Array]:
+def _accelerated(gradient: Array, H: Array, prox: Prox, w: Array) -> tuple[Array, Array]:
     """The same by accelerated proximal gradients, for where semismooth Newton cycles."""
     from bonafed.solvers.smooth.least_squares import fista  # which loads compiled code
 
