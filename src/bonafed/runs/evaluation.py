@@ -33,7 +33,7 @@ from bonafed.fairness import fairness_metrics, group_rates
 from bonafed.measures import small
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.constraints.constraint import Concrete, Point, Stack, Stated, several
-from bonafed.problem.constraints.group_means import Coupled, OfLoss, OnRows, Shared
+from bonafed.problem.constraints.group_means import Coupled, Measure, OfLoss, OnRows, Shared
 from bonafed.problem.losses import Loss, expected
 from bonafed.problem.predictors.affine import scores
 from bonafed.problem.problem import Problem
@@ -234,8 +234,7 @@ def risk_saved(
         return saved, None
     reference = getattr(risk, "reference", math.inf)
     orders = [np.argsort(each, kind="stable") for each in (other, losses)]
-    rng = stream(0, "bootstrap", 0)
-    drawn = np.empty(DRAWS)
+    rng, drawn = stream(0, "bootstrap", 0), np.empty(DRAWS)
     for k in range(DRAWS):
         counts = np.bincount(rng.integers(m, size=m), minlength=m)
         first = _drawn(S, counts[orders[0]], other[orders[0]], reference)
@@ -279,8 +278,7 @@ def curve(losses: Array, weights: Array) -> dict[str, list[float]]:
 
     ``share`` ends at 1; a ``weight`` of 1 is that of the mean.
     """
-    n = len(losses)
-    order = np.argsort(losses, kind="stable")
+    n, order = len(losses), np.argsort(losses, kind="stable")
     edges = np.round(np.linspace(0, n, min(max(n // FEW, 1), GROUPS) + 1)).astype(int)
     size = np.diff(edges)
     return {
@@ -301,7 +299,7 @@ def asked(problem: Problem) -> bool:
 
 
 @dataclass(frozen=True)
-class Decided:
+class Decided(Measure):
     """The measure phi = 1 where the larger class is predicted, or where a row is ``wrong``."""
 
     wrong: bool
@@ -344,21 +342,18 @@ def kept(problem: Problem, w: Array, fed: Federation, other: bool = True) -> lis
     points = [Point(concrete, w, data.block(i)) for i in range(data.n_clients)]
     glob, local, rows = concrete.constraint, concrete.local_constraint, []
     if glob.held.size:
-        rows += _rows(SERVER, glob.held, *_measured(glob.held, glob.point(concrete, w)))
+        rows += _rows(SERVER, glob.held, [glob.point(concrete, w)])
     if glob.coupled.size:
-        parts = zip(*(_measured(glob.coupled, point) for point in points), strict=True)
-        rows += _rows(TOGETHER, glob.coupled, *(np.sum(part, 0) for part in parts))
+        rows += _rows(TOGETHER, glob.coupled, points)
     for name, point in zip(data.names, points, strict=True):
-        rows += _rows(name, local, *_measured(local, point))
+        rows += _rows(name, local, [point])
     return rows
 
 
-def _measured(stack: Stack, point: Point) -> tuple[Array, Array, Array]:
-    """(limits, values, rates), each (p,), of the one owner of the block."""
-    return stack.limits(point.block)[0], stack.values(point)[0], _rates(stack, point)
-
-
-def _rows(owner: str, stack: Stack, limits: Array, values: Array, rates: Array) -> list[Record]:
+def _rows(owner: str, stack: Stack, points: Sequence[Point]) -> list[Record]:
+    """The rows of an owner: of its point, or the sums over the points of all clients."""
+    each = ((stack.limits(p.block)[0], stack.values(p)[0], _rates(stack, p)) for p in points)
+    limits, values, rates = (np.sum(part, 0) for part in zip(*each, strict=True))
     rows = constraint_rows(owner, stack, limits, values, rates)
     for row in rows:  # which has the rate in the place of a multiplier
         row["rate"] = None if np.isnan(rate := row.pop("price")) else rate

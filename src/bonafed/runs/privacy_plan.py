@@ -399,8 +399,7 @@ def noise_alone(config: Config, plan: Plan) -> list[str]:
     declared = config.data.columns
     if not declared or config.loss().targets != "sign" or config.problem_.model != "linear":
         return []
-    public = plan.public
-    rounds = plan.algorithm.max_rounds
+    public, rounds = plan.public, plan.algorithm.max_rounds
     if sum(public.sizes) * public.n_features * rounds * DRAWS > MOST:
         return ["accuracy that this noise would leave: not estimated, the table is too large"]
     found = np.array([_accuracies(config, plan, declared, seed) for seed in range(DRAWS)])

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -353,20 +354,11 @@ def read_tables(config: Config, watch: Watch | None = None) -> Tables:
 def in_words_of_files() -> Iterator[None]:
     """Errors about rows name the keys of [data] as a configuration has them."""
     keys = "|".join(DataSection.keys())
-
-    def words(text: str) -> str:
-        return re.sub(rf"`({keys})`", r"data.\1", text)
-
     try:
         yield
-    except RowError as error:
-        kept = error.reworded(words)
-    else:
-        return
-    try:
-        raise kept
-    finally:
-        kept.__context__ = None  # as in `without_values`
+    except RowError as error:  # without values, where the run is private
+        words = partial(re.sub, rf"`({keys})`", r"data.\1")
+        raise error.reworded(words) from None
 
 
 def needed(config: Config) -> list[str] | None:

@@ -292,8 +292,7 @@ def pace(result: Result) -> list[Table]:
 
 def _objectives(canvas: Canvas, result: Result) -> None:
     """Draw the objective of the run's problem, and below it the largest risk of a client."""
-    reached = result["reached"]
-    panels = canvas.subplots(2, sharex=True)
+    reached, panels = result["reached"], canvas.subplots(2, sharex=True)
     for axes, key in zip(panels, ("objective", "largest_risk"), strict=True):
         for (name, curve), colour in zip(reached.items(), MODELS, strict=False):
             axes.plot(curve["time"], curve[key], color=colour, label=tables.printable(spaced(name)))
@@ -311,13 +310,12 @@ def _objectives(canvas: Canvas, result: Result) -> None:
     drawing.legend(top, min(4, len(reached) + 1))
 
 
-def windows(events: Log) -> tuple[Array, Array, Array]:
-    """(edges, clients that answered, answers) of equal windows of time."""
+def windows(events: Log) -> tuple[Array, Array]:
+    """The edges of equal windows of time, and how many clients answered in each."""
     edges = np.linspace(0.0, float(events.times.max()), WINDOWS + 1)
-    window = _window(edges, events.times)
-    answers = np.bincount(window, minlength=WINDOWS)
-    distinct = np.unique(np.column_stack([window, events.answered]), axis=0)[:, 0]
-    return edges, np.bincount(distinct, minlength=WINDOWS).astype(float), answers.astype(float)
+    answers = np.column_stack([_window(edges, events.times), events.answered])
+    distinct = np.unique(answers, axis=0)[:, 0]
+    return edges, np.bincount(distinct, minlength=WINDOWS).astype(float)
 
 
 def _window(edges: Array, time: Array) -> NDArray[np.intp]:
@@ -330,7 +328,7 @@ def _active(canvas: Canvas, events: Log, history: Rows) -> None:
     their messages were.
     """
     top, below = canvas.subplots(2, sharex=True)
-    edges, distinct, _ = windows(events)
+    edges, distinct = windows(events)
     top.stairs(distinct, edges, color=BLUE, fill=True, alpha=0.25)
     top.stairs(distinct, edges, color=BLUE, label="answered")
     top.axhline(len(events.clients), color=GREY, linewidth=1, label="all")

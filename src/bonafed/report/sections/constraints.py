@@ -177,8 +177,7 @@ def violations(result: Result, history: Rows) -> tuple[list[str], Array]:
 
 def _violated(canvas: "Canvas", names: Sequence[str], broken: Array) -> None:
     """Draw one band a client; neighbouring rounds of one colour are joined."""
-    axes = canvas.subplots()
-    limits = np.array([most for most, *_ in VIOLATED])
+    axes, limits = canvas.subplots(), np.array([most for most, *_ in VIOLATED])
     for y, values in zip(named_rows(axes, names), broken.T, strict=True):
         kind = np.where(np.isfinite(values), np.searchsorted(limits, np.nan_to_num(values)), -1)
         cuts = np.flatnonzero(np.diff(kind)) + 1

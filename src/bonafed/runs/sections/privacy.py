@@ -182,8 +182,7 @@ def client_weights(config: Config) -> dict[str, float]:
 
 def _check_ledger(run: Run) -> Iterator[Check]:
     """The public part, from itself only: what was spent, by whom, for how many answers."""
-    result, config = run.result, run.config
-    stated = result["privacy"]
+    result, config, stated = run.result, run.config, run.result["privacy"]
     public = public_of(config, len(run.schema.feature_names))
     again = guarantee(config, public.n_features, stated["releases"], stated["before"])
     yield compared("privacy", stated, again)
