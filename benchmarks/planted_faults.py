@@ -88,7 +88,7 @@ FAULTS = (
     Fault(
         "a limit that the model 0 breaks is called out of reach",
         "certificates/certify.py",
-        "far = max(float(scale @ size), spread) * (REACH if self.objective else FAR)",
+        "far = max(float(scale @ size), spread) * (REACH if self.objective else duality.FAR)",
         "far = float(scale @ size) * (REACH if self.objective else FAR)",
         "certificates/test_constrained.py test_constrained_faults.py",
     ),
