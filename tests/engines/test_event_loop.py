@@ -361,20 +361,20 @@ def test_blocks_hold_the_rows_of_their_clients(sparse, monkeypatch):
                 assert len({kept.sort[i] for i in ids}) == 2
                 continue
             of = np.array(ids)
-            block = kept.block(of)
-            assert block.index.tolist() == ids
-            assert block.names == tuple(fed.clients[i] for i in ids)
-            for k, i in enumerate(ids):
-                m = len(fed.y[i])
-                x = block.X[k] if isinstance(block.X, np.ndarray) else block.X.toarray()
-                assert np.array_equal(
-                    x[:m], fed.block(i).X[0] if isinstance(fed.X[i], np.ndarray) else x
-                )
-                assert np.array_equal(block.y[k, :m], fed.y[i])
-                assert np.isclose(block.share[k, :m].sum(), 1.0)
-                assert not block.share[k, m:].any()
-                assert not x[m:].any()
-                assert (block.y[k, m:] == block.y[k, 0]).all()
+            for block in (kept.block(of), *(kept.block(of, whole=True) for _ in range(3))):
+                assert block.index.tolist() == ids
+                assert block.names == tuple(fed.clients[i] for i in ids)
+                for k, i in enumerate(ids):
+                    m = len(fed.y[i])
+                    x = block.X[k] if isinstance(block.X, np.ndarray) else block.X.toarray()
+                    assert np.array_equal(
+                        x[:m], fed.block(i).X[0] if isinstance(fed.X[i], np.ndarray) else x
+                    )
+                    assert np.array_equal(block.y[k, :m], fed.y[i])
+                    assert np.isclose(block.share[k, :m].sum(), 1.0)
+                    assert not block.share[k, m:].any()
+                    assert not x[m:].any()
+                    assert (block.y[k, m:] == block.y[k, 0]).all()
         padded = kept.sort
         assert all(
             len(fed.y[i]) <= 2 * len(fed.y[j])

@@ -20,6 +20,8 @@ from bonafed.rounds import mapped, members, settled
 
 # bytes of rows of which a padded copy is kept; larger ones are put together when they are needed
 SMALL = 2**26
+# bytes of rows from which no copy is kept, even if all clients step together in every round
+LARGE = 2**30
 
 
 class Blocks:
@@ -29,6 +31,7 @@ class Blocks:
     ----------
     together : clients in a block at most
     sort : (N,) the block of each client; clients of another one never step with it
+    ordered : whether the clients of all blocks, one block after the other, are in order
     """
 
     fixed: ClassVar[bool] = True
@@ -43,6 +46,7 @@ class Blocks:
         for number, block in enumerate(self.blocks):
             self.sort[block.index] = number
             self.position[block.index] = np.arange(len(block.index))
+        self.ordered = bool((np.diff(self.everybody) > 0).all())
 
     def arranged(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """These clients block by block, as they stand in their blocks."""
@@ -50,7 +54,7 @@ class Blocks:
             return self.everybody
         return ids[np.argsort(self.rank[ids])]
 
-    def block(self, ids: NDArray[np.int64]) -> Block:
+    def block(self, ids: NDArray[np.int64], whole: bool = False) -> Block:
         """The block of these clients of one block, in its order."""
         block = self.blocks[self.sort[ids[0]]]
         return block if len(ids) == len(block.names) else block.part(self.position[ids])
@@ -62,10 +66,12 @@ class Rows:
     """
 
     fixed: ClassVar[bool] = False
+    ordered: ClassVar[bool] = True
 
     def __init__(self, federation: "FederatedData", together: int) -> None:
         self.alone: list[Block] = [federation.block(i) for i in range(federation.n_clients)]
         self.together, self.example = together, self.alone[0]
+        self.bytes = sum(block.y.size * block.n_features * 8 for block in self.alone)
         lengths = np.array([block.y.shape[1] for block in self.alone])
         even = lengths.max() <= 2 * lengths.mean()
         # else longer than half the longest
@@ -84,15 +90,32 @@ class Rows:
             if len(ids) * largest <= SMALL:
                 self.all[sort] = stacked([self.alone[i] for i in ids])
                 self.position[ids] = np.arange(len(ids))
+        self.one = self.all.get(sorts[0]) if len(set(sorts)) == 1 else None  # all clients, in order
+        self.known: dict[tuple[int, ...], Block | None] = {}  # of rounds of all; None: met once
 
     def arranged(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """These clients in ascending order."""
         return np.sort(ids)
 
-    def block(self, ids: NDArray[np.int64]) -> Block:
-        """The block of these clients, who are of one sort and in ascending order."""
+    def block(self, ids: NDArray[np.int64], whole: bool = False) -> Block:
+        """The block of these clients, who are of one sort and in ascending order; where the
+        ``whole`` federation steps, it is made once for those who step together again and again.
+        """
+        if not whole or self.bytes > LARGE:
+            return self._block(ids)
+        key = tuple(ids.tolist())
+        if key not in self.known:
+            self.known[key] = None
+            return self._block(ids)
+        if (known := self.known[key]) is None:
+            known = self.known[key] = self._block(ids)
+        return known
+
+    def _block(self, ids: NDArray[np.int64]) -> Block:
         if len(ids) == 1:
             return self.alone[ids[0]]
+        if self.one is not None:
+            return self.one.part(ids)
         if (whole := self.all.get(int(self.sort[ids[0]]))) is None:
             return stacked([self.alone[i] for i in ids])
         return whole.part(self.position.take(ids))
@@ -159,21 +182,31 @@ class Memories:
         self.stacks: dict[int, Any] = {}
         self.count: dict[int, int] = {}
         self.numbered = 0
+        # all have such a record of arrays
+        self.common: tuple[type, tuple[str, ...], list[NDArray[Any]]] | None = None
 
     def of(self, ids: NDArray[np.intp]) -> Any:
         """The memory of these clients, who have memories of one form."""
         if self.n == 1:
             return self.stacks[int(self.place[0])]
+        if self.common is not None:
+            return self.common[0](*[array.take(ids, 0) for array in self.common[2]])
         return mapped(self.stacks[int(self.place[ids[0]])], lambda array: array.take(ids, 0))
 
     def each(self) -> tuple[Any, ...]:
         """The memory of every client by itself, as rows of the arrays, or None."""
+        if self.common is not None:
+            kind, _, arrays = self.common
+            return tuple([kind(*[array[i : i + 1] for array in arrays]) for i in range(self.n)])
         stacks = [self.stacks.get(number) for number in self.place.tolist()]
         rows = [(stack, slice(i, i + 1)) for i, stack in enumerate(stacks)]
         return tuple(None if stack is None else members(stack, one) for stack, one in rows)
 
     def put(self, ids: NDArray[np.intp], memory: object) -> None:
         """Write the memories of these clients."""
+        common = self.common is not None and type(memory) is self.common[0]
+        if common and self._put_alike(ids, memory):
+            return
         shape = form(memory)
         if (number := self.forms.get(shape)) is None:
             number = self.forms[shape] = self.numbered
@@ -191,6 +224,27 @@ class Memories:
                 self.count[number] += 1
                 if old >= 0:
                     self._left(old)
+        stack = self.stacks.get(number)
+        fields = FIELDS.get(type(stack), ())
+        parts = [getattr(stack, name) for name in fields]
+        flat = bool(parts) and all(type(part) is np.ndarray for part in parts)
+        whole = flat and self.count[number] == self.n > 1
+        self.common = (type(stack), fields, parts) if whole else None
+
+    def _put_alike(self, ids: NDArray[np.intp], memory: object) -> bool:
+        """Write memories of the form that all memories have; False, and nothing written, where they
+        are of another form.
+        """
+        _, names, arrays = self.common  # pyright: ignore[reportGeneralTypeIssues]
+        new = [getattr(memory, name) for name in names]
+        for array, value in zip(arrays, new, strict=True):
+            if type(value) is not np.ndarray or value.dtype != array.dtype:
+                return False
+            if value.shape[1:] != array.shape[1:]:
+                return False
+        for array, value in zip(arrays, new, strict=True):
+            array[ids] = value
+        return True
 
     def _left(self, number: int) -> None:
         self.count[number] -= 1

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from bonafed import rounds
@@ -25,6 +26,7 @@ from bonafed.rounds import Algorithm, Combiner, Conclude, Round, marks, rows
 
 Ids = NDArray[np.int64]
 Kept = Blocks | Rows
+Folded = tuple[tuple[int, ...], Any, int | Ids]
 NOBODY = np.full(1, -1)  # in the place of clients that are none
 
 
@@ -33,9 +35,15 @@ class Answers(NamedTuple):
 
     ids: tuple[int, ...]  # ascending
     combined: Any  # what the server receives
-    sizes: Ids  # bytes from each client
+    sizes: int | Ids  # bytes from each client, one number where they are equal
     staleness: int  # rounds since the oldest message was sent
     memories: list[tuple[Ids, Any]]  # of the clients after this round, where they are here
+
+    @property
+    def size(self) -> int:
+        """The bytes of all."""
+        sizes = self.sizes
+        return len(self.ids) * sizes if isinstance(sizes, int) else int(sizes.sum())
 
 
 class Clients:
@@ -54,6 +62,8 @@ class Clients:
     def __init__(self, algorithm: Algorithm, names: tuple[str, ...], n_features: int) -> None:
         self.algorithm, self.names, self.n_features = algorithm, names, n_features
         self.flight = Flight(len(names), algorithm.mutates_state)
+        # who answered last, as a tuple and as an array: they are often asked next
+        self._last: tuple[tuple[int, ...] | None, Ids] = (None, np.empty(0, np.int64))
 
     # ---- messages to them
 
@@ -75,6 +85,8 @@ class Clients:
         """The clients that are asked; -1 for what is not a whole number: NumPy would round it."""
         if ask.to is None:
             return self.flight.everybody
+        if ask.to is self._last[0]:
+            return self._last[1]
         to = np.array(ask.to)
         return to.astype(np.int64, copy=False) if to.dtype.kind == "i" or not len(to) else NOBODY
 
@@ -107,8 +119,10 @@ class Clients:
 
     def finish(self, due: Ids, answers: Answers) -> None:
         """Finish the round: these clients have answered."""
-        self.flight.answered(due)
-        self.flight.answer_bytes[np.array(answers.ids)] += answers.sizes
+        sizes, flight = answers.sizes, self.flight
+        flight.answered(due, sizes if isinstance(sizes, int) else 0)
+        if not isinstance(sizes, int):
+            flight.answer_bytes[np.array(answers.ids)] += sizes
 
     def undo(self) -> None:
         """Go back to the last finished round."""
@@ -180,9 +194,11 @@ class LocalClients(Clients):
 
         def stepped() -> Iterator[Any]:
             """What each group uploads; their new memories are added to ``memories``."""
+            # who all step together do so again and again
+            whole = sum(map(len, groups)) == self.flight.n
             for group in groups:
                 try:
-                    memory, upload = self._step(group, self.flight.message(group))
+                    memory, upload = self._step(group, self.flight.message(group), whole)
                 except Exception as error:
                     failing = [i for i in group.tolist() if self._raises(np.array([i]))]
                     names = tuple(self.names[i] for i in failing or group.tolist())
@@ -191,7 +207,13 @@ class LocalClients(Clients):
                 memories.append((group, memory))
                 yield upload
 
-        return Answers(*self._folded(groups, stepped()), round_ - oldest, memories)
+        uploads = stepped()
+        if len(groups) == 1:
+            order, combined, sizes = self._alone(ids, next(uploads))
+        else:
+            order, combined, sizes = self._folded(groups, uploads)
+        self._last = order, ids
+        return Answers(order, combined, sizes, round_ - oldest, memories)
 
     def finish(self, due: Ids, answers: Answers) -> None:
         """Finish the round: these clients have answered, and their new memories are stored."""
@@ -215,9 +237,9 @@ class LocalClients(Clients):
         starts = ((group, k) for group in parted.values() for k in range(0, len(group), size))
         return [np.array(group[k : k + size]) for group, k in starts]
 
-    def _step(self, ids: Ids, message: Any) -> tuple[Any, Any]:
+    def _step(self, ids: Ids, message: Any, whole: bool = False) -> tuple[Any, Any]:
         """(memory, upload) of clients who step together."""
-        block, turns = self.rows.block(ids), self.flight.turns.take(ids)
+        block, turns = self.rows.block(ids, whole), self.flight.turns.take(ids)
         message = decode(encode(message)) if self.wire else message
         streams = lambda p: stream(self.seed, block.names[p], int(turns[p]))  # noqa: E731
         step = self.on_client[type(message)]
@@ -226,6 +248,8 @@ class LocalClients(Clients):
 
     def _memory(self, ids: Ids, block: Block) -> Any:
         """The memory of clients who step together; those who have none yet start."""
+        if self.memories.common is not None:
+            return self.memories.of(ids)
         old = self.memories.place[ids] >= 0
         if old.all():
             return self.memories.of(ids)
@@ -242,16 +266,34 @@ class LocalClients(Clients):
             return True
         return False
 
-    def _folded(self, groups: list[Ids], uploads: Iterator[Any]) -> tuple[Any, Any, Ids]:
-        """(clients, what the server receives, bytes from each client): sums are added up as the
-        groups answer.
+    # what the server receives: (clients, combined answers, bytes from each client)
+
+    def _alone(self, ids: Ids, upload: Any) -> Folded:
+        """Of one group; an upload that is laid out as one before which was in order, and combined
+        as it was, is so as well.
         """
+        laid = (len(ids), *_laid(upload)) if self.rows.ordered else None
+        if laid and (size := self._sizes.get(laid)):
+            return tuple(ids.tolist()), upload, size
+        fold = Combiner(type(upload))
+        fold.add(ids, upload)
+        order, combined = fold.result()
+        size = self._size(fold, upload)
+        if laid and all(getattr(combined, k) is getattr(upload, k) for k, _ in fold.fields):
+            self._sizes[laid] = size
+        return order, combined, size
+
+    def _folded(self, groups: list[Ids], uploads: Iterator[Any]) -> Folded:
+        """Of several groups; sums are added up as the groups answer."""
         fold, sizes = None, list[int]()
         for group, upload in zip(groups, uploads, strict=True):
             fold = fold or Combiner(type(upload))
             fold.add(group, upload)
-            sizes.append(self._size(fold, upload))
+            if not sizes or any(how == "parcel" for _, how in fold.fields):
+                sizes.append(self._size(fold, upload))
         assert fold is not None
+        if len(set(sizes)) == 1:
+            return *fold.result(), sizes[0]
         each = np.repeat(sizes, [*map(len, groups)])
         return *fold.result(), each[np.argsort(np.concatenate(groups))]
 
@@ -288,6 +330,15 @@ class LocalClients(Clients):
     def each(self) -> tuple[Any, ...]:
         """The memory of every client by itself, None before its first message."""
         return self.memories.each()
+
+
+def _laid(upload: object) -> list[Any]:
+    """The class, shapes and kinds of an upload: all that ``Combiner`` checks."""
+    laid: list[Any] = [type(upload)]
+    for value in vars(upload).values():
+        array = type(value) is np.ndarray
+        laid.append((value.dtype, value.shape, value.flags.c_contiguous) if array else type(value))
+    return laid
 
 
 # Messages in flight, stored in arrays: a slot for each message that a client is still to answer.
@@ -373,12 +424,15 @@ class Flight:
         self.slots = np.zeros(n, np.int64)  # by client: that of its message
         # by slot: clients still to answer, number of the kind
         self.left, self.kind = np.zeros((2, n + 1), np.int64)
+        # a stack of free slots, and how many there are
+        self.free = np.append(np.arange(n, -1, -1), n + 1)
         # by client: answers, bytes from and to it
         self.turns, self.answer_bytes, self.message_bytes = np.zeros((3, n), np.int64)
         self.kinds: dict[int, Kind] = {}  # by number
         self.alike: dict[Any, Kind] = {}  # by all that is equal
         self.stores: dict[Any, Store] = {}  # by class and shapes
         self.numbered, self.many = 0, 16
+        self.finished = np.zeros(n, np.int64)  # room for the numbers of answered single messages
         self.nothing: tuple[Ids, int, Kind | None] = (self.everybody[:0], 0, None)
         self.latest = self.nothing  # message of this round
 
@@ -416,13 +470,16 @@ class Flight:
             used = {id(kind.store) for kind in self.kinds.values()}
             self.stores = {s: store for s, store in self.stores.items() if id(store) in used}
             self.many = 16 + 2 * (len(self.alike) + len(self.stores))
-        keep = rounds.copied if self.donated else rounds.settled
-        given = [(how, getattr(message, name)) for name, how in marks(type(message))]
-        rowed = [(how == "each", value) for how, value in given if how in ("version", "each")]
-        shape = type(message), *[v if v is None else (v.dtype, v.shape[k:]) for k, v in rowed]
-        fields = [None if how in ("version", "each") else keep(value) for how, value in given]
-        if (store := self.stores.get(shape)) is None:
-            store = self.stores[shape] = Store(message, self.n)
+        fields, shape = list[Any](), list[Any]([type(message)])
+        for name, how in marks(type(message)):
+            value, rows_ = getattr(message, name), how in ("version", "each")
+            keep = rounds.copied if self.donated else rounds.settled
+            fields.append(None if rows_ else keep(value))
+            known = rows_ and value is not None
+            laid: Any = known and (value.dtype, value.shape[how == "each" :])  # pyright: ignore
+            shape.append(laid)
+        if (store := self.stores.get(tuple(shape))) is None:
+            store = self.stores[tuple(shape)] = Store(message, self.n)
         self.numbered += 1
         size = size or encoded_size(rows(message, [0]))
         number = -self.numbered if key is None else self.numbered
@@ -440,19 +497,14 @@ class Flight:
         Where one of them is unknown, named twice or in flight, nothing is sent and the result is
         False.
         """
-        if len(to) and not 0 <= to.min() <= to.max() < self.n:
+        tables = self.since, self.slots, self.message_bytes, self.left, self.kind, self.free
+        if (slot := asked(to, round_, kind.size, kind.number, *tables)) < 0:
             return False
-        if (np.bincount(to, minlength=self.n) + (self.since >= 0) > 1).any():
-            return False
-        slot = int(self.left.argmin())  # in which no message is
         if not self.count:
             for store in self.stores.values():
                 if store is not kind.store:
                     store.empty()  # nobody is to answer its messages
         kind.store.put(message, slot, to, whole, self.donated)
-        self.since[to], self.slots[to] = round_, slot
-        self.left[slot], self.kind[slot] = len(to), kind.number
-        self.message_bytes[to] += kind.size
         self.count += len(to)
         self.latest = to, slot, kind
         return True
@@ -461,8 +513,7 @@ class Flight:
         """Take this round's message back."""
         to, slot, kind = self.latest
         if kind is not None:
-            self.since[to], self.left[slot] = -1, 0
-            self.message_bytes[to] -= kind.size
+            unasked(to, slot, kind.size, self.since, self.message_bytes, self.left, self.free)
             self.count -= len(to)
         self.latest = self.nothing
 
@@ -470,8 +521,7 @@ class Flight:
         """The round of the oldest message of these clients, and whether all of them can step
         together.
         """
-        parts = self.kind[self.slots[ids]], place[ids], sort[ids]
-        return int(self.since[ids].min()), all((part == part[0]).all() for part in parts)
+        return together(ids, self.since, self.slots, self.kind, place, sort)
 
     def kind_of(self, i: int) -> Kind:
         """The kind of the message that client i is to answer."""
@@ -487,14 +537,12 @@ class Flight:
             fields[k] = value
         return kind.message(*fields)
 
-    def answered(self, ids: Ids) -> None:
-        """Note the answers of these clients, which end the round."""
+    def answered(self, ids: Ids, size: int) -> None:
+        """Note the answers of these clients, of so many bytes each, which end the round."""
         self.count, self.latest = self.count - len(ids), self.nothing
-        slots, self.since[ids] = self.slots[ids], -1
-        self.turns[ids] += 1
-        self.left -= np.bincount(slots, minlength=len(self.left))
-        over = slots[(self.left[slots] == 0) & (self.kind[slots] < 0)]
-        for number in {*self.kind[over].tolist()}:
+        tables = self.since, self.slots, self.left, self.kind, self.free
+        ended = settle(ids, size, self.answer_bytes, self.turns, *tables, self.finished)
+        for number in self.finished[:ended].tolist():
             del self.kinds[number]
 
     # ---- the checkpoint
@@ -526,3 +574,80 @@ class Flight:
             self.send(kind, message, np.flatnonzero(which == number), round_, whole=False)
         self.message_bytes[:] = message_bytes
         self.latest = self.nothing
+
+
+# ---- the tables of ``Flight``: which client was sent which message, and the bytes of every client.
+# ``free[:free[-1]]`` is a stack of slots in which no message is.
+
+
+@njit(cache=True)
+def asked(to, now, size, kind, since, slots, message_bytes, left, kinds, free):
+    """Note a message of ``size`` bytes to each of these clients and return its slot.
+
+    Where one of them may not be asked, nothing changes and the result is -1.
+    """
+    slot = free[free[-1] - 1]
+    for p in range(len(to)):
+        i = to[p]
+        if i < 0 or i >= len(since) or since[i] >= 0:
+            for q in range(p):
+                since[to[q]] = -1
+                message_bytes[to[q]] -= size
+            return -1
+        since[i] = now
+        slots[i] = slot
+        message_bytes[i] += size
+    if len(to) > 0:
+        left[slot] = len(to)
+        kinds[slot] = kind
+        free[-1] -= 1
+    return slot
+
+
+@njit(cache=True)
+def unasked(to, slot, size, since, message_bytes, left, free):
+    """Take back the latest message, which is in this slot."""
+    for p in range(len(to)):
+        since[to[p]] = -1
+        message_bytes[to[p]] -= size
+    if len(to) > 0:
+        left[slot] = 0
+        free[-1] += 1
+
+
+@njit(cache=True)
+def together(ids, since, slots, kinds, place, sort):
+    """(round of the oldest message, whether all are of one kind of message, of memory and of
+    rows).
+    """
+    first, oldest, alike = ids[0], since[ids[0]], True
+    for p in range(1, len(ids)):
+        i = ids[p]
+        oldest = min(oldest, since[i])
+        alike &= kinds[slots[i]] == kinds[slots[first]]
+        alike &= place[i] == place[first] and sort[i] == sort[first]
+    return oldest, alike
+
+
+@njit(cache=True)
+def settle(ids, size, answer_bytes, turns, since, slots, left, kinds, free, finished):
+    """Note an answer of ``size`` bytes from each of these clients.
+
+    The numbers of the single messages that are answered now are written to ``finished``; the result
+    is how many these are.
+    """
+    ended = 0
+    for p in range(len(ids)):
+        i = ids[p]
+        slot = slots[i]
+        answer_bytes[i] += size
+        turns[i] += 1
+        since[i] = -1
+        left[slot] -= 1
+        if left[slot] == 0:
+            free[free[-1]] = slot
+            free[-1] += 1
+            if kinds[slot] < 0:
+                finished[ended] = kinds[slot]
+                ended += 1
+    return ended

@@ -1,4 +1,5 @@
-"""When clients answer: models of delays in virtual seconds, and rules of waiting.
+"""When clients answer: models of delays in virtual seconds, the queue of answers that are on their
+way, and rules of waiting.
 
 A client's k-th trip has its k-th delay, whatever else runs.
 
@@ -10,18 +11,22 @@ stream (Philox) of the client.
 """
 
 import csv
+import functools
 import hashlib
 import math
 import os
+import struct
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from bonafed.arrays import Array, is_number
+from bonafed.arrays import INNER, Array, is_number
 
 CHUNK = 64  # trips drawn at once, for speed; another number would be another sequence of delays
 
@@ -43,12 +48,33 @@ class Delays(Protocol):
         ...
 
 
-def _stream(seed: int, client: str, counter: int) -> np.random.Generator:
-    """One stream of a client; no algorithm uses these streams."""
+@functools.lru_cache(maxsize=2**14)
+def _key(seed: int, client: str) -> tuple[int, ...]:
     data, person = f"{seed}/{client}".encode(), b"bonafed delays"
     digest = hashlib.blake2b(data, digest_size=16, person=person).digest()
-    bits = np.random.Philox(key=np.frombuffer(digest, np.uint64), counter=[0, 0, 0, counter])
-    return np.random.Generator(bits)
+    return struct.unpack("=QQ", digest)
+
+
+class _Streams(threading.local):
+    """One random generator per thread, which is set to the stream that is needed: making one takes
+    ten times as long.
+    """
+
+    def __init__(self) -> None:
+        self.bits = np.random.Philox(0)
+        self.draws = np.random.Generator(self.bits)
+
+    def stream(self, seed: int, client: str, counter: int) -> np.random.Generator:
+        """The generator of one stream of a client, until the next call; no algorithm uses these
+        streams.
+        """
+        place = {"counter": (0, 0, 0, counter), "key": _key(seed, client)}
+        unused: Any = {"buffer": (0, 0, 0, 0), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
+        self.bits.state = unused | {"bit_generator": "Philox", "state": place}
+        return self.draws
+
+
+_STREAMS = _Streams()
 
 
 def _not_negative(**values: float) -> None:
@@ -90,12 +116,12 @@ class LogNormal:
 
     def scale(self, seed: int, client: str, n: int) -> float:
         """The factor of one client."""
-        z = _stream(seed, client, 0).standard_normal()
+        z = _STREAMS.stream(seed, client, 0).standard_normal()
         return self.unit * math.exp(self.client_sigma * z)
 
     def trips(self, seed: int, client: str, n: int, chunk: int) -> Array:
         """The trips of one client."""
-        return np.exp(self.sigma * _stream(seed, client, chunk + 1).standard_normal(CHUNK))
+        return np.exp(self.sigma * _STREAMS.stream(seed, client, chunk + 1).standard_normal(CHUNK))
 
 
 @dataclass(frozen=True)
@@ -205,23 +231,127 @@ class Trips:
         self, model: Delays, seed: int, clients: Sequence[str], factors: Mapping[str, float]
     ) -> None:
         self.model, self.seed, self.clients = model, seed, tuple(clients)
-        own = [model.scale(seed, name, n) for n, name in enumerate(clients)]
-        slow = [factors.get(name, 1.0) for name in clients]
-        self.scale = np.array(slow) * np.array(own)
+        self.scale = np.array(
+            [factors.get(name, 1.0) * model.scale(seed, name, n) for n, name in enumerate(clients)]
+        )
         self.drawn = np.empty((len(clients), CHUNK))
         self.chunk = np.full(len(clients), -1, np.int64)  # the number of the CHUNK trips in drawn
         self.used = np.zeros(len(clients), np.int64)  # trips so far
 
     def next(self, ids: NDArray[np.int64], gradients: float) -> Array:
-        """The delays of these clients' next trips; no client is named twice."""
-        used = self.used[ids]
-        for i in ids[used // CHUNK != self.chunk[ids]].tolist():
+        """The delays of these clients' next trips."""
+        delays, more, done = np.empty(len(ids)), float(self.model.per_gradient * gradients), 0
+        tables = self.scale, self.drawn, self.chunk, self.used
+        while (done := draw(ids, done, more, *tables, delays)) < len(ids):
+            i = int(ids[done])
             chunk = int(self.used[i]) // CHUNK
             self.drawn[i] = self.model.trips(self.seed, self.clients[i], i, chunk)
             self.chunk[i] = chunk
-        self.used[ids] += 1
-        more = float(self.model.per_gradient * gradients)
-        return self.scale[ids] * (self.drawn[ids, used % CHUNK] + more)
+        return delays
+
+
+# A compiled priority queue of the answers that are on their way, in the order of their arrival.
+#
+# There is one entry per client, as no client is asked twice. ``heap[:size]`` holds the clients as a
+# binary heap, ordered by the time of arrival ``dues[:size]``, then by the number of the message.
+
+
+@njit(cache=True)
+def draw(ids, start, more, scale, drawn, chunk, used, delays):
+    """Write the next delay of each client to ``delays`` and return the number of clients.
+
+    Where a client's next delay is not drawn yet, nothing is written and the result is its position;
+    the clients before ``start`` are not checked again.
+    """
+    length = drawn.shape[1]
+    for p in range(start, len(ids)):
+        if used[ids[p]] // length != chunk[ids[p]]:
+            return p
+    for p in range(len(ids)):
+        i = ids[p]
+        delays[p] = scale[i] * (drawn[i, used[i] % length] + more)
+        used[i] += 1
+    return len(ids)
+
+
+@njit(cache=True)
+def post(ids, arrival, now, first, heap, dues, size, due, number, begun):
+    """Enter messages to these clients, numbered from ``first``, and return the queue's new size.
+
+    A message with an infinite time of arrival is never answered.
+    """
+    for p in range(len(ids)):
+        i = ids[p]
+        due[i], number[i], begun[i] = arrival[p], first + p, now
+        if arrival[p] < float("inf"):
+            size = _up(heap, dues, size, i, arrival[p], number)
+    return size
+
+
+@njit(cache=True)
+def put_back(ids, heap, dues, size, due, number):
+    """Enter answers again that were taken, and return the queue's new size."""
+    for p in range(len(ids)):
+        size = _up(heap, dues, size, ids[p], due[ids[p]], number)
+    return size
+
+
+@njit(cache=True)
+def take(count, must, left, heap, dues, size, number, begun, trip, taken, times, before):
+    """Take at least ``count`` answers, the ``left`` marked in ``must`` among them, and return how
+    many were taken.
+
+    Their clients are written to ``taken``, the times of arrival to ``times``, the clients' trips so
+    far to ``before``; ``trip`` becomes that of this answer.
+    """
+    total = 0
+    while total < count or left > 0:
+        i, due = heap[0], dues[0]
+        size -= 1
+        _down(heap, dues, size, number)
+        taken[total], times[total], before[total] = i, due, trip[i]
+        trip[i] = due - begun[i]
+        total += 1
+        if left > 0 and must[i]:
+            left -= 1
+    return total
+
+
+@njit(cache=True, **INNER)
+def _up(heap, dues, size, i, due, number):
+    """Enter client i, whose answer arrives at ``due``."""
+    place = size
+    while place > 0:
+        above = (place - 1) // 2
+        if dues[above] < due or (dues[above] == due and number[heap[above]] < number[i]):
+            break
+        heap[place], dues[place] = heap[above], dues[above]
+        place = above
+    heap[place], dues[place] = i, due
+    return size + 1
+
+
+@njit(cache=True, **INNER)
+def _down(heap, dues, size, number):
+    """Remove the first entry: the last of ``heap[: size + 1]`` is entered in its place."""
+    i, due, place = heap[size], dues[size], 0
+    while 2 * place + 1 < size:
+        below = 2 * place + 1
+        if below + 1 < size:
+            below += _sooner(below + 1, below, heap, dues, number)  # hard to foresee: no branch
+        if due < dues[below] or (due == dues[below] and number[i] < number[heap[below]]):
+            break
+        heap[place], dues[place] = heap[below], dues[below]
+        place = below
+    if size > 0:
+        heap[place], dues[place] = i, due
+
+
+@njit(cache=True, **INNER)
+def _sooner(a, b, heap, dues, number):
+    if dues[a] == dues[b]:
+        return number[heap[a]] < number[heap[b]]
+    return dues[a] < dues[b]
 
 
 # Rules of waiting: for whose answers an asynchronous server waits before it goes on.

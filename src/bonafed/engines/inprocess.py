@@ -27,7 +27,18 @@ from bonafed.codec import Form
 from bonafed.engines.batching import Blocks, Known, Rows, rows_here
 from bonafed.engines.checkpoint import other_clients
 from bonafed.engines.clients import Ids, LocalClients
-from bonafed.engines.delays import NOBODY, Delays, First, LogNormal, Trips, View, Waiting
+from bonafed.engines.delays import (
+    NOBODY,
+    Delays,
+    First,
+    LogNormal,
+    Trips,
+    View,
+    Waiting,
+    post,
+    put_back,
+    take,
+)
 from bonafed.engines.loop import Batch, EventEngine, Loop, Source
 from bonafed.engines.run_record import Log
 from bonafed.privacy.secure_sum.messages import SecureSum
@@ -125,7 +136,7 @@ NO_TIMES: Array = np.empty(0)
 # of waiting (``delays.py``) is met. They are computed when they are taken, all in one step, from
 # the messages that were sent: time passes only on the clock, never in the machine.
 
-NO_TRIPS = np.empty(0)
+NO_MARKS, NO_TRIPS = np.empty(0, bool), np.empty(0)
 STALLED = (  # where answers of crashed clients are waited for
     "stalled at {:g} virtual seconds: {} answers of clients that crashed ({}). Leave them out:"
     " federation.restrict(...). With First(n), AsyncBundle() goes on without clients that crash,"
@@ -263,8 +274,8 @@ class _Clock(Source):
         self.trips = Trips(engine.delays, seed, self.clients, factors)
         self.time, self.sent = 0.0, 0
         self.due, self.begun, self.trip = np.zeros(n), np.zeros(n), np.full(n, np.nan)
-        self.number = np.zeros(n, np.int64)
-        self.coming = np.zeros(n, bool)  # whose answers are on their way
+        self.number, self.heap = np.zeros((2, n), np.int64)
+        self.dues, self.size = np.zeros(n), 0
         self.taken, self.asked, self.before = NOBODY, NOBODY, 0  # since the last settle
         self.latest, self.trips_before = 0.0, NO_TRIPS
 
@@ -275,8 +286,8 @@ class _Clock(Source):
         if self.away or self.crash:
             listed = zip(ids.tolist(), arrival.tolist(), strict=True)
             arrival = np.array([self._arrival(i, due) for i, due in listed])
-        self.due[ids], self.begun[ids], self.coming[ids] = arrival, self.time, arrival < math.inf
-        self.number[ids] = np.arange(self.sent, self.sent + len(ids))
+        queue = self.heap, self.dues, self.size, self.due, self.number, self.begun
+        self.size = post(ids, arrival, self.time, self.sent, *queue)
         self.sent += len(ids)
 
     def _arrival(self, i: int, due: float) -> float:
@@ -293,27 +304,28 @@ class _Clock(Source):
 
     def take(self, t: int, wait_for: int | None, in_flight: int, since: Ids) -> Batch | Outcome:
         """The next answers, or the outcome of a run that gets none."""
-        coming, must, count, least = np.flatnonzero(self.coming), NOBODY, in_flight, in_flight
+        count = least = in_flight
+        must, left = NO_MARKS, 0
         if wait_for is not None:
-            wanted, must = self.engine.wait.need(View(t, self.time, since, self.trip))
-            least, count = wait_for, max(wait_for, min(wanted, len(coming)))
-        last = self.due[must].max() if must.size else 0.0
-        if count > len(coming) or last == math.inf:
+            wanted, overdue = self.engine.wait.need(View(t, self.time, since, self.trip))
+            least, count = wait_for, max(wait_for, min(wanted, self.size))
+            if overdue.size:
+                must, left = np.zeros(len(self.due), bool), len(overdue)
+                must[overdue] = True
+        if count > self.size or (left and np.isinf(self.due[must]).any()):
             lost = np.flatnonzero((since >= 0) & np.isinf(self.due)).tolist()
             named = ", ".join(self.clients[i] for i in lost[:5])
             named += f" and {len(lost) - 5} more" if len(lost) > 5 else ""
-            waits = f"{self.engine.wait!r} waits for"
-            who = "the algorithm needs" if least > len(coming) else waits
+            whose = self.engine.wait
+            who = "the algorithm needs" if least > self.size else f"{whose!r} waits for"
             return Outcome(Stop.STALLED, STALLED.format(self.time, who, named))
-        # the first ``count``, and all until the last of those that must be among them
-        due = self.due[coming]
-        coming = coming[due <= max(last, np.partition(due, count - 1)[count - 1])]
-        order = coming[np.lexsort((self.number[coming], self.due[coming]))]
-        if must.size:
-            count = max(count, 1 + int(np.flatnonzero(np.isin(order, must))[-1]))
-        self.taken = taken = order[:count]
-        times, self.trips_before = self.due[taken], self.trip[taken]
-        self.trip[taken], self.coming[taken] = times - self.begun[taken], False
+        most = self.size if left else count
+        taken, times, before = np.empty(most, np.int64), np.empty(most), np.empty(most)
+        queue = self.heap, self.dues, self.size, self.number, self.begun, self.trip
+        if (total := take(count, must, left, *queue, taken, times, before)) < most:
+            # some are kept
+            taken, times, before = taken[:total].copy(), times[:total].copy(), before[:total].copy()
+        self.taken, self.trips_before, self.size = taken, before, self.size - total
         self.latest = float(times[-1])
         if self.engine.max_time is not None and self.latest > self.engine.max_time:
             text = f"stopped at the engine's max_time = {self.engine.max_time:g} virtual seconds"
@@ -327,8 +339,11 @@ class _Clock(Source):
 
     def undo(self) -> None:
         """Go back to the last finished round."""
-        self.trip[self.taken], self.coming[self.taken] = self.trips_before, True
-        self.coming[self.asked] = False
+        self.trip[self.taken] = self.trips_before
+        self.size = put_back(self.taken, self.heap, self.dues, self.size, self.due, self.number)
+        kept = self.heap[: self.size].copy()
+        kept = kept[self.number[kept] < self.before]
+        self.size = put_back(kept, self.heap, self.dues, 0, self.due, self.number)
         self.trips.used[self.asked] -= 1
         self.sent, self.taken, self.asked, self.trips_before = self.before, NOBODY, NOBODY, NO_TRIPS
 
@@ -339,8 +354,9 @@ class _Clock(Source):
 
     def stored(self) -> ClockState:
         """The state of the clock for a checkpoint."""
+        coming = np.sort(self.heap[: self.size])
         trips = self.trips.used, self.trip, self.due, self.begun, self.number
-        return ClockState(self.time, self.sent, *trips, np.flatnonzero(self.coming))
+        return ClockState(self.time, self.sent, *trips, coming)
 
     def restore(self, state: ClockState, in_flight: Ids, turns: Ids) -> None:
         """Set the clock to the state in a checkpoint; raises where no clock has it."""
@@ -366,7 +382,7 @@ class _Clock(Source):
         self.time, self.sent, self.before = state.time, state.sent, state.sent
         self.trips.used, self.trip, self.due = state.made, state.trip, state.due
         self.begun, self.number = state.begun, state.number
-        self.coming = np.isin(np.arange(len(self.due)), state.coming)
+        self.size = put_back(state.coming, self.heap, self.dues, 0, self.due, self.number)
 
 
 # The engine that repeats a recorded run: the same clients answer in the same rounds, at the

@@ -342,8 +342,7 @@ class Loop:
             self._undo()
             raise
         self.halfway = True
-        up, down = int(answers.sizes.sum()), len(to) * kind.size
-        counts = Counts(up, down, len(batch.ids), answers.staleness)
+        counts = Counts(answers.size, len(to) * kind.size, len(batch.ids), answers.staleness)
         self.record.count(type(ask.message), "down", len(to), counts.bytes_down)
         self.record.count(type(answers.combined), "up", counts.answered, counts.bytes_up)
         self.record.events.add(*batch)

@@ -268,9 +268,9 @@ class Sites(Clients):
             few = " or ".join(self.names[i] for i, form in forms.items() if form == least)
             message, what = self.flight.kind_of(int(ids[0])).message, "arrays of another form than"
             raise ImpossibleAnswerError(few, message, f"{what} the others have") from error
-        sizes = np.full(len(ids), encoded_size(parts[0][1]))
+        size = encoded_size(parts[0][1])
         oldest = int(self.flight.since[ids].min())
-        return Answers(tuple(ids.tolist()), combined, sizes, round_ - oldest, [])
+        return Answers(tuple(ids.tolist()), combined, size, round_ - oldest, [])
 
     def finish(self, due: Ids, answers: Answers) -> None:
         """Finish the round: what these sites have uploaded is used."""
