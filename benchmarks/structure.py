@@ -7,7 +7,8 @@
 All columns are measured by the same code; what stood ``before`` is read from git. Definitions:
 
 - Lines of code are counted after formatting for 100 characters (what fits on a line stands on one,
-  in all columns), without blank lines, comments and docstrings; templates of pages count as code.
+  in all columns), without blank lines, comments and docstrings. Templates and texts that the code
+  reads (``*.jinja``, ``*.md``, ``*.toml``) count line by line; the addresses of data sets do not.
 - Lines of imports are all lines of import statements, as a share of the lines of code.
 - Two files (or a file and itself) are alike where six or more lines of code follow each other in
   both, with other names, numbers and texts at most. Lines of imports and docstrings do not count,
@@ -127,9 +128,11 @@ class House:
         """Lines of code by folder, and in all."""
         lines = defaultdict[str, int](int)
         code = {file: len(read.code) for file, read in self.files.items()}
-        for path in (self.home / "src" / PACKAGE).rglob("*.jinja"):
-            page = path.relative_to(self.home / "src" / PACKAGE).as_posix()
-            code[page] = sum(bool(line.strip()) for line in path.read_text().splitlines())
+        root = self.home / "src" / PACKAGE
+        texts = [path for kind in ("jinja", "md", "toml") for path in root.rglob(f"*.{kind}")]
+        for path in texts:
+            if (page := path.relative_to(root).as_posix()) != "data/sources.toml":
+                code[page] = sum(bool(line.strip()) for line in path.read_text().splitlines())
         for file, count in code.items():
             for place in (file.split("/")[0] + "/" if "/" in file else "(root)", "all"):
                 lines[place] += count
