@@ -45,6 +45,7 @@ from bonafed.rounds import Round
 from bonafed.solution.plan import configure
 
 Record = tuple[ArrayLike, Any]  # (x, y) of one row
+Key = tuple[int, ...]  # of a stream of noise
 ATTACKS = ("projection", "spread", "reported size")
 RUNS = 1000
 FEWEST = 20
@@ -329,10 +330,7 @@ def _in_one_run(
 
 
 def _surprise(
-    algorithm: PrivateADMM,
-    silent: PrivateADMM,
-    blocks: Mapping[int, list[Block]],
-    key: tuple[int, ...],
+    algorithm: PrivateADMM, silent: PrivateADMM, blocks: Mapping[int, list[Block]], key: Key
 ) -> dict[int, Array]:
     """(d,) scores of one run's canaries, client by client: the logarithm of how much likelier the
     answers are with each than without, for noise of the size that the answers report.
@@ -357,7 +355,7 @@ def _answers(
     algorithm: PrivateADMM,
     silent: PrivateADMM,
     blocks: Mapping[int, Sequence[Block]],
-    keys: Mapping[int, tuple[int, ...]],
+    keys: Mapping[int, Key],
     first: tuple[Array, Array] | None = None,
 ) -> Iterator[tuple[int, float, float, Array, Array]]:
     """Every answer of a run, by clients whose rows are without canaries, with all, and as they are.
@@ -387,13 +385,9 @@ def _answers(
 
 def _of_all(ups: Sequence[Perturbed], clients: int) -> Perturbed:
     """The sum of all clients' answers, where those that are not attacked answer alike."""
-    share = clients / len(ups)
-    return replace(
-        ups[0],
-        shifted=share * np.sum([up.shifted[0] for up in ups], 0),
-        gap=share * sum(float(up.gap[0]) for up in ups),
-        noise=share * sum(float(up.noise[0]) for up in ups),
-    )
+    share, shifted = clients / len(ups), np.sum([up.shifted[0] for up in ups], 0)
+    gap, noise = (sum(float(getattr(up, of)[0]) for up in ups) for of in ("gap", "noise"))
+    return replace(ups[0], shifted=share * shifted, gap=share * gap, noise=share * noise)
 
 
 def _guessed(took: NDArray[np.bool_], score: Array, mu: float, claim: _Claim) -> Audit:

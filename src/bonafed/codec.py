@@ -150,10 +150,7 @@ def encode(value: object) -> bytes:
 
 def fingerprint(value: object) -> str:
     """The SHA-256 digest of a record, as hexadecimal digits; equal records have the same one."""
-    digest = hashlib.sha256()
-    for part in _parts(value):
-        digest.update(part)
-    return digest.hexdigest()
+    return hashlib.sha256(b"".join(_parts(value))).hexdigest()
 
 
 def _parts(value: object) -> list[Any]:

@@ -142,10 +142,8 @@ def line_above_zero(axes: Axes, x: Array, y: Array, name: str) -> None:
     axes.plot(x, positive, color=GREEN, marker="o", markersize=2.5)
     if np.isfinite(positive).any():
         axes.set_yscale("log")
-        if np.nanmax(positive) > 100 * np.nanmin(positive):
-            plain_decades(axes.yaxis)
-        else:
-            ones_twos_and_fives(axes.yaxis)
+        many = np.nanmax(positive) > 100 * np.nanmin(positive)
+        (plain_decades if many else ones_twos_and_fives)(axes.yaxis)
     axes.set_ylabel(name)
 
 

@@ -356,8 +356,6 @@ def _column(values: ArrayLike, what: str, n: int | None) -> NDArray[Any]:
         )
     if len(column) == 0:
         raise ValueError(f"{what} has no rows, and a rate needs one. Pass the rows to judge.")
-    if absent := [r for r, v in enumerate(column.tolist()) if missing(v)]:
-        raise ValueError(
-            f"{what} is missing in {listed(absent, 'row')} (from 0). Remove these rows."
-        )
+    if gaps := [r for r, v in enumerate(column.tolist()) if missing(v)]:
+        raise ValueError(f"{what} is missing in {listed(gaps, 'row')} (from 0). Remove these rows.")
     return np.asarray(column.tolist()) if column.dtype.kind == "O" else column

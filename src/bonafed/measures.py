@@ -226,9 +226,7 @@ def several_classes(codes: ArrayLike, probabilities: ArrayLike, weight: Weights 
     return {**figures, "n": n, "counts": np.bincount(truth, minlength=C).tolist()}
 
 
-def stated(
-    task: Task, confusion: NDArray[Any], told: Mapping[str, Any], weighted: bool = False
-) -> Figures:
+def stated(task: Task, confusion: NDArray[Any], told: Figures, weighted: bool = False) -> Figures:
     """The figures of classes that follow from a confusion, beside those that do not.
 
     Parameters

@@ -211,9 +211,8 @@ def cross_validate(
         overall = {"accuracy": "accuracy", "worst_client_accuracy": worst_client_accuracy}
         scoring = overall if is_classifier(estimator) else {"r2": "r2"}
         scoring |= {"worst_client_loss": worst_client_loss}
-    settings: dict[str, Any] = {**options}
     given = {"groups": groups, "sample_weight": sample_weight, "persons": persons}
     params = {name: value for name, value in given.items() if value is not None}
+    settings: dict[str, Any] = {**options, "scoring": scoring, "cv": cv, "params": params}
     with config_context(enable_metadata_routing=True):
-        settings |= {"scoring": scoring, "cv": cv, "params": params}
         return model_selection.cross_validate(estimator, X, y, **settings)

@@ -31,7 +31,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
-from types import NoneType, UnionType
+from types import GenericAlias, NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -387,9 +387,8 @@ def _fits(value: Any, hint: Any) -> bool:
     if isinstance(kind, type) and inside:
         # The same of the entries of a tuple or a mapping
         if issubclass(kind, Mapping):
-            pairs = value.items() if isinstance(value, dict) else [(None, None)]
-            fits = (_fits(key, inside[0]) and _fits(part, inside[1]) for key, part in pairs)
-            return isinstance(value, dict) and all(fits)
+            pair = GenericAlias(tuple, inside)
+            return isinstance(value, dict) and all(_fits(each, pair) for each in value.items())
         if not issubclass(kind, Sequence):
             return True
         if not isinstance(value, tuple):
@@ -403,9 +402,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def _are_numbers(value: Any) -> bool:
     """Whether values are numbers in a tuple, or tuples of these: an array in another form."""
-    if not isinstance(value, tuple):
-        return False
-    return all(_fits_class(part, float) or _are_numbers(part) for part in value)
+    return isinstance(value, tuple) and all(_fits_class(p, float) or _are_numbers(p) for p in value)
 
 
 def _fits_class(value: Any, kind: type) -> bool:

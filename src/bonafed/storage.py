@@ -119,9 +119,7 @@ def read_in_turns(path: Path) -> bytes | None:
 
 def _digest(first: bytes, data: bytes) -> bytes:
     """What says that a record was written to its end."""
-    digest = hashlib.sha256(first)
-    digest.update(data)
-    return digest.digest()
+    return hashlib.sha256(first + data).digest()
 
 
 _RECORD = struct.Struct(">QQ")  # the number of a record and its size, before its digest

@@ -15,6 +15,7 @@ from bonafed.data.schema import Categorical, Numeric, Recipe, Schema
 from bonafed.data.tables import Table, has_column, matrix, numbers, present, refined, table_of
 
 Name = TypeVar("Name", str, ClientName)
+Names = Sequence[str]
 
 
 class TableOptions(TypedDict, total=False):
@@ -119,11 +120,7 @@ def federation_parts(
 
 
 def _feature_names(
-    table: Table,
-    roles: Mapping[str, str],
-    features: Sequence[str] | None,
-    columns: Sequence[str],
-    fitted: bool,
+    table: Table, roles: Mapping[str, str], features: Names | None, columns: Names, fitted: bool
 ) -> list[str]:
     """The columns that features are made of; a fitted schema names them itself."""
     for name, role in {**dict.fromkeys(columns, "a further column"), **roles}.items():
@@ -133,10 +130,8 @@ def _feature_names(
         features = [] if fitted else others
     for name in features:
         has_column(table, name, "a feature")
-        if name in roles:
-            raise ValueError(
-                f"the column {name!r} is {roles[name]} and cannot be a feature as well."
-            )
+        if role := roles.get(name):
+            raise ValueError(f"the column {name!r} is {role} and cannot be a feature as well.")
     if not features and not fitted:
         raise ValueError(
             "no column is left for the features: the table has"

@@ -5,7 +5,7 @@ What happens to a client's rows depends on (seed, its name) only. Turn 0 of its 
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,15 +14,12 @@ from bonafed.arrays import Array, stream
 from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
 
+Chosen: TypeAlias = Iterable[ClientName] | None  # names of clients; None: all
 FLIP, NOISE = 1, 2  # turns of a client's stream
 
 
 def flip_labels(
-    federation: Federation,
-    rate: float,
-    *,
-    seed: int = 0,
-    clients: Iterable[ClientName] | None = None,
+    federation: Federation, rate: float, *, seed: int = 0, clients: Chosen = None
 ) -> Federation:
     """The federation with a share ``rate`` of each client's labels (to the nearest row) replaced by
     another class, drawn evenly.
@@ -57,7 +54,7 @@ def add_noise(
     *,
     mean: ArrayLike = 0.0,
     seed: int = 0,
-    clients: Iterable[ClientName] | None = None,
+    clients: Chosen = None,
 ) -> Federation:
     """The federation with independent Gaussian noise on the features; ``sd`` and ``mean`` are
     numbers or (d,) arrays, in units of X.
@@ -79,7 +76,7 @@ def drift(
     scale: float = 1.0,
     offset: float = 0.0,
     columns: Iterable[str] | None = None,
-    clients: Iterable[ClientName] | None = None,
+    clients: Chosen = None,
 ) -> Federation:
     """The federation with calibration drift, as of an instrument out of tune: x' = scale x + offset
     on the named columns (default all).
@@ -94,19 +91,15 @@ def drift(
     return _on_features(federation, lambda _, X: np.where(on, scale * X + offset, X), clients)
 
 
-def _chosen(federation: Federation, clients: Iterable[ClientName] | None) -> set[ClientName]:
+def _chosen(federation: Federation, clients: Chosen) -> set[ClientName]:
     return set(federation.clients if clients is None else federation.restrict(clients).clients)
 
 
 def _on_features(
-    federation: Federation,
-    change: Callable[[ClientName, Array], Array],
-    clients: Iterable[ClientName] | None,
+    federation: Federation, change: Callable[[ClientName, Array], Array], clients: Chosen
 ) -> Federation:
-    chosen, pairs = (
-        _chosen(federation, clients),
-        [*zip(federation.clients, federation.X, strict=True)],
-    )
+    chosen = _chosen(federation, clients)
+    pairs = [*zip(federation.clients, federation.X, strict=True)]
     sparse = [c for c, x in pairs if not isinstance(x, np.ndarray)]
     if chosen & set(sparse):
         raise ValueError(

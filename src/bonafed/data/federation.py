@@ -215,10 +215,8 @@ class Federation:
             given, targets = assembly.without_column(given, y, "y")
         if not (hasattr(given, "tocsr") or isinstance(given, np.ndarray | list | tuple)):
             columned = table_of(given)
-            given, feature_names = (
-                matrix(columned, tuple(columned)),
-                feature_names or tuple(columned),
-            )
+            given = matrix(columned, tuple(columned))
+            feature_names = feature_names or tuple(columned)
         cells: Any = given
         table: Any = cells.tocsr() if hasattr(cells, "tocsr") else np.asarray(cells)
         if table.ndim != 2:
@@ -255,10 +253,7 @@ class Federation:
     @classmethod
     @before_a_problem()
     def from_tables(
-        cls,
-        tables: ByClient[Mapping[str, NDArray[Any]]],
-        target: str,
-        **options: Unpack[TableOptions],
+        cls, tables: ByClient[Mapping[str, Any]], target: str, **options: Unpack[TableOptions]
     ) -> Federation:
         """A federation from one table ``{column: (m_i,) array}`` per client name, as
         `bonafed.data.tables` reads them.
@@ -271,10 +266,8 @@ class Federation:
         `Federation`.
         """
         reading = options.pop("reading", PLAIN)
-        whole, declared = (
-            assembly.tables_of(tables, target, reading, codes_of(options)),
-            dict[str, Any](options),
-        )
+        whole = assembly.tables_of(tables, target, reading, codes_of(options))
+        declared = dict[str, Any](options)
         with located(whole):
             return cls(**assembly.federation_parts(whole, target, **declared))
 
@@ -620,10 +613,8 @@ def apart(fed: Federation, share: float, seed: int) -> tuple[Federation, Federat
     held out is not in train.
     """
     if fed.persons is None:
-        held = [
-            np.array([number < share * 2**64 for number in drawn(fed.X[i], fed.y[i], seed)])
-            for i in range(fed.n_clients)
-        ]
+        each = (drawn(x, y, seed) for x, y in zip(fed.X, fed.y, strict=True))
+        held = [np.array([number < share * 2**64 for number in numbers]) for numbers in each]
     else:
         held = [np.array([is_held(p, share, seed) for p in who]) for who in fed.persons]
     if all(part.all() for part in held):

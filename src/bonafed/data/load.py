@@ -299,8 +299,7 @@ def splice(data_dir: Folder = None) -> Arrays:
         letters = [column for name, column in table.items() if "nstance" not in name]
         lines = ["".join(map(str, row)) for row in zip(*letters, strict=True)]
     codes = [[ord(letter) - ord("a") + 1 for letter in line.lower()] for line in lines]
-    X = np.array(codes, dtype=np.float64)
-    y = 1 - _labels(target, "N")
+    X, y = np.array(codes, dtype=np.float64), 1 - _labels(target, "N")
     validate(source, X, y)
     return Arrays(X, y, tuple(f"base_{k}" for k in range(1, 61)))
 
@@ -338,7 +337,6 @@ def mnist(part: str = "train", data_dir: Folder = None) -> Arrays:
     "all".
     """
     source, rows = SOURCES["mnist"], _part(part, 60000)
-    names = tuple(f"pixel_{k}" for k in range(784))
     if (files := contents(source, data_dir)) is not None:
         with np.load(io.BytesIO(files.popitem()[1]), allow_pickle=False) as file:
             X, y = (np.concatenate([file[f"{key}_train"], file[f"{key}_test"]]) for key in "xy")
@@ -347,7 +345,7 @@ def mnist(part: str = "train", data_dir: Folder = None) -> Arrays:
         X, y = _numbers(table.values()), np.asarray(target)
     y = y.astype(np.int64)
     validate(source, X, y)
-    return Arrays(X[rows] / 255.0, y[rows], names)
+    return Arrays(X[rows] / 255.0, y[rows], tuple(f"pixel_{k}" for k in range(784)))
 
 
 def femnist(part: str = "train", data_dir: Folder = None) -> Federation:

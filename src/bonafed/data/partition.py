@@ -6,7 +6,7 @@ smaller federation.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ from bonafed.arrays import stream
 from bonafed.data import validation as check
 
 Labels = NDArray[Any]
+Sizes: TypeAlias = Sequence[int] | None  # of the clients; None: drawn
 
 
 def by_column(values: Collection[object]) -> Labels:
@@ -32,12 +33,7 @@ def iid(n: int, n_clients: int, seed: int = 0) -> Labels:
 
 
 def by_size(
-    n: int,
-    sizes: Sequence[int] | None = None,
-    *,
-    n_clients: int = 10,
-    sigma: float = 1.0,
-    seed: int = 0,
+    n: int, sizes: Sizes = None, *, n_clients: int = 10, sigma: float = 1.0, seed: int = 0
 ) -> Labels:
     """Rows dealt at random to clients of these sizes, which sum to n.
 
@@ -119,9 +115,7 @@ def dirichlet(y: ArrayLike, n_clients: int, alpha: float, seed: int = 0) -> Labe
     return _nobody_empty(labels, n_clients)
 
 
-def by_feature(
-    score: ArrayLike, shares: Sequence[float], mix: float = 0.5, seed: int = 0
-) -> Labels:
+def by_feature(score: ArrayLike, shares: ArrayLike, mix: float = 0.5, seed: int = 0) -> Labels:
     """Bands of a score, so that the distribution of the features differs between clients.
 
     Rows are sorted by ``score + mix * sd(score) * noise`` and cut into bands that hold these shares
@@ -156,7 +150,7 @@ def hospitals(X: ArrayLike, names: Sequence[str], mix: float = 1.5, seed: int = 
     # the sign of a singular vector is arbitrary
     axis = axes[0] * np.sign(axes[0][np.abs(axes[0]).argmax()])
     shares = 0.8 ** np.arange(len(names))
-    return np.asarray(names)[by_feature(Z @ axis, (shares / shares.sum()).tolist(), mix, seed)]
+    return np.asarray(names)[by_feature(Z @ axis, shares / shares.sum(), mix, seed)]
 
 
 def _random(seed: int) -> np.random.Generator:

@@ -25,6 +25,7 @@ from bonafed.data.reading import PLAIN, Reading
 from bonafed.data.row_errors import Faults, RowError
 
 Files: TypeAlias = str | Path | Iterable[str | Path]  # a path, a pattern, a folder, or several
+Chosen: TypeAlias = Collection[str] | None  # of the columns; None: all
 
 CHUNK = 65536  # lines that are held as text at a time; fewer of wide tables
 CELLS = 2**20  # cells that are held as text at a time
@@ -35,10 +36,7 @@ ENDINGS = (".csv", ".csv.gz", ".tsv", ".parquet")
 
 
 def read(
-    path: str | Path,
-    text: Sequence[str] = (),
-    reading: Reading = PLAIN,
-    only: Collection[str] | None = None,
+    path: str | Path, text: Sequence[str] = (), reading: Reading = PLAIN, only: Chosen = None
 ) -> tables.Table:
     """One file: .parquet, else text with a header line (.gz: compressed).
 
@@ -71,9 +69,7 @@ class _HoldsText(Exception):  # noqa: N818
     """A column that held numbers so far has a cell of text; this is not an error."""
 
 
-def _read_csv(
-    path: Path, text: Sequence[str], reading: Reading, wanted: Collection[str] | None
-) -> tables.Table:
+def _read_csv(path: Path, text: Sequence[str], reading: Reading, wanted: Chosen) -> tables.Table:
     """The columns of numbers or text, read again where a column turns out to be text."""
     try:
         with opened(path, reading.encoding) as file:
@@ -83,7 +79,7 @@ def _read_csv(
 
 
 def _columns(
-    file: IO[str], path: str, text: Sequence[str], reading: Reading, wanted: Collection[str] | None
+    file: IO[str], path: str, text: Sequence[str], reading: Reading, wanted: Chosen
 ) -> tables.Table:
     header, options, start = _header(file, path, reading.delimiter)
     named = (n for n in header if not tables.NAMELESS.fullmatch(n))
@@ -94,8 +90,7 @@ def _columns(
     chunks: list[list[NDArray[Any]]] = [[] for _ in header]
     for lines, records in _chunks(file, options, len(header), path, start):
         numbered.append(lines)
-        columns = zip(header, chunks, zip(*records, strict=True), strict=True)
-        for name, parts, cells in columns:
+        for name, parts, cells in zip(header, chunks, zip(*records, strict=True), strict=True):
             if name in kept:
                 parts.append(_column(cells, name in text, absent, reading.decimal))
                 kinds = {parts[0].dtype.kind, parts[-1].dtype.kind}
@@ -202,8 +197,7 @@ def _records(reader: Any, path: str, first: int, most: int) -> list[list[str]]:
 
 def _height(record: Sequence[str]) -> int:
     """The lines that a record takes: more than one where a cell in quotes has line breaks."""
-    breaks = (c.count("\n") + c.count("\r") - c.count("\r\n") for c in record)
-    return 1 + sum(breaks)
+    return 1 + sum(c.count("\n") + c.count("\r") - c.count("\r\n") for c in record)
 
 
 def read_clients(
@@ -213,7 +207,7 @@ def read_clients(
     watch: Callable[[int, int], object] = lambda done, total: None,
     text: Sequence[str] = (),
     reading: Reading = PLAIN,
-    only: Collection[str] | None = None,
+    only: Chosen = None,
     dropped: Callable[[int], object] = lambda rows: None,
 ) -> dict[str, tables.Table]:
     """One table per client: from one file each (named by its stem), or by the values of the column

@@ -23,6 +23,7 @@ YMD = r"(?P<y>\d{4})(?P<s>[-./ ]?)(?P<m>\d\d?)(?P=s)(?P<d>\d\d?)"
 DMY = r"(?P<d>\d\d?)(?P<s>[-./ ])(?P<m>\d\d?)(?P=s)(?P<y>\d{4})"
 MDY = r"(?P<m>\d\d?)(?P<s>[-./ ])(?P<d>\d\d?)(?P=s)(?P<y>\d{4})"
 TIME = r"(?:[T ]\d\d?:\d\d.*)?"  # the time of day, which is not read
+Read = tuple[list[NDArray[Any]], list[int]]  # the columns, and the rows that are not so
 ORDERS = ("ymd", "dmy", "mdy")
 DATES = {order: re.compile(of + TIME) for order, of in zip(ORDERS, (YMD, DMY, MDY), strict=True)}
 PARTS: dict[str, Callable[[date], int]] = {
@@ -59,7 +60,7 @@ class ColumnKind:
     shown: str
     fits: Callable[[str], frozenset[str]]
     columns: Callable[[str, Any], Sequence[str]]
-    read: Callable[[list[Any], Any, str], tuple[list[NDArray[Any]], list[int]]]
+    read: Callable[[list[Any], Any, str], Read]
     wrong: str
     looks: str
     why: str
@@ -113,9 +114,7 @@ def is_censored(name: str) -> str:
     return f"{name} is censored"
 
 
-def _read_limits(
-    cells: list[Any], how: object, decimal: str
-) -> tuple[list[NDArray[Any]], list[int]]:
+def _read_limits(cells: list[Any], how: object, decimal: str) -> Read:
     """Half of the limit where a cell is below one, the limit where it is above, and where."""
     other = "," if decimal == "." else "."
     values, limits, wrong = np.full(len(cells), np.nan), np.zeros(len(cells)), list[int]()
@@ -174,7 +173,7 @@ def orders_of(text: str) -> frozenset[str]:
     return frozenset(fits)
 
 
-def _read_dates(cells: list[Any], how: Dates, decimal: str) -> tuple[list[NDArray[Any]], list[int]]:
+def _read_dates(cells: list[Any], how: Dates, decimal: str) -> Read:
     """The numbers that are made of dates; few dates are of one day only."""
     days = {cell: _day(cell, DATES[how.order]) for cell in {*cells} if cell is not None}
     wrong = [r for r, cell in enumerate(cells) if cell is not None and days[cell] is None]

@@ -118,10 +118,7 @@ def in_table(rows: Sequence[int]) -> str:
 
 
 @contextmanager
-def located(
-    tables: Mapping[str, Located] | Mapping[int, Located] | Mapping[str | int, Located],
-    kind: str = "client",
-) -> Iterator[None]:
+def located(tables: Mapping[Any, Located], kind: str = "client") -> Iterator[None]:
     """Errors about a client of ``tables`` name the lines of its file."""
     try:
         yield

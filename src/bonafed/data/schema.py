@@ -20,13 +20,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed.arrays import Array
-from bonafed.client_names import ByClient, ClientName
+from bonafed.client_names import ByClient
 from bonafed.data import tables as frames
 from bonafed.data import validation as check
 from bonafed.data.reading import KINDS, PLAIN, Reading
 from bonafed.data.row_errors import Faults, RowError
 from bonafed.data.tables import Table, has_column, numbers, odd_rows, refined, table_of, texts
 
+Names = Sequence[str]  # of columns
 SMALL = 2**16  # cells of a table whose columns are taken together
 LARGEST = ("text", "number", "high", "low")  # of what clients send: the largest counts, no sum
 OTHER = "other"  # the category of rare ones
@@ -100,7 +101,7 @@ class Categorical:
 
 
 def client_kinds(
-    table: Table, features: Sequence[str], declared: Sequence[str], where: str, faults: Faults
+    table: Table, features: Names, declared: Names, where: str, faults: Faults
 ) -> dict[str, Any]:
     """The first message of a client: which columns hold text, and which hold numbers. Both are
     allowed only where the column is declared categorical.
@@ -126,9 +127,7 @@ def client_kinds(
     return {"text": flags[0], "number": flags[1]}
 
 
-def client_totals(
-    table: Table, numeric: Sequence[str], categorical: Sequence[str], where: str
-) -> dict[str, Any]:
+def client_totals(table: Table, numeric: Names, categorical: Names, where: str) -> dict[str, Any]:
     """The second message: counts, sums, extremes, and how often each category occurs."""
     rows, whole = len(next(iter(table.values()))), _side_by_side(table, numeric, where)
     if whole is not None:
@@ -149,11 +148,8 @@ def client_squares(table: Table, numeric: Sequence[str], mean: Array, where: str
     """The third message: sums of centred values and of their squares."""
     whole = _side_by_side(table, numeric, where)
     columns = whole if whole is not None else [_present(table, name, where) for name in numeric]
-    centred = [column - m for column, m in zip(columns, mean, strict=True)]
-    return {
-        "rest": np.array([c.sum() for c in centred]),
-        "squares": np.array([c @ c for c in centred]),
-    }
+    away = [column - m for column, m in zip(columns, mean, strict=True)]
+    return {"rest": np.array([c.sum() for c in away]), "squares": np.array([c @ c for c in away])}
 
 
 def _side_by_side(table: Table, names: Sequence[str], where: str) -> Array | None:
@@ -298,7 +294,7 @@ class Schema:
             part = X[:, at : at + len(column.feature_names)]
             at += part.shape[1]
             if isinstance(column, Categorical):
-                _fill_categorical(part, column, cells, where, unknown)
+                _fill_codes(part, column, cells, where, unknown)
             elif scaled is not None and not column.indicator:
                 part[:, 0] = next(scaled)
             else:
@@ -346,9 +342,7 @@ class Schema:
             raise ValueError(f"this is not a schema written by bonafed: {error!r}.") from error
 
 
-def _chosen(
-    table: Table, features: Sequence[str] | None, target: str | None, recipe: Recipe
-) -> list[str]:
+def _chosen(table: Table, features: Names | None, target: str | None, recipe: Recipe) -> list[str]:
     """The columns that features are made of: those asked for, else all but the target."""
     chosen = [name for name in table if name != target] if features is None else list(features)
     if target in chosen:
@@ -365,11 +359,7 @@ def _chosen(
 
 
 def _codes(
-    kinds: Mapping[str, Any],
-    features: Sequence[str],
-    recipe: Recipe,
-    tables: Mapping[ClientName, Table],
-    faults: Faults,
+    kinds: dict[str, Any], features: Names, recipe: Recipe, tables: ByClient[Table], faults: Faults
 ) -> list[str]:
     """The categorical columns: those declared, and those of text."""
     for name, text, number in zip(features, kinds["text"], kinds["number"], strict=True):
@@ -394,12 +384,8 @@ def _numeric(names: Sequence[str], totals: Mapping[str, Array], recipe: Recipe) 
     n, mean, low, high = (totals[key] for key in ("count", "mean", "low", "high"))  # low: negative
     # the rest is rounding of the mean
     variance = np.maximum(totals["squares"] - totals["rest"] ** 2 / n, 0.0) / n
-    ones = np.ones_like(mean)
-    centre, scale = {
-        "standard": (mean, np.sqrt(variance)),
-        "minmax": (-low, high + low),
-        "none": (0 * ones, ones),
-    }[recipe.scaling]
+    ways = {"standard": (mean, np.sqrt(variance)), "minmax": (-low, high + low)}
+    centre, scale = ways.get(recipe.scaling, (np.zeros_like(mean), np.ones_like(mean)))
     # a constant column stays constant
     scale = np.where((scale > 0) & (high > -low), scale, 1.0)
     absent = recipe.indicators & (n < totals["rows"])
@@ -440,9 +426,7 @@ def _advice(cells: Sequence[str], rows: int = 0) -> str:
     return frames.OTHERWISE
 
 
-def _fill_categorical(
-    part: Array, column: Categorical, table: Table, where: str, unknown: str
-) -> None:
+def _fill_codes(part: Array, column: Categorical, table: Table, where: str, unknown: str) -> None:
     position: dict[str | None, int] = {c: k for k, c in enumerate(column.categories)}
     position |= {None: len(column.categories)} if column.missing else {}
     values = texts(table, column.name, where)

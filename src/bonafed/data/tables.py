@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from narwhals import Series
 
 
+Cells = NDArray[Any]  # of a column
+Names = Sequence[str]
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "?"})
 
 
-class Table(dict[str, NDArray[Any]]):
+class Table(dict[str, Cells]):
     """Columns by name, and where their rows are from: lines of a file, if they were read there.
 
     ``header``: the columns of the file, also those that were left out; ``reading``: how it was
@@ -39,14 +41,14 @@ class Table(dict[str, NDArray[Any]]):
     header: tuple[str, ...] = ()
     reading: Reading | None = None
 
-    def with_columns(self, columns: Mapping[str, NDArray[Any]]) -> "Table":
+    def with_columns(self, columns: Mapping[str, Cells]) -> "Table":
         """Other columns of the same rows."""
         table = Table(columns)
         table.file, table.lines = self.file, self.lines
         table.header, table.reading = self.header, self.reading
         return table
 
-    def pick(self, rows: slice | NDArray[Any]) -> "Table":
+    def pick(self, rows: slice | Cells) -> "Table":
         """Some of the rows."""
         table = self.with_columns({name: column[rows] for name, column in self.items()})
         table.lines = None if self.lines is None else self.lines[rows]
@@ -85,7 +87,7 @@ def table_of(frame: object) -> Table:
     return Table({str(name): _column(table[name]) for name in table.columns})
 
 
-def _column(series: "Series[Any]") -> NDArray[Any]:
+def _column(series: "Series[Any]") -> Cells:
     import narwhals as nw
 
     whole = not series.is_null().any()
@@ -102,7 +104,7 @@ def _column(series: "Series[Any]") -> NDArray[Any]:
     return _from_objects(_objects(values))
 
 
-def _from_objects(column: NDArray[Any]) -> NDArray[Any]:
+def _from_objects(column: Cells) -> Cells:
     """Text with None where missing; numbers and booleans among objects become float64."""
     if column.dtype.kind == "U":
         return column.astype(object)
@@ -134,9 +136,7 @@ def numbers(table: Table, name: str, where: str = "the table") -> Array:
     return column.astype(np.float64, copy=False)
 
 
-def parsed(
-    cells: Sequence[str], as_text: bool = False, absent: Collection[str] = MISSING
-) -> NDArray[Any]:
+def parsed(cells: Sequence[str], as_text: bool = False, absent: Collection[str] = MISSING) -> Cells:
     """Cells of text as int64, float64 with NaN where missing, or text with None where missing."""
     if not as_text and "_" not in "".join(cells):  # Python reads 1_000 as a number
         with suppress(ValueError, OverflowError):  # a missing cell, an integer beyond 64 bits, text
@@ -149,14 +149,14 @@ def parsed(
     return np.array(kept, dtype=object)
 
 
-def odd_rows(column: NDArray[Any]) -> list[int]:
+def odd_rows(column: Cells) -> list[int]:
     """The rows of a column with a cell that is neither missing nor a number."""
     if column.dtype.kind != "O":
         return []
     return [r for r, v in enumerate(column) if v is not None and not is_number(v)]
 
 
-def missing_rows(column: NDArray[Any]) -> list[int]:
+def missing_rows(column: Cells) -> list[int]:
     """The rows of a column without a value."""
     return [r for r, value in enumerate(column.tolist()) if check.missing(value)]
 
@@ -192,9 +192,7 @@ def check_numbers(
                 raise not_a_number(table, name, odd, f"client {client!r}", do)
 
 
-def targets_of(
-    tables: ByClient[Table], target: str, numeric: bool = False
-) -> tuple[NDArray[Any], ...]:
+def targets_of(tables: ByClient[Table], target: str, numeric: bool = False) -> tuple[Cells, ...]:
     """The targets of every client, of one type; with ``numeric`` they have to be numbers."""
     if numeric or any(table[target].dtype.kind != "O" for table in tables.values()):
         do = "It is the target, and others are numbers: correct these cells."
@@ -306,7 +304,7 @@ def by_client_name(table: Table, client: str) -> dict[ClientName, Table]:
 
 
 def split(
-    tables: Mapping[str, Mapping[str, NDArray[Any]]],
+    tables: Mapping[str, Mapping[str, Cells]],
     target: str,
     test: float = 0.4,
     seed: int = 0,
@@ -328,7 +326,7 @@ def split(
     return train, {name: table.pick(out) for (name, table), out in parts if out.any()}
 
 
-def persons_of(tables: ByClient[Table], person: str) -> list[NDArray[Any]]:
+def persons_of(tables: ByClient[Table], person: str) -> list[Cells]:
     """The person of every row, as text."""
     for name, table in tables.items():
         has_column(table, person, "the person of each row")
@@ -357,9 +355,7 @@ OTHERWISE = (
 )
 
 
-def refined(
-    table: Table, reading: Reading, text: Sequence[str] = (), where: str = "the table"
-) -> Table:
+def refined(table: Table, reading: Reading, text: Names = (), where: str = "the table") -> Table:
     """The table as ``reading`` has it; columns in ``text`` stay text. A table that was read so is
     returned as it is.
 
@@ -369,7 +365,7 @@ def refined(
     """
     if table.reading is not None:
         return table
-    columns: dict[str, NDArray[Any]] = {}
+    columns: dict[str, Cells] = {}
     with Faults() as faults:
         for name in table:
             if NAMELESS.fullmatch(name) or name in reading.exclude:
@@ -399,7 +395,7 @@ def check_named(reading: Reading, header: Collection[str]) -> None:
 
 def _columns(
     table: Table, name: str, reading: Reading, as_text: bool, where: str
-) -> Iterator[tuple[str, NDArray[Any]]]:
+) -> Iterator[tuple[str, Cells]]:
     """The columns that one column becomes, by name."""
     kind = next((KINDS[key] for key in reading.kinds if name in reading.of(key)), None)
     whole = as_text or kind is not None
@@ -428,7 +424,7 @@ def _columns(
         yield from zip(kind.columns(name, how), made, strict=True)
 
 
-def _cells(table: Table, name: str, reading: Reading, as_text: bool, where: str) -> NDArray[Any]:
+def _cells(table: Table, name: str, reading: Reading, as_text: bool, where: str) -> Cells:
     """The cells with spellings merged, and those missing that are declared so; numbers again where
     nothing else is left.
     """
@@ -447,13 +443,13 @@ def _cells(table: Table, name: str, reading: Reading, as_text: bool, where: str)
     return column
 
 
-def _objects(cells: Sequence[object]) -> NDArray[Any]:
+def _objects(cells: Sequence[object]) -> Cells:
     column = np.empty(len(cells), dtype=object)
     column[:] = cells
     return column
 
 
-def _codes(column: NDArray[Any]) -> NDArray[Any]:
+def _codes(column: Cells) -> Cells:
     """Codes as they are written; whole numbers that another program wrote as 1.0, because a cell of
     the column is missing, as 1.
     """
@@ -464,7 +460,7 @@ def _codes(column: NDArray[Any]) -> NDArray[Any]:
     return _objects([None if cell is None else str(cell)[:-2] for cell in cells])
 
 
-def _of_commas(table: Table, name: str, where: str) -> NDArray[Any]:
+def _of_commas(table: Table, name: str, where: str) -> Cells:
     """Numbers with a decimal comma, where every cell is one, or a whole number; else the text."""
     column = table[name]
     present = {r: cell for r, cell in enumerate(column.tolist()) if cell is not None}

@@ -173,28 +173,26 @@ REMOVE = "Remove these rows (of a table by `drop_missing_target`)."
 
 def targets(y: ArrayLike, client: ClientName, what: str = "y") -> NDArray[Any]:
     """(m,) booleans, int64, float64 or text; ``what`` names them in errors."""
-    y, where = np.asarray(y), f"client {client!r}"
+    y, who = np.asarray(y), f"client {client!r}"
     if y.ndim != 1:
-        raise ValueError(f"{where}: {what} must have shape (rows,), got {y.shape}.")
+        raise ValueError(f"{who}: {what} must have shape (rows,), got {y.shape}.")
     if y.dtype.kind == "O":
         if absent := [r for r, v in enumerate(y) if missing(v)]:
-            raise RowError(where, f"{what} is missing", rows=absent, do=REMOVE)
+            raise RowError(who, f"{what} is missing", rows=absent, do=REMOVE)
         text = [r for r, v in enumerate(y) if isinstance(v, str)]
         if 0 < len(text) < len(y):
             odd = f"{what} mixes text with other values; there is text"
-            raise RowError(where, odd, rows=text, do="Use one type.")
+            raise RowError(who, odd, rows=text, do="Use one type.")
         y = np.asarray(y.tolist())
     if y.dtype.kind not in "buifU":
-        raise ValueError(
-            f"{where}: {what} must hold numbers, booleans or text, got dtype {y.dtype}."
-        )
+        raise ValueError(f"{who}: {what} must hold numbers, booleans or text, got dtype {y.dtype}.")
     if y.dtype.kind == "f":
         if (at := np.flatnonzero(~np.isfinite(y))).size:
-            raise RowError(where, f"{what} is missing or infinite", rows=at.tolist(), do=REMOVE)
-        in_range(y, where, what)
+            raise RowError(who, f"{what} is missing or infinite", rows=at.tolist(), do=REMOVE)
+        in_range(y, who, what)
     if y.dtype.kind == "u" and y.max(initial=0) > np.iinfo(np.int64).max:
         raise RowError(
-            where,
+            who,
             f"{what} has a label beyond 64-bit integers",
             shown=f" ({y.max()})",
             rows=[int(y.argmax())],

@@ -204,9 +204,7 @@ def _composed(releases: Releases, delta: float) -> float:
         # the probability beyond counts as an infinite loss
         upper = dict(enumerate(shares.tolist())) | {-1: -2 * SPREAD**2}
         lower = dict(enumerate((shares - losses).tolist()))
-        parts.append(
-            pld.from_two_probability_mass_functions(lower, upper, True, grid, symmetric=True)
-        )
+        parts += [pld.from_two_probability_mass_functions(lower, upper, True, grid, symmetric=True)]
     parts += [_sampled_losses(r, grid) for r in sampled]
     # beyond epsilon = 709 probabilities under delta are too small to divide by
     with np.errstate(over="ignore"):
@@ -247,9 +245,7 @@ def _sampled_losses(r: Release, grid: float) -> Any:
     """The losses of all answers of a release with sampling, in both directions."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    one = pld.from_gaussian_mechanism(
-        r.noise, value_discretization_interval=grid, sampling_prob=r.sampling
-    )
+    one = pld.from_gaussian_mechanism(r.noise, 1.0, True, grid, sampling_prob=r.sampling)
     return one.self_compose(r.count) if r.count > 1 else one
 
 
@@ -358,9 +354,7 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
     high = 1.0
     while gaussian_delta(mu, high) > delta:
         high *= 2
-    return root(
-        lambda epsilon: float(gaussian_delta(mu, epsilon)) - delta, 0.0, high, xtol=1e-15, **STRICT
-    )
+    return root(lambda e: float(gaussian_delta(mu, e)) - delta, 0.0, high, xtol=1e-15, **STRICT)
 
 
 def gaussian_delta(mu: float, epsilon: float | Array) -> Array:
@@ -407,11 +401,7 @@ def _counted(releases: Iterable[Release]) -> Releases:
 
 
 def noise_for(
-    budget: Budget,
-    rounds: int,
-    mechanism: str = "gaussian",
-    spent: Spent = (),
-    sampling: float = 1.0,
+    budget: Budget, rounds: int, mechanism: str = "gaussian", spent: Spent = (), sampling: float = 1
 ) -> float:
     """The least noise, nearly, with which ``rounds`` releases after ``spent`` keep the budget.
 
@@ -585,5 +575,4 @@ def accounts(releases: Iterable[Release], delta: float) -> dict[str, float | Non
     pure = [r.count / r.noise for r in releases if r.mechanism == "laplace"]
     basic = float(np.sum(pure)) if len(pure) == len(releases) else None
     total, rdp = total_epsilon(releases, delta), renyi_epsilon(releases, delta) if releases else 0.0
-    exact = gaussian_epsilon(releases, delta)
-    return {"pld": total, "gaussian": exact, "rdp": rdp, "basic": basic}
+    return {"pld": total, "gaussian": gaussian_epsilon(releases, delta), "rdp": rdp, "basic": basic}

@@ -144,8 +144,7 @@ def drawn_number(law: str, mean: float, below: Below) -> int:
                 return number
     whole, rest = divmod(Fraction(mean), 1)
     while True:
-        number = sum(_poisson_of_one(below) for _ in range(whole)) + _poisson_of_less(rest, below)
-        if number:
+        if number := sum(_poisson(part, below) for part in (*[1] * whole, rest)):
             return number
 
 
@@ -154,19 +153,14 @@ def _failures(on: Fraction, below: Below) -> int:
     return next(k for k in count() if below(on.denominator) >= on.numerator)
 
 
-def _poisson_of_one(below: Below) -> int:
-    """A number of the Poisson law of mean 1: 2^(-k - 1), accepted with 2^k / (2 k!)."""
+def _poisson(mean: Fraction | int, below: Below) -> int:
+    """A number of the Poisson law of a mean below 1: mean^k, accepted with 1 / k!; of the mean 1:
+    2^(-k - 1), accepted with 2^k / (2 k!).
+    """
+    on, base = (Fraction(1, 2), 2) if mean == 1 else (Fraction(mean), 1)
     while True:
-        k = _failures(Fraction(1, 2), below)
-        if below(2 * math.factorial(k)) < 2**k:
-            return k
-
-
-def _poisson_of_less(mean: Fraction, below: Below) -> int:
-    """A number of the Poisson law of a mean below 1: mean^k, accepted with 1 / k!."""
-    while True:
-        k = _failures(mean, below)
-        if below(math.factorial(k)) == 0:
+        k = _failures(on, below)
+        if below(base * math.factorial(k)) < base**k:
             return k
 
 

@@ -154,12 +154,10 @@ class Budget:
                 raise ValueError(f"book must be the path of a file, got {self.book!r}.")
             # once, whatever the working directory is later
             object.__setattr__(self, "book", Path(os.path.abspath(self.book)))
-        sizes = self.sizes
-        stated = sizes.values() if isinstance(sizes, Mapping) else [1 if sizes is None else sizes]
+        own = self.sizes
+        stated = own.values() if isinstance(own, Mapping) else [1 if own is None else own]
         if not all(_finite(n) and 1 <= n <= MOST and float(n).is_integer() for n in stated):
-            raise ValueError(
-                f"sizes must be whole numbers >= 1 and at most {MOST:g}, got {sizes!r}."
-            )
+            raise ValueError(f"sizes must be whole numbers >= 1 and at most {MOST:g}, got {own!r}.")
 
     @property
     def spread(self) -> float:

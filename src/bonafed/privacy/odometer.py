@@ -205,10 +205,8 @@ def _earlier(digests: tuple[int, ...], budget: Budget) -> list[tuple[Release, ..
 
 def _outside() -> int:
     """The stack level, as seen by who calls this, of the code that called the library."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith(
-        ("bonafed.", "contextlib")
-    ):
+    level, frame, ours = 1, sys._getframe(1), ("bonafed.", "contextlib")
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(ours):
         level, frame = level + 1, frame.f_back
     return level
 

@@ -231,16 +231,14 @@ def weigh(
     else:
         curvature = memory.curvature
         if is_smooth(problem):
-            seen = secant(w - memory.w, gradient - memory.gradient)
-            curvature = np.maximum(curvature, seen)
+            curvature = np.maximum(curvature, secant(w - memory.w, gradient - memory.gradient))
     up = Mixed(risk, (ask.weights @ gradient)[None], ask.weights * curvature, square)
     return MixedMemory(w, gradient, curvature), up
 
 
 def secant(move: Array, change: Array) -> Array:
     """||change|| / ||move|| of every client, (n,); 0 where nothing moved."""
-    size = np.sqrt((move * move).sum(1))
-    turned = np.sqrt((change * change).sum(1))
+    size, turned = (np.sqrt((part * part).sum(1)) for part in (move, change))
     return np.divide(turned, size, out=np.zeros_like(size), where=size > 0)
 
 

@@ -146,38 +146,30 @@ def _penalty(model: Model, h: Regulariser, w: Index) -> None:
         model.linear(total, l1)
 
 
-def _size_variable(model: Model, problem: Problem, free: Index) -> Index:
-    """A variable >= Lip ||w||_* that all clients share; for regression also >= Lip / kappa."""
-    ball, size = problem.over_samples, model.variable()
-    model.norm_at_most([(free, problem.loss.lipschitz)], [(size, 1.0)], P_OF[DUAL[ball.norm]])
-    if problem.loss.targets == "real":
-        model.nonneg([(size, 1.0), -problem.loss.lipschitz / ball.label_cost])
-    return size
-
-
 def client_rows(
-    model: Model,
-    problem: Problem,
-    block: Block,
-    w: Index,
-    z: Index,
-    size: list[Index] | None = None,
+    model: Model, problem: Problem, data: Block, w: Index, z: Index, size: list[Index] | None = None
 ) -> Index | None:
     """Add z >= radius lambda + mean alpha with (w, lambda, alpha) in Omega_s; returns lambda.
 
     This is for a block of one client; ``size`` holds the variable that clients share, once there
     is one.
     """
-    X = block.X[0] if isinstance(block.X, np.ndarray) else block.X.toarray()
-    y, share, radius = block.y[0], block.share[0], float(problem.radii(block)[0])
+    X = data.X[0] if isinstance(data.X, np.ndarray) else data.X.toarray()
+    y, share, radius = data.y[0], data.share[0], float(problem.radii(data)[0])
     keep = share > 0
     X, y, share = X[keep], y[keep], share[keep]
     rows = np.hstack([X, np.ones((len(y), 1))]) if problem.predictor.intercept else X
     sign = problem.loss.targets == "sign"
     t: Rows = [(w, rows * y[:, None])] if sign else [(w, rows), -y]  # the margin, or the residual
     size = [] if size is None else size
-    if radius > 0 and not size and problem.over_samples.support is None:
-        size.append(_size_variable(model, problem, coefficients_of(problem, w)))
+    ball: WassersteinBall = problem.over_samples
+    # one variable >= Lip ||w||_* for all clients; for regression also >= Lip / kappa
+    if radius > 0 and not size and ball.support is None:
+        size.append(model.variable())
+        slopes = [(coefficients_of(problem, w), problem.loss.lipschitz)]
+        model.norm_at_most(slopes, [(size[0], 1.0)], P_OF[DUAL[ball.norm]])
+        if problem.loss.targets == "real":
+            model.nonneg([(size[0], 1.0), -problem.loss.lipschitz / ball.label_cost])
     alpha = model.variable(len(y))
     if radius == 0:
         model.nonneg([(z, 1.0), (alpha, -share[None])])
@@ -185,7 +177,6 @@ def client_rows(
         return None
     level = model.variable()
     model.nonneg([(z, 1.0), (level, -radius), (alpha, -share[None])])
-    ball: WassersteinBall = problem.over_samples
     if ball.support is not None:
         model.nonneg([(level, 1.0)])
         _on_support(model, problem, X, y, w, t, (alpha, level))

@@ -274,8 +274,7 @@ class Bulyan(Aggregation):
         chosen = np.sort(chosen)
         picked, weights = models[chosen], np.where(weights[chosen].any(), weights[chosen], 1.0)
         off, nearest = np.abs(picked - np.median(picked, 0)), len(models) - 4 * self.byzantine
-        order = np.argsort(np.where(np.isfinite(off), off, np.inf), axis=0, kind="stable")
-        near = order[:nearest]
+        near = np.argsort(np.where(np.isfinite(off), off, np.inf), axis=0, kind="stable")[:nearest]
         entries, share = np.take_along_axis(picked, near, 0), weights[near]
         share = np.where(share.any(0), share, 1.0)
         return _finite((share * entries).sum(0) / share.sum(0), "byzantine")
@@ -659,8 +658,7 @@ class FedAvg(LocalStepsMethod):
 
     @property
     def on_client(self) -> dict:
-        steps = self._at_client(descend, self._walk)
-        return {Scout: self._at_client(scout), Descend: steps}
+        return {Scout: self._at_client(scout), Descend: self._at_client(descend, self._walk)}
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -683,12 +681,9 @@ class FedAvg(LocalStepsMethod):
         return state, self._ask(state)
 
     def average(self, state: AveragingState, ids: Ids, up: Descended) -> Next[AveragingState]:
-        q, total = state.weights[list(ids)], float(state.weights.sum())
+        q, total, each = state.weights[list(ids)], float(state.weights.sum()), up.single
         mass = float(q.sum()) or 1.0  # where it is 0, so is the weighted sum
-        if up.single is None:
-            change = np.asarray(up.change) / mass
-        else:
-            change = self.aggregate.of(up.single, q)
+        change = np.asarray(up.change) / mass if each is None else self.aggregate.of(each, q)
         w = state.w + change
         if self._walk.single and np.isfinite(w).all():
             w = self._problem.prox(w, self._step(state) / total)
@@ -713,21 +708,19 @@ class FedAvg(LocalStepsMethod):
 
     @property
     def _walk(self) -> Walk:
-        apart = self.aggregate.single
-        return Walk(self.local_steps, self.batch, self.epochs, self.strength, apart)
+        return Walk(self.local_steps, self.batch, self.epochs, self.strength, self.aggregate.single)
 
     def _step(self, state: AveragingState) -> float:
         curvature = state.curvature + self.strength
         return self.step_size or measured_step(self._problem, curvature, state.rounds)
 
     def _ask(self, state: AveragingState) -> Round:
-        n = len(state.weights)
+        n, share = len(state.weights), 1 / float(state.weights.sum())
         to = drawn(self.seed, state.rounds, n, self._count(n))
-        share = 1 / float(state.weights.sum())
         return Round(Descend(state.w, state.weights, self._step(state), share, 0), to)
 
 
-def FedProx(strength: float = 0.1, **settings: object) -> FedAvg:
+def FedProx(strength: float = 0.1, **settings: Any) -> FedAvg:
     """``FedAvg`` with local steps that also minimise strength/2 ||u - w||^2.
 
     ``settings`` are those of ``FedAvg``.
@@ -742,5 +735,4 @@ def FedProx(strength: float = 0.1, **settings: object) -> FedAvg:
     >>> bool(solution.certificate.relative_gap < 1e-2)
     True
     """
-    more: dict[str, Any] = dict(settings)
-    return FedAvg(strength=strength, **more)
+    return FedAvg(strength=strength, **settings)

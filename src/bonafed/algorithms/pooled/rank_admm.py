@@ -160,9 +160,7 @@ def kept(now: RankMemory, w: Array, value: float, rows: Array, split: Array) -> 
     """The memory with the best models of this start and of all starts."""
     if value < now.found:
         now = replace(now, own=w, found=value)
-    if value <= now.value:
-        return replace(now, best=w, value=value, rows=rows, split=split)
-    return now
+    return replace(now, best=w, value=value, rows=rows, split=split) if value <= now.value else now
 
 
 class RankMethod(PooledMethod):

@@ -334,9 +334,8 @@ class Balanced:
             return now.rho, due
         ratio = math.sqrt(now.primal / now.dual)
         wait = (due - now.k) + max(self.every, due * (self.damping - 1))
-        if 0.7 <= ratio <= 1.5:
-            return now.rho, now.k + max(wait, self.every)
-        return now.rho * min(max(ratio, 0.2), 5.0), now.k + max(wait, self.every)
+        factor = 1.0 if 0.7 <= ratio <= 1.5 else min(max(ratio, 0.2), 5.0)
+        return now.rho * factor, now.k + max(wait, self.every)
 
 
 @dataclass(frozen=True)

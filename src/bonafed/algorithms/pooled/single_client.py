@@ -155,13 +155,10 @@ def implied(problem: Problem, data: Block, constant: float, gradient: Array, val
     """
     if not math.isfinite(constant):
         return -math.inf
-    n_features = len(problem.predictor.split(gradient)[0])
-    if problem.predictor.intercept:
-        seen = combine(Surveyed, [((0,), survey(data, np.ones(1)))])
-    else:
-        seen = None
-    where = region(problem, value, n_features, seen)
-    return lower_bound(problem, Minorant(constant, gradient, np.zeros(1), np.ones(1)), where)[0]
+    model, one = problem.predictor, np.ones(1)
+    seen = combine(Surveyed, [((0,), survey(data, one))]) if model.intercept else None
+    where = region(problem, value, len(model.split(gradient)[0]), seen)
+    return lower_bound(problem, Minorant(constant, gradient, np.zeros(1), one), where)[0]
 
 
 def advanced(

@@ -208,21 +208,19 @@ def chosen(settings: ASPIRE, up: Gauged, omega: Array, w: Array) -> Steps:
     return Steps(n, kappa, rho1, rho2, *etas, bounds, settings.floor, *sizes)
 
 
-def steps_at(
-    settings: ASPIRE, steps: Steps, t: int, planes: Array, share: float, age: float
-) -> Now:
+def steps_at(method: ASPIRE, steps: Steps, t: int, planes: Array, share: float, age: float) -> Now:
     """The step sizes of iteration t with these planes (K, N); the module explains ``age`` and
     ``share``.
     """
-    if settings.theory:
-        return _by_theory(settings, steps, t, len(planes))
+    if method.theory:
+        return _by_theory(method, steps, t, len(planes))
     rho1 = steps.rho1
-    if settings.rho1 is None:
+    if method.rho1 is None:
         slow = min(1.0, max((AGE / max(age, 1.0)) ** POWER, LEAST))
         spread = float(((planes - planes.mean(0)) ** 2).sum()) / len(planes)
         rho1 *= share * slow * min(2.0, max(NARROW / max(spread, 1e-300), 1.0)) / len(planes)
-    eta_h = steps.eta_h * (share if settings.eta_h is None else 1.0)
-    return Now(steps.eta_w, steps.eta_z, eta_h, rho1, steps.rho2, settings.c1, settings.c2)
+    eta_h = steps.eta_h * (share if method.eta_h is None else 1.0)
+    return Now(steps.eta_w, steps.eta_z, eta_h, rho1, steps.rho2, method.c1, method.c2)
 
 
 def _by_theory(settings: ASPIRE, steps: Steps, t: int, planes: int) -> Now:
@@ -316,11 +314,9 @@ class ASPIREMemory:
     curvature: Annotated[Array, Form("n")]  # L_j
 
 
-def ascended(
-    dual: Array, z: Array, w: Array, rho: float, fade: Array | float, pull: float
-) -> Array:
+def ascended(dual: Array, z: Array, w: Array, rho: float, fade: Array | float, cap: float) -> Array:
     """phi_j after (16); server and worker both compute it, so that it is never sent."""
-    return np.clip(dual + rho * (z - w - fade * dual), -pull, pull)
+    return np.clip(dual + rho * (z - w - fade * dual), -cap, cap)
 
 
 CUT = 1e-6  # by how much, relative, the worst vertex must exceed all planes to become one
@@ -568,12 +564,8 @@ class ASPIRE(ext.Method):
         is really sent.
         """
         seen = state.measured
-        told = {
-            "objective": seen.value,
-            "stationarity": seen.stationarity,
-            "residual": seen.residual,
-        }
-        told |= {"oracle_gap": seen.oracle, "consensus": seen.consensus}
+        told = {"objective": seen.value, "stationarity": seen.stationarity}
+        told |= {"residual": seen.residual, "oracle_gap": seen.oracle, "consensus": seen.consensus}
         return told | {"planes": len(state.weights), "bits": state.bits}
 
     def answer(self, state: ASPIREState, concluded: ext.Concluded | None = None) -> ext.Answer:

@@ -126,7 +126,7 @@ class DRFA(ext.LocalStepsMethod):
 
     @property
     def on_server(self) -> dict:
-        return {ext.Scouted: self.begin, ext.Descended: self.average_models, Judged: self.weigh}
+        return {ext.Scouted: self.begin, ext.Descended: self.averaged, Judged: self.weigh}
 
     @property
     def claims(self) -> ext.Claims:
@@ -150,9 +150,7 @@ class DRFA(ext.LocalStepsMethod):
         state = replace(state, w=w, mean=np.zeros_like(w))
         return state, self._descend(state)
 
-    def average_models(
-        self, state: DRFAState, ids: ext.Ids, up: ext.Descended
-    ) -> ext.Next[DRFAState]:
+    def averaged(self, state: DRFAState, ids: ext.Ids, up: ext.Descended) -> ext.Next[DRFAState]:
         if up.change is None or up.snapshot is None:
             raise ValueError("the clients sent no sums of their changes.")
         w, snapshot = state.w + up.change, state.w + up.snapshot

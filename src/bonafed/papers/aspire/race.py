@@ -485,9 +485,8 @@ def _half_worst(losses: Array) -> Array:
 
     It is known by its maximiser only.
     """
-    weights = np.full(len(losses), 0.5 / len(losses))
-    weights[np.argmax(losses)] += 0.5
-    return weights
+    n = len(losses)
+    return np.full(n, 0.5 / n) + 0.5 * (np.arange(n) == np.argmax(losses))
 
 
 def setup(name: str, over_clients: Any, fed: bf.Federation, factor: float) -> SetUp:

@@ -234,17 +234,14 @@ class Whole:
     """The problem with all rows: f = R(f_1, ..., f_N), and all constraints as one vector."""
 
     def __init__(self, problem: bf.Problem, fed: bf.Federation) -> None:
-        self.problem, self.n_clients = problem, fed.n_clients
-        self.blocks = fed.blocks()
-        self.weights = problem.over_clients.project(np.zeros(fed.n_clients))
+        n, self.problem, self.blocks = fed.n_clients, problem, fed.blocks()
+        self.n_clients, self.weights = n, problem.over_clients.project(np.zeros(n))
         glob, local = problem.constraint, problem.local_constraint
-        held, coupled = glob.held, glob.coupled
-        own = np.tile(local.equality, fed.n_clients)
+        held, coupled, own = glob.held, glob.coupled, np.tile(local.equality, n)
         self.equality = np.concatenate([held.equality, coupled.equality, own])
-        self.convex = bool(problem.constraint.convex and local.convex)
+        self.convex = bool(glob.convex and local.convex)
         self.held, self.coupled, self.local = (_curved(stack) for stack in (held, coupled, local))
-        masks = self.held[1], self.coupled[1], np.tile(self.local[1], fed.n_clients)
-        self.analytic = np.concatenate(masks)
+        self.analytic = np.concatenate([self.held[1], self.coupled[1], np.tile(self.local[1], n)])
 
     def parts(self, flat: Array) -> bf.Multipliers:
         """A vector (k,) as multipliers of the server, the sums and every client."""

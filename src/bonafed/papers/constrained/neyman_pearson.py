@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import bonafed as bf
 import bonafed.extending as ext
+from bonafed.extending import Method
 from bonafed.papers.constrained import data, tables
 
 LEVEL = 0.2
@@ -51,11 +52,7 @@ def problem(level: float = LEVEL) -> bf.Problem:
 
 
 def trial(
-    name: str,
-    n_clients: int,
-    seed: int = 0,
-    algorithm: ext.Method | None = None,
-    level: float = LEVEL,
+    name: str, n_clients: int, seed: int = 0, algorithm: Method | None = None, level: float = LEVEL
 ) -> tables.Trial:
     """One run with the partition and the start of a seed; it starts on the unit sphere."""
     rows = data.DATA[name]()

@@ -174,9 +174,8 @@ def bands(evaluations: Sequence[Evaluation], equal_is_gap: bool = False) -> list
         local = e.measured.max(1) if equal_is_gap else e.measured[:, 0]
         row = {"round": k + 1.0}
         for name, values in (("loss", e.risks), ("constraint", local)):
-            row[name] = float(np.nanmean(values))
-            row[f"{name}_least"] = float(np.nanmin(values))
-            row[f"{name}_most"] = float(np.nanmax(values))
+            numbers = np.nanmean(values), np.nanmin(values), np.nanmax(values)
+            row |= zip((name, f"{name}_least", f"{name}_most"), map(float, numbers), strict=True)
         row["server"] = float(e.server.max()) if len(e.server) else np.nan
         rows.append(row)
     return rows

@@ -46,8 +46,6 @@ def out_p_plus(epsilon: float, rounds: int, rows: int, clients: int, data: str =
     return out_p(epsilon, rounds, rows, clients, data, scale=0.01)
 
 
-def _perturbed(noisy: Any, epsilon: float, settings: dict[str, Any]) -> Any:
+def _perturbed(noisy: Any, epsilon: float, given: dict[str, Any]) -> Any:
     """The method with noise; without any where epsilon is infinite."""
-    if math.isinf(epsilon):
-        return bf.PrivateADMM(**settings)
-    return noisy(local_epsilon=epsilon, **settings)
+    return bf.PrivateADMM(**given) if math.isinf(epsilon) else noisy(local_epsilon=epsilon, **given)

@@ -5,7 +5,7 @@ program (4)). A word for each objective of section 6 and appendix C, with featur
 the l1 metric: `drfl`, and the baselines `afl`, `drfa`, `wafl` and `standard`.
 """
 
-import math
+from math import inf
 from typing import Any
 
 import bonafed as bf
@@ -32,9 +32,7 @@ def central() -> bf.CentralConic:
     return bf.CentralConic()
 
 
-def drfl(
-    radius: float, theta: float, label_cost: float = math.inf, loss: Any = HINGE
-) -> bf.Problem:
+def drfl(radius: float, theta: float, label_cost: float = inf, loss: Any = HINGE) -> bf.Problem:
     """(4): balls of rows within clients, and a ball of client weights."""
     return _problem(loss, bf.LpBall(theta), _ball(radius, label_cost, loss))
 
@@ -49,7 +47,7 @@ def drfa(loss: Any = HINGE) -> bf.Problem:
     return _problem(loss, bf.Simplex(), bf.Mean())
 
 
-def wafl(radius: float, label_cost: float = math.inf, loss: Any = HINGE) -> bf.Problem:
+def wafl(radius: float, label_cost: float = inf, loss: Any = HINGE) -> bf.Problem:
     """One ball around the mixture, for ``fed.pooled()``."""
     return _problem(loss, bf.Mean(), _ball(radius, label_cost, loss))
 

@@ -145,12 +145,10 @@ class Fold(Rows):
         in_t, in_level = total(self.dpsi * self.z), float(total(self.fee * self.z, None))
         self._onto(in_t, in_level, float(self.h @ self.hidden), gx, gbeta)
 
-    def _onto(
-        self, in_t: Array, in_level: float, in_border: float, gx: Array, gbeta: Array
-    ) -> None:
+    def _onto(self, in_t: Array, level: float, border: float, gx: Array, gbeta: Array) -> None:
         gx[:-1] += self.backward(in_t)
-        gx[-1] += in_level
-        gbeta[self.border] += in_border
+        gx[-1] += level
+        gbeta[self.border] += border
 
     def add(self, system: System) -> None:
         off, extra = self.dpsi - self.p, self.fee - self.o  # variances over k: no cancellation

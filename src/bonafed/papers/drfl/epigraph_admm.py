@@ -12,6 +12,7 @@ a scaled norm. At the end zeta = q*.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -402,13 +403,11 @@ class DoubleLoop(ext.Method):
 
     @property
     def claims(self) -> ext.Claims:
-        begun, probed = ext.of_risk, ext.of_weighted
-        return {
-            projection.Begun: lambda _, ask, up: begun(self._problem, up.w[0], up.pi),
-            Probed: lambda _, ask, up: probed(
-                self._problem, ask.w, up.risk, up.gradient, float(ask.weights[0])
-            ),
-        }
+        return {**projection.begun_claims(self._problem), Probed: self._probed}
+
+    def _probed(self, who: int, ask: Probe, up: Probed) -> Iterator[ext.Claim]:
+        weight = float(ask.weights[0])
+        return ext.of_weighted(self._problem, ask.w, up.risk, up.gradient, weight)
 
     def server_start(self, n_clients: int) -> tuple[LoopState, ext.Round]:
         w, nobody = ext.start_or_empty(self.start), np.zeros(n_clients)

@@ -74,6 +74,11 @@ def begin(
     return Copies(w), Begun(w, problem.client_risks(w, data))
 
 
+def begun_claims(problem: bf.Problem) -> ext.Claims:
+    """What a client says of its risk at the first model."""
+    return {Begun: lambda who, ask, up: ext.of_risk(problem, up.w[0], up.pi)}
+
+
 def rows_of(data: Block, i: int, draw: tuple[np.random.Generator, float] | None = None) -> Block:
     """Client i of a block by itself, without padding and rows of no weight.
 
@@ -228,10 +233,7 @@ class EpigraphMethod(ext.Method):
 
     @property
     def claims(self) -> ext.Claims:
-        return {
-            Begun: lambda who, ask, up: ext.of_risk(self._problem, up.w[0], up.pi),
-            Projected: self._projected,
-        }
+        return {**begun_claims(self._problem), Projected: self._projected}
 
     def _projected(self, who: int, ask: Project, up: Projected) -> Iterator[ext.Claim]:
         """What a point of the epigraph claims: pi >= R(w), unless it is that of some rows."""

@@ -4,6 +4,8 @@ A word for each method of its tables, with the constants of appendix B: `rank_ad
 `smoothed_rank_admm` (section 4), and the baselines `sgd`, `lsvrg` and `dca`.
 """
 
+from typing import Any
+
 import bonafed as bf
 
 PENALTY = {  # rho_k of Table 6, by framework
@@ -23,16 +25,9 @@ DCA_EPOCHS = {
 def rank_admm(framework: str = "SRM") -> bf.RankADMM:
     """Algorithm 1 as printed, for SRM, AoRR or EHRM: no relaxation, Newton steps or polish."""
     penalty = PENALTY[framework]
-    return bf.RankADMM(
-        penalty=penalty,
-        starts=(bf.Start(penalty),),
-        relaxation=1.0,
-        finish=False,
-        polish=False,
-        check=10,
-        max_rounds=ITERATIONS // 10,
-        max_iterations=ITERATIONS,
-    )
+    plain: dict[str, Any] = {"relaxation": 1.0, "finish": False, "polish": False, "check": 10}
+    plain |= {"max_rounds": ITERATIONS // 10, "max_iterations": ITERATIONS}
+    return bf.RankADMM(penalty=penalty, starts=(bf.Start(penalty),), **plain)
 
 
 def smoothed_rank_admm(framework: str = "SRM") -> bf.SmoothedRankADMM:

@@ -252,7 +252,7 @@ class DCA(ext.PooledMethod):
         problem, before = self._problem, memory.w[0]
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                best = self._inner(problem, data, before, rng(0))
+                best = self._inner(data, before, rng(0))
                 memory = common.judged(problem, memory, best, data)
         except common.DivergedError as error:
             raise common.DivergedError(
@@ -265,11 +265,10 @@ class DCA(ext.PooledMethod):
         still = ext.EXHAUSTED if ask.turn > 0 and np.array_equal(memory.w[0], before) else 0.0
         return replace(memory, point=None), common.standing(memory, still)
 
-    def _inner(
-        self, problem: bf.Problem, data: Block, w: Array, generator: np.random.Generator
-    ) -> Array:
+    def _inner(self, data: Block, w: Array, generator: np.random.Generator) -> Array:
         """The best of ``inner`` steps on Omega_plus + h - <v, .> from w, w itself included."""
-        plus, minus = data.share[0], np.zeros(data.y.shape[1])  # without ranks, the rows' shares
+        # without ranks, the rows' shares
+        problem, plus, minus = self._problem, data.share[0], np.zeros(data.y.shape[1])
         if ext.by_rank(problem.over_samples):
             plus, minus = ext.plus_minus(problem.over_samples.rank_weights(len(minus)))
         linear = np.zeros_like(w)

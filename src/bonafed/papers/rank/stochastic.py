@@ -149,7 +149,7 @@ class EpochMethod(ext.PooledMethod):
     grid: Sequence[float] | None
     trial_epochs: int
     start: Array | None
-    # (data, walk, generator): the model after one epoch, and the steps it took
+    # (data, walk, draw): the model after one epoch, and the steps it took
     epoch: Callable[..., tuple[Array, int]]
 
     def check_settings(self) -> None:
@@ -197,16 +197,14 @@ class EpochMethod(ext.PooledMethod):
         best = replace(best, bound=np.max([walk.bound for walk in tries], 0))
         return best, standing(best)
 
-    def _walked(
-        self, walk: Descent, turn: int, data: Block, generator: np.random.Generator
-    ) -> Descent:
+    def _walked(self, walk: Descent, turn: int, data: Block, draw: np.random.Generator) -> Descent:
         """The walk after one epoch, evaluated at its end."""
         problem = self._problem
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 if walk.point is None:
                     walk = judged(problem, walk, walk.w[0], data)
-                w, steps = self.epoch(data, walk, generator)
+                w, steps = self.epoch(data, walk, draw)
                 walk = judged(problem, walk, w, data)
         except DivergedError as error:
             raise DivergedError(
@@ -370,12 +368,10 @@ class SGD(EpochMethod):
         ext.check_least(self, "batch", meaning=": it is the number of rows of a minibatch")
         self.check_settings()
 
-    def epoch(
-        self, data: Block, walk: Descent, generator: np.random.Generator
-    ) -> tuple[Array, int]:
+    def epoch(self, data: Block, walk: Descent, draw: np.random.Generator) -> tuple[Array, int]:
         """The model after one step for each minibatch, and their number."""
         problem, n, w, rate = self._problem, data.y.shape[1], walk.w[0], float(walk.rate[0])
-        size, order, law = min(self.batch, n), generator.permutation(n), None
+        size, order, law = min(self.batch, n), draw.permutation(n), None
         if ext.by_rank(problem.over_samples):
             law = batch_weights(problem.over_samples, n, size)
         for k in range(n // size):
@@ -442,9 +438,7 @@ class LSVRG(EpochMethod):
         ext.check_least(self, "epoch_length", meaning=": it is a number of steps")
         self.check_settings()
 
-    def epoch(
-        self, data: Block, walk: Descent, generator: np.random.Generator
-    ) -> tuple[Array, int]:
+    def epoch(self, data: Block, walk: Descent, draw: np.random.Generator) -> tuple[Array, int]:
         """The model after ``epoch_length`` steps from the checkpoint w, and their number."""
         problem, w, rate = self._problem, walk.w[0], float(walk.rate[0])
         point, steps = walk.point, self.epoch_length
@@ -453,10 +447,10 @@ class LSVRG(EpochMethod):
         n, total = len(weights), float(weights.sum())
         # the rows of the steps, and their weights over their probabilities
         if self.uniform:
-            drawn = generator.integers(n, size=steps)
+            drawn = draw.integers(n, size=steps)
             gain = n * weights[drawn]
         else:
-            drawn, gain = generator.choice(n, size=steps, p=weights / total), np.full(steps, total)
+            drawn, gain = draw.choice(n, size=steps, p=weights / total), np.full(steps, total)
         fast = scalar_form(problem, data.n_features)
         for at in range(0, steps, CHUNK):
             rows, part = drawn[at : at + CHUNK], gain[at : at + CHUNK]

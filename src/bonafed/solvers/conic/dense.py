@@ -168,7 +168,21 @@ def solve_dense(
     tol : of the gap relative to max(1, |objective|), and of both residuals relative to max(1, size)
     near : whether x = 0 is near the solution, such as the solution of a program like this one
     """
-    entries, c, cones, size, place = _arranged(entries, c, orders)
+    # half-lines first, and every row in units of its largest coefficient
+    row, column, value = entries
+    lines, size = np.ones(len(c), bool), np.zeros(len(c))
+    by_row = np.argsort(row, kind="stable")  # ``np.maximum.at`` takes ten times as long
+    count = np.bincount(row, minlength=len(c))
+    first = np.cumsum(count) - count
+    size[count > 0] = np.maximum.reduceat(np.abs(value[by_row]), first[count > 0])
+    for cone in orders:
+        lines[cone] = False
+    size[~lines | (size == 0)] = 1.0
+    behind = [np.arange(cone.start, cone.stop) for cone in orders]
+    place = np.concatenate([np.flatnonzero(lines), *behind])
+    cones = Cones(np.cumsum([int(lines.sum()), *map(len, behind)]))
+    entries = _inverse(place)[row], column, value / size[row]
+    c, size = (c / size)[place], size[place]
     rows = _Rows(entries, len(q), len(c))
     order = rows.order
     P, q = P[np.ix_(order, order)] if P.any() else P[:0], q[order]
@@ -180,8 +194,8 @@ def solve_dense(
     scales = [max(1.0, float(np.abs(v).max(initial=0.0))) for v in (q, c)]
     for k in range(ITERATIONS):
         dual, primal = rows.back(z), rows.forward(x)
-        steep, short, gap, value, apart = compiled.residuals(P, q, c, x, s, z, dual, primal)
-        errors = max(gap, apart) / max(1.0, abs(value)), steep / scales[0], short / scales[1]
+        steep, short, gap, height, apart = compiled.residuals(P, q, c, x, s, z, dual, primal)
+        errors = max(gap, apart) / max(1.0, abs(height)), steep / scales[0], short / scales[1]
         error = max(errors)
         if not math.isfinite(sum(errors)):
             break
@@ -199,28 +213,6 @@ def solve_dense(
     natural[order] = best.x
     multipliers[place] = best.z / size
     return Solved(natural, multipliers, best.error, best.iterations)
-
-
-def _arranged(
-    entries: Entries, c: Array, orders: Orders
-) -> tuple[Entries, Array, Cones, Array, Index]:
-    """M and c with half-lines first and in units of their largest coefficients, the cones, these
-    units (m,), and where every row stood.
-    """
-    row, column, value = entries
-    lines, size = np.ones(len(c), bool), np.zeros(len(c))
-    by_row = np.argsort(row, kind="stable")  # ``np.maximum.at`` takes ten times as long
-    count = np.bincount(row, minlength=len(c))
-    first = np.cumsum(count) - count
-    size[count > 0] = np.maximum.reduceat(np.abs(value[by_row]), first[count > 0])
-    for rows in orders:
-        lines[rows] = False
-    size[~lines | (size == 0)] = 1.0
-    behind = [np.arange(rows.start, rows.stop) for rows in orders]
-    place = np.concatenate([np.flatnonzero(lines), *behind])
-    ends = np.cumsum([int(lines.sum()), *map(len, behind)])
-    entries = _inverse(place)[row], column, value / size[row]
-    return entries, (c / size)[place], Cones(ends), size[place], place
 
 
 def summed(entries: Entries, shape: tuple[int, int]) -> Array:

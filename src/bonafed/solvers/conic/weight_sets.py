@@ -108,8 +108,7 @@ class Tails(NamedTuple):
             model.linear(t, share)
             rows = [(t, 1.0), (z, -1.0)]
             if caps.min() < 1:  # otherwise the tail is the largest number, which t bounds
-                slack = model.positive(share * caps)
-                rows.append((slack, 1.0))
+                rows.append((model.positive(share * caps), 1.0))
             handles.append(model.nonneg(rows))
         model.linear(z, fixed)
         return lambda solution: fixed + sum(solution.z[handle] for handle in handles)
@@ -431,7 +430,6 @@ class Cut(NamedTuple):
         model.linear(g, 1.0)
         rows: list = [(g, np.ones(len(z))), (z, -1.0)]
         if len(self.limit):
-            y = model.positive(self.limit)
-            rows.append((y, self.D.T))
+            rows.append((model.positive(self.limit), self.D.T))
         handle = model.nonneg(rows)
         return lambda solution: solution.z[handle]

@@ -447,9 +447,8 @@ def ascending(m: Array) -> NDArray[np.intp]:
     keys = _keys(m.view(np.uint64))
     keys.sort()
     order = keys.view(np.intp)
-    if _positions(m, keys, order):
-        return order
-    return np.argsort(m, kind="stable")  # very many entries differ in the last bits only
+    # else very many entries differ in the last bits only
+    return order if _positions(m, keys, order) else np.argsort(m, kind="stable")
 
 
 @njit(inline="always")
@@ -547,10 +546,9 @@ def pooled_ratios(alpha: Array, sigma: Array) -> Array:
     from scipy.optimize import isotonic_regression  # every process would import it
 
     free = int(np.searchsorted(sigma, 0.0, side="right"))
-    mass = float(alpha[:free].sum())
     if free == len(sigma):
         return np.where(alpha > 0.0, np.inf, 0.0)
-    joined = alpha[free:].copy()
+    mass, joined = float(alpha[:free].sum()), alpha[free:].copy()
     joined[0] += mass
     with np.errstate(over="ignore"):
         edges = isotonic_regression(joined / sigma[free:], weights=sigma[free:]).blocks

@@ -89,8 +89,7 @@ def outer_step(system: RankSystem, at: Point, step: float, accuracy: float) -> t
     # any t will do where all rows are zero
     t = step * (float(np.einsum("ij,ij->", system.D, system.D)) / len(at.z) or 1.0)
     s = step * system.units
-    alpha, now = at.alpha, _inner(system, at, at.alpha, s, t)
-    newton = 0
+    alpha, now, newton = at.alpha, _inner(system, at, at.alpha, s, t), 0
     while newton < NEWTON_STEPS:
         gradient = now.z - (system.D @ now.w - system.shift)
         size = float(np.linalg.norm(gradient))
@@ -98,8 +97,7 @@ def outer_step(system: RankSystem, at: Point, step: float, accuracy: float) -> t
         if size <= max(accuracy * moved, 1e-14 * (1 + float(np.linalg.norm(now.z)))):
             break
         direction = _direction(system, at, alpha, now, gradient, s, t)
-        descent = float(gradient @ direction)
-        length = 1.0
+        descent, length = float(gradient @ direction), 1.0
         for _ in range(30):
             new = _inner(system, at, alpha + length * direction, s, t)
             if new.value <= now.value + 1e-4 * length * descent + 1e-15 * abs(now.value):

@@ -127,8 +127,7 @@ def largest_in_cd_norm(losses: Array, prior: Array, bounds: Array, budget: float
     if scale.spread == 0 or budget == 0 or not moves.live.any():
         return prior.copy(), scale.bound(base, abs(base))
     z = scale.z[moves.live]
-    solution = _one_sort(z, moves, budget)
-    d, level, multiplier = solution if solution is not None else _by_multiplier(z, moves, budget)
+    d, level, multiplier = _one_sort(z, moves, budget) or _by_multiplier(z, moves, budget)
     with np.errstate(over="ignore"):
         cost = multiplier * moves.rate
         taken = moves.take @ np.maximum(z - level - cost, 0.0)
@@ -155,8 +154,7 @@ def _one_sort(z: Array, moves: _Moves, budget: float) -> tuple[Array, float, flo
 def _by_multiplier(z: Array, moves: _Moves, budget: float) -> tuple[Array, float, float]:
     """The solution for any bounds: d, and the level and multiplier of the dual."""
     score, room = np.empty(2 * len(z)), np.concatenate([moves.give, moves.take])
-    amount = float(moves.give.sum())
-    level = 0.0
+    amount, level = float(moves.give.sum()), 0.0
 
     def point(multiplier: float) -> Point:
         nonlocal level

@@ -59,9 +59,7 @@ def _excess(x: Array) -> Array:
     if small.all():
         return x * x * np.polyval(EXCESS, x)
     whole = x * np.exp(x) - np.expm1(x)
-    if small.any():
-        return np.where(small, x * x * np.polyval(EXCESS, np.where(small, x, 0.0)), whole)
-    return whole
+    return np.where(small, x * x * np.polyval(EXCESS, np.where(small, x, 0.0)), whole)
 
 
 def largest_in_entropy_ball(z: Array, prior: Array, radius: float) -> Worst:
@@ -81,18 +79,8 @@ def largest_in_entropy_ball(z: Array, prior: Array, radius: float) -> Worst:
     most = math.log1p(rest / share)  # the divergence of the prior given the argmax
     if radius >= most:
         return np.where(at_top, prior / share, 0.0), scale.bound(0.0)
-    q, log_mass, s = _tilted(scale.z, prior, radius, most, rest / share)
-    level = (radius + log_mass) / s
-    return q, scale.bound(level, 1 + abs(level))
-
-
-def _tilted(
-    z: Array, prior: Array, radius: float, most: float, odds: float
-) -> tuple[Array, float, float]:
-    """q ~ prior exp(s z) with divergence ``radius`` below its limit ``most``, with log Z and s.
-
-    z runs from -1 to 0.
-    """
+    # q ~ prior exp(s z) with divergence ``radius`` below its limit ``most``; z runs from -1 to 0
+    z, odds = scale.z, rest / share
 
     def excess(log_s: float) -> tuple[float, float]:
         s = math.exp(log_s)
@@ -115,7 +103,8 @@ def _tilted(
     start = 0.5 * math.log(2 * radius) - math.log(max(deviation, TINY))
     s = math.exp(newton_root(excess, lo, hi, start, CLOSE))
     q, log_mass, _ = _tilt(z, prior, s)
-    return q, log_mass, s
+    level = (radius + log_mass) / s
+    return q, scale.bound(level, 1 + abs(level))
 
 
 def newton_root(f: Falling, lo: float, hi: float, start: float, close: float) -> float:
@@ -331,8 +320,7 @@ def _arc(z: Array, prior: Array, shape: Array, size: float) -> tuple[Array, floa
 
 def project_ellipsoid(x: Array, prior: Array, shape: Array, radius: float) -> Array:
     """The nearest point of Q; arrays (N,)."""
-    free = project_simplex(x)
-    unit = float(shape.max())
+    free, unit = project_simplex(x), float(shape.max())
     size, shape = math.sqrt(radius) * math.sqrt(unit), shape / unit
     root = np.sqrt(shape)
     if size <= NONE or len(x) == 1:
@@ -452,8 +440,7 @@ def largest_in_axes(z: Array, prior: Array, axes: Axes, radius: float) -> Worst:
 
     All arrays are (N,).
     """
-    scale = scaled(z)
-    size = math.sqrt(radius) * math.sqrt(axes.unit)
+    scale, size = scaled(z), math.sqrt(radius) * math.sqrt(axes.unit)
     if size <= NONE or scale.spread == 0:
         return at_prior(z, prior, size * math.sqrt(float(axes.S.trace())) * scale.spread)
     z = np.where(scale.z > -1e-100, 0.0, scale.z)
@@ -475,8 +462,7 @@ def largest_in_axes(z: Array, prior: Array, axes: Axes, radius: float) -> Worst:
 
 def project_axes(x: Array, prior: Array, axes: Axes, radius: float) -> Array:
     """The nearest point of Q; arrays (N,)."""
-    free = project_simplex(x)
-    size = math.sqrt(radius) * math.sqrt(axes.unit)
+    free, size = project_simplex(x), math.sqrt(radius) * math.sqrt(axes.unit)
     if size <= NONE or len(x) == 1:
         return prior.copy()
     if axes.norm(free - prior) <= size:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.solvers.conic.builder import Model, Status
-from bonafed.solvers.sets.projections import EPS, nearest_point, project_simplex, scaled
+from bonafed.solvers.sets.projections import EPS, Worst, nearest_point, project_simplex, scaled
 
 # Vertices of {q : D q <= c, q >= 0, sum q = 1} that are proved optimal without a linear program.
 #
@@ -211,10 +211,8 @@ def excess(D: Array, c: Array) -> float:
     return float(_program(cost, rows, c, sums, np.ones(1)).fun)
 
 
-def largest_in_polyhedron(
-    losses: Array, D: Array, c: Array, met: Met | None = None
-) -> tuple[Array, float] | None:
-    """A maximiser of losses'q over the polyhedron, and an upper bound; None where it is empty.
+def largest_in_polyhedron(z: Array, D: Array, c: Array, met: Met | None = None) -> Worst | None:
+    """A maximiser of z'q over the polyhedron, and an upper bound; None where it is empty.
 
     D is (m, N) and c (m,); every row of D has a largest entry of one, or is zero.
 
@@ -226,22 +224,20 @@ def largest_in_polyhedron(
     ArithmeticError
         where HiGHS ends without an answer
     """
-    scale = scaled(losses)
-    met = met or Met()
+    scale, met = scaled(z), met or Met()
     proof = met.best(scale.z, D, c)
     if proof is None:
-        program = _solve(scale.z, D, c)
-        if program.status == 2:
+        found = _solve(scale.z, D, c)
+        if found.status == 2:
             return None
-        if program.status != 0:
+        if found.status != 0:
             raise ArithmeticError(
-                "HiGHS gave no worst case of the polyhedron: "
-                f"{program.message} Scale the rows of D."
+                f"HiGHS gave no worst case of the polyhedron: {found.message} Scale the rows of D."
             )
-        proof = _only(scale.z, program.x, D, c, met)
+        proof = _only(scale.z, found.x, D, c, met)
     if proof is None:
-        y = np.maximum(-program.ineqlin.marginals, 0.0)
-        first = _with_bound(scale.z, _inside(program.x, D, c), y, D, c)
+        y = np.maximum(-found.ineqlin.marginals, 0.0)
+        first = _with_bound(scale.z, _inside(found.x, D, c), y, D, c)
         best = _refined(scale.z, first, D, c)
         proof = (_only(scale.z, best.q, D, c, met) if best is not first else None) or best
     return proof.q, scale.bound(proof.bound, proof.size)

@@ -296,8 +296,7 @@ def _response(t: Array, price: float, radius: float, p: float, e: float) -> tupl
 
     |d| is cut at 4 where e = 0.
     """
-    size = np.abs(t)
-    k = 1 / (p - 1)
+    size, k = np.abs(t), 1 / (p - 1)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore"):
         if e == 0:
             d = np.minimum(radius * (size / price) ** k, 4.0)
@@ -424,8 +423,7 @@ def nearest_point(v: Array, maximise: Callable[[Array], Array]) -> Array:
     """
     v = v - v.max()  # weights sum to one
     corral = maximise(v)[None]
-    mix, q = np.ones(1), corral[0]
-    gap, size = np.inf, 1.0
+    mix, q, gap, size = np.ones(1), corral[0], np.inf, 1.0
     for _ in range(CORRALS):
         g = (v - q) - (v - q).max()
         new, size = maximise(g), max(1.0, float(np.abs(g).max()))

@@ -75,9 +75,8 @@ def largest_by_transport(losses: Array, prior: Array, budget: float, cost: Array
 
     ``cost`` holds positions (N,) or a matrix (N, N).
     """
-    scale, costs = projections.scaled(losses), _costs(cost)
+    scale, costs, carried = projections.scaled(losses), _costs(cost), 1
     z, c, budget = scale.z[costs.order], prior[costs.order], budget / costs.scale
-    carried = 1
 
     def point(multiplier: float) -> Point:
         nonlocal carried

@@ -20,7 +20,7 @@ from numba import njit
 
 from bonafed.arrays import Array
 
-Given = Array | None
+Some = Array | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,19 +44,8 @@ class Ridge:
         values, vectors = np.linalg.eigh(D.T @ D if D.shape[1] <= D.shape[0] else D @ D.T)
         return cls(D, column, mean, np.maximum(values, 0.0), vectors)
 
-    @property
-    def largest(self) -> float:
-        """||D||_2^2 of the centred columns."""
-        return float(self.values[-1]) if len(self.values) else 0.0
-
     def solve(
-        self,
-        v: Array,
-        rho: float,
-        mu: float,
-        r: float = 0.0,
-        near: Given = None,
-        tilt: Given = None,
+        self, v: Array, rho: float, mu: float, r: float = 0.0, near: Some = None, tilt: Some = None
     ) -> Array:
         """The minimiser; the one of least norm where mu + r = 0.
 
@@ -79,7 +68,7 @@ class Ridge:
     def _coefficients(self, v: Array, push: Array, rho: float, c: float) -> Array:
         """(rho D'D + c)^{-1} (rho D'v + push)."""
         scale = rho * self.values + c
-        known = scale > 1e-13 * rho * self.largest
+        known = scale > 1e-13 * rho * self.values.max(initial=0.0)
         inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=known)
         if len(self.values) == len(push):
             return self.vectors @ (inverse * ((rho * (v @ self.centred) + push) @ self.vectors))

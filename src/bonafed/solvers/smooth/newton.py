@@ -20,7 +20,7 @@ from bonafed.arrays import Array
 
 Flags = NDArray[np.bool_]
 Smooth = Callable[[Array], tuple[Array, Array]]  # v (n, D) -> values (n,), gradients (n, D)
-Hessian = Callable[[Array], Array]  # v (n, D) -> (n, D, D)
+Curve = Callable[[Array], Array]  # v (n, D) -> Hessians (n, D, D)
 Direction = Callable[[Array, Array, Flags], Array]  # of v, the gradients and who searches on
 HALVINGS = 50
 # a search ends after so many steps in a row that change the value by rounding only and do not halve
@@ -46,12 +46,7 @@ class Minima(NamedTuple):
 
 
 def newton(
-    function: Smooth,
-    hessian: Hessian,
-    start: Array,
-    tol: float,
-    convex: bool = True,
-    cap: int = 100,
+    function: Smooth, hessian: Curve, start: Array, tol: float, convex: bool = True, cap: int = 100
 ) -> Minima:
     """Newton's method with Armijo's rule.
 

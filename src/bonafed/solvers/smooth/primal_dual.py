@@ -84,9 +84,8 @@ def first(p: Program, x: Array) -> Iterate:
     """
     s = np.maximum(-p.c, LEAST_SLACK)
     z = min(LEAST_SLACK, 0.1 / max(len(s), 1)) / s
-    lam = np.zeros(0)
-    if len(p.e):
-        lam = np.linalg.lstsq(p.E.T, -(p.gradient + p.J.T @ z), rcond=None)[0]
+    right = -(p.gradient + p.J.T @ z)
+    lam = np.linalg.lstsq(p.E.T, right, rcond=None)[0] if len(p.e) else np.zeros(0)
     return Iterate(x, s, z, np.asarray(lam, float))
 
 

@@ -72,8 +72,7 @@ def restart(state: QuasiNewton, value: float, gradient: Array, *, keep: bool = T
 
 
 def _without_pairs(state: QuasiNewton) -> QuasiNewton:
-    none = state.moves[:0]
-    return replace(state, moves=none, changes=none)
+    return replace(state, moves=state.moves[:0], changes=state.changes[:0])
 
 
 def observe(state: QuasiNewton, value: float, gradient: Array) -> QuasiNewton:
@@ -182,15 +181,13 @@ def started(right: Array, diagonal: Array) -> ConjugateGradients:
     """x = 0; entries without curvature stay there."""
     direction = _preconditioned(right, diagonal)
     energy = float(right @ direction)
-    ended = not (np.isfinite(energy) and energy > 0)
-    zero = np.zeros_like(right)
+    zero, ended = np.zeros_like(right), not (np.isfinite(energy) and energy > 0)
     return ConjugateGradients(zero, right, direction, diagonal, energy, energy, ended)
 
 
 def stepped(state: ConjugateGradients, product: Array) -> ConjugateGradients:
     """The next iterate, by the product of A with the direction."""
-    p = state.direction
-    curvature = float(p @ product)
+    p, curvature = state.direction, float(state.direction @ product)
     if not curvature > FLAT * float(p * p @ state.diagonal):
         return replace(state, ended=True)
     step = state.energy / curvature
@@ -231,8 +228,7 @@ def mixing(gram: Array, regularise: float = 1e-10, most: float = 30.0) -> Array:
     -------
     (h,) weights, sum 1; the newest only where the system is not finite
     """
-    h = len(gram)
-    plain = np.eye(h)[-1]
+    h, plain = len(gram), np.eye(len(gram))[-1]
     if h < 2:
         return plain
     change = np.diff(np.eye(h), axis=0)  # r_{j+1} - r_j
