@@ -331,7 +331,7 @@ def _loss(loss, w, x, y):
 def test_the_path_starts_warm(monkeypatch):
     starts = []
 
-    def recorded(*args, start, **options):
+    def recorded(*args, start=None, **options):
         starts.append(start)
         return fit(*args, start=start, **options)
 
