@@ -36,7 +36,7 @@ from bonafed.problem.lower_bounds import (
     signed,
     weighting,
 )
-from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Data
 from bonafed.problem.own_functions import check_own, declared
 from bonafed.problem.problem import Problem, check_affine, checked_model, only_constrained
 from bonafed.problem.rank_levels import (
@@ -461,9 +461,7 @@ def _normed(mu: Multipliers, least: float) -> Multipliers:
     return mu if total == 0 else Multipliers(*(part / total for part in parts))
 
 
-def _check(
-    problem: Problem, fed: Federation | Metadata, w: Array, mu: Multipliers, like: Multipliers
-) -> None:
+def _check(problem: Problem, fed: Data, w: Array, mu: Multipliers, like: Multipliers) -> None:
     checked_model(w, problem.predictor.dimension(fed.n_features))
     for name in ("server", "shared", "local"):
         part, needed = getattr(mu, name), getattr(like, name)
@@ -482,7 +480,7 @@ def _check(
 
 def certify_constrained(
     problem: Problem,
-    fed: Federation | Metadata,
+    fed: Data,
     w: Array,
     mu: Multipliers | None,
     engine: Engine | None = None,

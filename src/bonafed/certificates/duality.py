@@ -36,7 +36,6 @@ from bonafed.certificates.certificate import (
     stationarity,
 )
 from bonafed.codec import Form
-from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run
 from bonafed.engines.inprocess import InProcess
 from bonafed.privacy.secure_sum.messages import option_of
@@ -47,7 +46,7 @@ from bonafed.problem.claims import Claim, Number
 from bonafed.problem.conic_form import member, sample_radii
 from bonafed.problem.constraints.constraint import Point, Stack, excess
 from bonafed.problem.losses import value_and_gradient
-from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Data, Metadata
 from bonafed.problem.plausible import of_combined_sums, of_each_risk, of_survey_sums
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem, checked_model
@@ -171,21 +170,19 @@ class _Combined:
         size = parting.rounding_of_gradients(problem.predictor, data, steep, len(point))
         self.spread += size @ np.abs(point)
 
-    def limit(
-        self, constraints: Stack, point: Point, multiplier: Array, parts: parting.Parts
-    ) -> None:
+    def limit(self, stack: Stack, point: Point, multiplier: Array, parts: parting.Parts) -> None:
         """Add the cuts of constraints at a point by their multipliers (n, p, P)."""
         if not multiplier.any():
             return
-        value, gradient = parting.parted_limits(constraints, point, parts)
+        value, gradient = parting.parted_limits(stack, point, parts)
         multiplier = multiplier.reshape(value.shape)  # one of every part, and no more
         slope = np.einsum("npq,npqd->nd", multiplier, gradient)
         self.constant += np.einsum("npq,npq->n", multiplier, value) - slope @ point.w
         self.gradient += slope
         most, rows = np.abs(multiplier).max(2), parting.rows_of_a_sum(point.block, parts)
-        terms, unit = constraints.magnitudes(point, most), parting.unit_of_sums
+        terms, unit = stack.magnitudes(point, most), parting.unit_of_sums
         self.size += unit(rows) * terms
-        sizes = np.abs(value).sum(2) + np.abs(np.nan_to_num(constraints.limits(point.block)))
+        sizes = np.abs(value).sum(2) + np.abs(np.nan_to_num(stack.limits(point.block)))
         self.spread += unit(rows) * (most * sizes).sum(1)
         self.spread += unit(rows + len(point.w)) * (terms @ np.abs(point.w))
 
@@ -403,16 +400,14 @@ class Certification(plausible.AboutRows):
         return replace(state, differentiated=up), Done(Stop.UNPROVEN)
 
 
-def certify_run(
-    problem: Problem, fed: Federation | Metadata, *given: Any, **more: Any
-) -> tuple[Certificate, Run]:
+def certify_run(problem: Problem, fed: Data, *given: Any, **more: Any) -> tuple[Certificate, Run]:
     """``certify_concrete`` of the user's problem and federation."""
     return certify_concrete(*problem.at(fed), *given, **more)
 
 
 def certify_concrete(
     concrete: Problem,
-    data: Federation | Metadata,
+    data: Data,
     w: Array,
     duals: proofs.Duals | None,
     engine: Engine | None = None,
@@ -491,7 +486,7 @@ def _broken(problem: Problem, w: Array, duals: proofs.Duals, up: Certified) -> f
     return proofs.lower_bound(alone, minorant, proofs.Region(far, far, far, math.inf))[0]
 
 
-def run_all(rounds: Algorithm, data: Federation | Metadata, engine: Engine | None) -> Run:
+def run_all(rounds: Algorithm, data: Data, engine: Engine | None) -> Run:
     """The rounds of a certificate; raises ``KeyboardInterrupt`` where they are interrupted."""
     run = (engine or InProcess()).run(rounds, data)
     if run.outcome.stop is Stop.INTERRUPTED:  # half a proof proves nothing
@@ -563,21 +558,19 @@ def _limits(
     return limits, float(max(products))
 
 
-def _minorant(
-    problem: Problem, duals: proofs.Duals, up: Certified, weights: Array
-) -> proofs.Minorant:
+def _minorant(problem: Problem, duals: proofs.Duals, up: Certified, q: Array) -> proofs.Minorant:
     """The clients' minorant with the cuts of the server's own constraints."""
     glob = problem.constraint
     own = _Combined(problem, glob.block, up.gradient.shape[-1])
     if duals.limits is not None:
-        held = proofs.separated(problem, len(weights), duals.limits.swapaxes(0, 1))[2]
+        held = proofs.separated(problem, len(q), duals.limits.swapaxes(0, 1))[2]
         for point, multiplier in zip(duals.points, held.swapaxes(0, 1), strict=True):
             here = glob.point(problem, point)
             own.limit(glob.held, here, multiplier[None], parting.parts_of(duals.parts))
     constant, spread = float(up.constant) + float(own.constant[0]), float(up.spread)
     gradient, rounding = up.gradient + own.gradient[0], spread + float(own.spread[0])
     size = up.size + own.size[0]
-    return proofs.Minorant(constant, gradient, up.gradient_level, weights, rounding, size)
+    return proofs.Minorant(constant, gradient, up.gradient_level, q, rounding, size)
 
 
 def _distance(problem: Problem, weights: Array) -> float:
@@ -587,9 +580,7 @@ def _distance(problem: Problem, weights: Array) -> float:
     return float(np.abs(problem.over_clients.project(weights) - weights).max())
 
 
-def _check(
-    problem: Problem, fed: Federation | Metadata, w: Array, duals: proofs.Duals | None
-) -> None:
+def _check(problem: Problem, fed: Data, w: Array, duals: proofs.Duals | None) -> None:
     D = len(checked_model(w, problem.predictor.dimension(fed.n_features)))
     if duals is None:
         return

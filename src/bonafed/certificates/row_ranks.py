@@ -31,7 +31,6 @@ import numpy as np
 from bonafed.arrays import Array, Block
 from bonafed.certificates.certificate import Certificate, certificate, outside
 from bonafed.certificates.duality import certify_concrete, run_all
-from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run
 from bonafed.problem import plausible, rank_levels
 from bonafed.problem.claims import AllRows, Claim, Number
@@ -45,7 +44,7 @@ from bonafed.problem.lower_bounds import (
     region,
     without_dual,
 )
-from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Data
 from bonafed.problem.problem import Problem, check_affine, checked_model
 from bonafed.problem.rank_levels import Levels, Rows, few_levels, levels, lifted
 from bonafed.rounds import Done, Each, Max, Next, Round, Stop, Sum, record
@@ -319,8 +318,7 @@ class RankCertification(RowRounds):
         falls = (gap < 0.9 * state.last or gap >= 1.0) and math.isfinite(gap)
         smooth = self._problem.loss.smooth  # else cuts prove the bound, see ``certify_ranks``
         if self.bounded and gap > EXACT and falls and smooth and state.steps < STEPS:
-            thresholds = at.thresholds + step[: len(at.caps)]
-            at = replace(at, w=there, thresholds=thresholds)
+            at = replace(at, w=there, thresholds=at.thresholds + step[: len(at.caps)])
             return replace(state, at=at, steps=state.steps + 1, last=gap), Round(at)
         met = min(gap, state.last) <= MET * WIDTHS[state.width]
         if met or not self.bounded or not smooth or state.width + 1 == len(WIDTHS):
@@ -586,11 +584,7 @@ def mixture(problem: Problem, ask: MixTables, data: Block) -> Mixture:
 
 
 def certify_ranks(
-    problem: Problem,
-    fed: Federation | Metadata,
-    w: Array,
-    duals: Duals | None = None,
-    engine: Engine | None = None,
+    problem: Problem, fed: Data, w: Array, duals: Duals | None = None, engine: Engine | None = None
 ) -> tuple[Certificate, list[Run]]:
     """The certificate of a model where all rows are ranked together, and the runs of its rounds.
 
@@ -616,8 +610,8 @@ def certify_ranks(
     stationarity, runs = state.stationarity, [run]
     best = state.high if isinstance(state, RankProof) else None
     if best is not None and (duals is not None or not math.isfinite(value)):
-        there = np.append(w, best)  # at the best thresholds the mean is the risk
-        cuts, rounds = certify_concrete(lifted(concrete), data, there, duals, engine)
+        # at the best thresholds the mean is the risk
+        cuts, rounds = certify_concrete(lifted(concrete), data, np.append(w, best), duals, engine)
         runs.append(rounds)
         if not math.isfinite(value):
             value, weights = cuts.value, cuts.weights

@@ -25,7 +25,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bonafed.algorithms.method import Method
-from bonafed.arrays import Array, Features
+from bonafed.arrays import Array, Features, Index
 from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
 from bonafed.data.assembly import column_names, without_column
@@ -129,8 +129,7 @@ class FederatedModel(BaseEstimator):
     def _solution(self, problem: Problem, fed: Federation) -> Solution:
         (algorithm, engine, data), start = self._plan(problem, fed), None
         if self.warm_start and (last := self._last_model()) is not None:
-            right = last.shape == (problem.predictor.dimension(fed.n_features),)
-            start = last if right else None
+            start = last if last.shape == (problem.predictor.dimension(fed.n_features),) else None
         ends: dict[str, Any] = {"tol": self.tol, "max_rounds": self.max_rounds, "start": start}
         ends["seed"] = seed_of(self.random_state)
         return solve(problem, data, algorithm=algorithm, engine=engine, **ends)
@@ -277,7 +276,7 @@ class Classifier(ClassifierMixin, FederatedModel):
     def _targets(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
         return 2 * self._classes(y) - 1, np.array([-1, 1])
 
-    def _classes(self, y: NDArray[Any]) -> NDArray[np.intp]:
+    def _classes(self, y: NDArray[Any]) -> Index:
         """Store the classes; the position of each label among them, (n,)."""
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -308,9 +307,7 @@ class Classifier(ClassifierMixin, FederatedModel):
         codes = np.searchsorted(np.asarray(fed.classes), y)
         return self._figures(self._scores(X), codes, fed.share(i))
 
-    def _figures(
-        self, scores: Array, codes: NDArray[np.intp], share: Array
-    ) -> dict[str, float | None]:
+    def _figures(self, scores: Array, codes: Index, share: Array) -> dict[str, float | None]:
         """How well rows of these scores and classes are told apart; None where rows do not say."""
         if len(self.classes_) > 2:
             return {"accuracy": float(share @ (chosen(scores) == codes))}
@@ -391,7 +388,7 @@ def coefficients(w: Array, predictor: Linear | Softmax, ones: bool = False) -> t
     return (w[None, :-1], w[-1:]) if predictor.intercept else (w[None], np.zeros(1))
 
 
-def chosen(scores: Array) -> NDArray[np.intp]:
+def chosen(scores: Array) -> Index:
     """(n,) positions of the predicted classes, from scores (n,) or (n, C)."""
     return (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(1)
 

@@ -256,8 +256,7 @@ class ConstrainedClassifier(Classifier):
     def _federation(self, rows: Rows) -> Federation:
         """One client per group, with the labels of the data, which constraints name."""
         self._classes(rows.y)
-        classes = np.asarray(self.classes_.tolist())
-        return rows.federation(rows.X, rows.y, classes, self._features())
+        return rows.federation(rows.X, rows.y, np.asarray(self.classes_.tolist()), self._features())
 
     def _server(self, server: ServerRows | None, names: list[str]) -> Federation | None:
         if server is None:

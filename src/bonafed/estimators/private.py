@@ -60,7 +60,7 @@ from bonafed.privacy.budget import Budget, BudgetSpentError
 from bonafed.privacy.ledger import Ledger
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import Logistic, Loss, Multinomial, Squared
-from bonafed.problem.metadata import Metadata
+from bonafed.problem.metadata import Data
 from bonafed.problem.predictors.affine import Linear, Softmax, with_ones
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero
@@ -492,9 +492,7 @@ class _Shared(PrivateMethod):
         shared = replace(problem, privacy=self.share)
         return replace(super().planned(shared, fed, first), problem=problem)
 
-    def ledger(
-        self, fed: Federation | Metadata, answered: Sequence[int], before: Spent
-    ) -> Ledger | None:
+    def ledger(self, fed: Data, answered: Sequence[int], before: Spent) -> Ledger | None:
         first = dict(self.first) if self.shown else {}
         known = {name: (*before.get(name, ()), *first.get(name, ())) for name in fed.names}
         return super().ledger(fed, answered, known if first else before)
@@ -559,8 +557,7 @@ class UnitRows:
         a, b = found[:-1], float(np.clip(found[-1], BEFORE / math.hypot(1, BEFORE), 1.0))
         size = float(a @ a)
         kept = max(0.0, 1 - len(a) * noise**2 / size) if size > 0 else 0.0  # as James and Stein
-        mean = kept * BEFORE * math.sqrt(len(a)) / b * a
-        return replace(self, mean=np.clip(mean, -1.0, 1.0))
+        return replace(self, mean=np.clip(kept * BEFORE * math.sqrt(len(a)) / b * a, -1.0, 1.0))
 
 
 def _with(X: Matrix, centre: Array, half: Array, more: float) -> Matrix:
@@ -570,8 +567,7 @@ def _with(X: Matrix, centre: Array, half: Array, more: float) -> Matrix:
     if not isinstance(X, np.ndarray):
         middle, scale = np.append(centre, 0.0), np.append(half, 1.0)
         return unit_rows(csr_array(hstack([X, last])), middle, scale)
-    moved = np.ascontiguousarray((X - centre) / half)
-    return unit_rows(np.hstack([moved, last]))
+    return unit_rows(np.hstack([np.ascontiguousarray((X - centre) / half), last]))
 
 
 @dataclass(frozen=True)

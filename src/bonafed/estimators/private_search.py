@@ -223,8 +223,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 " the candidates, and the others train them."
             )
         options: list[dict[str, Any]] = [*ParameterGrid(self.settings)]  # type: ignore[arg-type]
-        names = {name for option in options for name in option}
-        if fixed := sorted(names.intersection(FIXED)):
+        if fixed := sorted({name for option in options for name in option}.intersection(FIXED)):
             raise ValueError(
                 f"settings has {', '.join(fixed)}, in which candidates cannot differ: give them to"
                 " PrivateSearch or to its estimator."
@@ -260,8 +259,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if self.spend is not None:
             own = replace(budget, epsilon=self.spend, book=None)
             return Release(law, noise_of_search(own, law, mean), candidates=mean)
-        ways = {*before.values()} or {()}
-        noise = max(noise_of_search(budget, law, mean, way) for way in ways)
+        noise = max(noise_of_search(budget, law, mean, way) for way in {*before.values()} or {()})
         return Release(law, noise, candidates=mean)
 
     def _tried(self, base: PrivateClassifier, options: Options, rows: Rows) -> None:

@@ -103,8 +103,7 @@ class _RankModel(FederatedModel):
         targets = self._targets(rows.y)[0].astype(float)
         self.losses_ = problem.loss.value(self._scores(rows.X), targets)
         self.risk_weights_ = np.empty(len(rows.y))
-        ordered = self.losses_[order][None]
-        self.risk_weights_[order] = problem.row_weights(ordered, fed.block(0))[0]
+        self.risk_weights_[order] = problem.row_weights(self.losses_[order][None], fed.block(0))[0]
         if (duals := self.solution_.duals) is not None:  # by row, in the caller's order
             back = np.argsort(order)
             stated = {name: getattr(duals, name) for name in ("rows", "split")}

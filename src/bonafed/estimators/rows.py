@@ -166,8 +166,7 @@ def merged(fed: Federation) -> Federation:
         order, key = by_value(X, kind)
         # neighbours that may be equal rows
         near = np.flatnonzero((np.diff(key[order]) == 0) & (np.diff(kind[order]) == 0))
-        gap = X[order[near]] - X[order[near + 1]]
-        equal = near[np.asarray(abs(gap).sum(1)).ravel() == 0]
+        equal = near[np.asarray(abs(X[order[near]] - X[order[near + 1]]).sum(1)).ravel() == 0]
         first = np.setdiff1d(np.arange(len(y)), equal + 1)
         picks.append((order[first], np.add.reduceat(weight[order], first)))
     return Federation(

@@ -18,6 +18,8 @@ from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.wasserstein.ball import Cut
 
+Terms = Sequence[tuple[Stack, Array]]  # constraints with their multipliers (n, p)
+
 
 def row_shares(problem: Objective, block: Block) -> Array:
     """(n, m) weights of the rows in the client's mean: of all rows, or of those of
@@ -59,7 +61,7 @@ def row_curvatures(point: Point, evenly: bool = False) -> Array:
 
 
 def curvatures(
-    point: Point, weights: Array | None, terms: Sequence[tuple[Stack, Array]], evenly: bool = False
+    point: Point, weights: Array | None, terms: Terms, evenly: bool = False
 ) -> tuple[Array | None, Array | None]:
     """The matrices of `hessians` as weights (n, m) of the rows' x x', and as matrices (n, D, D) of
     what is not a sum over rows; None: zero.
@@ -78,11 +80,7 @@ def curvatures(
 
 
 def hessians(
-    point: Point,
-    weights: Array | None,
-    terms: Sequence[tuple[Stack, Array]],
-    together: bool,
-    evenly: bool = False,
+    point: Point, weights: Array | None, terms: Terms, together: bool, evenly: bool = False
 ) -> Array:
     """weights_i f_i'' + sum of the stacks' multipliers_ik c_ik'', (n, D, D), or added up over the
     block (1, D, D).
@@ -106,9 +104,7 @@ def hessians(
     return total
 
 
-def hessian_diagonals(
-    point: Point, weights: Array | None, terms: Sequence[tuple[Stack, Array]]
-) -> Array:
+def hessian_diagonals(point: Point, weights: Array | None, terms: Terms) -> Array:
     """The diagonals (n, D) of ``hessians``, at the cost of a gradient."""
     rows, matrices = curvatures(point, weights, terms)
     total = np.zeros(point.models.shape)
@@ -159,8 +155,7 @@ def _suits(w: Array, X: "Array | csr_array") -> bool:
 
 def _softmax(problem: Objective, w: Array, block: Block) -> tuple[Array, Array] | None:
     classes = problem.predictor.classes or w.shape[1] // block.n_features
-    too_many = block.n_features * -(-classes // 8) * 8 > MOST
-    if classes * block.n_features != w.shape[1] or too_many:
+    if classes * block.n_features != w.shape[1] or block.n_features * -(-classes // 8) * 8 > MOST:
         return None
     from bonafed.solvers.kernels.multinomial import risks_and_gradients
 

@@ -233,8 +233,7 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
             least, value = 1.0, max(value, _level_of_class(problem, -code))
         if least > 0 and a > 0:
             # |<w, x>| over the rows of a class: at most its largest, and its root mean square
-            far = min(float(seen.reach), math.sqrt(float(seen.square.sum()) / least))
-            reach = length * far
+            reach = length * min(float(seen.reach), math.sqrt(float(seen.square.sum()) / least))
             if kind == "linf":  # and at most ||w||_inf ||x||_1
                 reach = min(reach, size * float(np.sqrt(seen.square / least).sum()))
             offset = reach + target + (value + b) / (a * least)
@@ -283,8 +282,7 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
     # worth having, for any q in Q: that of a member, and where it is 0 the largest
     loss = 0.0
     for s in np.flatnonzero(coefficient < 0):
-        largest = member(problem, n)[s] or problem.over_clients.value(np.eye(n)[s])
-        reach = float(largest) * radius[s]
+        reach = float(member(problem, n)[s] or problem.over_clients.value(np.eye(n)[s])) * radius[s]
         loss += coefficient[s] * where.value / reach if reach > 0 else -math.inf
     total = float(np.maximum(coefficient, 0.0).sum())
     lipschitz, floor = multiplier_floor(problem)
@@ -340,16 +338,14 @@ class Pull(NamedTuple):
     normal: Array
 
 
-def unbalanced(
-    problem: Problem, minorant: Minorant, where: Region, sizes: Array
-) -> tuple[Array, Pull]:
+def unbalanced(problem: Problem, cut: Minorant, where: Region, sizes: Array) -> tuple[Array, Pull]:
     """What nothing balances of the gradient of a minorant (D,), where its bound on the transport
     multipliers by the norm of the model is used in full; as little as possible in units of
     ``sizes`` (D,), those of the features.
     """
-    radius = sample_radii(problem, len(minorant.weights))
-    fees = float(np.maximum(minorant.weights * radius + minorant.gradient_level, 0.0).sum())
-    g, intercept = problem.predictor.split(minorant.gradient)
+    radius = sample_radii(problem, len(cut.weights))
+    fees = float(np.maximum(cut.weights * radius + cut.gradient_level, 0.0).sum())
+    g, intercept = problem.predictor.split(cut.gradient)
     kind, reach = _kind(problem), multiplier_floor(problem)[0] * fees
     pull = Pull(np.zeros_like(g), np.zeros_like(g))
     if isinstance(problem.regulariser, Zero) and reach > 0:
@@ -362,7 +358,7 @@ def unbalanced(
         }[kind]
     else:
         _, left = _balanced(problem, g, kind, reach, where)
-    left = left if left.shape == minorant.gradient.shape else np.append(left, intercept)
+    left = left if left.shape == cut.gradient.shape else np.append(left, intercept)
     return left, pull
 
 

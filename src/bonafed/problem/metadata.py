@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -172,9 +172,7 @@ class Metadata:
     factors: Array | None = field(default=None, repr=False)
 
     @classmethod
-    def of(
-        cls, introductions: Sequence[Introduced], server: Federation | None = None
-    ) -> "Metadata":
+    def of(cls, introductions: Sequence[Introduced], server: Federation | None = None) -> Self:
         """The facts of all clients together.
 
         Raises
@@ -419,7 +417,10 @@ def class_counts(fed: Federation, values: ArrayLike) -> Array:
     return np.sum(counts, 0, float)
 
 
-def masses(fed: Federation | Metadata) -> Array:
+Data = Federation | Metadata  # rows, or what is known of them
+
+
+def masses(fed: Data) -> Array:
     """(N,) the weight of every client's rows together."""
     if isinstance(fed, Metadata):
         return fed.masses

@@ -15,9 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bonafed.arrays import Array, Block, by_row
+from bonafed.arrays import Array, Block, Index, by_row
 from bonafed.codec import Form
 from bonafed.problem import rank_levels
 from bonafed.problem.client_means import row_curvatures, row_shares
@@ -37,7 +36,7 @@ from bonafed.rounds import Each, Sum, record
 LONGEST_SUM = 128  # rows that are added up at once where rounding is charged for
 MOST_GROUPS = 100_000  # of a client's rows
 STILL = WassersteinBall(0.0)  # all mass stays where it is
-Rows = slice | NDArray[np.intp]  # of a group
+Rows = slice | Index  # of a group
 Parted = Annotated[Array, Form("3")]  # ``Parts`` in a message or a file
 
 
@@ -213,7 +212,7 @@ def _groups(weights: Array, parts: Parts) -> list[list[Rows]]:
     return [_groups_of(np.flatnonzero(row), parts) for row in weights]
 
 
-def _groups_of(rows: NDArray[np.intp], parts: Parts) -> list[Rows]:
+def _groups_of(rows: Index, parts: Parts) -> list[Rows]:
     count, size = max(1, min(len(rows) // parts.least_rows, parts.groups)), len(rows)
     first = size == 0 or rows[-1] == size - 1  # nothing but padding is left out
     return [slice(g, size, count) if first else rows[g::count] for g in range(count)]
@@ -378,8 +377,6 @@ def pairwise(terms: int) -> int:
 # p_j are the predictions of rows with the weights v_j. A sum whose slopes are those of few rows
 # tells these rows.
 
-Index = NDArray[np.intp]
-
 
 class Sums(NamedTuple):
     """Sums over rows that leave a client: one over all rows, or one over each group of them.
@@ -468,16 +465,14 @@ def locked_sums(problem: Problem, start: Array, change: Array, block: Block) -> 
     return [_weighed(each, bend[0] * part) for each in every for part in (locked, ~locked)]
 
 
-def _moved(
-    problem: Problem, start: Array, change: Array, block: Block
-) -> tuple[Array, Array, Array]:
+def _moved(problem: Problem, start: Array, move: Array, block: Block) -> tuple[Array, Array, Array]:
     """The slopes as they are moved, the same inside their domain, and the curvatures."""
     loss, y = problem.loss, block.y
     prediction = problem.predictor.forward(start, block)
     slope, bend = loss.gradient(prediction, y), loss.curvature(prediction, y)
     if not rank_levels.has_conjugate(loss):
         return slope, slope, bend
-    slope = slope + bend * problem.predictor.forward(change, block)
+    slope = slope + bend * problem.predictor.forward(move, block)
     return slope, rank_levels.clipped_gradients(loss, slope, y), bend
 
 
@@ -601,8 +596,7 @@ def has_sums(problem: Problem) -> bool:
 
 def largest_share(problem: Problem, n_clients: int) -> float:
     """The largest share of the weight that Q can give to one client."""
-    risk = problem.over_clients
-    most = max(float(risk.value(one)) for one in np.eye(n_clients))
+    most = max(float(problem.over_clients.value(one)) for one in np.eye(n_clients))
     return most / float(np.sum(member(problem, n_clients)))
 
 
@@ -684,11 +678,9 @@ class SurveyedSums:
         return Surveyed(self.plus, self.minus, far, high, self.square)
 
 
-def survey_sums(
-    problem: Problem, ask: SurveySums, data: Block, clients: int | None
-) -> SurveyedSums:
+def survey_sums(problem: Problem, ask: SurveySums, data: Block, total: int | None) -> SurveyedSums:
     """The answer to ``SurveySums`` of every client of the block."""
-    check_weights(problem, ask.prior, clients)
+    check_weights(problem, ask.prior, total)
     own = survey(data, ask.prior[data.index])
     return SurveyedSums(own.plus, own.minus, own.reach**2, own.target**2, own.square)
 

@@ -105,17 +105,14 @@ class AboutRows(Algorithm):
         claims: Claims = {type(sums): lambda who, ask, up: said(ask, up, slack)}
         return self._held(self.grid(type(sums)), claims, told, 0, message, sums)
 
-    def _held(
-        self, grid: Any, claims: Claims, told: Any, who: int, message: Any, upload: Any
-    ) -> Any:
+    def _held(self, grid: Any, claims: Claims, told: Any, who: int, ask: Any, upload: Any) -> Any:
         """``Algorithm.doubts`` of an upload with these claims."""
-        told, w = told or Told(), getattr(message, "w", None)
-        far = any(not np.abs(part).max(initial=0.0) <= FAR for part in arrays_of(message))
-        overflows = far or may_overflow(self._problem, told, w)
-        if words := unreal(upload, grid, overflows):
+        told, w = told or Told(), getattr(ask, "w", None)
+        far = any(not np.abs(part).max(initial=0.0) <= FAR for part in arrays_of(ask))
+        if words := unreal(upload, grid, far or may_overflow(self._problem, told, w)):
             return told, words
         with np.errstate(all="ignore"):  # of what overflows nothing follows
-            for claim in claims.get(type(upload), lambda *_: ())(who, message, upload):
+            for claim in claims.get(type(upload), lambda *_: ())(who, ask, upload):
                 told, words = claim.held(told)
                 if words:
                     break
@@ -485,11 +482,9 @@ def surveys(problem: Problem) -> Claims:
     return {Surveyed: lambda who, ask, up: [of_sizes(problem, float(np.sum(ask.prior)), up)]}
 
 
-def of_weighted(
-    problem: Problem, w: Array, risk: Array, slope: Array | None, weight: float
-) -> Said:
+def of_weighted(problem: Problem, w: Array, risk: Array, slope: Array | None, prior: float) -> Said:
     """Those of a client's risk (1,), and of its weight times its slope (1, D)."""
-    each = None if slope is None or not weight > 0 else np.reshape(slope, -1) / weight
+    each = None if slope is None or not prior > 0 else np.reshape(slope, -1) / prior
     yield from of_risk(problem, w, risk, each)
 
 

@@ -651,8 +651,7 @@ def rank_rows(problem: Problem, block: Block) -> RankRows:
         raise ValueError(
             "rank methods rank rows one by one and take no sample weights: repeat rows instead."
         )
-    margin = problem.loss.targets == "sign"
-    sign, shift = (-y, np.zeros_like(y)) if margin else (np.ones_like(y), y)
+    sign, shift = (-y, np.zeros_like(y)) if problem.loss.targets == "sign" else (np.ones_like(y), y)
     return RankRows(X, sign, shift, problem.predictor.intercept)
 
 
@@ -695,9 +694,7 @@ def row_minorant(problem: Problem, alpha: Array, block: Block) -> tuple[float, A
     return constant - 16 * np.finfo(float).eps * size, rows.backward(alpha)
 
 
-def _balanced(
-    problem: Problem, rows: RankRows, alpha: Array, conjugate: float
-) -> tuple[Array, float]:
+def _balanced(problem: Problem, rows: RankRows, alpha: Array, value: float) -> tuple[Array, float]:
     """Multipliers whose gradient in the free intercept is 0: those of the heavier sign are reduced
     by one factor.
 
@@ -707,7 +704,7 @@ def _balanced(
     pull = rows.sign * alpha
     up, down = float(pull[pull > 0].sum()), -float(pull[pull < 0].sum())
     if up == down or min(up, down) <= 0:
-        return alpha, conjugate
+        return alpha, value
     heavier = pull > 0 if up > down else pull < 0
     balanced = np.where(heavier, alpha * (min(up, down) / max(up, down)), alpha)
     for _ in range(3):  # what rounding leaves

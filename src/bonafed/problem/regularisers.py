@@ -20,6 +20,8 @@ from bonafed.arrays import Array, is_number
 from bonafed.parameters import Parameters
 from bonafed.solvers.sets.projections import soft_threshold
 
+Numbers = Array | float  # one for each entry, or one for all
+
 
 @runtime_checkable
 class Regulariser(Protocol):
@@ -38,7 +40,7 @@ class Regulariser(Protocol):
 
     # A global minimiser of step h(w) + ||w - v||^2 / 2, step > 0 (a number or one per entry);
     # entrywise.
-    def prox(self, v: Array, step: float | Array) -> Array: ...
+    def prox(self, v: Array, step: Numbers) -> Array: ...
 
     # A number that ||w||_2 cannot exceed when h(w) <= level and w has ``size`` entries; inf if
     # there is none.
@@ -86,7 +88,7 @@ class Zero(Usual):
     def value(self, w: Array) -> float:
         return 0.0
 
-    def prox(self, v: Array, step: float | Array) -> Array:
+    def prox(self, v: Array, step: Numbers) -> Array:
         return v.copy()
 
     def conjugate(self, v: Array) -> float:
@@ -116,7 +118,7 @@ class L1(Usual):
     def value(self, w: Array) -> float:
         return self.strength * float(np.abs(w).sum())
 
-    def prox(self, v: Array, step: float | Array) -> Array:
+    def prox(self, v: Array, step: Numbers) -> Array:
         return soft_threshold(v, step * self.strength)
 
     def conjugate(self, v: Array) -> float:
@@ -150,7 +152,7 @@ class L2(Usual):
     def value(self, w: Array) -> float:
         return self.strength / 2 * float(w @ w)
 
-    def prox(self, v: Array, step: float | Array) -> Array:
+    def prox(self, v: Array, step: Numbers) -> Array:
         return v / (1 + step * self.strength)
 
     def conjugate(self, v: Array) -> float:
@@ -186,7 +188,7 @@ class ElasticNet(Usual):
     def value(self, w: Array) -> float:
         return self.l1 * float(np.abs(w).sum()) + self.l2 / 2 * float(w @ w)
 
-    def prox(self, v: Array, step: float | Array) -> Array:
+    def prox(self, v: Array, step: Numbers) -> Array:
         return soft_threshold(v, step * self.l1) / (1 + step * self.l2)
 
     def conjugate(self, v: Array) -> float:
@@ -232,7 +234,7 @@ class Bounds(Usual):
     def value(self, w: Array) -> float:
         return 0.0 if ((w >= self.lower) & (w <= self.upper)).all() else math.inf
 
-    def prox(self, v: Array, step: float | Array) -> Array:
+    def prox(self, v: Array, step: Numbers) -> Array:
         return np.clip(v, self.lower, self.upper)
 
     def conjugate(self, v: Array) -> float:
@@ -285,7 +287,7 @@ class Ball(Usual):
     def value(self, w: Array) -> float:
         return 0.0 if self._length(w) <= self.radius else math.inf
 
-    def prox(self, v: Array, step: float | Array) -> Array:
+    def prox(self, v: Array, step: Numbers) -> Array:
         if np.ptp(step):
             raise ValueError(
                 "Ball.prox takes one step for all entries: the closed form holds for equal steps"
@@ -362,7 +364,7 @@ class GroupL2(Usual):
         _, weight, length = self.sizes(w)
         return float(weight @ length)
 
-    def prox(self, v: Array, step: float | Array) -> Array:
+    def prox(self, v: Array, step: Numbers) -> Array:
         group, weight, length = self.sizes(v)
         if np.ptp(step):
             raise ValueError(
@@ -413,7 +415,7 @@ class MCP(Usual):
         size = np.minimum(np.abs(w), self.gamma * self.strength)
         return self.strength * size - size * size / (2 * self.gamma)
 
-    def prox(self, v: Array, step: float | Array) -> Array:
+    def prox(self, v: Array, step: Numbers) -> Array:
         size, end = np.abs(v), self.gamma * self.strength
         with np.errstate(divide="ignore", invalid="ignore"):
             soft = np.maximum(size - step * self.strength, 0.0) / (1 - step / self.gamma)
@@ -457,7 +459,7 @@ class SCAD(Usual):
         over = np.maximum(size - self.strength, 0.0)
         return self.strength * size - over * over / (2 * (self.a - 1))
 
-    def prox(self, v: Array, step: float | Array) -> Array:
+    def prox(self, v: Array, step: Numbers) -> Array:
         size, end, bend = np.abs(v), self.a * self.strength, self.a - 1
         soft = np.maximum(size - step * self.strength, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -468,9 +470,7 @@ class SCAD(Usual):
         return np.sign(v) * np.where(np.asarray(step) < bend, convex, concave)
 
 
-def _better(
-    h: Callable[[Array], Array], v: Array, step: float | Array, near: Array, far: Array
-) -> Array:
+def _better(h: Callable[[Array], Array], v: Array, step: Numbers, near: Array, far: Array) -> Array:
     """The better of two candidates of step h(w) + (w - v)^2 / 2, entry by entry; ``near`` (the
     sparser) on ties.
     """
@@ -488,9 +488,7 @@ def separable(regulariser: Regulariser) -> bool:
     return isinstance(regulariser, Zero | L1 | L2 | ElasticNet | Bounds | MCP | SCAD)
 
 
-def regulariser_parts(
-    regulariser: Regulariser,
-) -> tuple[float, float, Array | float, Array | float]:
+def regulariser_parts(regulariser: Regulariser) -> tuple[float, float, Numbers, Numbers]:
     """(l1, l2, lower, upper) of a convex regulariser l1 ||w||_1 + l2 ||w||_2^2 / 2 on lower <= w <=
     upper.
     """

@@ -170,13 +170,11 @@ def _warn(
         note(f"warning: {message}")
 
 
-def _traceback(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
+def _traceback(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
     """Print a traceback whose lines are printable, whatever is in the text of the error."""
     import traceback
 
-    for part in traceback.format_exception(kind, error, trace):
+    for part in traceback.format_exception(kind, error, at):
         Output(sys.stderr, "standard error").write(part)
 
 

@@ -63,9 +63,8 @@ def draw(name: str, plot: Plot) -> str:
     for size in ("height", "width"):
         drawn = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", drawn, count=1)
     head, title = f'<svg role="img" aria-labelledby="{name}-title"', escape(printable(plot.title))
-    return re.sub(
-        r"<svg([^>]*)>", rf'{head}\1><title id="{name}-title">{title}</title>', drawn, count=1
-    )
+    named = rf'{head}\1><title id="{name}-title">{title}</title>'
+    return re.sub(r"<svg([^>]*)>", named, drawn, count=1)
 
 
 def page(run: Run, drawn: Mapping[str, str]) -> str:

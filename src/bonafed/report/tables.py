@@ -172,9 +172,8 @@ def people(result: Result) -> list[dict[str, Any]]:
     """The rows of the table of clients; of rows that are ranked together those of their owners."""
     owners, by_client = result.get("owners", ()), {row["client"]: row for row in result["clients"]}
     rows = [by_client.get(row["client"], {}) | row for row in owners]
-    return [{k: v for k, v in row.items() if k not in OF_BALLS} for row in rows] or result[
-        "clients"
-    ]
+    owned = [{k: v for k, v in row.items() if k not in OF_BALLS} for row in rows]
+    return owned or result["clients"]
 
 
 def by_set(measures: Rows) -> dict[str, list[Record]]:

@@ -273,8 +273,7 @@ def _print(blocks: Sequence[Block], console: Console) -> None:
             case Text():
                 say(block.text, console)
             case Heading():
-                text = sentence(block.text)
-                console.print(text, markup=False, highlight=False, style="bold")
+                console.print(sentence(block.text), markup=False, highlight=False, style="bold")
             case Items():
                 for item in block.items:
                     say(f"- {item}", console)

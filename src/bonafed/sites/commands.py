@@ -90,8 +90,7 @@ def log(
     from bonafed.sites.site_file import read_site
     from bonafed.sites.words import in_words
 
-    alone = folder.is_file() and folder.suffix != ".toml"
-    known = None if alone else read_site(folder)
+    known = None if folder.is_file() and folder.suffix != ".toml" else read_site(folder)
     path = folder if known is None else known.log
     try:
         entries, faults = read_log(path)

@@ -74,8 +74,7 @@ class Guard:
         """
         parts = getattr(message, "parts", None)
         if self.policy is not None and parts is not None and parts_of(parts).groups > 1:
-            rows = least_rows(problem, block, parts_of(parts))
-            self.judge_at(Proposal(parts=rows), When.PARTS)
+            self.judge_at(Proposal(parts=least_rows(problem, block, parts_of(parts))), When.PARTS)
 
     def told(self, error: Exception) -> str:
         """What the server is told of an error, whose text may quote rows: that stays in the log."""
@@ -108,8 +107,7 @@ class Guard:
         kind = ""
         if envelope is not None:
             body = envelope.body
-            inside = getattr(body, "message", getattr(body, "upload", body))
-            kind, fields, masked = _shown(inside)
+            kind, fields, masked = _shown(getattr(body, "message", getattr(body, "upload", body)))
             facts |= {"experiment": envelope.experiment, "seq": envelope.number}
             facts |= {"masked": masked, "fields": fields}
         with _written():

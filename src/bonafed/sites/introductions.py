@@ -85,8 +85,7 @@ def held_against(problem: Problem, roles: str, others: Sequence[Introduced] = ()
         bare = replace(problem, regulariser=Zero(), over_clients=Mean(), privacy=None)
     private = b"private" * (problem.privacy is not None)
     parts = [statement_bytes(bare), private, roles.encode(), *(encode(each) for each in others)]
-    whole = b"".join(hashlib.sha256(part).digest() for part in parts)
-    return hashlib.sha256(whole).hexdigest()
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
 def check_declared(problem: Problem, roles: str, classes: Sequence[object] | None) -> None:

@@ -158,8 +158,7 @@ def evaluation(loss: Loss, clients: Sequence[str], models: Sequence[str], up: Ju
     main, *others = models
     pairs = []
     for k, other in enumerate(others):
-        sets = [Compared(*row.tolist()) for row in up.compared[:, k]]
-        pair = counted(sets, 2 * len(others))
+        pair = counted([Compared(*row.tolist()) for row in up.compared[:, k]], 2 * len(others))
         pairs.append({"set": HELD_OUT, "model": main, "other": other, **pair})
     return {"measures": measures, "pairs": pairs, "verdict": verdict(measures, pairs)}
 
@@ -210,8 +209,7 @@ def no_better_than_a_constant(row: Record, labels: Sequence[object]) -> str | No
     is. ``row`` are its figures, ``labels`` the classes in their order.
     """
     if "accuracy" not in row:
-        explained = [client["r2"] for client in row["clients"]]
-        if any(r2 is None or r2 > 0 for r2 in explained):
+        if any(each["r2"] is None or each["r2"] > 0 for each in row["clients"]):
             return None
         return (
             "On the held-out rows of every site the model predicts no better than the mean of that"

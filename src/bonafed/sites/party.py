@@ -199,8 +199,7 @@ class Party:
             if isinstance(ask, wire.Step) and isinstance(ask.run, str):
                 run = self.runs.get((asked.experiment, ask.run))
                 if run is not None and (agreed := self.known.get(asked.experiment)) is not None:
-                    method = hashlib.sha256(run.state.method.tobytes()).digest()
-                    known = [agreed.digest, method]
+                    known = [agreed.digest, hashlib.sha256(run.state.method.tobytes()).digest()]
             reply = signed(reply, digest_of_question(data, *known), self.sign)
         sent = codec.encode(reply)
         self.guard.said(sender, reply, len(sent), refusals)
@@ -278,8 +277,7 @@ class Party:
         if problem.privacy is not None:
             self.ledger.check_policy()
         self.selections.check(ask.roles)
-        declared = Roles.of(ask.roles).classes if ask.roles else None
-        check_declared(problem, ask.roles, declared)
+        check_declared(problem, ask.roles, Roles.of(ask.roles).classes if ask.roles else None)
         self.introductions.count(held_against(problem, ask.roles))
         rows = self._rows(ask.roles, problem.privacy is not None)
         run = self._proposal(sender, ask, problem, rows)
@@ -288,8 +286,7 @@ class Party:
         self.guard.judge_at(replace(run, told=facts), When.TOLD)
         if (parameters := parameters_of(problem, facts)) is not None:
             # before the choice of columns is bound: who has to use fewer may ask again
-            size = replace(run, parameters=parameters, rows=facts.rows)
-            self.guard.judge_at(size, When.SIZE)
+            self.guard.judge_at(replace(run, parameters=parameters, rows=facts.rows), When.SIZE)
         self.selections.bind(ask.roles)
         return problem, rows, facts
 
@@ -389,8 +386,7 @@ class Party:
         mine = np.array([metadata.position(self.name)])
         judging = replace(proposal, rows=size_of(rows.test), levels=rows.test_levels)
         told = hashlib.sha256(codec.encode(Agree(agreement.ask, agreement.introductions))).digest()
-        alone = np.arange(len(block.y[0]), dtype=np.uint64)
-        people = alone if rows.people is None else rows.people
+        people = np.arange(len(block.y[0]), dtype=np.uint64) if rows.people is None else rows.people
         both = replace(block, index=mine), test and replace(test, index=mine)
         return Experiment(concrete, *both, held, coded, proposal, judging, told, people)
 
@@ -455,8 +451,7 @@ class Party:
             named = Bundle if isinstance(algorithm, MaskedBundle) else type(algorithm)
             name = short_name("algorithm", named) or codec.home(named)
             messages = [kind.__name__ for kind in algorithm.on_client]
-            proposal = replace(known.proposal, algorithm=name, messages=messages)
-            self.guard.judge(proposal, When.RUN)
+            self.guard.judge(replace(known.proposal, algorithm=name, messages=messages), When.RUN)
             setting = replace(setting_of(known.metadata), secure_sum=sums)
             check_requirements(algorithm, known.problem, setting)
         elif known.problem.privacy is not None:
@@ -544,8 +539,7 @@ class Party:
             told = told._replace(ask=ask, upload=None, before=None, memory=own)
         if self.answers is None:
             self.answers = Answers(self.folder / SELECTIONS)
-        algorithm = masked.carried_by(run.algorithm)
-        unknown = unjudged(policy, algorithm, told.problem, told.ask)
+        unknown = unjudged(policy, masked.carried_by(run.algorithm), told.problem, told.ask)
         refusal = unknown or self.answers.refusal(policy, name, known.people, told)
         if refusal is not None:
             raise RefusedByPolicyError([refusal])
@@ -554,8 +548,7 @@ class Party:
         """By what the privacy ledger knows a run."""
         method = hashlib.sha256(run.state.method.tobytes()).hexdigest()
         rows = known.metadata.digests()[known.metadata.position(self.name)]
-        server = known.proposal.server or ""
-        return PrivateRun(server, experiment, run.state.run, method, rows)
+        return PrivateRun(known.proposal.server or "", experiment, run.state.run, method, rows)
 
     def _run(self, known: Experiment, experiment: str, name: str) -> LocalRun | None:
         """A run that the site takes part in, from its disk where this process does not know it."""

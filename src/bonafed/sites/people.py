@@ -130,11 +130,9 @@ class Answers:
             each, unit = self.units[2:]
             longest = max(float(np.linalg.norm(w * each)) / unit for w in models)
         if not longest <= policy.maximum_model_length:
-            most = policy.maximum_model_length
-            text = f"a model is longer than {most:g} in units of the columns"
+            text = f"a model is longer than {policy.maximum_model_length:g} in units of the columns"
             return _refusal(LONG, text, "Regularise more, or use fewer columns")
-        asked = self.models.get(name, set()) | {*map(_digest, models)}
-        if len(asked) > policy.maximum_models:
+        if len(self.models.get(name, set()) | {*map(_digest, models)}) > policy.maximum_models:
             text = f"the site answers about {policy.maximum_models} models of an experiment"
             use = "Ask for a larger tol, or for a method of fewer rounds, such as Bundle()"
             return _refusal(MANY, text, use)
@@ -328,8 +326,7 @@ def telling(kind: type) -> Callable[[Answered], Iterator[Told]] | None:
 def told_by(answered: Answered) -> list[Told]:
     """What an answer tells of the rows, as far as that is known: see `unknown`."""
     how = telling(type(answered.ask))
-    ranked = answered.problem.over_rows is not None
-    return [] if how is None or ranked else [*how(answered)]
+    return [] if how is None or answered.problem.over_rows is not None else [*how(answered)]
 
 
 def unknown(algorithm: Algorithm, problem: Problem, message: Any = None) -> str:

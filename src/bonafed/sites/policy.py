@@ -286,8 +286,7 @@ def _listing(name: str, what: str, fact: str, whens: Sequence[When], text: str, 
             do = f"Add it to {name} in {FILE}, or take no part"
             yield f"{text}: {_first(allowed) or 'none'}", do, text
 
-    checks = (Check(when, {fact: what}, why) for when in whens)
-    return rule(None, text, *checks, **more)
+    return rule(None, text, *(Check(when, {fact: what}, why) for when in whens), **more)
 
 
 def _kept_back(policy: Policy, run: Known) -> Iterator[Words]:
@@ -634,8 +633,7 @@ def _foreign(raw: Mapping[str, object]) -> Iterator[Fault]:
         setting, key = names.get(".".join(place).lower(), ("", ""))
         if setting and key not in raw:
             project, name = setting.split(": ")
-            text = f"{project}'s {name} is {key} here: write {key} in its place"
-            yield Fault(text, *place)
+            yield Fault(f"{project}'s {name} is {key} here: write {key} in its place", *place)
 
 
 # Constraints that a site insists on, held against those that a problem has.
@@ -670,8 +668,7 @@ def held_constraints(local: Stack | Slot, shared: Global | Slot) -> tuple[Held, 
     places = [("clients", one) for one in several(local, "local_constraint")]
     for one in several(shared, "constraint"):
         places.append(("together" if isinstance(one, Coupled) else "server", one))
-    of_model = [getattr(one, "of_model", False) for _, one in places]
-    pairs = zip(of_model, places, strict=True)
+    pairs = zip([getattr(one, "of_model", False) for _, one in places], places, strict=True)
     return tuple(Held("model" if of else place, one) for of, (place, one) in pairs)
 
 

@@ -139,8 +139,7 @@ def of_site(site: SiteFile, secret: bytes) -> Source:
         how: Any = {"columns": roles.columns, "person": roles.person, "positive": roles.positive}
         how["classes"] = None if roles.classes is None else list(roles.classes)
         how["unknown"] = "ignore" if private else "error"
-        one = {site.site.name: table}
-        fed = Federation.from_tables(one, roles.target, schema=schema, **how)
+        fed = Federation.from_tables({site.site.name: table}, roles.target, schema=schema, **how)
         if none:
             fed = fed._with(X=(fed.X[0] * 0,), sample_weight=(np.zeros(1),))
         train, test = parted(fed, table, roles.test, seed_at_site(roles.seed, secret))

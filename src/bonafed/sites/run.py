@@ -246,8 +246,7 @@ def _written(work: Work, finished: SiteRun, solutions: Models, render: Draws, to
     digests = {"train": dict(zip(data.names, data.digests(), strict=True))}
     result |= {"at_sites": True, "notes": notes, "versions": versions(), "data": digests}
     schema = replace(schema_of(config), classes=main.inputs.classes)  # the positive one last
-    described = replace(main.inputs, schema=schema)
-    written = work.out, config, described, solutions, {}, plain(result)
+    written = work.out, config, replace(main.inputs, schema=schema), solutions, {}, plain(result)
     return write_run(*written, partial=work.folder, render=render, today=today)
 
 
@@ -370,5 +369,4 @@ def _flower(space: Path, by: Carrier, names: list[str], job: Job, progress: Prog
     known = approved if real else None
     made = Deployment(sites, space / "flower", simulated=not real, tls=real, approved=known)
     with started(made) as deployment:
-        server = deployment.server / by.experiment
-        yield server, lambda: deployment.run(bundle.app), deployment.stop
+        yield deployment.server / by.experiment, lambda: deployment.run(bundle.app), deployment.stop

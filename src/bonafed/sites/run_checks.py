@@ -247,8 +247,7 @@ class _SignedRun:
         labels = run.model["classes"] or ()
         poor = [judging.no_better_than_a_constant(row, labels) for row in measures[:1]]
         told = judging.in_place_of_others(measures)
-        again = [*lost, *warnings, *unjudged, *told, *filter(None, poor)]
-        yield compared("notes", stated, again)
+        yield compared("notes", stated, [*lost, *warnings, *unjudged, *told, *filter(None, poor)])
         text = "whether a site lost its state, and why held-out rows were not judged"
         yield not_checked("notes", text, *(["result.json: notes"] if lost or unjudged else ()))
 

@@ -130,8 +130,7 @@ def serve(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
     make_folder(folder)
     with _noted(folder / ERROR):
         _Serving(transport, folder, job).run()
-        text = load(folder / SOLUTION).outcome.text
-        write_whole(folder / DONE, text.encode())
+        write_whole(folder / DONE, load(folder / SOLUTION).outcome.text.encode())
 
 
 class _Serving:
@@ -165,8 +164,7 @@ class _Serving:
         files = [SOLUTION, *(f"{baseline}.bf" for baseline in self.baselines)]
         kept = tuple(np.frombuffer((self.folder / f).read_bytes(), np.uint8) for f in files)
         told = data.introductions, to_json(evaluation), notes
-        result = SiteRun(tuple(solutions), kept, *told)
-        write_whole(self.folder / RESULT, encode(result))
+        write_whole(self.folder / RESULT, encode(SiteRun(tuple(solutions), kept, *told)))
 
     def _judged(
         self, main: Agreement, solutions: Mapping[str, Solution], signed: SignedAnswers

@@ -171,8 +171,7 @@ class SignedAnswers:
         elif isinstance(ask, StartRun) and isinstance(method_of(ask.method.tobytes()), KEPT):
             self.runs.setdefault(ask.run, _Kept(ask.method))
         elif isinstance(ask, Step) and ask.run in self.runs:
-            of_turn = self.runs[ask.run].rounds.setdefault(ask.turn, {})
-            of_turn[site] = ask.message, answer
+            self.runs[ask.run].rounds.setdefault(ask.turn, {})[site] = ask.message, answer
 
     def end(self) -> None:
         """Forget the rounds so far, and not what the sites told and agreed to."""
@@ -299,8 +298,7 @@ class _Answers:
         if (reply.experiment, reply.site) != (experiment, site):
             of = f"that of {shown(reply.site)} in the experiment {shown(reply.experiment)}"
             raise SignatureError(f"it is {of}")
-        envelope = encode(Envelope(experiment, site, reply.number, ask))
-        if reply.asked != asked(envelope, *known):
+        if reply.asked != asked(encode(Envelope(experiment, site, reply.number, ask)), *known):
             raise SignatureError("the site signed an answer to another question")
         if not isinstance(reply.body, kind):
             raise SignatureError(f"it is a {type(reply.body).__name__}, not a {kind.__name__}")
@@ -411,8 +409,7 @@ def answered(
     written = statement_bytes(problem)
     problem = stated(written, Problem)  # as the sites read it
     ask = Introduce(np.frombuffer(written, np.uint8), file.head.software, roles)
-    what = "the problem, about its rows"
-    introduced = answers.of_round(0, what, Introduced, lambda i: ask)
+    introduced = answers.of_round(0, "the problem, about its rows", Introduced, lambda i: ask)
     # What every site told of its rows
     for name, told in zip(answers.file.head.sites, introduced, strict=True):
         if told is not None and str(told.client) != name:

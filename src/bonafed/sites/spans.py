@@ -19,9 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.arrays import Array
+from bonafed.arrays import Array, Index
 
-Index = NDArray[np.intp]
 Keys = NDArray[np.uint64]
 ROUNDING = 8 * float(np.finfo(float).eps)  # relative to slopes that count 1
 NEW = 1e-8  # of a vector: what is left of it is less where others make it up

@@ -263,9 +263,8 @@ class _Search:
                 return f"Use label_cost=inf, or let at most {share:.1%} of the labels flip."
             case "tail" if limit is not None:  # the rule of `RiskClassifier`
                 tail = max(0.5, 2 * known)
-                return (
-                    f"Use a tail of {tail:.2g} or more, or Mean()." if tail < 1 else "Use Mean()."
-                )
+                larger = f"a tail of {tail:.2g} or more, or " * (tail < 1)
+                return f"Use {larger}Mean()."
             case "strength" if limit is not None:
                 return f"Use a strength below {ROBUST * known:.2g}."
         return cause.do
@@ -342,10 +341,9 @@ def _formula(problem: Problem, fed: Federation, cause: Cause) -> Threshold | Non
 
 def _plain(problem: Problem) -> Problem:
     """The mean loss of all rows, without robustness and constraints."""
-    margin = problem.loss.targets == "sign"
     return replace(
         problem,
-        loss=Logistic() if margin else problem.loss,
+        loss=Logistic() if problem.loss.targets == "sign" else problem.loss,
         over_samples=Mean(),
         over_clients=Mean("size"),
         over_rows=None,
@@ -399,8 +397,7 @@ def _of_clients(problem: Problem, fed: Federation) -> Iterator[Cause]:
     risk = problem.over_clients
     if isinstance(risk, Mean | Sum) or fed.n_clients == 1:
         return
-    prior: Any = getattr(risk, "prior", "size")
-    harmless = {"over_clients": Mean(prior)}
+    harmless = {"over_clients": Mean(getattr(risk, "prior", "size"))}
     words = f"under the worst client weights of {type(risk).__name__}"
     do = "Use ChiSquareBall(0.05, prior='size'), or the mean."
     for name in ("radius", "tail"):

@@ -145,8 +145,8 @@ def private_intervals(solution: Solution, level: float = 0.95) -> PrivateInterva
             " need more rows, a larger epsilon, fewer or less correlated features, or a smaller"
             " bound on their rows."
         )
-    rng = np.random.default_rng(0)  # the bootstrap is the same for everybody
-    D = len(moments.matrix)
+    # the bootstrap is the same for everybody
+    rng, D = np.random.default_rng(0), len(moments.matrix)
     E = rng.normal(size=(DRAWS, D, D)) / math.sqrt(2)
     E = moments.matrix_noise * (E + E.transpose(0, 2, 1)) / math.sqrt(2)
     A, again = moments.matrix[None], moments.matrix + E
@@ -166,9 +166,8 @@ def private_intervals(solution: Solution, level: float = 0.95) -> PrivateInterva
     total, noise = _variances(moments, A, phi)
     drawn, _ = _variances(moments, again, phi_again)
     mean = drawn.mean(0)
-    variance = total[0] ** 2 / mean
     freedom = 2 * mean**2 / np.maximum(drawn.var(0), 1e-12 * mean**2)
-    error = np.sqrt(variance)
+    error = np.sqrt(total[0] ** 2 / mean)
     reach = student.ppf((1 + level) / 2, freedom) * error
     names, free = tuple(solution.inputs.feature_names), bool(solution.problem.predictor.intercept)
     if len(names) != D - free:

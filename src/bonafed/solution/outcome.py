@@ -235,9 +235,8 @@ def _judged(ended: Ended, problem: Problem, certificate: Certificate) -> Outcome
     elif lacks or not (affine and problem.convex):
         cure = "try another start"
     text = _words(replace(ended, stop=stop), problem, left, cure)
-    if certificate.failed:
-        return Outcome(stop, text)
-    return Outcome(stop, text + _more(ended, stop, problem, certificate, lacks))
+    more = "" if certificate.failed else _more(ended, stop, problem, certificate, lacks)
+    return Outcome(stop, text + more)
 
 
 def _more(ended: Ended, stop: Stop, problem: Problem, certificate: Certificate, lacks: str) -> str:
@@ -348,13 +347,11 @@ def _judged_with_limits(
     return Outcome(stop, text + proved)
 
 
-def _proved(
-    problem: Problem, certificate: Certificate, ended: Ended, met: bool
-) -> tuple[Stop, str]:
+def _proved(problem: Problem, proof: Certificate, ended: Ended, met: bool) -> tuple[Stop, str]:
     """What the multipliers of a model that meets all constraints prove: that it is optimal, where
     the method's own test is ``met``, and else how near it is all the same.
     """
-    gap, bound, own = certificate.gap, certificate.bound, declared(problem)
+    gap, bound, own = proof.gap, proof.bound, declared(problem)
     if gap is None and not met:
         return ended.stop, ""
     if gap is None or bound is None:
@@ -365,15 +362,15 @@ def _proved(
                 " optimum is not attained."
             )
         return Stop.UNPROVEN, f" A point that meets the conditions of optimality; {why}"
-    size = abs(certificate.value)
+    size = abs(proof.value)
     within = _within(gap, ended.method, max(size, 1e-12) if met else size)
     stop = (Stop.OPTIMAL if within else Stop.UNPROVEN) if met else ended.stop
     if gap < -1e-9 * max(size, abs(bound)):  # beyond rounding, which no feasible model's is
-        why = f"it breaks constraints by up to {certificate.feasibility:.1e}"
-        if not certificate.feasibility:
+        why = f"it breaks constraints by up to {proof.feasibility:.1e}"
+        if not proof.feasibility:
             why = "a function is not as declared" if own else "by rounding"
         return stop, f" Its value is {-gap:.1e} below the bound of its multipliers: {why}."
-    left = f"a relative gap of {max(certificate.relative_gap or 0.0, 0.0):.1e}"
+    left = f"a relative gap of {max(proof.relative_gap or 0.0, 0.0):.1e}"
     how = "give, as declared," if own else "prove"
     if not met:
         done = " So the model is optimal within tol, though the method's own test was not met."
@@ -381,7 +378,5 @@ def _proved(
         return stop, f" Its multipliers {how} {left}.{done}"
     if not within:
         return stop, f" The multipliers {how} {left} only."
-    return (
-        stop,
-        f" Within {left}, as declared.{_stands_on(own)}" if own else f" Proved to within {left}.",
-    )
+    said = f" Within {left}, as declared.{_stands_on(own)}" if own else f" Proved to within {left}."
+    return stop, said

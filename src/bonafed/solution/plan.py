@@ -172,24 +172,19 @@ def configure(
             raise ValueError(f"start must be {D} finite numbers, got shape {array.shape}.")
         overrides |= {"start": array} if start is not None else {}
     check_requirements(algorithm, problem, setting_of(fed, engine))
-    if needs_secure_sum(problem):
-        _check_secret(engine)
+    # the server of sites would see single answers; in one process there is none
+    if needs_secure_sum(problem) and isinstance(engine, Network) and not has_secure_sum(engine):
+        raise ValueError(
+            f'Budget(view="sum") needs sums in which single answers are secret, and the server of'
+            f" {type(engine).__name__} sees each: give the engine a secure sum, or take"
+            ' view="answers".'
+        )
     if has_secure_sum(engine):
         algorithm = masked(algorithm)
     elif isinstance(engine, Network):
         algorithm = over_sites(algorithm)
     algorithm.check_problem(problem, fed)
     return replace(algorithm, problem=problem, **overrides)  # type: ignore[type-var]
-
-
-def _check_secret(engine: Engine | None) -> None:
-    """Raise where the server of this engine sees single answers. In one process there is none."""
-    if isinstance(engine, Network) and not has_secure_sum(engine):
-        raise ValueError(
-            f'Budget(view="sum") needs sums in which single answers are secret, and the server of'
-            f" {type(engine).__name__} sees each: give the engine a secure sum, or take"
-            ' view="answers".'
-        )
 
 
 def _check_method(algorithm: object) -> None:

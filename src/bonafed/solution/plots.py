@@ -53,29 +53,24 @@ def _titled(axes: draw.Axes, title: str, lines: int = 1) -> None:
     axes.set_title(title, loc="left", pad=8 + 15 * lines, fontweight="bold", fontsize=10.5)
 
 
-def _convergence(
-    axes: draw.Axes, history: Sequence[Record], certificate: Certificate | None
-) -> None:
+def _convergence(axes: draw.Axes, history: Sequence[Record], proof: Certificate | None) -> None:
     """The gap of every round on a logarithmic axis; where no round has one, how far the run was
     from rest, or its objective.
     """
-    rounds = draw.column(history, "round")
-    gap = draw.column(history, "gap")
-    bound = None if certificate is None else certificate.bound
+    rounds, gap, noise = (draw.column(history, key) for key in ("round", "gap", "noise"))
+    bound = None if proof is None else proof.bound
     if not (gap > 0).any() and bound is not None:
         gap = draw.objectives(history) - bound
     residuals = {name: draw.column(history, name) for name in RESIDUALS}
     some = [name for name, values in residuals.items() if (values > 0).any()]
-    noisy = certificate is None and bool(np.isfinite(draw.column(history, "noise")).any())
+    noisy = proof is None and bool(np.isfinite(noise).any())
     _titled(axes, "Noise" if noisy else "Convergence")
     if noisy:
-        axes.plot(
-            rounds, draw.column(history, "noise"), color=draw.GREEN, marker="o", markersize=2.5
-        )
+        axes.plot(rounds, noise, color=draw.GREEN, marker="o", markersize=2.5)
         axes.set_ylabel("scale of the noise")
     elif (gap > 0).any():
         draw.line_above_zero(axes, rounds, gap, "gap to the lower bound")
-        proved = None if certificate is None else certificate.gap
+        proved = None if proof is None else proof.gap
         if proved is not None and proved > 0:
             label = f"proved at the end: {proved:.1e}"
             axes.axhline(proved, color=draw.GREY, linestyle="--", label=label)

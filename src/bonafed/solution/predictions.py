@@ -269,9 +269,7 @@ class Inputs:
 
     def labels(self, scores: Array) -> NDArray[Any]:
         """(m,) the predicted classes of scores (m,) or (m, C); of a regression the scores."""
-        if self.classes is None:
-            return scores
-        return np.array(self.classes)[self.positions(scores)]
+        return scores if self.classes is None else np.array(self.classes)[self.positions(scores)]
 
     @staticmethod
     def positions(scores: Array) -> NDArray[np.intp]:

@@ -156,9 +156,7 @@ class Charge:
     def __enter__(self) -> "Charge":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: object
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         if self.settled or not isinstance(error, Exception):
             return
         # of a run that goes on all stays counted until it has finished a round

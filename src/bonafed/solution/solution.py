@@ -329,9 +329,8 @@ class Solution:
             return self
         budget = replace(self.ledger.budget, book=None)  # a path of the owner's machine
         part = object.__new__(PublicSolution)  # with no attribute beside these
-        whole = {key: getattr(self, key) for key in ("w", "rounds", "inputs", "moments")}
         vars(part).update(
-            **whole,
+            {key: getattr(self, key) for key in ("w", "rounds", "inputs", "moments")},
             problem=replace(self.problem, privacy=budget),
             outcome=public_outcome(self.outcome, self.rounds),
             history=public_history(self.history),
@@ -366,8 +365,7 @@ class Solution:
         model += f"; features {listed(names, len(names))}" * bool(names)
         if self.inputs.classes is not None:
             model += f"; classes {listed(self.inputs.classes, len(self.inputs.classes))}"
-        rows = sum(row["n"] for row in part.clients)
-        clients = f"{len(part.clients)} with {rows:,} rows"
+        clients = f"{len(part.clients)} with {sum(row['n'] for row in part.clients):,} rows"
         facts = [("warning", trivial.text)] if trivial is not None else []
         facts += [("outcome", part.outcome.text), ("problem", part.problem.in_words())]
         if self.private and self.ledger is not None:
@@ -432,9 +430,8 @@ def packed(value: Any) -> Any:
     ------
     HoldsCodeError : where it, or a part of it, is code
     """
-    if type(value) in (type(None), bool, int, str, float, *FIELDS):
-        return value
-    if isinstance(value, enum.Enum | np.generic):
+    plain = type(value) in (type(None), bool, int, str, float, *FIELDS)
+    if plain or isinstance(value, enum.Enum | np.generic):
         return value
     if isinstance(value, np.ndarray):
         return value if value.dtype.kind in "biufc" else ("texts", *map(packed, value.tolist()))

@@ -131,20 +131,10 @@ def solve(
     >>> solution.outcome.stop.value, bool(solution.certificate.relative_gap < 1e-8)
     ('optimal', True)
     """
+    settings: Settings = {"algorithm": algorithm, "engine": engine, "tol": tol, "atol": atol}
+    settings |= {"max_rounds": max_rounds, "start": start}
     with remembering():
-        solution = fit(
-            problem,
-            fed,
-            algorithm=algorithm,
-            engine=engine,
-            tol=tol,
-            atol=atol,
-            max_rounds=max_rounds,
-            start=start,
-            seed=seed,
-            watch=watch,
-            resume=resume,
-        )
+        solution = fit(problem, fed, seed=seed, watch=watch, resume=resume, **settings)
         interrupted, proof = solution.outcome.stop is Stop.INTERRUPTED, solution.certificate
         if isinstance(fed, Metadata) or interrupted or proof.failed:
             return solution
@@ -266,14 +256,15 @@ def conclude(finished: Finished) -> Solution:
     beside = plan.engine.beside_run() if hasattr(plan.engine, "beside_run") else plan.engine
     certificate, duals, side, limits = prove(finished, answer, beside)
     stop = Stop.INTERRUPTED if certificate.failed == INTERRUPTED else run.outcome.stop
-    infeasible = stop is Stop.INFEASIBLE  # its multipliers are no shadow prices
-    end = Ended(stop, run.rounds, method, None, infeasible, "", reached(run.history))
+    # the multipliers of a problem without a model are no shadow prices
+    infeasible, said = stop is Stop.INFEASIBLE, run.outcome.text
+    end = Ended(stop, run.rounds, method, None, infeasible, "", reached(run.history), said)
     table, multipliers = list[dict[str, Any]](), None
     if isinstance(duals, Multipliers) and limits is not None:
         shown = no_multipliers(concrete, data.n_clients) if infeasible else duals
         table = constraint_table(concrete, data.clients, limits, certificate, shown)
         multipliers = duals
-    end = replace(end, said=run.outcome.text)
+
     outcome = stated(end, concrete, certificate, data.clients, multipliers, table)
     runs, found = [run, *side], notes(concrete, data, plan.coded, answer.w, certificate)
     here = isinstance(data, Federation)
@@ -324,8 +315,7 @@ def _with_bytes(table: list[dict[str, Any]], runs: Sequence[Run]) -> list[dict[s
 
 def _named_row(row: dict[str, Any], clients: tuple[ClientName, ...]) -> dict[str, Any]:
     """A row of the history with the name of the worst client instead of its position."""
-    worst = row.get("worst_client")
-    if worst is None:
+    if (worst := row.get("worst_client")) is None:
         return row
     return {**row, "worst_client": clients[int(worst)] if worst >= 0 else ""}
 
@@ -334,9 +324,8 @@ def _merged(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Message tables added up by message and direction."""
     total: dict[tuple[str, str], dict[str, Any]] = {}
     for row in (row for run in runs for row in run.messages):
-        known = total.setdefault(
-            (row["message"], row["direction"]), {**row, "count": 0, "bytes": 0}
-        )
+        kind = row["message"], row["direction"]
+        known = total.setdefault(kind, {**row, "count": 0, "bytes": 0})
         known |= {key: known[key] + row[key] for key in ("count", "bytes")}
     return list(total.values())
 
@@ -385,9 +374,8 @@ def _prove(finished: Finished, answer: Answer, engine: Engine, bounded: bool = T
         return Proof(certificate, None, [rounds])
     if problem.over_rows is not None:
         certificate, runs = certify_ranks(problem, fed, w, answer.duals, engine)
-        return Proof(
-            replace(certificate, declared=own_functions.declared(concrete)), answer.duals, runs
-        )
+        certificate = replace(certificate, declared=own_functions.declared(concrete))
+        return Proof(certificate, answer.duals, runs)
     duals, runs = answer.duals, []
     if answer.row_duals is not None:
         duals = row_duals(*answer.row_duals, len(w))
@@ -415,12 +403,9 @@ def _prove_constrained(finished: Finished, answer: Answer, engine: Engine, bound
     w, of, copies = answer.w, (plan.problem, plan.data), answer.copies
     infeasible = stop is Stop.INFEASIBLE
     certificate, runs = certify_constrained(*of, w, multipliers, engine, infeasible, bounded)
-    consensus, first = None, runs[0].state.first
-    if copies is not None:
-        consensus = float(np.abs(copies - w).max())
-    certificate = replace(
-        certificate, consensus=consensus, declared=own_functions.declared(concrete)
-    )
+    first, declared = runs[0].state.first, own_functions.declared(concrete)
+    consensus = None if copies is None else float(np.abs(copies - w).max())
+    certificate = replace(certificate, consensus=consensus, declared=declared)
     return Proof(certificate, multipliers, runs, Limits(first.limits, first.shared_limits))
 
 
@@ -502,13 +487,11 @@ def radius_path(
     train, test = fed.split(held_out, seed) if test is None else (fed, test)
     algorithm = algorithm or Bundle()
     settings: Any = {"engine": engine, "tol": tol, "max_rounds": max_rounds, "seed": seed}
-    several = [clients]
-    if client_radii is not None:
-        several = [replace(clients, radius=radius) for radius in client_radii]
+    sets = [clients] if client_radii is None else [replace(clients, radius=r) for r in client_radii]
     table: list[dict[str, Any]] = []
     corner = None  # the solution at the first radius of the last client radius
     balls = [replace(ball, radius=radius) for radius in radii]
-    for risk in several:
+    for risk in sets:
         last = corner
         for k, ball in enumerate(balls):
             point, warm = replace(problem, over_samples=ball, over_clients=risk), algorithm

@@ -329,9 +329,7 @@ def exposed_rows(
     if not radius.any():
         return []
     worst = worst_case(Near(w, block, concrete.loss, concrete.predictor, ball, radius))
-    moved = np.zeros(block.y.shape[1])
-    for a in worst.atoms:
-        moved = moved + a.weight[0] * a.feature_cost[0]
+    moved = sum((a.weight[0] * a.feature_cost[0] for a in worst.atoms), np.zeros(block.y.shape[1]))
     return [
         {
             "row": int(r),

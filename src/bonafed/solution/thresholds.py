@@ -286,8 +286,7 @@ class _Stationary:
     def __init__(self, problem: Problem, fed: Federation) -> None:
         self.problem, self.n = problem, fed.n_clients
         self.constant: Constant = best_constant(problem, fed)
-        b = self.constant.intercept
-        parts = [_atoms(problem, fed.block(i), b) for i in range(self.n)]
+        parts = [_atoms(problem, fed.block(i), self.constant.intercept) for i in range(self.n)]
         self.owner = np.repeat(np.arange(self.n), [len(part[0]) for part in parts])
         self.gradient, self.low = (np.concatenate(each) for each in zip(*parts, strict=True))
         if not problem.predictor.intercept:
@@ -308,8 +307,8 @@ class _Stationary:
         bound = Threshold(ratio, False, "an upper bound")
         if smooth and (self.n == 1 or isinstance(self.problem.over_clients, Mean)):
             return replace(bound, exact=known, how="a closed form")
-        found = self._program(kind, rho, l1)
-        if found is None:  # of a curved set the worst weights are unique
+        # of a curved set the worst weights are unique
+        if (found := self._program(kind, rho, l1)) is None:
             # clients of different losses then have unique worst weights
             losses, over = self.constant.losses, self.problem.over_clients
             curved = isinstance(over, KLBall | ChiSquareBall | Ellipsoid)
@@ -330,8 +329,7 @@ class _Stationary:
             return None
         t, even = 0.0, np.ptp(rho) == 0
         for _ in range(20):
-            answer = self._solved(kind, t * rho, l1, sets)
-            if answer is None:
+            if (answer := self._solved(kind, t * rho, l1, sets)) is None:
                 return None
             left, price = answer[0], float(rho[0] if even else answer[1] @ rho)
             if price <= 1e-12:
@@ -419,10 +417,9 @@ def _stated(
             f" {'Superquantile(tail)' if ranks else 'Mean() or WassersteinBall()'} over samples,"
             f" got {problem.predictor!r} and {problem.over_samples!r}."
         )
-    plain = (
-        replace(concrete, over_samples=Mean()) if isinstance(over, WassersteinBall) else concrete
-    )
-    return concrete, plain, data
+    if not isinstance(over, WassersteinBall):
+        return concrete, concrete, data
+    return concrete, replace(concrete, over_samples=Mean()), data
 
 
 def _ball(problem: Problem) -> WassersteinBall:
@@ -491,8 +488,7 @@ def default_radius(problem: Problem, fed: Federation) -> float:
         )
     # at any radius > 0 a loss without a worst case is refused
     one = replace(problem, over_samples=replace(ball, radius=1.0, support=None))
-    concrete, data = one.at(fed)
-    noise = _Rows(concrete, data).noise(ball.norm)
+    noise = _Rows(*one.at(fed)).noise(ball.norm)
     largest = largest_radius(one, fed)
     scale = 1.0 if loss.targets == "sign" else loss.lipschitz
     radius = min(max(SHARE[ball.norm] * noise / scale, LEAST * largest), MOST * largest)
@@ -532,8 +528,7 @@ def settled(problem: Problem, fed: Federation | Metadata) -> Problem:
             "radius='auto' is read off the rows, and would tell about them without being charged:"
             " state a number."
         )
-    radius = default_radius(problem, fed)
-    return replace(problem, over_samples=replace(ball, radius=radius))
+    return replace(problem, over_samples=replace(ball, radius=default_radius(problem, fed)))
 
 
 class _Rows:
@@ -620,6 +615,5 @@ class _Rows:
 
 def _squares(block: Block, weight: Array) -> Array:
     """sum_i weight_i x_ij^2, (d,)."""
-    if isinstance(block.X, np.ndarray):
-        return weight @ block.X[0] ** 2
-    return np.asarray(block.X.multiply(block.X).T @ weight)
+    X = block.X
+    return weight @ X[0] ** 2 if isinstance(X, np.ndarray) else np.asarray(X.multiply(X).T @ weight)

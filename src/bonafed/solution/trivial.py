@@ -212,10 +212,8 @@ def _of_classes(counts: Array, plain: Callable[[], float | None]) -> str | None:
     above = _balanced(counts) - 1 / classes
     if classes < 2 or above > WEAK:
         return None
-    if above > CHANCE:
-        other = plain()
-        if other is None or other - 1 / classes < FAR * above:
-            return None
+    if above > CHANCE and ((other := plain()) is None or other - 1 / classes < FAR * above):
+        return None
     return "balanced accuracy at chance"
 
 
@@ -225,10 +223,8 @@ def constant_objective(problem: Problem, fed: Federation) -> float | None:
     """
     if not has_constant(problem) or not problem.convex:
         return None
-    best, constant = (
-        best_constant(problem, fed),
-        np.zeros(problem.predictor.dimension(fed.n_features)),
-    )
+    best = best_constant(problem, fed)
+    constant = np.zeros(problem.predictor.dimension(fed.n_features))
     constant[fed.n_features :] = best.intercept
     if problem.constrained and problem.violation(constant, fed) > 1e-6:
         return None

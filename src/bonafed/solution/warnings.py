@@ -157,18 +157,15 @@ def _overweighted(
 
 def _cuts(problem: Problem, stated: Federation, fed: Federation, w: Array) -> Iterator[str]:
     """Of a rare class: what the predictions find of it, and what a cut at its share would find."""
-    if problem.loss.targets != "sign" or problem.privacy is not None:
-        return
-    if stated.sample_weight is not fed.sample_weight:  # classes have weights: they are cut by them
+    weighted = stated.sample_weight is not fed.sample_weight  # classes are cut by their weights
+    if weighted or problem.loss.targets != "sign" or problem.privacy is not None:
         return
     positive = np.concatenate(fed.y) > 0
     given = fed.sample_weight
     weight = np.ones(len(positive)) if given is None else np.concatenate(given)
     share = float(np.average(positive, weights=weight))
-    if (
-        not 0 < min(share, 1 - share) < RARE
-        or (sigmoid := calibration.calibrated(problem, fed, w)) is None
-    ):
+    sigmoid = calibration.calibrated(problem, fed, w) if 0 < min(share, 1 - share) < RARE else None
+    if sigmoid is None:
         return
     score = np.concatenate(scores_of(problem, fed, w))
     p, rare, found = sigmoid.probability(score), positive, score > 0

@@ -271,8 +271,7 @@ class Look:
     @cached_property
     def commas(self) -> list[str]:
         """The columns of numbers with commas in them."""
-        every = self.columns.items()
-        return [n for n, c in every if c.commas and _is_of_numbers(c)]
+        return [n for n, c in self.columns.items() if c.commas and _is_of_numbers(c)]
 
     # ----------------------------------------------------------------- what has to be asked
 
@@ -414,9 +413,8 @@ def look(path: str, asked: Asked) -> Look:
     ConfigError : columns that do not exist, or a client that cannot be guessed
     ValueError, OSError : a file that cannot be read
     """
-    files = paths(path)
+    files, missing = paths(path), tuple(asked.missing)
     shape = _shape(files, asked)
-    missing = tuple(asked.missing)
     reading = Reading(encoding=shape.encoding, delimiter=shape.delimiter, missing=missing)
     whole = {str(file): read(file, shape.header, reading) for file in files}
     if below := [line for file, table in whole.items() for line in _below(Path(file).name, table)]:
@@ -559,8 +557,7 @@ def _target(whole: Mapping[str, Table], names: Sequence[str]) -> tuple[str | Non
     """The target and why, or None and what to do."""
     if found := _named(names, TARGETS):
         return found, "guessed: so named"
-    tables = whole.values()
-    known = {name: summarise(stacked([table[name] for table in tables])) for name in names}
+    known = {name: summarise(stacked([table[name] for table in whole.values()])) for name in names}
     two = [name for name, column in known.items() if column.distinct == 2]
     if names and two[-1:] == [names[-1]]:
         return names[-1], "guessed: the last column, of two values"
@@ -574,11 +571,10 @@ def _client(table: Mapping[str, Any], names: Sequence[str]) -> tuple[str | None,
     """The column of clients and why, or None and what to do."""
     if found := _named(names, CLIENTS):
         return found, "guessed: so named"
-    known, repeats = {name: summarise(table[name]) for name in names}, []
-    for name, column in known.items():  # text that repeats, as names of clients do
-        most = max(2, column.present // 5)
-        if column.text == column.present > 0 and 2 <= column.distinct <= most:
-            repeats.append(name)
+    known = ((name, summarise(table[name])) for name in names)
+    texts = [(name, column) for name, column in known if column.text == column.present > 0]
+    # as names of clients do
+    repeats = [name for name, c in texts if 2 <= c.distinct <= max(2, c.present // 5)]
     if len(repeats) == 1:
         return repeats[0], "guessed: the only text that repeats"
     may = f" It may be one of {', '.join(map(repr, repeats))}." if repeats else ""

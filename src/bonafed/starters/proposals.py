@@ -157,9 +157,8 @@ def rare(look: Look) -> list[str]:
         if look.kinds[name].name not in ("category", "code") or counts is None:
             continue
         sizes = profile.merged(counts, profile.spellings(counts)).values()
-        if len(sizes) > profile.MOST or (
-            len(sizes) > 2 and min(sizes) < _least(look) <= max(sizes)
-        ):
+        some = len(sizes) > 2 and min(sizes) < _least(look) <= max(sizes)
+        if some or len(sizes) > profile.MOST:
             found.append(name)
     return found
 
@@ -198,10 +197,8 @@ def _notes(look: Look) -> Iterator[str]:
         instead = " instead of the line above" * bool(look.accepted)
         yield from _comment(f"If such numbers stand for missing cells, take{instead}:")
         yield f"# {toml_line('missing', [*dict.fromkeys((*look.accepted, *codes))])}"
-    few = [name for name in chosen if kinds[name].name == "number"]
-    few = [name for name in few if 2 < look.columns[name].distinct <= 10]
-    few = [name for name in few if look.columns[name].whole == look.columns[name].present]
-    if few:
+    numbers = ((name, look.columns[name]) for name in chosen if kinds[name].name == "number")
+    if few := [name for name, c in numbers if 2 < c.distinct <= 10 and c.whole == c.present]:
         yield from _comment("Few whole numbers: add those that are codes to `categorical`:")
         yield f"# {toml_line('categorical', few)}"
     for name in (name for name, kind in kinds.items() if kind.name == "mixed"):
@@ -216,10 +213,8 @@ def _merges(name: str, merge: Mapping[str, str]) -> Iterator[str]:
     why = "they differ by case or spaces only"
     if {*map(profile.fold, merge)} - {*map(profile.fold, merge.values())}:
         why = "they are one number"
-    if any(
-        profile.fold(a).removesuffix(".0") != profile.fold(b).removesuffix(".0")
-        for a, b in merge.items()
-    ):
+    folded = ([profile.fold(a).removesuffix(".0") for a in pair] for pair in merge.items())
+    if any(one != other for one, other in folded):
         why = "spellings of one answer: if they are not, delete this line"
     yield _stated(f"merge.{toml_key(name)} = {{ {pairs} }}", why)
 
@@ -227,14 +222,11 @@ def _merges(name: str, merge: Mapping[str, str]) -> Iterator[str]:
 def _stated(line: str, why: str) -> str:
     """A key with its reason, beside it or, where that is too long, above it."""
     whole = f"{line}  # {_cut(why, 400)}"
-    if len(whole) <= WIDTH:
-        return whole
-    return "\n".join([*_comment(why), line])
+    return whole if len(whole) <= WIDTH else "\n".join([*_comment(why), line])
 
 
 def _comment(text: str) -> list[str]:
-    plain = printable(text)
-    return textwrap.wrap(plain, WIDTH, initial_indent="# ", subsequent_indent="#   ")
+    return textwrap.wrap(printable(text), WIDTH, initial_indent="# ", subsequent_indent="#   ")
 
 
 def _list(key: str, reasons: Mapping[str, str]) -> Iterator[str]:
@@ -242,8 +234,7 @@ def _list(key: str, reasons: Mapping[str, str]) -> Iterator[str]:
         return
     yield f"{key} = ["
     for name, why in reasons.items():
-        for line in _stated(f"{toml_value(name)},", why).split("\n"):
-            yield f"  {line}"
+        yield from (f"  {line}" for line in _stated(f"{toml_value(name)},", why).split("\n"))
     yield "]"
 
 
@@ -260,9 +251,8 @@ def private_keys(look: Look) -> str:
         lines.append(_stated(f"classes = {names}", "the values of the target, as you know them"))
     lines += [line for line, _ in _written(look)]
     # all texts that may stand for a missing cell, whether they do or not
-    every = {
-        text for text in (*profile.SURE, *map(str.upper, profile.SURE), "k.A.") if " " not in text
-    }
+    usual = (*profile.SURE, *map(str.upper, profile.SURE), "k.A.")
+    every = {text for text in usual if " " not in text}
     texts = f"missing = {toml_value(sorted((every | {*look.asked.missing}) - MISSING))}"
     lines += textwrap.wrap(texts, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
     lines.append("drop_missing_target = true")

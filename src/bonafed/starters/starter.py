@@ -304,18 +304,15 @@ def inspect_dataset(name: str, several: bool) -> Inspected:
     from bonafed.runs.splits import dataset
 
     data = dataset(name)
-    first = next(iter(data.tables.values()))
+    tables = data.tables
+    names = [key for key in next(iter(tables.values())) if key != data.target]
     classes = [] if data.classes is None else data.classes.tolist()
     return Inspected(
         title=name,
         source=toml_line("name", name) + f"\n{PARTITION}" * (not data.owned),
         classes=classes if several or data.two_classes else [],
-        columns={
-            key: _of_public([table[key] for table in data.tables.values()])
-            for key in first
-            if key != data.target
-        },
-        client=next(iter(data.tables)) if data.owned else SOMEBODY,
+        columns={key: _of_public([table[key] for table in tables.values()]) for key in names},
+        client=next(iter(tables)) if data.owned else SOMEBODY,
     )
 
 
@@ -343,9 +340,8 @@ def inspect_tables(path: str, out: Path, asked: Asked, private: bool) -> Inspect
     if not proposals.used(seen):
         text = "\n".join(proposals.drawn(lines))
         raise ConfigError(f"no column is left for the features:\n{text}")
-    where = path  # as seen from the configuration
-    if not os.path.isabs(path):
-        where = os.path.relpath(path, out.parent).replace(os.sep, "/")
+    # as seen from the configuration
+    where = path if os.path.isabs(path) else os.path.relpath(path, out.parent).replace(os.sep, "/")
     keys = proposals.private_keys(seen) if private else proposals.data_keys(seen)
     # the name of a file, or of the folder of many
     title = Path(path).name.split(".")[0].strip("*") or Path(path).absolute().parent.name or "run"

@@ -32,6 +32,7 @@ from bonafed.problem.metadata import Metadata
 from bonafed.problem.risks.risk import Prior, per_client, resolve_prior
 
 MOST_GROUPS = 20  # that a column may make
+Given = Array | None
 
 # a limit, or one for each client
 Level = float | Sequence[float] | Array | Mapping[Any, float]
@@ -181,8 +182,8 @@ class OnRows:
     coefficients: Array
     level: Array
     words: tuple[str, ...]
-    total: Array | None = None
-    sizes: Array | None = None  # (N,) rows of every client, or their weight, with ``total``
+    total: Given = None
+    sizes: Given = None  # (N,) rows of every client, or their weight, with ``total``
 
     @property
     def equality(self) -> NDArray[np.bool_]:
@@ -244,13 +245,13 @@ class OnRows:
         back, each = point.problem.predictor.backward, weights.swapaxes(0, 1)
         return np.stack([back(point.w, by_row(rows, gradient), point.block) for rows in each], 1)
 
-    def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+    def curvature(self, point: Point, multipliers: Array) -> tuple[Given, Given]:
         if self.affine:
             return None, None
         rows = np.matmul(multipliers[:, None, :], self.weights(point.block)[0])[:, 0]
         return rows * self.measure.curvature(point.prediction, point.block.y), None
 
-    def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+    def split(self, point: Point, multipliers: Array) -> tuple[Given, Array, Array]:
         weights, has = self.weights(point.block)
         constants = (multipliers * np.where(has, -self._levels(point.block), VOID)).sum(1)
         rows = np.matmul(multipliers[:, None, :], weights)[:, 0]
@@ -675,14 +676,10 @@ class Shared:
     def jacobian(self, point: constraints.Point) -> Array:
         return self.one.jacobian(point) * self._scale(point.block)[:, :, None]
 
-    def curvature(
-        self, point: constraints.Point, multipliers: Array
-    ) -> tuple[Array | None, Array | None]:
+    def curvature(self, point: constraints.Point, multipliers: Array) -> tuple[Given, Given]:
         return self.one.curvature(point, multipliers * self._scale(point.block))
 
-    def split(
-        self, point: constraints.Point, multipliers: Array
-    ) -> tuple[Array | None, Array, Array]:
+    def split(self, point: constraints.Point, multipliers: Array) -> tuple[Given, Array, Array]:
         return self.one.split(point, multipliers * self._scale(point.block))
 
     def magnitudes(self, point: constraints.Point, multipliers: Array) -> Array:

@@ -341,5 +341,4 @@ class CostLimit(ByFeature):
 
     def at(self, problem: Objective, data: Metadata) -> OnModel:
         costs = {name: float(cost) for name, cost in self.costs.items()}
-        words = ["cost of the coefficients"]
-        return self._at([costs], -float(self.limit), words, problem, data)
+        return self._at([costs], -float(self.limit), ["cost of the coefficients"], problem, data)

@@ -165,8 +165,7 @@ class MLP(OfClasses):
         n, m = block.y.shape
         phi, _ = ACTIVATIONS[self.activation]
         layers = self.layers(w, block.n_features)
-        rows = _rows(block, shared=w.ndim == 1)
-        seen: list[Array | csr_array] = [rows]
+        seen: list[Array | csr_array] = [_rows(block, shared=w.ndim == 1)]
         for k, (matrix, intercept) in enumerate(layers):
             z = _product(seen[-1], matrix)
             z += intercept if w.ndim == 1 else intercept[:, None, :]

@@ -304,8 +304,8 @@ class Extremile(ConvexByRank):
             )
 
     def rank_weights(self, n: int) -> Array:
-        i = np.arange(2, n + 1)  # (i/n)^r - ((i-1)/n)^r without cancellation
-        drop = np.append(-1.0, np.expm1(self.r * np.log1p(-1.0 / i)))
+        # (i/n)^r - ((i-1)/n)^r without cancellation
+        drop = np.append(-1.0, np.expm1(self.r * np.log1p(-1.0 / np.arange(2, n + 1))))
         # without the falls that rounding leaves: at r = 1 all weights are 1/n up to rounding
         return np.maximum.accumulate(-drop * (np.arange(1, n + 1) / n) ** self.r)
 

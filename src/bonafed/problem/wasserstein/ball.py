@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bonafed.arrays import DUAL, Array, Block, by_row, dense, is_number, norm, norm_gradient
+from bonafed.arrays import DUAL, Array, Block, Index, by_row, dense, is_number, norm, norm_gradient
 from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
 from bonafed.problem.losses import Loss, others
@@ -144,8 +144,8 @@ def flip_multiplier(
         rows = np.argpartition(those, most - 1, 1)[:, :most]
         rows = rows[each, np.argsort(those[each, rows], 1)]
         fits = (np.cumsum(weights[each, rows], 1) <= paid[:, None]).sum(1)
-        first = np.minimum(fits, count - 1)  # of the first row that no longer fits entirely
-        level[full] = -those[each[:, 0], rows[each[:, 0], first]]
+        # of the first row that no longer fits entirely
+        level[full] = -those[each[:, 0], rows[each[:, 0], np.minimum(fits, count - 1)]]
     above, tied = gain > level[:, None], (gain == level[:, None]) & full[:, None]
     left, weight = mass - (above * share).sum(1), (tied * share).sum(1)
     part = np.divide(left, weight, out=np.zeros_like(left), where=weight > 0)
@@ -323,8 +323,8 @@ class Steepest(NamedTuple):
     """
 
     floor: Array  # (n,) ||w_other - w_own||_*, what a unit of cost buys
-    own: NDArray[np.intp]  # (n,)
-    other: NDArray[np.intp]  # (n,)
+    own: Index  # (n,)
+    other: Index  # (n,)
     along: Array  # (n, d) of transport norm 1; 0 at floor 0
 
 
@@ -453,7 +453,7 @@ class Transport:
     labels: bool  # labels in {-1, 1}, not real targets
     # (n,) of several classes: the class of the rows that go far; where none has it, rows are
     # flipped to it first, at ``flip_cost``
-    far_class: NDArray[np.intp] | None = None
+    far_class: Index | None = None
     flip_cost: float = math.inf
 
     @property
@@ -473,7 +473,7 @@ class Transport:
         """(n, m) what each row adds to its client's worst-case risk beyond its plain loss."""
         return self.share * (self.loss - self.plain)
 
-    def exposed(self, client: int, top: int = 10) -> NDArray[np.intp]:
+    def exposed(self, client: int, top: int = 10) -> Index:
         """The rows of a client (by its position in the block) that add most, in falling order;
         padding never.
         """
@@ -501,9 +501,7 @@ class Transport:
             for name, row, word in zip(self.names, rows, active, strict=True)
         ]
 
-    def distribution(
-        self, client: int, far: float = 1e-6
-    ) -> tuple[Array, Array, Array, NDArray[np.intp]]:
+    def distribution(self, client: int, far: float = 1e-6) -> tuple[Array, Array, Array, Index]:
         """Atoms x (k, d), y (k,), probabilities (k,) of one client, within its ball, and the row
         (k,) each comes from.
 

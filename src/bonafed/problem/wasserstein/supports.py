@@ -25,6 +25,8 @@ from bonafed.problem.wasserstein.ball import (
 )
 from bonafed.solvers.conic.builder import Model
 
+Reached = tuple[Array, Array]  # by the best moves: values and lengths
+
 # Wasserstein worst cases of piecewise linear losses when rows must stay on a box.
 #
 #    f_s(w, l) = mean_i max_k { b_k(i) - o_k l + sup { <a_k w, delta> - l ||delta|| : x_i + delta in
@@ -275,7 +277,7 @@ class BoxSupport(Support):
 
     def _reach(
         self, coefficients: Array, block: Block, kind: str, wanted: Mask
-    ) -> Callable[[Array], tuple[Array, Array]]:
+    ) -> Callable[[Array], Reached]:
         """lambda_ -> values and lengths of the best moves along -w [0] and w [1], (2, n, m) each,
         where wanted.
         """
@@ -286,9 +288,9 @@ class BoxSupport(Support):
 
         X, code = _rows(block), box_kernels.KINDS[kind]
         # lengths at other lambda_: they fall as it rises
-        known: list[tuple[Array, Array]] = []
+        known: list[Reached] = []
 
-        def reach(lambda_: Array) -> tuple[Array, Array]:
+        def reach(lambda_: Array) -> Reached:
             inner, outer = np.zeros(wanted.shape), np.full(wanted.shape, np.inf)
             for other, length in known:
                 above = (other >= lambda_)[None, :, None]
@@ -337,9 +339,7 @@ class BoxSupport(Support):
         return total
 
 
-def _reach_l1(
-    w: Array, lambda_: Array, block: Block, lower: Array, upper: Array
-) -> tuple[Array, Array]:
+def _reach_l1(w: Array, lambda_: Array, block: Block, lower: Array, upper: Array) -> Reached:
     """sum_j (|w_j| - lambda_)_+ room_j and the room used, along -w and w, in one product with X for
     both.
     """
@@ -354,9 +354,7 @@ def _reach_l1(
     return np.maximum(gain, 0.0), np.maximum(length, 0.0)
 
 
-def _plan(
-    lambda_: Array, pieces: Pieces, moved: dict[float, tuple[Array, Array]], block: Block
-) -> Plan:
+def _plan(lambda_: Array, pieces: Pieces, moved: dict[float, Reached], block: Block) -> Plan:
     gain, length = np.zeros_like(pieces.const), np.zeros_like(pieces.const)
     for k in np.flatnonzero(pieces.scale):
         best, ahead = moved[pieces.scale[k]], pieces.pull[k] > 0

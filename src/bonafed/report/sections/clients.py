@@ -155,8 +155,7 @@ def prior_of(run: Run) -> dict[str, float]:
     if not run.config.clients.centred:
         return {}
     sizes = {row["client"]: float(row["n"]) for row in run.result["clients"]}
-    prior = run.config.clients.get("prior")
-    weights = resolve_prior(prior, np.array([*sizes.values()]), [*sizes])
+    weights = resolve_prior(run.config.clients.get("prior"), np.array([*sizes.values()]), [*sizes])
     return dict(zip(sizes, weights.tolist(), strict=True))
 
 
@@ -213,9 +212,8 @@ def about_ranks(run: Run) -> blocks.Section | None:
     )
     title = "Sorted losses of the training rows, and the weight that each rank has"
     figure = blocks.Figure("losses", caption, Plot(title, 4.4, _curves, (losses,)))
-    return blocks.Section(
-        [blocks.Chapter("losses", "Losses by rank", [blocks.Row([figure, Text(ABOUT_RANKS)])])]
-    )
+    body = [blocks.Row([figure, Text(ABOUT_RANKS)])]
+    return blocks.Section([blocks.Chapter("losses", "Losses by rank", body)])
 
 
 def heaviest(client: str, rows: Rows) -> Table:

@@ -63,8 +63,7 @@ def about_constraints(run: Run) -> Section | None:
         nothing = Text("None: only one class is in the objective.")
         return Section([Chapter("constraints", "Constraints", [nothing])])
     first, *others = kept(result)
-    body: list[Block] = [Text(IMPOSSIBLE if words.infeasible(result) else MEASURED)]
-    body.append(first)
+    body: list[Block] = [Text(IMPOSSIBLE if words.infeasible(result) else MEASURED), first]
     if len(rows) > MOST:
         shown = f"The {MOST} of {len(rows)} with the smallest slack; result.json has all."
         body.append(Text(shown, soft=True))

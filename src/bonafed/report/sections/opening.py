@@ -55,9 +55,8 @@ def answers(run: Run) -> dict[str, str]:
         found[evaluation.WHOM] = evaluation.badness(run)
     if "trivial" in result and not words.infeasible(result):
         found[TRIVIAL] = "No: it is better than a constant."
-        if result["trivial"] is not None:
-            kind = result["trivial"]["kind"]
-            found[TRIVIAL] = f"Yes: {kind}. The warning above says why, and what to do."
+        if (why := result["trivial"]) is not None:
+            found[TRIVIAL] = f"Yes: {why['kind']}. The warning above says why, and what to do."
     if judged and (verdicts := words.answer(result)) and not words.private(result):
         found[words.question(result)] = verdicts[0]
     text, gap = verdict(result) if "checks" in result else "", result["certificate"]["relative_gap"]

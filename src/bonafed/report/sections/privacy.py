@@ -82,18 +82,16 @@ def about_guarantee(run: Run) -> blocks.Section | None:
     if len(run.history) > 1:
         copies = "gap" in run.history[0]
         below = "distance of the clients' copies from the model" if copies else "step"
-        plot = blocks.Plot(
-            f"Noise in every answer, and {below}, by round", 4.0, _rounds, (run.history,)
-        )
+        title = f"Noise in every answer, and {below}, by round"
+        plot = blocks.Plot(title, 4.0, _rounds, (run.history,))
         body = [blocks.Row([blocks.Figure("rounds", ROUNDS, plot), Text(ABOUT_ROUNDS)])]
         chapters.append(blocks.Chapter("rounds", "Rounds", body))
     where = "It is in the folder owner/, which stays where the data are."
     cells = [(row["what"], row["why"]) for row in result["withheld"]]
     title = "What is withheld"
     withheld = table(title, ("What", "Why"), cells, (0, 1), long=(0, 1))
-    chapters.append(
-        blocks.Chapter("withheld", title, [*blocks.texts([where] * (not at_sites)), withheld])
-    )
+    body = [*blocks.texts([where] * (not at_sites)), withheld]
+    chapters.append(blocks.Chapter("withheld", title, body))
     said = [*filter(None, [rehearsal]), ended, promises[0]]
     return blocks.Section(chapters, facts, lead, [ledger(result, MOST_SPENT), *blocks.texts(said)])
 

@@ -240,8 +240,7 @@ def _objective(canvas: "Canvas", run: Run, points: Rows) -> None:
 
 def _values(axes: "Axes", run: Run, x: Array) -> None:
     """Finish the axis of the values, logarithmic where they are far apart, with that of the run."""
-    private = run.config.privacy is not None
-    own = alone(run) if private else _table(run)["own"]
+    own = alone(run) if run.config.privacy is not None else _table(run)["own"]
     if own is not None:
         axes.axvline(own, color=GREY, linewidth=1, label="this run")
     every = np.array([*x, *([] if own is None else [own])], dtype=float)

@@ -373,8 +373,7 @@ def make_certificates(folder: Path, host: str) -> Certificates:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), False)
             .add_extension(more, critical=is_authority)
         )
-        certificate = builder.sign(authority_key, hashes.SHA256())
-        return certificate.public_bytes(serialization.Encoding.PEM)
+        return builder.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
     make_folder(folder)
     files = Certificates(folder / "authority.pem", folder / "server.pem", folder / "server.key")
