@@ -20,7 +20,7 @@ from sites.test_solve_across import PROBLEMS
 from toy import federation
 
 import bonafed as bf
-from bonafed.certificates import certify, duality
+from bonafed.certificates import certify
 from bonafed.certificates.certify import Weigh, WeighAlong, Weighing
 from bonafed.certificates.duality import Certified, Certify
 from bonafed.codec import CodecError
@@ -37,6 +37,7 @@ from bonafed.engines.wire import (
     Stepped,
     Unknown,
 )
+from bonafed.problem import lower_bounds
 from bonafed.problem.lower_bounds import Survey
 from bonafed.rounds import Round, decode, encode, rows
 from bonafed.runs.checks import passed
@@ -587,7 +588,7 @@ def test_products_with_hessians_are_part_of_no_bound(
 def test_other_rounding_on_another_machine_is_no_fault(
     cuts: Result, limit: Result, signers: Signers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    solved, scaled = certify.pseudosolve, duality.feasible_duals
+    solved, scaled = certify.pseudosolve, lower_bounds.feasible_duals
 
     def rescaled(by: float) -> Callable[..., bf.Duals]:
         def other(*given: Any) -> bf.Duals:
@@ -600,9 +601,9 @@ def test_other_rounding_on_another_machine_is_no_fault(
     assert passed(limit.verify(signers.keys).checks)
     monkeypatch.setattr(certify, "FLOOR", 0.0)  # it asks for one more round than there was
     assert passed(limit.verify(signers.keys).checks)
-    monkeypatch.setattr(duality, "feasible_duals", rescaled(1e-12))
+    monkeypatch.setattr(lower_bounds, "feasible_duals", rescaled(1e-12))
     assert passed(cuts.verify(signers.keys).checks)
-    monkeypatch.setattr(duality, "feasible_duals", rescaled(1e-8))
+    monkeypatch.setattr(lower_bounds, "feasible_duals", rescaled(1e-8))
     assert named(cuts.verify(signers.keys)) == set()
 
 
