@@ -191,9 +191,8 @@ def test_every_vector_that_leaves_combines_the_sums_that_are_described(
     """And every matrix; but for what rounding may add, which is about squares of slopes."""
     heard = list[Answered]()
     monkeypatch.setattr(Answers, "refusal", lambda *a: heard.append(a[-1]))
-    monkeypatch.setitem(
-        RULES, "smooth_losses_only", replace(RULES["smooth_losses_only"], checks={})
-    )
+    unchecked = RULES["smooth_losses_only"]._replace(checks=())
+    monkeypatch.setitem(RULES, "smooth_losses_only", unchecked)
     targets, problem, method = METHODS[name]
     it = world(tmp_path, made(160, 14, targets), ("no", "yes") if targets == "sign" else None)
     it.solve("trial", problem, algorithm=method, max_rounds=5)

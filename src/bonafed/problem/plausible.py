@@ -98,14 +98,16 @@ class AboutRows(Algorithm):
         return lambda memory, ask, data, rng: (memory, answer(self._problem, ask, data, *settings))
 
     def doubts(self, told: Any, who: int, message: Any, upload: Any) -> tuple[Any, str]:
-        return self._held(self.grid(type(upload)), self.claims, told, who, message, upload)
+        return self._weighed(self.grid(type(upload)), self.claims, told, who, message, upload)
 
     def doubts_of_sum(self, told: Any, message: Any, sums: Any, slack: float) -> tuple[Any, str]:
         said = self.sum_claims.get(type(sums), lambda *_: ())
         claims: Claims = {type(sums): lambda who, ask, up: said(ask, up, slack)}
-        return self._held(self.grid(type(sums)), claims, told, 0, message, sums)
+        return self._weighed(self.grid(type(sums)), claims, told, 0, message, sums)
 
-    def _held(self, grid: Any, claims: Claims, told: Any, who: int, ask: Any, upload: Any) -> Any:
+    def _weighed(
+        self, grid: Any, claims: Claims, told: Any, who: int, ask: Any, upload: Any
+    ) -> Any:
         """``Algorithm.doubts`` of an upload with these claims."""
         told, w = told or Told(), getattr(ask, "w", None)
         far = any(not np.abs(part).max(initial=0.0) <= FAR for part in arrays_of(ask))

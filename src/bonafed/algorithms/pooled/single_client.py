@@ -97,7 +97,7 @@ class PooledMethod(Method):
 
     def doubts(self, told: Any, who: int, message: Any, upload: Any) -> tuple[Any, str]:
         """As of any method but that ``grid`` may be a setting here."""
-        return self._held({}, self.claims, told, who, message, upload)
+        return self._weighed({}, self.claims, told, who, message, upload)
 
     def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
         """The first request; ``ValueError`` for more than one client."""

@@ -279,7 +279,7 @@ class Bundle(base.Method):
     def improve(self, state: BundleState, ids: Ids, up: Evaluated) -> Next[BundleState]:
         radii = sample_radii(self._problem, len(ids))
         state, (values, slopes), risks = self.found(state, up)
-        value = self._value(state, risks, state.trial)
+        value = self._objective(state, risks, state.trial)
         promised, before = state.predicted, state.value
         state = self._judge(state, value, risks, up, slopes.sum(1))
         level = np.append(up.level, np.zeros(len(values)))
@@ -305,7 +305,7 @@ class Bundle(base.Method):
     def gain(self, state: BundleState, up: Evaluated) -> float:
         """By how much the trial is better than the best model."""
         with_units, _, risks = self.found(state, up)
-        return state.value - self._value(with_units, risks, state.trial)
+        return state.value - self._objective(with_units, risks, state.trial)
 
     def report(self, state: BundleState) -> dict:
         numbers = base.gap_report(state.value, state.bound, state.risks[: state.n_clients])
@@ -359,14 +359,14 @@ class Bundle(base.Method):
         if not len(state.sizes):
             units = self._sizes(state)
             gradient = member(problem, len(risks)) @ up.gradient.sum(1)
-            value = self._value(state, risks, state.trial)
+            value = self._objective(state, risks, state.trial)
             sums = values.sum(1), slopes.sum(1) / units
             sizes = server.first_sizes(*sums, value, gradient / units)
             state = replace(state, sizes=sizes, penalties=np.full(len(sizes), server.FIRST))
         limits = values / state.sizes[:, None], slopes / state.sizes[:, None, None]
         return state, limits, np.append(risks, limits[0].sum(1))
 
-    def _value(self, state: BundleState, risks: Array, w: Array) -> float:
+    def _objective(self, state: BundleState, risks: Array, w: Array) -> float:
         """The objective with the penalties of constraints."""
         whole = server.penalised(self._problem.over_clients, state.penalties, risks)
         return whole + self._problem.penalty(w)
@@ -383,7 +383,7 @@ class Bundle(base.Method):
             return state
         larger = np.minimum(server.GROWS * state.penalties, server.MOST)
         state = replace(state, penalties=np.where(which, larger, state.penalties))
-        return replace(state, value=self._value(state, state.risks, state.w))
+        return replace(state, value=self._objective(state, state.risks, state.w))
 
     def _nothing_feasible(self, state: BundleState) -> tuple[BundleState, Done] | None:
         """End the run where the cuts prove that no model meets all constraints: where their least
@@ -468,7 +468,7 @@ class Bundle(base.Method):
         moved = state.trial - state.tangents.w
         with np.errstate(invalid="ignore", over="ignore"):
             means = state.tangents.value + state.tangents.gradient @ moved
-            model = self._value(state, risks - up.base[:, 0] + means, state.trial)
+            model = self._objective(state, risks - up.base[:, 0] + means, state.trial)
             return value - model - float(moved @ state.curvature @ moved) / 2
 
     def _bound(
