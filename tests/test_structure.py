@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import sys
+from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -88,6 +90,37 @@ def test_no_line_of_the_source_is_longer_than_100_characters_comments_for_linter
         if len(line) > 100
     }
     assert not long
+
+
+def test_no_private_method_hides_one_of_a_base_that_takes_other_parameters():
+    """Else the base calls the other one, as two changes that meet in a merge may bring about."""
+    trees = map(ast.parse, map(Path.read_text, Path(bonafed.__file__).parent.rglob("*.py")))
+    nodes = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    classes = {node.name: node for node in nodes}
+    hidden = [
+        f"{node.name}.{name} hides that of {base}"
+        for node in nodes
+        for base in ancestors(node, classes)
+        for name, taken in private(classes[base]).items()
+        if private(node).get(name, taken) != taken
+    ]
+    assert not hidden
+
+
+def ancestors(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> Iterator[str]:
+    """The names of the classes of the package from which one inherits."""
+    for base in node.bases:
+        name = ast.unparse(base).partition("[")[0].rpartition(".")[2]
+        if name in classes and name != node.name:
+            yield name
+            yield from ancestors(classes[name], classes)
+
+
+def private(node: ast.ClassDef) -> dict[str, list[str]]:
+    """The parameters of each private method that a class defines."""
+    methods = [part for part in node.body if isinstance(part, ast.FunctionDef)]
+    hidden = [part for part in methods if part.name[0] == "_" and part.name[1] != "_"]
+    return {part.name: [one.arg for one in part.args.args] for part in hidden}
 
 
 def benchmark() -> ModuleType:
