@@ -26,14 +26,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any, cast
 
 import measure
 import numpy as np
 from bundle_tables import tables
 
 import bonafed as bf
-from bonafed.algorithms.federated.bundle.bundle import Evaluate
+from bonafed.algorithms.federated.bundle.bundle import Evaluate, evaluate
 from bonafed.engines.network import RefusedError
 from bonafed.problem.parts import Parts, stored
 from bonafed.sites.people import Answered, Answers
@@ -185,14 +184,14 @@ def spent(place: Path, m: int, kind: str) -> Iterator[tuple[int, float, float, f
     X, way = rng.normal(size=(m, 10)), rng.normal(size=11) / 4
     y = np.where(X @ way[:-1] + rng.normal(size=m) > 0, "yes", "no")
     problem, data = readers.ROBUST.at(bf.Federation.from_arrays({"a": (X, y)}))
-    block, method, memory = data.block(0), bf.Bundle(problem=problem), None
+    block, memory = data.block(0), None
     people = np.arange(m, dtype=np.uint64) // (3 if kind.startswith("several") else 1)
     answers, parts, times = Answers(place / "kept"), ANSWERS[kind], list[tuple[float, float]]()
     for k in range(max(KEPT) + 1):
         w = way + 0.7**k * rng.normal(size=11) / 4
         ask = Evaluate(w, stored(parts), np.ones(1), None, "hessian" if parts.smooth else "")
         began = time.process_time()
-        up = method.evaluate(None, ask, block, cast(Any, None))[1]
+        up = evaluate(problem, ask, block)
         middle = time.process_time()
         answered = Answered(problem, block, ask, up, memory, memory)
         if answers.refusal(OPEN, "run", people, answered) is not None:

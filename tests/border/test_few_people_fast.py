@@ -159,6 +159,7 @@ def test_bounds_decide_as_the_definition(
     """
     rng, m = np.random.default_rng(seed), 90
     monkeypatch.setattr(spans, "SOME", 7)
+    monkeypatch.setattr(people, "WHOLE", 200 if seed % 2 else 40)
     whose = np.arange(m, dtype=np.uint64) // each
     site, plain = Answers(tmp_path / "kept"), Plain(whose, 3.0)
     found = []

@@ -384,7 +384,7 @@ class Certification(plausible.AboutRows):
         labels, features = (moved, none) if targets else (none, moved)
         loss, own = up.risk - radii * level, (up.constant, up.gradient)
         limits: dict[str, Array] = {}
-        if problem.constrained:  # those of the server alone, see ``limits_no_rows``
+        if problem.constrained:  # only those of the server, see ``limits_no_rows``
             limits = dict.fromkeys(("local", "limits"), np.zeros((n, 0)))
             limits |= dict.fromkeys(("shared", "shared_limits"), np.zeros(0))
         worst = up.risk, loss, level, labels, features
@@ -479,7 +479,7 @@ def _broken(problem: Problem, w: Array, duals: proofs.Duals, up: Certified) -> f
     large as this, or as one by which it could change as much as it adds up.
     """
     h, minorant = problem.regulariser, _minorant(problem, duals, up, np.zeros(len(up.risk)))
-    # what is charged for rounding is in proportion to sizes; the model 0 alone has none
+    # what is charged for rounding is in proportion to sizes; only the model 0 has none
     steep = float(np.linalg.norm(minorant.rounding_gradient))
     far = FAR * max(float(np.linalg.norm(w)), minorant.rounding / steep if steep > 0 else 0.0)
     alone = problem if isinstance(h, Ball | Bounds) else replace(problem, regulariser=Zero())
@@ -574,7 +574,7 @@ def _minorant(problem: Problem, duals: proofs.Duals, up: Certified, q: Array) ->
 
 
 def _distance(problem: Problem, weights: Array) -> float:
-    # a custom set with a maximiser alone: its weights are in the set
+    # a custom set may have only a maximiser, whose weights are in the set
     if not hasattr(problem.over_clients, "project"):
         return 0.0
     return float(np.abs(problem.over_clients.project(weights) - weights).max())

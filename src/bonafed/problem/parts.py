@@ -543,9 +543,10 @@ def jumping(problem: Problem, masked: bool) -> str:
 
 # What a server that receives sums over the clients only may ask of a problem, and its answers.
 #
-#     sum_s q_s F_s(w), its gradient and its second derivative,   q in Q one weighting for all
+#     sum_s q_s F_s(w), its gradient and its second derivative,   q in Q
 #
-# clients. F_s is the mean loss of client s. One client's part in such a sum stays hidden only where
+# with one weighting q for all clients. F_s is the mean loss of client s. One client's part in such
+# a sum stays hidden only where
 #
 # 1. the weights are in Q, and two of them at least are 1 / (2 N) of the whole: where one client has
 #    nearly all the weight, the sum is its own answer;

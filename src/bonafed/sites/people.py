@@ -13,7 +13,7 @@ That nobody can tell more of a row is not proved: a privacy budget proves it.
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Algorithm, Conclude
 from bonafed.sites import spans
 from bonafed.sites.policy import FILE, Policy, Refusal, refused
-from bonafed.sites.spans import Alike, Combinations, Index, Keys, Slopes, same
+from bonafed.sites.spans import Alike, Bounds, Combinations, Index, Keys, Slopes, same
 from bonafed.storage import OWN, append, cut, make_folder, write_whole
 
 NUMBER, NONE = np.dtype("<f8"), np.zeros(0)
@@ -50,7 +50,7 @@ LENGTH = 8  # bytes before a record, of its length
 # read rows of .9999 and more, and honest runs at sites of 60 rows and more stay below .99
 MOST = 0.999
 SURE = 0.99  # where a bound of it is less, nothing else is asked
-Why = Refusal | None
+WHOLE = 16_384  # rows among which combinations are judged without a bound
 PEOPLE, LONG, MANY = "minimum_people", "maximum_model_length", "maximum_models"
 
 
@@ -66,9 +66,26 @@ class KeptAnswer:
     # file for themselves: a new process reads no more of it than it looks at
     shapes: tuple[NDArray[np.int64], ...]
     groups: tuple[str, ...]  # names, "" of none
+    # how far they are from those of earlier answers that are alike (`Bounds`)
+    sizes: tuple[Array, ...]
+    largest: tuple[Array, ...]
 
 
-New = tuple[Slopes, Slopes]  # a sum that is about to be told: over its rows, and among all rows
+class New(NamedTuple):
+    """A sum that is about to be told.
+
+    Attributes
+    ----------
+    one, placed : over the rows of the answer, and among all rows
+    bounds : on the differences to the earlier ones that are alike
+    """
+
+    one: Slopes
+    placed: Slopes
+    bounds: Bounds
+
+
+Why = Refusal | None
 
 
 class Answers:
@@ -96,7 +113,7 @@ class Answers:
         self.end = 0  # of the slopes, in numbers
         self._read()
 
-    def refusal(self, policy: Policy, name: str, who: Keys, answered: Answered) -> Why:
+    def refusal(self, policy: Policy, name: str, people: Keys, answered: Answered) -> Why:
         """Why an answer in the experiment of this name must not leave, or None; what leaves is kept
         first.
         """
@@ -104,17 +121,12 @@ class Answers:
         models = [w for one in told for w in one.models]
         if refusal := self._models(policy, name, answered, models):
             return refusal
-        new, at = list[New](), self._at(who)
-        for one in _slopes(told):  # what the site has not told before, each once
-            placed = one.placed(at, len(self.rows))
-            known = any(each.has(placed) for each in self.alike)
-            if not known and not any(same(placed, other) for _, other in new):
-                new.append((one, placed))
-        what = self._hang_on_few(policy.minimum_people, [placed for _, placed in new])
+        new = self._new(self._at(people), told)
+        what = self._hang_on_few(policy.minimum_people, new)
         for each in (self.exactly, self.at_most):
             if each is not None:
                 each.end(kept=not what)
-        self._keep(name, who, models, [] if what else new)  # it was asked
+        self._keep(name, people, models, [] if what else new)  # it was asked
         if not what:
             return None
         text = f"{what} fewer than {policy.minimum_people:g} people"
@@ -130,25 +142,46 @@ class Answers:
             each, unit = self.units[2:]
             longest = max(float(np.linalg.norm(w * each)) / unit for w in models)
         if not longest <= policy.maximum_model_length:
-            text = f"a model is longer than {policy.maximum_model_length:g} in units of the columns"
+            most = policy.maximum_model_length
+            text = f"a model is longer than {most:g} in units of the columns"
             return _refusal(LONG, text, "Regularise more, or use fewer columns")
-        if len(self.models.get(name, set()) | {*map(_digest, models)}) > policy.maximum_models:
+        asked = self.models.get(name, set()) | {*map(_digest, models)}
+        if len(asked) > policy.maximum_models:
             text = f"the site answers about {policy.maximum_models} models of an experiment"
             use = "Ask for a larger tol, or for a method of fewer rounds, such as Bundle()"
             return _refusal(MANY, text, use)
         return None
 
-    def _hang_on_few(self, least: float, new: Sequence[Slopes]) -> str:
+    def _new(self, at: Index | None, told: Sequence[Told]) -> list[New]:
+        """The sums that the site has not told before, each once."""
+        new = list[New]()
+        for one in _slopes(told):
+            placed = one.placed(at, len(self.rows))
+            known = any(each.has(placed) for each in self.alike)
+            if not known and not any(same(placed, other) for _, other, _ in new):
+                new.append(New(one, placed, spans.NOTHING))
+        return new
+
+    def _hang_on_few(self, least: float, new: list[New]) -> str:
         """What hangs on fewer people than ``least`` once these sums are told; "" for nothing."""
         if least <= 1:
             return ""
-        for one in new:
-            if not spans.fewest(one, None, self.repeats) >= least:
+        bound = least * self.each
+        for k, (_, one, _) in enumerate(new):
+            if spans.hangs(bound, one) and not spans.fewest(one, None, self.repeats) >= least:
                 return "the answer hangs on"
-            few = (other for each in self.alike for other in each.few(least * self.each, one))
+            few, bounds = list[Slopes](), spans.NOTHING
+            for each in self.alike:
+                if each.takes(one):
+                    more, bounds = each.few(bound, one)
+                    few += more
+                elif each.related(one):
+                    few += each.few_of_others(bound, one)
             if not all(spans.fewest(one, other, self.repeats) >= least for other in few):
                 return "the difference to an earlier answer hangs on"
-        return "a combination of answers hangs on" if self._combine(new) else ""
+            new[k] = new[k]._replace(bounds=bounds)
+        placed = [one.placed for one in new]
+        return "a combination of answers hangs on" if self._combine(placed) else ""
 
     def _combine(self, new: Sequence[Slopes]) -> bool:
         """Whether a person has nearly all of a combination once these sums are told."""
@@ -156,9 +189,9 @@ class Answers:
         kinds = [each.like for each in self.alike]
         kinds += [one for one in new if not any(each.takes(one) for each in self.alike)]
         groups = [one.group for one in kinds if one.group is not None]
-        if groups:
+        if groups or size > WHOLE:
             if self.at_most is None or not self.at_most.parted(groups):
-                self.at_most = Combinations(size, groups)
+                self.at_most = Combinations(size, groups, WHOLE)
             if self.at_most.tried(told, new, self.repeats, SURE) <= SURE:
                 return False
         self.exactly = self.exactly or Combinations(size)
@@ -189,8 +222,9 @@ class Answers:
         self.repeats = None if self.each == 1 else at.ravel()
         alike, self.alike, self.told = self.alike, [], []
         self.exactly = self.at_most = None
-        for one in [one for each in alike for one in each.told]:
-            self._know(one.placed(np.arange(len(one.rows)), size))
+        for each in alike:
+            for k, one in enumerate(each.told):
+                self._know(one.placed(np.arange(len(one.rows)), size), each.bounds(k))
 
     # ---- the disk
 
@@ -199,10 +233,13 @@ class Answers:
         more = {*map(_digest, models)} - self.models.get(experiment, set())
         if not new and not more:
             return
-        slopes = [one for one, _ in new]
+        slopes = [each.one for each in new]
         kinds = tuple(one.kind for one in slopes), tuple(np.array(s.rows.shape) for s in slopes)
         groups = tuple("" if one.group is None else self._whole(one.group) for one in slopes)
-        kept = KeptAnswer(experiment, self._whole(people), tuple(sorted(more)), *kinds, groups)
+        bounds = (tuple(parts) for parts in zip(*(each.bounds for each in new), strict=True))
+        sizes, largest = bounds if new else ((), ())
+        whole = self._whole(people), tuple(sorted(more))
+        kept = KeptAnswer(experiment, *whole, *kinds, groups, sizes, largest)
         for file in (self.file, self.slopes):
             if not file.exists():
                 write_whole(file, b"", OWN)
@@ -212,8 +249,8 @@ class Answers:
         data = encode(kept)
         append(self.file, len(data).to_bytes(LENGTH, "little") + data, sync=False)
         self.models.setdefault(experiment, set()).update(more)
-        for _, placed in new:
-            self._know(placed)
+        for each in new:
+            self._know(each.placed, each.bounds)
 
     def _whole(self, each: NDArray[Any]) -> str:
         """The name of people or groups, which are written down."""
@@ -231,12 +268,12 @@ class Answers:
             self.kept[name] = decode((self.folder / name).read_bytes())
         return self.kept[name]
 
-    def _know(self, one: Slopes) -> None:
+    def _know(self, one: Slopes, bounds: Bounds) -> None:
         """Take over what was told."""
         alike = next((each for each in self.alike if each.takes(one)), None)
         if alike is None:
             self.alike.append(alike := Alike(one))
-        alike.add(one)
+        alike.add(one, bounds)
         self.told.append(one)
 
     def _read(self) -> None:
@@ -262,14 +299,15 @@ class Answers:
     def _take(self, kept: KeptAnswer, slopes: Array) -> None:
         """Know an answer that was kept."""
         self.models.setdefault(kept.experiment, set()).update(kept.models)
-        at = self._at(self._named(kept.rows))
-        for kind, shape, name in zip(kept.kinds, kept.shapes, kept.groups, strict=True):
+        at, bounds = self._at(self._named(kept.rows)), zip(kept.sizes, kept.largest, strict=True)
+        sums = zip(kept.kinds, kept.shapes, kept.groups, strict=True)
+        for (kind, shape, name), each in zip(sums, bounds, strict=True):
             begin, self.end = self.end, self.end + int(shape.prod())
             if self.end > len(slopes):
                 raise CodecError(f"{self.slopes} ends before {self.file}")
             rows = slopes[begin : self.end].reshape(shape)
             one = Slopes(kind, rows, self._named(name) if name else None)
-            self._know(one.placed(at, len(self.rows)))
+            self._know(one.placed(at, len(self.rows)), Bounds(*each))
 
 
 def _slopes(told: Sequence[Told]) -> Iterator[Slopes]:
@@ -326,7 +364,8 @@ def telling(kind: type) -> Callable[[Answered], Iterator[Told]] | None:
 def told_by(answered: Answered) -> list[Told]:
     """What an answer tells of the rows, as far as that is known: see `unknown`."""
     how = telling(type(answered.ask))
-    return [] if how is None or answered.problem.over_rows is not None else [*how(answered)]
+    ranked = answered.problem.over_rows is not None
+    return [] if how is None or ranked else [*how(answered)]
 
 
 def unknown(algorithm: Algorithm, problem: Problem, message: Any = None) -> str:
@@ -457,10 +496,23 @@ def _weigh(one: Answered) -> Iterator[Told]:
 
 
 TOLD: dict[type, Callable[[Answered], Iterator[Told]]] = {
-    **dict.fromkeys((Survey, SurveySums), _sizes),
-    **dict.fromkeys((Compare, Differentiate, Linearise, Mix), at_model()),
-    **{Evaluate: _evaluate, EvaluateFirst: _first, EvaluateAt: _async, Meet: _meet, Blend: _blend},
-    **{Certify: _certify, CertifySums: _certify_sums, Weigh: _weigh, WeighAlong: _weigh},
-    **{Expand: _expand, Visit: at_model(each=True), Settle: at_model(curved=True)},
+    Survey: _sizes,
+    Evaluate: _evaluate,
+    EvaluateFirst: _first,
+    EvaluateAt: _async,
+    Certify: _certify,
+    SurveySums: _sizes,
+    Compare: at_model(),
+    Blend: _blend,
+    CertifySums: _certify_sums,
+    Differentiate: at_model(),
+    Weigh: _weigh,
+    WeighAlong: _weigh,
+    Expand: _expand,
+    Linearise: at_model(),
+    Visit: at_model(each=True),
+    Meet: _meet,
+    Mix: at_model(),
+    Settle: at_model(curved=True),
     Conclude: lambda one: iter(()),  # what a site keeps of answers that it gave
 }
