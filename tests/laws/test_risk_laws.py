@@ -28,6 +28,7 @@ vectors = st.tuples(st.lists(small, min_size=N, max_size=N), scale).map(
 )
 TIES = np.array([1.0, 1.0, 0.0, 1.0, 0.0, 0.0])
 NEAR = 1.0 + 1e-12 * np.arange(N)
+TINY = np.array([0.0, 0.0, 0.0, 0.0, -1.0, 5.5e-158])  # a gap whose square underflows
 each_risk = pytest.mark.parametrize(
     "risk", RISKS, ids=[f"{type(r).__name__}{i}" for i, r in enumerate(RISKS)]
 )
@@ -47,6 +48,7 @@ every_risk = pytest.mark.parametrize(
 @example(z=np.ones(N))
 @example(z=TIES)
 @example(z=NEAR * 1e9)
+@example(z=TINY)
 @example(z=np.zeros(N))
 def test_the_worst_case_is_attained_feasible_and_bounded(risk, z):
     before = z.copy()
@@ -82,6 +84,7 @@ def test_translation_monotony_and_scale(risk, z, shift, up):
 @example(v=np.ones(N))
 @example(v=TIES * 1e9)
 @example(v=NEAR)
+@example(v=TINY)
 def test_projection_is_nearest(risk, v):
     before = v.copy()
     q = risk.project(v)
@@ -139,6 +142,8 @@ def test_protocols_and_one_client(risk):
 @given(z=vectors, seed=st.integers(0, 9))
 @example(z=TIES, seed=1)
 @example(z=NEAR * 1e9, seed=2)
+@example(z=TINY, seed=3)
+@example(z=TINY * 1e-160, seed=4)
 def test_value_is_that_of_the_weights_in_any_order(risk, z, seed):
     before, q, tol = z.copy(), risk.weights(z), ROUNDING * np.abs(z).max()
     assert_allclose(risk.value(z), q @ z, rtol=0, atol=tol)

@@ -19,6 +19,7 @@ entries must have. No function here changes its arguments.
 """
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -143,7 +144,7 @@ def largest_over_lp_ball(z: Array, prior: Array, radius: float, p: float) -> Wor
         y = z - level
         d, y = low - prior + gained, np.where((y < 0) & (prior <= radius), 0.0, y)
     elif p == 2:
-        d, level, y = _arc(z, prior, radius, math.inf)
+        d, level, y = _arc(z, prior, radius, sys.float_info.max)
     else:
         d, level, y = _nested(z, prior, radius, p, 0.0)
     linear, ball = float(prior @ y), radius * lp_norm(y, dual_exponent(p))
@@ -249,9 +250,9 @@ def _arc(z: Array, prior: Array, radius: float, longest: float = 1.0) -> Move:
             removed += float(ca[~kept].sum())
             outside += float((ca[~kept] ** 2).sum())
             active = active[kept]
-        variance = float(((za - mean) ** 2).sum())
-        room = radius**2 - outside - len(active) * lost**2
-        new = min(math.sqrt(max(room, 0.0) / variance), longest) if variance > 0 else step
+        slope = lp_norm(za - mean, 2)  # scaled: squares of differences may underflow
+        room = math.sqrt(max(radius**2 - outside - len(active) * lost**2, 0.0))
+        new = min(room / slope, longest) if slope > 0 else step
         if not new > step * (1 + 4 * EPS):
             break
         step = new
