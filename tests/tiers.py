@@ -31,6 +31,14 @@ FULL = (
     "test_forgeries.py::test_random_forgeries_of_runs_with_constraints_are_found",
     "papers/drfl/test_admm.py::test_sampled_steps_come_near_but_never_claim_to_converge",
     "algorithms/test_bundle.py::test_programs_that_cannot_be_solved_are_never_called_optimal",
+    "papers/aspire/test_races.py::test_every_set_is_solved_at_one_setting",
+    "border/test_forged_folders.py::test_of_a_run_over_a_carrier_as_well",
+    "certificates/test_stationary.py::test_it_is_small_where_scipy_comes_to_rest",
+    "problem/test_polyhedron_kept.py::test_a_new_process_answers_alike",
+    "test_statements.py::test_no_pair_of_arrays_makes_a_constructor_need_their_product",
+    "privacy/test_audit.py::test_one_run_measures_the_noise_of_a_calibrated_gaussian",
+    "privacy/test_ledger.py"
+    "::test_processes_that_write_at_once_lose_nothing_and_stay_within_the_budget",
     "laws/test_combination_laws.py::test_every_algorithm_takes_or_refuses_in_words",
     "laws/test_combination_laws.py"
     "::test_bundle_takes_all_that_the_methods_take_that_name_it_at_their_cap",
@@ -44,15 +52,39 @@ FREE = (
 )
 # of these files, or tests of them, one case in so many of each test with several cases
 EVERY = {
+    "algorithms/test_async_dro.py::test_the_slowest_of_few_clients_may_weigh_the_most": 6,
     "algorithms/test_bundle.py::test_equals_the_central_optimum": 9,
+    "algorithms/test_bundle_limits.py": 2,
+    "algorithms/test_integer_gradient.py": 2,
+    "algorithms/test_one_ulp.py": 3,
     "border/test_asked_over_carriers.py": 3,
     "border/test_forged_folders.py::test_a_run_by_any_method_over_sites_keeps_the_law": 4,
     "border/test_forged_folders.py::test_of_a_run_in_one_place_each_key_is_computed_again_or_listed"
-    "": 4,
+    "": 16,
+    "border/test_forged_folders.py::test_without_keys_more_is_listed_and_nothing_is_left_out": 3,
+    "border/test_carriers.py"
+    "::test_masks_carry_the_same_model_everywhere_and_nothing_unannounced": 3,
+    "border/test_judged_pairs.py::test_two_models_that_differ_by_little_tell_nobodys_class": 3,
     "border/test_forged_folders.py"
     "::test_of_a_run_over_sites_each_key_is_computed_again_signed_or_listed": 3,
     "border/test_judged_pairs.py::test_the_model_of_every_method_is_judged": 4,
+    "border/test_masked_liars.py::test_a_sum_is_held_against_what_rows_can_be": 3,
     "border/test_rows_read.py": 5,
+    "engines/test_impossible_checkpoints.py": 2,
+    "engines/test_inprocess.py::test_an_interruption_at_any_line_leaves_a_run_that_can_go_on": 2,
+    "engines/test_secure_sums.py::test_every_algorithm_gives_what_it_gives_without": 2,
+    "laws/test_constraint_laws.py::test_convex_and_affine_claims_hold_on_segments": 2,
+    "papers/drfl/test_admm.py::test_converges_to_the_central_optimum_primal_and_dual": 12,
+    "papers/drfl/test_risk_admm.py": 2,
+    "report/test_report.py::test_nothing_is_cut_on_a_screen_a_phone_or_paper": 5,
+    "report/test_private_report.py::test_runs_of_other_kinds_have_both_reports": 3,
+    "report/test_sections.py::test_every_figure_has_one_place_and_every_chapter_one_anchor": 2,
+    "sites/test_run_at_sites.py::test_a_folder_over_sites_is_read_drawn_and_checked": 2,
+    "sites/test_signatures.py::test_a_certificate_follows_from_what_the_sites_signed": 2,
+    "sites/test_faults.py::test_a_site_whose_disk_is_lost_takes_part_again": 2,
+    "test_solve.py::test_modes_end_with_the_same_certificate": 3,
+    "privacy/test_audit.py"
+    "::test_a_calibrated_mechanism_stands_and_one_with_too_little_noise_falls": 9,
     "privacy/test_attacks.py::test_no_attack_shows_more_than_the_stated_epsilon": 10,
     "test_client_names.py::test_the_clock_takes_numbers_and_text": 2,
     "test_config.py::test_every_algorithm_that_can_be_named_solves_and_verifies": 3,
