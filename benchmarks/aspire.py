@@ -2,27 +2,23 @@
 backdoors, perceptrons.
 
     aspire.py race  set-ups A, B and C: virtual time, messages and bytes to gaps of 1e-1 to 1e-3.
-    Targets, set-up A:
-                        ASPIRE (S = 1) reaches 1e-2 and 1e-3; AsyncDRO is there (1e-2) 3 times
-                        before it, as it comes and tuned, and 2 times before AFL tuned.
+        Targets, set-up A: ASPIRE (S = 1) reaches 1e-2 and 1e-3; AsyncDRO is there (1e-2) 3 times
+        before it, as it comes and tuned, and 2 times before AFL tuned.
     aspire.py tables  AsyncBundle, Bundle and AsyncDRO on eight ordinary tables, raw and
-    standardised, one
-                        client 10 and 50 times slower, nobody slow, N = 100, hinge. Target: where
-                        one is slow, AsyncBundle proves a gap of 1e-3 no later than Bundle.
+        standardised, one client 10 and 50 times slower, nobody slow, N = 100, hinge. Target: where
+        one is slow, AsyncBundle proves a gap of 1e-3 no later than Bundle.
     aspire.py engine  AsyncDRO, N = 1,000 (100 where a projection is a program), 210 numbers, 20
-                        rows each: events a CPU second with every set of weights and S = 1, 10, 100.
-                        Target: 25,000 with the simplex, S = 10.
+        rows each: events a CPU second with every set of weights and S = 1, 10, 100. Target: 25,000
+        with the simplex, S = 10.
     aspire.py mnist  1,000 workers on MNIST, 5 of them slow: worst loss against virtual time,
-    waiting for ten and for
-                        all. Target: two CPU minutes. Needs the data directory.
+        waiting for ten and for all. Target: two CPU minutes. Needs the data directory.
     aspire.py sets  every set of weights, N = 10 and 100, one client 10 and 50 times slower.
-    Targets: proven gap
-                        1e-8 by MultiplierMethod, relative 1e-3 by AsyncDRO, both as they come.
+        Targets: proven gap 1e-8 by MultiplierMethod, relative 1e-3 by AsyncDRO, both as they come.
     aspire.py backdoor  who is let in at certified optima. Targets: prior and caps hold the attack
-                        where the prior alone has it; simplex, KL ball, and CD-norm with a uniform
-                        prior or without caps do not.
+        where the prior alone has it; simplex, KL ball, and CD-norm with a uniform prior or without
+        caps do not.
     aspire.py mlp  softmax and a perceptron: loss and accuracy of the client served worst, three
-    seeds. No target.
+        seeds. No target.
 
 Virtual times are numbers of the algorithms; they do not depend on the machine. ``--quick`` runs
 small parts.

@@ -2,29 +2,23 @@
 and central solvers.
 
     constrained.py neyman  Neyman-Pearson classification, (30): InteriorPoint beside SciPy's SLSQP
-    and trust-constr and
-                            CentralisedAL. Targets: at most 40 rounds, within 1e-6 of the optimum,
-                            proved to 1e-6, violation at most 1e-6.
+        and trust-constr and CentralisedAL. Targets: at most 40 rounds, within 1e-6 of the optimum,
+        proved to 1e-6, violation at most 1e-6.
     constrained.py admm  the rounds of ProximalAL to relative gaps of 1e-1, 1e-2, 1e-3: its defaults
-    and the paper's
-                            settings. Target: the defaults take at most a third of the paper's
-                            rounds.
+        and the paper's settings. Target: the defaults take at most a third of the paper's rounds.
     constrained.py units  ProximalAL on breast cancer with a flag of missing values, three folds
-    each: as it is,
-                            with features times 1e-6, with constraints times 1e9. Target: within
-                            1e-3 of the optimum in at most 500 rounds, as many in all units.
+        each: as it is, with features times 1e-6, with constraints times 1e9. Target: within 1e-3 of
+        the optimum in at most 500 rounds, as many in all units.
     constrained.py lcqp  quadratic programs with equality constraints, (86), beside a dense KKT
-    solve. Targets: model
-                            and multipliers to 1e-6, at most 0.15 ms CPU a client and round at d =
-                            500.
-    constrained.py odd      the same, ill-conditioned, singular, with redundant rows, infeasible.
-    constrained.py fairness (32) beside the best of several starts of SLSQP. Target: within 0.5 %,
-    all constraints met.
-    constrained.py parity   parity between groups beside fairlearn (``constrained_parity.py``).
+        solve. Targets: model and multipliers to 1e-6, at most 0.15 ms CPU a client and round at d =
+        500.
+    constrained.py odd  the same, ill-conditioned, singular, with redundant rows, infeasible.
+    constrained.py fairness  (32) beside the best of several starts of SLSQP. Target: within 0.5 %,
+        all constraints met.
+    constrained.py parity  parity between groups beside fairlearn (``constrained_parity.py``).
 
 ``--quick`` runs small parts of all. Needs the data directory. Optima are those of
-``bonafed.papers.constrained``: SLSQP, then Newton steps on the active set, to residuals of
-1e-12.
+``bonafed.papers.constrained``: SLSQP, then Newton steps on the active set, to residuals of 1e-12.
 """
 
 from __future__ import annotations

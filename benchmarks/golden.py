@@ -56,6 +56,9 @@ CHANGED_ON_PURPOSE: tuple[tuple[str, str, str], ...] = (
     ),
     ("*", "said verify.txt:state 2[3-7]", "what happened in the rounds is listed now"),
     ("*private", "said verify.txt:state [34]?", "what happened in the rounds is listed now"),
+    ("public names", "bonafed:Certificate", "what a certificate may lack has a default"),
+    ("public names", "bonafed:Ledger", "a caveat is said by the room of the paper"),
+    ("public names", "bonafed:*ADMM", "settings that only the paper has are in its room"),
     ("*", "events.bft:digest", "the log's class has its module in it; its numbers are the same"),
 )
 

@@ -24,6 +24,10 @@ def signature(thing: object) -> str:
     except ValueError:
         return "no signature"
     untyped = [one.replace(annotation=one.empty) for one in called.parameters.values()]
+    by_name = [one for one in untyped if one.kind is one.KEYWORD_ONLY]
+    at = untyped.index(by_name[0]) if by_name else 0
+    # their order is no part of how a name is called
+    untyped[at : at + len(by_name)] = sorted(by_name, key=lambda one: one.name)
     return PLACE.sub("", str(called.replace(parameters=untyped, return_annotation=called.empty)))
 
 

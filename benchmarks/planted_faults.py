@@ -232,14 +232,14 @@ FAULTS = (
         "privacy/ledger.py",
         'if chain and chain[-1] != _link(chain[-2] if len(chain) > 1 else "", runs):',
         "if False:",
-        "privacy/test_ledger.py",
+        "privacy/test_charge_begin.py",
     ),
     Fault(
         "an older copy of a ledger is believed",
         "privacy/ledger.py",
         "if len(runs) < least or (last and last not in chain):",
         "if len(runs) < least:",
-        "privacy/test_ledger.py",
+        "privacy/test_charge_begin.py",
     ),
     Fault(
         "a run that ends is charged for less than it released before",

@@ -2,18 +2,16 @@
 those add up to.
 
     private.py speed  a round with noise at the shapes of MNIST (10 x 6,000 x 784 x 10) and FEMNIST
-    (195 ragged
-                            clients, 36,708 rows, 784 x 62), beside the same in plain NumPy in the
-                            same run, and peak memory. Targets: 0.05 and 0.14 CPU s.
+        (195 ragged clients, 36,708 rows, 784 x 62), beside the same in plain NumPy in the same run,
+        and peak memory. Targets: 0.05 and 0.14 CPU s.
     private.py mnist  digits of the published code without noise; test error within (1, 1e-6) after
-    100 and 300
-                            rounds, within (0.5, 1e-6) after 100: means of three seeds. Targets:
-                            13.0, 11.0, 13.5 %.
-    private.py femnist      test error on the public part of FEMNIST within totals. No target.
+        100 and 300 rounds, within (0.5, 1e-6) after 100: means of three seeds. Targets: 13.0, 11.0,
+        13.5 %.
+    private.py femnist  test error on the public part of FEMNIST within totals. No target.
     private.py paper  the paper's methods with its epsilon of one iteration. No guarantee, no
-    target.
+        target.
     private.py composition  what its numbers of rounds add up to. Target: within 1 % of figures
-                            noted before, where the accountant has one of its own and not the sum.
+        noted before, where the accountant has one of its own and not the sum.
 
 ``--quick`` runs small parts. All but ``speed`` and ``composition`` need the data directory. One
 thread.

@@ -10,7 +10,8 @@ the median of the ratios of neighbouring calls. Target: that median is at most 1
 shows that the numbers are equal; here only the time counts.
 
 Parts: ``rivals`` (our side of ``rivals.py``), ``private`` (rounds of ``private.py speed``),
-``rank`` (convex risks by rank), ``race`` (methods of ``aspire.py race`` in set-up A).
+``rank`` (convex risks by rank); and, only where it is named, as the revision needs ``papers/``,
+``race`` (methods of ``aspire.py race`` in set-up A).
 """
 
 from __future__ import annotations
@@ -113,6 +114,7 @@ def race() -> dict[str, Case]:
 
 
 PARTS = {"rivals": rivals, "private": private, "rank": rank, "race": race}
+ALL = ("rivals", "private", "rank")  # where none is named
 
 
 def serve(part: str) -> None:
@@ -182,7 +184,7 @@ def compare(before: Path, part: str, repeats: int, targets: measure.Targets) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description="CPU seconds beside a revision.")
     parser.add_argument("revision", nargs="?", default=BEFORE)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all if none is named")
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--serve", choices=PARTS, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -195,7 +197,7 @@ def main() -> None:
     print(measure.machine(), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         measure.at_commit(asked.revision, Path(folder))
-        for part in asked.parts or PARTS:
+        for part in asked.parts or ALL:
             rows += compare(Path(folder) / "src", part, asked.repeats, targets)
     columns = ("part", "case", "CPU s before", "CPU s now", "ratio", "ratio, pair by pair")
     measure.show("side by side", columns, rows)
