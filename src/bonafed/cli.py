@@ -49,6 +49,7 @@ EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError, Arithmeti
 STATUS = {"infeasible": 3, "impossible": 4}
 INTERRUPTED = 130  # what typer makes of a Ctrl-C
 UNREAD = 141  # as of a process that the system ends at a closed pipe
+Several = list[str] | None  # an option that may be given several times
 RunPath = Annotated[Path, Argument(help="Folder of a run.")]
 OneClient = Annotated[bool, Option("--one-client", help="All rows are those of one client.")]
 Agnostic = Annotated[bool, Option("--agnostic", help="For the worst client, on a simulated clock.")]
@@ -56,6 +57,7 @@ Quick = Annotated[bool, Option("--quick", help="Coarse: relative gap 1e-2, 30 ro
 Resumed = Annotated[Path | None, Option(help="Folder of an interrupted run to go on with.")]
 Seed = Annotated[int | None, Option(min=0, help="Instead of the seed of the configuration.")]
 Dry = Annotated[bool, Option("--dry-run", help="Only say what a private run would spend and tell.")]
+ENGINES = "Run over sites: flare-sim, flare-poc, flare, flower-sim or flower."
 DataSet = Annotated[str | None, Argument(help="A data set: loads it and says what it holds.")]
 Unknown = Annotated[str, Option(help="Categories never trained on: error, or ignore (as zeros).")]
 
@@ -123,17 +125,9 @@ def init(
     client: Annotated[str | None, Option(help="Column with the client of each row.")] = None,
     alone: OneClient = False,
     target: Annotated[str | None, Option(help="Column to predict.")] = None,
-    exclude: Annotated[
-        list[str] | None, Option(help="Column to leave out; may be given several times.")
-    ] = None,
-    dates: Annotated[
-        list[str] | None,
-        Option(help="COLUMN=ORDER of a column of dates: ymd, dmy or mdy; several times."),
-    ] = None,
-    missing: Annotated[
-        list[str] | None,
-        Option(help="Text or number that means a missing cell, such as -999; several times."),
-    ] = None,
+    exclude: Annotated[Several, Option(help="Column to leave out; several times.")] = None,
+    dates: Annotated[Several, Option(help="COLUMN=ORDER: ymd, dmy or mdy; several times.")] = None,
+    missing: Annotated[Several, Option(help="What a missing cell holds; several times.")] = None,
     decimal: Annotated[str | None, Option(help='Sign before decimals, "." or ",".')] = None,
     encoding: Annotated[str | None, Option(help="utf-8, latin-1, cp1252 or utf-16.")] = None,
     classes: Annotated[
@@ -198,14 +192,8 @@ def run(
     resume: Resumed = None,
     seed: Seed = None,
     dry: Dry = False,
-    engine: Annotated[
-        str | None,
-        Option(help="Run over sites: flare-sim, flare-poc, flare, flower-sim or flower."),
-    ] = None,
-    sites: Annotated[
-        Path | None,
-        Option(help="Folder with a folder for each site, where they are on this machine."),
-    ] = None,
+    engine: Annotated[str | None, Option(help=ENGINES)] = None,
+    sites: Annotated[Path | None, Option(help="Local folder with a folder for each site.")] = None,
     kit: Annotated[Path | None, Option(help="FLARE folder of the user who submits jobs.")] = None,
     verbose: Annotated[
         bool, Option("--verbose", help="Print the whole report, and what each model ended with.")
