@@ -33,7 +33,7 @@ from scipy.special import betaincinv, ndtri
 
 from bonafed.algorithms.federated.private.mechanism import Mechanism, everybody
 from bonafed.algorithms.federated.private.method import PrivateMethod, number
-from bonafed.algorithms.federated.private_admm import Perturb, Perturbed, PrivateADMM
+from bonafed.algorithms.federated.private_admm import Perturb, PrivateADMM
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, Block
 from bonafed.client_names import ClientName
@@ -205,34 +205,28 @@ def audit(
     claim = _Claim(math.inf if claimed is None else claimed, delta, confidence)
     if canaries is not None:
         if canary is not None or instead is not None or runs is not None:
-            raise ValueError(
-                "canary, instead and runs are about one record in many runs, and canaries asks for"
-                " many records in one run: leave either out."
-            )
-        chosen = problem, fed, algorithm, client
-        return _in_one_run(*chosen, int(canaries), weaken, claim, seed)
+            text = "canary, instead and runs are about one record in many runs, and canaries asks"
+            raise ValueError(f"{text} for many records in one run: leave either out.")
+        return _in_one_run(problem, fed, algorithm, client, int(canaries), weaken, claim, seed)
     runs = RUNS if runs is None else int(runs)
     record = _record(_canary(problem, fed) if canary is None else canary, fed.n_features)
     fed = everybody(problem, fed)
     p = 0 if client is None else fed.position(client)
     without, with_ = fed, _with_records(fed, {p: record})
     if budget is not None and budget.adjacency == "replace":
-        other = (-np.asarray(record[0]), record[1])
-        other = other if instead is None else _record(instead, fed.n_features)
+        other = (-record[0], record[1]) if instead is None else _record(instead, fed.n_features)
         without = _with_records(fed, {p: other})
     concrete, data = problem.at(without)
     attacked, silent, plan = _attacked(algorithm, concrete, data, weaken)
     blocks = [data.block(p), problem.at(with_)[1].block(p)]
     # what both data sets would give without noise in the first round, the same in all runs
     _, ask = attacked.server_start(len(plan.weight))
-    assert isinstance(ask, Round)
     memory = attacked.client_start(blocks[0])
     first = _silent(silent, memory, ask.message, blocks, np.random.default_rng)
     scores = []
-    for side in (0, 1):
-        held = {p: [*blocks, blocks[side]]}
+    for side, own in enumerate(blocks):
         keys = ({p: (seed, side, k)} for k in range(runs))
-        each = (_answers(attacked, silent, held, key, first) for key in keys)
+        each = (_answers(attacked, silent, {p: [*blocks, own]}, key, first) for key in keys)
         scores.append(np.array([*map(_attack, each)]))
     result = _judged(scores, claim)
     return result if plan.kind == "gaussian" else replace(result, gaussian=None)
@@ -270,8 +264,7 @@ class _Claim(NamedTuple):
 
     def audit(self, epsilon: float, gaussian: float, attack: str, *rates: Any) -> Audit:
         """The result of an attack with these bounds, hits, alarms and runs."""
-        found = epsilon, gaussian, self.confidence, attack
-        return Audit(self.epsilon, self.delta, *found, *rates)
+        return Audit(self.epsilon, self.delta, epsilon, gaussian, self.confidence, attack, *rates)
 
 
 def _in_one_run(
@@ -324,8 +317,7 @@ def _in_one_run(
         scores += [found[p][: here[p]] for p in here]
     # of the noise as it was planned, so that the number of guesses follows from no answer
     mu = math.sqrt(plan.rounds) / (plan.multiplier * weaken)
-    took, score = np.concatenate(coins), np.concatenate(scores)
-    result = _guessed(took, score, mu, claim)
+    result = _guessed(np.concatenate(coins), np.concatenate(scores), mu, claim)
     return replace(result, gaussian=result.gaussian if plan.kind == "gaussian" else None, runs=runs)
 
 
@@ -356,7 +348,7 @@ def _answers(
     silent: PrivateADMM,
     blocks: Mapping[int, Sequence[Block]],
     keys: Mapping[int, Key],
-    first: tuple[Array, Array] | None = None,
+    first: Sequence[Array] | None = None,
 ) -> Iterator[tuple[int, float, float, Array, Array]]:
     """Every answer of a run, by clients whose rows are without canaries, with all, and as they are.
 
@@ -380,14 +372,11 @@ def _answers(
             memory[p], up = algorithm.perturb(memory[p], message, own, streams)
             yield p, float(up.noise[0]), curve, memory[p].z[0] - without, with_ - without
             ups.append(up)
-        state, ask = algorithm.aggregate(state, range(P), _of_all(ups, P))
-
-
-def _of_all(ups: Sequence[Perturbed], clients: int) -> Perturbed:
-    """The sum of all clients' answers, where those that are not attacked answer alike."""
-    share, shifted = clients / len(ups), np.sum([up.shifted[0] for up in ups], 0)
-    gap, noise = (sum(float(getattr(up, of)[0]) for up in ups) for of in ("gap", "noise"))
-    return replace(ups[0], shifted=share * shifted, gap=share * gap, noise=share * noise)
+        # the sum of all clients' answers, where those that are not attacked answer alike
+        share, shifted = P / len(ups), np.sum([up.shifted[0] for up in ups], 0)
+        gap, noise = (sum(float(getattr(up, of)[0]) for up in ups) for of in ("gap", "noise"))
+        total = replace(ups[0], shifted=share * shifted, gap=share * gap, noise=share * noise)
+        state, ask = algorithm.aggregate(state, range(P), total)
 
 
 def _guessed(took: NDArray[np.bool_], score: Array, mu: float, claim: _Claim) -> Audit:
@@ -399,8 +388,7 @@ def _guessed(took: NDArray[np.bool_], score: Array, mu: float, claim: _Claim) ->
     count = int(right[surest].sum())
     epsilon = least_epsilon(count, guesses, m, claim.delta, claim.confidence)
     gaussian = _epsilon_of(least_mu(int(right.sum()), m, claim.confidence), claim.delta)
-    found = claim.audit(epsilon, gaussian, ATTACKS[0], hits, alarms, 1)
-    return replace(found, canaries=m, guesses=guesses, right=count)
+    return claim.audit(epsilon, gaussian, ATTACKS[0], hits, alarms, 1, m, guesses, count)
 
 
 def _attacked(
@@ -417,10 +405,8 @@ def _attacked(
         method = replace(method, noise="simulation")
     method = configure(method, problem, fed).planned(problem, fed)
     if method.plan is None or method.plan.kind is None:
-        raise ValueError(
-            "without noise there is nothing to audit: state Problem(privacy=Budget(epsilon,"
-            " delta))."
-        )
+        do = "state Problem(privacy=Budget(epsilon, delta))."
+        raise ValueError(f"without noise there is nothing to audit: {do}")
     plan = replace(method.plan, multiplier=method.plan.multiplier / weaken)
     silent = replace(method, plan=replace(plan, multiplier=0.0))
     return replace(method, plan=plan), silent, plan
@@ -437,7 +423,7 @@ def _canary(problem: Problem, fed: Federation) -> Record:
     return x, classes[0]
 
 
-def _record(stated: Record, d: int) -> Record:
+def _record(stated: Record, d: int) -> tuple[Array, Any]:
     """(x, y), checked."""
     try:
         x, y = np.asarray(stated[0], float), stated[1]
@@ -467,10 +453,9 @@ def _with_records(fed: Federation, more: Mapping[int, Record]) -> Federation:
 
 def _silent(
     silent: PrivateADMM, memory: Any, message: Perturb, blocks: list[Block], streams: Any
-) -> tuple[Array, Array]:
+) -> list[Array]:
     """The client's z without noise, from either data set."""
-    without, with_ = (silent.perturb(memory, message, block, streams)[0].z[0] for block in blocks)
-    return without, with_
+    return [silent.perturb(memory, message, block, streams)[0].z[0] for block in blocks]
 
 
 def _attack(answers: Iterable[tuple[int, float, float, Array, Array]]) -> tuple[float, ...]:
@@ -499,8 +484,7 @@ def _judged(scores: Sequence[Array], claim: _Claim) -> Audit:
             bounds = _bounds(counts[1], counts[0], half, claim)
             k = int(np.argmax(bounds))
             best = max(best, (float(bounds[k]), a, sign, float(cuts[k])))
-    _, a, sign, cut = best
-    n = runs - half
+    n, (_, a, sign, cut) = runs - half, best
     alarms, hits = (int((sign * s[half:, a] > cut).sum()) for s in scores)
     epsilon = max(0.0, float(_bounds(np.array([hits]), np.array([alarms]), n, claim)[0]))
     # of the least Gaussian mechanism with such rates

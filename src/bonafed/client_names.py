@@ -62,19 +62,16 @@ def by_position(
         if at is None and not others:
             raise ValueError(f"{what} names {name!r}, who is not a client{closest(name, clients)}")
         if at in by_place:
-            raise ValueError(
-                f"{what} names client {name!r} twice, as text and as a number: names are compared"
-                " as text. Leave one of the entries out."
-            )
+            text = f"{what} names client {name!r} twice, as text and as a number"
+            do = "names are compared as text. Leave one of the entries out."
+            raise ValueError(f"{text}: {do}")
         if at is not None:
             by_place[at] = value
     missing = [name for at, name in enumerate(clients) if at not in by_place]
     if missing and all_clients:
         shown = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
-        raise ValueError(
-            f"{what} by client name has no entry for {shown}: it needs exactly one entry for each"
-            " client."
-        )
+        need = "it needs exactly one entry for each client."
+        raise ValueError(f"{what} by client name has no entry for {shown}: {need}")
     return dict(sorted(by_place.items()))
 
 

@@ -233,14 +233,11 @@ def decode(data: bytes, *, records: bool = True, header: int | None = None) -> A
         why = "it was cut short or run together; resend it"
         raise CodecError(f"the record has {len(data)} bytes and needs {total}: {why}")
     if hashlib.blake2b(data[:-_DIGEST], digest_size=_DIGEST).digest() != data[-_DIGEST:]:
-        raise CodecError(
-            "the record's digest does not match its bytes: it was damaged on the way; resend or"
-            " restore it"
-        )
+        do = "it was damaged on the way; resend or restore it"
+        raise CodecError(f"the record's digest does not match its bytes: {do}")
     try:
-        described = json.loads(data[_PREFIX.size : _PREFIX.size + length])
         reader = _Reader(data, _PREFIX.size + length, records)
-        value = reader.unpack(described)
+        value = reader.unpack(json.loads(data[_PREFIX.size : reader.at]))
     except CodecError:
         raise
     except _MALFORMED as error:
@@ -284,11 +281,9 @@ class _Reader:
 
     def record(self, name: str, fields: dict[str, Any]) -> Any:
         cls = _class_of(name)
-        if set(fields) != set(FIELDS[cls]):
-            raise CodecError(
-                f"{name} has the fields {sorted(fields)} in the bytes and {sorted(FIELDS[cls])}"
-                " here: both sides need the same version of its module"
-            )
+        if (there := sorted(fields)) != (here := sorted(FIELDS[cls])):
+            text = f"{name} has the fields {there} in the bytes and {here} here"
+            raise CodecError(f"{text}: both sides need the same version of its module")
         return cls(**{key: self.unpack(part) for key, part in fields.items()})
 
 

@@ -165,10 +165,9 @@ def disparate_impact(
     """
     u, p = _pair(y_true, y_pred, group, privileged, positive)
     if math.isnan(ratio := _ratio(u.selected, p.selected)):
-        raise ValueError(
-            f"disparate impact got no row that is predicted {positive!r} and needs one: 0 / 0 says"
-            " nothing. Compare scores, or use statistical_parity_difference, which is 0 here."
-        )
+        text = f"disparate impact got no row that is predicted {positive!r} and needs one"
+        do = "Compare scores, or use statistical_parity_difference, which is 0 here."
+        raise ValueError(f"{text}: 0 / 0 says nothing. {do}")
     return ratio
 
 
@@ -256,11 +255,9 @@ def theil_index(y_true: ArrayLike, y_pred: ArrayLike, positive: Label = 1) -> fl
     0.1733
     """
     if math.isnan(index := _theil(*_positive(y_true, y_pred, positive))):
-        raise ValueError(
-            "the Theil index got benefits that are all 0 and needs one above: every row is"
-            f" {positive!r} and none is predicted so. Check that predictions and truth are those of"
-            " the same rows."
-        )
+        text = "the Theil index got benefits that are all 0 and needs one above"
+        do = "Check that predictions and truth are those of the same rows."
+        raise ValueError(f"{text}: every row is {positive!r} and none is predicted so. {do}")
     return index
 
 
@@ -296,11 +293,9 @@ def _difference(
     for which, rates in zip(("unprivileged", "privileged"), both, strict=True):
         if math.isnan(rate(rates)):
             lacks = "no row" if rates.positives == 0 else "only rows"
-            raise ValueError(
-                f"{name} got {lacks} with the label {positive!r} in the {which} group ({rates.rows}"
-                f" rows) and needs {needed} in both. Use more rows, or fairness_metrics, which"
-                " gives NaN there."
-            )
+            got = f"{lacks} with the label {positive!r} in the {which} group ({rates.rows} rows)"
+            do = "Use more rows, or fairness_metrics, which gives NaN there."
+            raise ValueError(f"{name} got {got} and needs {needed} in both. {do}")
     return rate(both[0]) - rate(both[1])
 
 
@@ -313,11 +308,9 @@ def _pair(
     inside = np.array([name == privileged for name in names.tolist()])
     if inside.all() or not inside.any():
         values = ", ".join(map(repr, np.unique(names).tolist()[:6]))
-        raise ValueError(
-            f"{'all' if inside.all() else 'no'} rows have group == {privileged!r}, and both groups"
-            f" need rows; the values of group are {values}. Name one of several values as"
-            " privileged."
-        )
+        text = f"{'all' if inside.all() else 'no'} rows have group == {privileged!r}"
+        need = f"both groups need rows; the values of group are {values}"
+        raise ValueError(f"{text}, and {need}. Name one of several values as privileged.")
     return _rates(truth[~inside], chosen[~inside]), _rates(truth[inside], chosen[inside])
 
 
@@ -333,15 +326,13 @@ def _positive(
     labels = {*truth.tolist(), *chosen.tolist()}
     shown = ", ".join(sorted(map(repr, labels))[:6])
     if positive not in labels:
-        raise ValueError(
-            f"positive is {positive!r}, and y_true and y_pred have the labels {shown}: no row is"
-            " positive or predicted so. Name one of the labels as positive=..."
-        )
+        text = f"positive is {positive!r}, and y_true and y_pred have the labels {shown}"
+        do = "Name one of the labels as positive=..."
+        raise ValueError(f"{text}: no row is positive or predicted so. {do}")
     if len(labels) > 2:
-        raise ValueError(
-            f"y_true and y_pred have {len(labels)} different labels ({shown}) and two are needed."
-            " For one class against the rest pass y_true == label and y_pred == label."
-        )
+        text = f"y_true and y_pred have {len(labels)} different labels ({shown}) and two are needed"
+        do = "For one class against the rest pass y_true == label and y_pred == label."
+        raise ValueError(f"{text}. {do}")
     is_positive = [np.array([v == positive for v in each.tolist()]) for each in (truth, chosen)]
     return is_positive[0], is_positive[1]
 
@@ -350,10 +341,8 @@ def _column(values: ArrayLike, what: str, n: int | None) -> NDArray[Any]:
     """(n,) values, none missing; objects of one kind become an array of that kind."""
     column = np.asarray(values)
     if column.ndim != 1 or (n is not None and len(column) != n):
-        needed = "(rows,)" if n is None else f"({n},) like y_true"
-        raise ValueError(
-            f"{what} must have shape {needed}, got {column.shape}. Pass one entry per row."
-        )
+        needed = f"{what} must have shape {'(rows,)' if n is None else f'({n},) like y_true'}"
+        raise ValueError(f"{needed}, got {column.shape}. Pass one entry per row.")
     if len(column) == 0:
         raise ValueError(f"{what} has no rows, and a rate needs one. Pass the rows to judge.")
     if gaps := [r for r, v in enumerate(column.tolist()) if missing(v)]:

@@ -89,21 +89,16 @@ def pava(m: Array, weights: Array, rho: float, loss: Loss, *, decreasing: bool =
     """
     m, weights = np.asarray(m, dtype=float), np.asarray(weights, dtype=float)
     if m.ndim != 1 or weights.shape != m.shape:
-        raise ValueError(
-            f"m and weights must be (n,) both, got {m.shape} and {weights.shape}: one weight for"
-            " each rank."
-        )
+        got = f"{m.shape} and {weights.shape}"
+        raise ValueError(f"m and weights must be (n,) both, got {got}: one weight for each rank.")
     if not (np.isfinite(m).all() and np.isfinite(weights).all()):
-        raise ValueError(
-            "m and weights must be finite, got nan or inf: drop or fill these entries first."
-        )
+        do = "drop or fill these entries first."
+        raise ValueError(f"m and weights must be finite, got nan or inf: {do}")
     if (weights < 0).any():
-        raise ValueError(
-            f"weights must be >= 0, got {weights.min()}: a loss cannot count against the others."
-        )
+        why = "a loss cannot count against the others."
+        raise ValueError(f"weights must be >= 0, got {weights.min()}: {why}")
     if not (0 < rho < np.inf and np.isfinite(1 / rho)):
-        raise ValueError(
-            f"rho must be a positive number, got {rho}: it weighs the distance from m."
-        )
+        why = "it weighs the distance from m."
+        raise ValueError(f"rho must be a positive number, got {rho}: {why}")
     sign = -1.0 if decreasing else 1.0
     return sign * rank_prox(sign * m, weights, rho, kernel_of(loss)).z

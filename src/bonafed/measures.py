@@ -190,13 +190,12 @@ def classification(
     >>> figures["recall"], figures["specificity"], figures["auc"]
     (0.5, 1.0, 1.0)
     """
-    positive, scores = np.asarray(truth) > 0, np.asarray(score, float)
-    chosen, rows = scores > 0, _weights(weight, len(scores))
-    sides = ((~positive, positive), (~chosen, chosen))
-    cells = np.array([[rows[t & said].sum() for said in sides[1]] for t in sides[0]])
+    true, scores = np.asarray(truth) > 0, np.asarray(score, float)
+    said, rows = scores > 0, _weights(weight, len(scores))
+    cells = np.array([[rows[t & s].sum() for s in (~said, said)] for t in (~true, true)])
     p = None if probability is None else np.asarray(probability, float)
-    figures = stated(TWO, cells, _told(TWO, positive, scores, p, rows), weight is not None)
-    return {**figures, "n": len(scores), "positives": int(positive.sum())}
+    figures = stated(TWO, cells, _told(TWO, true, scores, p, rows), weight is not None)
+    return {**figures, "n": len(scores), "positives": int(true.sum())}
 
 
 def several_classes(codes: ArrayLike, probabilities: ArrayLike, weight: Weights = None) -> Figures:
@@ -278,10 +277,8 @@ def small(figures: Mapping[str, Any]) -> bool:
     >>> small(regression([1.0, 2.0, 3.0], [1.0, 2.0, 5.0]))
     True
     """
-    n: int = figures["n"]
-    counts: list[int] = figures.get("counts", [])
-    if "positives" in figures:
-        counts = [figures["positives"], n - figures["positives"]]
+    n, positives = figures["n"], figures.get("positives")
+    counts = figures.get("counts", []) if positives is None else [positives, n - positives]
     return n < FEW_ROWS or min(counts, default=n) < FEW_OF_A_CLASS
 
 
@@ -323,9 +320,8 @@ def average_precision(truth: ArrayLike, score: ArrayLike, weight: Weights = None
     """
     positives, negatives = (each[::-1] for each in _by_score(truth, score, weight))
     found, called = np.cumsum(positives), np.cumsum(positives + negatives)
-    if not positives.sum() > 0:
-        return None
-    return float(positives @ (found / np.where(called > 0, called, 1)) / positives.sum())
+    precision = found / np.where(called > 0, called, 1)
+    return float(positives @ precision / positives.sum()) if positives.sum() > 0 else None
 
 
 def curves(

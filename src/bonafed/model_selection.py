@@ -83,9 +83,8 @@ class WithinClients(BaseCrossValidator):
 
     def __post_init__(self) -> None:
         if self.n_splits < 2:
-            raise ValueError(
-                f"n_splits must be >= 2, got {self.n_splits}: one fold leaves nothing to train on."
-            )
+            why = "one fold leaves nothing to train on."
+            raise ValueError(f"n_splits must be >= 2, got {self.n_splits}: {why}")
 
     def get_n_splits(self, X: object = None, y: object = None, groups: object = None) -> int:
         """``n_splits``."""
@@ -106,10 +105,8 @@ class WithinClients(BaseCrossValidator):
         fold = self._by_row(X, n, y, who) if self.by_row else self._folds(n, y, groups, who)
         for k in range(self.n_splits):
             if not (fold == k).any():
-                raise ValueError(
-                    f"fold {k} of {self.n_splits} would test no row, the clients have too few:"
-                    " lower n_splits."
-                )
+                text = f"fold {k} of {self.n_splits} would test no row, the clients have too few"
+                raise ValueError(f"{text}: lower n_splits.")
             yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)
 
     def _by_row(
@@ -135,10 +132,8 @@ class WithinClients(BaseCrossValidator):
     ) -> NDArray[np.intp]:
         """(n,) the fold in which each row is tested; -1 for none."""
         if groups is None:
-            raise ValueError(
-                "WithinClients needs groups, the client of each row; for rows of one client use"
-                " KFold."
-            )
+            do = "for rows of one client use KFold."
+            raise ValueError(f"WithinClients needs groups, the client of each row; {do}")
         names, picks = grouped(groups, n)
         values, code = np.unique(np.zeros(n) if y is None else np.asarray(y), return_inverse=True)
         if np.asarray(y).dtype.kind == "f" and np.size(values) > 2:
@@ -199,9 +194,8 @@ def cross_validate(
     dict : fit_time, score_time and test_... as (n_splits,) arrays
     """
     if by not in ("rows", "client"):
-        raise ValueError(
-            f"by must be 'rows' (split every client) or 'client' (hold out whole ones), got {by!r}."
-        )
+        can = "'rows' (split every client) or 'client' (hold out whole ones)"
+        raise ValueError(f"by must be {can}, got {by!r}.")
     if isinstance(cv, int | np.integer):
         parts = (estimator, *estimator.get_params(deep=True).values())
         private = any(isinstance(part, PrivateClassifier) for part in parts)

@@ -378,10 +378,8 @@ class Combiner:
             if value.shape[:1] == (n,) or (value.shape[:1] == (1,) and how in ("sum", "max")):
                 return value.dtype, *value.shape[1:]
             actual = f"shape {value.shape}"
-        raise ValueError(
-            f"{self.upload_class.__name__}.{name} needs a leading axis of the {n} client(s) of"
-            f" the block, got {actual}"
-        )
+        need = f"needs a leading axis of the {n} client(s) of the block, got {actual}"
+        raise ValueError(f"{self.upload_class.__name__}.{name} {need}")
 
     def result(self) -> tuple[tuple[int, ...], Any]:
         """The ids in ascending order and the combined upload (``Each`` fields in the same
@@ -418,9 +416,8 @@ def equally_wide(parcels: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]
 
 
 def _into(operation: np.ufunc, total: Any, value: NDArray[Any]) -> Any:
-    if total is None:
-        return value
-    return operation(total, value, out=total if isinstance(total, np.ndarray) else None)
+    out = total if isinstance(total, np.ndarray) else None
+    return value if total is None else operation(total, value, out=out)
 
 
 def combine(upload_class: type, parts: Iterable[tuple[Sequence[int], Any]]) -> Any:
@@ -441,9 +438,7 @@ def settled(value: Value) -> Value:
     Rounding in BLAS depends on memory layout, so engines settle what they keep: else a resumed run
     could differ.
     """
-    if _contiguous(value):
-        return value
-    return mapped(value, lambda array: np.asarray(array, order="C"))
+    return value if _contiguous(value) else mapped(value, lambda a: np.asarray(a, order="C"))
 
 
 def without_tiny(message: Any) -> Any:

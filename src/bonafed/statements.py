@@ -151,11 +151,9 @@ def _class_of(name: object, where: str, allowed: Classes) -> type:
         return cls
     for cls in [cls for cls in allowed if is_dataclass(cls) and home(cls) == name]:
         return cls
-    raise CodecError(
-        f"{where} is to be a {shown(name)}, which is not a class that a statement may hold:"
-        " it needs the public classes of problems and algorithms of bonafed. Update"
-        " bonafed, or refuse the statement"
-    )
+    text = "is not a class that a statement may hold: it needs the public classes of problems and"
+    text += " algorithms of bonafed. Update bonafed, or refuse the statement"
+    raise CodecError(f"{where} is to be a {shown(name)}, which {text}")
 
 
 def _name_of(cls: type, where: str, allowed: Classes) -> str:
@@ -221,10 +219,8 @@ def _check_size(value: object, depth: int, where: str) -> None:
         deep = f"more than {DEEPEST} levels deep, deeper than any problem"
         raise CodecError(f"{short(where, 60)} is {deep}")
     if isinstance(value, Sequence | Mapping) and len(value) > ENTRIES and type(value) is not str:
-        raise CodecError(
-            f"{where} has {len(value):,} entries, and can have at most {ENTRIES:,}: give an array"
-            " where they are numbers"
-        )
+        text = f"{where} has {len(value):,} entries, and can have at most {ENTRIES:,}"
+        raise CodecError(f"{text}: give an array where they are numbers")
 
 
 def _key(key: object, where: str) -> bool | int | float | str:
@@ -305,11 +301,9 @@ def _built(data: bytes, kind: type[T], known: Classes, most: int) -> T:
         needs = f"needs to be of a {kind.__name__}"
         raise CodecError(f"the statement is of a {type(value).__name__}, and {needs}")
     if _encoded(value, known) != data:
-        raise CodecError(
-            "the statement is not in the one form that its meaning has, so that its digest says"
-            " nothing: it was not written by statement_bytes of this version of bonafed, or a"
-            " class changes the values of its fields"
-        )
+        text = "the statement is not in the one form that its meaning has, so that its digest says"
+        why = "it was not written by statement_bytes of this version of bonafed"
+        raise CodecError(f"{text} nothing: {why}, or a class changes the values of its fields")
     return value
 
 

@@ -45,9 +45,7 @@ def write_whole(
             beside.unlink(missing_ok=True)
             mode = beside.parent.stat().st_mode & 0o666 if mode is None else mode
             with _opened(beside, os.O_CREAT | os.O_EXCL, mode) as file:
-                _write_all(file, data)
-                if sync:
-                    os.fsync(file)
+                _write_all(file, data, sync)
             os.replace(beside, path)
             if sync:
                 sync_folder(path.parent)
@@ -62,10 +60,12 @@ def write_whole(
             os.close(old)
 
 
-def _write_all(file: int, data: bytes) -> None:
+def _write_all(file: int, data: bytes, sync: bool = False) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest) :]
+    if sync:
+        os.fsync(file)
 
 
 def write_in_turns(
@@ -111,8 +111,7 @@ def read_in_turns(path: Path) -> bytes | None:
             first = record[: _RECORD.size]
             number, size = _RECORD.unpack(first)
             data = record[_BEFORE : _BEFORE + size]
-            ends_well = record[_RECORD.size : _BEFORE] == _digest(first, data)
-            if number > last and ends_well:
+            if number > last and record[_RECORD.size : _BEFORE] == _digest(first, data):
                 last, whole = number, data
     return whole
 
@@ -133,9 +132,7 @@ def append(path: Path, data: bytes, *, sync: bool = True) -> None:
     After a crash the file may end with a part of ``data``.
     """
     with named_errors(path), _opened(path, os.O_APPEND) as file:
-        _write_all(file, data)
-        if sync:
-            os.fsync(file)
+        _write_all(file, data, sync)
 
 
 def cut(path: Path, size: int) -> None:
@@ -154,8 +151,7 @@ def destroy(path: Path) -> None:
 
 def _overwrite(file: int) -> None:
     os.lseek(file, 0, os.SEEK_SET)
-    _write_all(file, bytes(os.fstat(file).st_size))
-    os.fsync(file)
+    _write_all(file, bytes(os.fstat(file).st_size), sync=True)
 
 
 def make_folder(path: Path) -> None:

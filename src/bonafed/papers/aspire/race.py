@@ -87,9 +87,8 @@ def optimum(setup: "SetUp", tol: float = 1e-9) -> Optimum:
     solution = ext.fit(setup.problem, setup.fed, algorithm=bf.MultiplierMethod(), tol=tol)
     proof = solution.certificate
     if proof.bound is None:
-        raise ArithmeticError(
-            f"no bound on the optimum of set-up {setup.name} is proved: {solution.outcome.text}"
-        )
+        text = solution.outcome.text
+        raise ArithmeticError(f"no bound on the optimum of set-up {setup.name} is proved: {text}")
     return Optimum(proof.value, proof.bound, solution.w)
 
 
@@ -213,12 +212,10 @@ def aspire_grid(steps: Steps, first: int = 1) -> dict[str, Entrant]:
     """ASPIRE with every setting of its grid; ``steps`` are its default ones, ``first`` is S."""
     grid, n = {}, steps.workers
     for by, rho in product(KAPPA, RHO1):
-        kappa, name = by * steps.kappa, f"kappa x {by:g}, rho_1 "
-        algorithm = ASPIRE(**ENDLESS, kappa=kappa, rho2=kappa / 2, eta_z=1 / (n * kappa))
-        if rho is not None:
-            algorithm = replace(algorithm, rho1=rho * steps.rho1 * first / n**2)
-        name += "its default" if rho is None else f"x {rho:g}"
-        grid[name] = Entrant(algorithm, bf.First(first))
+        kappa, rho1 = by * steps.kappa, rho and rho * steps.rho1 * first / n**2
+        own = {"kappa": kappa, "rho1": rho1, "rho2": kappa / 2, "eta_z": 1 / (n * kappa)}
+        name = f"kappa x {by:g}, rho_1 {'its default' if rho is None else f'x {rho:g}'}"
+        grid[name] = Entrant(ASPIRE(**ENDLESS, **own), bf.First(first))
     return grid
 
 

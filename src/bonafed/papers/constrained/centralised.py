@@ -170,21 +170,18 @@ class CentralisedAL:
         assert minimum is not None
         at: Everything = minimum.smooth.rest
         gradient = at.gradient + mu @ at.jacobian + minimum.subgradient
-        unequal = ~whole.equality
         residuals = Residuals(
             float(np.abs(gradient).max()) if math.isfinite(minimum.distance) else math.inf,
             float(np.where(whole.equality, np.abs(at.c), at.c).max(initial=0.0)),
-            float(np.abs(mu * at.c)[unequal].max(initial=0.0)),
+            float(np.abs(mu * at.c)[~whole.equality].max(initial=0.0)),
         )
         met = f"optimality conditions met to {self._tolerances()}"
+        capped = f"stopped at max_outer = {self.max_outer}; {residuals}: raise max_outer or beta; a"
+        capped += " violation that stays while the multipliers grow means that no model may meet"
         words = {
             bf.Stop.OPTIMAL: f"{met}; this bounds no gap",
             bf.Stop.UNPROVEN: f"{met}; the problem is not convex, so this may be no minimum",
-            bf.Stop.MAX_ROUNDS: (
-                f"stopped at max_outer = {self.max_outer}; {residuals}: raise max_outer or beta; a"
-                " violation that stays while the multipliers grow means that no model may meet the"
-                " constraints"
-            ),
+            bf.Stop.MAX_ROUNDS: f"{capped} the constraints",
         }
         reached = at.w, whole.parts(mu), at.value + problem.penalty(at.w)
         return CentralisedResult(*reached, k + 1, count, stop, text or words[stop], residuals)
@@ -254,9 +251,8 @@ class Whole:
         vector = np.concatenate([mu.server, mu.shared, np.ravel(mu.local)])
         fits = vector.shape == self.equality.shape and np.isfinite(vector).all()
         if not fits or (vector[~self.equality] < 0).any():
-            raise ValueError(
-                f"multipliers must be {len(self.equality)} finite numbers, >= 0 for inequalities."
-            )
+            must = f"{len(self.equality)} finite numbers, >= 0 for inequalities"
+            raise ValueError(f"multipliers must be {must}.")
         return vector
 
     def at(self, w: Array) -> Everything:

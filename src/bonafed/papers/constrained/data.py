@@ -155,10 +155,8 @@ def with_server(data: Encoded, n_clients: int, seed: int = 0, part: float = 1.0)
     """
     group, clients, server = data.group, int(part * SIZES[1]), int(part * SIZES[0])
     if group is None or clients + server > len(data.y):
-        raise ValueError(
-            f"with_server needs groups and {clients + server} rows, got {len(data.y)}: use adult(),"
-            " or a smaller part."
-        )
+        text = f"with_server needs groups and {clients + server} rows, got {len(data.y)}"
+        raise ValueError(f"{text}: use adult(), or a smaller part.")
     order = ext.stream(seed, "server", n_clients).permutation(len(data.y))
 
     def chosen(rows: Labels, owner: Labels) -> bf.Federation:

@@ -60,10 +60,9 @@ def lcqp(
         for sizes without a solution
     """
     if min(d, n, m) < 1 or (n + 1) * m > d or not 0 <= singular <= m:
-        raise ValueError(
-            f"lcqp needs d, n, m >= 1 with (n + 1) m <= d and 0 <= singular <= m, got d={d}, n={n},"
-            f" m={m}, singular={singular}: more rows than coefficients are inconsistent."
-        )
+        got = f"d={d}, n={n}, m={m}, singular={singular}"
+        text = f"lcqp needs d, n, m >= 1 with (n + 1) m <= d and 0 <= singular <= m, got {got}"
+        raise ValueError(f"{text}: more rows than coefficients are inconsistent.")
     if condition is not None and not 1 <= condition < np.inf:
         raise ValueError(f"condition must be a finite number >= 1, got {condition}.")
     basis = _orthogonal(d, ext.stream(seed, "space", 0))[:, :singular]
@@ -149,10 +148,9 @@ def aggregate(fed: bf.Federation, tol: float = 1e-10) -> tuple[Array, bf.Multipl
         force = vectors.T @ (Z.T @ reduced)
         size = max(np.linalg.norm(reduced), np.linalg.norm(gradient))
         if np.abs(force[~keep]).max(initial=0.0) > 1e3 * tol * size:
-            raise ValueError(
-                "the objective falls without bound on the rows: along some direction every A_i and"
-                " C_i is 0 and b is not. Add a regulariser, or a constraint on that direction."
-            )
+            text = "the objective falls without bound on the rows: along some direction every A_i"
+            do = "Add a regulariser, or a constraint on that direction."
+            raise ValueError(f"{text} and C_i is 0 and b is not. {do}")
         dw = dw - Z @ (vectors[:, keep] @ (force[keep] / values[keep]))
         w, mu = w + dw, mu - left @ ((right.T @ (gradient + A @ dw)) / scale)
     first, *own = np.split(mu, np.cumsum(sizes)[:-1])
@@ -167,11 +165,9 @@ def _refuse(outside: Array, rows: list[str]) -> None:
     share, size = np.abs(outside) / np.abs(outside).max(), np.linalg.norm(outside)
     worst = [k for k in np.argsort(-share, kind="stable") if share[k] > 1e-6]
     more = f" and {len(worst) - 8} more" if len(worst) > 8 else ""
-    raise ValueError(
-        f"no w meets all rows of C w + d = 0: {', '.join(rows[k] for k in worst[:8])}{more}"
-        f" contradict one another (a weighted sum of them reads 0 w = {size:.3g}). Remove or"
-        " correct one of them."
-    )
+    text = f"no w meets all rows of C w + d = 0: {', '.join(rows[k] for k in worst[:8])}{more}"
+    text += f" contradict one another (a weighted sum of them reads 0 w = {size:.3g})"
+    raise ValueError(f"{text}. Remove or correct one of them.")
 
 
 # Table 4: quadratic programs with equality constraints, (86), beside their exact solutions.
@@ -226,10 +222,9 @@ def _row(d: int, n: int, m: int, trials: int, algorithm: Callable[[], ext.Method
     starts = [on_sphere(d, ext.stream(seed, "start", 0)) for seed in range(trials)]
     runs = [follow(algorithm(), LCQP, fed, start) for start in starts]
     ends = [evaluate(LCQP, fed, [run.w])[0] for run in runs]
-    errors = [np.linalg.norm(run.w - w) / np.linalg.norm(w) for run in runs]
     row: Row = {"clients": n, "d": d, "m": m, "exact": value}
     row["relative_difference"] = max(abs(end.objective / value - 1) for end in ends)
-    row["model_error"] = float(max(errors))
+    row["model_error"] = float(max(np.linalg.norm(run.w - w) for run in runs) / np.linalg.norm(w))
     row["seconds"] = float(np.mean([run.seconds for run in runs]))
     row |= {"exact_seconds": seconds, **shared_columns(runs, ends)}
     printed = PRINTED.get((n, d))  # None for sizes that are not in the paper

@@ -436,13 +436,11 @@ def _parts(epi: Epigraph, v: Array, level: float, nu: float) -> tuple[list[Part]
             parts.append(_absolute(epi, w, e, np.full((2, d), lip * force / 2), len(v) - d))
             parts.append(Total(np.array([level - lip * e.sum()]), np.array([force])))
         else:
-            s, z = np.concatenate([[level], lip * w]), np.zeros(d + 1)
-            z[0] = force
+            s, z = np.append(level, lip * w), np.append(force, np.zeros(d))
             parts.append(Cone(s, z, n=d, size=lip))
         if epi.floor > 0:
             s, z, floor = (np.array([x]) for x in (level - epi.floor, force / 2, epi.floor))
-            first = np.zeros(1, np.intp)
-            parts.append(Edges(s, z, at=first, size=np.zeros(1), constant=floor))
+            parts.append(Edges(s, z, at=np.zeros(1, np.intp), size=np.zeros(1), constant=floor))
     fee, K = epi.fee[:, None], len(epi.fee)
     psi = epi.curve(epi.forward(v) - epi.shift)[0] + fee * level
     hidden = psi.max(0) + 0.1 * max(float(np.abs(psi.max(0)).mean()), 1e-3)
@@ -482,18 +480,15 @@ def project(
         when (b, a) is not finite or not outside, or tau is not positive
     """
     if not (np.isfinite([*b, a, value]).all() and 0 < tau < math.inf and value > a):
-        raise ValueError(
-            f"needed a finite point outside the epigraph and tau > 0, got a={a}, R(b)={value},"
-            f" tau={tau}."
-        )
+        got = f"a={a}, R(b)={value}, tau={tau}"
+        raise ValueError(f"needed a finite point outside the epigraph and tau > 0, got {got}.")
     # the multiplier nu lies between these two
     least, most = (value - a) / (float(gradient @ gradient) + 1 / tau), (value - a) * tau
     with np.errstate(all="ignore"):
         for nu in (least, math.sqrt(least * most), most):
             parts, first = _parts(epi, b, level, nu)
-            borders = [nu, *(part.z[0] for part in parts if isinstance(part, Total))]
-            x, beta = np.append(b, first), np.array(borders)
-            best = _run(_State(epi, b, a, tau, value - a, x, beta, parts))
+            beta = np.array([nu, *(part.z[0] for part in parts if isinstance(part, Total))])
+            best = _run(_State(epi, b, a, tau, value - a, np.append(b, first), beta, parts))
             if best[0] <= LOOSE:
                 break
     merit, x, beta, mass, _ = best

@@ -105,9 +105,8 @@ def batch_weights(
     if not isinstance(risk, bf.ProspectTheory):
         sigma = _spread(risk.rank_weights(n), size)
         return lambda losses: ext.weights_by_rank(sigma, losses)
-    below = _spread(risk.rank_weights_below(n), size)
-    above = _spread(risk.rank_weights_above(n), size)
-    two = partial(ext.two_sided, below, above, risk.reference)
+    sides = (risk.rank_weights_below(n), risk.rank_weights_above(n))
+    two = partial(ext.two_sided, *(_spread(sigma, size) for sigma in sides), risk.reference)
     return lambda losses: ext.weights_by_rank(two(losses), losses)
 
 
@@ -156,10 +155,8 @@ class EpochMethod(ext.PooledMethod):
         """Raise ``ValueError`` for settings out of range."""
         rates = [*(self.grid or (1.0,))] if self.learning_rate is None else [self.learning_rate]
         if not all(0 < rate < math.inf for rate in rates):
-            raise ValueError(
-                f"learning rates must be positive numbers, got {rates}. For the paper's grid give"
-                " None."
-            )
+            do = "For the paper's grid give None."
+            raise ValueError(f"learning rates must be positive numbers, got {rates}. {do}")
         ext.check_least(self, "trial_epochs", "max_rounds")
 
     def client_start(self, data: Block) -> Descent:
@@ -207,11 +204,9 @@ class EpochMethod(ext.PooledMethod):
                 w, steps = self.epoch(data, walk, draw)
                 walk = judged(problem, walk, w, data)
         except DivergedError as error:
-            raise DivergedError(
-                f"{error}: {type(self).__name__} diverges at learning rate"
-                f" {float(walk.rate[0]):g}. Give a smaller one, bring the features to unit size, or"
-                " leave it out to try the paper's grid."
-            ) from None
+            text = f"{error}: {type(self).__name__} diverges at learning rate {walk.rate[0]:g}"
+            do = "Give a smaller one, bring the features to unit size, or leave it out to try"
+            raise DivergedError(f"{text}. {do} the paper's grid.") from None
         walk = replace(walk, steps=walk.steps + steps)
         return proof(problem, walk, turn, data) if ext.is_provable(problem) else walk
 
@@ -257,11 +252,9 @@ def paper_grid(n: int, d: int) -> tuple[float, ...]:
 
 
 def _all_diverge(method: object, grid: Sequence[float]) -> str:
-    return (
-        f"{type(method).__name__} diverges at every learning rate tried"
-        f" ({', '.join(f'{rate:g}' for rate in grid)}): bring the features to unit size, or give"
-        " smaller rates in grid=."
-    )
+    tried = f"at every learning rate tried ({', '.join(f'{rate:g}' for rate in grid)})"
+    do = "bring the features to unit size, or give smaller rates in grid=."
+    return f"{type(method).__name__} diverges {tried}: {do}"
 
 
 def tuned(
@@ -374,8 +367,7 @@ class SGD(EpochMethod):
         size, order, law = min(self.batch, n), draw.permutation(n), None
         if ext.by_rank(problem.over_samples):
             law = batch_weights(problem.over_samples, n, size)
-        for k in range(n // size):
-            rows = order[k * size : (k + 1) * size]
+        for rows in order[: n // size * size].reshape(-1, size):
             batch = take(data, rows)
             prediction = problem.predictor.forward(w, batch)
             losses = finite(problem.loss.value(prediction, batch.y))
