@@ -50,10 +50,9 @@ def record(cls: type[T]) -> type[T]:
     Its fields hold arrays, numbers, strings, booleans, None, enumeration members (of ``named``
     enumerations), other records, or tuples and string-keyed dicts of these.
     """
-    cls = named(dataclass(frozen=True, eq=False)(cls))
-    fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
-    FIELDS[cls] = tuple(field.name for field in fields)
-    return cls
+    made: Any = named(dataclass(frozen=True, eq=False)(cls))
+    FIELDS[made] = tuple(field.name for field in dataclasses.fields(made))
+    return made
 
 
 @dataclass(frozen=True)

@@ -340,8 +340,7 @@ def _object(cls: type, kept: dict[str, Any], where: str, known: Classes, depth: 
             raise CodecError(f"{where}.{name} must be of type {hint}, got {shown(part)}")
         values[name] = part
     try:
-        names = _parameters(cls)
-        return cls(**{names[name]: part for name, part in values.items()})
+        return cls(**{_parameters(cls)[name]: part for name, part in values.items()})
     except Exception as error:  # of values that nobody has checked before
         text = short(printable(" ".join(str(error).split())), 500) or type(error).__name__
         raise CodecError(f"{where}: {cls.__name__} does not take its fields: {text}") from error
@@ -419,8 +418,7 @@ def _described(indent: str, value: Any, known: Classes, name: str) -> list[str]:
     more = f"{indent}  "
     if is_dataclass(value):
         cls: Any = type(value)
-        about = " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
-        about = about.replace("`", "")
+        about = " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].replace("`", "").split())
         first = short(printable(f"{indent}{name}: {_name_of(cls, name, known)}. {about}"), LINE)
         kept = _stated_fields(cls)
         inner = [(f.name, getattr(value, f.name)) for f in fields(cls) if f.name in kept]

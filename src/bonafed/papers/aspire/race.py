@@ -152,8 +152,7 @@ def follow(
 
 def row(name: str, run: Run) -> tuple[Any, ...]:
     """A row of a table: times to the levels, messages and KiB to one of them, the least gap."""
-    points = [run.reaches(level) for level in LEVELS]
-    times = [point and round(point.time, 1) for point in points]
+    times = [point and round(point.time, 1) for point in map(run.reaches, LEVELS)]
     point = run.reaches(COSTED)
     costs = (None, None) if point is None else (2 * point.answers, round(point.bytes / 1024))
     return name, *times, *costs, float(f"{max(run.best, 0.0):.1e}")

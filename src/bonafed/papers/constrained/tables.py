@@ -53,9 +53,8 @@ def row(trials: Sequence[Trial], constraint: Callable[[Trial], Array], printed: 
     values = [constraint(trial) for trial in trials]
     for name, pick in (("mean", np.nanmean), ("most", np.nanmax)):
         columns[name], columns[f"{name}_sd"] = mean_and_sd(float(pick(v)) for v in values)
-    columns |= {f"paper_{key}": number for key, number in printed._asdict().items()}
-    del columns["paper_central"]
-    return columns
+    paper = printed._asdict().items()
+    return columns | {f"paper_{key}": number for key, number in paper if key != "central"}
 
 
 def shared_columns(runs: Sequence[Trace], ends: Sequence[Evaluation]) -> Row:
@@ -256,8 +255,7 @@ class Reference:
 def neyman_pearson(fed: bf.Federation, level: float, priority: object = 1) -> WeightedLosses:
     """(30): class ``priority`` in the constraints, the other in the objective."""
     X, y = np.concatenate(fed.X), np.concatenate(fed.y)
-    first = np.asarray(y == priority)
-    shares = _shares(fed.sizes)
+    first, shares = np.asarray(y == priority), _shares(fed.sizes)
     objective, bounded = shares * ~first, shares * first
     a = objective / objective.sum(1, keepdims=True) / fed.n_clients
     bounded = bounded[bounded.any(1)]
@@ -321,8 +319,7 @@ def multipliers(program: WeightedLosses, w: Array) -> Array:
 
 def polished(program: WeightedLosses, w: Array, mu: Array) -> tuple[Array, Array]:
     """The best point of Newton's method on stationarity and the active constraints as equations."""
-    best = w, mu
-    least = program.residual(w, mu)
+    best, least = (w, mu), program.residual(w, mu)
     active = mu > 1e-9 * mu.max(initial=0.0)
     for _ in range(STEPS):
         if least < 1e-14:
@@ -333,8 +330,7 @@ def polished(program: WeightedLosses, w: Array, mu: Array) -> tuple[Array, Array
         step = np.linalg.lstsq(matrix, right, rcond=1e-13)[0]
         w, mu = w + step[: len(w)], mu.copy()
         mu[active] = step[len(w) :]
-        residual = program.residual(w, mu)
-        if residual < least:
+        if (residual := program.residual(w, mu)) < least:
             best, least = (w, mu), residual
     return best
 

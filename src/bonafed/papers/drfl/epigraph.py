@@ -278,9 +278,8 @@ class Cone(Rows):
 
     def add(self, system: System) -> None:
         """Add W^-2 = (2 (J p)(J p)' - J) / root^2 in (lambda, size v) to the system."""
-        direction = np.zeros(len(system.H))
+        direction, diagonal = np.zeros((2, len(system.H)))
         self._onto(-_reflected(self.point), direction)
-        diagonal = np.zeros(len(system.H))
         diagonal[: self.n], diagonal[-1] = self.size**2, -1.0
         system.H += (2 * np.outer(direction, direction) + np.diag(diagonal)) / self.root**2
 
@@ -492,8 +491,7 @@ def project(
             if best[0] <= LOOSE:
                 break
     merit, x, beta, mass, _ = best
-    pi = epi.risk(x[:-1], x[-1])
-    return Projection(x[:-1], pi, mass / beta[0], bool(merit <= LOOSE))
+    return Projection(x[:-1], epi.risk(x[:-1], x[-1]), mass / beta[0], bool(merit <= LOOSE))
 
 
 def _run(state: "_State") -> tuple[float, Array, Array, Array, int]:
