@@ -26,7 +26,7 @@ from bonafed.certificates.certificate import Certificate
 from bonafed.certificates.certify import certify, certify_constrained
 from bonafed.config.config import Config
 from bonafed.data.federation import Federation
-from bonafed.engines.engine import UNUSED, lies_in
+from bonafed.engines.endings import UNUSED, lies_in
 from bonafed.engines.inprocess import InProcess, VirtualClock
 from bonafed.engines.run_record import Log
 from bonafed.problem.lower_bounds import Multipliers, no_multipliers, signed
