@@ -22,7 +22,7 @@ from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.certificates.duality import Certification
 from bonafed.codec import changed
 from bonafed.engines import ClientError
-from bonafed.engines.engine import ONE_OF, ImpossibleAnswerError
+from bonafed.engines.endings import ONE_OF, ImpossibleAnswerError
 from bonafed.engines.network import Network, RefusedError
 from bonafed.engines.secure_summed import hidden_in
 from bonafed.engines.wire import Failed, Lost, Refused, RunStarted, Stepped, Unknown

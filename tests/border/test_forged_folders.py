@@ -32,7 +32,7 @@ import bonafed as bf
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.codec import changed
 from bonafed.config.config import Config, ConfigError, parse_config, read_config
-from bonafed.engines.engine import ONE_OF
+from bonafed.engines.endings import ONE_OF
 from bonafed.names import NAMED
 from bonafed.runs import training, verification
 from bonafed.runs.checks import Check, is_listed, passed

@@ -26,7 +26,7 @@ from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from bonafed.codec import changed
 from bonafed.data.federation import Federation
 from bonafed.engines import ClientError, Run
-from bonafed.engines.engine import lies_in
+from bonafed.engines.endings import lies_in
 from bonafed.engines.job import DONE, ERROR
 from bonafed.engines.network import ImpossibleAnswerError, Network
 from bonafed.engines.wire import LocalTransport, Stepped

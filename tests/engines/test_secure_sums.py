@@ -166,13 +166,14 @@ def test_every_engine_carries_it(tmp_path):
         assert run.active == first.active
     assert [row["round"] for row in second.history] == [4, 6]
     assert [row["answered"] for row in again.history] == [7, 7, 4, 7, 4, 7][: len(again.history)]
-    file = tmp_path / "run"
+    file = tmp_path / "max_rounds = 8"  # as many as three of the algorithm take
     kept = InProcess(secure_sum=SUMS, checkpoint=file)
     part = kept.run(Toy(), SEVEN, seed=1, max_rounds=3)
     assert (part.rounds, part.outcome.text.split(";")[0]) == (
         3,
         "stopped at the engine's max_rounds = 3",
     )
+    assert str(file) in part.outcome.text
     assert (kept.run(Toy(), SEVEN, seed=1, resume=True).state.w == first.state.w).all()
     seen: list[tuple[int, float]] = []
     InProcess(secure_sum=SUMS).run(

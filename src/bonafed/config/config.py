@@ -38,8 +38,7 @@ class Config(Tables):
             raise ValueError(broken)
         for value in self.sweep.values if self.sweep else ():
             try:
-                there = self.at(value)
-                if there.stated().predictor != self.stated().predictor:
+                if self.at(value).stated().predictor != self.stated().predictor:
                     raise ConfigError("models of another size cannot be compared in one run")
             except ConfigError as error:
                 key = self.sweep.parameter if self.sweep else ""

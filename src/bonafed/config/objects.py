@@ -332,15 +332,12 @@ def as_object(kind: object, value: object) -> object:
     """A value as the class of its field takes it: tables of the fields of a class as objects."""
     if not isinstance(value, Mapping):
         return value
-    for member in (
-        typing.get_args(kind)
-        if typing.get_origin(kind) in (typing.Union, types.UnionType)
-        else (kind,)
-    ):
-        if typing.get_origin(member) is typing.Annotated and not {*value} - {
-            *parameters(typing.get_args(member)[0])
-        }:
-            return typing.get_args(member)[0](**value)
+    several = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    for member in typing.get_args(kind) if several else (kind,):
+        if typing.get_origin(member) is typing.Annotated:
+            cls = typing.get_args(member)[0]
+            if {*value} <= {*parameters(cls)}:
+                return cls(**value)
     return value
 
 

@@ -99,8 +99,8 @@ def method_rules(config: Tables) -> Iterator[Refusal]:
         yield Refusal(str(error), "problem")
     except ValueError as error:
         refusal = error.args[0]
-        plain = not isinstance(refusal, Refusal)
-        yield config.algorithm.refusal(str(error)) if plain else refusal
+        stated = isinstance(refusal, Refusal)
+        yield refusal if stated else config.algorithm.refusal(str(error))
 
 
 def settings_taken(config: Tables) -> dict[str, object]:

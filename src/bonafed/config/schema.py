@@ -23,6 +23,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Filled = Annotated[str, Field(min_length=1, pattern=r"\S")]
+Merged = Annotated[dict[str, Filled], Field(min_length=1)]
 Label = str | bool | int | float  # a class of the target
 
 
@@ -208,9 +209,7 @@ class DataSection(TablesSection):
     columns: Annotated[dict[str, dict[str, Any]] | None, PlainValidator(_columns)] = None
     indicators: bool = False
     # of a column, such as sex = { M = "male", F = "female" }
-    merge: dict[str, Annotated[dict[str, Filled], Field(min_length=1)]] = Field(
-        default_factory=dict
-    )
+    merge: dict[str, Merged] = Field(default_factory=dict)
     min_count: Count | None = None  # rarer categories are pooled
     positive: Label | None = None
     drop_missing_target: bool = False
@@ -235,11 +234,8 @@ class DataSection(TablesSection):
     @property
     def blanks(self) -> list[str]:
         """The columns of which something is still to be declared: it is ``"?"``."""
-        return [
-            name
-            for name, how in (self.columns or {}).items()
-            if BLANK in (*how.values(), *how.get("categories", ()))
-        ]
+        columns = (self.columns or {}).items()
+        return [c for c, how in columns if BLANK in (*how.values(), *how.get("categories", ()))]
 
     @property
     def _is_fitted(self) -> bool:

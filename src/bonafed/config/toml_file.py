@@ -119,10 +119,7 @@ def lines_in_words(
             known = isinstance(refusal, Refusal)
             about = refusal.place if known else ()
             steps = tuple(_walk((*error["loc"], *about), raw)) or about
-            line, path = (
-                line_of(text, steps),
-                tuple(part for part in steps if isinstance(part, str)),
-            )
+            line, path = line_of(text, steps), [part for part in steps if isinstance(part, str)]
             where = f"{'' if line is None else f'line {line}, '}{'.'.join(path) or 'the file'}"
             yield f"{where}: {refusal if known else _in_words(error, path, root)}"
 
@@ -202,9 +199,8 @@ def _keys(root: type[BaseModel], path: Sequence[str]) -> list[str]:
     """The keys that the table at ``path`` may have."""
     model: Any = root
     for part in path:
-        kinds = {
-            field.alias or name: field.annotation for name, field in model.model_fields.items()
-        }
+        fields = model.model_fields.items()
+        kinds = {field.alias or name: field.annotation for name, field in fields}
         several = (kinds.get(part), *get_args(kinds.get(part)))
         model = next((kind for kind in several if hasattr(kind, "model_fields")), None)
         if model is None:

@@ -130,12 +130,6 @@ class RunFile:
         """The first fields of a ``Checkpoint``, which say which run it is of."""
         return self.algorithm, self.clients, self.digests, self.seed
 
-    def advice(self, engine: str) -> str:
-        """How to go on with the run; ``engine``: one that would keep it."""
-        if self.path is None:
-            return f"nothing was saved: to resume a run give {engine}"
-        return f"the last finished round is in {self.path}: go on from it with resume=True"
-
     def load(self) -> Checkpoint:
         """The checkpoint in the file."""
         assert self.path is not None, "a run without a file cannot be resumed"

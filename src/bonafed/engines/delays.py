@@ -231,9 +231,8 @@ class Trips:
         self, model: Delays, seed: int, clients: Sequence[str], factors: Mapping[str, float]
     ) -> None:
         self.model, self.seed, self.clients = model, seed, tuple(clients)
-        self.scale = np.array(
-            [factors.get(name, 1.0) * model.scale(seed, name, n) for n, name in enumerate(clients)]
-        )
+        scale = [factors.get(one, 1.0) * model.scale(seed, one, n) for n, one in enumerate(clients)]
+        self.scale = np.array(scale)
         self.drawn = np.empty((len(clients), CHUNK))
         self.chunk = np.full(len(clients), -1, np.int64)  # the number of the CHUNK trips in drawn
         self.used = np.zeros(len(clients), np.int64)  # trips so far

@@ -1,6 +1,5 @@
 """What every engine takes and returns, and the checks that all engines make."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from bonafed.engines.batching import Known
 from bonafed.engines.run_record import Log
-from bonafed.rounds import Algorithm, Done, Outcome, Round, Stop, visibility
+from bonafed.rounds import Algorithm, Done, Outcome, Round, visibility
 
 STEPS = "on_client", "on_server", "server_start"  # of an algorithm, all else has a default
 Watch = Callable[[dict[str, Any], Any], None]  # called with a row of the history and the state
@@ -150,65 +149,3 @@ def reported(algorithm: Algorithm, state: object) -> dict[str, Any]:
     told: dict[str, Any] = {**algorithm.report(state)}
     of_numpy = {k: v for k, v in told.items() if isinstance(v, np.generic | np.ndarray)}
     return told | {key: v.item() for key, v in of_numpy.items() if np.ndim(v) == 0}
-
-
-# How a run ends in which a site answers what no rows answer.
-#
-#     nothing to give yet        the run raises ``ImpossibleAnswerError``, which names the site
-#     asynchronous, enough left  the run goes on without the site, as without one that is silent
-#     else                       the run ends with what it had before that answer
-#
-# A run of the last two kinds has ended as ``Stop.IMPOSSIBLE``, whatever its method says: the other
-# answers of the site were possible, and need not be true.
-
-SENTENCE = "{} answered {} with {}."
-ONE_OF = "one of the sites"  # that sent parts of a masked sum
-UNUSED = "That answer is not used."  # after it, in the outcome of a run
-
-
-class ImpossibleAnswerError(RuntimeError):
-    """A site has answered what no rows answer; ``site``, ``what`` that is, and ``after`` how many
-    finished rounds. Without a ``site`` it is one of those whose masked answers were added up.
-    """
-
-    def __init__(self, site: str, message: type, what: str) -> None:
-        self.site, self.what, self.after = site, what, 0
-        who = f"the site {site}" if site else ONE_OF
-        self.sentence = SENTENCE.format(who, message.__name__, what)
-        do = "find out at the site what is wrong, or run without it."
-        if not site:
-            do = "under masks nobody can say which site it was: find out at the sites."
-        super().__init__(f"{self.sentence} Its answers are used no further: {do}")
-
-
-def ended_by(lies: Sequence[ImpossibleAnswerError], rounds: int) -> Outcome:
-    """The outcome of a run that ended after so many rounds, as it needs answers of these sites."""
-    more = rounds - min(lie.after for lie in lies)
-    alone = f"went on without {_them(lies)} for {more} rounds, until it needed all"
-    how = alone if more else f"ended after {rounds} rounds"
-    return Outcome(Stop.IMPOSSIBLE, f"{_told(lies)} The run {how}.")
-
-
-def gone_on(lies: Sequence[ImpossibleAnswerError], outcome: Outcome) -> Outcome:
-    """The outcome of a run that went on without these sites."""
-    stop = outcome.stop if outcome.stop is Stop.INTERRUPTED else Stop.IMPOSSIBLE
-    return Outcome(stop, f"{_told(lies)} The run went on without {_them(lies)}. {outcome.text}")
-
-
-def _them(lies: Sequence[ImpossibleAnswerError]) -> str:
-    return "the site" if len({lie.site for lie in lies}) == 1 else "these sites"
-
-
-def _told(lies: Sequence[ImpossibleAnswerError]) -> str:
-    return f"{' '.join(lie.sentence for lie in lies)} {UNUSED}"
-
-
-def lies_in(text: str) -> tuple[str, str]:
-    """The sentences of an outcome that say what sites answered, and the names of these sites; empty
-    where it has none.
-    """
-    told, found, _ = text.partition(f" {UNUSED}")
-    if not found:
-        return "", ""
-    names = re.findall(rf"(?:^|\. )(?:the site (.+?)|{ONE_OF}) answered \w+ with ", told)
-    return told, ", ".join(name or "the sites" for name in names)

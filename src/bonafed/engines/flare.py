@@ -450,8 +450,7 @@ class Supervisor:
             with suppress(Exception):  # such as a job that has not begun, or one that just ended
                 make_folder(self.fetch)
                 with (self.fetch / PROGRESS).open("ab") as lines:  # about rounds, not there yet
-                    begin = {"from": lines.tell()}
-                    told = session.do_app_command(self.ids[-1], ROUNDS, begin)
+                    told = session.do_app_command(self.ids[-1], ROUNDS, {"from": lines.tell()})
                     lines.write(str(told.get("lines", "")).encode())
         if status.startswith(FINISHED):
             if self.fetch is not None:  # what the server left goes to a fixed place

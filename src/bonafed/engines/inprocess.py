@@ -39,6 +39,7 @@ from bonafed.engines.delays import (
     put_back,
     take,
 )
+from bonafed.engines.endings import ended
 from bonafed.engines.loop import Batch, EventEngine, Loop, Source
 from bonafed.engines.run_record import Log
 from bonafed.privacy.secure_sum.messages import SecureSum
@@ -92,8 +93,7 @@ class InProcess(EventEngine):
         """The loop of one run."""
         together = self.mode == "blocks" and not algorithm.private
         blocks = Blocks(rows_here(federation), self.block_size if together else 1)
-        wire = self.mode == "bytes"
-        clients = LocalClients(algorithm, blocks, federation.clients, seed, wire)
+        clients = LocalClients(algorithm, blocks, federation.clients, seed, self.mode == "bytes")
         return Loop(self, clients, AtOnce(), None, federation, seed)
 
     def beside_run(self) -> "InProcess":
@@ -137,11 +137,6 @@ NO_TIMES: Array = np.empty(0)
 # the messages that were sent: time passes only on the clock, never in the machine.
 
 NO_MARKS, NO_TRIPS = np.empty(0, bool), np.empty(0)
-STALLED = (  # where answers of crashed clients are waited for
-    "stalled at {:g} virtual seconds: {} answers of clients that crashed ({}). Leave them out:"
-    " federation.restrict(...). With First(n), AsyncBundle() goes on without clients that crash,"
-    " and AsyncDRO() after their first answer, until it has to judge its model"
-)
 
 
 @dataclass(frozen=True)
@@ -318,7 +313,7 @@ class _Clock(Source):
             named += f" and {len(lost) - 5} more" if len(lost) > 5 else ""
             whose = self.engine.wait
             who = "the algorithm needs" if least > self.size else f"{whose!r} waits for"
-            return Outcome(Stop.STALLED, STALLED.format(self.time, who, named))
+            return ended(Stop.STALLED, "crashes", self.time, who, named)
         most = self.size if left else count
         taken, times, before = np.empty(most, np.int64), np.empty(most), np.empty(most)
         queue = self.heap, self.dues, self.size, self.number, self.begun, self.trip
@@ -328,8 +323,7 @@ class _Clock(Source):
         self.taken, self.trips_before, self.size = taken, before, self.size - total
         self.latest = float(times[-1])
         if self.engine.max_time is not None and self.latest > self.engine.max_time:
-            text = f"stopped at the engine's max_time = {self.engine.max_time:g} virtual seconds"
-            return Outcome(Stop.MAX_ROUNDS, text)
+            return ended(Stop.MAX_ROUNDS, "max_time", self.engine.max_time)
         return Batch(taken, times)
 
     def settle(self) -> None:
@@ -468,8 +462,7 @@ class _Recorded(Source):
     def take(self, t: int, wait_for: int | None, in_flight: int, since: Ids) -> Batch | Outcome:
         """The recorded answers of this round, or the outcome at the end of the log."""
         if t == len(self.log.ends):
-            text = "the log ends here, though neither engine nor algorithm had ended the run"
-            return self.log.outcome or Outcome(Stop.INTERRUPTED, text)
+            return self.log.outcome or ended(Stop.INTERRUPTED, "log")
         start, end = int(self.log.ends[t - 1]) if t else 0, int(self.log.ends[t])
         ids, times = self.log.answered[start:end].astype(np.int64), self.log.times[start:end]
         least = in_flight if wait_for is None else wait_for

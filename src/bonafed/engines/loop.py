@@ -24,6 +24,7 @@ from bonafed.engines.batching import Known
 from bonafed.engines.checkpoint import Checkpoint
 from bonafed.engines.checkpoint_schema import Fields
 from bonafed.engines.clients import Answers, Clients, Ids
+from bonafed.engines.endings import advice, ended
 from bonafed.engines.engine import Run, Watch, check_algorithm, check_answer, handler, reported
 from bonafed.engines.run_record import Counts, Events, Log, RunRecord, recording
 from bonafed.engines.secure_run import secure_run
@@ -276,12 +277,12 @@ class Loop:
         source.interrupts = self.interrupts = Interrupts(always=not engine.at_once)
         self.server = Server(None, Round(None), 0)
         self.halfway, self.begun, self.saved = False, 0, 0
-        self._keeping = f"{type(engine).__name__}(checkpoint=PATH)"
 
     def run(self, watch: Sequence[Watch], resume: bool, max_rounds: int | None) -> Run:
         """Run until the algorithm is done, or the engine cannot or may not go on."""
         if resume and self.file.path is None:
-            raise ValueError(f"resume=True needs a checkpoint: {self._keeping}")
+            keeping = f"{type(self.engine).__name__}(checkpoint=PATH)"
+            raise ValueError(f"resume=True needs a checkpoint: {keeping}")
         if resume:
             self._restore()
         else:
@@ -293,8 +294,7 @@ class Loop:
             with interrupts:
                 while stop is None and isinstance(ask := self.server.ask, Round):
                     if self.server.round == max_rounds:
-                        text = f"stopped at the engine's max_rounds = {max_rounds}; {self.advice}"
-                        stop = Outcome(Stop.MAX_ROUNDS, text)
+                        stop = ended(Stop.MAX_ROUNDS, "max_rounds", max_rounds, advice(self.engine))
                         break
                     stop = self._round(ask, watch)
                     if stop is None and self.server.round % self.engine.every == 0:
@@ -306,8 +306,7 @@ class Loop:
             self.halfway |= interrupts.forced
             if self.halfway:
                 raise
-            text = f"interrupted after round {self.server.round}; {self.advice}"
-            stop = Outcome(Stop.INTERRUPTED, text)
+            stop = ended(Stop.INTERRUPTED, "interrupt", self.server.round, advice(self.engine))
         finally:  # also when a client or a watcher raised
             if written != self.server.round and not self.halfway:
                 self._save()
@@ -332,7 +331,7 @@ class Loop:
             self.interrupts.release()
             if self.engine.at_once:
                 self.interrupts.check()
-            answers = clients.answers(batch.ids, now, self.advice)
+            answers = clients.answers(batch.ids, now, advice(self.engine))
             server = self._served(answers)
             row_is_due = server.round % self.engine.keep_rows == 0 or isinstance(server.ask, Done)
             report = reported(self.algorithm, server.state) if watch or row_is_due else {}
@@ -386,28 +385,23 @@ class Loop:
 
     # ---- the result
 
-    @property
-    def advice(self) -> str:
-        """How to go on with the run."""
-        return self.file.advice(self._keeping)
-
     def _exchanged(self) -> NDArray[np.int64]:
         return np.stack([self.clients.flight.answer_bytes, self.clients.flight.message_bytes])
 
-    def result(self, ended: Outcome | None) -> Run:
-        """The result of the run; ``ended`` is its outcome where the algorithm is not done.
+    def result(self, stop: Outcome | None) -> Run:
+        """The result of the run; ``stop`` is its outcome where the algorithm is not done.
 
         The clients are asked for what they keep that belongs to the answer where the algorithm asks
         for it, all of them have taken part, and the run was neither interrupted nor ended by an
         impossible answer.
         """
         ask = self.server.ask
-        outcome = ask.outcome if isinstance(ask, Done) else ended
+        outcome = ask.outcome if isinstance(ask, Done) else stop
         assert outcome is not None
         events, concluded, log = self.record.events.stored(), None, None
         if isinstance(events, Events):
             columns = events.answered, events.times, events.ends
-            end = self.source.crashed(), ended
+            end = self.source.crashed(), stop
             log = Log(self.file.clients, self.file.seed, self.engine.block_size, *columns, *end)
         flight, conclude = self.clients.flight, Conclude in self.algorithm.on_client
         asked = flight.turns + (flight.since >= 0)

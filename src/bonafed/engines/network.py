@@ -23,14 +23,14 @@ from bonafed.engines import wire
 from bonafed.engines.batching import Known
 from bonafed.engines.clients import Answers, Clients, Ids, Kind
 from bonafed.engines.delays import View, Waiting
-from bonafed.engines.engine import ClientError, ImpossibleAnswerError, Run, Watch, ended_by, gone_on
+from bonafed.engines.endings import ImpossibleAnswerError, ended, ended_by, gone_on
+from bonafed.engines.engine import ClientError, Run, Watch
 from bonafed.engines.loop import Batch, EventEngine, Loop, Source
 from bonafed.engines.secure_summed import asked_in
 from bonafed.privacy.secure_sum.messages import SecureSum, option_of
 from bonafed.rounds import Algorithm, Conclude, Outcome, Round, Stop, arrays_of, combine, settled
 
 BREATH = 0.5  # seconds at most until a Ctrl-C is noticed
-REFUSED = "the site {} answers no further question of this run, by its rules: {}"
 # what reading an answer of another form than it was asked for raises
 UNREADABLE = AttributeError, IndexError, TypeError, ValueError, np.linalg.LinAlgError
 RETELLINGS = 3  # how often a site is told of a run again before one answer
@@ -339,7 +339,7 @@ class _Arrivals(Source):
                     self.silent[i] = body
                     continue
                 if isinstance(body, wire.Refused) and body.rule in wire.ENDING and t:
-                    return Outcome(Stop.REFUSED, REFUSED.format(self.sites.names[i], body.text))
+                    return ended(Stop.REFUSED, "rule", self.sites.names[i], body.text)
                 try:
                     self.sites.receive(i, body)
                 except ImpossibleAnswerError as lie:
@@ -347,14 +347,13 @@ class _Arrivals(Source):
                 if i in self.sites.uploads:
                     self.arrived[i] = self._now()
                     self.trip[i] = self.arrived[i] - self.asked[i]
-            out = count - len(self.arrived)
-            few = in_flight - len(self.arrived) - len(self.silent) < out
+            few = in_flight - len(self.silent) < count
             if self.silent and (few or self.silent.keys() & {*must.tolist()}):
                 # sites that are waited for do not answer
                 first = [*self.lies(), *self.silent.values()][0]
                 if not self.stalls or isinstance(first, ImpossibleAnswerError):
                     raise first
-                return Outcome(Stop.STALLED, f"stalled: {first}")
+                return ended(Stop.STALLED, "silence", first)
         order = sorted(self.arrived, key=lambda i: self.arrived[i])
         times = np.array([self.arrived[i] for i in order])
         self.latest = float(times[-1])

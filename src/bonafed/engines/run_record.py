@@ -42,8 +42,7 @@ class Events:
 
     def active(self) -> list[tuple[int, ...]]:
         """The clients that answered in each round, ascending."""
-        rounds = np.split(self.answered, self.ends)[:-1]
-        return [tuple(np.sort(ids).tolist()) for ids in rounds]
+        return [tuple(np.sort(ids).tolist()) for ids in np.split(self.answered, self.ends)[:-1]]
 
     def turns(self, n_clients: int) -> NDArray[np.int64]:
         """How often each client has answered; raises where the columns contradict each other."""

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from bonafed.engines.batching import Known
+from bonafed.engines.endings import advice, ended
 from bonafed.engines.engine import Engine, Run
 from bonafed.engines.secure_summed import Earlier, SecureSummed, SumState
 from bonafed.privacy.secure_sum.messages import SecureSum
-from bonafed.rounds import Algorithm, Outcome, Stop, decode
+from bonafed.rounds import Algorithm, Stop, decode
 
 BEFORE = 2  # rounds of the engine for keys and the first shares, before a round takes two
 TAKES = 2
@@ -46,7 +47,7 @@ def secure_run(engine: Any, option: SecureSum, algorithm: Algorithm, fed: Known,
     how = {**how, "watch": watching, "max_rounds": cap}
     run = plain.run(carried, fed, **how)
     told[SUMS] = decode(run.state.told.tobytes())
-    return _of_algorithm(run, cap, max_rounds, engine.keep_rows)
+    return _of_algorithm(run, cap, max_rounds, engine)
 
 
 class _Rows:
@@ -70,18 +71,18 @@ class _Rows:
         return {**made, "round": self.sums, **json.loads(row["report"])}
 
 
-def _of_algorithm(run: Run, cap: int | None, max_rounds: int | None, keep_rows: int) -> Run:
+def _of_algorithm(run: Run, cap: int | None, max_rounds: int | None, engine: Any) -> Run:
     """The run in the algorithm's terms."""
     state: SumState = run.state
     rows = _Rows()
     history = [made for row in run.history if (made := rows.next(row)) is not None]
     last = len(history)
-    history = [row for k, row in enumerate(history, 1) if k % keep_rows == 0 or k == last]
+    history = [row for k, row in enumerate(history, 1) if k % engine.keep_rows == 0 or k == last]
     outcome, present = run.outcome, np.unpackbits(state.present, axis=1, count=len(run.turns))
     turns = present.sum(0, dtype=np.int64)
-    if cap is not None and outcome.stop is Stop.MAX_ROUNDS and run.rounds == cap:
-        text = outcome.text.replace(f"max_rounds = {cap}", f"max_rounds = {max_rounds}")
-        outcome = Outcome(outcome.stop, text)
+    if outcome.stop is Stop.MAX_ROUNDS and outcome.text and run.rounds == cap:
+        # the engine has ended it, for the algorithm says no words
+        outcome = ended(outcome.stop, "max_rounds", max_rounds, advice(engine))
     active = [tuple(np.flatnonzero(each).tolist()) for each in present]
     memories = tuple(None if each is None else each.own for each in run.memories)
     asked = turns + state.in_open_sum(run.asked > run.turns)

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from bonafed import rounds as records
 from bonafed.arrays import Block, Streams, stream
 from bonafed.codec import Form, changed, decode, encode, fingerprint, record
-from bonafed.engines import engine
+from bonafed.engines import endings, engine
 from bonafed.privacy.secure_sum import masking
 from bonafed.privacy.secure_sum import messages as secure
 from bonafed.privacy.secure_sum import protocol as at_client
@@ -238,8 +238,7 @@ class SecureSummed(Algorithm):
     def client_start(self, data: Block) -> SumMemory:
         n = len(data.names)
         none = np.zeros((n, 0), np.uint8)
-        own = self.inner.client_start(data)
-        return SumMemory(none, none, np.zeros(n, np.int64), own, none)
+        return SumMemory(none, none, np.zeros(n, np.int64), self.inner.client_start(data), none)
 
     @property
     def on_client(self) -> Mapping[type, Callable[..., Step]]:
@@ -530,7 +529,7 @@ class SecureSummed(Algorithm):
         known = decode(state.told.tobytes())
         told, words = self.inner.doubts_of_sum(known, asked.message, combined, slack)
         if words:  # no rows have such sums
-            raise engine.ImpossibleAnswerError("", type(asked.message), words)
+            raise endings.ImpossibleAnswerError("", type(asked.message), words)
         inner = records.copied(inner) if self.inner.mutates_state else inner
         step = engine.handler(self.inner.on_server, type(combined), self.inner)
         inner, ask = step(inner, protocol.stayed, combined)

@@ -276,8 +276,7 @@ class Link:
                 self.transport.push(self.sites[site], known.question.number, known.message)
             if now >= known.since + self.patience:  # it is asked no more
                 del self.waiting[site]
-                silent = SilentError(self.sites[site], now - known.since, known.reason)
-                taken.append((site, silent))
+                taken.append((site, SilentError(self.sites[site], now - known.since, known.reason)))
         return taken
 
     def _answered(self, site: int, known: _Waiting, result: bytes | Exception) -> list[Any]:

@@ -166,10 +166,8 @@ class FederatedModel(BaseEstimator):
         loss = self.default_loss if self.loss is None else self.loss
         if getattr(loss, "targets", None) != self.targets or has_log_link(loss):
             kind = "margin" if self.targets == "sign" else "residual"
-            raise ValueError(
-                f"{type(self).__name__} needs a loss of the {kind}, got {loss!r}. Use"
-                f" {self.losses_to_use}."
-            )
+            text = f"{type(self).__name__} needs a loss of the {kind}, got {loss!r}."
+            raise ValueError(f"{text} Use {self.losses_to_use}.")
         return loss
 
     def _linear(self) -> Linear:

@@ -102,8 +102,7 @@ TABLE = (CURIOUS, MASKED, LAWLESS, PRIVATE, LIAR, COLLUDING, READER)
 
 def of_run(secure_sum: bool, private: bool) -> list[Promise]:
     """The rows about a run."""
-    sums = MASKED if secure_sum else CURIOUS
-    servers = (PRIVATE,) if private else (sums, LAWLESS)
+    servers = (PRIVATE,) if private else (MASKED if secure_sum else CURIOUS, LAWLESS)
     return [*servers, LIAR, *([COLLUDING] if secure_sum else []), READER]
 
 

@@ -272,10 +272,8 @@ def smallest_share(single: int, n: int, level: float) -> float:
 
 
 def _compared(several: Contrasts) -> str:
-    others, sets = (
-        list(dict.fromkeys(each.pair[key] for each in several)) for key in ("other", "set")
-    )
-    n = len(several)
+    others = dict.fromkeys(each.pair["other"] for each in several)
+    sets, n = dict.fromkeys(each.pair["set"] for each in several), len(several)
     return (
         f"In {n} comparison{'s' * (n > 1)} of {several[0].name} with {' and '.join(others)} on rows"
         f" that no model was trained on ({'; '.join(sets)}),"
@@ -451,17 +449,12 @@ def _cost(each: Contrast) -> str:
 def _headline_of_constraints(measures: Sequence[Row]) -> str:
     """How many constraints the first model meets on each set, and which others meet as many."""
     rows = [row for row in measures if "asked" in row]
-    name, *others = dict.fromkeys(row["model"] for row in rows)
-    met = {
-        model: [row["met"] for row in rows if row["model"] == model] for model in (name, *others)
-    }
+    name, *others = models = [*dict.fromkeys(row["model"] for row in rows)]
+    met = {model: [row["met"] for row in rows if row["model"] == model] for model in models}
     mine = [row for row in rows if row["model"] == name]
     text = "; ".join(f"{_met(row)} on {row['set']}" for row in mine)
-    answers = {
-        "Yes": all(row["met"] == row["asked"] for row in mine),
-        "In part": any(met[name]),
-        "No": True,
-    }
+    every = all(row["met"] == row["asked"] for row in mine)
+    answers = {"Yes": every, "In part": any(met[name]), "No": True}
     same = [model.replace("_", " ") for model in others if met[model] == met[name]]
     also = f" {_capital(' and '.join(same))} meet{'s' * (len(same) == 1)} as many." * bool(same)
     return (

@@ -327,8 +327,7 @@ def _rates(stack: Stack, point: Point) -> Array:
     rates = [np.zeros(0)]
     for part in stack.parts:
         rate = as_rate(part) if point.problem.loss.targets == "sign" else None
-        none = np.full(len(part.equality), np.nan)
-        rates.append(none if rate is None else rate.values(point)[0])
+        rates.append(np.full(len(part.equality), np.nan) if rate is None else rate.values(point)[0])
     return np.concatenate(rates)
 
 

@@ -240,9 +240,8 @@ def load_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
     except (SafetensorError, *UNREADABLE_ARRAYS) as error:
         reason = " ".join(str(error).split())[:200]
         raise RunError(f"{path} is damaged or no safetensors file: {reason}") from error
-    if odd := [
-        f"{name[:60]!a} is {a.dtype}" for name, a in arrays.items() if a.dtype != np.float64
-    ]:
+    odd = [f"{name[:60]!a} is {a.dtype}" for name, a in arrays.items() if a.dtype != np.float64]
+    if odd:
         raise RunError(f"{path} is damaged: {odd[0]}; needed: float64")
     return arrays, metadata
 

@@ -73,8 +73,7 @@ def check_form(file: Path, value: Keys, form: type[Form], inside: str = "") -> N
     try:
         form.model_validate(value)
     except pydantic.ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise damaged(file, _in_words(first, value, inside)) from None
+        raise damaged(file, _in_words(error.errors(include_url=False)[0], value, inside)) from None
 
 
 def shown(value: object) -> str:
@@ -96,8 +95,7 @@ def _in_words(error: ErrorDetails, value: object, inside: str) -> str:
             return f"{_at(place, part)} is missing"
     if kind == "extra_forbidden":
         return f"{place} is unknown"
-    cause = error.get("ctx", {}).get("error")
-    needed = WORDS.get(kind) or str(cause or error["msg"])
+    needed = WORDS.get(kind) or str(error.get("ctx", {}).get("error") or error["msg"])
     for words in ("Input should be ", "String should ", "List should ", "Dictionary should "):
         needed = needed.removeprefix(words)
     return f"{place or 'it'} is {shown(value)}; needed: {needed}"

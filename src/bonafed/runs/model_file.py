@@ -85,8 +85,7 @@ def described(
 
 def save_model(file: Path, config: Config, solution: Solution, fed: Described) -> None:
     """Write w, and in the metadata how features are made and predictions computed."""
-    infeasible = solution.outcome.stop is Stop.INFEASIBLE
-    model = model_of(config, fed, infeasible, solution.calibration)
+    model = model_of(config, fed, solution.outcome.stop is Stop.INFEASIBLE, solution.calibration)
     files.save_arrays(file, {"w": solution.w}, {"bonafed": json.dumps(model)})
 
 
@@ -112,10 +111,8 @@ def stored_model(path: str | os.PathLike[str]) -> tuple[Array, files.Record, Sch
         )
     model = files.parsed(file, metadata["bonafed"])
     if model.get("format") != FORMAT:
-        raise files.RunError(
-            f"{file}: the model is of format {str(model.get('format'))[:20]!r}, this bonafed reads"
-            f" {FORMAT}"
-        )
+        text = f"{file}: the model is of format {str(model.get('format'))[:20]!r}"
+        raise files.RunError(f"{text}, this bonafed reads {FORMAT}")
     forms.check_form(file, model, forms.MODEL, "model")
     schema, w = Schema.from_dict(model["schema"]), tensors["w"]
     names = [*schema.feature_names, *["1"] * model.get("ones", False)]
@@ -229,9 +226,8 @@ def _predicted(model: files.Row, score: Array) -> dict[str, list[object]]:
     if classes is None or targets not in ("sign", "class"):
         return {"prediction": expected(load("loss", model["loss"]), score).tolist()}
     if targets == "sign":
-        columns: dict[str, list[object]] = {
-            "prediction": [classes[1 if s > 0 else 0] for s in score]
-        }
+        named = [classes[1 if s > 0 else 0] for s in score]
+        columns: dict[str, list[object]] = {"prediction": named}
         # scores of this loss are log odds
         sigmoid = Sigmoid() if model["loss"] == "logistic" else None
         if (fitted := model.get("calibration")) is not None:

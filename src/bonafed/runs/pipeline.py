@@ -44,8 +44,7 @@ def _encodable(parts: Parts) -> None:
     """Raise where a name could not be written, such as one from the odd name of a file: before
     anything is spent on a run that cannot be reported.
     """
-    names = {*map(str, parts.owners.clients), *parts.train.feature_names}
-    for name in sorted(names):
+    for name in sorted({*map(str, parts.owners.clients), *parts.train.feature_names}):
         try:
             name.encode()
         except UnicodeEncodeError:
@@ -71,8 +70,7 @@ def opening(study: Study) -> list[str]:
     of = f"of {study.parts.read:,} rows without a"
     left = [f"left out: {n:,} {of} {what}" for what, n in lost.items()]
     radii = [radii_in_words(study.config)] if settled else []
-    secure = study.config.engine.get("secure_sum")
-    read = [read_with_sums(study.problem)] if secure else []
+    read = [read_with_sums(study.problem)] if study.config.engine.get("secure_sum") else []
     return [str(study.parts.owners), *left, *radii, *read]
 
 

@@ -97,9 +97,8 @@ def _prepared(config: Config, watch: Watch | None) -> Parts:
     columns = _columns(config, source)
     train, held = local, {}
     if data.test and not by_row:
-        train, held = tabular.split(
-            local, target, data.test, config.seed, classes is not None, data.person
-        )
+        by = config.seed, classes is not None, data.person
+        train, held = tabular.split(local, target, data.test, *by)
     _check_cells(train, source.tables)
     train, server = _server(config, train, source)
     schema = _schema(config, source, local, train)
@@ -223,17 +222,14 @@ def _columns(config: Config, source: Tables) -> tuple[str, ...]:
     """The columns that constraints are about, beside those that are groups and nothing else."""
     groups, features = config.data.groups, config.data.features or ()
     if both := [name for name in groups if name in (*features, source.target)]:
-        raise ConfigError(
-            f"data.groups: {both[0]!r} is the target or in data.features: leave it out of one of"
-            " them"
-        )
+        text = f"data.groups: {both[0]!r} is the target or in data.features"
+        raise ConfigError(f"{text}: leave it out of one of them")
     constrained = [one.get("column") for one in config.constraint]
     columns = dict.fromkeys((*groups, *(name for name in constrained if name is not None)))
     for name in columns:
+        key = "data.groups" if name in groups else "constraint.column"
         for client, table in source.tables.items():
-            tabular.has_column(
-                table, name, "data.groups" if name in groups else "constraint.column"
-            )
+            tabular.has_column(table, name, key)
             if absent := tabular.missing_rows(table[name]):
                 raise RowError(
                     f"client {client!r}",
@@ -264,10 +260,8 @@ def _server(
         held = table.without(*filter(None, [config.data.client]))
         tabular.same_columns({"the clients' rows": next(iter(train.values())), "data.server": held})
         return train, held
-    by_class = source.classes is not None
-    train, parts = tabular.split(
-        train, source.target, server, config.seed + 1, by_class, config.data.person
-    )
+    by = config.seed + 1, source.classes is not None, config.data.person
+    train, parts = tabular.split(train, source.target, server, *by)
     tables = [*parts.values()]
     whole = Table({name: np.concatenate([part[name] for part in tables]) for name in tables[0]})
     whole.reading = tables[0].reading
@@ -357,8 +351,7 @@ def in_words_of_files() -> Iterator[None]:
     try:
         yield
     except RowError as error:  # without values, where the run is private
-        words = partial(re.sub, rf"`({keys})`", r"data.\1")
-        raise error.reworded(words) from None
+        raise error.reworded(partial(re.sub, rf"`({keys})`", r"data.\1")) from None
 
 
 def needed(config: Config) -> list[str] | None:
@@ -410,8 +403,7 @@ def _read(config: Config, watch: Watch) -> Tables:
         left_out["target"] = {name: n for name, n in lost.items() if n}
     tables = typed(tables, data.target, config)
     try:
-        known = _known(config, tables, data.target)
-        return Tables(tables, data.target, known, left_out=left_out)
+        return Tables(tables, data.target, _known(config, tables, data.target), left_out=left_out)
     except RowError as error:
         with Faults() as faults:  # the other columns are looked at as well
             with faults.of(data.target):

@@ -26,7 +26,7 @@ from bonafed.certificates.certificate import Certificate
 from bonafed.certificates.certify import certify, certify_constrained
 from bonafed.config.config import Config
 from bonafed.data.federation import Federation
-from bonafed.engines.engine import UNUSED, lies_in
+from bonafed.engines.endings import UNUSED, lies_in
 from bonafed.engines.inprocess import InProcess, VirtualClock
 from bonafed.engines.run_record import Log
 from bonafed.problem.lower_bounds import Multipliers, no_multipliers, signed
@@ -68,9 +68,8 @@ def train(study: Study, progress: Progress | None = None) -> dict[str, Solution]
                 arguments["max_rounds"] = None
                 arguments["engine"] = replace(arguments["engine"], secure_sum=None)
         again = study.resume and was_begun(path)
-        traces: list[ViolationTrace | ObjectiveTrace] = [
-            ViolationTrace(path and path.with_suffix(".bands"), again)
-        ]
+        bands = path and path.with_suffix(".bands")
+        traces: list[ViolationTrace | ObjectiveTrace] = [ViolationTrace(bands, again)]
         if task.privacy is None and not asked(task) and whole:
             method = method_of(config, task, fed, main, clock=True)
             if config.engine.clocked or method.unaware:  # of its objective on its way

@@ -413,8 +413,7 @@ def check_declared_model(run: Run) -> Iterator[Check]:
         text = "its columns or classes are not declared in config.toml"
         yield not_checked("model", text, "model.safetensors: bonafed")
         return
-    known = None if data.classes is None else np.array(data.classes)
-    classes = ordered(known, data.positive)
+    classes = ordered(None if data.classes is None else np.array(data.classes), data.positive)
     schema = declared_schema([*data.columns], data.columns, data.target, classes)
     names = [*schema.feature_names, *["1"] * run.config.ones]
     infeasible = run.result["outcome"]["stop"] == "infeasible"

@@ -135,8 +135,7 @@ class _Search:
                 )
                 return Triviality(kind, "epsilon", None, None, text)
         elif (by_formula := self._by_formula(self.problem)) is False or not (near or by_formula):
-            sure = by_formula is False
-            optimal = ", and the optimal one is not: the" if sure else ". The"
+            optimal = ", and the optimal one is not: the" if by_formula is False else ". The"
             text = (
                 f"The model is trivial ({kind}){optimal} run stopped before it was done. Raise"
                 " max_rounds, or lower tol."

@@ -17,7 +17,7 @@ from bonafed.algorithms.alternatives import instead
 from bonafed.algorithms.method import Method, settings_of
 from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
-from bonafed.engines.engine import UNUSED, lies_in
+from bonafed.engines.endings import MAX_TIME, UNUSED, lies_in
 from bonafed.problem.lower_bounds import Multipliers, without_dual
 from bonafed.problem.own_functions import declared
 from bonafed.problem.predictors.affine import is_affine
@@ -111,7 +111,7 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
         cap, raised = settings.get("max_rounds"), ["max_rounds"]
         if ended.max_time is not None:
             raised = ["max_time"]
-            how = f"stopped at max_time = {ended.max_time:g} virtual seconds, {after}"
+            how = f"stopped at {MAX_TIME.format(ended.max_time)}, {after}"
         elif cap is None:
             how, raised = f"stopped {after}", []
         elif "max_iterations" in settings and ended.rounds < cap:
@@ -253,11 +253,8 @@ def _more(ended: Ended, stop: Stop, problem: Problem, certificate: Certificate, 
     if lacks:
         text += f" No bound can be proved: {lacks}."
     if stop is Stop.UNPROVEN and certificate.residuals is not None:
-        risk, model, split = certificate.residuals
-        text += (
-            f" KKT residuals: {risk:.1e} of the risk, {model:.1e} of the regulariser, {split:.1e}"
-            " between them."
-        )
+        parts = "{:.1e} of the risk, {:.1e} of the regulariser, {:.1e} between them"
+        text += f" KKT residuals: {parts.format(*certificate.residuals)}."
     if not problem.convex and certificate.bound is None:
         text += " The problem is not convex, so no bound says how far the optimum may be."
     if stop is Stop.UNPROVEN and settings_of(ended.method).get("known") is not None:

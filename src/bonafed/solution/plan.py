@@ -108,8 +108,7 @@ def plan(problem: Problem, data: Federation | Metadata, **settings: Unpack[Setti
     if isinstance(coded, Federation):  # no functions travel to sites
         check_own(concrete, coded)
     chosen: Any = given.pop("algorithm", None) or default_algorithm(concrete, coded, engine)
-    method = configure(chosen, concrete, coded, **given)
-    return Plan(problem, data, concrete, coded, method, engine)
+    return Plan(problem, data, concrete, coded, configure(chosen, concrete, coded, **given), engine)
 
 
 def setting_of(fed: Federation | Metadata, engine: Engine | None = None) -> Setting:
@@ -235,8 +234,7 @@ def choose(
     for algorithm in methods or preferred(problem, setting, dimension):
         if first is None or (setting.secure_sum and first.requirements.with_sums is None):
             first = algorithm  # what is refused in words: with secure sums a method that has them
-        name = type(algorithm).__name__
-        if algorithm.requirements.refusal(name, problem, setting) is None:
+        if algorithm.requirements.refusal(type(algorithm).__name__, problem, setting) is None:
             return algorithm
     if others := taking(problem, setting):
         return others[0]()
@@ -268,10 +266,8 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
         return
     if problem.over_rows is not None:
         yield from (RankInteriorPoint(), RankBundle())
-    # where the risk over clients of one client is that client's own
-    if setting.n_clients == 1 and all(
-        problem.over_clients.value(np.array([value])) == value for value in (1.0, 2.0)
-    ):
+    risk = problem.over_clients.value  # which of one client may be that client's own
+    if setting.n_clients == 1 and all(risk(np.array([own])) == own for own in (1.0, 2.0)):
         yield RankADMM()
     few = dimension <= SMALL and setting.n_clients <= FEW
     if setting.asynchronous and problem.convex and few:

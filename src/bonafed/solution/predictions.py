@@ -230,10 +230,8 @@ class Inputs:
         if self.schema is not None:
             return self.schema.transform(table, unknown)
         if missing := [name for name in self.feature_names if name not in table]:
-            raise ValueError(
-                f"the table has no column {missing[0]!r}, a feature of the model"
-                f"{closest(missing[0], table)}"
-            )
+            text = f"the table has no column {missing[0]!r}, a feature of the model"
+            raise ValueError(text + closest(missing[0], table))
         return matrix(table, self.feature_names)
 
     def _finite(self, rows: Rows) -> Rows:

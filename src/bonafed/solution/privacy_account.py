@@ -314,14 +314,12 @@ def _note(engine: Engine, resume: bool) -> Note | None:
             raise ValueError("resume=True needs a checkpoint: InProcess(checkpoint=PATH)")
         return None
     if not checkpoint.parent.is_dir():
-        raise FileNotFoundError(
-            f"no folder {checkpoint.parent} for the checkpoint {checkpoint.name}: create it first"
-        )
+        where = f"no folder {checkpoint.parent} for the checkpoint {checkpoint.name}"
+        raise FileNotFoundError(f"{where}: create it first")
     note = Note.beside(checkpoint)
     if resume and not checkpoint.exists() and not note.path.exists():
-        raise CheckpointError(
-            f"no checkpoint at {checkpoint}: nothing to resume. Begin a new run (resume=False)"
-        )
+        text = f"no checkpoint at {checkpoint}: nothing to resume. Begin a new run (resume=False)"
+        raise CheckpointError(text)
     if resume and not note.path.exists():
         raise CheckpointError(
             f"{note.path.name} is missing beside the checkpoint: which run of the ledger file it"

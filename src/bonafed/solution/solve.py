@@ -298,9 +298,8 @@ def _answer(method: Method, run: Run) -> Answer:
         raise run.lie or RuntimeError(run.outcome.text)
     answer, start = of_state(run.concluded), settings_of(method).get("start")
     # a run that has not left the model that it started with, zeros or one that it was given
-    if run.lie is not None and (
-        not np.any(answer.w) if start is None else np.array_equal(answer.w, start)
-    ):
+    idle = not np.any(answer.w) if start is None else np.array_equal(answer.w, start)
+    if run.lie is not None and idle:
         raise run.lie
     if run.outcome.stop is Stop.STALLED and not np.isfinite(answer.w).all():
         raise ArithmeticError(diverged(method, run.rounds))

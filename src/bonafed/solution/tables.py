@@ -71,8 +71,7 @@ class Table(list[Record]):
 def _cell(value: object, most: int) -> str:
     if value is None:
         return "–"
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return short(printable(text), most)
+    return short(printable(f"{value:.4g}" if isinstance(value, float) else str(value)), most)
 
 
 def frame(rows: Sequence[Record], backend: str | None = None) -> Any:
@@ -171,8 +170,7 @@ def constraint_table(
     assert server is not None
     assert together is not None
     if held.size:
-        asked = held.limits(shared.block)[0]
-        table += constraint_rows(SERVER, held, asked, server, mu.server, tol)
+        table += constraint_rows(SERVER, held, held.limits(shared.block)[0], server, mu.server, tol)
     if coupled.size:
         table += constraint_rows(TOGETHER, coupled, limits.shared, together, mu.shared, tol)
     for i, name in enumerate(clients if local.size else ()):

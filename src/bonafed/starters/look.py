@@ -119,8 +119,7 @@ class Look:
     @property
     def names(self) -> list[str]:
         """The columns that are neither the target nor the client."""
-        first = next(iter(self.clients.values()))
-        return [name for name in first if name != self.roles.target]
+        return [name for name in next(iter(self.clients.values())) if name != self.roles.target]
 
     @property
     def unnamed(self) -> int:

@@ -314,8 +314,7 @@ def windows(events: Log) -> tuple[Array, Array]:
     """The edges of equal windows of time, and how many clients answered in each."""
     edges = np.linspace(0.0, float(events.times.max()), WINDOWS + 1)
     answers = np.column_stack([_window(edges, events.times), events.answered])
-    distinct = np.unique(answers, axis=0)[:, 0]
-    return edges, np.bincount(distinct, minlength=WINDOWS).astype(float)
+    return edges, np.bincount(np.unique(answers, axis=0)[:, 0], minlength=WINDOWS).astype(float)
 
 
 def _window(edges: Array, time: Array) -> NDArray[np.intp]:

@@ -179,8 +179,7 @@ def _violated(canvas: "Canvas", names: Sequence[str], broken: Array) -> None:
     axes, limits = canvas.subplots(), np.array([most for most, *_ in VIOLATED])
     for y, values in zip(named_rows(axes, names), broken.T, strict=True):
         kind = np.where(np.isfinite(values), np.searchsorted(limits, np.nan_to_num(values)), -1)
-        cuts = np.flatnonzero(np.diff(kind)) + 1
-        for rounds in np.split(np.arange(len(kind)), cuts):
+        for rounds in np.split(np.arange(len(kind)), np.flatnonzero(np.diff(kind)) + 1):
             if (k := kind[rounds[0]]) >= 0:
                 at = [(rounds[0] + 0.5, len(rounds))]
                 axes.broken_barh(at, (y - 0.36, 0.72), color=VIOLATED[k][2], linewidth=0)

@@ -184,8 +184,7 @@ def _line(client: Record, figures: Mapping[str, tuple[str, Way]]) -> Record:
             low, high = client["interval"][key]
             shown[key] = f"{shown[key]} ({100 * low:.0f}–{100 * high:.0f})"
     counts = {key: client.get(key) for key in ("n", "positives")}
-    name = client["client"] + " (small)" * client["small"]
-    return {"client": name, **counts, **shown}
+    return {"client": client["client"] + " (small)" * client["small"], **counts, **shown}
 
 
 def _confusion(rows: Sequence[Record], classes: Sequence[object] | None) -> list[Table]:

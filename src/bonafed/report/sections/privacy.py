@@ -112,8 +112,7 @@ def _spent(result: Result) -> list[Block]:
     accounts = table("Total by accountant", heads, cells, (0, 2), long=(0, 2))
     body: list[Block] = [Text(ABOUT_LEDGER), blocks.Row([figure, accounts]), ledger(result)]
     if len(result["clients"]) > MOST:
-        shown = f"The figure shows the {MOST} clients that have spent most."
-        body.append(Text(shown, soft=True))
+        body.append(Text(f"The figure shows the {MOST} clients that have spent most.", soft=True))
     return body
 
 

@@ -99,16 +99,13 @@ def words(run: Run) -> list[str]:
     """How the points were made, and what they show."""
     swept, private = _table(run), run.config.privacy is not None
     points = swept["points"]
+    paid = private and not privacy_of(run.config).rehearsal
     charged = {
-        f" Each is a run that was charged before this one. {LOOKED}": (
-            private and not privacy_of(run.config).rehearsal
-        ),
+        f" Each is a run that was charged before this one. {LOOKED}": paid,
         f" The rows are declared public, so that the runs are not charged. {LOOKED}": private,
     }
-    text = [
-        f"The problem was solved at {len(points)} values of {swept['parameter']}. All else stayed"
-        f" as it is.{first_true(charged)}"
-    ]
+    made = f"The problem was solved at {len(points)} values of {swept['parameter']}."
+    text = [f"{made} All else stayed as it is.{first_true(charged)}"]
     if any(point.get("price") is not None for point in points):
         text.append(PRICES)
     if lost := [f"{point['at']:g}" for point in points if point["value"] is None]:
@@ -205,8 +202,7 @@ def _lines(canvas: "Canvas", run: Run, points: Rows, key: str) -> None:
         axes.plot(x, rates, "o-", color=INK, markersize=3.5, label="training rows")
     for name, colour in zip(points[0]["sets"], MODELS, strict=False):
         rows = [point["sets"].get(name, {}) for point in points]
-        values = scale * column(rows, key)
-        axes.plot(x, values, "o-", color=colour, markersize=3.5, label=name)
+        axes.plot(x, scale * column(rows, key), "o-", color=colour, markersize=3.5, label=name)
         if f"worst_{key}" in rows[0]:
             worst = scale * column(rows, f"worst_{key}")
             axes.plot(x, worst, color=colour, linestyle=DASHED, linewidth=1.1)

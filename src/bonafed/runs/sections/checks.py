@@ -47,8 +47,7 @@ class DataChecks(Section):
 
     def result(self, inputs: Inputs) -> Record:
         """Every check, in the order of a report."""
-        made = (*of_rows(inputs.parts), _trivial(inputs))
-        return {"checks": [*made]}
+        return {"checks": [*of_rows(inputs.parts), _trivial(inputs)]}
 
 
 def of_rows(parts: Parts) -> Iterator[Record]:
@@ -128,8 +127,7 @@ def _copy(fed: Federation, X: Array, y: Array) -> Record:
     with np.errstate(invalid="ignore", divide="ignore"):
         if fed.classes is None:
             centred, target = X - X.mean(0), y - y.mean()
-            size = np.sqrt((centred**2).sum(0) * (target @ target))
-            like = np.abs(target @ centred) / size
+            like = np.abs(target @ centred) / np.sqrt((centred**2).sum(0) * (target @ target))
         elif len(fed.classes) == 2:
             chosen = y == fed.classes[1]
             above = np.array([auc(chosen, column) for column in X.T], float)
@@ -146,8 +144,7 @@ def _largest(name: str, shares: Mapping[str, float], limit: float, judged: bool)
     """The check that no feature has a number as large as a limit."""
     order = sorted(shares, key=lambda each: -shares[each])
     odd = [each for each in order if shares[each] >= limit] if judged else []
-    most = max(shares.values(), default=0.0)
-    return _check(name, not odd if judged else None, limit, most, odd)
+    return _check(name, not odd if judged else None, limit, max(shares.values(), default=0.0), odd)
 
 
 # ------------------------------------------------------------------------------------------- rows
@@ -216,8 +213,7 @@ def _shift(fed: Federation, X: Array) -> Record:
     apart = np.abs(means - others)[:, varies] / deviation[varies]
     error = -ndtri(CHANCE / max(2 * apart.size, 1)) * np.sqrt(1 / n + 1 / (len(X) - n))
     most = np.maximum(apart - error, 0.0).max(1, initial=0.0)
-    order = np.argsort(-most, kind="stable")
-    odd = [fed.names[i] for i in order if most[i] > SHIFT]
+    odd = [fed.names[i] for i in np.argsort(-most, kind="stable") if most[i] > SHIFT]
     return _check("shift", not odd, SHIFT, float(most.max()), odd)
 
 

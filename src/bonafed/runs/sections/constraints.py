@@ -137,8 +137,7 @@ class Ranks(Section):
     keys |= forms.perhaps(Annotated[list[forms.OWNER], forms.at_least(1)], "owners")
 
     def applies(self, config: Config) -> bool:
-        ranked = config.risk.by_rank or config.problem_.pooled
-        return ranked and not config.robust.is_robust
+        return (config.risk.by_rank or config.problem_.pooled) and not config.robust.is_robust
 
     def result(self, inputs: Inputs) -> Record:
         """The risk in words, every owner's share of it, and the curve of the losses."""
@@ -152,8 +151,7 @@ class Ranks(Section):
         main = next(iter(models))
         if pooled or risk.together:
             losses = losses_of(problem, models[main], parts.owners)
-            by_owner = dict(zip(parts.owners.names, losses, strict=True))
-            result["owners"] = owners(problem, by_owner)
+            result["owners"] = owners(problem, dict(zip(parts.owners.names, losses, strict=True)))
             if risk.together:
                 result["risk"]["together"] = risk_of(problem.over_rows, np.concatenate(losses))
         drawn = {name: w for name, w in models.items() if name in (main, "ERM")}

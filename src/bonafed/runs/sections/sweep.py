@@ -328,9 +328,8 @@ def charged(study: Study, progress: Progress) -> tuple[list[Record], list[Array]
             continue
         solution = _trained(study, k, epsilon, total, progress)
         assert solution.ledger is not None
-        released = solution.ledger.releases.values()
         # of clients whose records count for less in a sum, the one whose records count most
-        releases = min(released, key=lambda each: each[-1].noise)
+        releases = min(solution.ledger.releases.values(), key=lambda each: each[-1].noise)
         alone = total_epsilon(releases, budget.delta)
         numbers = {"at": epsilon, "alone": alone, "noise": releases[-1].noise}
         stored["points"].append({**numbers, "w": solution.w.tolist()})
