@@ -447,20 +447,6 @@ class Weighing(plausible.AboutRows):
         return float(self._problem.over_clients.value(first.risk)) + self._problem.penalty(self.w)
 
 
-def _normed(mu: Multipliers, least: float) -> Multipliers:
-    """Multipliers whose sizes sum to one.
-
-    Then their combination of the constraints is at most the largest violation. Those below
-    ``least`` of the largest are left out: where the large ones have no curvature nothing balances
-    them.
-    """
-    parts = [mu.server, mu.shared, mu.local]
-    largest = max(float(np.abs(part).max(initial=0.0)) for part in parts)
-    parts = [np.where(np.abs(part) > least * largest, part, 0.0) for part in parts]
-    total = sum(float(np.abs(part).sum()) for part in parts)
-    return mu if total == 0 else Multipliers(*(part / total for part in parts))
-
-
 def _check(problem: Problem, fed: Data, w: Array, mu: Multipliers, like: Multipliers) -> None:
     checked_model(w, problem.predictor.dimension(fed.n_features))
     for name in ("server", "shared", "local"):
@@ -529,8 +515,15 @@ def certify_constrained(
     runs = [duality.run_all(here, data, engine)]
     proof = None
     if infeasible and bounded:
+        sizes = [mu.server, mu.shared, mu.local]
+        largest = max(float(np.abs(part).max(initial=0.0)) for part in sizes)
+        # Multipliers whose sizes sum to one: then their combination of the constraints is at most
+        # the largest violation. Those below ``least`` of the largest are left out: where the large
+        # ones have no curvature nothing balances them.
         for least in NEGLIGIBLE:
-            scaled = _normed(mu, least)
+            parts = [np.where(np.abs(part) > least * largest, part, 0.0) for part in sizes]
+            total = sum(float(np.abs(part).sum()) for part in parts)
+            scaled = mu if total == 0 else Multipliers(*(part / total for part in parts))
             runs.append(duality.run_all(Weighing(w, scaled, False, True, concrete), data, engine))
             proof = max(proof or -math.inf, runs[-1].state.bound)
             if proof > 0:
@@ -618,8 +611,7 @@ def minorant(
             rows = added(rows, row)
             gradients, constants = gradients + gradient, constants + constant
         each, weight = constraints.values(point), np.abs(multipliers)
-        size = size + constraints.magnitudes(point, weight)
-        count = count + constraints.size
+        size, count = size + constraints.magnitudes(point, weight), count + constraints.size
         limits = np.abs(np.nan_to_num(constraints.limits(block)))
         spread = spread + (weight * (np.abs(each) + limits)).sum(1)
     spread = spread + (size * np.maximum(np.abs(point.models), np.abs(moved.models))).sum(1)
@@ -642,8 +634,7 @@ def minorant(
         constants = constants - (rows * conjugate).sum(1)
         gradients = gradients + problem.predictor.backward(point.w, rows * gradient, block)
         size = size + magnitudes_of_rows(point, rows, gradient)
-        spread = spread + most_added(np.abs(rows), conjugate)
-        count = count + (rows != 0).sum(1)
+        spread, count = spread + most_added(np.abs(rows), conjugate), count + (rows != 0).sum(1)
     return AffineMinorant(constants, gradients, size, spread, count)
 
 

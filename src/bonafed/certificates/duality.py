@@ -505,8 +505,7 @@ def conclude(
     copies: Array | None = None,
 ) -> Certificate:
     """The certificate from the clients' answers, by arithmetic only."""
-    worst = problem.over_clients.worst(up.risk)
-    coefficients = problem.predictor.split(w)[0]
+    worst, coefficients = problem.over_clients.worst(up.risk), problem.predictor.split(w)[0]
     value = worst.value + problem.penalty(w)
     weights = worst.weights if duals is None else duals.weights
     bound, stationarity = (0.0 if value <= proofs.NOTHING else None), None  # losses are nonnegative

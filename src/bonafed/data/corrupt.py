@@ -27,9 +27,7 @@ def flip_labels(
     ``clients``: the names concerned, default all. Needs labels, not numbers coded for a loss.
     """
     if not 0 <= rate <= 1:
-        raise ValueError(
-            f"rate must lie in [0, 1], got {rate}: it is the share of labels that change."
-        )
+        raise ValueError(f"rate must lie in [0, 1], got {rate}: the share of labels that change.")
     classes = None if federation.classes is None else np.sort(federation.classes)
     labels = classes is not None and all(np.isin(y, classes).all() for y in federation.y)
     if classes is None or len(classes) < 2 or not labels:
@@ -39,8 +37,7 @@ def flip_labels(
 
     def flip(name: ClientName, y: NDArray[Any]) -> NDArray[Any]:
         rng = stream(seed, name, FLIP)
-        at = rng.permutation(len(y))[: round(rate * len(y))]
-        code = np.searchsorted(classes, y)
+        at, code = rng.permutation(len(y))[: round(rate * len(y))], np.searchsorted(classes, y)
         code[at] = (code[at] + rng.integers(1, len(classes), len(at))) % len(classes)
         return classes[code].astype(y.dtype, copy=False)
 

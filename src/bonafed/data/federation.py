@@ -469,9 +469,7 @@ class Federation:
         ones only.
         """
         if size < 1:
-            raise ValueError(
-                f"size must be >= 1, got {size}: it is the number of clients in a block."
-            )
+            raise ValueError(f"size must be >= 1, got {size}: it is how many clients a block has.")
         order = np.argsort(self.sizes, kind="stable")
         dense = [i for i in order if isinstance(self.X[i], np.ndarray)]
         groups = [dense[k : k + size] for k in range(0, len(dense), size)]

@@ -76,8 +76,7 @@ def _of_client(
             " out."
         )
     n = len(y)
-    k = min(max(round(test * n), 1), n - 1)
-    rng = stream(seed, client, 0)
+    k, rng = min(max(round(test * n), 1), n - 1), stream(seed, client, 0)
     order = rng.permutation(n)
     if stratify:
         order = order[np.argsort(y[order], kind="stable")]

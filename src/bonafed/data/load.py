@@ -97,8 +97,7 @@ def two_groups() -> Federation:
     rng = np.random.default_rng(0)
     X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
     y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
-    names = rng.choice(["north", "east"], 200)
-    return Federation.from_arrays(X, y, names, columns={"sex": sex})
+    return Federation.from_arrays(X, y, rng.choice(["north", "east"], 200), columns={"sex": sex})
 
 
 @dataclass(frozen=True)
@@ -186,8 +185,7 @@ def breast_cancer_wisconsin(data_dir: Folder = None, *, missing: str = "drop") -
     if from_file:  # the first column is an identifier
         columns = [tables.parsed(column) for column in columns[1:]]
     X, y = _numbers(columns), _labels(target, "4" if from_file else "malignant")
-    whole = np.asarray(~np.isnan(X).any(1) | (missing == "keep"))
-    return _checked(source, X, y, whole)
+    return _checked(source, X, y, np.asarray(~np.isnan(X).any(1) | (missing == "keep")))
 
 
 def abalone(data_dir: Folder = None) -> Arrays:

@@ -121,8 +121,7 @@ def by_feature(score: ArrayLike, shares: ArrayLike, mix: float = 0.5, seed: int 
     Rows are sorted by ``score + mix * sd(score) * noise`` and cut into bands that hold these shares
     of the rows (they sum to 1). mix = 0: sharp bands; large: nearly iid.
     """
-    score = np.asarray(score, dtype=np.float64)
-    q = np.asarray(shares, dtype=np.float64)
+    score, q = np.asarray(score, dtype=np.float64), np.asarray(shares, dtype=np.float64)
     if score.ndim != 1 or not np.isfinite(score).all():
         raise ValueError(f"score must be one finite number for each row, got shape {score.shape}.")
     if q.ndim != 1 or not (q > 0).all() or not abs(q.sum() - 1) <= 1e-9:

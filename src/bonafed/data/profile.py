@@ -472,8 +472,7 @@ def names_a_person(name: str) -> bool:
 
 def names_an_identifier(name: str) -> bool:
     """Whether the name says that the column tells rows or people apart."""
-    own = words(name)
-    marks = (MARKS - {"number", "num"}) | ALONE
+    own, marks = words(name), (MARKS - {"number", "num"}) | ALONE
     return bool(own) and (own[-1] in marks or own[-1].endswith("nummer"))
 
 
@@ -501,8 +500,7 @@ def _by_name(name: str, column: Summary, same: str | None) -> Iterator[Kind]:
     if person or names_an_identifier(name):
         if _unique(column) and (column.present >= ENOUGH or person):
             yield Kind("identifier", "so named, and nearly unique", values)
-        many = column.distinct > max(20, 0.05 * column.present)
-        if (person and column.distinct > 5) or many:
+        if (person and column.distinct > 5) or column.distinct > max(20, 0.05 * column.present):
             yield Kind("person", "so named, and its values repeat", values)
         yield Kind("code", "named as a code, of few values", values)
     if rising and column.present >= ENOUGH:

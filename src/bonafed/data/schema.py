@@ -243,8 +243,7 @@ class Schema:
         frames.same_columns(clients)
         chosen = _chosen(next(iter(clients.values())), features, target, recipe)
         if classes is None and target is not None:
-            y = frames.targets_of(by_name, target)
-            classes = check.classes(y, None, [*by_name])
+            classes = check.classes(frames.targets_of(by_name, target), None, [*by_name])
         with Faults() as faults:
             declared = recipe.categorical
             kinds = [client_kinds(t, chosen, declared, c, faults) for c, t in clients.items()]

@@ -292,8 +292,7 @@ def by_client_name(table: Table, client: str) -> dict[ClientName, Table]:
     numbers stay such.
     """
     has_column(table, client, "the client of each row")
-    whole = table[client].dtype.kind in "iu"
-    labels = table[client].tolist() if whole else texts(table, client)
+    labels = table[client].tolist() if table[client].dtype.kind in "iu" else texts(table, client)
     with located({client: table}, "column"):
         names, picks = check.grouped(labels, len(labels), f"column {client!r}")
     rest = table.without(client)
@@ -320,8 +319,7 @@ def split(
             has_column(table, target, "the target")
         y = [check.targets(t[target], name, f"column {target!r}") for name, t in whole.items()]
         persons = None if person is None else persons_of(whole, person)
-    held = held_out([*whole], y, test, seed, by_class, persons)
-    parts = [*zip(whole.items(), held, strict=True)]
+    parts = [*zip(whole.items(), held_out([*whole], y, test, seed, by_class, persons), strict=True)]
     train = {name: table.pick(~out) for (name, table), out in parts if not out.all()}
     return train, {name: table.pick(out) for (name, table), out in parts if out.any()}
 
@@ -398,8 +396,7 @@ def _columns(
 ) -> Iterator[tuple[str, Cells]]:
     """The columns that one column becomes, by name."""
     kind = next((KINDS[key] for key in reading.kinds if name in reading.of(key)), None)
-    whole = as_text or kind is not None
-    column = _cells(table, name, reading, whole, where)
+    column = _cells(table, name, reading, as_text or kind is not None, where)
     table = table.with_columns({name: column})
     if kind is None and column.dtype.kind == "O" and (as_text or reading.decimal == ","):
         yield name, _codes(column) if as_text else _of_commas(table, name, where)

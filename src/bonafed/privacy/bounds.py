@@ -269,8 +269,7 @@ def least_epsilon(
     right: int, guesses: int, canaries: int, delta: float, confidence: float
 ) -> float:
     """A lower bound of epsilon at ``delta`` that holds with probability ``confidence``; >= 0."""
-    wrong = 1 - confidence
-    share = least_share(right, guesses, confidence)
+    wrong, share = 1 - confidence, least_share(right, guesses, confidence)
     if share <= 0.5:
         return 0.0
     most = math.log(share) - math.log1p(-share)  # where beta alone is as large as may be

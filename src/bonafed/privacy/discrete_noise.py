@@ -404,8 +404,7 @@ def _prepared(kind: Kind, parameter: Fraction) -> Sampler:
     arrays = np.array(columns, np.int64), np.array(ratio), np.array(slope)
     for array in arrays:  # nobody can change what all who draw this noise share
         array.flags.writeable = False
-    tables = Tables(*arrays, curve, shift, MARGIN)
-    return Sampler(kind, parameter, scale, tuple(heights), tables)
+    return Sampler(kind, parameter, scale, tuple(heights), Tables(*arrays, curve, shift, MARGIN))
 
 
 def _aliases(heights: list[int]) -> list[tuple[int, int]]:

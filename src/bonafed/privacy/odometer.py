@@ -229,12 +229,10 @@ def _digest(X: Any) -> int:
     """The sum of the rows' hashes, which no order of rows changes."""
     n, d = X.shape
     if d not in _weights:
-        words = np.frombuffer(secrets.token_bytes(8 * d + 8), np.uint64)
-        _weights[d] = words | np.uint64(1)
+        _weights[d] = np.frombuffer(secrets.token_bytes(8 * d + 8), np.uint64) | np.uint64(1)
     step, total = max(AT_ONCE // max(d, 1), 1), 0
     for start in range(0, n, step):
-        rows = _hashes(X[start : start + step], _weights[d][:d])
-        total += int(rows.sum(dtype=np.uint64))
+        total += int(_hashes(X[start : start + step], _weights[d][:d]).sum(dtype=np.uint64))
     return (total + n * int(_weights[d][d])) % 2**64
 
 

@@ -212,10 +212,8 @@ class Tangent(NamedTuple):
         if not off.any():
             return ""
         t, p = np.argwhere(off)[0]
-        return (
-            f"a {self.what} of {self.value[p]:.6g} at a model where it answered"
-            f" {before[t, p]:.6g} before"
-        )
+        now, then = self.value[p], before[t, p]
+        return f"a {self.what} of {now:.6g} at a model where it answered {then:.6g} before"
 
     def _against(self, known: Touched, slope: Array) -> str:
         """Whether a tangent told before lies above the new value, or the new one above an old."""
@@ -292,11 +290,9 @@ class Below(NamedTuple):
             total = float(np.sum(np.asarray(weight) * known.value[t]))
             total += sum(self._beside(told, key, each, at) for key, each in others)
             terms = self.constant, *(self.slope * at).tolist()
-            size = self.size + abs(total) + float(np.sum(np.abs(terms)))
-            if sum(terms) - total > (RELATIVE + self.rounding) * size:
-                return told, (
-                    f"a bound of {sum(terms):.6g} on what it answered itself to be {total:.6g}"
-                )
+            size, bound = self.size + abs(total) + float(np.sum(np.abs(terms))), sum(terms)
+            if bound - total > (RELATIVE + self.rounding) * size:
+                return told, f"a bound of {bound:.6g} on what it answered itself to be {total:.6g}"
         return told, ""
 
     @staticmethod

@@ -101,9 +101,8 @@ def member(problem: Problem, n_clients: int) -> Array:
 def sample_radii(problem: Problem, n_clients: int) -> Array:
     """(N,) Wasserstein radii, zeros without a ball."""
     ball = problem.over_samples
-    return (
-        np.asarray(ball.radius, float) if isinstance(ball, WassersteinBall) else np.zeros(n_clients)
-    )
+    known = isinstance(ball, WassersteinBall)
+    return np.asarray(ball.radius, float) if known else np.zeros(n_clients)
 
 
 def multiplier_floor(problem: Problem) -> tuple[float, float]:
@@ -123,9 +122,8 @@ def public_shape(problem: Problem, n_clients: int) -> Shape:
     check_convex(problem)
     lipschitz, floor = multiplier_floor(problem)
     cones = regularisers.regulariser_cones(problem.regulariser)
-    parts: Any = regularisers.regulariser_parts(
-        regularisers.Zero() if cones else problem.regulariser
-    )
+    plain = regularisers.Zero() if cones else problem.regulariser
+    parts: Any = regularisers.regulariser_parts(plain)
     flips = problem.loss.targets == "sign" and robust and math.isfinite(ball.label_cost)
     form = weighting(problem, n_clients)
     members = _members(problem, n_clients) if isinstance(form, weight_sets.Entropy) else None

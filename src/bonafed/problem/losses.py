@@ -306,14 +306,10 @@ class Quadratic(Smooth):
     floor = (0.0, math.inf)
 
     def value(self, prediction: Array, y: Array) -> Array:
-        raise TypeError(
-            "Quadratic has no value of a single row: use problem.objective(w, federation)."
-        )
+        raise TypeError("Quadratic has no value of one row: use problem.objective(w, federation).")
 
     def gradient(self, prediction: Array, y: Array) -> Array:
-        raise TypeError(
-            "Quadratic has no gradient of a single row: see bonafed.problem.client_means."
-        )
+        raise TypeError("Quadratic has no gradient of one row: see bonafed.problem.client_means.")
 
     def curvature(self, prediction: Array, y: Array) -> Array:
         return np.ones_like(prediction)

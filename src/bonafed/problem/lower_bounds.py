@@ -216,8 +216,7 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
     if lipschitz and any(ball.radii()):
         size = value / (lipschitz * float(problem.over_clients.value(np.asarray(ball.radius))))
     length = float(problem.regulariser.domain_radius(value, n_features))
-    kind = DUAL[_kind(problem)]
-    root = math.sqrt(n_features)
+    kind, root = DUAL[_kind(problem)], math.sqrt(n_features)
     to_length, to_size = root if kind == "linf" else 1.0, root if kind == "l1" else 1.0
     size, length = min(size, to_size * length), min(length, to_length * size)
     offset = math.inf

@@ -394,9 +394,7 @@ def checked(stated: object) -> None:
     """Raise ``ValueError`` for what is neither None, "balanced" nor a mapping by class."""
     if stated is None or isinstance(stated, Mapping) or stated == "balanced":
         return
-    raise ValueError(
-        f"class_weight must be None, 'balanced' or a mapping by class, got {stated!r}."
-    )
+    raise ValueError(f"class_weight must be None, 'balanced' or weights by class, got {stated!r}.")
 
 
 def weighted(fed: Federation, values: ArrayLike, factors: Array) -> Federation:

@@ -99,8 +99,7 @@ def _differ(
     """
     far, near = ((before(t) - before(-t)) / (2 * t) for t in STEPS)
     room = 2 * np.abs(far - near) + SLACK * terms + 8 * np.finfo(float).eps * noise / STEPS[1]
-    differs = np.abs(stated - near) > room
-    return differs & np.isfinite(room) & np.isfinite(near), near
+    return (np.abs(stated - near) > room) & np.isfinite(room) & np.isfinite(near), near
 
 
 @dataclass(frozen=True)

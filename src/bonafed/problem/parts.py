@@ -299,27 +299,20 @@ def shifted_minorants(problem: Problem, pair: Array, weights: Array, block: Bloc
     share = weights[:, None] * row_shares(problem, block)
     conjugate = np.where(share > 0, rank_levels.loss_conjugate(loss, slope, y), 0.0)
     rows = min(LONGEST_SUM, y.shape[1]) + y.shape[1] // LONGEST_SUM
-    steep = weights * np.sqrt(block.mean(slope**2))
-    gradient = _in_pieces(problem.predictor, block, share * slope)
+    steep, s, d = weights * np.sqrt(block.mean(slope**2)), share * slope, block.n_features
+    # ``predictor.backward`` as a sum of sums of few rows, whose rounding is so much smaller
+    gradient = np.zeros((len(s), problem.predictor.dimension(d)))
+    for first in range(0, s.shape[1], LONGEST_SUM):
+        here = slice(first, first + LONGEST_SUM)
+        if isinstance(block.X, np.ndarray):
+            gradient[:, :d] += np.matmul(s[:, None, here], block.X[:, here])[:, 0]
+        else:
+            gradient[0, :d] += block.X[here].T @ s[0, here]
+    if problem.predictor.intercept:
+        gradient[:, -1] = s.sum(1)
     spread = unit_of_sums(pairwise(y.shape[1])) * most_added(np.abs(share), conjugate)
     size = rounding_of_gradients(problem.predictor, block, steep, rows)
     return Minorants(-(share * conjugate).sum(1), gradient, spread, size)
-
-
-def _in_pieces(predictor: Linear, block: Block, s: Array) -> Array:
-    """``predictor.backward`` as a sum of sums of at most ``LONGEST_SUM`` rows, whose rounding is so
-    much smaller.
-    """
-    total = np.zeros((len(s), predictor.dimension(block.n_features)))
-    for first in range(0, s.shape[1], LONGEST_SUM):
-        rows = slice(first, first + LONGEST_SUM)
-        if isinstance(block.X, np.ndarray):
-            total[:, : block.n_features] += np.matmul(s[:, None, rows], block.X[:, rows])[:, 0]
-        else:
-            total[0, : block.n_features] += block.X[rows].T @ s[0, rows]
-    if predictor.intercept:
-        total[:, -1] = s.sum(1)
-    return total
 
 
 def least_rows(problem: Problem, block: Block, parts: Parts) -> int:

@@ -105,16 +105,14 @@ class AboutRows(Algorithm):
         claims: Claims = {type(sums): lambda who, ask, up: said(ask, up, slack)}
         return self._weighed(self.grid(type(sums)), claims, told, 0, message, sums)
 
-    def _weighed(
-        self, grid: Any, claims: Claims, told: Any, who: int, ask: Any, upload: Any
-    ) -> Any:
+    def _weighed(self, grid: Any, claims: Claims, told: Any, who: int, ask: Any, up: Any) -> Any:
         """``Algorithm.doubts`` of an upload with these claims."""
         told, w = told or Told(), getattr(ask, "w", None)
         far = any(not np.abs(part).max(initial=0.0) <= FAR for part in arrays_of(ask))
-        if words := unreal(upload, grid, far or may_overflow(self._problem, told, w)):
+        if words := unreal(up, grid, far or may_overflow(self._problem, told, w)):
             return told, words
         with np.errstate(all="ignore"):  # of what overflows nothing follows
-            for claim in claims.get(type(upload), lambda *_: ())(who, ask, upload):
+            for claim in claims.get(type(up), lambda *_: ())(who, ask, up):
                 told, words = claim.held(told)
                 if words:
                     break
@@ -185,8 +183,7 @@ class Reached(NamedTuple):
         most = _most(self.problem, told.seen, self.w)
         if not max(most.loss, most.slope * most.length) <= LARGEST:
             return told, ""
-        lengths = np.linalg.norm(self.slopes, axis=-1)
-        room = 1e-9 + self.rounding
+        lengths, room = np.linalg.norm(self.slopes, axis=-1), 1e-9 + self.rounding
         if self.value > most.loss * (1 + room):
             words = f"a mean loss of {self.value:.6g}, and rows as long as it told have at most"
             return told, f"{words} {most.loss:.6g}"

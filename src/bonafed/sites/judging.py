@@ -430,8 +430,7 @@ def too_close(mine: View, other: View, who: NDArray[np.intp], least: int) -> boo
     few = [people_in(rows, who) for rows in ([differ, ~differ] if mine.classes == 2 else [differ])]
     alike = len(mine.numbers) == len(other.numbers)
     saved = mine.numbers - other.numbers if alike else ()
-    turned = len(who) + 1 - mine.orders
-    moved = [*(mine.orders - other.orders), *(turned - other.orders)]
+    moved = [*(mine.orders - other.orders), *((len(who) + 1 - mine.orders) - other.orders)]
     return (
         any(0 < k < least for k in few)
         or any(0 < carried(s, who) < FEWEST for s in saved)

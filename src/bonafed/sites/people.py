@@ -121,7 +121,12 @@ class Answers:
         models = [w for one in told for w in one.models]
         if refusal := self._models(policy, name, answered, models):
             return refusal
-        new = self._new(self._at(people), told)
+        at, new = self._at(people), list[New]()
+        for one in _slopes(told):  # what the site has not told before, each once
+            placed = one.placed(at, len(self.rows))
+            known = any(each.has(placed) for each in self.alike)
+            if not known and not any(same(placed, other) for _, other, _ in new):
+                new.append(New(one, placed, spans.NOTHING))
         what = self._hang_on_few(policy.minimum_people, new)
         for each in (self.exactly, self.at_most):
             if each is not None:
@@ -142,8 +147,7 @@ class Answers:
             each, unit = self.units[2:]
             longest = max(float(np.linalg.norm(w * each)) / unit for w in models)
         if not longest <= policy.maximum_model_length:
-            most = policy.maximum_model_length
-            text = f"a model is longer than {most:g} in units of the columns"
+            text = f"a model is longer than {policy.maximum_model_length:g} in units of the columns"
             return _refusal(LONG, text, "Regularise more, or use fewer columns")
         asked = self.models.get(name, set()) | {*map(_digest, models)}
         if len(asked) > policy.maximum_models:
@@ -151,16 +155,6 @@ class Answers:
             use = "Ask for a larger tol, or for a method of fewer rounds, such as Bundle()"
             return _refusal(MANY, text, use)
         return None
-
-    def _new(self, at: Index | None, told: Sequence[Told]) -> list[New]:
-        """The sums that the site has not told before, each once."""
-        new = list[New]()
-        for one in _slopes(told):
-            placed = one.placed(at, len(self.rows))
-            known = any(each.has(placed) for each in self.alike)
-            if not known and not any(same(placed, other) for _, other, _ in new):
-                new.append(New(one, placed, spans.NOTHING))
-        return new
 
     def _hang_on_few(self, least: float, new: list[New]) -> str:
         """What hangs on fewer people than ``least`` once these sums are told; "" for nothing."""
@@ -363,8 +357,7 @@ def telling(kind: type) -> Callable[[Answered], Iterator[Told]] | None:
 
 def told_by(answered: Answered) -> list[Told]:
     """What an answer tells of the rows, as far as that is known: see `unknown`."""
-    how = telling(type(answered.ask))
-    ranked = answered.problem.over_rows is not None
+    how, ranked = telling(type(answered.ask)), answered.problem.over_rows is not None
     return [] if how is None or ranked else [*how(answered)]
 
 

@@ -109,8 +109,7 @@ class SiteLedger:
         """Raise where a run with this budget cannot be within the policy, beside all before it."""
         if (limit := self._limit(budget)) is None:
             return
-        spent = self._spent(budget.adjacency)
-        alone = Budget(budget.epsilon, budget.delta)
+        spent, alone = self._spent(budget.adjacency), Budget(budget.epsilon, budget.delta)
         each = [Release(kind, noise_for(alone, 1, kind)) for kind in MECHANISMS]
         totals = [total_epsilon((*spent, one), limit.delta) for one in each]
         if min(totals) > limit.epsilon * (1 + 1e-6):

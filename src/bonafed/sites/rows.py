@@ -247,8 +247,7 @@ class Column:
         """Such as "sex: 2 levels, the smallest of 97 rows"."""
         if self.levels is None:
             return f"{shown(self.name)}: numbers"
-        n = len(self.levels)
-        least = min(self.levels.values(), default=0)
+        n, least = len(self.levels), min(self.levels.values(), default=0)
         several = "s" * (n != 1)
         return f"{shown(self.name)}: {n} level{several}, the smallest of {rows_in_words(least)}"
 

@@ -109,8 +109,7 @@ def _check_of(run: Run, told: "_SignedRun | None") -> Iterator[Check]:
 
 
 def _unsigned_figures(run: Run) -> tuple[str, ...]:
-    real = run.config.loss().targets == "real"
-    several = len(run.model["classes"] or ()) > 2
+    real, several = run.config.loss().targets == "real", len(run.model["classes"] or ()) > 2
     figures = told(NUMBERS if real else SEVERAL if several else TWO)
     of_sites = ("n" if real else "confusion", *(figure.key for figure in figures))
     places = [f"measures.clients.{key}" for key in ("loss", *of_sites)]
@@ -227,29 +226,24 @@ class _SignedRun:
         if again := of_constraints(self.problem, metadata, proof, mu, table):
             stated = {key: run.result.get(key) for key in again}
             yield compared("constraints", stated, plain(again), abs(proof.value))
-        yield from self._check_notes(notes(concrete, metadata, data, run.w, proof))
+        # the notes are the warnings, and what the server says of sites that it lost, of rows that
+        # were not judged, of figures in the place of others and of a model that is no better than
+        # a constant
+        said, warnings = run.result["notes"], notes(concrete, metadata, data, run.w, proof)
+        lost = [note for note in said if note in map(LOST.format, run.config.data.sites or ())]
+        measures, labels = run.result["evaluation"]["measures"], run.model["classes"] or ()
+        unjudged = [] if measures else _why_not_judged(run)
+        poor = [judging.no_better_than_a_constant(row, labels) for row in measures[:1]]
+        other = judging.in_place_of_others(measures)
+        yield compared("notes", said, [*lost, *warnings, *unjudged, *other, *filter(None, poor)])
+        text = "whether a site lost its state, and why held-out rows were not judged"
+        yield not_checked("notes", text, *(["result.json: notes"] if lost or unjudged else ()))
         yield from check_outcome(run, self.problem, metadata)
         yield self._check_digests(metadata)
         if run.result["certificate"]["consensus"] is not None:
             yield verification.UNCHECKED_CONSENSUS
         if isinstance(mu, Duals):
             yield verification.UNCHECKED_PROOF
-
-    def _check_notes(self, warnings: Sequence[str]) -> Iterator[Check]:
-        """The notes are the warnings, and what the server says of sites that it lost, of rows that
-        were not judged, of figures in the place of others and of a model that is no better than a
-        constant.
-        """
-        run, stated = self.run, self.run.result["notes"]
-        lost = [note for note in stated if note in map(LOST.format, run.config.data.sites or ())]
-        measures = run.result["evaluation"]["measures"]
-        unjudged = [] if measures else _why_not_judged(run)
-        labels = run.model["classes"] or ()
-        poor = [judging.no_better_than_a_constant(row, labels) for row in measures[:1]]
-        told = judging.in_place_of_others(measures)
-        yield compared("notes", stated, [*lost, *warnings, *unjudged, *told, *filter(None, poor)])
-        text = "whether a site lost its state, and why held-out rows were not judged"
-        yield not_checked("notes", text, *(["result.json: notes"] if lost or unjudged else ()))
 
     def _check_baselines(self, metadata: Metadata) -> Iterator[Check]:
         """Every baseline from the signed answers about its own model."""

@@ -84,8 +84,7 @@ def agree(
             raise ImpossibleAnswerError(name, Introduce, words)
     metadata = Metadata.of(introduced, server)
     _, known = problem.at(metadata)  # before any site is bound to it
-    agreement = Agree(ask, tuple(introduced))
-    mark = digest(written)
+    agreement, mark = Agree(ask, tuple(introduced)), digest(written)
     for name, told in zip(sites, _all(link, [agreement], Agreed), strict=True):
         if told.problem != mark:
             raise ValueError(f"the site {name} agrees to another problem, {shown(told.problem)}.")

@@ -404,18 +404,16 @@ def answered(
     for name in [name for name in names if name not in keys]:
         faults[name].append("its public key is not among those given")
     for name in [name for name in keys if names.count(name) != 1]:
-        text = f"its key is given, and it takes part {names.count(name)} times"
-        faults[name].append(text)
+        faults[name].append(f"its key is given, and it takes part {names.count(name)} times")
     written = statement_bytes(problem)
     problem = stated(written, Problem)  # as the sites read it
     ask = Introduce(np.frombuffer(written, np.uint8), file.head.software, roles)
     introduced = answers.of_round(0, "the problem, about its rows", Introduced, lambda i: ask)
     # What every site told of its rows
-    for name, told in zip(answers.file.head.sites, introduced, strict=True):
+    for name, told in zip(names, introduced, strict=True):
         if told is not None and str(told.client) != name:
-            answers.faults[name].append(f"it told of rows of {shown(told.client)}")
-
-    if answers.faults:
+            faults[name].append(f"it told of rows of {shown(told.client)}")
+    if faults:
         return _by_site(answers, introduced, [])
     agree = Agree(ask, tuple(introduced))
     agreed = answers.of_round(1, "what the sites told", Agreed, lambda i: agree)

@@ -148,7 +148,11 @@ class Span:
         if self.lost:
             return np.inf
         if self.every > 1:
-            return max(self._at_most(people), above)
+            inside, outside = np.zeros_like(self.share), self.share.copy()
+            inside[:: self.every], outside[:: self.every] = self.share[:: self.every], 0.0
+            if people is not None:
+                inside, outside = np.bincount(people, inside), np.bincount(people, outside)
+            return max(float(((inside + outside) / (1 + outside)).max(initial=0.0)), above)
         if people is None:
             return max(float(self.share.max(initial=0.0)), above)
         total, basis = np.bincount(people, self.share), self.basis[: self.count]
@@ -157,13 +161,6 @@ class Span:
                 break
             above = max(above, float(np.linalg.norm(basis[:, people == person], 2)) ** 2)
         return above
-
-    def _at_most(self, people: Index | None) -> float:
-        inside, outside = np.zeros_like(self.share), self.share.copy()
-        inside[:: self.every], outside[:: self.every] = self.share[:: self.every], 0.0
-        if people is not None:
-            inside, outside = np.bincount(people, inside), np.bincount(people, outside)
-        return float(((inside + outside) / (1 + outside)).max(initial=0.0))
 
 
 class Combinations:

@@ -171,8 +171,7 @@ class AFL(base.Method):
     def server_start(self, n_clients: int) -> tuple[AFLState, Round]:
         prior, none = member(self._problem, n_clients), np.zeros(0)
         first = none, none, prior, none, np.zeros(n_clients), none, 0.0
-        state = AFLState(*first, math.inf, -math.inf, none, prior, 0, None)
-        return state, Round(Survey(prior))
+        return AFLState(*first, math.inf, -math.inf, none, prior, 0, None), Round(Survey(prior))
 
     def begin(self, state: AFLState, ids: Ids, seen: Surveyed) -> tuple[AFLState, Round]:
         w = base.with_start(self._problem, self.start, len(seen.square))

@@ -154,8 +154,7 @@ def _written(lines: Lines) -> tuple[Any, ...]:
     """What `_renew` writes, and the steepness."""
     values = lines.level, lines.gradients, lines.rough, lines.losses, lines.step
     ages = lines.curvature, lines.apart, lines.gap, lines.last
-    places = lines.made, lines.sent, lines.places, lines.users, lines.steepness
-    return *values, *ages, *places
+    return *values, *ages, lines.made, lines.sent, lines.places, lines.users, lines.steepness
 
 
 def with_sent(lines: Lines, to: NDArray[np.intp], w: Array, turn: int) -> Lines:
@@ -558,7 +557,9 @@ class AsyncDRO(base.Method):
         # where losses saturate, curvatures vanish, and no line is accurate so far away
         longer = 2.0 ** (fresh / len(state.weights))
         most = state.eta * longer if turn else self._longest(state)
-        sizes = float(self.step), max(FLAT * state.steepest, TINY), most, _trust(state.cycles)
+        # the factor tau after so many answers of the clients of large weight
+        tau = TRUST * 2.0 ** (-max(0.0, state.cycles - PATIENCE) / HALVED)
+        sizes = float(self.step), max(FLAT * state.steepest, TINY), most, tau
         # one by one, since the compiler's dispatch takes microseconds for a tuple of arrays
         before = state.units, here, state.mean, state.weights, state.centre, turn
         given: Any = (*new, *before, lines.length, lines.models, *sizes, *_written(lines))
@@ -678,8 +679,3 @@ class AsyncDRO(base.Method):
 
     def answer(self, state: AsyncState, concluded: base.Concluded | None = None) -> base.Answer:
         return base.Answer(state.w, linearisation.duals_at(self._problem, state.w, state.weights))
-
-
-def _trust(cycles: float) -> float:
-    """The factor tau after so many answers of the clients of large weight."""
-    return TRUST * 2.0 ** (-max(0.0, cycles - PATIENCE) / HALVED)

@@ -294,8 +294,7 @@ class Scaled:
         if self.phase == 1:
             t, last = x[-1], nx - 1
             gradient[last] = 1.0
-            J = np.concatenate([J, -J[equal]])
-            c = np.concatenate([c, -c[equal]]) - t
+            J, c = np.concatenate([J, -J[equal]]), np.concatenate([c, -c[equal]]) - t
             J[:, last] = -1.0
             floor = np.zeros((1, nx))
             floor[0, last] = -1.0
@@ -703,8 +702,7 @@ class InteriorPoint(base.Method):
         nu = max(state.nu, 1.5 * float(np.abs(ends).max(initial=0)))
         length = newton.steps(at, way.step)
         state = replace(state, by=way.step, mu=way.mu, nu=nu, delta=max(state.delta, 0.0))
-        trial = newton.moved(at, way.step, *length)
-        return self._try(replace(state, length=length, trial=trial))
+        return self._try(replace(state, length=length, trial=newton.moved(at, way.step, *length)))
 
     def _reached(self, state: InteriorState, way: newton.Direction, left: newton.Residuals) -> bool:
         """Whether the second-order duality gap is within the tolerance and the limits are met."""

@@ -18,6 +18,7 @@ from bonafed.arrays import DUAL, Array, Block, Streams, norm_gradient
 from bonafed.codec import Form
 from bonafed.problem import lower_bounds as bounds
 from bonafed.problem.conic_form import multiplier_floor, sample_radii
+from bonafed.problem.lower_bounds import Survey, Surveyed
 from bonafed.problem.plausible import Claims, of_risk
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
@@ -72,9 +73,7 @@ def linear(problem: Problem) -> Claims:
     return {Linearised: lambda who, ask, up: of_risk(problem, ask.w, up.risk, up.gradient)}
 
 
-def take_part(
-    memory: None, ask: bounds.Survey, data: Block, rng: Streams
-) -> tuple[None, bounds.Surveyed]:
+def take_part(memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[None, Surveyed]:
     """The client step of methods that begin with a survey of the clients' rows."""
     return memory, bounds.survey(data, ask.prior)
 
@@ -119,7 +118,7 @@ def bound_at(
     risk: float,
     gradient: Array,
     weights: Array,
-    seen: bounds.Surveyed | None,
+    seen: Surveyed | None,
 ) -> float:
     """The lower bound that the gradients at w prove, -inf where they prove none: risk = sum_i q_i
     F_i(w), gradient = sum_i q_i F_i'(w), q in Q.

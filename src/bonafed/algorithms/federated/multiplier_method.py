@@ -72,6 +72,9 @@ class MultiplierState:
     seen: Surveyed | None
 
 
+State = MultiplierState
+
+
 @dataclass(frozen=True)
 class MultiplierMethod(base.Method):
     """The synchronous reference for smooth losses, any set of weights and any convex regulariser.
@@ -138,20 +141,19 @@ class MultiplierMethod(base.Method):
     def claims(self) -> Claims:
         return {**surveys(self._problem), **lines.linear(self._problem)}
 
-    def server_start(self, n_clients: int) -> tuple[MultiplierState, Round]:
+    def server_start(self, n_clients: int) -> tuple[State, Round]:
         prior, none = member(self._problem, n_clients), np.zeros(0)
         nowhere = none, math.inf, np.zeros(n_clients), -math.inf, none, prior, prior, none, none
         penalties, counts = (-1.0, 0.0, math.inf, math.inf), (0, 0, math.inf, 0, 0)
-        state = MultiplierState(*nowhere, *penalties, begin(none), *counts, None)
-        return state, Round(Survey(prior))
+        return State(*nowhere, *penalties, begin(none), *counts, None), Round(Survey(prior))
 
-    def begin(self, state: MultiplierState, ids: Ids, seen: Surveyed) -> Next[MultiplierState]:
+    def begin(self, state: State, ids: Ids, seen: Surveyed) -> Next[State]:
         w = base.with_start(self._problem, self.start, len(seen.square))
         size = np.size(self._problem.predictor.split(w)[0])
         state = replace(state, w=w, point=w, gradient=np.zeros(size), inner=begin(w), seen=seen)
         return state, Round(Linearise(w))
 
-    def improve(self, state: MultiplierState, ids: Ids, up: Linearised) -> Next[MultiplierState]:
+    def improve(self, state: State, ids: Ids, up: Linearised) -> Next[State]:
         state = replace(state, rounds=state.rounds + 1)
         if len(state.shown):
             state = replace(self._judge(state, state.shown, up), shown=np.zeros(0))
@@ -161,16 +163,16 @@ class MultiplierMethod(base.Method):
             return state, Done(stop)
         return state, Round(Linearise(state.shown if len(state.shown) else state.inner.trial))
 
-    def report(self, state: MultiplierState) -> dict:
+    def report(self, state: State) -> dict:
         return base.gap_report(state.value, state.bound, state.risks) | {"outer": state.outer}
 
-    def answer(self, state: MultiplierState, concluded: Concluded | None = None) -> base.Answer:
+    def answer(self, state: State, concluded: Concluded | None = None) -> base.Answer:
         """The model, and the weighted gradients that prove its bound."""
         return base.Answer(state.w, lines.duals_at(self._problem, state.point, state.weights))
 
     # -- the server's steps ------------------------------------------------------------------------
 
-    def _advance(self, state: MultiplierState, up: Linearised) -> MultiplierState:
+    def _advance(self, state: State, up: Linearised) -> State:
         """The state after one evaluation of the inner problem, or at the start of the next one."""
         if not (np.isfinite(up.risk).all() and np.isfinite(up.gradient).all()):  # a step too far
             if math.isinf(state.inner.value):
@@ -201,25 +203,25 @@ class MultiplierMethod(base.Method):
         state = replace(self._judge(state, w, up, p), worth=worth)
         return self._outer(state, w, up, p) if self._solved(state, w, up, p) else state
 
-    def _stuck(self, state: MultiplierState) -> MultiplierState:
+    def _stuck(self, state: State) -> State:
         """The state after a search that rounding ended, with new centres at the best point."""
         gap = state.value - state.bound
         score = gap if math.isfinite(gap) else state.value
         failures = 1 if score < state.mark - 1e-12 * abs(state.value) else state.failures + 1
         return replace(state, inner=begin(state.inner.w), failures=failures, mark=score, spent=0)
 
-    def _curvature(self, state: MultiplierState) -> float:
+    def _curvature(self, state: State) -> float:
         """A bound on the curvature of affine models' risks at zero, from the features' squares."""
         loss, near, rows = self._problem.loss, np.linspace(-2, 2, 17), 0.5
         if loss.targets != "class":
             rows = max(float(loss.curvature(near, 0 * near + y).max()) for y in (-1, 1))
         return max(rows * float(known(state.seen).square.sum()), 1e-12)
 
-    def _weights(self, state: MultiplierState, risks: Array) -> Array:
+    def _weights(self, state: State, risks: Array) -> Array:
         """The weights p = Proj_Q(p_k + F/mu); a constant added to all risks changes nothing."""
         return self._problem.over_clients.project(state.centre + (risks - risks.max()) / state.mu)
 
-    def _regular(self, state: MultiplierState, w: Array) -> tuple[float, Array, Array, Array]:
+    def _regular(self, state: State, w: Array) -> tuple[float, Array, Array, Array]:
         """The smoothed h at w, its gradient s, the model z = prox_{nu h}(v) at which h is taken,
         and how far that is from w's coefficients.
         """
@@ -232,9 +234,7 @@ class MultiplierMethod(base.Method):
         value = float(h.value(z) + state.nu / 2 * (s @ s - state.gradient @ state.gradient))
         return value, s, z, z - own
 
-    def _smoothed(
-        self, state: MultiplierState, w: Array, up: Linearised, p: Array
-    ) -> tuple[float, Array]:
+    def _smoothed(self, state: State, w: Array, up: Linearised, p: Array) -> tuple[float, Array]:
         """The inner problem's objective and gradient at w."""
         h, s, _, _ = self._regular(state, w)
         gap, gradient = p - state.centre, p @ up.gradient
@@ -244,9 +244,7 @@ class MultiplierMethod(base.Method):
     def _objective(self, w: Array, risks: Array) -> float:
         return float(self._problem.over_clients.worst(risks).value) + self._problem.penalty(w)
 
-    def _judge(
-        self, state: MultiplierState, w: Array, up: Linearised, p: Array | None = None
-    ) -> MultiplierState:
+    def _judge(self, state: State, w: Array, up: Linearised, p: Array | None = None) -> State:
         """The state with the best model so far and, for client weights ``p``, the best bound."""
         value = self._objective(w, up.risk)
         known = min(value, state.value)
@@ -258,13 +256,11 @@ class MultiplierMethod(base.Method):
         bound = self._bound(state, w, up, p, known)
         return replace(state, bound=bound, point=w, weights=p) if bound > state.bound else state
 
-    def _bound(
-        self, state: MultiplierState, w: Array, up: Linearised, p: Array, known: float
-    ) -> float:
+    def _bound(self, state: State, w: Array, up: Linearised, p: Array, known: float) -> float:
         proof = float(p @ up.risk), p @ up.gradient, p, state.seen
         return lines.bound_at(self._problem, w, known, *proof)
 
-    def _solved(self, state: MultiplierState, w: Array, up: Linearised, p: Array) -> bool:
+    def _solved(self, state: State, w: Array, up: Linearised, p: Array) -> bool:
         """Whether the inner problem is solved as accurately as its centres deserve, by what (p, s)
         prove or the expected decrease.
         """
@@ -279,7 +275,7 @@ class MultiplierMethod(base.Method):
         left = float(p @ up.risk) + h - float(s @ away) - bound
         return (left if math.isfinite(left) else _first_order(state.inner)) <= enough
 
-    def _outer(self, state: MultiplierState, w: Array, up: Linearised, p: Array) -> MultiplierState:
+    def _outer(self, state: State, w: Array, up: Linearised, p: Array) -> State:
         """The state with new centres, and with a smaller mu where the old ones were slow."""
         lag = state.worth
         _, s, z, _ = self._regular(state, w)
@@ -291,12 +287,12 @@ class MultiplierMethod(base.Method):
         again = self._smoothed(state, w, up, self._weights(state, up.risk))
         return replace(state, inner=restart(state.inner, *again, keep=not slow))
 
-    def _progress(self, state: MultiplierState) -> base.Progress:
+    def _progress(self, state: State) -> base.Progress:
         counts = state.rounds, self.max_rounds, state.failures, TRIES
         tols = self.tol, self.atol
         return base.Progress(state.value, state.bound, *tols, *counts, least=base.TINY)
 
-    def _stop(self, state: MultiplierState) -> Stop | None:
+    def _stop(self, state: State) -> Stop | None:
         progress = self._progress(state)
         unproved = math.isfinite(state.value) and math.isinf(state.bound)
         still = unproved and state.inner.accepted and not len(state.shown)

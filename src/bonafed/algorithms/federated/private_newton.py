@@ -173,12 +173,16 @@ class PrivateNewton(PrivateMethod):
         super().check_problem(problem, fed)
         if not self.inference:
             return
+        declared = problem.privacy is not None and problem.privacy.sizes is not None
+        # Whether the variance of the residuals is known where sizes are declared, as it is by the
+        # intercept's curvature, the number of rows
+        known = problem.predictor.intercept or not (declared and isinstance(problem.loss, Squared))
         asked = {
             "a budget, Problem(privacy=...)": problem.privacy is not None,
             "a bound on the rows, bound=...": self.bound is not None,
             "no regulariser": isinstance(problem.regulariser, Zero),
             "the loss Logistic(), Poisson() or Squared()": isinstance(problem.loss, INFERRED),
-            "an intercept or no declared sizes for Squared()": _rows_are_known(problem),
+            "an intercept or no declared sizes for Squared()": known,
         }
         if lacking := [need for need, met in asked.items() if not met]:
             raise ValueError(
@@ -386,14 +390,6 @@ class PrivateNewton(PrivateMethod):
             over_noise=noise[2],
         )
         return Answer(w, moments=moments)
-
-
-def _rows_are_known(problem: Problem) -> bool:
-    """Whether the variance of the residuals is known where sizes are declared, as it is by the
-    intercept's curvature, the number of rows.
-    """
-    declared = problem.privacy is not None and problem.privacy.sizes is not None
-    return problem.predictor.intercept or not (declared and isinstance(problem.loss, Squared))
 
 
 def _added(late: Late | None, w: Array, gradient: Array, matrix: Array, counts: Array) -> Late:

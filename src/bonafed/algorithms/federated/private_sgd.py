@@ -23,7 +23,6 @@ from bonafed.algorithms.federated.private import noisy_gradient as noises
 from bonafed.algorithms.federated.private.mechanism import ClientSizes, Mechanism
 from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.method import Answer, Concluded, Ids, Next
-from bonafed.algorithms.requirements import Requirements
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
 from bonafed.data.federation import Federation
@@ -158,9 +157,7 @@ class PrivateSGD(PrivateMethod):
     plan: Mechanism | None = None
     sampling: float | None = None
     quantile: float | None = None
-    requirements: ClassVar[Requirements] = replace(
-        PrivateMethod.requirements, predictor=mechanisms.ROW_BY_ROW
-    )
+    requirements: ClassVar = replace(PrivateMethod.requirements, predictor=mechanisms.ROW_BY_ROW)
     shortens = True
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from bonafed.problem import rank_levels
 from bonafed.problem.claims import AllRows, Claim, Number
 from bonafed.problem.plausible import Claims, of_lagrangian, of_losses, of_sum, ranks
 from bonafed.problem.problem import Problem
-from bonafed.problem.rank_levels import Levels, Rows, Sliced, levels, ridge_of
+from bonafed.problem.rank_levels import Levels, Ranged, Rows, Sliced, Tallied, levels, ridge_of
 from bonafed.rounds import Done, Max, Round, Stop, Sum, record
 from bonafed.solvers.rank.threshold_barrier import central, rate
 
@@ -504,8 +504,7 @@ class RankBundle(_RankMethod):
 
     @property
     def on_server(self) -> dict:
-        steps = {rank_levels.Tallied: self.cut, Sliced: self.improve}
-        return {rank_levels.Ranged: self.open, **steps}
+        return {Ranged: self.open, Tallied: self.cut, Sliced: self.improve}
 
     @property
     def claims(self) -> Claims:
@@ -515,9 +514,7 @@ class RankBundle(_RankMethod):
         w = base.start_or_empty(self.start)
         return RankBundleState(w), Round(rank_levels.Range(w))
 
-    def open(
-        self, state: RankBundleState, ids: Ids, up: rank_levels.Ranged
-    ) -> Next[RankBundleState]:
+    def open(self, state: RankBundleState, ids: Ids, up: Ranged) -> Next[RankBundleState]:
         """Count the rows at the first model."""
         w = state.w if len(state.w) else np.zeros(int(up.width))
         low, high, n = -float(up.smallest), float(up.largest), int(up.rows)
@@ -525,9 +522,7 @@ class RankBundle(_RankMethod):
         state = replace(state, w=w, rows=float(n), trial=trial, rounds=1)
         return self._asking(state, trial)
 
-    def cut(
-        self, state: RankBundleState, ids: Ids, up: rank_levels.Tallied
-    ) -> Next[RankBundleState]:
+    def cut(self, state: RankBundleState, ids: Ids, up: Tallied) -> Next[RankBundleState]:
         """Ask for the cut by the ranks at the trial."""
         trial, n = base.known(state.trial), int(state.rows)
         counted = rank_levels.table(self._problem.over_rows.rank_weights(n), trial.edges, up)

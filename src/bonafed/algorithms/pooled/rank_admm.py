@@ -146,8 +146,7 @@ def size(v: Array) -> float:
 
 def iterate_of(now: IterateMemory) -> Iterate:
     """The iterate of Algorithm 1 in a memory."""
-    scalars = now.rho, now.patience, now.primal, now.change
-    rho, patience, primal, change = map(float, scalars)
+    rho, patience, primal, change = map(float, (now.rho, now.patience, now.primal, now.change))
     return Iterate(now.w, now.t, now.z, now.dual, rho, patience, int(now.k), primal, change)
 
 
@@ -587,8 +586,7 @@ class RankADMM(RankMethod):
     ) -> tuple[RankMemory, single_client.Advanced]:
         task, now = RankTask.of(self._problem, data), single_client.opened(memory)
         if not task.convex:
-            w = self._first_model(task, data)
-            now, finished = Exploration(self, task, w, rng).step(now)
+            now, finished = Exploration(self, task, self._first_model(task, data), rng).step(now)
         elif now.stage == NEWTON:
             now, finished = self._newton(task, now, data)
         else:
@@ -596,8 +594,7 @@ class RankADMM(RankMethod):
         numbers = float(now.value), float(now.bound), int(now.steps)
         residual = max(float(now.primal), float(now.change))
         best = task.design.outward(now.best)
-        up = single_client.advanced(best, *numbers, residual, finished)
-        return single_client.closed(now), up
+        return single_client.closed(now), single_client.advanced(best, *numbers, residual, finished)
 
     # -- convex problems ---------------------------------------------------------------------------
 

@@ -368,10 +368,8 @@ def enrol(terms: Terms, answers: Sequence[messages.Advertised]) -> tuple[Server,
     messages.enough(len(found), terms.threshold, "sent keys")
     each = found.values()
     keys = [messages.array_of(a.key, (KEY,), np.uint8, f"client {a.client}'s key") for a in each]
-    signatures = tuple(a.signature for a in each)
-    roster = messages.Roster(np.array([*found]), np.stack(keys), signatures)
-    digest = fingerprint((terms, roster.clients, roster.keys))
-    return Server(terms, tuple(found), digest), roster
+    roster = messages.Roster(np.array([*found]), np.stack(keys), tuple(a.signature for a in each))
+    return Server(terms, tuple(found), fingerprint((terms, roster.clients, roster.keys))), roster
 
 
 def begin(state: Server, number: int) -> tuple[Server, messages.BeginRound]:
@@ -402,8 +400,7 @@ def deliver(
             messages.array_of(value, shape, np.uint8, f"client {client}'s {what}")
     shared = tuple(a for q, a in found.items() if senders is None or q in senders)
     messages.enough(len(shared), state.terms.least, "are in the sum")
-    listed = np.array([a.client for a in shared])
-    nonces = np.stack([a.nonce for a in shared])
+    listed, nonces = np.array([a.client for a in shared]), np.stack([a.nonce for a in shared])
     sealed = np.stack([a.sealed for a in shared], axis=1)  # by the place of the receiver
     known = {"shared": shared, "holders": tuple(found), "about": messages.octets(about)}
     at = state.clients.index

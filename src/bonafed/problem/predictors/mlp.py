@@ -156,12 +156,12 @@ class MLP(OfClasses):
         """
         w = np.asarray(w, float)
         # a problem that has not seen its data: as many outputs as w has room for
-        if self.classes is None:
-            outputs = self._outputs_of(w.shape[-1], block.n_features)
-            if outputs > 1:
-                return replace(self, classes=outputs).pullback(w, block)
-        elif w.shape[-1] != self.dimension(block.n_features):
+        last = (self.hidden[-1] if self.hidden else block.n_features) + 1
+        more, rest = divmod(w.shape[-1] - self.dimension(block.n_features), last)
+        if rest or more < 0 or (more and self.classes is not None):
             raise self._misfit(w.shape[-1], block.n_features)
+        if more:
+            return replace(self, classes=more + 1).pullback(w, block)
         n, m = block.y.shape
         phi, _ = ACTIVATIONS[self.activation]
         layers = self.layers(w, block.n_features)
@@ -174,14 +174,6 @@ class MLP(OfClasses):
         prediction = np.asarray(seen[-1]).reshape(n, m, -1)
         prediction = prediction if self.classes else prediction[:, :, 0]
         return prediction, lambda s: self._back(s, layers, seen, block.y.shape)
-
-    def _outputs_of(self, size: int, n_features: int) -> int:
-        """How many outputs a model of so many entries has."""
-        last = (self.hidden[-1] if self.hidden else n_features) + 1
-        more, rest = divmod(size - self.dimension(n_features), last)
-        if rest or more < 0:
-            raise self._misfit(size, n_features)
-        return more + 1
 
     def _misfit(self, size: int, n_features: int) -> ValueError:
         needed = self.dimension(n_features)

@@ -323,9 +323,7 @@ def imported_torch(name: str, instead: str) -> Any:
     try:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise ImportError(
-            f"{name} needs PyTorch: {install('torch')}. Without it {instead}."
-        ) from error
+        raise ImportError(f"{name} needs PyTorch: {install('torch')}. Else {instead}.") from error
     return torch
 
 

@@ -119,9 +119,7 @@ def resolve_prior(prior: Prior, sizes: Sizes, names: Names = None) -> Array:
         )
     total = float(weights.sum())
     if abs(total - 1) > 1e-9:
-        raise ValueError(
-            f"prior must sum to one, got {total:.12g}: divide the weights by their sum."
-        )
+        raise ValueError(f"prior must sum to one, got {total:.12g}: divide it by its sum.")
     return weights / total
 
 
@@ -204,12 +202,9 @@ def numbers(value: object, name: str) -> Array:
 def check_prior(risk: object) -> None:
     """Raise ``ValueError`` for a prior that is none, no matter who the clients are."""
     prior = getattr(risk, "prior", "uniform")
-    if isinstance(prior, str):
-        if prior not in ("uniform", "size"):
-            raise ValueError(
-                f"prior must be 'uniform', 'size' or weights by client, got {prior!r}."
-            )
-    elif prior is not None and (numbers(entries(prior), "prior") < 0).any():
+    if isinstance(prior, str) and prior not in ("uniform", "size"):
+        raise ValueError(f"prior must be 'uniform', 'size' or weights by client, got {prior!r}.")
+    if not isinstance(prior, str | None) and (numbers(entries(prior), "prior") < 0).any():
         raise ValueError(f"prior must be >= 0, got {prior!r}. A client may have weight 0.")
 
 

@@ -212,8 +212,7 @@ class Sum(WeightSet):
 
     def worst(self, losses: Array) -> risk.Worst:
         losses = risk.vector(losses, "losses")
-        value = float(losses.sum())
-        size = float(np.abs(losses).sum())
+        value, size = float(losses.sum()), float(np.abs(losses).sum())
         return risk.Worst(value, np.ones_like(losses), value + 32 * EPS * size)
 
     def _nearest(self, v: Array) -> Array:
@@ -428,8 +427,7 @@ class KLBall(PriorBall):
         prior = self._centre(weights)
         q = np.where(prior > 0, np.maximum(weights, 0.0), 0.0)
         # convex: the share radius / size of the way from the prior is in the set
-        size = balls.divergence(q, prior)
-        far = float(np.abs(q - prior).max())
+        size, far = balls.divergence(q, prior), float(np.abs(q - prior).max())
         off = (1 - self.radius / size) * far if size > self.radius else 0.0
         return bool(np.abs(weights - q).max() <= tol and off <= tol)
 
@@ -860,9 +858,7 @@ class Polyhedron(WeightSet):
     def __post_init__(self) -> None:
         c = risk.numbers(self.c, "c")
         if c.ndim != 1:
-            raise ValueError(
-                f"c must be a vector, one number for each row of D, got shape {c.shape}."
-            )
+            raise ValueError(f"c must be a vector, one number per row of D, got shape {c.shape}.")
         _matrix(self._by_row(risk.entries(self.D)), c)
 
     def at(self, sizes: risk.Sizes, names: risk.Names = None) -> Polyhedron:
@@ -919,9 +915,7 @@ class Polyhedron(WeightSet):
         c = risk.numbers(self.c, "c")
         D = _matrix(self.D, c)
         if D.shape[1] != n:
-            raise ValueError(
-                f"D must have one column per client, {n} of them, got shape {D.shape}."
-            )
+            raise ValueError(f"D needs one column per client, {n} of them, got shape {D.shape}.")
         scale = np.abs(D).max(1)
         scale = np.where(scale > 0, scale, 1.0)
         return D / scale[:, None], c / scale, None

@@ -330,8 +330,7 @@ class Steepest(NamedTuple):
 
 def steepest(w: Array, block: Block, predictor: Softmax, ball: WassersteinBall) -> Steepest:
     """Of every client of the block, at the model w, (D,) or (n, D)."""
-    clients = np.arange(len(block.index))
-    d = block.n_features
+    clients, d = np.arange(len(block.index)), block.n_features
     moved = np.arange(d) < d - predictor.ones
     matrix = predictor.matrix(np.atleast_2d(w), d)[:, :d] * moved[:, None]
     by_class = matrix.transpose(0, 2, 1)  # (1 or n, C, d)

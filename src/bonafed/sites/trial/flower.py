@@ -93,8 +93,7 @@ class Deployment:
         # the file in which Flower's command line looks for the SuperLink
         made, address = self._certificates, f"{HOST}:{self._port}"
         safety = {"insecure": True} if made is None else {"root-certificates": str(made.authority)}
-        connection = {"address": address, **safety}
-        content = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
+        content = {"superlink": {"default": CONNECTION, CONNECTION: {"address": address, **safety}}}
         home = Path(self._environment("command")["FLWR_HOME"])
         write_whole(home / "config.toml", tomli_w.dumps(content).encode())
 

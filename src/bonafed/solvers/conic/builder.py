@@ -279,8 +279,7 @@ class Model:
         from bonafed.solvers.conic.dense import solve_dense, summed
 
         curves, q, entries, c, origin, offset = self._data()
-        ends = np.cumsum([cone.dim for cone in self.cones])
-        both = zip(self.cones, ends.tolist(), strict=True)
+        both = zip(self.cones, np.cumsum([cone.dim for cone in self.cones]).tolist(), strict=True)
         orders = [slice(end - c.dim, end) for c, end in both if isinstance(c, kinds[1])]
         P = summed(curves, (self.size, self.size))
         P += np.triu(P, 1).T

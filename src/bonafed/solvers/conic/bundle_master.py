@@ -254,8 +254,7 @@ class _Program:
         fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
         solved = fine and bool(np.isfinite(solution.x).all())
         master = Master(solution.x, solution.x[w], value, multipliers, solved)
-        nearer = None if nearing is None else nearing(solution)
-        return master, risks, solution.status, nearer
+        return master, risks, solution.status, None if nearing is None else nearing(solution)
 
     def _risks(self, model: Model, slopes: Index, scale: Array, z: Index, w: Index) -> Index | None:
         """Add the clients' risks z and the bounds of their transport multipliers.
@@ -361,8 +360,7 @@ def _regulariser(model: Model, shape: Shape, slopes: Index, scale: Array, as_cos
         model.linear(s, shape.l2 * middle**2)
         root = 1 / math.sqrt(2)
         w_and_s = np.concatenate([slopes, s]), np.append(scale / middle, root)
-        shift = np.append(np.zeros(len(slopes)), -root)
-        model.soc([(s, root), root], [w_and_s, shift])
+        model.soc([(s, root), root], [w_and_s, np.append(np.zeros(len(slopes)), -root)])
     if shape.groups is not None:
         group, weights = shape.groups
         for g, weight in enumerate(weights):

@@ -158,8 +158,7 @@ def _curvature(system: RankSystem, m: Array, now: _Inner, t: float) -> _Curvatur
     diagonal = np.empty_like(m)
     diagonal[rank.order] = t * p + eps
     size = rank.stop - rank.start
-    group = np.repeat(np.arange(len(size)), size)
-    offset = np.cumsum(size) - size
+    group, offset = np.repeat(np.arange(len(size)), size), np.cumsum(size) - size
     members = rank.order[np.arange(len(group)) - offset[group] + rank.start[group]]
     diagonal[members] = eps
     signs, rate = np.where(system.kernel.even & (m[members] < 0), -1.0, 1.0), t * p[rank.start]
@@ -200,10 +199,8 @@ def _small(
         whole = len(used) == len(system.gram)
         M += common * (system.gram if whole else system.gram[np.ix_(used, used)])
     if len(P.size):
-        parts = D[P.members] * P.signs[:, None]
-        sums = np.add.reduceat(parts, P.offset, axis=0)
-        share = P.rate / (P.eps + P.rate) / (P.eps * P.size)
-        M -= (sums.T * share) @ sums
+        sums = np.add.reduceat(D[P.members] * P.signs[:, None], P.offset, axis=0)
+        M -= (sums.T * (P.rate / (P.eps + P.rate) / (P.eps * P.size))) @ sums
     M[np.diag_indices(len(used))] += 1 / weight
     factor = _cholesky(M)
     if factor is None:

@@ -194,8 +194,7 @@ def project_cd_norm(v: Array, prior: Array, bounds: Array, budget: float) -> Arr
     if budget == 0 or not moves.live.any():
         return prior.copy()
     x = (v - prior)[moves.live]
-    x = x - x.max()
-    q = prior.copy()
+    x, q = x - x.max(), prior.copy()
     q[moves.live] = np.maximum(prior[moves.live] + _nearest_move(x, moves, budget), 0.0)
     return q
 

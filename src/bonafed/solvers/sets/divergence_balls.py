@@ -191,8 +191,7 @@ def _nearest(z: Array, prior: Array, radius: float) -> Array:
         """1 - sqrt(radius / divergence), nearly affine in k everywhere, and its derivative."""
         nonlocal slope
         q, ratio = answer(k)
-        size = max(float(prior @ _excess(ratio)), TINY)
-        share = q / (q + k)
+        size, share = max(float(prior @ _excess(ratio)), TINY), q / (q + k)
         slope = float(share @ ratio) / float(share.sum())
         root = math.sqrt(radius / size)
         return 1 - root, -root * float(share @ (ratio - slope) ** 2) / (2 * size)

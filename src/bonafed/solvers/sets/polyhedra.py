@@ -335,8 +335,17 @@ def project_polyhedron(v: Array, D: Array, c: Array, met: Met | None = None) -> 
     calls; it saves work and changes no answer.
     """
     v, met = v - v.max(), met or Met()
-    far = bool(v.min() < -FAR)
-    q = None if far else _polished(v, D, c, met)
+    far, settled = bool(v.min() < -FAR), None
+    # (F, rows that are exceeded) at the nearest point of the simplex
+    simple = lambda q: (q > 0, c - D @ q < 0)  # noqa: E731
+    starts = lambda: met.sides, lambda: simple(project_simplex(v)), lambda: _guess(v, D, c)
+    for start in () if far else starts:
+        settled = _settled(v, D, c, start())
+        if settled is not None and settled.sure:
+            met.sides = settled.sides
+            break
+    # exact to rounding, where a guess of the sides settles
+    q = None if settled is None else settled.q
     if q is not None or largest_in_polyhedron(np.zeros_like(v), D, c) is None:
         return q
     q = nearest_point(v, lambda z: _farthest(z, D, c, met))
@@ -352,20 +361,6 @@ def _farthest(z: Array, D: Array, c: Array, met: Met) -> Array:
             " empty. Raise c."
         )
     return best[0]
-
-
-def _polished(v: Array, D: Array, c: Array, before: Met) -> Array | None:
-    """The nearest point, exact to rounding, or None where no guess of the sides settles."""
-    settled = None
-    # (F, rows that are exceeded) at the nearest point of the simplex
-    simple = lambda q: (q > 0, c - D @ q < 0)  # noqa: E731
-    starts = lambda: before.sides, lambda: simple(project_simplex(v)), lambda: _guess(v, D, c)
-    for start in starts:
-        settled = _settled(v, D, c, start())
-        if settled is not None and settled.sure:
-            before.sides = settled.sides
-            break
-    return None if settled is None else settled.q
 
 
 def _settled(v: Array, D: Array, c: Array, start: tuple[Mask, Mask] | None) -> _Settled | None:

@@ -311,8 +311,7 @@ def _response(t: Array, price: float, radius: float, p: float, e: float) -> tupl
             u = np.minimum(size / price, (size / radius) ** (p - 1))
             bend = lambda u: radius * k * u ** (k - 1) + price  # noqa: E731
             u = _newton(lambda u: radius * u**k + price * u - size, bend, u)
-            d = radius * u**k
-            gradient = radius * k * u ** (k - 1) / bend(u)
+            d, gradient = radius * u**k, radius * k * u ** (k - 1) / bend(u)
     return np.copysign(d, t), np.where(gradient < 1e200, gradient, 0.0 if e else 1e200)
 
 

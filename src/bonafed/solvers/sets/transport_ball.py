@@ -333,23 +333,18 @@ def _falls(v, c, gaps, multiplier):
         zero[i] = u - h / gradient if gradient > 0.0 else u
         ln = _push(lk, lw, ln, zero[i] + shift, gradient)
         rn = _push(rk, rw, rn, shift - zero[i], gradient)
-    return _backward(zero, gaps, multiplier)
-
-
-@njit(cache=True)
-def _distance(h, gradient):
-    """How far a line of this gradient goes until it has changed by h."""
-    return h / gradient if gradient > 0.0 else np.inf
-
-
-@njit(cache=True)
-def _backward(zero, gaps, multiplier):
-    """The falls of u, each u_i being the point nearest to ``zero`` that u_{i+1} allows."""
-    fall = np.zeros(len(gaps))
-    for i in range(len(gaps) - 1, -1, -1):
+    # backwards: every u_i is the point nearest to ``zero`` that u_{i+1} allows
+    fall = np.zeros(n - 1)
+    for i in range(n - 2, -1, -1):
         reach = multiplier * gaps[i]
         if zero[i] <= zero[i + 1] - reach:
             zero[i], fall[i] = zero[i + 1] - reach, -1.0
         elif zero[i] >= zero[i + 1] + reach:
             zero[i], fall[i] = zero[i + 1] + reach, 1.0
     return fall
+
+
+@njit(cache=True)
+def _distance(h, gradient):
+    """How far a line of this gradient goes until it has changed by h."""
+    return h / gradient if gradient > 0.0 else np.inf

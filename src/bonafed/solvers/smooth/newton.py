@@ -93,8 +93,7 @@ def lbfgs(function: Smooth, start: Array, tol: float, memory: int = 20, cap: int
             s, y = v - last[0], gradient - last[1]
             sy, yy = (s * y).sum(1), (y * y).sum(1)
             kept = on & (sy > 1e-14 * np.sqrt((s * s).sum(1) * yy))
-            unit = np.divide(sy, yy, out=np.ones_like(sy), where=yy > 0)
-            scale = np.where(kept, unit, scale)
+            scale = np.where(kept, np.divide(sy, yy, out=np.ones_like(sy), where=yy > 0), scale)
             pairs.append((s, y, np.divide(1.0, sy, out=np.zeros_like(sy), where=kept)))
         last[:] = v, gradient
         if not pairs:  # the first step is at most 1 long

@@ -172,8 +172,7 @@ def _factored(p: Program, at: Iterate, delta: float) -> _System:
 
 def _solved(p: Program, at: Iterate, system: _System, products: Array) -> Iterate:
     """The Newton step whose complementarity products fall by ``products``."""
-    dual = p.gradient + p.J.T @ at.z + p.E.T @ at.lam
-    primal = p.c + at.s
+    dual, primal = p.gradient + p.J.T @ at.z + p.E.T @ at.lam, p.c + at.s
     b = products / at.z - primal  # J dx - (s / z) dz = b
     rest = ~system.active
     right = -dual + p.J[rest].T @ (at.z[rest] / at.s[rest] * b[rest])

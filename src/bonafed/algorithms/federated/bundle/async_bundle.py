@@ -327,8 +327,7 @@ class AsyncBundle(base.Method):
         last = state.cuts.newest[who, 0]
         moved = state.sent[who] - self._at(state, who)
         bend = np.einsum("nd,nde,ne->n", moved, known(state.curvature)[who], moved) / 2
-        slope = (state.cuts.gradient[last] * moved).sum(1)
-        off = base - (state.cuts.base[last] + slope + bend)
+        off = base - (state.cuts.base[last] + (state.cuts.gradient[last] * moved).sum(1) + bend)
         above, bent = (float(state.weights[who] @ v) for v in (off, bend))
         if abs(above) > bent and above > 1e-2 * self._progress(state).allowed():
             return max(4 * state.shift, 1e-2)

@@ -416,8 +416,7 @@ class Bundle(base.Method):
 
     def _violation(self, state: BundleState) -> float:
         """The largest violation of a constraint at the centre, as it is stated."""
-        values = state.risks[state.n_clients :] * state.sizes
-        return float(values.max(initial=0.0))
+        return float((state.risks[state.n_clients :] * state.sizes).max(initial=0.0))
 
     def _judge(
         self, state: BundleState, value: float, risks: Array, up: Evaluated, limits: Array
@@ -440,8 +439,7 @@ class Bundle(base.Method):
             n, sizes = serious.n_clients, self._sizes(state)
             prior, met = member(self._problem, n), np.where(risks[n:] > 0, state.penalties, 0.0)
             gradient = (prior @ up.gradient.sum(1) + met @ limits) / sizes
-            size = float(gradient @ gradient)
-            step = server.undoing(value, size)
+            step = server.undoing(value, float(gradient @ gradient))
             return replace(serious, step=float(sizes.max()) if self._quadratic else step)
         gain, predicted = state.value - value, state.predicted
         if gain >= 0.01 * predicted and gain > 0:
@@ -644,8 +642,7 @@ class Bundle(base.Method):
         return alone and math.isinf(self._region(state).size)
 
     def _shape(self, state: BundleState) -> Shape:
-        shape = public_shape(self._problem, state.n_clients)
-        return replace(shape, penalties=state.penalties)
+        return replace(public_shape(self._problem, state.n_clients), penalties=state.penalties)
 
     @property
     def _finest(self) -> float:

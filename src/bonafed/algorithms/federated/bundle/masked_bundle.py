@@ -202,8 +202,7 @@ class MaskedBundle(Method):
     @property
     def on_client(self) -> dict:
         survey = self._answering(parts.survey_sums, self.clients)
-        steps = {Compare: self._answering(compare), Blend: self.blend}
-        return {parts.SurveySums: survey, **steps}
+        return {parts.SurveySums: survey, Compare: self._answering(compare), Blend: self.blend}
 
     def blend(self, memory: Asked, ask: Blend, data: Block, rng: Streams) -> tuple[Asked, Blended]:
         problem, weights = self._problem, ask.weights[data.index]

@@ -55,8 +55,7 @@ def with_pieces(pieces: Pieces, keep: NDArray[np.bool_] | slice, *more: Any) -> 
 
 def with_tangents(pieces: Pieces, cut: NDArray[np.bool_], tangents: Tangents) -> Pieces:
     """The pieces of flips, and the mean losses as they are near the centre, the last ones."""
-    n = len(tangents.value)
-    offset = tangents.value - tangents.gradient @ tangents.w
+    n, offset = len(tangents.value), tangents.value - tangents.gradient @ tangents.w
     return with_pieces(pieces, cut, np.arange(n), np.zeros(n, np.intp), offset, tangents.gradient)
 
 
@@ -64,8 +63,7 @@ def parts_for(problem: Problem, n_clients: int, cuts: int, least_rows: int) -> P
     """How risks are parted, so that all clients send about so many cuts: where models have few
     numbers by second derivatives, if the loss has them.
     """
-    groups = max(1, round(cuts / n_clients))
-    return Parts(groups, least_rows, int(has_smooth_part(problem)))
+    return Parts(max(1, round(cuts / n_clients)), least_rows, int(has_smooth_part(problem)))
 
 
 def undoing(value: float, square: float, times: float = 1.0) -> float:
@@ -107,8 +105,7 @@ def proofs(
             return
         duals, minorant, scaled = proof
         yield lower_bound(problem, minorant, where)[0], duals
-        left = unbalanced(problem, minorant, where, units)
-        multipliers = cuts.balanced(scaled, *left, units)
+        multipliers = cuts.balanced(scaled, *unbalanced(problem, minorant, where, units), units)
 
 
 # The cuts that the server of a bundle method keeps, and the proof that their multipliers make.
@@ -300,8 +297,7 @@ class Cuts:
         # of all changes that which is least beside what each number can change by
         normal = (rows * room[:, None]).T @ rows
         solved: Any = lstsq(normal, target, cond=1e-13, lapack_driver="gelsy", check_finite=False)
-        y = solved[0]
-        change = mu * (cuts @ y)
+        change = mu * (cuts @ solved[0])
         changed = multipliers.copy()
         changed[live] += change / max(1.0, float((-2 * change / mu).max()))
         return changed

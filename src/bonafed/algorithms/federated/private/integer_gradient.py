@@ -140,7 +140,7 @@ class IntegerRows:
 
     def _summed(self, loss: Loss, mechanism: Mechanism, Z: Array) -> tuple[Whole, int]:
         (m, d), K = self.U.shape, Z.shape[1]
-        thin = not isinstance(self.U, np.ndarray)
+        grid, thin = self.grid, not isinstance(self.U, np.ndarray)
         count = MOST if thin else max(1, MANY // (d * WHOLE)) * WHOLE
         total, more = np.zeros(Z.shape, np.int64), 0
         for first in range(0, m, count):
@@ -149,11 +149,16 @@ class IntegerRows:
             length = self.length[here]
             with np.errstate(all="ignore"):  # whatever rows and model are, no row counts for more
                 S = U @ Z if thin else product(U, Z)
-                S *= (length / self.grid.direction)[:, None]
+                S *= (length / grid.direction)[:, None]
                 r = loss.gradient(S if loss.targets == "class" else S[:, 0], self.y[here])
                 r = np.clip(np.nan_to_num(r, posinf=STEEP, neginf=-STEEP), -STEEP, STEEP)
             r = r.reshape(-1, K)
-            q = _quantised(r, length / mechanism.clip, self.size[here], self.grid)
+            # the residuals on the grid, so short that no row's gradient exceeds its steps
+            norm = np.abs(r).sum(1) if grid.norm == L1 else np.sqrt((r * r).sum(1))
+            with np.errstate(all="ignore"):
+                most = np.where(norm > FLAT, np.minimum(length / mechanism.clip, 1 / norm), 0.0)
+            q = np.rint(r * (most * (grid.steps / grid.direction))[:, None])
+            q = shortened(q, self.size[here], grid)
             total += (U.T @ q).astype(np.int64)  # of integers below 2^53: exact in any order
             if mechanism.counts:
                 norm = length * np.sqrt((r * r).sum(1))
@@ -169,16 +174,6 @@ def product(U: Array, Z: Array) -> Array:
     B[:, :K] = Z
     thin_products.multiply(U.reshape(-1), 0, d, 1, B, S, (m, d, wide), True)
     return S[:, :K].copy()
-
-
-def _quantised(r: Array, over: Array, size: Whole, grid: Grid) -> Array:
-    """The residuals r (m, K) on the grid, so short that no row's gradient exceeds its steps; rows
-    are ``over`` (m,) clips long.
-    """
-    norm = np.abs(r).sum(1) if grid.norm == L1 else np.sqrt((r * r).sum(1))
-    with np.errstate(all="ignore"):
-        most = np.where(norm > FLAT, np.minimum(over, 1 / norm), 0.0)
-    return shortened(np.rint(r * (most * (grid.steps / grid.direction))[:, None]), size, grid)
 
 
 def shortened(q: Array, size: Whole, grid: Grid) -> Array:

@@ -467,14 +467,6 @@ def exponentials(v):
             v[j] = exp64(-708.0 if v[j] < -708.0 else v[j])  # NaN stays
 
 
-@njit(cache=True)
-def _tile(d, K):
-    """(rows of a tile, columns of its scores)."""
-    few = SMALL // (d * K)
-    wide = -(-K // WIDE) * WIDE
-    return (few, K) if few >= LEAST_ROWS else (MOST_ROWS, wide if 8 * wide <= 9 * K else K)
-
-
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def _residuals(S, K, y, factor, length, clip, norm):
     """Replace the first K columns of S, scores, by the clipped h - e_y times the factor.
@@ -524,7 +516,10 @@ def softmax_gradient(X, y, Z, factor, length, clip, norm, G):
     clipping.
     """
     d, K = Z.shape
-    T, wide = _tile(d, K)
+    # rows of a tile, and columns of its scores
+    few, wide = SMALL // (d * K), -(-K // WIDE) * WIDE
+    T = few if few >= LEAST_ROWS else MOST_ROWS
+    wide = K if few >= LEAST_ROWS or 8 * wide > 9 * K else wide
     wider, turned = np.zeros((d, wide), Z.dtype), np.empty((wide, d), Z.dtype)
     scores = np.empty((min(T, len(y)), wide), Z.dtype)
     for j in range(d):

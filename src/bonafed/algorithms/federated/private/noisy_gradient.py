@@ -105,8 +105,7 @@ class Question:
             words += told.digest
         latest = hashlib.blake2b(words, digest_size=32).digest()
         each = [hashlib.blake2b(past.tobytes() + latest, digest_size=32) for past in memory.asked]
-        asked = [np.frombuffer(digest.digest(), np.uint8) for digest in each]
-        return cls(models, np.array(asked))
+        return cls(models, np.array([np.frombuffer(digest.digest(), np.uint8) for digest in each]))
 
 
 def _about(mechanism: Mechanism, numbers: tuple[float, ...]) -> bytes:
@@ -422,8 +421,7 @@ def rounded(g: Array, clip: float, grid: Grid) -> Whole:
     long, steps = float(np.linalg.norm(g, grid.norm)), grid.steps
     with np.errstate(over="ignore"):
         factor = min(np.float64(top) / clip * steps, steps / long)
-    size = np.ones(1, np.int64)
-    return shortened(np.rint(g * factor)[None], size, grid)[0].astype(np.int64)
+    return shortened(np.rint(g * factor)[None], np.ones(1, np.int64), grid)[0].astype(np.int64)
 
 
 def _gradients(problem: Problem, v: Array, data: Block, i: int, at: Some = None) -> Iterator[Array]:

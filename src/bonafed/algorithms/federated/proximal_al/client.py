@@ -51,7 +51,7 @@ def conclude(
 
 def refine(
     problem: Problem, memory: ProximalMemory, ask: Refine, data: Block, rng: Streams
-) -> tuple[ProximalMemory, Refined]:
+) -> Left:
     """Carry out an iteration of Algorithm 2 at the clients of a block."""
     if ask.units is not None:
         memory = _measured(problem, memory, ask.units, data)
@@ -63,7 +63,7 @@ def refine(
 
 def _answered(
     memory: ProximalMemory, ask: Refine, numbers: Any, shared: Array, found: Any, moves: Any
-) -> tuple[ProximalMemory, Refined]:
+) -> Left:
     """What a round leaves and sends.
 
     Parameters
@@ -99,9 +99,7 @@ def _measured(
     return changed(memory, size=size, first_size=size if first else memory.first_size)
 
 
-def _round(
-    merit: server.Merit, memory: ProximalMemory, ask: Refine
-) -> tuple[ProximalMemory, Refined]:
+def _round(merit: server.Merit, memory: ProximalMemory, ask: Refine) -> Left:
     w, most = _everywhere(ask), len(ask.mix) + 1
     before = memory.z, memory.dual, memory.points, memory.drift, ask.rho, memory.anchor
     old, duals, history, drift, rho, anchor = map(writable, before)
@@ -319,6 +317,9 @@ class ProximalMemory:
     drift: Annotated[Array, Form("n, H, D + p_c")]  # the last z_i - w
 
 
+Left = tuple[ProximalMemory, Refined]  # what a round leaves and sends
+
+
 @record
 class ProximalState:
     """The server's memory between rounds; models and slack variables are in units."""
@@ -427,9 +428,7 @@ def _systems(
     return kept["systems"]
 
 
-def _solved(
-    systems: tuple[Array, ...], memory: ProximalMemory, ask: Refine
-) -> tuple[ProximalMemory, Refined]:
+def _solved(systems: tuple[Array, ...], memory: ProximalMemory, ask: Refine) -> Left:
     """Carry out a round, with f_i'(w) from f_i'(u) and A in single precision if that suffices.
 
     Otherwise it comes from A itself.

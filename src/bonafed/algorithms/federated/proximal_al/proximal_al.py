@@ -250,8 +250,7 @@ class ProximalAL(base.Method):
         """The tolerance eps_1 of (11): the user's, or one of ``tol`` of the objective at most."""
         if self.s_bar is not None:
             return self.tol
-        size = NEAR * float(np.abs(state.w).sum())
-        most = self.tol * state.scale
+        size, most = NEAR * float(np.abs(state.w).sum()), self.tol * state.scale
         if not (size > 0 and math.isfinite(state.value)):
             return most
         return min(max(2 * self._allowed(state) / size, 1e-4 * self.tol * state.scale), most)
@@ -337,8 +336,7 @@ class ProximalAL(base.Method):
         ended = state.inner >= most
         if state.rounds >= self.max_rounds:
             return state, Done(Stop.MAX_ROUNDS)
-        past = half.remembered(state.past, up.drift, up.slack_drift, up.inner)
-        state = replace(state, past=past)
+        state = replace(state, past=half.remembered(state.past, up.drift, up.slack_drift, up.inner))
         if solved or (self._bounded and ended):
             return self._settle(replace(state, solved=solved))
         return self._ask(state)

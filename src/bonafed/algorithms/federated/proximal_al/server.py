@@ -165,8 +165,7 @@ class Server:
         weight = self.rho[:, None] + self.sigma
         free = (self.rho[:, None] * shifted + self.sigma * anchor) / weight
         per, total = unit / weight, (unit * free).sum(0)  # a multiplier of 1 moves s_i by -per
-        beta = self.shared_betas
-        equality = self.problem.constraint.coupled.equality
+        beta, equality = self.shared_betas, self.problem.constraint.coupled.equality
         y = raised(multiplier + beta * total, equality) / (1 + beta * (unit * per).sum(0))
         return free - per * y
 
