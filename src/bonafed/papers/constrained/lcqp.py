@@ -229,8 +229,7 @@ def _row(d: int, n: int, m: int, trials: int, algorithm: Callable[[], ext.Method
     errors = [np.linalg.norm(run.w - w) / np.linalg.norm(w) for run in runs]
     row: Row = {"clients": n, "d": d, "m": m, "exact": value}
     row["relative_difference"] = max(abs(end.objective / value - 1) for end in ends)
-    row["model_error"] = float(max(errors))
-    row["seconds"] = float(np.mean([run.seconds for run in runs]))
+    row |= {"model_error": float(max(errors)), "seconds": float(np.mean([r.seconds for r in runs]))}
     row |= {"exact_seconds": seconds, **shared_columns(runs, ends)}
     printed = PRINTED.get((n, d))  # None for sizes that are not in the paper
     for name in ("objective", "difference", "violation"):

@@ -68,8 +68,7 @@ def follow(
     def watch(row: dict[str, Any], state: Any) -> None:
         if rounds is None or row["round"] in rounds:
             violation = row["gap"] / split.fed.n_clients
-            error = split.error(state.w)
-            points.append(Evaluation(row["round"], error, violation, row["noise"]))
+            points.append(Evaluation(row["round"], split.error(state.w), violation, row["noise"]))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ``Curve.epsilon`` says where there is no guarantee
