@@ -220,7 +220,7 @@ class Bundle(base.Method):
         return lifted(super().concrete)
 
     @property
-    def _problem(self) -> Problem:
+    def concrete(self) -> Problem:
         """The problem, with thresholds in the model where all rows are ranked together."""
         return self._lifted
 
