@@ -7,6 +7,8 @@ what still breaks the rules; an entry that is no longer needed fails, so both on
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 import subprocess
 import sys
 from functools import cache
@@ -119,6 +121,48 @@ def test_papers_use_public_names_alone():
     assert not wrong
     used = {name for path in SOURCE.glob("papers/*/*.py") for name in attributes(path, "bf")}
     assert used <= set(bonafed.__all__)
+
+
+def test_papers_use_no_private_name_of_the_core():
+    """Neither by an import nor by inheritance: none is used or overridden."""
+    wrong = set()
+    for path in sorted(SOURCE.glob("papers/**/*.py")):
+        tree = ast.parse(path.read_text())
+        parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+        module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
+        imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom | ast.Import)]
+        names = {a.name.split(".")[-1] for n in imports for a in n.names}
+        names |= attributes(path, "ext") | attributes(path, "bf")
+        wrong |= {f"{module.__name__}: {name}" for name in names if is_private(name)}
+        for node in (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)):
+            own = getattr(module, node.name)
+            used = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)} | members(own)
+            found = {name for base in own.__mro__ if is_core(base) for name in used & members(base)}
+            wrong |= {f"{module.__name__}.{node.name}: {n}" for n in found if is_private(n)}
+    assert wrong == set()
+
+
+def test_the_core_advises_no_method_of_a_paper():
+    homes = {n: getattr(getattr(bonafed, n), "__module__", "") for n in bonafed.__all__}
+    calls = [rf"\b{name}\(" for name, home in homes.items() if home.startswith("bonafed.papers")]
+    core = [path for path in SOURCE.rglob("*.py") if "papers" not in path.parts]
+    assert calls
+    assert not {p.name for p in core if re.search("|".join(calls), p.read_text())}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def is_core(kind: type) -> bool:
+    """Whether a class is one of bonafed outside the papers' rooms."""
+    return kind.__module__.startswith("bonafed.") and ".papers." not in kind.__module__
+
+
+def members(kind: type) -> set[str]:
+    """What a class defines, but for marks that Python leaves on every abstract class."""
+    marks = {"_abc_impl", "_is_protocol", "_is_runtime_protocol"}
+    return {*vars(kind), *kind.__annotations__} - marks
 
 
 def test_the_page_on_extending_names_the_whole_contract():

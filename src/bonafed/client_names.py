@@ -86,5 +86,12 @@ def closest(name: object, known: Iterable[object]) -> str:
     return f"; there are {shown or 'none'}.{hint}"
 
 
+def entry(table: Mapping[str, Value], name: str, what: str) -> Value:
+    """The entry of a table by name; ``ValueError`` where it has none."""
+    if name not in table:
+        raise ValueError(f"there is no {what} {name!r}{closest(name, table)}")
+    return table[name]
+
+
 def _places(clients: Sequence[ClientName]) -> dict[str, int]:
     return {str(name): at for at, name in enumerate(clients)}

@@ -1,7 +1,7 @@
 """The contract of methods: what the author of an algorithm imports, beside the names of `bonafed`.
 
-The papers' rooms use these names and those of `bonafed` and nothing else of the package, as an
-author outside does. docs/extending.md says what each is for.
+The papers' rooms use these names and those of `bonafed`, `bonafed.functional` and `bonafed.data`,
+and nothing else of the package, as an author outside does. docs/extending.md says what each is for.
 """
 
 from bonafed.algorithms.alternatives import check_requirements as check_requirements
@@ -89,6 +89,7 @@ from bonafed.arrays import is_number as is_number
 from bonafed.arrays import norm as norm
 from bonafed.arrays import stream as stream
 from bonafed.arrays import writable as writable
+from bonafed.client_names import entry as entry
 from bonafed.codec import Counter as Counter
 from bonafed.codec import Extended as Extended
 from bonafed.codec import Form as Form

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ import pytest
 import bonafed as bf
 from bonafed.extending import Method
 from bonafed.papers import aspire, constrained, dp_iadmm, drfl, rank
+from bonafed.papers.constrained import neyman_pearson
+from bonafed.papers.dp_iadmm import curves
 
 # (paper, what its text calls it): the word, and what the text says of it
 METHODS: dict[tuple[str, str], tuple[Callable[[], Any], dict[str, Any]]] = {
@@ -21,6 +25,10 @@ METHODS: dict[tuple[str, str], tuple[Callable[[], Any], dict[str, Any]]] = {
     ("ASPIRE", "ASPIRE-EASE(-)"): (aspire.aspire_synchronous, {"synchronous": True}),
     ("ASPIRE", "ASPIRE-EASE_per"): (aspire.aspire_per, {"local_steps": 5}),
     ("ASPIRE", "ASPIRE-ADP"): (lambda: aspire.aspire_adp()[0], {"theory": True}),
+    ("ASPIRE", "ASPIRE-ADP, (36) as printed"): (
+        lambda: aspire.aspire_adp(2, as_printed=True)[0],
+        {"theory": True},
+    ),
     ("ASPIRE", "AFL"): (aspire.afl, {}),
     ("ASPIRE", "DRFA-Prox"): (aspire.drfa_prox, {"strength": 0.1}),
     ("ASPIRE", "FedAvg"): (aspire.fed_avg, {}),
@@ -44,8 +52,19 @@ METHODS: dict[tuple[str, str], tuple[Callable[[], Any], dict[str, Any]]] = {
         lambda: dp_iadmm.obj_t(1.0, 20_000, "femnist"),
         {"radius": "1/t^2", "region": "linf", "rho": bf.Penalty(0.005, 0.05, 2e3, 1.0)},
     ),
-    ("DP-IADMM", "OutP"): (lambda: dp_iadmm.out_p(0.1, 20_000, 6000, 10), {"update": "prox"}),
+    ("DP-IADMM", "OutP"): (
+        lambda: dp_iadmm.out_p_printed(0.1, 20_000),
+        {"update": "prox", "eta": None, "output": True, "rho": bf.Penalty(2.0, 5.0, 1e4, 0.1)},
+    ),
+    ("DP-IADMM", "OutP as programmed"): (
+        lambda: dp_iadmm.out_p(0.1, 20_000, 6000, 10),
+        {"update": "prox"},
+    ),
     ("DP-IADMM", "OutP+"): (
+        lambda: dp_iadmm.out_p_printed(0.1, 20_000, scale=0.01),
+        {"rho": bf.Penalty(2.0, 5.0, 1e4, 0.1, scale=0.01)},
+    ),
+    ("DP-IADMM", "OutP+ as programmed"): (
         lambda: dp_iadmm.out_p_plus(0.1, 20_000, 6000, 10),
         {"rho": bf.Penalty(2.0, 5.0, 1e4, 0.1, scale=0.001)},
     ),
@@ -114,3 +133,43 @@ def test_the_rule_of_aspire_adp_waits_for_all_until_one_is_slow():
     method, clock = aspire.aspire_adp(2)
     assert (clock.wait.n, clock.wait.centre) == (2, "mean")
     assert method == aspire.aspire_ease()
+    printed, other = aspire.aspire_adp(2, as_printed=True)
+    assert (printed, other.wait) == (method, replace(clock.wait, as_printed=True))
+
+
+def test_out_p_is_obj_p_without_noise_and_has_normal_noise_by_the_longest_row():
+    assert dp_iadmm.out_p_printed(math.inf, 9) == dp_iadmm.obj_p(math.inf, 9)
+    rng = np.random.default_rng(3)
+    fed = bf.Federation.from_arrays(
+        rng.random((60, 4)), rng.integers(3, size=60), np.arange(60) % 2
+    )
+    problem = curves.problem()
+    with pytest.warns(bf.NoPrivacyWarning):
+        run = bf.solve(problem, fed, algorithm=dp_iadmm.out_p_printed(0.5, 1, "femnist"))
+    # at w = 0 a row's gradient is x (1/3 - e_y)', of length ||x|| sqrt(1 - 1/3)
+    longest = [np.linalg.norm(X, axis=1).max() * math.sqrt(2 / 3) / 60 for X in fed.X]
+    sigma = 2 * math.sqrt(2 * math.log(1.25e6)) / 0.5 / (dp_iadmm.rho(0.5, "femnist")(1) + 1)
+    expected = np.mean(longest) * sigma * math.sqrt(2 / math.pi)
+    assert run.history[-1]["noise"] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        (lambda: constrained.proximal_al("9.9"), "no section '9.9'; there are '5.1', '5.2', 'E.2'"),
+        (lambda: constrained.centralised_al("5.3"), "no section '5.3'; there are '5.1'"),
+        (lambda: rank.rank_admm("foo"), "no framework 'foo'; there are 'SRM', 'AoRR', 'EHRM'"),
+        (lambda: rank.smoothed_rank_admm("AoRRR"), "Did you mean 'AoRR'"),
+        (lambda: dp_iadmm.rho(1.0, "cifar"), "no data set 'cifar'; there are 'mnist', 'femnist'"),
+        (lambda: rank.dca("squared"), "no loss 'squared'; there are 'logistic', 'hinge'"),
+        (
+            lambda: rank.dca("hinge", "nodata"),
+            "no data set 'nodata'; there are 'monk', 'australian'",
+        ),
+        (lambda: neyman_pearson.trial("iris", 1), "no data set 'iris'; there are 'breast-cancer"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_known_ones(word, text):
+    with pytest.raises(ValueError, match=text):
+        word()
+    assert (rank.dca(data="splice").inner, rank.dca(data="monk").inner) == (1000, 2000)

@@ -210,10 +210,10 @@ class TellsNoise(bf.PrivateADMM):
 
     def perturb(self, memory: Any, ask: Any, data: Any, rng: Any) -> tuple[Any, Any]:
         after, up = super().perturb(memory, ask, data, rng)
-        silent = replace(self, plan=replace(self._plan, multiplier=0.0))
+        silent = replace(self, plan=replace(self.noise_plan, multiplier=0.0))
         without = (
             super(TellsNoise, silent).perturb(memory, ask, data, rng)[0].z
-            if self._plan.multiplier
+            if self.noise_plan.multiplier
             else after.z
         )
         return after, replace(up, noise=np.abs((after.z - without) * ask.rho).mean(1))

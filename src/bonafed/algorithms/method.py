@@ -86,16 +86,6 @@ class Method(AboutRows):
         """
         raise NotImplementedError(f"{type(self).__name__} must define answer(state, concluded)")
 
-    @property
-    def _problem(self) -> Problem:
-        """The problem; ``ValueError`` before there is one."""
-        if self.problem is None:
-            raise ValueError(
-                f"{type(self).__name__} has no problem yet: run it through bonafed.solve(problem,"
-                " federation, ...)."
-            )
-        return self.problem
-
     def for_clients(self) -> "Method":
         """The method without its problem, which the clients know."""
         return replace(self, problem=None)  # type: ignore[type-var]
@@ -105,9 +95,9 @@ class Method(AboutRows):
         self.check_problem(problem, data)
         return replace(self, problem=problem)  # type: ignore[type-var]
 
-    def _value(self, w: Array, risks: Array) -> float:
+    def value_at(self, w: Array, risks: Array) -> float:
         """The objective at w, where the clients have these risks."""
-        return float(self._problem.over_clients.value(risks)) + self._problem.penalty(w)
+        return float(self.concrete.over_clients.value(risks)) + self.concrete.penalty(w)
 
     def check_problem(self, problem: Problem, fed: "Federation | Metadata | None") -> None:
         """Raise ``ValueError`` where a setting of this algorithm does not go with a problem that

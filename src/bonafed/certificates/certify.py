@@ -244,7 +244,7 @@ class Weighing(plausible.AboutRows):
 
     def _said(self, who: int, ask: Weigh, up: Weighed) -> Iterator[Claim]:
         """What values and a minorant claim."""
-        problem, w, D = self._problem, ask.w, len(ask.w)
+        problem, w, D = self.concrete, ask.w, len(ask.w)
         for what in (up.size, up.spread, up.terms):
             yield Number("a size", what)
         if up.risk is not None and up.loss is not None:
@@ -264,7 +264,7 @@ class Weighing(plausible.AboutRows):
 
     def question(self, state: Any, n_clients: int) -> Round:
         """What the clients are asked next."""
-        prior = weighting(self._problem, self.mu, n_clients) * self.objective
+        prior = weighting(self.concrete, self.mu, n_clients) * self.objective
         asked = self.w, state.shift, prior, self.mu.local, self.mu.shared
         if state.moving is not None:
             return Round(WeighAlong(*asked, state.moving.direction))
@@ -305,7 +305,7 @@ class Weighing(plausible.AboutRows):
     def _terms(self, ask: Weigh | WeighAlong, data: Block) -> list[tuple[Stack, Array]]:
         """The clients' constraints with their multipliers."""
         shared = np.tile(ask.shared, (len(data.names), 1))
-        problem = self._problem
+        problem = self.concrete
         return [(problem.local_constraint, ask.local), (problem.constraint.coupled, shared)]
 
     # -- server ------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ class Weighing(plausible.AboutRows):
         """Whether a lower bound is to be proved and can be: all parts are convex and have
         conjugates.
         """
-        problem, loss = self._problem, self._problem.loss
+        problem, loss = self.concrete, self.concrete.loss
         known = isinstance(loss, Quadratic) or (loss.smooth and has_conjugate(loss))
         glob, local = problem.constraint, problem.local_constraint
         convex = local.convex and glob.convex
@@ -349,7 +349,7 @@ class Weighing(plausible.AboutRows):
         aim, free = self._aim(g, unbalanced)
         rest = float((np.abs(aim) / np.maximum(scale, 1e-300)).max(initial=0.0))
         stuck = rest > state.left / 2 if state.left <= ROUNDING else False
-        if self.objective and not isinstance(self._problem.loss, Quadratic):
+        if self.objective and not isinstance(self.concrete.loss, Quadratic):
             bound = max(bound, 0.0)  # losses, and so the objective, are nonnegative
         state = replace(state, bound=max(state.bound, bound), left=min(rest, state.left))
         if rest <= FLOOR or stuck or state.rounds >= BALANCING:
@@ -387,12 +387,12 @@ class Weighing(plausible.AboutRows):
 
     def _here(self) -> tuple[Point, list[tuple[Stack, Array]]]:
         """The model on the server's rows, and its constraints with their multipliers."""
-        glob = self._problem.constraint
-        return glob.point(self._problem, self.w), [(glob.held, self.mu.server[None])]
+        glob = self.concrete.constraint
+        return glob.point(self.concrete, self.w), [(glob.held, self.mu.server[None])]
 
     def _ridge(self) -> Array:
         """(D,) the curvature of the regulariser, on the coefficients that it penalises."""
-        return self.objective * ridge_of(self._problem, self.w)
+        return self.objective * ridge_of(self.concrete, self.w)
 
     def _aim(self, g: Array, unbalanced: Array) -> tuple[Array, NDArray[np.intp]]:
         """The part of the gradient to balance next, and the coefficients that can move for it.
@@ -400,7 +400,7 @@ class Weighing(plausible.AboutRows):
         Beside the unbalanced part this is what h balances at a first-order loss of the bound: where
         w is at no kink and no bound.
         """
-        h, coefficients = self._problem.regulariser, self._problem.predictor.split(self.w)[0]
+        h, coefficients = self.concrete.regulariser, self.concrete.predictor.split(self.w)[0]
         free = np.ones(len(g), bool)
         if isinstance(h, regularisers.Bounds):
             free[: len(coefficients)] = (coefficients > h.lower) & (coefficients < h.upper)
@@ -417,7 +417,7 @@ class Weighing(plausible.AboutRows):
             return unbalanced, np.arange(len(g))
         else:  # what h balances moves with it, at no product
             return unbalanced, np.flatnonzero(unbalanced)
-        off = -off_regulariser(self._problem, self.w, -g)
+        off = -off_regulariser(self.concrete, self.w, -g)
         aim = np.where(unbalanced != 0, unbalanced, np.where(free, off, 0.0))
         return aim, np.flatnonzero(free | (aim != 0))
 
@@ -426,7 +426,7 @@ class Weighing(plausible.AboutRows):
 
         The length bounds that of optimal models.
         """
-        problem, h = self._problem, self._problem.regulariser
+        problem, h = self.concrete, self.concrete.regulariser
         if not self.objective and not isinstance(h, regularisers.Ball | regularisers.Bounds):
             h = regularisers.Zero()
         penalised, free = problem.predictor.split(g)
@@ -444,7 +444,7 @@ class Weighing(plausible.AboutRows):
 
         A bound on the models of at most this value suffices, since all others are above it.
         """
-        return float(self._problem.over_clients.value(first.risk)) + self._problem.penalty(self.w)
+        return float(self.concrete.over_clients.value(first.risk)) + self.concrete.penalty(self.w)
 
 
 def _check(problem: Problem, fed: Data, w: Array, mu: Multipliers, like: Multipliers) -> None:

@@ -259,14 +259,14 @@ class Certification(plausible.AboutRows):
 
     @property
     def claims(self) -> plausible.Claims:
-        problem = self._problem
+        problem = self.concrete
         if self.sums:
             return {CertifiedSums: lambda who, ask, up: plausible.of_risk(problem, ask.w, up.risk)}
         return {**plausible.surveys(problem), Certified: self._said}
 
     @property
     def sum_claims(self) -> plausible.SumClaims:
-        problem = self._problem
+        problem = self.concrete
 
         def combined(ask: CertifySums, up: CertifiedSums, slack: float) -> Iterator[Claim]:
             yield from of_each_risk(problem, ask.w, up.risk)
@@ -276,7 +276,7 @@ class Certification(plausible.AboutRows):
 
     def _said(self, who: int, ask: Certify, up: Certified) -> Iterator[Claim]:
         """What a risk and a combination of cuts claim."""
-        problem, w, beside = self._problem, ask.w, {}
+        problem, w, beside = self.concrete, ask.w, {}
         for name in ("level", "labels", "features", "spread", "size"):
             yield Number(f"a number {name!r}", getattr(up, name))
         yield from plausible.of_certified(problem, who, w, up)
@@ -293,11 +293,11 @@ class Certification(plausible.AboutRows):
     def server_start(self, n_clients: int) -> tuple[CertificateState, Round]:
         state = CertificateState(None, None)
         if self.sums:
-            return state, Round(parting.SurveySums(member(self._problem, n_clients)))
-        if not is_affine(self._problem.predictor):
+            return state, Round(parting.SurveySums(member(self.concrete, n_clients)))
+        if not is_affine(self.concrete.predictor):
             none = np.zeros((0, len(self.w))), np.zeros((n_clients, 0))
             return state, Round(Certify(self.w, *none))
-        return state, Round(proofs.Survey(member(self._problem, n_clients)))
+        return state, Round(proofs.Survey(member(self.concrete, n_clients)))
 
     def ask(self, state: CertificateState, ids: Sequence[int], seen: proofs.Surveyed) -> Next:
         none = proofs.Duals(np.zeros(len(ids)), np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
@@ -306,7 +306,7 @@ class Certification(plausible.AboutRows):
         more: dict[str, Array] = {}
         if duals.limits is not None:
             owned = duals.limits.swapaxes(0, 1)
-            local, shared, _ = proofs.separated(self._problem, len(ids), owned)
+            local, shared, _ = proofs.separated(self.concrete, len(ids), owned)
             more = {"local": local.swapaxes(1, 2).copy(), "shared": shared.swapaxes(0, 1).copy()}
         if duals.pair is not None:
             more |= {"pair": duals.pair, "weights": duals.weights}
@@ -376,7 +376,7 @@ class Certification(plausible.AboutRows):
         """The answer with the numbers of every client that follow from its risk: its worst
         distribution moves features, or targets, and flips no labels.
         """
-        problem, n = self._problem, len(up.risk)
+        problem, n = self.concrete, len(up.risk)
         radii, none = sample_radii(problem, n), np.zeros(n)
         level = np.where(radii > 0, parting.least_multiplier(problem, self.w), 0.0)
         moved = np.where(level > 0, radii, 0.0)
@@ -392,9 +392,9 @@ class Certification(plausible.AboutRows):
 
     def finish(self, state: CertificateState, ids: Sequence[int], up: Certified) -> Next:
         state = replace(state, first=up)
-        if is_affine(self._problem.predictor):
+        if is_affine(self.concrete.predictor):
             return state, Done(Stop.OPTIMAL)
-        return state, Round(Differentiate(self.w, chosen(self._problem, self.weights, up.risk)))
+        return state, Round(Differentiate(self.w, chosen(self.concrete, self.weights, up.risk)))
 
     def conclude(self, state: CertificateState, ids: Sequence[int], up: Differentiated) -> Next:
         return replace(state, differentiated=up), Done(Stop.UNPROVEN)

@@ -177,7 +177,7 @@ class RowRounds(plausible.AboutRows):
         rows = float(self.sizes[who])
         yield AllRows(rows)
         sums = up.total, up.largest, up.smallest
-        yield from plausible.of_losses(self._problem, ask.w, rows, *sums)
+        yield from plausible.of_losses(self.concrete, ask.w, rows, *sums)
         yield Number("a mean loss", up.loss, up.total / rows, up.total / rows)
 
     def server_start(self, n_clients: int) -> tuple[Any, Round]:
@@ -194,7 +194,7 @@ class RowRounds(plausible.AboutRows):
         Rounding adds at most as much to the constant as the sizes of its terms sum to, values and
         slopes times predictions: ``slopes`` is the sum of theirs.
         """
-        coefficients, intercept = self._problem.predictor.split(there)
+        coefficients, intercept = self.concrete.predictor.split(there)
         longest = float(state.seen.reach) * float(np.linalg.norm(coefficients))
         size = value + slopes * (longest + float(np.abs(intercept).sum()))
         constant = value - float(gradient @ there)
@@ -203,8 +203,8 @@ class RowRounds(plausible.AboutRows):
             return -math.inf, math.inf
         shares = self.sizes / self._n
         minorant = Minorant(constant, gradient, np.zeros(len(shares)), shares)
-        where = region(self._problem, state.value, len(coefficients), state.seen)
-        return lower_bound(self._problem, minorant, where)
+        where = region(self.concrete, state.value, len(coefficients), state.seen)
+        return lower_bound(self.concrete, minorant, where)
 
     @property
     def _n(self) -> int:
@@ -236,7 +236,7 @@ class RankCertification(RowRounds):
     @property
     def claims(self) -> plausible.Claims:
         return {
-            **plausible.surveys(self._problem),
+            **plausible.surveys(self.concrete),
             Looked: self.said,
             Counted: lambda who, ask, up: [plausible.Counts(ask.edges, up.above[0])],
             WeighedRows: lambda who, ask, up: [Number("a sum of losses", up.above)],
@@ -246,7 +246,7 @@ class RankCertification(RowRounds):
     def _stepped(self, who: int, ask: StepRows, up: SteppedRows) -> Iterator[Claim]:
         """What weighted sums claim."""
         w = ask.at.w + ask.step[len(ask.at.caps) :]
-        yield from plausible.of_sum(self._problem, w, up.loss, up.gradient[0])
+        yield from plausible.of_sum(self.concrete, w, up.loss, up.gradient[0])
         for what in (up.weight, up.weighted, up.slopes, up.slope, up.share):
             yield Number("a sum of weights", what)
 
@@ -268,7 +268,7 @@ class RankCertification(RowRounds):
         known = state.high - state.low <= 1e-14 * np.maximum(np.abs(state.low), np.abs(state.high))
         if state.counts < COUNTS and not known.all():
             return state, Round(Count(self.w, _edges(state.low, state.high)))
-        if self._problem.loss.targets == "class":  # of which rows have no slopes of one number
+        if self.concrete.loss.targets == "class":  # of which rows have no slopes of one number
             return state, Done(Stop.OPTIMAL)
         return self._wider(state)
 
@@ -284,12 +284,12 @@ class RankCertification(RowRounds):
         at, of = state.at, self._levels
         if not state.steps:
             value = of.shares @ at.thresholds + at.caps @ up.above + at.plain * state.looked.total
-            state = replace(state, value=float(value) + self._problem.penalty(self.w))
-        K, coefficients = len(at.caps), self._problem.predictor.split(at.w)[0]
+            state = replace(state, value=float(value) + self.concrete.penalty(self.w))
+        K, coefficients = len(at.caps), self.concrete.predictor.split(at.w)[0]
         gradient, matrix = up.gradient.copy(), up.hessian.copy()
         gradient[:K] += of.shares
         inside = slice(K, K + len(coefficients))
-        ridge = getattr(self._problem.regulariser, "strength", 0.0)
+        ridge = getattr(self.concrete.regulariser, "strength", 0.0)
         gradient[inside] += ridge * coefficients
         matrix[inside, inside] += ridge * np.eye(len(coefficients))
         curved = np.diag(matrix) > 1e-300  # what no row bends stays where it is
@@ -316,7 +316,7 @@ class RankCertification(RowRounds):
         gap = (state.value - proven) / max(abs(state.value), 1e-300)
         # step on while the gap falls, and try wider ramps until one succeeds
         falls = (gap < 0.9 * state.last or gap >= 1.0) and math.isfinite(gap)
-        smooth = self._problem.loss.smooth  # else cuts prove the bound, see ``certify_ranks``
+        smooth = self.concrete.loss.smooth  # else cuts prove the bound, see ``certify_ranks``
         if self.bounded and gap > EXACT and falls and smooth and state.steps < STEPS:
             at = replace(at, w=there, thresholds=at.thresholds + step[: len(at.caps)])
             return replace(state, at=at, steps=state.steps + 1, last=gap), Round(at)
@@ -327,7 +327,7 @@ class RankCertification(RowRounds):
 
     @property
     def _levels(self) -> Levels:
-        return levels(self._problem.over_rows, self._n)
+        return levels(self.concrete.over_rows, self._n)
 
 
 # -- clients
@@ -480,7 +480,7 @@ class SpectrumCertification(RowRounds):
 
     @property
     def claims(self) -> plausible.Claims:
-        known = {**plausible.surveys(self._problem), **plausible.ranks(self._problem)}
+        known = {**plausible.surveys(self.concrete), **plausible.ranks(self.concrete)}
         return {**known, Looked: self.said, Mixture: self._mixed}
 
     def _mixed(self, who: int, ask: MixTables, up: Mixture) -> Iterator[Claim]:
@@ -489,7 +489,7 @@ class SpectrumCertification(RowRounds):
             yield Number("a weighted sum of losses", what)
         tables = tuple(zip(ask.points, ask.weights, strict=True))
         yield plausible.RankCut(ask.w, float(up.value[0]), up.gradient[0], tables)
-        yield from plausible.of_lagrangian(self._problem, ask.w, up.hessian)
+        yield from plausible.of_lagrangian(self.concrete, ask.w, up.hessian)
 
     def looked(self, state: Any, ids: Sequence[int], up: Looked) -> Next:
         edges = rank_levels.spread_edges(-float(up.smallest), float(up.largest), None, self._n)
@@ -499,7 +499,7 @@ class SpectrumCertification(RowRounds):
     def cut(self, state: Any, ids: Sequence[int], up: rank_levels.Tallied) -> Next:
         """Count again while bins hold rows of different weights, then cut."""
         trial = state.trial
-        counted = rank_levels.table(self._problem.over_rows.rank_weights(self._n), trial.edges, up)
+        counted = rank_levels.table(self.concrete.over_rows.rank_weights(self._n), trial.edges, up)
         excess, counts = float(counted.excess.sum()), state.counts + 1
         blur, most = (SHARP, AGAIN) if state.tables else (BLUR, TABLES_COUNTED)
         if excess > blur * counted.size and counts < most:
@@ -515,7 +515,7 @@ class SpectrumCertification(RowRounds):
 
     def improve(self, state: Any, ids: Sequence[int], up: rank_levels.Sliced) -> Next:
         """Keep the cut and look near the best model, or cut the mixture found."""
-        asked, last, problem = state.asked, state.trial.edges, self._problem
+        asked, last, problem = state.asked, state.trial.edges, self.concrete
         objective = float(up.value) + state.excess + problem.penalty(asked.w)
         best, value = state.best, objective if state.best is None else state.value
         good = best is None or best.objective - objective >= 0.1 * state.predicted
@@ -570,7 +570,7 @@ class SpectrumCertification(RowRounds):
 
     @property
     def _ridge(self) -> Array:
-        return rank_levels.ridge_of(self._problem, self.w)
+        return rank_levels.ridge_of(self.concrete, self.w)
 
 
 def mixture(problem: Problem, ask: MixTables, data: Block) -> Mixture:

@@ -580,7 +580,7 @@ class Centring(_SharedSGD):
 
     def planned(self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()) -> Self:
         method = super().planned(problem, fed, spent)
-        plan, budget = method._plan, problem.privacy
+        plan, budget = method.noise_plan, problem.privacy
         if self.share is not None and budget is not None:
             whole = (*spent, Release(self.mechanism, plan.multiplier))
             if total_epsilon(whole, budget.delta) > budget.epsilon:

@@ -77,25 +77,28 @@ class AboutRows(Algorithm):
     problem: Problem | None
 
     @property
-    def _problem(self) -> Problem:
-        """The problem; ``ValueError`` before there is one."""
+    def concrete(self) -> Problem:
+        """The concrete problem; ``ValueError`` before there is one."""
         if self.problem is None:
-            raise ValueError(f"{type(self).__name__} needs problem=: use certify(problem, fed, w).")
+            raise ValueError(
+                f"{type(self).__name__} has no problem yet: run it through bonafed.solve(problem,"
+                " federation, ...), rounds of a certificate through bonafed.certify."
+            )
         return self.problem
 
     def at_client(self, problem: Problem, data: Any) -> Any:
         """The rounds with the clients' problem."""
         return replace(self, problem=problem)  # type: ignore[type-var]
 
-    def _at_client(self, step: Callable[..., Any], *settings: object) -> Callable[..., Any]:
+    def client_step(self, step: Callable[..., Any], *settings: object) -> Callable[..., Any]:
         """A client step of (problem, *settings, memory, message, data, rng) with the problem and
         these settings; the problem need not be there before the step is taken.
         """
-        return lambda *arguments: step(self._problem, *settings, *arguments)
+        return lambda *arguments: step(self.concrete, *settings, *arguments)
 
     def _answering(self, answer: Callable[..., Any], *settings: object) -> Callable[..., Any]:
         """A client step without memory, by an answer of (problem, message, data, *settings)."""
-        return lambda memory, ask, data, rng: (memory, answer(self._problem, ask, data, *settings))
+        return lambda memory, ask, data, rng: (memory, answer(self.concrete, ask, data, *settings))
 
     def doubts(self, told: Any, who: int, message: Any, upload: Any) -> tuple[Any, str]:
         return self._weighed(self.grid(type(upload)), self.claims, told, who, message, upload)
@@ -109,7 +112,7 @@ class AboutRows(Algorithm):
         """``Algorithm.doubts`` of an upload with these claims."""
         told, w = told or Told(), getattr(ask, "w", None)
         far = any(not np.abs(part).max(initial=0.0) <= FAR for part in arrays_of(ask))
-        if words := unreal(up, grid, far or may_overflow(self._problem, told, w)):
+        if words := unreal(up, grid, far or may_overflow(self.concrete, told, w)):
             return told, words
         with np.errstate(all="ignore"):  # of what overflows nothing follows
             for claim in claims.get(type(up), lambda *_: ())(who, ask, up):

@@ -148,7 +148,7 @@ class AFL(base.Method):
 
     @property
     def on_client(self) -> dict:
-        return {Survey: take_part, Mix: self._at_client(weigh)}
+        return {Survey: take_part, Mix: self.client_step(weigh)}
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -158,23 +158,23 @@ class AFL(base.Method):
 
     @property
     def claims(self) -> Claims:
-        return {**surveys(self._problem), Mixed: self._said}
+        return {**surveys(self.concrete), Mixed: self._said}
 
     def _said(self, who: int, ask: Mix, up: Mixed) -> Iterator[Claim]:
         """What an answer claims."""
         weight, length = float(ask.weights[0]), float(np.linalg.norm(up.gradient))
-        yield from of_weighted(self._problem, ask.w, up.risk, up.gradient, weight)
+        yield from of_weighted(self.concrete, ask.w, up.risk, up.gradient, weight)
         yield Number("a curvature", up.curvature)
         least = (length / weight) ** 2 if weight > 0 else 0.0
         yield Number("a square of a slope", up.steep, least)
 
     def server_start(self, n_clients: int) -> tuple[AFLState, Round]:
-        prior, none = member(self._problem, n_clients), np.zeros(0)
+        prior, none = member(self.concrete, n_clients), np.zeros(0)
         first = none, none, prior, none, np.zeros(n_clients), none, 0.0
         return AFLState(*first, math.inf, -math.inf, none, prior, 0, None), Round(Survey(prior))
 
     def begin(self, state: AFLState, ids: Ids, seen: Surveyed) -> tuple[AFLState, Round]:
-        w = base.with_start(self._problem, self.start, len(seen.square))
+        w = base.with_start(self.concrete, self.start, len(seen.square))
         state = replace(state, w=w, trial=w, mean=np.zeros_like(w), point=w, seen=seen)
         return state, Round(Mix(w, state.weights))
 
@@ -182,8 +182,8 @@ class AFL(base.Method):
         t, w, p = state.rounds, state.trial, state.weights
         if not (np.isfinite(up.risk).all() and np.isfinite(up.gradient).all()):
             return replace(state, rounds=t + 1), Done(Stop.STALLED)
-        value = float(self._problem.over_clients.worst(up.risk).value) + self._problem.penalty(w)
-        bound = bound_at(self._problem, w, value, float(p @ up.risk), up.gradient, p, state.seen)
+        value = float(self.concrete.over_clients.worst(up.risk).value) + self.concrete.penalty(w)
+        bound = bound_at(self.concrete, w, value, float(p @ up.risk), up.gradient, p, state.seen)
         if bound > state.bound:
             state = replace(state, bound=bound, point=w, proof=p)
         risks, gradient = up.risk, up.gradient
@@ -191,8 +191,8 @@ class AFL(base.Method):
             risks, gradient = 2 * risks - state.risks, 2 * gradient - state.gradient
         steep = max(state.steep, float(up.steep))
         eta, gamma = self._steps(float(up.curvature), steep, t)
-        new = {"trial": self._problem.prox(w - eta * gradient, eta)}
-        new["weights"] = self._problem.over_clients.project(p + gamma * (risks - risks.max()))
+        new = {"trial": self.concrete.prox(w - eta * gradient, eta)}
+        new["weights"] = self.concrete.over_clients.project(p + gamma * (risks - risks.max()))
         new["mean"] = state.mean + (w - state.mean) / (t + 1)
         state = replace(state, w=w, value=value, risks=up.risk, gradient=up.gradient, steep=steep)
         state = replace(state, rounds=t + 1, **new)
@@ -209,13 +209,13 @@ class AFL(base.Method):
     def answer(self, state: AFLState, concluded: base.Concluded | None = None) -> base.Answer:
         """The last model or the average, and the weighted gradients that prove the best bound."""
         w = state.mean if self.average and state.rounds else state.w
-        return base.Answer(w, duals_at(self._problem, state.point, state.proof))
+        return base.Answer(w, duals_at(self.concrete, state.point, state.proof))
 
     def _steps(self, curvature: float, steep: float, turn: int) -> tuple[float, float]:
         """The step sizes (eta, gamma) of a round."""
         longer = 2 if self.optimistic else 1  # extrapolated gradients overshoot from 2/3 of 1/L on
-        eta = self.step_size or measured_step(self._problem, longer * curvature, turn)
-        fall = 1 if is_smooth(self._problem) else turn + 1  # then gamma falls as eta does
+        eta = self.step_size or measured_step(self.concrete, longer * curvature, turn)
+        fall = 1 if is_smooth(self.concrete) else turn + 1  # then gamma falls as eta does
         return eta, self.weight_step or COUPLING / (eta * max(steep, 1e-300) * fall)
 
 

@@ -448,9 +448,9 @@ class LocalStepsMethod(base.Method):
                 f" {problem.over_samples!r}: use batch=None, or over_samples=Mean()."
             )
 
-    def _walked(self, who: int, ask: Descend, up: Descended) -> Iterator[Claim]:
+    def walk_claims(self, who: int, ask: Descend, up: Descended) -> Iterator[Claim]:
         """What local steps claim: the first of them is along the slope at the model."""
-        weight, problem = float(ask.weights[0]), self._problem
+        weight, problem = float(ask.weights[0]), self.concrete
         yield Number("a curvature", up.curvature)
         if self.batch is not None or not weight > 0:
             yield Number("a mean loss", up.risk)
@@ -462,7 +462,7 @@ class LocalStepsMethod(base.Method):
         slope = -np.asarray(change) / ask.step if whole else None
         yield from of_risk(problem, ask.w, up.risk / weight, slope)
 
-    def _count(self, n_clients: int) -> int:
+    def n_asked(self, n_clients: int) -> int:
         """How many clients a round asks."""
         return max(1, round((self.participation or 1.0) * n_clients))
 
@@ -652,13 +652,13 @@ class FedAvg(LocalStepsMethod):
         """Raise ``ValueError`` for ranked batches, or too few clients for the aggregation."""
         super().check_problem(problem, fed)
         if fed is not None:
-            self.aggregate.check(self._count(fed.n_clients))
+            self.aggregate.check(self.n_asked(fed.n_clients))
 
     # -- clients -----------------------------------------------------------------------------------
 
     @property
     def on_client(self) -> dict:
-        return {Scout: self._at_client(scout), Descend: self._at_client(descend, self._walk)}
+        return {Scout: self.client_step(scout), Descend: self.client_step(descend, self._walk)}
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -668,15 +668,15 @@ class FedAvg(LocalStepsMethod):
 
     @property
     def claims(self) -> Claims:
-        return {**scouted(), Descended: self._walked}
+        return {**scouted(), Descended: self.walk_claims}
 
     def server_start(self, n_clients: int) -> tuple[AveragingState, Round]:
         w = base.start_or_empty(self.start)
-        q = np.asarray(self._problem.over_clients.weights(np.zeros(n_clients)), float)
+        q = np.asarray(self.concrete.over_clients.weights(np.zeros(n_clients)), float)
         return AveragingState(w, q, 0.0, math.inf, math.inf, 0), Round(Scout(w))
 
     def begin(self, state: AveragingState, ids: Ids, up: Scouted) -> tuple[AveragingState, Round]:
-        w = base.or_default(state.w, self._problem, int(up.features))
+        w = base.or_default(state.w, self.concrete, int(up.features))
         state = replace(state, w=w, curvature=float(up.curvature))
         return state, self._ask(state)
 
@@ -686,8 +686,8 @@ class FedAvg(LocalStepsMethod):
         change = np.asarray(up.change) / mass if each is None else self.aggregate.of(each, q)
         w = state.w + change
         if self._walk.single and np.isfinite(w).all():
-            w = self._problem.prox(w, self._step(state) / total)
-        value = float(up.risk) * total / mass + self._problem.penalty(state.w)
+            w = self.concrete.prox(w, self._step(state) / total)
+        value = float(up.risk) * total / mass + self.concrete.penalty(state.w)
         moved = float(np.linalg.norm(w - state.w)) / max(float(np.linalg.norm(w)), 1e-300)
         curvature, rounds = max(state.curvature, float(up.curvature)), state.rounds + 1
         state = AveragingState(w, state.weights, curvature, value, moved, rounds)
@@ -704,7 +704,7 @@ class FedAvg(LocalStepsMethod):
 
     def answer(self, state: AveragingState, concluded: base.Concluded | None = None) -> base.Answer:
         """The model, and its gradients, which prove a bound."""
-        return base.Answer(state.w, duals_at(self._problem, state.w, state.weights))
+        return base.Answer(state.w, duals_at(self.concrete, state.w, state.weights))
 
     @property
     def _walk(self) -> Walk:
@@ -712,11 +712,11 @@ class FedAvg(LocalStepsMethod):
 
     def _step(self, state: AveragingState) -> float:
         curvature = state.curvature + self.strength
-        return self.step_size or measured_step(self._problem, curvature, state.rounds)
+        return self.step_size or measured_step(self.concrete, curvature, state.rounds)
 
     def _ask(self, state: AveragingState) -> Round:
         n, share = len(state.weights), 1 / float(state.weights.sum())
-        to = drawn(self.seed, state.rounds, n, self._count(n))
+        to = drawn(self.seed, state.rounds, n, self.n_asked(n))
         return Round(Descend(state.w, state.weights, self._step(state), share, 0), to)
 
 

@@ -507,11 +507,11 @@ class AsyncDRO(base.Method):
 
     @property
     def claims(self) -> Claims:
-        return {Met: self._met, **linearisation.linear(self._problem)}
+        return {Met: self._met, **linearisation.linear(self.concrete)}
 
     def _met(self, who: int, ask: Meet, up: Met) -> Iterator[Claim]:
         """What a first answer claims."""
-        problem, d = self._problem, up.square.shape[1]
+        problem, d = self.concrete, up.square.shape[1]
         w = problem.model_start(d) if ask.w is None else ask.w
         yield of_sizes(problem, float(ask.prior[0]), up)
         yield from of_risk(problem, w, up.risk, up.gradient)
@@ -519,16 +519,16 @@ class AsyncDRO(base.Method):
         yield Features(np.append(up.features, d))
 
     def server_start(self, n_clients: int) -> tuple[AsyncState, Round]:
-        none, prior = np.zeros(0), member(self._problem, n_clients)
+        none, prior = np.zeros(0), member(self.concrete, n_clients)
         state = AsyncState(none, none, none, None, prior, prior, none, none)
         start = None if self.start is None else np.asarray(self.start, float)
         return state, Round(Meet(prior, start))
 
     def begin(self, state: AsyncState, ids: Ids, up: Met) -> Next[AsyncState]:
         """Store the first lines, of all clients, and take a step."""
-        problem = self._problem
+        problem = self.concrete
         w = base.with_start(problem, self.start, int(up.features))
-        value, units = self._value(w, up.risk), step_units(problem, up.square)
+        value, units = self.value_at(w, up.risk), step_units(problem, up.square)
         up = replace(up, gradient=up.gradient / units)
         mean = state.weights @ up.gradient
         seen = Surveyed(up.plus, up.minus, up.reach, up.target, up.square)
@@ -553,7 +553,7 @@ class AsyncDRO(base.Method):
         self, state: AsyncState, turn: int, answered: int, new: Answers, fresh: int
     ) -> AsyncState:
         """The state after a step with these answers; ``fresh`` lines are new."""
-        risk, lines, here = self._problem.over_clients, base.known(state.lines), state.place
+        risk, lines, here = self.concrete.over_clients, base.known(state.lines), state.place
         # where losses saturate, curvatures vanish, and no line is accurate so far away
         longer = 2.0 ** (fresh / len(state.weights))
         most = state.eta * longer if turn else self._longest(state)
@@ -576,7 +576,7 @@ class AsyncDRO(base.Method):
         where = lines.gradients, lines.length, lines.models, lines.made
         moves = (state.centre, pace) if projected else (p, 0.0)
         centre, mean, *to = _descend(state.units, here, p, *where, force, eta, *moves)
-        w = self._problem.prox(*to)
+        w = self.concrete.prox(*to)
         place = state.units * w
         np.subtract(place, here, out=lines.step)
         first = state.first if state.turn else float(np.linalg.norm(lines.step)) / eta
@@ -612,7 +612,7 @@ class AsyncDRO(base.Method):
             return self._ask(state, sorted(set(old.tolist()).intersection(ids)))
         state = replace(state, mean=_mean(lines.gradients, state.weights))
         risks = self._lines(state)
-        value = self._value(state.w, risks)
+        value = self.value_at(state.w, risks)
         bound = self._bound(state, value)  # from lines at one model, as a certificate can repeat it
         if self._ended(replace(state, bound=bound), risks, 1.0):
             state = replace(state, value=value, bound=bound, predicted=risks)
@@ -636,15 +636,15 @@ class AsyncDRO(base.Method):
         """The lower bound that the lines prove: they are below the risks, however old they are."""
         risk, gradient = float(state.weights @ self._lines(state)), state.units * state.mean
         proof = risk, gradient, state.weights, state.seen
-        return linearisation.bound_at(self._problem, state.w, value, *proof)
+        return linearisation.bound_at(self.concrete, state.w, value, *proof)
 
     def _ended(self, state: AsyncState, risks: Array, share: float) -> bool:
         """Whether w is optimal to ``share`` of the tolerance if its risks are these."""
-        value = self._value(state.w, risks)
+        value = self.value_at(state.w, risks)
         # old lines may predict less than any model can have, which is not the end
         if math.isfinite(state.bound):
             return abs(value - state.bound) <= share * self._allowed(value, state.bound)
-        lag = value - self._problem.penalty(state.w) - float(state.weights @ risks)
+        lag = value - self.concrete.penalty(state.w) - float(state.weights @ risks)
         near = lag <= share * self._allowed(value, value)
         return near and self._length(state) <= share * self.tol * state.first
 
@@ -654,7 +654,7 @@ class AsyncDRO(base.Method):
     def _length(self, state: AsyncState) -> float:
         """The length of the next step over eta, which is 0 at a stationary point."""
         to, units = state.place - state.eta * state.mean, state.units
-        moved = self._problem.prox(to / units, state.eta / units**2) - state.w
+        moved = self.concrete.prox(to / units, state.eta / units**2) - state.w
         return float(np.linalg.norm(units * moved)) / state.eta
 
     def _ask(
@@ -671,11 +671,11 @@ class AsyncDRO(base.Method):
         the objective.
         """
         return {
-            "predicted": float(state.weights @ state.predicted) + self._problem.penalty(state.w),
+            "predicted": float(state.weights @ state.predicted) + self.concrete.penalty(state.w),
             **base.worst_client(state.predicted),
             "bound": state.bound,
             "step_size": state.eta,
         }
 
     def answer(self, state: AsyncState, concluded: base.Concluded | None = None) -> base.Answer:
-        return base.Answer(state.w, linearisation.duals_at(self._problem, state.w, state.weights))
+        return base.Answer(state.w, linearisation.duals_at(self.concrete, state.w, state.weights))

@@ -545,7 +545,7 @@ class InteriorPoint(base.Method):
 
     def _said(self, who: int, ask: Expand, up: Expanded) -> Iterator[Claim]:
         """What an answer claims."""
-        problem, q, D = self._problem, float(ask.prior[0]), up.gradient.shape[1]
+        problem, q, D = self.concrete, float(ask.prior[0]), up.gradient.shape[1]
         w, risk, slope = _or_first(problem, ask.w, D), up.risk, up.risk_gradient
         if q > 0 and risk is None:
             risk, slope = up.value / q, up.gradient / q
@@ -558,10 +558,10 @@ class InteriorPoint(base.Method):
     def server_start(self, n_clients: int) -> tuple[InteriorState, Round]:
         none = base.start_or_empty(self.start)
         state = InteriorState(none, none, n_clients, np.full(n_clients, math.nan))
-        return state, self._ask(state, none, no_multipliers(self._problem, n_clients))
+        return state, self._ask(state, none, no_multipliers(self.concrete, n_clients))
 
     def _ask(self, state: InteriorState, w: Array, mu: Multipliers) -> Round:
-        q = mu.weights if mu.weights is not None else weighting(self._problem, mu, state.n_clients)
+        q = mu.weights if mu.weights is not None else weighting(self.concrete, mu, state.n_clients)
         return Round(Expand(w, float(state.phase == 2), q, mu.local, mu.shared))
 
     def _asking(self, state: InteriorState, w: Array, mu: Multipliers) -> Next[InteriorState]:
@@ -570,9 +570,9 @@ class InteriorPoint(base.Method):
     def improve(self, state: InteriorState, ids: Ids, up: Expanded) -> Next[InteriorState]:
         state, at = replace(state, rounds=state.rounds + 1), state.trial
         asked = state.w if at is None else self._scaled(state).model(at)
-        w = _or_first(self._problem, asked, len(up.gradient))
+        w = _or_first(self.concrete, asked, len(up.gradient))
         with np.errstate(over="ignore", invalid="ignore"):
-            pieces = pieces_at(self._problem, w, up)
+            pieces = pieces_at(self.concrete, w, up)
             if at is None:
                 return self._begin(state, w, up, pieces)
             scaled, cone = self._scaled(state), float(at.z[-1]) if len(at.z) else 0.0
@@ -582,13 +582,13 @@ class InteriorPoint(base.Method):
         return self._advance(state, p, at, up, pieces[0])
 
     def _scaled(self, state: InteriorState) -> Scaled:
-        return Scaled(self._problem, base.known(state.scale), state.phase, state.n_clients)
+        return Scaled(self.concrete, base.known(state.scale), state.phase, state.n_clients)
 
     def _begin(
         self, state: InteriorState, w: Array, up: Expanded, pieces: Pieces
     ) -> Next[InteriorState]:
         """Set slacks and multipliers at a first model of this phase."""
-        box = base.within_bounds(self._problem, w)
+        box = base.within_bounds(self.concrete, w)
         if (box != w).any():
             state = replace(state, w=box)
             return self._asking(state, box, self._first(state))
@@ -609,7 +609,7 @@ class InteriorPoint(base.Method):
     def _first(self, state: InteriorState) -> Multipliers:
         """The multipliers of the first request of a phase: none, or equal ones of sum one."""
         if state.phase == 2 or state.scale is None:
-            return no_multipliers(self._problem, state.n_clients)
+            return no_multipliers(self.concrete, state.n_clients)
         scaled, none = self._scaled(state), np.zeros(0)
         M = len(scaled.equality)
         return scaled.multipliers(Iterate(none, none, np.full(2 * M, 1 / M), none))
@@ -647,7 +647,7 @@ class InteriorPoint(base.Method):
         The least violation is sought until a model is strictly feasible, or a proof of none ends
         the run.
         """
-        problem, scaled, worst = self._problem, self._scaled(state), residuals(p, at).worst
+        problem, scaled, worst = self.concrete, self._scaled(state), residuals(p, at).worst
         w, broken = scaled.model(at), violation(c, scaled.equality)
         nearest = state.nearest if broken > 0.99 * state.least else w
         risk = float(up.value) if up.risk is None else problem.over_clients.value(up.risk)
@@ -695,7 +695,7 @@ class InteriorPoint(base.Method):
             # whether it proves that, others check
             if state.phase == 1 and at.x[-1] > tol:
                 return state, self._nothing_inside(float(at.x[-1]))
-            if state.phase == 1 or left.primal <= tol or not self._problem.constrained:
+            if state.phase == 1 or left.primal <= tol or not self.concrete.constrained:
                 return state, Done(Stop.STALLED)
             return self._again(replace(state, phase=1))
         ends = np.concatenate([at.z + way.step.z, at.lam + way.step.lam])

@@ -139,17 +139,17 @@ class MultiplierMethod(base.Method):
 
     @property
     def claims(self) -> Claims:
-        return {**surveys(self._problem), **lines.linear(self._problem)}
+        return {**surveys(self.concrete), **lines.linear(self.concrete)}
 
     def server_start(self, n_clients: int) -> tuple[State, Round]:
-        prior, none = member(self._problem, n_clients), np.zeros(0)
+        prior, none = member(self.concrete, n_clients), np.zeros(0)
         nowhere = none, math.inf, np.zeros(n_clients), -math.inf, none, prior, prior, none, none
         penalties, counts = (-1.0, 0.0, math.inf, math.inf), (0, 0, math.inf, 0, 0)
         return State(*nowhere, *penalties, begin(none), *counts, None), Round(Survey(prior))
 
     def begin(self, state: State, ids: Ids, seen: Surveyed) -> Next[State]:
-        w = base.with_start(self._problem, self.start, len(seen.square))
-        size = np.size(self._problem.predictor.split(w)[0])
+        w = base.with_start(self.concrete, self.start, len(seen.square))
+        size = np.size(self.concrete.predictor.split(w)[0])
         state = replace(state, w=w, point=w, gradient=np.zeros(size), inner=begin(w), seen=seen)
         return state, Round(Linearise(w))
 
@@ -168,7 +168,7 @@ class MultiplierMethod(base.Method):
 
     def answer(self, state: State, concluded: Concluded | None = None) -> base.Answer:
         """The model, and the weighted gradients that prove its bound."""
-        return base.Answer(state.w, lines.duals_at(self._problem, state.point, state.weights))
+        return base.Answer(state.w, lines.duals_at(self.concrete, state.point, state.weights))
 
     # -- the server's steps ------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class MultiplierMethod(base.Method):
         if state.mu < 0:
             # penalties in units of the problem: squared gradients, and 1, over the curvature
             curvature, mu = self._curvature(state), self.mu
-            smooth = isinstance(self._problem.regulariser, Zero | L2)
+            smooth = isinstance(self.concrete.regulariser, Zero | L2)
             if mu is None:
                 spread = float(((up.gradient - up.gradient.mean(0)) ** 2).sum(1).max())
                 least = max(1e-3 * float(np.ptp(up.risk)), 1e-9 * float(np.abs(up.risk).max()))
@@ -198,7 +198,7 @@ class MultiplierMethod(base.Method):
             return state
         _, s, _, away = self._regular(state, w)
         # what further centres may bring at w
-        lag = float(self._problem.over_clients.worst(up.risk).value) - float(p @ up.risk)
+        lag = float(self.concrete.over_clients.worst(up.risk).value) - float(p @ up.risk)
         worth = lag + float(np.linalg.norm(s) * np.linalg.norm(away))
         state = replace(self._judge(state, w, up, p), worth=worth)
         return self._outer(state, w, up, p) if self._solved(state, w, up, p) else state
@@ -212,20 +212,20 @@ class MultiplierMethod(base.Method):
 
     def _curvature(self, state: State) -> float:
         """A bound on the curvature of affine models' risks at zero, from the features' squares."""
-        loss, near, rows = self._problem.loss, np.linspace(-2, 2, 17), 0.5
+        loss, near, rows = self.concrete.loss, np.linspace(-2, 2, 17), 0.5
         if loss.targets != "class":
             rows = max(float(loss.curvature(near, 0 * near + y).max()) for y in (-1, 1))
         return max(rows * float(known(state.seen).square.sum()), 1e-12)
 
     def _weights(self, state: State, risks: Array) -> Array:
         """The weights p = Proj_Q(p_k + F/mu); a constant added to all risks changes nothing."""
-        return self._problem.over_clients.project(state.centre + (risks - risks.max()) / state.mu)
+        return self.concrete.over_clients.project(state.centre + (risks - risks.max()) / state.mu)
 
     def _regular(self, state: State, w: Array) -> tuple[float, Array, Array, Array]:
         """The smoothed h at w, its gradient s, the model z = prox_{nu h}(v) at which h is taken,
         and how far that is from w's coefficients.
         """
-        h, own = self._problem.regulariser, self._problem.predictor.split(w)[0]
+        h, own = self.concrete.regulariser, self.concrete.predictor.split(w)[0]
         if state.nu == 0:
             return float(h.value(own)), h.strong_convexity * own, own, 0 * own  # Zero or L2
         v = own + state.nu * state.gradient
@@ -242,7 +242,7 @@ class MultiplierMethod(base.Method):
         return float(p @ up.risk) - state.mu / 2 * float(gap @ gap) + h, gradient
 
     def _objective(self, w: Array, risks: Array) -> float:
-        return float(self._problem.over_clients.worst(risks).value) + self._problem.penalty(w)
+        return float(self.concrete.over_clients.worst(risks).value) + self.concrete.penalty(w)
 
     def _judge(self, state: State, w: Array, up: Linearised, p: Array | None = None) -> State:
         """The state with the best model so far and, for client weights ``p``, the best bound."""
@@ -258,7 +258,7 @@ class MultiplierMethod(base.Method):
 
     def _bound(self, state: State, w: Array, up: Linearised, p: Array, known: float) -> float:
         proof = float(p @ up.risk), p @ up.gradient, p, state.seen
-        return lines.bound_at(self._problem, w, known, *proof)
+        return lines.bound_at(self.concrete, w, known, *proof)
 
     def _solved(self, state: State, w: Array, up: Linearised, p: Array) -> bool:
         """Whether the inner problem is solved as accurately as its centres deserve, by what (p, s)
@@ -271,7 +271,7 @@ class MultiplierMethod(base.Method):
         enough = INNER * lag if lag > close else close if state.nu else -math.inf
         _, s, z, away = self._regular(state, w)
         bound = self._bound(state, w, up, p, min(state.value, self._objective(w, up.risk)))
-        h = float(self._problem.regulariser.value(z))
+        h = float(self.concrete.regulariser.value(z))
         left = float(p @ up.risk) + h - float(s @ away) - bound
         return (left if math.isfinite(left) else _first_order(state.inner)) <= enough
 

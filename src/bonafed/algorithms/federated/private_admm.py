@@ -166,16 +166,16 @@ class PrivateADMM(PrivateMethod):
         return {Perturb: self.perturb, Conclude: method.conclude_copies("z")}
 
     def client_start(self, data: Block) -> PrivateMemory:
-        D = self._problem.predictor.dimension(data.n_features)
-        return start(self._plan, self._start(D), data)
+        D = self.concrete.predictor.dimension(data.n_features)
+        return start(self.noise_plan, self._start(D), data)
 
     def perturb(
         self, memory: PrivateMemory, ask: Perturb, data: Block, rng: Streams
     ) -> tuple[PrivateMemory, Perturbed]:
         if self.update == "exact":
-            return exact(self._problem, self._plan, memory, ask, data, self.tol)
+            return exact(self.concrete, self.noise_plan, memory, ask, data, self.tol)
         near = PROX if self.update == "prox" else {"linf": LINF, "l2": BALL}[self.region]
-        given = self._problem, self._plan, near, self.noisy_gradients
+        given = self.concrete, self.noise_plan, near, self.noisy_gradients
         return perturb(*given, memory, ask, data, rng)
 
     def noisy_gradients(
@@ -184,7 +184,7 @@ class PrivateADMM(PrivateMethod):
         """The function that gives a client's gradient with noise, and the mean size of the noise;
         a method that keeps no budget may have another.
         """
-        return noises.noisy_gradients(self._problem, self._plan, memory, asked, data, rng)
+        return noises.noisy_gradients(self.concrete, self.noise_plan, memory, asked, data, rng)
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class PrivateADMM(PrivateMethod):
         """Take step (4a) with h, which returns the next w."""
         t, P = state.round + 1, state.clients
         with np.errstate(all="ignore"):  # a model that is not finite is refused below
-            w = self._problem.prox(up.shifted / P, 1 / (P * self._rho(t + 1)))
+            w = self.concrete.prox(up.shifted / P, 1 / (P * self._rho(t + 1)))
             mean = state.mean + (w - state.mean) / t
         state = PrivateState(w, mean, t, float(up.gap), float(up.noise) / P, P)
         return self._after(state, w, t, "a larger rho")
@@ -212,7 +212,7 @@ class PrivateADMM(PrivateMethod):
         return Perturbed(shifted=np.zeros((1, dimension)), gap=np.zeros(1), noise=np.zeros(1))
 
     def public_row(self, message: Perturb) -> dict[str, float]:
-        noise = reported(self._plan, message, self._plan.mean_size).mean()
+        noise = reported(self.noise_plan, message, self.noise_plan.mean_size).mean()
         return {"rho": message.rho, "noise": float(noise)}
 
     def _reach(self, t: int) -> float:
@@ -224,7 +224,7 @@ class PrivateADMM(PrivateMethod):
 
     def _rho(self, t: int) -> float:
         if self.rho is None:
-            return mechanisms.default_rho(self._plan) if self._plan.kind else Penalty()(t)
+            return mechanisms.default_rho(self.noise_plan) if self.noise_plan.kind else Penalty()(t)
         if callable(self.rho):
             return of_round("rho", self.rho, t)
         return float(self.rho)
@@ -249,7 +249,7 @@ class Penalty:
 
     ``epsilon`` is that of one iteration; inf means no noise.
 
-    ``scale=0.01`` with ``OutputPerturbedADMM`` is the paper's OutP+.
+    OutP with ``scale=0.01`` is the paper's OutP+.
 
     Examples
     --------

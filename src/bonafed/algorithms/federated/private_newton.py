@@ -193,8 +193,8 @@ class PrivateNewton(PrivateMethod):
     def planned(self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()) -> Self:
         """The method with the noise that keeps all rounds, after ``spent``, within the budget."""
         method = super().planned(problem, fed, spent)
-        weight = method._plan.weight
-        setting = 'Budget(view="sum")' if method._plan.missing is not None else ""
+        weight = method.noise_plan.weight
+        setting = 'Budget(view="sum")' if method.noise_plan.missing is not None else ""
         setting = "inference=True" if self.inference else setting
         if setting and np.ptp(weight) > 1e-9 * weight.max():
             raise ValueError(
@@ -217,7 +217,7 @@ class PrivateNewton(PrivateMethod):
 
     def grid(self, upload_class: type) -> dict[str, float]:
         """The steps in which clients answer in the view "sum"."""
-        if upload_class is not Bent or self._plan.missing is None:
+        if upload_class is not Bent or self.noise_plan.missing is None:
             return {}
         names = ("gradient", "matrix", "counts")[: 2 + self.inference]
         return {name: float(self._part(k).unit[0]) for k, name in enumerate(names)}
@@ -235,9 +235,9 @@ class PrivateNewton(PrivateMethod):
         """What one row counts for at most. Losses whose curvature has no bound are taken to bend no
         more than their gradients may be steep.
         """
-        loss, plan, clip = self._problem.loss, self._plan, self._plan.clip
+        loss, plan, clip = self.concrete.loss, self.noise_plan, self.noise_plan.clip
         bound = None if math.isinf(plan.bound) else plan.bound
-        row = row_length(bound, self._problem.predictor.intercept, plan.features, self.mechanism)
+        row = row_length(bound, self.concrete.predictor.intercept, plan.features, self.mechanism)
         steep = getattr(loss, "steepest_curvature", math.inf)
         curvature = steep if math.isfinite(steep) else clip / row
         square = (clip / row) ** 2 if isinstance(loss, Squared) else None
@@ -246,13 +246,13 @@ class PrivateNewton(PrivateMethod):
     @property
     def _shares(self) -> tuple[float, float, float]:
         """The parts of an answer's budget for gradient, matrix and counts."""
-        return INFERENCE if self.inference else (*shares(self._plan, self._size), 0.0)
+        return INFERENCE if self.inference else (*shares(self.noise_plan, self._size), 0.0)
 
     def _part(self, k: int) -> Mechanism:
         """The mechanism of the gradient (0), the matrix (1) or the counts (2): the same noise for
         what each of them moves by, over the root of its share.
         """
-        plan, caps = self._plan, self._caps
+        plan, caps = self.noise_plan, self._caps
         counted = math.sqrt(1.0 if caps.square is None else 2.0)
         clip = (caps.gradient, caps.matrix, counted)[k]
         if plan.kind is None:
@@ -271,7 +271,7 @@ class PrivateNewton(PrivateMethod):
         self, memory: noises.NoiseKeys, ask: Blur, data: Block, rng: Streams
     ) -> tuple[noises.NoiseKeys, Bent]:
         """Carry out a round at the clients of a block."""
-        problem, plan, caps, n = self._problem, self._plan, self._caps, len(data.names)
+        problem, plan, caps, n = self.concrete, self.noise_plan, self._caps, len(data.names)
         told = noises.Told.of(ask.w, ask.w.dtype)
         noises.check_question(plan, memory, told.finite)
         w, D = ask.w, len(ask.w)
@@ -324,15 +324,15 @@ class PrivateNewton(PrivateMethod):
         if self.inference and t > self.max_rounds // 3:
             late = _added(late, state.w, gradient, matrix, up.counts.reshape(-1))
         mean = matrix
-        if self._plan.kind is not None:
+        if self.noise_plan.kind is not None:
             mean = state.matrix + (matrix - state.matrix) * 2 / (t + 1)
         # the noise of a mean of t matrices weighted by 1, ..., t
         whole = math.sqrt((2 * t + 1) / (1.5 * t * (t + 1)))
         bend = raised(mean, self._hidden(whole)) / self._step(t)
-        if isinstance(self._problem.regulariser, Zero):
+        if isinstance(self.concrete.regulariser, Zero):
             w = state.w - np.linalg.solve(bend, gradient)
         else:
-            prox = lambda v, s: free_prox(self._problem, v, s)  # noqa: E731
+            prox = lambda v, s: free_prox(self.concrete, v, s)  # noqa: E731
             w = model_minimum(gradient, bend, prox, state.w)[0]
         return self._after(PrivateNewtonState(w, t, mean, late), w, t, "a smaller length")
 
@@ -345,7 +345,7 @@ class PrivateNewton(PrivateMethod):
 
     def _step(self, t: int) -> float:
         """s_t; without noise all steps are whole, where ``length`` does not say otherwise."""
-        if self._plan.kind is None and self.length is None:
+        if self.noise_plan.kind is None and self.length is None:
             return 1.0
         length = self.length or (1.0 if self.inference else 2.0)
         return length * (1 - (t - 1) / self.max_rounds)
@@ -382,7 +382,7 @@ class PrivateNewton(PrivateMethod):
             away=w - middle,
             spread=float(np.einsum("kd,de,ke->", from_w, matrix, from_w)) / k,
             square=float(counts[0]) * square if square is not None else math.nan,
-            rows=1 / float(self._plan.weight[0]),
+            rows=1 / float(self.noise_plan.weight[0]),
             over=float(counts[-1]),
             gradient_noise=noise[0],
             matrix_noise=noise[1],

@@ -229,7 +229,7 @@ class PrivateSGD(PrivateMethod):
         self, memory: noises.NoiseKeys, ask: Blur | Trim, data: Block, rng: Streams
     ) -> tuple[noises.NoiseKeys, Blurred | Trimmed]:
         """Carry out a round at the clients of a block, maybe with a separate clip."""
-        plan, told, near = self._plan, noises.Told.of(ask.w, noises.precision(data)), True
+        plan, told, near = self.noise_plan, noises.Told.of(ask.w, noises.precision(data)), True
         if isinstance(ask, Trim):
             away = ask.clip / plan.clip
             near = math.isfinite(away) and 1 / FARTHEST <= away <= FARTHEST
@@ -238,7 +238,7 @@ class PrivateSGD(PrivateMethod):
         n, D = len(data.names), len(ask.w)
         models = np.broadcast_to(told.model, (n, D))
         asked = noises.Question.of(plan, memory, models, told, (ask.round,))
-        noisy = noises.noisy_gradients(self._problem, plan, memory, asked, data, rng)
+        noisy = noises.noisy_gradients(self.concrete, plan, memory, asked, data, rng)
 
         def add(i: int, sums: list[Array]) -> None:
             sums[0] += noisy(i)[0]
@@ -265,7 +265,7 @@ class PrivateSGD(PrivateMethod):
 
     def server_start(self, n_clients: int) -> tuple[PrivateSGDState, Round]:
         w = self._start(self._size)
-        return PrivateSGDState(w, 0, self._plan.clip if self.counts else None), self.ask(w, 1)
+        return PrivateSGDState(w, 0, self.noise_plan.clip if self.counts else None), self.ask(w, 1)
 
     def descend(
         self, state: PrivateSGDState, ids: Ids, up: Blurred | Trimmed
@@ -274,10 +274,10 @@ class PrivateSGD(PrivateMethod):
         t = state.round + 1
         step = self._step(t, state.clip)
         with np.errstate(all="ignore"):  # a model that is not finite is refused below
-            w = self._problem.prox(state.w - step * up.gradient, step)
+            w = self.concrete.prox(state.w - step * up.gradient, step)
         clip = None
         if isinstance(up, Trimmed):
-            clip = self._clip_after(self._plan.clip if state.clip is None else state.clip, up)
+            clip = self._clip_after(self.noise_plan.clip if state.clip is None else state.clip, up)
         return self._after(PrivateSGDState(w, t, clip), w, t, "a smaller length", clip)
 
     def _clip_after(self, clip: float, up: Trimmed) -> float:
@@ -285,14 +285,14 @@ class PrivateSGD(PrivateMethod):
 
         Counts are of the sizes as declared, and noisy: the share may lie beyond 0 and 1.
         """
-        share, first = (1 + float(up.short.sum())) / 2, self._plan.clip
+        share, first = (1 + float(up.short.sum())) / 2, self.noise_plan.clip
         moved = RATE * (min(max(share, 0.0), 1.0) - (self.quantile or 0.0))
         moved_to = min(max(clip * math.exp(-moved), first / FARTHEST), first * FARTHEST)
         # coarser than the rounding of sums, whose order engines choose: noise follows from the clip
         return float(np.float32(moved_to))
 
     def ask(self, w: Array, t: int, clip: float | None = None) -> Round:
-        clip = self._plan.clip if clip is None else clip
+        clip = self.noise_plan.clip if clip is None else clip
         step = self._step(t, clip)
         return Round(Trim(w, t, step, clip) if self.counts else Blur(w, t, step))
 
@@ -303,7 +303,7 @@ class PrivateSGD(PrivateMethod):
         tells it: tau nu row stays the same where tau is in proportion to 1 / clip^2.
         """
         T = self.max_rounds
-        ratio = self._plan.clip / clip if self.counts and clip is not None else 1.0
+        ratio = self.noise_plan.clip / clip if self.counts and clip is not None else 1.0
         return 2 * self.length_of_way / T * (1 - (t - 1) / T) * ratio**2
 
     @property
@@ -311,12 +311,12 @@ class PrivateSGD(PrivateMethod):
         """tau, as stated or from the plan."""
         if self.length is not None:
             return self.length
-        plan, predictor = self._plan, self._problem.predictor
+        plan, predictor = self.noise_plan, self.concrete.predictor
         if isinstance(predictor, TorchPredictor):
             row = 2 * (self.clip or MODULE_CLIP)
         else:
             row = row_length(self.bound, predictor.intercept, plan.features, self.mechanism)
-        return default_length(plan, row, self._problem.regulariser.strong_convexity)
+        return default_length(plan, row, self.concrete.regulariser.strong_convexity)
 
     # -- what is public ----------------------------------------------------------------------------
 
@@ -325,7 +325,7 @@ class PrivateSGD(PrivateMethod):
         return Trimmed(gradient, np.zeros((1, 1))) if self.counts else Blurred(gradient)
 
     def public_row(self, message: Blur | Trim) -> dict[str, float]:
-        plan = self._plan.at(message.clip) if isinstance(message, Trim) else self._plan
+        plan = self.noise_plan.at(message.clip) if isinstance(message, Trim) else self.noise_plan
         row = {"step": message.step, "noise": float(np.mean(plan.mean_size))}
         return row | ({"clip": message.clip} if isinstance(message, Trim) else {})
 

@@ -215,7 +215,7 @@ class RankInteriorPoint(_RankMethod):
 
     @property
     def on_client(self) -> dict:
-        steps = {Open: self._at_client(set_out), Move: self._at_client(move)}
+        steps = {Open: self.client_step(set_out), Move: self.client_step(move)}
         return {BeginRanks: self._answering(begin), **steps}
 
     # -- server ------------------------------------------------------------------------------------
@@ -233,16 +233,16 @@ class RankInteriorPoint(_RankMethod):
         rows = float(up.rows[0])
         yield AllRows(rows)
         yield Number("its number of rows", up.longest, rows, rows)
-        yield from of_losses(self._problem, ask.w, rows, up.loss, up.largest)
+        yield from of_losses(self.concrete, ask.w, rows, up.loss, up.largest)
 
     def _said(self, who: int, ask: Open | Move, up: ExpandedRanks) -> Iterator[Claim]:
         """What an answer claims."""
         w = (ask.at if isinstance(ask, Open) else _moved(ask)).w
         w = w if len(w) else np.zeros(up.gradient.shape[1])
-        yield from of_sum(self._problem, w, up.loss, up.gradient[0])
+        yield from of_sum(self.concrete, w, up.loss, up.gradient[0])
         for what, value in (("a loss", up.above), ("a weight", up.weight), ("a loss", up.weighted)):
             yield Number(f"a sum of {what}", value)
-        yield from of_lagrangian(self._problem, w, up.hessian)
+        yield from of_lagrangian(self.concrete, w, up.hessian)
 
     def server_start(self, n_clients: int) -> tuple[RankState, Round]:
         w = base.start_or_empty(self.start)
@@ -289,11 +289,11 @@ class RankInteriorPoint(_RankMethod):
         return self._asking(replace(state, move=ask, steps=state.steps + 1), ask)
 
     def _levels(self, n: float) -> Levels:
-        return levels(self._problem.over_rows, int(n))
+        return levels(self.concrete.over_rows, int(n))
 
     def _gap(self, at: Place, up: ExpandedRanks, n: float) -> tuple[float, float]:
         """The value of a place, and what it exceeds the bound of its weights by."""
-        of, ridge = self._levels(n), ridge_of(self._problem, at.w)
+        of, ridge = self._levels(n), ridge_of(self.concrete, at.w)
         plain, shares = at.plain, of.shares
         value = float(shares @ at.thresholds + at.caps @ up.above + plain * up.loss)
         # weights that sum to the share of every level: q scaled down, or cap - q
@@ -306,12 +306,12 @@ class RankInteriorPoint(_RankMethod):
         curved = ridge > 0
         gap = value - float(dual) + float((gradient[curved] ** 2 / (2 * ridge[curved])).sum())
         gap += float(np.abs(gradient[~curved]) @ (FREE + np.abs(at.w[~curved])))
-        return value + self._problem.penalty(at.w), gap
+        return value + self.concrete.penalty(at.w), gap
 
     def _direction(self, state: RankState, up: ExpandedRanks, barrier: float) -> Array:
         """The Newton step (K + D), thresholds first, that aims at this barrier parameter."""
         at = base.known(state.at)
-        K, ridge = len(at.caps), ridge_of(self._problem, at.w)
+        K, ridge = len(at.caps), ridge_of(self.concrete, at.w)
         matrix = np.zeros((K + len(at.w),) * 2)
         matrix[:K, :K] = np.diag(up.rate)
         matrix[:K, K:], matrix[K:, :K] = -up.cross, -up.cross.T
@@ -508,7 +508,7 @@ class RankBundle(_RankMethod):
 
     @property
     def claims(self) -> Claims:
-        return ranks(self._problem)
+        return ranks(self.concrete)
 
     def server_start(self, n_clients: int) -> tuple[RankBundleState, Round]:
         w = base.start_or_empty(self.start)
@@ -525,7 +525,7 @@ class RankBundle(_RankMethod):
     def cut(self, state: RankBundleState, ids: Ids, up: Tallied) -> Next[RankBundleState]:
         """Ask for the cut by the ranks at the trial."""
         trial, n = base.known(state.trial), int(state.rows)
-        counted = rank_levels.table(self._problem.over_rows.rank_weights(n), trial.edges, up)
+        counted = rank_levels.table(self.concrete.over_rows.rank_weights(n), trial.edges, up)
         state = replace(state, counts=state.counts + 1, rounds=state.rounds + 1)
         sharp = max(BLUR * self.tol * counted.size, BLURRED * state.predicted)
         excess, found = float(counted.excess.sum()), (counted.low, counted.high, counted, n)
@@ -540,7 +540,7 @@ class RankBundle(_RankMethod):
 
     def improve(self, state: RankBundleState, ids: Ids, up: Sliced) -> Next[RankBundleState]:
         """Keep the cut, and try the minimiser of the model."""
-        asked, problem = base.known(state.counted), self._problem
+        asked, problem = base.known(state.counted), self.concrete
         ridge = rank_levels.ridge_of(problem, state.w)
         objective = float(up.value) + state.excess + problem.penalty(asked.w)
         state = replace(state, rounds=state.rounds + 1, steps=state.steps + 1)

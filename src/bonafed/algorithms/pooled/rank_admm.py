@@ -206,8 +206,9 @@ class RankMethod(PooledMethod):
             return Answer(state.w)
         return Answer(state.w, row_duals=(concluded.rows[0], concluded.split[0]))
 
-    def _first_model(self, task: RankTask, data: Block) -> Array:
-        return task.design.inward(with_start(self._problem, self.start, data.n_features))
+    def first_model(self, task: RankTask, data: Block) -> Array:
+        """The user's first model or the problem's, for the centred features of the task."""
+        return task.design.inward(with_start(self.concrete, self.start, data.n_features))
 
 
 # Rank weights that are not monotone: continuation in rho, difference-of-convex polish, starts.
@@ -570,8 +571,8 @@ class RankADMM(RankMethod):
     # -- the client --------------------------------------------------------------------------------
 
     def client_start(self, data: Block) -> RankMemory:
-        task = RankTask.of(self._problem, data)
-        w = self._first_model(task, data)
+        task = RankTask.of(self.concrete, data)
+        w = self.first_model(task, data)
         it = first(task, self._penalty(task), w)
         value = task.objective(w, it.t)
         S = 1 if task.convex else len(starts_of(self.starts, task))
@@ -584,9 +585,9 @@ class RankADMM(RankMethod):
     def advance(
         self, memory: RankMemory, ask: single_client.Advance, data: Block, rng: Streams
     ) -> tuple[RankMemory, single_client.Advanced]:
-        task, now = RankTask.of(self._problem, data), single_client.opened(memory)
+        task, now = RankTask.of(self.concrete, data), single_client.opened(memory)
         if not task.convex:
-            now, finished = Exploration(self, task, self._first_model(task, data), rng).step(now)
+            now, finished = Exploration(self, task, self.first_model(task, data), rng).step(now)
         elif now.stage == NEWTON:
             now, finished = self._newton(task, now, data)
         else:

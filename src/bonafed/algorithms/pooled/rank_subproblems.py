@@ -45,8 +45,8 @@ class Design:
         if 8 * n * width > MOST:
             raise ValueError(
                 f"rank methods work on a dense matrix, {n} x {width} would take"
-                f" {8 * n * width / 2**30:.1f} GiB: use fewer features or rows, or SGD() or"
-                " LSVRG()."
+                f" {8 * n * width / 2**30:.1f} GiB: use fewer features or rows, or Bundle()"
+                " where the risk is convex."
             )
         D = self.rows.matrix()
         if self.rows.intercept:

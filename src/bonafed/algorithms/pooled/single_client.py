@@ -131,7 +131,7 @@ def _stop(method: PooledMethod, state: OwnerState, finished: float) -> Stop | No
     stop = Progress(*numbers, state.rounds, method.max_rounds, least=TINY).stop
     if stop is Stop.OPTIMAL or not finished:
         return stop
-    if not method._problem.convex and math.isinf(state.residual) and finished != STATIONARY:
+    if not method.concrete.convex and math.isinf(state.residual) and finished != STATIONARY:
         return Stop.STALLED  # the best model did not settle: it need not be stationary
     return {STATIONARY: Stop.UNPROVEN, CAPPED: Stop.MAX_ROUNDS}.get(finished, Stop.STALLED)
 

@@ -40,13 +40,16 @@ def aspire_per(local_steps: int = 5, **settings: Any) -> bf.ASPIRE:
     return aspire_ease(local_steps=local_steps, **settings)
 
 
-def aspire_adp(n: int = 1, **engine: Any) -> tuple[bf.ASPIRE, bf.VirtualClock]:
+def aspire_adp(
+    n: int = 1, as_printed: bool = False, **engine: Any
+) -> tuple[bf.ASPIRE, bf.VirtualClock]:
     """ASPIRE-ADP: the method, and an engine that waits for all clients or for ``n``, (36), (37).
 
-    The rule is the corrected one: as printed it waits for all where one is slow. The threshold is
-    a multiple of the clients' mean delay, as the paper suggests.
+    The rule is the corrected one; ``as_printed`` it waits for all where one is slow. The threshold
+    is a multiple of the clients' mean delay, as the paper suggests.
     """
-    return aspire_ease(), bf.VirtualClock(wait=bf.Adaptive(n, centre="mean"), **engine)
+    wait = bf.Adaptive(n, centre="mean", as_printed=as_printed)
+    return aspire_ease(), bf.VirtualClock(wait=wait, **engine)
 
 
 def afl() -> bf.AFL:

@@ -443,7 +443,7 @@ class ASPIRE(ext.Method):
         self, memory: None, ask: Gauge, data: Block, rng: Streams
     ) -> tuple[ASPIREMemory, Gauged]:
         """Losses, gradients and curvatures at the first model, of every worker of the block."""
-        problem, n = self._problem, len(data.index)
+        problem, n = self.concrete, len(data.index)
         u = np.tile(ext.or_default(ask.w, problem, data.n_features), (n, 1))
         cut = problem.cut(u, data)
         loss, gradient = cut.base, cut.gradient
@@ -481,7 +481,7 @@ class ASPIRE(ext.Method):
             new = np.clip(u - step * gradient, -ask.reach, ask.reach)  # (11)
             if turn == 0:
                 gap = (((u - new) / step) ** 2).sum(1)  # (32), first line
-            cut, moved = self._problem.cut(new, data), np.sqrt(((new - u) ** 2).sum(1))
+            cut, moved = self.concrete.cut(new, data), np.sqrt(((new - u) ** 2).sum(1))
             turned, seen = np.sqrt(((cut.gradient - old) ** 2).sum(1)), np.zeros_like(moved)
             far = moved > 1e-9 * np.sqrt((new**2).sum(1))
             curvature = np.maximum(curvature, np.divide(turned, moved, out=seen, where=far))
@@ -506,14 +506,14 @@ class ASPIRE(ext.Method):
     def _gauged(self, who: int, ask: Gauge, up: Gauged) -> Iterator[ext.Claim]:
         """What a first answer claims."""
         yield ext.Features(up.features)
-        w = ext.or_default(ask.w, self._problem, int(up.features[0]))
-        yield from ext.of_risk(self._problem, w, up.loss)
+        w = ext.or_default(ask.w, self.concrete, int(up.features[0]))
+        yield from ext.of_risk(self.concrete, w, up.loss)
         yield ext.Number("a largest entry of a slope", up.steep, 0.0, up.length)
         yield ext.Number("a curvature", up.curvature)
 
     def _said(self, who: int, ask: Approach, up: Approached) -> Iterator[ext.Claim]:
         """What an answer claims."""
-        yield from ext.of_risk(self._problem, up.w[0], up.loss)
+        yield from ext.of_risk(self.concrete, up.w[0], up.loss)
         yield ext.Number("a square of a residual", up.gap)
 
     def server_start(self, n_clients: int) -> tuple[ASPIREState, ext.Round]:
@@ -525,7 +525,7 @@ class ASPIRE(ext.Method):
 
     def begin(self, state: ASPIREState, ids: ext.Ids, up: Gauged) -> tuple[ASPIREState, ext.Round]:
         """Begin with one plane of weight 1, a member of P, without which no loss would move w_j."""
-        n, problem, one = len(ids), self._problem, np.ones(1)
+        n, problem, one = len(ids), self.concrete, np.ones(1)
         z, plane = ext.or_default(state.z, problem, int(up.features)), ext.member(problem, n)
         copies, h = np.tile(z, (n, 1)), max(float(up.loss.mean()), self.floor)
         sums = np.zeros_like(copies), copies.sum(0), np.zeros_like(z)
@@ -575,7 +575,7 @@ class ASPIRE(ext.Method):
         copies = ext.copies_of(concluded)
         if not len(state.z) or state.steps is None:
             return ext.Answer(state.z, copies=copies)
-        duals = ext.duals_at(self._problem, state.z, mixture(self._problem, state))
+        duals = ext.duals_at(self.concrete, state.z, mixture(self.concrete, state))
         return ext.Answer(state.z, duals, copies=copies)
 
     # -- the server's steps ------------------------------------------------------------------------
@@ -591,7 +591,7 @@ class ASPIRE(ext.Method):
         steps = ext.known(state.steps)
         # the derivative of L_p in z
         slope = state.pull + steps.kappa * (len(state.copies) * state.z - state.total)
-        z = self._problem.prox(state.z - now.eta_z * slope, now.eta_z)
+        z = self.concrete.prox(state.z - now.eta_z * slope, now.eta_z)
         z = np.clip(z, -steps.bounds[0], steps.bounds[0])  # (13)
         h = state.h - now.eta_h * (1 - float(state.weights.sum()))  # (14)
         return z, min(max(h, steps.floor), steps.bounds[1])
@@ -614,7 +614,7 @@ class ASPIRE(ext.Method):
         planes without weight are dropped.
         """
         within, most, left = state.rounds <= self.until, self.max_planes, 0.0
-        worst = np.asarray(self._problem.over_clients.weights(state.loss), float)  # (18)
+        worst = np.asarray(self.concrete.over_clients.weights(state.loss), float)  # (18)
         heights = state.planes @ state.loss
         highest = heights.max() + CUT * abs(heights.max())
         added = int((within or self.resume) and float(worst @ state.loss) > highest)  # (19)
@@ -638,7 +638,7 @@ class ASPIRE(ext.Method):
         """The state with its sums computed anew and the gap (32) measured: that of L_p itself,
         without c_1 and c_2.
         """
-        problem, steps = self._problem, ext.known(state.steps)
+        problem, steps = self.concrete, ext.known(state.steps)
         state = replace(state, total=state.copies.sum(0), pull=state.dual.sum(0))
         _, _, cap, pull = steps.bounds
         risk = float(problem.over_clients.value(state.loss))
@@ -686,4 +686,4 @@ class ASPIRE(ext.Method):
         if not (fresh and small):
             return bf.Stop.MAX_ROUNDS if state.rounds >= self.max_rounds else None
         held_back = bounds_reached(state, ext.known(state.steps))
-        return bf.Stop.OPTIMAL if self._problem.convex and not held_back else bf.Stop.UNPROVEN
+        return bf.Stop.OPTIMAL if self.concrete.convex and not held_back else bf.Stop.UNPROVEN

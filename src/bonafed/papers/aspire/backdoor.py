@@ -72,8 +72,7 @@ class Attack:
     def success(self, problem: bf.Problem, w: Array) -> float:
         """The share of test rows of other classes that the trigger turns into the target."""
         other, target = self.y != self.trigger.target, self.trigger.target
-        marked = self.trigger.on(self.X[other])
-        return float((self._predicted(problem, w, marked) == target).mean())
+        return float((self._predicted(problem, w, self.trigger.on(self.X[other])) == target).mean())
 
     def accuracy(self, problem: bf.Problem, w: Array) -> float:
         """The share of clean test rows that are predicted correctly."""

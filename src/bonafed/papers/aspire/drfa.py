@@ -115,12 +115,12 @@ class DRFA(ext.LocalStepsMethod):
 
     @property
     def on_client(self) -> dict:
-        steps = self._at_client(ext.descend, self._walk)
-        return {ext.Scout: self._at_client(ext.scout), ext.Descend: steps, Judge: self.judge}
+        steps = self.client_step(ext.descend, self._walk)
+        return {ext.Scout: self.client_step(ext.scout), ext.Descend: steps, Judge: self.judge}
 
     def judge(self, memory: None, ask: Judge, data: Block, rng: Streams) -> tuple[None, Judged]:
         rows = data if self.batch is None else ext.first_rows(data, rng, self.batch)
-        return memory, Judged(self._problem.client_risks(ask.w, rows))
+        return memory, Judged(self.concrete.client_risks(ask.w, rows))
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -130,22 +130,22 @@ class DRFA(ext.LocalStepsMethod):
 
     @property
     def claims(self) -> ext.Claims:
-        return {**ext.scouted(), ext.Descended: self._walked, Judged: self._judged}
+        return {**ext.scouted(), ext.Descended: self.walk_claims, Judged: self._judged}
 
     def _judged(self, who: int, ask: Judge, up: Judged) -> Iterator[ext.Claim]:
         """What a risk at a snapshot claims."""
         if self.batch is None:
-            yield from ext.of_risk(self._problem, ask.w, up.risk)
+            yield from ext.of_risk(self.concrete, ask.w, up.risk)
         else:
             yield ext.Number("a mean loss", up.risk)
 
     def server_start(self, n_clients: int) -> tuple[DRFAState, ext.Round]:
-        w, prior = ext.start_or_empty(self.start), ext.member(self._problem, n_clients)
+        w, prior = ext.start_or_empty(self.start), ext.member(self.concrete, n_clients)
         state = DRFAState(w, w, w, prior, prior, np.zeros(n_clients), 0.0, 0.0, 0)
         return state, ext.Round(ext.Scout(w))
 
     def begin(self, state: DRFAState, ids: ext.Ids, up: ext.Scouted) -> tuple[DRFAState, ext.Round]:
-        w = ext.or_default(state.w, self._problem, int(up.features))
+        w = ext.or_default(state.w, self.concrete, int(up.features))
         state = replace(state, curvature=float(up.curvature), steep=float(up.steep))
         state = replace(state, w=w, mean=np.zeros_like(w))
         return state, self._descend(state)
@@ -157,10 +157,10 @@ class DRFA(ext.LocalStepsMethod):
         if not np.isfinite(w).all():
             return replace(state, w=w), ext.Done(bf.Stop.STALLED)
         if self._walk.single:
-            w = snapshot = self._problem.prox(w, self._eta(state))
+            w = snapshot = self.concrete.prox(w, self._eta(state))
         curvature, n, to = max(state.curvature, float(up.curvature)), len(state.weights), None
         if self.participation is not None:
-            to = ext.drawn(self.seed, 3 * state.turns + 2, n, self._count(n))
+            to = ext.drawn(self.seed, 3 * state.turns + 2, n, self.n_asked(n))
         mean = state.mean + (w - state.mean) / (state.turns + 1)
         state = replace(state, w=w, mean=mean, snapshot=snapshot, curvature=curvature)
         return state, ext.Round(Judge(snapshot), to)
@@ -177,24 +177,21 @@ class DRFA(ext.LocalStepsMethod):
         if not np.isfinite(risks).all():
             return state, ext.Done(bf.Stop.STALLED)
         pulled = (state.weights + far * (f + pull * state.prior)) / (1 + pull * far)
-        state = replace(state, weights=self._problem.over_clients.project(pulled))
+        state = replace(state, weights=self.concrete.over_clients.project(pulled))
         return ext.unless_capped(state, self._descend(state), 2 * state.turns, self.max_rounds)
 
     def report(self, state: DRFAState) -> dict:
         """Risks are those last reported, at snapshots."""
-        worst, value = -1, math.inf
-        if state.turns:
-            worst = int(np.argmax(state.risks))
-            if np.isfinite(state.risks).all():
-                value = float(self._problem.over_clients.worst(state.risks).value)
-                value += self._problem.penalty(state.snapshot)
-        worst_risk = float(state.risks[worst])
-        return {"objective": value, "worst_client": worst, "worst_risk": worst_risk}
+        value, worst = math.inf, int(np.argmax(state.risks)) if state.turns else -1
+        if state.turns and np.isfinite(state.risks).all():
+            value = float(self.concrete.over_clients.worst(state.risks).value)
+            value += self.concrete.penalty(state.snapshot)
+        return {"objective": value, "worst_client": worst, "worst_risk": float(state.risks[worst])}
 
     def answer(self, state: DRFAState, concluded: ext.Concluded | None = None) -> ext.Answer:
         """The last model or the average, and its weighted gradients, which prove a bound."""
         w = state.mean if self.average and state.turns else state.w
-        return ext.Answer(w, ext.duals_at(self._problem, w, state.weights))
+        return ext.Answer(w, ext.duals_at(self.concrete, w, state.weights))
 
     # -- the server's steps ------------------------------------------------------------------------
 
@@ -203,7 +200,7 @@ class DRFA(ext.LocalStepsMethod):
         return ext.Walk(self.local_steps, self.batch)
 
     def _eta(self, state: DRFAState) -> float:
-        return self.step_size or ext.measured_step(self._problem, state.curvature, state.turns)
+        return self.step_size or ext.measured_step(self.concrete, state.curvature, state.turns)
 
     def _draw(self, state: DRFAState, what: int) -> np.random.Generator:
         return ext.stream(self.seed, "server", 3 * state.turns + what)
@@ -211,7 +208,7 @@ class DRFA(ext.LocalStepsMethod):
     def _descend(self, state: DRFAState) -> ext.Round:
         n, weights, to = len(state.weights), state.weights, None
         if self.participation is not None:
-            chosen = self._draw(state, 0).choice(n, self._count(n), p=weights / weights.sum())
+            chosen = self._draw(state, 0).choice(n, self.n_asked(n), p=weights / weights.sum())
             weights = np.bincount(chosen, minlength=n) / len(chosen)
             to = tuple(np.flatnonzero(weights).tolist())
         snapshot = int(self._draw(state, 1).integers(1, self.local_steps + 1))

@@ -7,6 +7,7 @@ and 2) and the baseline `centralised_al` (Algorithm 3, cProx-AL).
 from typing import Any
 
 import bonafed as bf
+import bonafed.extending as ext
 
 SECTIONS = {  # beta, rho_i and s_bar
     "5.1": (300.0, 0.01, 1e-3),  # Neyman-Pearson classification, (30)
@@ -21,7 +22,7 @@ def proximal_al(section: str = "5.1", **settings: Any) -> bf.ProximalAL:
 
     The paper does not state q; 0.9 is in the authors' code.
     """
-    beta, rho, s_bar = SECTIONS[section]
+    beta, rho, s_bar = ext.entry(SECTIONS, section, "section")
     printed: dict[str, Any] = {"beta": beta, "rho": rho, "s_bar": s_bar, "q": 0.9, "tol": TOL}
     plain = {"memory": 0, "restart": True, "scaled": False}
     return bf.ProximalAL(**(printed | plain | settings))
@@ -29,6 +30,6 @@ def proximal_al(section: str = "5.1", **settings: Any) -> bf.ProximalAL:
 
 def centralised_al(section: str = "5.1", **settings: Any) -> bf.CentralisedAL:
     """Algorithm 3, cProx-AL, on pooled rows."""
-    beta, _, s_bar = SECTIONS[section]
+    beta, _, s_bar = ext.entry(SECTIONS, section, "section")
     printed: dict[str, Any] = {"beta": beta, "s_bar": s_bar, "tol": TOL}
     return bf.CentralisedAL(**(printed | settings))

@@ -55,7 +55,7 @@ def trial(
     name: str, n_clients: int, seed: int = 0, algorithm: Method | None = None, level: float = LEVEL
 ) -> tables.Trial:
     """One run with the partition and the start of a seed; it starts on the unit sphere."""
-    rows = data.DATA[name]()
+    rows = ext.entry(data.DATA, name, "data set")()
     fed = data.federation(rows, data.stratified(rows.y, n_clients, seed))
     stated, start = problem(level), tables.on_sphere(rows.X.shape[1], ext.stream(seed, "start", 0))
     trace = tables.follow(algorithm or bf.InteriorPoint(), stated, fed, start)

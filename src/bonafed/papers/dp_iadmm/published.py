@@ -1,13 +1,17 @@
 """ObjP, ObjT and OutP with the noise of the paper and of its code, which guarantees nothing.
 
     ObjP, ObjT   f_p'(z_p) + xi_p,
-                 xi_p Laplace of scale max_i ||a_p l'(z_p; x_pi, y_pi)||_1 / epsilon            (20)
-    OutP         z_p^{t+1} + xi_p,  xi_p normal of deviation sigma^2, where the paper has
-                 sigma = 2 sqrt(2 log(1.25 / delta)) / (epsilon P (rho + 1 / eta))
+                 xi_p Laplace of scale Delta_p / epsilon,
+                 Delta_p = max_i ||a_p l'(z_p; x_pi, y_pi)||_1                                  (20)
+    OutP         z_p^{t+1} + xi_p,  xi_p normal of deviation
+                 sigma = 2 Delta_p sqrt(2 log(1.25 / delta)) / (epsilon (rho + 1 / eta)),
+                 Delta_p with the 2-norm; the code has 1 / P for Delta_p, and sigma^2 for sigma
 
 epsilon is that of *one* iteration. (20) follows the data at hand, and so reveals them; the
-constants of the code bound no row's gradient (docs/private.md). Ryu and Kim, *Differentially
-private federated learning via inexact ADMM*; equation numbers are theirs.
+constants of the code bound no row's gradient (docs/private.md). The paper cites OutP and does not
+print its sigma and eta: sigma is that of the usual Gaussian mechanism, eta that of ObjP, which OutP
+is without noise. Ryu and Kim, *Differentially private federated learning via inexact ADMM*;
+equation numbers are theirs.
 """
 
 import math
@@ -23,6 +27,8 @@ import bonafed.extending as ext
 from bonafed.extending import Array, Block, Streams
 
 DELTA = 1e-6  # of the budgets
+DEVIATION = 2 * math.sqrt(2 * math.log(1.25 / DELTA))  # of normal noise, times epsilon
+MEAN_SIZE = {"laplace": 1.0, "gaussian": math.sqrt(2 / math.pi)}  # E |xi| of noise of scale 1
 
 
 class NoPrivacyWarning(UserWarning):
@@ -91,38 +97,45 @@ class PublishedADMM(bf.PrivateADMM):
     def noisy_gradients(
         self, memory: Any, ask: Any, asked: Any, data: Block, rng: Streams
     ) -> Callable[[int], tuple[Array, float]]:
-        exact = ext.exact_gradients(self._problem, self._plan, memory.z, data)
+        exact = ext.exact_gradients(self.concrete, self.noise_plan, memory.z, data)
 
         def noisy(i: int) -> tuple[Array, float]:
             gradient, largest = exact(i)
-            scale = self._plan.multiplier * largest  # (20)
-            return gradient + rng(i).laplace(scale=scale, size=len(gradient)), scale
+            scale = self.noise_scale(largest, ask.rho + ask.reach)
+            draw = rng(i).laplace if self.kind == "laplace" else rng(i).normal
+            return gradient + draw(scale=scale, size=len(gradient)), scale * MEAN_SIZE[self.kind]
 
         return noisy
 
+    def noise_scale(self, largest: float, curve: float) -> float:
+        """The scale of a gradient's noise, by the largest part of a row and rho + 1 / eta."""
+        return self.noise_plan.multiplier * largest  # (20)
+
 
 @dataclass(frozen=True)
-class PublishedOutP(PublishedADMM):
-    """OutP with the noise of the published code: NO guarantee. It is for sums of clients' means."""
+class PrintedOutP(PublishedADMM):
+    """OutP as the paper has it, with (20) in the 2-norm for the bound of a gradient: NO guarantee.
+
+    z_p moves by a gradient over rho + 1 / eta, and so noise on z_p is noise on the gradient.
+    """
 
     update: str = "prox"
     output: ClassVar[bool] = True
     kind: ClassVar[str] = "gaussian"
+
+    def noise_scale(self, largest: float, curve: float) -> float:
+        return DEVIATION * self.noise_plan.multiplier * largest
+
+
+@dataclass(frozen=True)
+class PublishedOutP(PrintedOutP):
+    """OutP with the noise of the published code: NO guarantee. It is for sums of clients' means."""
+
     caveat: ClassVar[str] = "the published code bounds no row's gradient, and states no total"
 
-    def noisy_gradients(
-        self, memory: Any, ask: Any, asked: Any, data: Block, rng: Streams
-    ) -> Callable[[int], tuple[Array, float]]:
-        plan, curve = self._plan, ask.rho + ask.reach
-        sigma = 2 * math.sqrt(2 * math.log(1.25 / DELTA)) / (len(plan.weight) * curve)
-        scale = (plan.multiplier * sigma) ** 2 * curve  # z_p moves by a gradient over the curve
-        exact = ext.exact_gradients(self._problem, plan, memory.z, data)
-
-        def noisy(i: int) -> tuple[Array, float]:
-            noise = rng(i).normal(scale=scale, size=memory.z.shape[1])
-            return exact(i)[0] + noise, scale * math.sqrt(2 / math.pi)
-
-        return noisy
+    def noise_scale(self, largest: float, curve: float) -> float:
+        sigma = DEVIATION / (len(self.noise_plan.weight) * curve)
+        return (self.noise_plan.multiplier * sigma) ** 2 * curve
 
 
 # The total epsilon of the published numbers of rounds, if every iteration were pure epsilon-DP.
@@ -197,7 +210,4 @@ class OutputPerturbedADMM(bf.PrivateADMM):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.update != "prox":
-            raise ValueError(
-                f'OutputPerturbedADMM takes update="prox", got {self.update!r}: (5) has no other'
-                " form."
-            )
+            raise ValueError(f'OutputPerturbedADMM takes update="prox", got {self.update!r}.')

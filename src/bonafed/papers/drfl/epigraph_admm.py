@@ -99,7 +99,7 @@ class EpigraphADMM(projection.EpigraphMethod):
     # -- server ------------------------------------------------------------------------------------
 
     def server_start(self, n_clients: int) -> tuple[EpigraphState, ext.Round]:
-        state = EpigraphState(*self._first(ext.member(self._problem, n_clients)))
+        state = EpigraphState(*self._first(ext.member(self.concrete, n_clients)))
         return state, ext.Round(projection.Begin(state.w))
 
     def begin(
@@ -116,9 +116,9 @@ class EpigraphADMM(projection.EpigraphMethod):
         # each penalty is balanced by the root of primal over dual residual
         if self.balance and state.rounds % EVERY == 0 and 0 < state.rounds <= BALANCED:
             c_w, c_z = c_w * _factor(state.model), c_z * _factor(state.height)
-        w = self._problem.prox((state.copies - state.psi / c_w).mean(0), 1 / (c_w * S))
+        w = self.concrete.prox((state.copies - state.psi / c_w).mean(0), 1 / (c_w * S))
         x = state.pi + state.zeta / c_z
-        weights = self._problem.over_clients.project(c_z * x)
+        weights = self.concrete.over_clients.project(c_z * x)
         z = x - weights / c_z  # prox of phi_Q
         state = replace(state, c_w=c_w, c_z=c_z, w=w, z=z, weights=weights)
         relaxed_w, relaxed_z = self._relaxed(state)
@@ -242,7 +242,7 @@ class ADLPMM(projection.EpigraphMethod):
     # -- server ------------------------------------------------------------------------------------
 
     def server_start(self, n_clients: int) -> tuple[LPMMState, ext.Round]:
-        prior, nobody = ext.client_ball(self._problem, n_clients)[0], np.zeros(n_clients)
+        prior, nobody = ext.client_ball(self.concrete, n_clients)[0], np.zeros(n_clients)
         start = self._first(prior)
         state = LPMMState(*start, t=nobody, eta=nobody, gamma=0.0, sigma=-prior, moved=math.inf)
         return state, ext.Round(projection.Begin(state.w))
@@ -263,10 +263,10 @@ class ADLPMM(projection.EpigraphMethod):
         """The server's half of the primal update, and the clients' requests."""
         S = len(state.pi)
         c, c1, c2 = self._constants(S)
-        prior, radius, p = ext.client_ball(self._problem, S)
+        prior, radius, p = ext.client_ball(self.concrete, S)
         theta = min(radius, 2.0)  # the whole simplex lies within 2 of any prior, in every norm
         t, z, eta, gamma, sigma = state.t, state.z, state.eta, state.gamma, state.sigma
-        w = self._problem.prox((state.copies - state.psi / c).mean(0), 1 / (c * S))  # (6)
+        w = self.concrete.prox((state.copies - state.psi / c).mean(0), 1 / (c * S))  # (6)
         r = t - z - gamma - eta
         new_z = (c * state.pi + c1 * z + state.zeta + sigma + c * r) / (c + c1)  # (7)
         u = t - (prior + sigma + c * r) / c1
@@ -288,7 +288,7 @@ class ADLPMM(projection.EpigraphMethod):
         zeta = state.zeta + c * (up.pi - state.z)
         spread = max(projection.norm(state.z), projection.norm(state.t))
         state, _, _ = self._answered(state, up, psi, zeta, c, c)
-        weights = self._problem.over_clients.project(zeta)
+        weights = self.concrete.over_clients.project(zeta)
         primal = max(state.primal, projection.relative(short, spread))
         dual = max(state.dual, state.moved)
         return replace(state, sigma=sigma, weights=weights, primal=primal, dual=dual)
@@ -389,10 +389,10 @@ class DoubleLoop(ext.Method):
 
     @property
     def on_client(self) -> dict:
-        return {projection.Begin: self._at_client(projection.begin), Probe: self.probe}
+        return {projection.Begin: self.client_step(projection.begin), Probe: self.probe}
 
     def probe(self, memory: None, ask: Probe, data: Block, rng: Streams) -> tuple[None, Probed]:
-        risk, gradient, _ = ext.risk_gradients(self._problem, ask.w, data)
+        risk, gradient, _ = ext.risk_gradients(self.concrete, ask.w, data)
         return None, Probed(risk, ask.weights[:, None] * gradient)
 
     # -- server ------------------------------------------------------------------------------------
@@ -403,15 +403,15 @@ class DoubleLoop(ext.Method):
 
     @property
     def claims(self) -> ext.Claims:
-        return {**projection.begun_claims(self._problem), Probed: self._probed}
+        return {**projection.begun_claims(self.concrete), Probed: self._probed}
 
     def _probed(self, who: int, ask: Probe, up: Probed) -> Iterator[ext.Claim]:
         weight = float(ask.weights[0])
-        return ext.of_weighted(self._problem, ask.w, up.risk, up.gradient, weight)
+        return ext.of_weighted(self.concrete, ask.w, up.risk, up.gradient, weight)
 
     def server_start(self, n_clients: int) -> tuple[LoopState, ext.Round]:
         w, nobody = ext.start_or_empty(self.start), np.zeros(n_clients)
-        q = ext.client_ball(self._problem, n_clients)[0]
+        q = ext.client_ball(self.concrete, n_clients)[0]
         state = LoopState(w, math.inf, nobody, w, w, q, 0.0, 0.0, 0, 0)
         return state, ext.Round(projection.Begin(w))
 
@@ -419,12 +419,12 @@ class DoubleLoop(ext.Method):
         self, state: LoopState, ids: ext.Ids, up: projection.Begun
     ) -> tuple[LoopState, ext.Round]:
         w = up.w[0]
-        state = replace(state, w=w, value=self._value(w, up.pi), risks=up.pi)
+        state = replace(state, w=w, value=self.value_at(w, up.pi), risks=up.pi)
         state = replace(state, point=w, total=np.zeros_like(w))
         return state, ext.Round(Probe(w, state.weights))
 
     def improve(self, state: LoopState, ids: ext.Ids, up: Probed) -> ext.Next[LoopState]:
-        value, problem = self._value(state.point, up.risk), self._problem
+        value, problem = self.value_at(state.point, up.risk), self.concrete
         much = value < state.value - self.tol * abs(state.value)
         since, rounds = 0 if much else state.since + 1, state.rounds + 1
         if value < state.value:
@@ -444,10 +444,9 @@ class DoubleLoop(ext.Method):
             state = replace(state, total=np.zeros_like(state.total))
         else:
             # One proximal subgradient step of the model
-            gradient = up.gradient
-            steepness = state.steepness + float(gradient @ gradient)
+            steepness = state.steepness + float(up.gradient @ up.gradient)
             step = self.step / math.sqrt(steepness) if steepness > 0 else 0.0
-            w = problem.prox(state.point - step * gradient, step) if step > 0 else state.point
+            w = problem.prox(state.point - step * up.gradient, step) if step > 0 else state.point
             state = replace(state, point=w, total=state.total + w, steepness=steepness)
         if rounds % (self.inner + 1) == self.inner:
             state = replace(state, point=state.total / self.inner)

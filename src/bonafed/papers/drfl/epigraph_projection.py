@@ -210,7 +210,7 @@ class EpigraphMethod(ext.Method):
 
     @property
     def on_client(self) -> dict:
-        start, conclude = self._at_client(begin), ext.conclude_copies("w")
+        start, conclude = self.client_step(begin), ext.conclude_copies("w")
         return {Begin: start, Project: self.onto_epigraph, ext.Conclude: conclude}
 
     def onto_epigraph(
@@ -223,7 +223,7 @@ class EpigraphMethod(ext.Method):
         found = []
         for i, point in enumerate(ask.point):
             rows = rows_of(data, i, None if self.sample is None else (rng(i), self.sample))
-            found.append(_project(self._problem, rows, point, float(ask.height[i]), ask.ratio))
+            found.append(_project(self.concrete, rows, point, float(ask.height[i]), ask.ratio))
         w, pi, fallbacks = (np.array(part, float) for part in zip(*found, strict=True))
         return Copies(w), Projected(w, pi, fallbacks)
 
@@ -233,12 +233,12 @@ class EpigraphMethod(ext.Method):
 
     @property
     def claims(self) -> ext.Claims:
-        return {**begun_claims(self._problem), Projected: self._projected}
+        return {**begun_claims(self.concrete), Projected: self._projected}
 
     def _projected(self, who: int, ask: Project, up: Projected) -> Iterator[ext.Claim]:
         """What a point of the epigraph claims: pi >= R(w), unless it is that of some rows."""
         yield ext.Number("a height", up.pi, scale=np.abs(up.pi).sum() + np.abs(up.w).sum())
-        if self.sample is None and ext.is_convex(self._problem):
+        if self.sample is None and ext.is_convex(self.concrete):
             yield ext.Height(("risk", up.w.shape[1]), "height", up.w[0], float(up.pi[0]))
 
     def improve(self, state: Any, ids: ext.Ids, up: Projected) -> ext.Next[Any]:
@@ -278,7 +278,7 @@ class EpigraphMethod(ext.Method):
         Near w = 0 the model has no size to compare with: there it is value / ||psi|| (and value /
         ||w_s|| for psi).
         """
-        value, gap = self._value(state.w, up.pi), up.pi - state.z
+        value, gap = self.value_at(state.w, up.pi), up.pi - state.z
         pull, size = norm(psi), norm(up.w)
         wide = max(size, math.sqrt(len(up.w)) * norm(state.w))
         moves, rises = c_w * (up.w - state.copies), c_z * (up.pi - state.pi)

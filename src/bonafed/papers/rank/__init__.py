@@ -7,6 +7,7 @@ A word for each method of its tables, with the constants of appendix B: `rank_ad
 from typing import Any
 
 import bonafed as bf
+import bonafed.extending as ext
 
 PENALTY = {  # rho_k of Table 6, by framework
     "SRM": bf.Growing(1e-5, 1.2),
@@ -24,7 +25,7 @@ DCA_EPOCHS = {
 
 def rank_admm(framework: str = "SRM") -> bf.RankADMM:
     """Algorithm 1 as printed, for SRM, AoRR or EHRM: no relaxation, Newton steps or polish."""
-    penalty = PENALTY[framework]
+    penalty = ext.entry(PENALTY, framework, "framework")
     plain: dict[str, Any] = {"relaxation": 1.0, "finish": False, "polish": False, "check": 10}
     plain |= {"max_rounds": ITERATIONS // 10, "max_iterations": ITERATIONS}
     return bf.RankADMM(penalty=penalty, starts=(bf.Start(penalty),), **plain)
@@ -32,8 +33,8 @@ def rank_admm(framework: str = "SRM") -> bf.RankADMM:
 
 def smoothed_rank_admm(framework: str = "SRM") -> bf.SmoothedRankADMM:
     """The algorithm of section 4, sADMM, with gamma_k = max(1e-5 0.9^k, 1e-9)."""
-    rounds, penalty = ITERATIONS // 10, PENALTY[framework]
-    return bf.SmoothedRankADMM(penalty=penalty, relaxation=1.0, check=10, max_rounds=rounds)
+    settings: dict[str, Any] = {"penalty": ext.entry(PENALTY, framework, "framework"), "check": 10}
+    return bf.SmoothedRankADMM(**settings, relaxation=1.0, max_rounds=ITERATIONS // 10)
 
 
 def sgd() -> bf.SGD:
@@ -48,6 +49,6 @@ def lsvrg(uniform: bool = True) -> bf.LSVRG:
 
 def dca(loss: str = "logistic", data: str = "monk") -> bf.DCA:
     """DCA with the epochs of Table 8 (logistic loss) or 9 (hinge loss)."""
-    epochs = DCA_EPOCHS[loss]
-    outer, inner = epochs.get(data) or epochs["others"]
+    epochs = ext.entry(DCA_EPOCHS, loss, "loss")
+    outer, inner = epochs.get(data, epochs.get("others")) or ext.entry(epochs, data, "data set")
     return bf.DCA(learning_rate=0.01, inner=inner, max_rounds=outer)

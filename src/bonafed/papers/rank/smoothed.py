@@ -133,8 +133,8 @@ class SmoothedRankADMM(ext.RankMethod):
     # -- the client --------------------------------------------------------------------------------
 
     def client_start(self, data: Block) -> ext.IterateMemory:
-        task = ext.RankTask.of(self._problem, data)
-        w = self._first_model(task, data)
+        task = ext.RankTask.of(self.concrete, data)
+        w = self.first_model(task, data)
         it = ext.first(task, self._penalty(task), w)
         value, none = task.objective(w, it.t), np.zeros_like(it.t)
         parts: tuple[Any, ...] = (*it, w, value, -math.inf, none, it.t)
@@ -144,7 +144,7 @@ class SmoothedRankADMM(ext.RankMethod):
         self, memory: ext.IterateMemory, ask: ext.Advance, data: Block, rng: Streams
     ) -> tuple[ext.IterateMemory, ext.Advanced]:
         """Take ``check`` iterations, then evaluate the gap or the residuals."""
-        task, now = ext.RankTask.of(self._problem, data), ext.opened(memory)
+        task, now = ext.RankTask.of(self.concrete, data), ext.opened(memory)
         it, alpha = ext.iterate_of(now), now.rows
         for _ in range(self.check):
             gamma, relaxation = self.smoothing.at(it.k), self.relaxation if task.convex else 1.0
@@ -242,14 +242,14 @@ class DCA(ext.PooledMethod):
         ext.check_least(self, "inner", "max_rounds")
 
     def client_start(self, data: Block) -> common.Descent:
-        first = ext.with_start(self._problem, self.start, data.n_features)
+        first = ext.with_start(self.concrete, self.start, data.n_features)
         return common.started(first, self.learning_rate)
 
     def advance(
         self, memory: common.Descent, ask: ext.Advance, data: Block, rng: Streams
     ) -> tuple[common.Descent, ext.Advanced]:
         """Take one outer step."""
-        problem, before = self._problem, memory.w[0]
+        problem, before = self.concrete, memory.w[0]
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 best = self._inner(data, before, rng(0))
@@ -268,7 +268,7 @@ class DCA(ext.PooledMethod):
     def _inner(self, data: Block, w: Array, generator: np.random.Generator) -> Array:
         """The best of ``inner`` steps on Omega_plus + h - <v, .> from w, w itself included."""
         # without ranks, the rows' shares
-        problem, plus, minus = self._problem, data.share[0], np.zeros(data.y.shape[1])
+        problem, plus, minus = self.concrete, data.share[0], np.zeros(data.y.shape[1])
         if ext.by_rank(problem.over_samples):
             plus, minus = ext.plus_minus(problem.over_samples.rank_weights(len(minus)))
         linear = np.zeros_like(w)
@@ -292,7 +292,7 @@ class DCA(ext.PooledMethod):
         Without ranks sigma stays with its rows. Equal losses share their weights, or with a
         generator are put in a random order.
         """
-        problem = self._problem
+        problem = self.concrete
         prediction = problem.predictor.forward(w, data)
         losses = common.finite(problem.loss.value(prediction, data.y))
         weights = sigma

@@ -160,7 +160,7 @@ class EpochMethod(ext.PooledMethod):
         ext.check_least(self, "trial_epochs", "max_rounds")
 
     def client_start(self, data: Block) -> Descent:
-        first = ext.with_start(self._problem, self.start, data.n_features)
+        first = ext.with_start(self.concrete, self.start, data.n_features)
         return started(first, self.learning_rate)
 
     def advance(
@@ -196,7 +196,7 @@ class EpochMethod(ext.PooledMethod):
 
     def _walked(self, walk: Descent, turn: int, data: Block, draw: np.random.Generator) -> Descent:
         """The walk after one epoch, evaluated at its end."""
-        problem = self._problem
+        problem = self.concrete
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 if walk.point is None:
@@ -363,7 +363,7 @@ class SGD(EpochMethod):
 
     def epoch(self, data: Block, walk: Descent, draw: np.random.Generator) -> tuple[Array, int]:
         """The model after one step for each minibatch, and their number."""
-        problem, n, w, rate = self._problem, data.y.shape[1], walk.w[0], float(walk.rate[0])
+        problem, n, w, rate = self.concrete, data.y.shape[1], walk.w[0], float(walk.rate[0])
         size, order, law = min(self.batch, n), draw.permutation(n), None
         if ext.by_rank(problem.over_samples):
             law = batch_weights(problem.over_samples, n, size)
@@ -432,7 +432,7 @@ class LSVRG(EpochMethod):
 
     def epoch(self, data: Block, walk: Descent, draw: np.random.Generator) -> tuple[Array, int]:
         """The model after ``epoch_length`` steps from the checkpoint w, and their number."""
-        problem, w, rate = self._problem, walk.w[0], float(walk.rate[0])
+        problem, w, rate = self.concrete, walk.w[0], float(walk.rate[0])
         point, steps = walk.point, self.epoch_length
         assert point is not None
         weights = point.weights[0]

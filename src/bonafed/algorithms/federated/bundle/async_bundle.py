@@ -211,7 +211,7 @@ class AsyncBundle(base.Method):
 
     def _said(self, who: int, ask: EvaluateFirst | EvaluateAt, up: EvaluatedAt) -> Iterator[Claim]:
         """What an answer claims."""
-        problem, D = self._problem, up.gradient.shape[-1]
+        problem, D = self.concrete, up.gradient.shape[-1]
         if isinstance(ask, EvaluateFirst):
             yield of_sizes(problem, float(ask.prior[0]), up)
         w = _model(problem, ask, up.square.shape[1])
@@ -220,9 +220,9 @@ class AsyncBundle(base.Method):
         yield from of_curvature(problem, w, up.curvature, 1.0)
 
     def server_start(self, n_clients: int) -> tuple[AsyncBundleState, Round]:
-        prior, parts = member(self._problem, n_clients), parting.WHOLE
-        if parting.is_parted(self._problem):  # where models have few numbers
-            parts = server.parts_for(self._problem, n_clients, self.cuts, self.least_rows)
+        prior, parts = member(self.concrete, n_clients), parting.WHOLE
+        if parting.is_parted(self.concrete):  # where models have few numbers
+            parts = server.parts_for(self.concrete, n_clients, self.cuts, self.least_rows)
         start = None if self.start is None else np.asarray(self.start, float)
         nobody, zeros = np.full(n_clients, NEVER), np.zeros(n_clients)
         empty, cuts = np.zeros((n_clients, 0)), server.no_cuts(0, n_clients, parts)
@@ -258,7 +258,7 @@ class AsyncBundle(base.Method):
         if not len(state.w):
             return {"predicted": math.nan, "bound": -math.inf, "cuts": cuts}
         risks = self._predicted(state, state.w)
-        value = self._value(state.w, risks)
+        value = self.value_at(state.w, risks)
         return {"predicted": value, **base.worst_client(risks), "bound": state.bound, "cuts": cuts}
 
     def answer(self, state: AsyncBundleState, concluded: Concluded | None = None) -> Answer:
@@ -266,7 +266,7 @@ class AsyncBundle(base.Method):
         if not len(state.w):
             return Answer(state.w)
         models = [*self._at(state), *([] if state.judged is None else [state.judged])]
-        values = [self._value(w, self._predicted(state, w)) for w in models]
+        values = [self.value_at(w, self._predicted(state, w)) for w in models]
         return Answer(models[int(np.argmin(values))].copy(), state.duals)
 
     # -- the server's steps ------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class AsyncBundle(base.Method):
 
     def _opened(self, state: AsyncBundleState, up: EvaluatedAt) -> AsyncBundleState:
         """The state once the numbers of features and coefficients are known."""
-        n, problem, D = len(state.answered), self._problem, up.gradient.shape[2]
+        n, problem, D = len(state.answered), self.concrete, up.gradient.shape[2]
         w = _first_model(problem, self.start, len(up.square))
         parts = _parts(parting.parts_of(state.cuts.parts), D, _second_order(n))
         curvature = np.zeros((n, D, D)) if parts.smooth else None
@@ -291,7 +291,7 @@ class AsyncBundle(base.Method):
 
     def _extended(self, state: AsyncBundleState, who: Index, up: EvaluatedAt) -> AsyncBundleState:
         """With the cuts, sizes and curvatures of those who have answered."""
-        radii, seen = sample_radii(self._problem, len(state.answered)), state.seen
+        radii, seen = sample_radii(self.concrete, len(state.answered)), state.seen
         new = bounds.Surveyed(up.plus, up.minus, up.reach, up.target, up.square)
         first = ~state.known[who]
         if first.any():
@@ -338,7 +338,7 @@ class AsyncBundle(base.Method):
         as those who answer count, and shorter where they have missed more than was promised.
         """
         old = state.known[who]
-        risks = sample_radii(self._problem, len(state.answered))[who] * up.level + up.base.sum(1)
+        risks = sample_radii(self.concrete, len(state.answered))[who] * up.level + up.base.sum(1)
         share, above = float(state.weights[who[old]].sum()), 0.0
         for i, risk in zip(who[old], risks[old], strict=True):
             above += state.weights[i] * (risk - self._predicted(state, state.sent[i])[i])
@@ -354,16 +354,16 @@ class AsyncBundle(base.Method):
             if state.standing and state.answered[i] >= state.made:
                 break
             w = self._at(state, who=np.array([i]))[0]
-            value = self._value(w, self._predicted(state, w))
+            value = self.value_at(w, self._predicted(state, w))
             if value - state.bound <= self._close_enough(state, value):
                 return replace(state, w=w.copy(), made=int(state.answered[i]), standing=True)
         return state
 
     def _judged(self, state: AsyncBundleState, fresh: int) -> Next[AsyncBundleState]:
         """End the run, where all have answered one model and its gap is within the tolerance."""
-        radii, newest = sample_radii(self._problem, len(state.answered)), state.cuts.newest
+        radii, newest = sample_radii(self.concrete, len(state.answered)), state.cuts.newest
         risks = radii * state.cuts.level[newest[:, 0]] + state.cuts.base[newest].sum(1)
-        value = self._value(state.w, risks)
+        value = self.value_at(state.w, risks)
         if value < state.value:
             state = replace(state, value=value, judged=state.w.copy())
         if state.fresh:
@@ -384,7 +384,7 @@ class AsyncBundle(base.Method):
 
     def _bounded(self, state: AsyncBundleState) -> AsyncBundleState:
         """Prove a lower bound by the minimiser of the model where an optimum must lie."""
-        problem, n, where = self._problem, len(state.answered), self._region(state)
+        problem, n, where = self.concrete, len(state.answered), self._region(state)
         state = replace(state, fresh=0)
         if math.isinf(where.size):
             return state
@@ -411,7 +411,7 @@ class AsyncBundle(base.Method):
         if not master.solved:
             shift = max(4 * state.shift, 1e-2)
             return replace(state, point=state.w, shift=shift, step=state.step / 2)
-        here = self._value(state.w, self._predicted(state, state.w))
+        here = self.value_at(state.w, self._predicted(state, state.w))
         promised, nothing = here - master.value, NOTHING * self._close_enough(state, here)
         # without the cuts that had no multiplier for long, but for the newest of every client
         cuts = replace(state.cuts, idle=state.cuts.idle + 1).used(multipliers)
@@ -427,10 +427,10 @@ class AsyncBundle(base.Method):
         the bound. Second-order models know nothing of a loss whose slope changes further away.
         """
         models = [*self._at(state, who), *([] if state.best is None else [state.best])]
-        values = [self._value(w, self._predicted(state, w)) for w in models]
+        values = [self.value_at(w, self._predicted(state, w)) for w in models]
         least, best = min(values), models[int(np.argmin(values))].copy()
         room = max(least - max(state.bound, 0.0), self._close_enough(state, least))
-        if self._value(state.w, self._predicted(state, state.w)) <= least + room:
+        if self.value_at(state.w, self._predicted(state, state.w)) <= least + room:
             return replace(state, best=best)
         shift, step = max(4 * state.shift, 1e-2), state.step / 2
         return replace(state, best=best, w=best, made=state.turn, shift=shift, step=step)
@@ -439,7 +439,7 @@ class AsyncBundle(base.Method):
         """The minimum of the model near the newest model of all clients, with the client weights
         (N,) and the multipliers (K,) of the cuts that it leads to.
         """
-        problem, pieces, units = self._problem, self._pieces(state), self._units(state)
+        problem, pieces, units = self.concrete, self._pieces(state), self._units(state)
         flips, n, K = pieces.part > 0, len(state.answered), len(state.cuts.owner)
         if state.curvature is None:
             metric = units**2 / state.step  # ||.||^2 / step in the units of the features
@@ -485,8 +485,8 @@ class AsyncBundle(base.Method):
 
     def _least_levels(self, n: int, w: Array) -> Array:
         """(N,) the least transport multipliers at a model."""
-        shape = public_shape(self._problem, n)
-        size = float(norm(self._problem.predictor.split(w)[0], shape.dual))
+        shape = public_shape(self.concrete, n)
+        size = float(norm(self.concrete.predictor.split(w)[0], shape.dual))
         return np.full(n, max(shape.floor, shape.lipschitz * size))
 
     def _predicted(self, state: AsyncBundleState, w: Array) -> Array:
@@ -504,11 +504,11 @@ class AsyncBundle(base.Method):
             newest = last[mine, 0]
             value = cuts.base[newest] + (cuts.gradient[newest] * moved).sum(1) + bend
             parts[mine, 0] = np.maximum(parts[mine, 0], value)
-        return sample_radii(self._problem, n) * level + parts.sum(1)
+        return sample_radii(self.concrete, n) * level + parts.sum(1)
 
     def _pieces(self, state: AsyncBundleState) -> Pieces:
         """For the server's program, with 0 for who has not answered."""
-        pieces, missing = state.cuts.pieces(self._problem), np.flatnonzero(~state.known)
+        pieces, missing = state.cuts.pieces(self.concrete), np.flatnonzero(~state.known)
         owner, part = np.repeat(missing, pieces.parts), np.arange(pieces.parts)
         zeros = np.zeros((len(owner), len(state.w)))
         more = owner, np.tile(part, len(missing)), np.zeros(len(owner)), zeros
@@ -516,18 +516,18 @@ class AsyncBundle(base.Method):
 
     def _first_value(self, state: AsyncBundleState) -> float:
         """The objective at the first model, as far as it is known."""
-        w = _first_model(self._problem, self.start, len(known(state.seen).square))
-        return self._value(w, state.first)
+        w = _first_model(self.concrete, self.start, len(known(state.seen).square))
+        return self.value_at(w, state.first)
 
     def _region(self, state: AsyncBundleState) -> bounds.Region:
         """Where an optimum lies of the problem in which nobody who is unknown has a loss; what is
         below its value is below that of the problem.
         """
         value = min(state.value, self._first_value(state))
-        return bounds.region(self._problem, value, len(known(state.seen).square), state.seen)
+        return bounds.region(self.concrete, value, len(known(state.seen).square), state.seen)
 
     def _units(self, state: AsyncBundleState) -> Array:
-        return units_of(self._problem, known(state.seen).square)
+        return units_of(self.concrete, known(state.seen).square)
 
     def _unit(self, state: AsyncBundleState) -> float:
         return max(abs(self._first_value(state)), 1e-300)

@@ -217,17 +217,17 @@ class Bundle(base.Method):
 
     @cached_property
     def _lifted(self) -> Problem:
-        return lifted(super()._problem)
+        return lifted(super().concrete)
 
     @property
-    def _problem(self) -> Problem:
+    def concrete(self) -> Problem:
         """The problem, with thresholds in the model where all rows are ranked together."""
         return self._lifted
 
     @property
     def _thresholds(self) -> int:
         """How many last numbers of a model are thresholds."""
-        return getattr(self._problem.predictor, "count", 0)
+        return getattr(self.concrete.predictor, "count", 0)
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -243,11 +243,11 @@ class Bundle(base.Method):
 
     @property
     def claims(self) -> claimed.Claims:
-        return {**claimed.surveys(self._problem), Evaluated: self._said}
+        return {**claimed.surveys(self.concrete), Evaluated: self._said}
 
     def _said(self, who: int, ask: Evaluate, up: Evaluated) -> Iterator[Claim]:
         """What an answer claims."""
-        problem, w = self._problem, ask.w
+        problem, w = self.concrete, ask.w
         weight = 0.0 if ask.weights is None else float(ask.weights[0])
         yield from claimed.of_cut(problem, who, w, ask.parts, up)
         yield from claimed.of_curvature(problem, w, up.curvature, weight)
@@ -256,7 +256,7 @@ class Bundle(base.Method):
         yield from claimed.of_limits(problem, w, "shared", ask.parts, up.shared, up.shared_jacobian)
 
     def server_start(self, n_clients: int) -> tuple[BundleState, Round]:
-        w, prior = base.start_or_empty(self.start), member(self._problem, n_clients)
+        w, prior = base.start_or_empty(self.start), member(self.concrete, n_clients)
         w = np.append(w, np.zeros(self._thresholds)) if len(w) else w
         cuts = self.known or server.no_cuts(len(w), n_clients, parting.WHOLE)
         # of the value and the bound nothing is known
@@ -265,19 +265,19 @@ class Bundle(base.Method):
         return state, Round(bounds.Survey(prior))
 
     def begin(self, state: BundleState, ids: Ids, seen: bounds.Surveyed) -> Next[BundleState]:
-        D = self._problem.predictor.dimension(len(seen.square))
-        w = base.within_bounds(self._problem, state.trial if len(state.trial) else np.zeros(D))
+        D = self.concrete.predictor.dimension(len(seen.square))
+        w = base.within_bounds(self.concrete, state.trial if len(state.trial) else np.zeros(D))
         cuts = server.no_cuts(len(w), len(ids), self._parts(len(ids), len(w)))
         if self.known is not None:
             self._check_known(len(ids), len(w))
             mine = self.known.owner < len(ids)  # constraints had units of their own
-            count = parting.parts_of(self.known.parts).count(self._problem)
+            count = parting.parts_of(self.known.parts).count(self.concrete)
             cuts = self.known.kept(mine & (self.known.part < count))
         state = replace(state, trial=w, point=w, w=w, seen=seen, cuts=cuts)
         return state, self._asking(state)
 
     def improve(self, state: BundleState, ids: Ids, up: Evaluated) -> Next[BundleState]:
-        radii = sample_radii(self._problem, len(ids))
+        radii = sample_radii(self.concrete, len(ids))
         state, (values, slopes), risks = self.found(state, up)
         value = self._objective(state, risks, state.trial)
         promised, before = state.predicted, state.value
@@ -287,7 +287,7 @@ class Bundle(base.Method):
         base, gradient, gradient_level = map(np.concatenate, more)
         cut = parting.PartedCut(base, level, gradient, gradient_level)
         cuts = state.cuts.extended(np.arange(len(level)), state.trial[None], radii, cut)
-        if self._problem.constrained:  # else a Newton step's multipliers are of the first cuts
+        if self.concrete.constrained:  # else a Newton step's multipliers are of the first cuts
             cuts = cuts.without_repeats()
         state = replace(state, cuts=cuts, rounds=state.rounds + 1)
         state = self._bound(state, promised, before - state.value, up)
@@ -310,9 +310,9 @@ class Bundle(base.Method):
     def report(self, state: BundleState) -> dict:
         numbers = base.gap_report(state.value, state.bound, state.risks[: state.n_clients])
         # the best thresholds make less of the objective, and no client has a risk
-        if self._problem.over_rows is not None:
+        if self.concrete.over_rows is not None:
             numbers = {"value": state.value, "bound": state.bound, "gap": numbers["gap"]}
-        if self._problem.constrained:
+        if self.concrete.constrained:
             numbers["violation"] = self._violation(state) if len(state.sizes) else math.inf
         return numbers | {"cuts": len(state.cuts.owner)}
 
@@ -320,9 +320,9 @@ class Bundle(base.Method):
         """The model and what proves its bound."""
         duals = None if state.duals is None else state.duals.used()
         w = state.w[: len(state.w) - self._thresholds]
-        if not only_constrained(self._problem):
+        if not only_constrained(self.concrete):
             return base.Answer(w, duals)
-        multipliers = None if duals is None else of_duals(self._problem, duals)
+        multipliers = None if duals is None else of_duals(self.concrete, duals)
         if multipliers is not None and self._quadratic:  # they are proved with, and not the cuts
             multipliers = replace(multipliers, points=None, risk_cuts=None, limit_cuts=None)
         return base.Answer(w, multipliers=multipliers)
@@ -343,7 +343,7 @@ class Bundle(base.Method):
         """The cuts of all constraints at the trial, values (C, P) and gradients (C, P, D), in units
         that are those of the first; and the clients' risks there with these values.
         """
-        problem, P, D = self._problem, up.base.shape[1], len(state.trial)
+        problem, P, D = self.concrete, up.base.shape[1], len(state.trial)
         risks = sample_radii(problem, len(up.base)) * up.level + up.base.sum(1)
         if not problem.constrained:
             return state, (np.zeros((0, P)), np.zeros((0, P, D))), risks
@@ -368,8 +368,8 @@ class Bundle(base.Method):
 
     def _objective(self, state: BundleState, risks: Array, w: Array) -> float:
         """The objective with the penalties of constraints."""
-        whole = server.penalised(self._problem.over_clients, state.penalties, risks)
-        return whole + self._problem.penalty(w)
+        whole = server.penalised(self.concrete.over_clients, state.penalties, risks)
+        return whole + self.concrete.penalty(w)
 
     def _near_penalties(self, state: BundleState, multipliers: Array) -> NDArray[np.bool_]:
         """(C,) whether the constraints' multipliers, of those of all cuts, come near penalties."""
@@ -393,7 +393,7 @@ class Bundle(base.Method):
         if not suspected or self._violation(state) <= server.MET or state.rounds % server.EVERY:
             return None
         cuts, n, sizes = state.cuts, state.n_clients, self._sizes(state)
-        pieces = cuts.pieces(self._problem)
+        pieces = cuts.pieces(self.concrete)
         limits = pieces.owner >= n
         alone = replace(pieces, offset=np.where(limits, pieces.offset, 0.0))
         alone = replace(alone, gradient=np.where(limits[:, None], pieces.gradient, 0.0))
@@ -405,12 +405,12 @@ class Bundle(base.Method):
         if not master.solved or master.value <= 1e-6 * np.abs(alone.offset).max(initial=0.0):
             return None
         multipliers, pull = np.where(limits, master.multipliers, 0.0), np.zeros(len(sizes))
-        bounded = isinstance(self._problem.regulariser, Ball | Bounds)
+        bounded = isinstance(self.concrete.regulariser, Ball | Bounds)
         for _ in range(0 if bounded else server.BALANCES):
             left = multipliers @ cuts.gradient
             multipliers = cuts.balanced(multipliers, left, bounds.Pull(pull[:0], pull[:0]), sizes)
         owned = cuts.by_point(multipliers, len(state.risks), pieces.parts)
-        prior, limits = member(self._problem, n), owned[:, n:] / state.sizes[:, None]
+        prior, limits = member(self.concrete, n), owned[:, n:] / state.sizes[:, None]
         duals = bounds.Duals(prior, cuts.points, owned[:, :n], parts=cuts.parts, limits=limits)
         return replace(state, duals=duals), Done(Stop.INFEASIBLE)
 
@@ -437,7 +437,7 @@ class Bundle(base.Method):
         if math.isinf(state.value):  # a step that would undo the value along the first gradient
             # at the model 0 all risks tie: what is the worst weighting hangs on their rounding
             n, sizes = serious.n_clients, self._sizes(state)
-            prior, met = member(self._problem, n), np.where(risks[n:] > 0, state.penalties, 0.0)
+            prior, met = member(self.concrete, n), np.where(risks[n:] > 0, state.penalties, 0.0)
             gradient = (prior @ up.gradient.sum(1) + met @ limits) / sizes
             step = server.undoing(value, float(gradient @ gradient))
             return replace(serious, step=float(sizes.max()) if self._quadratic else step)
@@ -494,13 +494,13 @@ class Bundle(base.Method):
         if not (now_and_then or (near and not steps_prove)):
             return state
         numbers = state.point, self._unit(state), self._finest
-        master = least(self._shape(state), cuts.pieces(self._problem), where, *numbers)
+        master = least(self._shape(state), cuts.pieces(self.concrete), where, *numbers)
         if not master.solved:
             return state
         state = replace(state, point=master.point, cuts=state.cuts.used(master.multipliers))
         state = self._raised(state, self._near_penalties(state, master.multipliers))
         given = master.multipliers, state.sizes, where, self._sizes(state)
-        for bound, duals in server.proofs(self._problem, cuts, *given):
+        for bound, duals in server.proofs(self.concrete, cuts, *given):
             state = self._proved(state, bound, duals)
             if self.ends(state.value, state.bound):
                 break
@@ -519,10 +519,10 @@ class Bundle(base.Method):
         else:
             newest = (cuts.part == 0) & (cuts.point == len(cuts.points) - 1)
             multipliers[newest] = state.weights[cuts.owner[newest]]
-        if (proof := cuts.proof(self._problem, multipliers, state.sizes, means)) is None:
+        if (proof := cuts.proof(self.concrete, multipliers, state.sizes, means)) is None:
             return state
         duals, minorant, _ = proof
-        return self._proved(state, bounds.lower_bound(self._problem, minorant, where)[0], duals)
+        return self._proved(state, bounds.lower_bound(self.concrete, minorant, where)[0], duals)
 
     def _proved(self, state: BundleState, bound: float, duals: bounds.Duals) -> BundleState:
         """With the bound, where it is the best."""
@@ -553,7 +553,7 @@ class Bundle(base.Method):
 
     def _next(self, state: BundleState) -> BundleState:
         """The next trial point, and the decrease that the model predicts there."""
-        keep = server.KEEP_LIMITED if self._problem.constrained else server.KEEP
+        keep = server.KEEP_LIMITED if self.concrete.constrained else server.KEEP
         state, level = replace(state, cuts=state.cuts.kept(state.cuts.idle <= keep)), None
         if self.variant == "level" and math.isfinite(state.bound):
             level = state.bound + 0.3 * (state.value - state.bound)
@@ -568,7 +568,7 @@ class Bundle(base.Method):
         if state.tangents is not None:
             state, multipliers, value = self._newton(state, state.tangents, master, metric)
         if self._quadratic:
-            proof = state.cuts.proof(self._problem, multipliers, state.sizes)
+            proof = state.cuts.proof(self.concrete, multipliers, state.sizes)
             state = replace(state, duals=None if proof is None else proof[0])
         state = replace(state, cuts=state.cuts.used(multipliers))
         predicted = state.value - value if level is None else state.value - level
@@ -590,7 +590,7 @@ class Bundle(base.Method):
         accuracy, and with larger penalties where multipliers come near them.
         """
         tangents, units = state.tangents, self._sizes(state)
-        pieces = state.cuts.pieces(self._problem)
+        pieces = state.cuts.pieces(self.concrete)
         metric = units**2 / state.step  # ||.||^2 / step in the units of the features
         if (H := state.curvature) is not None:
             # where it bends nothing, a thousandth of that of steps without curvature
@@ -599,7 +599,7 @@ class Bundle(base.Method):
             metric = server.shifted(H, units, more)
         if tangents is not None:
             pieces = server.with_tangents(pieces, state.cuts.part > 0, tangents)
-        accuracy, free = self._accuracy(state), self._problem.predictor.intercept
+        accuracy, free = self._accuracy(state), self.concrete.predictor.intercept
         given: dict[str, Any] = {"centre": state.w if tangents is None else tangents.w}
         given |= {"metric": metric, "level": level}
         while True:
@@ -629,7 +629,7 @@ class Bundle(base.Method):
         n, moved = state.n_clients, master.w - tangents.w
         multipliers = np.zeros(len(state.cuts.owner))
         multipliers[state.cuts.part > 0] = master.multipliers[:-n]
-        weights = self._problem.over_clients.project(master.multipliers[-n:])
+        weights = self.concrete.over_clients.project(master.multipliers[-n:])
         state = replace(state, multipliers=multipliers, weights=weights)
         state = replace(state, pair=self._pair(state, moved))
         return state, multipliers, master.value + float(moved @ metric @ moved) / 2
@@ -638,11 +638,11 @@ class Bundle(base.Method):
         """Whether nothing bounds where an optimum lies, and steps are those of the risks' cuts
         only: then a model that promises nothing need not be evaluated, and would prove nothing.
         """
-        alone = state.tangents is None and not self._problem.constrained
+        alone = state.tangents is None and not self.concrete.constrained
         return alone and math.isinf(self._region(state).size)
 
     def _shape(self, state: BundleState) -> Shape:
-        return replace(public_shape(self._problem, state.n_clients), penalties=state.penalties)
+        return replace(public_shape(self.concrete, state.n_clients), penalties=state.penalties)
 
     @property
     def _finest(self) -> float:
@@ -666,34 +666,34 @@ class Bundle(base.Method):
         return least * max(abs(state.value), 1e-12)
 
     def _sizes(self, state: BundleState) -> Array:
-        return units_of(self._problem, known(state.seen).square)
+        return units_of(self.concrete, known(state.seen).square)
 
     def _pair(self, state: BundleState, moved: Array) -> Array | None:
         """The centre, and the model where its gradients, by the curvature only, balance with the
         cuts' multipliers: the step, without what its shift and the accuracy of its program miss.
         """
-        if self.metric == "secant" or not parting.has_shifted_slopes(self._problem):
+        if self.metric == "secant" or not parting.has_shifted_slopes(self.concrete):
             return None
         at, H, sizes = known(state.tangents), known(state.curvature), self._sizes(state)
         gradient = state.weights @ at.gradient + H @ moved
         pair = np.stack([at.w, at.w + moved])
         means = server.MeanLosses(pair, state.weights, 0.0, gradient)
-        proof = state.cuts.proof(self._problem, state.multipliers, state.sizes, means)
-        left, _ = bounds.unbalanced(self._problem, known(proof)[1], self._region(state), sizes)
+        proof = state.cuts.proof(self.concrete, state.multipliers, state.sizes, means)
+        left, _ = bounds.unbalanced(self.concrete, known(proof)[1], self._region(state), sizes)
         pair[1] -= np.linalg.lstsq(H / np.outer(sizes, sizes), left / sizes, rcond=1e-12)[0] / sizes
         return pair
 
     def _parts(self, n_clients: int, dimension: int) -> parting.Parts:
         """How risks are parted."""
         # constraints are parted where a row has one prediction
-        limits = self._problem.constrained and self._problem.loss.targets in ("sign", "real")
-        if not (parting.is_parted(self._problem) or limits):
+        limits = self.concrete.constrained and self.concrete.loss.targets in ("sign", "real")
+        if not (parting.is_parted(self.concrete) or limits):
             return parting.WHOLE
         small = self.variant == "proximal" and dimension <= server.SECOND_ORDER
         second_order = self.metric == "hessian" or (self.metric != "identity" and small)
-        parts = server.parts_for(self._problem, n_clients, self.cuts, self.least_rows)
+        parts = server.parts_for(self.concrete, n_clients, self.cuts, self.least_rows)
         # ``Multipliers`` have no minorants of mean losses
-        second_order &= not only_constrained(self._problem)
+        second_order &= not only_constrained(self.concrete)
         return parts if second_order else parts._replace(smooth=0)
 
     def _unit(self, state: BundleState) -> float:
@@ -706,7 +706,7 @@ class Bundle(base.Method):
 
     @property
     def _quadratic(self) -> bool:
-        return isinstance(self._problem.loss, Quadratic)
+        return isinstance(self.concrete.loss, Quadratic)
 
     def _check_known(self, n_clients: int, dimension: int) -> None:
         """Raise ``ValueError`` unless the known cuts are of such models and clients."""
@@ -718,15 +718,15 @@ class Bundle(base.Method):
                 f" {dimension} numbers and {n_clients} clients: give cuts of a run on these data,"
                 " or none."
             )
-        if self._problem.constrained and parting.parts_of(cuts.parts).smooth:
+        if self.concrete.constrained and parting.parts_of(cuts.parts).smooth:
             raise ValueError(
                 "known holds cuts of a run by second derivatives, and with constraints whole risks"
                 " are cut: give cuts of a run with metric='identity', or none."
             )
 
     def _region(self, state: BundleState) -> bounds.Region:
-        n = len(state.trial) - self._problem.predictor.intercept
-        return bounds.region(self._problem, state.value, n, state.seen)
+        n = len(state.trial) - self.concrete.predictor.intercept
+        return bounds.region(self.concrete, state.value, n, state.seen)
 
 
 def evaluate(problem: Problem, ask: Evaluate, data: Block) -> Evaluated:

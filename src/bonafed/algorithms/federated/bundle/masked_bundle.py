@@ -205,7 +205,7 @@ class MaskedBundle(Method):
         return {parts.SurveySums: survey, Compare: self._answering(compare), Blend: self.blend}
 
     def blend(self, memory: Asked, ask: Blend, data: Block, rng: Streams) -> tuple[Asked, Blended]:
-        problem, weights = self._problem, ask.weights[data.index]
+        problem, weights = self.concrete, ask.weights[data.index]
         parts.check_weights(problem, ask.weights, self.clients)
         memory = _with(memory, ask)
         cut, bend = problem.cut(ask.w, data), None
@@ -217,11 +217,11 @@ class MaskedBundle(Method):
 
     @property
     def claims(self) -> Claims:
-        return {Compared: lambda who, ask, up: of_risk(self._problem, ask.w, up.risk)}
+        return {Compared: lambda who, ask, up: of_risk(self.concrete, ask.w, up.risk)}
 
     @property
     def sum_claims(self) -> SumClaims:
-        problem = self._problem
+        problem = self.concrete
 
         def blended(ask: Blend, up: Blended, slack: float) -> Iterator[Claim]:
             sums = up.loss, up.gradient, up.curvature
@@ -238,7 +238,7 @@ class MaskedBundle(Method):
         return {SurveyedSums: self.begin, Compared: self.weigh, Blended: self.improve}
 
     def server_start(self, n_clients: int) -> tuple[MaskedState, Round]:
-        prior = member(self._problem, n_clients)
+        prior = member(self.concrete, n_clients)
         none, nothing = np.zeros((0, 0)), np.zeros(n_clients)
         state, _ = self._of_one.server_start(1)
         state = MaskedState(_kept(state), nothing, nothing, none, np.zeros((0, n_clients)), none)
@@ -255,13 +255,13 @@ class MaskedBundle(Method):
     def improve(self, state: MaskedState, ids: Ids, up: Blended) -> Next[MaskedState]:
         before, w = state.of_one, state.tried[-1]
         state = replace(state, slopes=np.vstack([state.slopes, up.gradient]))
-        level, bend = parts.least_multiplier(self._problem, w), up.curvature
+        level, bend = parts.least_multiplier(self.concrete, w), up.curvature
         # what is missing to the largest radius where the clients have these weights
-        radius = float(state.weights[-1] @ sample_radii(self._problem, len(state.newest)))
+        radius = float(state.weights[-1] @ sample_radii(self.concrete, len(state.newest)))
         fee = radius - self._radius if radius < (1 - 1e-12) * self._radius else 0.0
         base, rise = np.array([[float(up.loss) + fee * level]]), np.array([[fee]])
         cut = Evaluated(base, np.array([level]), up.gradient[None, None], rise)
-        if self._problem.constrained:  # the server adds its own
+        if self.concrete.constrained:  # the server adds its own
             none, slopes = np.zeros((0, 1)), np.zeros((0, 1, len(w)))
             cut = replace(cut, local=none[None], local_jacobian=slopes[None])
             cut = replace(cut, shared=none, shared_jacobian=slopes)
@@ -279,9 +279,9 @@ class MaskedBundle(Method):
     def report(self, state: MaskedState) -> dict:
         bundle = state.of_one
         numbers = gap_report(bundle.value, bundle.bound, state.risks)
-        if _alike(self._problem):
+        if _alike(self.concrete):
             numbers = {name: numbers[name] for name in ("objective", "bound", "gap")}
-        if self._problem.constrained:
+        if self.concrete.constrained:
             numbers["violation"] = self._of_one.report(bundle)["violation"]
         return numbers | {"cuts": len(bundle.cuts.owner)}
 
@@ -295,15 +295,15 @@ class MaskedBundle(Method):
         at = [int((state.tried == point).all(1).argmax()) for point in points]
         each = multipliers.reshape(len(points), 1) * state.weights[at]
         duals = Duals(each.sum(0), points, each, limits=of_one.limits)
-        if self._problem.constrained:
-            return Answer(bundle.w, multipliers=of_duals(self._problem, duals))
+        if self.concrete.constrained:
+            return Answer(bundle.w, multipliers=of_duals(self.concrete, duals))
         return Answer(bundle.w, duals)
 
     # -- the server's steps ------------------------------------------------------------------------
 
     def _asking(self, state: MaskedState, bundle: BundleState) -> tuple[MaskedState, Round]:
         state = replace(state, bundle=_kept(bundle))
-        if _alike(self._problem):
+        if _alike(self.concrete):
             return self._blending(state, bundle.trial)
         return state, Round(Compare(bundle.trial))
 
@@ -312,22 +312,22 @@ class MaskedBundle(Method):
         prior: which weights are the worst would hang on rounding.
         """
         risks, n = state.newest, len(state.newest)
-        tied = _alike(self._problem) or float(np.ptp(risks)) <= TIED * float(np.abs(risks).max())
-        q = member(self._problem, n) if tied else self._problem.over_clients.weights(risks)
+        tied = _alike(self.concrete) or float(np.ptp(risks)) <= TIED * float(np.abs(risks).max())
+        q = member(self.concrete, n) if tied else self.concrete.over_clients.weights(risks)
         tried, weights = np.vstack([state.tried, w]), np.vstack([state.weights, q])
         return replace(state, tried=tried, weights=weights), Round(Blend(w, q))
 
     @cached_property
     def _radius(self) -> float:
         """The largest radius that the weights make of those of the clients."""
-        ball = self._problem.over_samples
+        ball = self.concrete.over_samples
         radii = np.asarray(ball.radius) if isinstance(ball, WassersteinBall) else None
-        return 0.0 if radii is None else float(self._problem.over_clients.value(radii))
+        return 0.0 if radii is None else float(self.concrete.over_clients.value(radii))
 
     @cached_property
     def _of_one(self) -> Bundle:
         """The bundle whose one client has the risk max_{q in Q} sum_s q_s R_s."""
-        problem, ball = self._problem, self._problem.over_samples
+        problem, ball = self.concrete, self.concrete.over_samples
         if isinstance(ball, WassersteinBall):
             ball = replace(ball, radius=np.array([self._radius]))
         one = replace(problem, over_clients=Mean(np.ones(1)), over_samples=ball)

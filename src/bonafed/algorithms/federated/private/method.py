@@ -115,7 +115,7 @@ class PrivateMethod(Method):
         """As many as the budget's view "sum" needs: the noise of at most ``missing`` clients may be
         absent from a sum or known to a viewer, who may be a client and then knows its own.
         """
-        missing = self._plan.missing
+        missing = self.noise_plan.missing
         return asked if missing is None else asked - max(missing - 1, 0)
 
     def schedules(self) -> list[float]:
@@ -125,7 +125,7 @@ class PrivateMethod(Method):
     # -- what is alike -----------------------------------------------------------------------------
 
     def client_start(self, data: Block) -> Any:
-        return NoiseKeys(*new_keys(self._plan, len(data.names)))
+        return NoiseKeys(*new_keys(self.noise_plan, len(data.names)))
 
     def _after(self, state: S, w: Array, t: int, remedy: str, *more: Any) -> Next[S]:
         """The state after round t, in which the model is w, and the request of the next round."""
@@ -228,15 +228,15 @@ class PrivateMethod(Method):
         all else of the plan is the client's own.
         """
         self.check_problem(problem, data)
-        told, planned = self._plan, replace(self, plan=None).planned(problem, data)
-        if told.multiplier < planned._plan.multiplier * (1 - 1e-12):
+        told, planned = self.noise_plan, replace(self, plan=None).planned(problem, data)
+        if told.multiplier < planned.noise_plan.multiplier * (1 - 1e-12):
             raise ValueError(
                 f"the server plans noise of {told.multiplier:.6g} times the sensitivity, and the"
-                f" budget needs {planned._plan.multiplier:.6g}: nothing was released. State the"
-                " same budget and rounds at the server."
+                f" budget needs {planned.noise_plan.multiplier:.6g}: nothing was released. State"
+                " the same budget and rounds at the server."
             )
         public = {"multiplier": told.multiplier, "place": told.place, "engine": told.engine}
-        return replace(planned, plan=replace(planned._plan, **public))
+        return replace(planned, plan=replace(planned.noise_plan, **public))
 
     # -- what it has cost --------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class PrivateMethod(Method):
         Without the place of a ``client`` it is the one whose records count most. In another view
         there are none where they are not known.
         """
-        plan, budget = self._plan, self._problem.privacy
+        plan, budget = self.noise_plan, self.concrete.privacy
         if plan.kind is None or not rounds:
             return ()
         place = int(np.argmax(plan.weight)) if client is None else client
@@ -266,7 +266,7 @@ class PrivateMethod(Method):
         before: Mapping[str, tuple[Release, ...]],
     ) -> Ledger | None:
         """The privacy ledger: what every client released in so many answers."""
-        problem, plan = self._problem, self._plan
+        problem, plan = self.concrete, self.noise_plan
         budget = problem.privacy
         if budget is None:
             return None
@@ -293,15 +293,16 @@ class PrivateMethod(Method):
     def _start(self, D: int) -> Array:
         if self.start is not None:
             return np.asarray(self.start, float)
-        own = getattr(self._problem.predictor, "start", None)
-        return np.zeros(D) if own is None else own(self._plan.features)
+        own = getattr(self.concrete.predictor, "start", None)
+        return np.zeros(D) if own is None else own(self.noise_plan.features)
 
     @property
     def _size(self) -> int:
-        return self._problem.predictor.dimension(self._plan.features)
+        return self.concrete.predictor.dimension(self.noise_plan.features)
 
     @property
-    def _plan(self) -> Mechanism:
+    def noise_plan(self) -> Mechanism:
+        """The plan of the noise; ``ValueError`` before there is one."""
         if self.plan is None:
             raise ValueError(
                 f"{type(self).__name__} has no noise planned yet: run it through"

@@ -151,8 +151,8 @@ class ProximalAL(base.Method):
     @property
     def on_client(self) -> dict:
         more = {Refine: client.refine, Conclude: client.conclude}
-        steps = {message: self._at_client(step) for message, step in more.items()}
-        return {client.Settle: self._at_client(client.settle, self.scaled), **steps}
+        steps = {message: self.client_step(step) for message, step in more.items()}
+        return {client.Settle: self.client_step(client.settle, self.scaled), **steps}
 
     # -- server: Algorithm 1 -----------------------------------------------------------------------
 
@@ -173,13 +173,13 @@ class ProximalAL(base.Method):
 
     def _said(self, who: int, ask: Refine, up: Refined) -> Iterator[Claim]:
         """What the sizes of an answer claim."""
-        if not isinstance(self._problem.loss, Quadratic):
+        if not isinstance(self.concrete.loss, Quadratic):
             yield Number("a mean loss", up.value)
         for what in (up.residual, up.violation, up.excess, up.primal, up.unsolved):
             yield Number("a residual", what)
 
     def server_start(self, n_clients: int) -> tuple[ProximalState, Round]:
-        problem, glob = self._problem, self._problem.constraint
+        problem, glob = self.concrete, self.concrete.constraint
         D = problem.predictor.dimension(glob.block.n_features)
         w = np.zeros(D) if self.start is None else np.asarray(self.start, float)
         prior = problem.over_clients.project(np.zeros(n_clients))
@@ -221,7 +221,7 @@ class ProximalAL(base.Method):
 
         The gradients of coupled constraints and the slack variables have the same size in them.
         """
-        D, problem = len(state.w), self._problem
+        D, problem = len(state.w), self.concrete
         curvature = np.maximum(base.known(up.curvature), 0.0)
         if up.gradient is None:
             curvature = np.maximum(curvature, FADING / state.units[:D] ** 2)
@@ -260,13 +260,13 @@ class ProximalAL(base.Method):
 
         The proof is to first order near w.
         """
-        y = half.raised(state.change, self._problem.constraint.held.equality)
+        y = half.raised(state.change, self.concrete.constraint.held.equality)
         c, J = self._server(state).held(state.w)
         product = float(up.product) + float(np.abs(state.multiplier * c).sum())
         push, bite = up.push + y @ J, float(up.bite) + float(y @ c)
         far = float(np.abs(push).max(initial=0.0)) * (1 + float(np.abs(state.w).sum()))
         met, before = self._met, state.excess if state.solved else state.before
-        proof = bite > CLOSE * far and state.excess > met and client.convex_of(self._problem)
+        proof = bite > CLOSE * far and state.excess > met and client.convex_of(self.concrete)
         stuck = state.stuck + state.solved if proof else 0
         infeasible = proof and (stuck > 2 or bite > FAR * far)
         state = replace(state, product=product, before=before)
@@ -284,7 +284,7 @@ class ProximalAL(base.Method):
         still = moved / state.beta + state.tau <= goal and change <= state.beta * self.tol * size
         still = still and (self.s_bar is not None or state.product <= self._allowed(state))
         if still and not self._bounded:  # (11)
-            return Stop.OPTIMAL if client.convex_of(self._problem) else Stop.UNPROVEN
+            return Stop.OPTIMAL if client.convex_of(self.concrete) else Stop.UNPROVEN
         return Stop.MAX_ROUNDS if state.rounds >= self.max_rounds else None
 
     def _allowed(self, state: ProximalState) -> float:
@@ -300,7 +300,7 @@ class ProximalAL(base.Method):
         slack = server.slacks(state.slack_shifted, state.slack_anchor, state.total)
         base.check_model(w, "a larger rho")
         past, mix = half.no_past(len(w), slack.shape), np.ones(1)
-        if self.memory > 0 and client.convex_of(self._problem) and not state.fresh:
+        if self.memory > 0 and client.convex_of(self.concrete) and not state.fresh:
             step = w - state.w, slack - state.slack
             past, mix = half.mixed(state.past, *step, state.rho, self.memory)
         units = state.units if state.renewed else None
@@ -315,8 +315,8 @@ class ProximalAL(base.Method):
         primal = math.sqrt(float(up.primal))
         copies = float(state.rho.sum()) * state.w + up.drift
         slacks, residual = state.slack + up.slack_drift, float(up.residual)
-        value = float(up.value) + self._problem.penalty(self._model(state))
-        glob = self._problem.constraint
+        value = float(up.value) + self.concrete.penalty(self._model(state))
+        glob = self.concrete.constraint
         held = excess(glob.held, self._server(state).held(state.w)[0])
         broken = max(held, excess(glob.coupled, up.shared))
         residual += self._server_residual(state)
@@ -344,7 +344,7 @@ class ProximalAL(base.Method):
     @property
     def _bounded(self) -> bool:
         """Whether tangents bound the optimum, and a bound may end the run."""
-        return self.scaled and self.s_bar is None and client.convex_of(self._problem)
+        return self.scaled and self.s_bar is None and client.convex_of(self.concrete)
 
     @property
     def _met(self) -> float:
@@ -378,7 +378,7 @@ class ProximalAL(base.Method):
 
     def _excess(self, state: ProximalState, up: Refined) -> float:
         """The largest violation over the constraint's size, as a part of the model's size."""
-        glob = self._problem.constraint
+        glob = self.concrete.constraint
         c, J = self._server(state).held(state.w)
         unit = state.units[len(state.w) :] * len(state.rho)
         held, shared = c / half.sizes(J, c), up.shared / unit
@@ -407,7 +407,7 @@ class ProximalAL(base.Method):
 
     def _server(self, state: ProximalState) -> half.Server:
         parts = state.units, state.beta, state.first_sizes, state.rho, state.anchor
-        return half.Server(self._problem, *parts, state.multiplier, self._local_tol(state))
+        return half.Server(self.concrete, *parts, state.multiplier, self._local_tol(state))
 
     @staticmethod
     def _model(state: ProximalState) -> Array:
@@ -459,4 +459,4 @@ class ProximalAL(base.Method):
         server, unit = self._server(state), state.units[len(state.w) :]
         y = state.total + server.shared_betas * (unit * state.slack).sum(0)
         c = server.held(state.w)[0]
-        return server.multipliers(c), half.raised(y, self._problem.constraint.coupled.equality)
+        return server.multipliers(c), half.raised(y, self.concrete.constraint.coupled.equality)
