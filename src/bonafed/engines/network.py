@@ -41,7 +41,9 @@ class RefusedError(RuntimeError):
 
     def __init__(self, site: str, rule: str, text: str) -> None:
         self.site, self.rule = site, rule
-        super().__init__(f"the site {site} refuses by its rule {rule!r}: {text}")
+        super().__init__(
+            f"the site {site} refuses by its rule {rule!r}: {text.removeprefix(f'{rule}: ')}"
+        )
 
 
 class StateLostError(RuntimeError):

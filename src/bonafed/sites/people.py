@@ -40,7 +40,7 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Algorithm, Conclude
 from bonafed.sites import spans
-from bonafed.sites.policy import FILE, Policy, Refusal, refused
+from bonafed.sites.policy import Policy, Refusal, refused
 from bonafed.sites.spans import Alike, Bounds, Combinations, Index, Keys, Slopes, same
 from bonafed.storage import OWN, append, cut, make_folder, write_whole
 
@@ -346,7 +346,7 @@ def _digest(array: NDArray) -> str:
 
 
 def _refusal(rule: str, what: str, advice: str) -> Refusal:
-    return refused(rule, what, f"{advice}, or change {rule} in {FILE}", ask=advice)
+    return refused(rule, what, advice, ask=advice)
 
 
 # What the answers of a run tell of a site's rows, message by message (`Told`).

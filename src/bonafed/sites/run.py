@@ -23,6 +23,7 @@ import numpy as np
 from bonafed.config.config import Config, ConfigError
 from bonafed.data.schema import Schema, declared_schema
 from bonafed.engines.job import DONE, ERROR, PROGRESS, RESULT, SIGNED
+from bonafed.measures import about
 from bonafed.problem.metadata import Introduced, Metadata
 from bonafed.rounds import Stop, decode
 from bonafed.runs import forms
@@ -37,7 +38,7 @@ from bonafed.runs.work import CARRIER, Work
 from bonafed.sites.judging import in_place_of_others, no_better_than_a_constant
 from bonafed.sites.rows import Roles
 from bonafed.sites.server import SOLUTION, SiteRun, job_of
-from bonafed.sites.site_file import NAME, read_site
+from bonafed.sites.site_file import NAME, SiteFile, read_site, unready
 from bonafed.solution.plan import read_with_sums
 from bonafed.solution.solution import Solution, stated_in
 from bonafed.storage import OWN, write_whole
@@ -87,6 +88,7 @@ class Carrier:
             text = "needs --kit, the FLARE folder of the user who submits jobs"
             text = text if kit is None else "takes no --kit, which is for --engine flare"
             raise ConfigError(f"--engine {engine} {text}")
+        installed(engine)
         folder = ""
         if engine in HERE:
             place = (sites or config.folder).absolute()
@@ -112,15 +114,36 @@ class Carrier:
         return cls(**parsed(file, text_in(file))) if file.is_file() else None
 
 
+def installed(engine: str) -> None:
+    """Raise where the packages of an engine are missing, with what to install."""
+    from bonafed.engines.flare import require_flare
+    from bonafed.sites.trial.flower import program
+
+    if engine.startswith("flower"):
+        program("flwr")
+    else:
+        require_flare()
+
+
 def site_folders(place: Path, names: list[str]) -> dict[str, Path]:
-    """The folder of each site below a folder, by the names in their ``site.toml``."""
-    there = {read_site(file).site.name: file.parent for file in sorted(place.glob(f"*/{NAME}"))}
+    """The folder of each site below a folder, by the names in their ``site.toml``; raises
+    `ConfigError` where one is missing or could not answer. The files of other sites do not count.
+    """
+    there, unread = dict[str, SiteFile](), list[str]()
+    for file in sorted(place.glob(f"*/{NAME}")):
+        try:
+            site = read_site(file)
+            there[site.site.name] = site
+        except (ConfigError, OSError) as error:  # which may be that of a missing one
+            unread.append(str(error))
     if missing := [name for name in names if name not in there]:
         known = f"; there: {listed([*there], 5)}" if there else ""
         text = f"no folder below {place} is that of the site {missing[0]!r}, by the name in its"
         text += f" {NAME}{known}. Give --sites, the folder that holds a folder for each site"
-        raise ConfigError(text)
-    return {name: there[name] for name in names}
+        raise ConfigError("\n".join([text, *unread]))
+    if faults := [f"site {name!r}: {why}" for name in names for why in unready(there[name])]:
+        raise ConfigError("\n".join(faults))
+    return {name: there[name].path.parent for name in names}
 
 
 def job_of_config(config: Config, experiment: str, engine: str) -> dict[str, str]:
@@ -165,8 +188,15 @@ def run_at_sites(
     job = job_of_config(config, carrier.experiment, carrier.engine)
     if config.engine.get("secure_sum") and config.privacy is None:
         progress.say(read_with_sums(config.problem()))
+    for line in about(config.data.classes, config.data.positive):
+        progress.say(line)
     folder = _carried(work, carrier, job, progress)
     if (folder / ERROR).exists() and not (folder / DONE).exists():
+        parts = (
+            (work.folder / "engine").rglob(part) for part in ("*.checkpoint*", "*.bf", PROGRESS)
+        )
+        if not work.resume and not any(map(any, parts)):  # no round began: the folder goes as well
+            (work.folder / CARRIER).unlink()
         raise RuntimeError(short((folder / ERROR).read_text("utf-8", errors="replace"), 2000))
     finished = decode((folder / RESULT).read_bytes())
     if not _is_result(finished, config):

@@ -50,7 +50,8 @@ def in_words(entry: Entry) -> str:
     place = "" if entry.seq is None else f", message {entry.seq}"
     place += f", experiment {entry.experiment}" if entry.experiment else ""
     details = f"{entry.kind or 'unreadable'}{place}, {entry.size:,} bytes"
-    return printable(f"{when}{way} server {entry.who}: {what} ({details}){more}")
+    who = "the server" if entry.who == "server" else f"server {entry.who}"
+    return printable(f"{when}{way} {who}: {what} ({details}){more}")
 
 
 def _groups(entry: Entry) -> Iterator[str]:
