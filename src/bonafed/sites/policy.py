@@ -370,8 +370,10 @@ def _budget(what: str) -> Check:
         given, most = getattr(run, what), getattr(policy, f"maximum_{what}")
         if not given <= most:
             has = "no privacy budget" if given == math.inf else f"{what} = {given:g}"
-            do = f"Ask for a smaller {what} in [privacy]"
-            yield f"the run has {has}, and {what} <= {most:g} is needed", do
+            yield (
+                f"the run has {has}, and {what} <= {most:g} is needed",
+                f"Ask for a smaller {what}",
+            )
 
     return Check(When.PROBLEM, {what: what}, why)
 

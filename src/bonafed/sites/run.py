@@ -42,7 +42,7 @@ from bonafed.sites.site_file import NAME, SiteFile, read_site, unready
 from bonafed.solution.plan import read_with_sums
 from bonafed.solution.solution import Solution, stated_in
 from bonafed.storage import OWN, write_whole
-from bonafed.text import listed, short
+from bonafed.text import first_true, listed, short
 
 ENGINES = ("flare-sim", "flare-poc", "flare", "flower-sim", "flower")
 HERE = ("flare-sim", "flare-poc", "flower-sim", "flower")  # whose sites are on this machine
@@ -76,26 +76,21 @@ class Carrier:
     @classmethod
     def of(cls, config: Config, engine: str, sites: Path | None, kit: Path | None) -> "Carrier":
         """A new experiment; raises `ConfigError` where something is missing."""
-        if engine not in ENGINES:
-            raise ConfigError(f"--engine must be one of {', '.join(ENGINES)}, got {engine!r}")
-        if config.data.sites is None:
-            raise ConfigError(
-                f"--engine {engine} runs over sites that keep their rows, and the configuration"
-                " reads rows itself: give data.sites, the names of the sites, instead of"
-                " data.path"
-            )
-        if (kit is None) is (engine == "flare"):
-            text = "needs --kit, the FLARE folder of the user who submits jobs"
-            text = text if kit is None else "takes no --kit, which is for --engine flare"
-            raise ConfigError(f"--engine {engine} {text}")
+        names, here = config.data.sites or [], engine in HERE
+        faults = {
+            f"must be one of {', '.join(ENGINES)}": engine not in ENGINES,
+            "runs over sites that keep their rows, and the configuration reads rows itself: give"
+            " data.sites, the names of the sites, instead of data.path": not names,
+            "needs --kit, the FLARE folder of the user who submits jobs": not here and kit is None,
+            "takes no --kit, which is for --engine flare": here and kit is not None,
+            "takes no --sites: its sites run elsewhere": not here and sites is not None,
+        }
+        if fault := first_true(faults):
+            raise ConfigError(f"--engine {engine} {fault}")
         installed(engine)
-        folder = ""
-        if engine in HERE:
-            place = (sites or config.folder).absolute()
-            site_folders(place, config.data.sites)
-            folder = str(place)
-        elif sites is not None:
-            raise ConfigError(f"--engine {engine} takes no --sites: its sites run elsewhere")
+        folder = str((sites or config.folder).absolute()) if here else ""
+        if here:
+            site_folders(Path(folder), names)
         return cls(engine, cls.named(config), folder, "" if kit is None else str(kit.absolute()))
 
     @staticmethod
