@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import small_run
 
@@ -119,6 +120,22 @@ def test_an_owner_sees_its_most_exposed_rows(
     assert sorted(run.path.rglob("*")) == before
     assert bonafed("report", run.path, "--client", "Nort") == 2
     assert "no client 'Nort'" in capsys.readouterr().err
+
+
+def test_rows_that_all_add_alike_are_one_sentence(
+    bonafed: Call, tmp_path: Path, capsys: Capture
+) -> None:
+    text = QUICK.replace("label_cost = 2.0", "")  # labels never move
+    run = small_run.small_run(tmp_path, text=text)
+    assert bonafed("report", run.path, "--client", "North") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    row = next(row for row in run.result["clients"] if row["client"] == "North")
+    slope = np.linalg.norm(run.w[:-1], np.inf)  # dual to the 1-norm
+    assert said == (
+        f"No row of North adds more than others: its worst case {row['worst_loss']:.4g} is its mean"
+        f" loss {row['loss']:.4g} plus the radius 0.05 times {slope:.4g}, the slope of the loss far"
+        " from all rows."
+    )
 
 
 def test_pooled_rows_of_a_risk_by_rank_from_run_to_predictions(

@@ -41,7 +41,7 @@ def top(truth: Any, score: Any, weight: Any) -> float:
 
 ADDED = (
     Figure(
-        *("doubt", "Doubt", "losses", doubt, "mean distance from certainty"),
+        *("doubt", "Mean doubt", "losses", doubt, "mean distance from certainty"),
         higher=False,
         place=11,
         beside=True,
@@ -69,11 +69,11 @@ def test_an_added_figure_is_in_run_report_terminal_and_verification(tmp_path: Pa
     with console.capture() as kept:
         show(run, console, verbose=True)
     for text in (markdown(run), kept.get()):
-        assert "Doubt" in text
+        assert "Mean doubt" in text
         assert "Top row" in text
     assert "mean distance from certainty" in markdown(run)
     sides = tables.compared({"one": run.result, "two": run.result}).rows
-    assert any("doubt" in row[0] for row in sides)
+    assert any(row[0].endswith(": mean doubt") for row in sides)
 
     assert not [check for check in verify_run(run.path) if check.ok is False]
     file = run.path / "result.json"

@@ -87,6 +87,7 @@ def test_rows_that_are_left_out_are_counted_and_classes_stay_whole_numbers(
         "left out: 3 of 240 rows without a client",
         "left out: 20 of 240 rows without a target",
     ]
+    assert opening(study)[-1] == "figures and probabilities are about the class 1"
     run_study(study, Path("runs"))
     (folder,) = (tmp_path / "runs").iterdir()
     check, *_ = json.loads((folder / "result.json").read_text())["checks"]

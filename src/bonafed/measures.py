@@ -85,6 +85,11 @@ class Figure:
     apart: str = ""
 
     @property
+    def spoken(self) -> str:
+        """What it is called in a sentence."""
+        return self.title if self.title.isupper() else self.title.lower()
+
+    @property
     def counted(self) -> bool:
         """Whether it follows from a confusion."""
         return self.of in ("rate", "confusion")
@@ -144,6 +149,17 @@ def losses(task: Task, truth: Rows, given: Array | None) -> list[Array]:
     """(n,) each: the numbers of rows whose means are figures."""
     some = [figure for figure in figures_of(task) if figure.of == "losses"]
     return [] if given is None else [figure.value(truth, given) for figure in some]
+
+
+def about(classes: Any, positive: object = None) -> list[str]:
+    """A line that says which of two classes figures are about: the last one, or the one that is
+    named; no line of other targets.
+    """
+    last = classes[1:] if classes is not None and len(classes) == 2 else ()
+    return [
+        f"figures and probabilities are about the class {c if positive is None else positive}"
+        for c in last
+    ]
 
 
 def documented() -> str:

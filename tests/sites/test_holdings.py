@@ -103,6 +103,27 @@ def test_rows_that_break_the_policy_are_told_by_its_rule(case: str, tmp_path: Pa
     assert needed in fault
 
 
+READ = {
+    "censored": ("<0.3", "Its cells look like limits of a measurement: declare", "data.censored"),
+    "dates": ("2025-06-1{}", "Its cells look like dates: declare their order", "data.dates"),
+    "commas": ("1,{}", "look like numbers with a decimal comma: set", "data.decimal"),
+    "a text among numbers": ("n.d.", "Correct these cells, list such texts in", "data.missing"),
+}
+
+
+@pytest.mark.parametrize("case", READ)
+def test_cells_that_have_to_be_declared_are_told_before_levels_are_merged(
+    case: str, tmp_path: Path
+) -> None:
+    cell, needed, key = READ[case]
+    rows = [f'{k},"{cell.format(k) if k < 9 or "{}" in cell else k / 7}"\n' for k in range(30)]
+    known = site(tmp_path, rows="age,crp\n" + "".join(rows[: 10 if case == "dates" else 30]))
+    (fault,) = broken(known, read_rows(known))
+    assert needed in fault
+    assert key in fault
+    assert "Merge" not in fault
+
+
 @pytest.mark.parametrize(
     "policy",
     ['allowed_columns = ["age", "sex"]', 'disallowed_columns = ["sick"]', "minimum_level_rows = 6"],

@@ -62,6 +62,11 @@ def test_a_question_in_words() -> None:
     )
 
 
+def test_a_server_without_a_name_is_called_so_once() -> None:
+    entry = Entry(7, AT, "message", "in", "server", "Evaluate", fields={"w": Content(3, 0, "all")})
+    assert "received from the server: model (3 numbers)" in in_words(entry)
+
+
 def test_what_the_server_reads_of_this_site_is_said() -> None:
     said = message("out", gradient=Content(31, 0, "each"), level=Content(1, 0, "each"))
     assert said.startswith("2026-11-23 10:04:11 UTC  sent to server alliance: ")

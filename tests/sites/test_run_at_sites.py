@@ -10,6 +10,7 @@ import time
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ import bonafed as bf
 from bonafed.__main__ import main
 from bonafed.config.config import parse_config
 from bonafed.engines.wire import Envelope, LocalTransport
+from bonafed.report.sections.opening import answers
 from bonafed.rounds import decode, encode
 from bonafed.runs.files import RunError, digest, seal
 from bonafed.runs.folder import read_run
@@ -134,6 +136,7 @@ def here(tmp_path, monkeypatch):
             for site in sites.values():
                 site.close()
 
+    monkeypatch.setattr(runs, "installed", lambda engine: None)
     monkeypatch.setattr(runs, "_flare", engine)
     return killed
 
@@ -178,6 +181,7 @@ def test_a_folder_over_sites_is_read_drawn_and_checked(here, text, capsys):
     assert len(measures) == 1 + len(run.config.report.compare_with)
     assert measures[0]["n"] + sum(row["n"] for row in run.result["clients"]) == 120 * len(NAMES)
     assert "checks" not in run.result
+    assert all(answer == answer.strip() for answer in answers(run).values())
     assert bonafed("verify", str(folder)) == 1  # rows that are not here are not checked
     assert bonafed("verify", str(folder), "--without-data") == 0
     assert bonafed("report", str(folder), "--format", "md") == 0
@@ -253,8 +257,62 @@ def test_a_site_that_refuses_ends_the_run_by_its_rule(here, capsys):
     assert "the site north refuses by its rule 'rows': this site cannot take part" in said
     assert bonafed("site", "log", "sites/north") == 0
     assert "minimum_rows: " in capsys.readouterr().out
+    # nothing had begun: nothing is promised, and no folder is left
+    assert "kept" not in said
+    assert not [*Path("runs").iterdir()]
     file.write_text(file.read_text().replace("minimum_rows = 1000", ""))
-    assert bonafed("run", "--resume", "runs/over-sites.partial") == 0
+    finished(config())
+
+
+def test_too_few_organisations_are_told_once_and_leave_no_folder(here, capsys):
+    for name in NAMES:
+        file = Path("sites", name, "site.toml")
+        file.write_text(file.read_text().replace("[policy]", "[policy]\nminimum_organizations = 5"))
+    Path("trial.toml").write_text(config(data='positive = "ill"'))
+    assert bonafed("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 2
+    said = capsys.readouterr()
+    assert "refuses by its rule 'minimum_organizations': 3 of the 5" in said.err
+    assert "kept" not in said.err
+    assert not [*Path("runs").iterdir()]
+    assert said.out.startswith("figures and probabilities are about the class ill\n")
+
+
+@pytest.mark.parametrize("engine", ["flare-sim", "flower-sim"])
+def test_an_engine_that_is_not_installed_leaves_no_folder(engine, tmp_path, monkeypatch, capsys):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bonafed.engines.flare.version", missing)
+    monkeypatch.setattr("bonafed.sites.trial.flower.shutil.which", lambda name, path: None)
+    for name in NAMES:
+        folder_of(tmp_path / "sites", name)
+    Path("trial.toml").write_text(config())
+    assert bonafed("run", "trial.toml", "--engine", engine, "--sites", "sites") == 2
+    said = capsys.readouterr().err
+    assert "not installed" in said
+    assert "pip install" in said
+    assert "kept" not in said
+    assert not [*Path("runs").iterdir()]
+
+
+def test_a_site_that_could_not_answer_stops_a_run_at_once_and_others_do_not(here, capsys):
+    Path("sites/x").mkdir()
+    Path("sites/x/site.toml").write_text('[site]\nname = "west"\nnmae = 1\n')
+    file, run = Path("sites/east/site.toml"), ("run", "trial.toml", "--engine", "flare-sim")
+    file.write_text(file.read_text().replace("[data]", 'key = "site.key"\n\n[data]'))
+    Path("trial.toml").write_text(config())
+    assert bonafed(*run, "--sites", "sites") == 2
+    assert "site 'east': there is no private key" in capsys.readouterr().err
+    assert not [*Path("runs").iterdir()]
+    assert bonafed("site", "key", "sites/east") == 0
+    finished(config())
+    Path("trial.toml").write_text(config().replace('"south"', '"west"'))
+    capsys.readouterr()
+    assert bonafed(*run, "--sites", "sites") == 2
+    said = capsys.readouterr().err
+    assert "no folder below" in said
+    assert "site.nmae: unknown key" in said  # which may be the reason
 
 
 @pytest.mark.parametrize("times", [1, math.inf])

@@ -97,6 +97,42 @@ def test_rows_that_break_the_policy_are_one_line_each_and_status_two(
     assert "ann" not in said.out + said.err
 
 
+UNREADY = {
+    "no key": (
+        "site.key",
+        None,
+        "no private key 'north/site.key': make one with `bonafed site key`",
+    ),
+    "another key": ("site.key", "mine", "'north/site.key' holds no private key"),
+    "a cut secret": ("site.secret", "short", "the secret north/site.secret has 5 bytes"),
+    "a changed log": ("audit.jsonl", "{}\n", "cannot be gone on with"),
+}
+
+
+@pytest.mark.parametrize("case", UNREADY)
+def test_a_site_that_could_not_answer_is_told_though_its_rows_keep_the_policy(
+    bonafed: Call, tmp_path: Path, capsys: Capture, case: str
+) -> None:
+    name, text, needed = UNREADY[case]
+    bonafed("site", "policy", "north")
+    folder = tmp_path / "north"
+    (folder / "rows.csv").write_text(ROWS)
+    toml = (folder / "site.toml").read_text().replace('# key = "site.key"', 'key = "site.key"')
+    (folder / "site.toml").write_text(toml)
+    before = {*folder.iterdir()} if text is None else set()
+    assert text is None or bonafed("site", "key", "north") == 0
+    if text is not None:
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o600)
+    capsys.readouterr()
+    assert bonafed("site", "check", "north") == 2
+    said = capsys.readouterr()
+    assert needed in said.err.replace(f"{tmp_path}/", "")
+    one_line(said.err)
+    assert "keep the policy" not in said.out
+    assert text is not None or {*folder.iterdir()} == before  # nothing is made
+
+
 def test_a_log_is_told_in_words_and_is_whole(
     bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:

@@ -412,13 +412,27 @@ def _categorical(
     return columns
 
 
+def to_declare(column: frames.Cells) -> str:
+    """What to declare of a column that holds text, by what its cells look like, or since it holds
+    numbers as well; nothing of plain text.
+    """
+    odd = odd_rows(column)
+    mixed = 0 < len(odd) < sum(cell is not None for cell in column)
+    return _looks([str(column[r]) for r in odd]) or frames.OTHERWISE * mixed
+
+
+def _looks(cells: Sequence[str]) -> str:
+    """What to declare of cells that look like limits, dates or numbers; nothing of others."""
+    if cells and all(frames.COMMA.fullmatch(cell) for cell in cells):
+        return "They look like numbers with a decimal comma: set `decimal` to ','."
+    fitting = (k for k in KINDS.values() if cells and frozenset.intersection(*map(k.fits, cells)))
+    return next((kind.looks for kind in fitting), "")
+
+
 def _advice(cells: Sequence[str], rows: int = 0) -> str:
     """What to do about a column of text, by what its cells look like; ``rows`` have one of them."""
-    if all(frames.COMMA.fullmatch(cell) for cell in cells):
-        return "They look like numbers with a decimal comma: set `decimal` to ','."
-    for kind in KINDS.values():
-        if cells and frozenset.intersection(*map(kind.fits, cells)):
-            return kind.looks
+    if known := _looks(cells):
+        return known
     if rows:
         likely = "It looks like an identifier: leave" if 2 * len(cells) > rows else "Leave"
         return f"{likely} it out by `exclude`, or pool rare categories by `min_count`."

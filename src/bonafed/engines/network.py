@@ -40,8 +40,8 @@ class RefusedError(RuntimeError):
     """A site does not do what it is asked; ``site``, and ``rule`` of its policy."""
 
     def __init__(self, site: str, rule: str, text: str) -> None:
-        self.site, self.rule = site, rule
-        super().__init__(f"the site {site} refuses by its rule {rule!r}: {text}")
+        self.site, self.rule, why = site, rule, text.removeprefix(f"{rule}: ")
+        super().__init__(f"the site {site} refuses by its rule {rule!r}: {why}")
 
 
 class StateLostError(RuntimeError):

@@ -200,7 +200,7 @@ def _beside() -> dict[str, str]:
     known = {"risk": "risk"}
     for key, figure in in_tables().items():
         if figure.beside:
-            known[key] = figure.title if figure.title.isupper() else spaced(key)
+            known[key] = figure.spoken
         if key in ("accuracy", "error"):
             known[f"worst_{key}"] = f"worst client {key}"
     return known | {"loss": "loss", "worst_loss": "worst client loss"}

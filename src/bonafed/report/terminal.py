@@ -303,5 +303,6 @@ def show_exposed(run: Run, client: str) -> None:
     else:
         name = "pooled" if config.problem_.pooled else client
         rows = exposed_rows(config.settled(parts.train).problem(), parts.train, run.w, name)
-        table = exposed(name, rows)
-    Terminal().print(drawn(table))
+        known = {str(row["client"]): row for row in tables.people(run.result)}
+        table = exposed(name, rows, known.get(name, {}))
+    _print([table], Terminal())

@@ -16,6 +16,7 @@ from bonafed.arrays import Array
 from bonafed.config.config import Config, ConfigError
 from bonafed.data.row_errors import without_values
 from bonafed.engines.checkpoint import load, save
+from bonafed.measures import about
 from bonafed.rounds import Stop, record
 from bonafed.runs import privacy_plan
 from bonafed.runs.comparison import evaluate
@@ -63,7 +64,8 @@ def opening(study: Study) -> list[str]:
         rows = [f"{name}: {n}" for name, n in zip(public.clients, public.sizes, strict=True)]
         return [
             f"{public.n_clients} clients, {sum(public.sizes)} rows as public, {public.n_features}"
-            f" features; rows by client: {', '.join(rows[:6])}{', ...' * (len(rows) > 6)}"
+            f" features; rows by client: {', '.join(rows[:6])}{', ...' * (len(rows) > 6)}",
+            *about(study.parts.train.classes),
         ]
     settled = study.config is not study.stated
     lost = {what: sum(each.values()) for what, each in study.parts.left_out.items() if each}
@@ -71,7 +73,7 @@ def opening(study: Study) -> list[str]:
     left = [f"left out: {n:,} {of} {what}" for what, n in lost.items()]
     radii = [radii_in_words(study.config)] if settled else []
     read = [read_with_sums(study.problem)] if study.config.engine.get("secure_sum") else []
-    return [str(study.parts.owners), *left, *radii, *read]
+    return [str(study.parts.owners), *left, *radii, *read, *about(study.parts.train.classes)]
 
 
 def radii_in_words(config: Config, most: int = 20) -> str:

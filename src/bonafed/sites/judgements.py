@@ -128,8 +128,7 @@ class Judgements:
             changed = len(np.setxor1d(about.rows, held.rows))
             if 0 < changed < policy.minimum_rows or (not changed and about.classes != held.classes):
                 text = "since an earlier judgement few of the rows or classes have changed"
-                do = f"Wait for more rows, or remove {self.folder / JUDGED}."
-                raise refuses("minimum_rows", text, do, ask="Ask the site's owner")
+                raise refuses("minimum_rows", text, "Wait for more rows", ask="Ask its owner")
         _keep(self.folder / JUDGED, replace(kept, questions=(*kept.questions, question)))
 
     def judge(self, algorithm: Algorithm, held: HeldOut, least: int) -> Algorithm:

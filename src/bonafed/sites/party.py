@@ -335,11 +335,8 @@ class Party:
         agreement = AgreedRecord(sender, ask.ask, ask.introductions)
         kept = self._kept(experiment, "agreed", AgreedRecord)
         if kept is not None and codec.encode(kept) != codec.encode(agreement):
-            raise refuses(
-                "experiment",
-                f"the site has agreed to another experiment of the name {experiment!r:.60}: give"
-                " this one another name.",
-            )
+            text = f"the site has agreed to another experiment of the name {experiment!r:.60}: give"
+            raise refuses("experiment", f"{text} this one another name.")
         with self.introductions.one_sentence() if kept is None else nullcontext():
             known = self._read(agreement)
         if kept is None and known.problem.privacy is not None:
@@ -459,11 +456,8 @@ class Party:
         elif algorithm.held_out:
             self.guard.judge(known.judging, When.ROWS)
         if needs_secure_sum(known.problem) and not sums:
-            raise refuses(
-                "noise",
-                'the budget has the view "sum", and this site answers without a secure sum: its'
-                ' noise would hide too little. Ask for view="answers".',
-            )
+            text = 'the budget has the view "sum", and this site answers without a secure sum: its'
+            raise refuses("noise", f'{text} noise would hide too little. Ask for view="answers".')
         self.ledger.check_noise(algorithm, known.problem)
         policy = self._for_people(known, algorithm)
         if policy:
@@ -588,11 +582,8 @@ class Party:
                 self.runs.pop((experiment, "" if kept is None else kept.run), None)
                 files.remove(file)
         if len(files) >= MOST_RUNS:
-            raise refuses(
-                "runs",
-                f"the site keeps {len(files)} of this experiment, and at most {MOST_RUNS} are"
-                " kept: begin another experiment.",
-            )
+            text = f"the site keeps {len(files)} of this experiment, and at most {MOST_RUNS} are"
+            raise refuses("runs", f"{text} kept: begin another experiment.")
 
     # ---- its disk
 

@@ -40,7 +40,7 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Algorithm, Conclude
 from bonafed.sites import spans
-from bonafed.sites.policy import FILE, Policy, Refusal, refused
+from bonafed.sites.policy import Policy, Refusal, refused
 from bonafed.sites.spans import Alike, Bounds, Combinations, Index, Keys, Slopes, same
 from bonafed.storage import OWN, append, cut, make_folder, write_whole
 
@@ -135,7 +135,8 @@ class Answers:
         if not what:
             return None
         text = f"{what} fewer than {policy.minimum_people:g} people"
-        return _refusal(PEOPLE, text, "The run ends here, with what is proved so far")
+        ends = "The run ends here, with what is proved so far"
+        return refused(PEOPLE, text, ends, ask=ends)
 
     def _models(self, policy: Policy, name: str, answered: Answered, models: list[Array]) -> Why:
         """The rules about the models that are asked about."""
@@ -148,12 +149,13 @@ class Answers:
             longest = max(float(np.linalg.norm(w * each)) / unit for w in models)
         if not longest <= policy.maximum_model_length:
             text = f"a model is longer than {policy.maximum_model_length:g} in units of the columns"
-            return _refusal(LONG, text, "Regularise more, or use fewer columns")
+            use = "Regularise more, or use fewer columns"
+            return refused(LONG, text, use, ask=use)
         asked = self.models.get(name, set()) | {*map(_digest, models)}
         if len(asked) > policy.maximum_models:
             text = f"the site answers about {policy.maximum_models} models of an experiment"
             use = "Ask for a larger tol, or for a method of fewer rounds, such as Bundle()"
-            return _refusal(MANY, text, use)
+            return refused(MANY, text, use, ask=use)
         return None
 
     def _hang_on_few(self, least: float, new: list[New]) -> str:
@@ -332,15 +334,11 @@ def unjudged(policy: Policy, algorithm: Algorithm, problem: Problem, message: An
         return None
     text = f"nothing says on how many people it hangs: {what}"
     use = "Use Bundle(), or a privacy budget where maximum_epsilon and maximum_delta limit it"
-    return _refusal(PEOPLE, text, use)
+    return refused(PEOPLE, text, use, ask=use)
 
 
 def _digest(array: NDArray) -> str:
     return hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).hexdigest()
-
-
-def _refusal(rule: str, what: str, advice: str) -> Refusal:
-    return refused(rule, what, f"{advice}, or change {rule} in {FILE}", ask=advice)
 
 
 # What the answers of a run tell of a site's rows, message by message (`Told`).

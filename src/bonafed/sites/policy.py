@@ -97,12 +97,14 @@ Digests = Annotated[list[str] | None, PlainValidator(_digests)]
 class LevelCount:
     """The smallest category level of a column at this site: how many rows have it.
 
-    ``level`` is its name, only where the policy allows to tell it (``show_levels``).
+    ``level`` is its name, only where the policy allows to tell it (``show_levels``); ``do`` says
+    what to declare of a column whose cells look like limits, dates or numbers.
     """
 
     column: str
     rows: int
     level: str | None = None
+    do: str = ""
 
 
 @dataclass(frozen=True)
@@ -303,7 +305,7 @@ def _organizations(policy: Policy, run: Known) -> Iterator[Words]:
     if len(counted) < least:
         who, which = f" ({_first(counted)})" if counted else "", "" if listed is None else "known "
         text = f"{len(counted)} of the {least} {which}organisations that are needed take part{who}"
-        yield text, f"Wait for others, or lower minimum_organizations in {FILE}"
+        yield text, "Wait for others to take part"
 
 
 def _least(when: When, fact: str, called: str, text: str, *words: str, none: bool = False) -> Check:
@@ -316,8 +318,7 @@ def _least(when: When, fact: str, called: str, text: str, *words: str, none: boo
         for what, rows in [("", given)] if isinstance(given, int) else given:
             if not rows >= least and (rows or not none):
                 counted = text.format(rows=rows_in_words(rows), what=what)
-                advice = f"{do}, or lower minimum_rows in {FILE}"
-                yield f"{counted}, and {least} are needed", advice, answer.format(what=what), ask
+                yield f"{counted}, and {least} are needed", do, answer.format(what=what), ask
 
     return Check(when, {fact: called}, why)
 
@@ -330,7 +331,7 @@ def _levels(policy: Policy, run: Known) -> Iterator[Words]:
             yield (
                 f"column {shown(level.column)} has a level{named} with"
                 f" {rows_in_words(level.rows)} of this site, and {least} are needed",
-                f"Merge levels, leave the column out, or lower minimum_level_rows in {FILE}",
+                level.do or "Merge levels, or leave the column out",
                 "a category level has fewer rows than this site's policy needs",
                 "Use fewer columns or coarser categories, or ask the site's owner",
             )
@@ -356,7 +357,7 @@ def _parameters(policy: Policy, run: Known) -> Iterator[Words]:
         yield (
             f"{text} for {rows_in_words(run.rows)} of this site, and at most {share:g} times as"
             " many as rows are allowed",
-            f"Use fewer columns, or raise maximum_parameter_share in {FILE}",
+            "Use fewer columns",
             f"{text}, too many for the rows of this site",
             "Use fewer columns, or ask its owner",
         )
@@ -369,8 +370,10 @@ def _budget(what: str) -> Check:
         given, most = getattr(run, what), getattr(policy, f"maximum_{what}")
         if not given <= most:
             has = "no privacy budget" if given == math.inf else f"{what} = {given:g}"
-            do = f"Ask for a smaller {what} in [privacy], or raise maximum_{what} in {FILE}"
-            yield f"the run has {has}, and {what} <= {most:g} is needed", do
+            yield (
+                f"the run has {has}, and {what} <= {most:g} is needed",
+                f"Ask for a smaller {what}",
+            )
 
     return Check(When.PROBLEM, {what: what}, why)
 
@@ -379,7 +382,7 @@ def _constraints(policy: Policy, run: Known) -> Iterator[Words]:
     for demand in policy.constraint:
         if not any(satisfies(held, demand, run.site) for held in run.constraints):
             text = f"the problem does not keep {demand.words()}, which this site insists on"
-            yield text, f"State it in a [[constraint]], at most as loose, or remove it from {FILE}"
+            yield text, "State it in a [[constraint]], at most as loose"
 
 
 def _jumps(policy: Policy, run: Known) -> Iterator[Words]:
@@ -388,7 +391,7 @@ def _jumps(policy: Policy, run: Known) -> Iterator[Words]:
         use += " label_cost=inf, no support and average losses, or a privacy budget where the"
         use += " site limits all of them"
         text = f"{run.jumps}, so that two answers may differ by a single row"
-        yield text, f"{use}, or change smooth_losses_only in {FILE}", "", use
+        yield text, use, "", use
 
 
 DEMAND = """\

@@ -147,12 +147,9 @@ class SiteLedger:
             what = f"epsilon = {total:.4g} in total at delta = {limit.delta:g}"
             self._note(f"run {run.number} is charged: {what}")
         elif book.state(run.number) != "charged":
-            raise refuses(
-                RULE,
-                "this run has begun at this site before, and its keys of noise are lost: with"
-                " others its answers would be a second release. Begin a new run, which is"
-                " charged as another.",
-            )
+            text = "this run has begun at this site before, and its keys of noise are lost: with"
+            text += " others its answers would be a second release. Begin a new run, which is"
+            raise refuses(RULE, f"{text} charged as another.")
         book.begin_run(run.number, keep)
         self._answers(run.number)
 
@@ -164,11 +161,8 @@ class SiteLedger:
             return
         book = self._trusted()
         if not book.has(run.number):
-            raise refuses(
-                RULE,
-                "the privacy ledger of this site has no such run. Begin a new run, which is"
-                " charged.",
-            )
+            text = "the privacy ledger of this site has no such run. Begin a new run, which is"
+            raise refuses(RULE, f"{text} charged.")
         if book.state(run.number) == "charged":
             book.begin_run(run.number, lambda: None)
         self._answers(run.number)

@@ -7,6 +7,7 @@ depends on the rows of others.
 
 import hashlib
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -19,11 +20,11 @@ from numpy.typing import NDArray
 from bonafed.config.toml_file import near
 from bonafed.data.federation import Federation, apart
 from bonafed.data.readers import read
-from bonafed.data.schema import Numeric, Schema
+from bonafed.data.schema import Numeric, Schema, to_declare
 from bonafed.data.tables import Table, has_column, is_number
 from bonafed.data.validation import EXTREME, missing
 from bonafed.sites.policy import LevelCount, Proposal, When, rows_in_words
-from bonafed.sites.site_file import SiteFile
+from bonafed.sites.site_file import SiteFile, unready
 from bonafed.text import shown
 
 
@@ -289,7 +290,9 @@ def level_counts(
         has_column(table, name, "a column of the run")
         if levels := _level_rows(table[name], name in categorical):
             level, rows = min(levels.items(), key=lambda item: (item[1], item[0]))
-            counted.append(LevelCount(name, rows, level if show else None))
+            do = "" if name in categorical else to_declare(table[name])
+            do = re.sub(r"`(\w+)`", r"data.\1", do.replace("They look", "Its cells look"))
+            counted.append(LevelCount(name, rows, level if show else None, do))
     return tuple(counted)
 
 
@@ -311,7 +314,7 @@ def _level_rows(cells: NDArray[Any], coded: bool) -> Counter[str] | None:
 
 def broken(site: SiteFile, table: Table) -> list[str]:
     """Where the rows of a site break its own policy, or its file is about columns that they have
-    not; a sentence for each.
+    not, and why it could not answer; a sentence for each.
     """
     policy, held = site.policy, holdings(table, site.data.categorical)
     faults, kept_back = [*_absent(site, table)], policy.disallowed_columns or ()
@@ -323,7 +326,7 @@ def broken(site: SiteFile, table: Table) -> list[str]:
     facts = Proposal(columns=used, rows=held.rows, levels=levels, held_out=0)
     # all else is about a run, and none is asked for
     faults += [refusal.text for refusal in policy.refusals(facts, (When.ROWS,))]
-    return [*faults, *site.exposed()]
+    return [*faults, *unready(site), *site.exposed()]
 
 
 def _absent(site: SiteFile, names: Collection[str]) -> Iterator[str]:

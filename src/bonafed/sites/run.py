@@ -23,6 +23,7 @@ import numpy as np
 from bonafed.config.config import Config, ConfigError
 from bonafed.data.schema import Schema, declared_schema
 from bonafed.engines.job import DONE, ERROR, PROGRESS, RESULT, SIGNED
+from bonafed.measures import about
 from bonafed.problem.metadata import Introduced, Metadata
 from bonafed.rounds import Stop, decode
 from bonafed.runs import forms
@@ -37,11 +38,11 @@ from bonafed.runs.work import CARRIER, Work
 from bonafed.sites.judging import in_place_of_others, no_better_than_a_constant
 from bonafed.sites.rows import Roles
 from bonafed.sites.server import SOLUTION, SiteRun, job_of
-from bonafed.sites.site_file import NAME, read_site
+from bonafed.sites.site_file import NAME, SiteFile, read_site, unready
 from bonafed.solution.plan import read_with_sums
 from bonafed.solution.solution import Solution, stated_in
 from bonafed.storage import OWN, write_whole
-from bonafed.text import listed, short
+from bonafed.text import first_true, listed, short
 
 ENGINES = ("flare-sim", "flare-poc", "flare", "flower-sim", "flower")
 HERE = ("flare-sim", "flare-poc", "flower-sim", "flower")  # whose sites are on this machine
@@ -75,25 +76,21 @@ class Carrier:
     @classmethod
     def of(cls, config: Config, engine: str, sites: Path | None, kit: Path | None) -> "Carrier":
         """A new experiment; raises `ConfigError` where something is missing."""
-        if engine not in ENGINES:
-            raise ConfigError(f"--engine must be one of {', '.join(ENGINES)}, got {engine!r}")
-        if config.data.sites is None:
-            raise ConfigError(
-                f"--engine {engine} runs over sites that keep their rows, and the configuration"
-                " reads rows itself: give data.sites, the names of the sites, instead of"
-                " data.path"
-            )
-        if (kit is None) is (engine == "flare"):
-            text = "needs --kit, the FLARE folder of the user who submits jobs"
-            text = text if kit is None else "takes no --kit, which is for --engine flare"
-            raise ConfigError(f"--engine {engine} {text}")
-        folder = ""
-        if engine in HERE:
-            place = (sites or config.folder).absolute()
-            site_folders(place, config.data.sites)
-            folder = str(place)
-        elif sites is not None:
-            raise ConfigError(f"--engine {engine} takes no --sites: its sites run elsewhere")
+        names, here = config.data.sites or [], engine in HERE
+        faults = {
+            f"must be one of {', '.join(ENGINES)}": engine not in ENGINES,
+            "runs over sites that keep their rows, and the configuration reads rows itself: give"
+            " data.sites, the names of the sites, instead of data.path": not names,
+            "needs --kit, the FLARE folder of the user who submits jobs": not here and kit is None,
+            "takes no --kit, which is for --engine flare": here and kit is not None,
+            "takes no --sites: its sites run elsewhere": not here and sites is not None,
+        }
+        if fault := first_true(faults):
+            raise ConfigError(f"--engine {engine} {fault}")
+        installed(engine)
+        folder = str((sites or config.folder).absolute()) if here else ""
+        if here:
+            site_folders(Path(folder), names)
         return cls(engine, cls.named(config), folder, "" if kit is None else str(kit.absolute()))
 
     @staticmethod
@@ -112,15 +109,36 @@ class Carrier:
         return cls(**parsed(file, text_in(file))) if file.is_file() else None
 
 
+def installed(engine: str) -> None:
+    """Raise where the packages of an engine are missing, with what to install."""
+    from bonafed.engines.flare import require_flare
+    from bonafed.sites.trial.flower import program
+
+    if engine.startswith("flower"):
+        program("flwr")
+    else:
+        require_flare()
+
+
 def site_folders(place: Path, names: list[str]) -> dict[str, Path]:
-    """The folder of each site below a folder, by the names in their ``site.toml``."""
-    there = {read_site(file).site.name: file.parent for file in sorted(place.glob(f"*/{NAME}"))}
+    """The folder of each site below a folder, by the names in their ``site.toml``; raises
+    `ConfigError` where one is missing or could not answer. The files of other sites do not count.
+    """
+    there, unread = dict[str, SiteFile](), list[str]()
+    for file in sorted(place.glob(f"*/{NAME}")):
+        try:
+            site = read_site(file)
+            there[site.site.name] = site
+        except (ConfigError, OSError) as error:  # which may be that of a missing one
+            unread.append(str(error))
     if missing := [name for name in names if name not in there]:
         known = f"; there: {listed([*there], 5)}" if there else ""
         text = f"no folder below {place} is that of the site {missing[0]!r}, by the name in its"
         text += f" {NAME}{known}. Give --sites, the folder that holds a folder for each site"
-        raise ConfigError(text)
-    return {name: there[name] for name in names}
+        raise ConfigError("\n".join([text, *unread]))
+    if faults := [f"site {name!r}: {why}" for name in names for why in unready(there[name])]:
+        raise ConfigError("\n".join(faults))
+    return {name: there[name].path.parent for name in names}
 
 
 def job_of_config(config: Config, experiment: str, engine: str) -> dict[str, str]:
@@ -165,8 +183,15 @@ def run_at_sites(
     job = job_of_config(config, carrier.experiment, carrier.engine)
     if config.engine.get("secure_sum") and config.privacy is None:
         progress.say(read_with_sums(config.problem()))
+    for line in about(config.data.classes, config.data.positive):
+        progress.say(line)
     folder = _carried(work, carrier, job, progress)
     if (folder / ERROR).exists() and not (folder / DONE).exists():
+        parts = (
+            (work.folder / "engine").rglob(part) for part in ("*.checkpoint*", "*.bf", PROGRESS)
+        )
+        if not work.resume and not any(map(any, parts)):  # no round began: the folder goes as well
+            (work.folder / CARRIER).unlink()
         raise RuntimeError(short((folder / ERROR).read_text("utf-8", errors="replace"), 2000))
     finished = decode((folder / RESULT).read_bytes())
     if not _is_result(finished, config):

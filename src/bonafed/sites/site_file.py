@@ -7,6 +7,7 @@ It is read at the site only.
 
 import os
 import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import wrap
 from typing import Annotated
@@ -16,7 +17,9 @@ from pydantic import Field, PlainValidator, PrivateAttr, model_validator
 from bonafed.config.schema import Section, TablesSection, Texts
 from bonafed.config.toml_file import ConfigError, text_of, toml_line, toml_value, validated
 from bonafed.data.reading import KINDS
+from bonafed.sites.audit import AuditLog, head_path
 from bonafed.sites.policy import RULES, Policy
+from bonafed.sites.signatures import signer
 from bonafed.storage import OWN, write_whole
 from bonafed.text import printable
 
@@ -153,6 +156,23 @@ def secret_of(site: SiteFile) -> bytes:
             " it, or remove it. With another one, other rows are held out."
         )
     return secret
+
+
+def unready(site: SiteFile) -> Iterator[str]:
+    """Why no process of the site could answer a server, whatever its policy, a sentence for each:
+    its key, its secret or its log, of which those that a first process makes may be absent.
+    """
+    log = any(file.exists() for file in (site.log, head_path(site.log)))
+    needed: dict[Callable[[], object], bool] = {
+        lambda: signer(site.key or site.path): site.key is not None,
+        lambda: secret_of(site): site.secret.exists(),
+        lambda: AuditLog.open(site.log, site.site.name): log,
+    }
+    for opened in (opened for opened, there in needed.items() if there):
+        try:
+            opened()
+        except (OSError, ValueError, ImportError, RuntimeError) as error:
+            yield str(error)
 
 
 class WatchedSite:

@@ -36,12 +36,12 @@ def in_words(entry: Entry) -> str:
     alliance: model (31 numbers), the same for all sites".
     """
     when = f"{entry.at[:19].replace('T', ' ')} UTC  "
-    if entry.event == BEGUN:
-        return printable(f"{when}the log of site {entry.text} begins")
-    if entry.event == TORN:
-        return printable(f"{when}after a crash: {entry.text}")
     if not entry.way:
-        return printable(f"{when}note: {entry.text}")
+        known = {
+            BEGUN: f"the log of site {entry.text} begins",
+            TORN: f"after a crash: {entry.text}",
+        }
+        return printable(when + known.get(entry.event, f"note: {entry.text}"))
     way = "received from" if entry.way == "in" else "sent to"
     refused = "; ".join(text for _, text in entry.refused)
     none = "a refusal" if refused and entry.way == "out" else "no numbers"
@@ -50,7 +50,8 @@ def in_words(entry: Entry) -> str:
     place = "" if entry.seq is None else f", message {entry.seq}"
     place += f", experiment {entry.experiment}" if entry.experiment else ""
     details = f"{entry.kind or 'unreadable'}{place}, {entry.size:,} bytes"
-    return printable(f"{when}{way} server {entry.who}: {what} ({details}){more}")
+    who = "the server" if entry.who == "server" else f"server {entry.who}"
+    return printable(f"{when}{way} {who}: {what} ({details}){more}")
 
 
 def _groups(entry: Entry) -> Iterator[str]:

@@ -80,7 +80,7 @@ def goodness(run: Run) -> str:
     said = []
     for figure in first_figures(judged):
         value, within = SHOWN[figure.shown](judged[figure.key]), _range(judged, figure.key)
-        said.append(f"{spoken(figure)} {value}" + f" (95 % interval {within})" * bool(within))
+        said.append(f"{figure.spoken} {value}" + f" (95 % interval {within})" * bool(within))
     text = f"On {judged['n']:,} {judged['set']}: {', '.join(said)}."
     if judged.get("recall") is not None and (classes := run.model["classes"]):
         text += f" It finds {percent(judged['recall'])} of the rows of {classes[1]}"
@@ -93,11 +93,6 @@ def goodness(run: Run) -> str:
 def first_figures(judged: Record) -> list[Measure]:
     """The figures of rows that a reader asks for first."""
     return [f for f in figures_of() if f.beside and judged.get(f.key) is not None]
-
-
-def spoken(figure: Measure) -> str:
-    """What a figure is called in a sentence."""
-    return figure.title if figure.title.isupper() else figure.title.lower()
 
 
 def _range(judged: Record, key: str) -> str:

@@ -70,7 +70,7 @@ def answers(run: Run) -> dict[str, str]:
         " No bound is proven: a better model of this kind may exist."
         f" {words.whoever(result)}": True,
     }
-    return found | {TRUST: text + first_true(ways)}
+    return found | {TRUST: (text + first_true(ways)).strip()}
 
 
 def about_warnings(run: Run) -> Section | None:
@@ -113,7 +113,7 @@ def _judged(result: Result) -> list[Fact]:
     for figure in evaluation.first_figures(row):
         if figure.of == "scores":
             text = evaluation.SHOWN[figure.shown](row[figure.key])
-            facts.append(Fact(text, f"{evaluation.spoken(figure)} on these rows"))
+            facts.append(Fact(text, f"{figure.spoken} on these rows"))
     if len(row["clients"]) > 1:
         worst = tables.short(row[f"worst_{key}_client"], 24)
         facts.append(Fact(show(row[f"worst_{key}"]), f"{called} at the worst client, {worst}"))

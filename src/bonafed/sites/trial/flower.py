@@ -97,7 +97,7 @@ class Deployment:
         home = Path(self._environment("command")["FLWR_HOME"])
         write_whole(home / "config.toml", tomli_w.dumps(content).encode())
 
-        command = [_program("flower-superlink"), "--host", HOST, "--port", str(self._port)]
+        command = [program("flower-superlink"), "--host", HOST, "--port", str(self._port)]
         command += ["--disable-runtime-dependency-installation"]
         if self.simulated:
             command += ["--simulation"]
@@ -228,7 +228,7 @@ class Deployment:
 
     def _supernode(self, name: str, folder: Path, port: int) -> Daemon:
         place = f"node-{list(self.sites).index(name) + 1}"  # a name may be no name of a file
-        command = [_program("flower-supernode"), "--superlink", f"{HOST}:{self._port}"]
+        command = [program("flower-supernode"), "--superlink", f"{HOST}:{self._port}"]
         command += ["--host", HOST, "--port", str(port)]
         command += ["--node-config", f"{flower.CLIENT_ID}={_quoted(name)}"]
         if self._certificates is None:
@@ -252,7 +252,7 @@ class Deployment:
 
     def _flwr(self, *arguments: str) -> dict[str, Any]:
         """Call Flower's command line; what it prints as JSON."""
-        command = [_program("flwr"), *arguments, "--format", "json"]
+        command = [program("flwr"), *arguments, "--format", "json"]
         how: Any = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
         done = subprocess.run(command, env=self._environment("command"), check=False, **how)
         _, brace, rest = done.stdout.partition("{")
@@ -306,7 +306,7 @@ def simulate(
         return deployment.run(bundle.app, timeout=timeout, attempts=3)
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
     """The path of a program of Flower's, beside the Python that runs."""
     path = shutil.which(name, path=str(Path(sys.executable).parent))
     if path is None:
