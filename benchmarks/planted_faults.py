@@ -316,15 +316,15 @@ FAULTS = (
     Fault(
         "after a crash the older of two records is read",
         "storage.py",
-        "if number > last and ends_well:",
-        "if ends_well and (last < 0 or number < last):",
+        "if number > last and record",
+        "if (last < 0 or number < last) and record",
         "test_storage.py",
     ),
     Fault(
         "a record that was cut short is read",
         "storage.py",
-        "ends_well = record[_RECORD.size : _BEFORE] == _digest(first, data)",
-        "ends_well = number > 0",
+        "and record[_RECORD.size : _BEFORE] == _digest(first, data):",
+        "and number > 0:",
         "test_storage.py",
     ),
     Fault(
