@@ -133,8 +133,8 @@ def test_rows_that_all_add_alike_are_one_sentence(
     slope = np.linalg.norm(run.w[:-1], np.inf)  # dual to the 1-norm
     assert said == (
         f"No row of North adds more than others: its worst case {row['worst_loss']:.4g} is its mean"
-        f" loss {row['loss']:.4g} plus the radius 0.05 times {slope:.4g}, the slope of the loss far"
-        " from all rows."
+        f" loss {row['loss']:.4g} plus the radius 0.05 times {slope:.4g}, the most that moving a"
+        " row by one adds to its loss."
     )
 
 

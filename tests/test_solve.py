@@ -186,6 +186,28 @@ def test_exposed_rows_are_the_clients_own_and_ranked(fed):
     assert bf.exposed_rows(bf.Problem(bf.Hinge(), PLAIN), fed, solution.w[:-1], "c3") == []
 
 
+@pytest.mark.parametrize("cost", [0.2, np.inf])
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("loss", [bf.Absolute(), bf.Huber(0.7), bf.Logistic(), bf.Hinge()])
+def test_where_no_row_adds_the_worst_case_grows_by_the_steepest_move(fed, loss, norm, cost):
+    """As the report says it to the owner: of features, or of targets, which cost more or less."""
+    data, w = fed, np.random.default_rng(1).standard_normal(fed.n_features + 1)
+    if loss.targets == "real":
+        data = bf.Federation(fed.clients, fed.X, tuple(np.asarray(y, float) for y in fed.y))
+    problem = bf.Problem(loss, bf.Linear(), over_samples=bf.WassersteinBall(0.05, cost, norm))
+    dual = {"l1": np.inf, "l2": 2, "linf": 1}[norm]
+    moves = [np.linalg.norm(w[:-1], dual), 1 / cost if loss.targets == "real" else 0.0]
+    slope = max(moves) * getattr(loss, "lipschitz", 1.0)
+    rows = bf.exposed_rows(problem, data, w, "c3", top=99)
+    certificate = bf.certify(problem, data, w)
+    grown = (certificate.client_risks - certificate.client_losses)[3] / 0.05
+    assert grown >= slope * (1 - 1e-9)
+    if cost == np.inf or loss.targets == "real":
+        assert not any(row["added"] for row in rows)
+    if not any(row["added"] for row in rows):
+        assert grown == pytest.approx(slope, rel=1e-9)
+
+
 @pytest.mark.parametrize(("label_cost", "active"), [(0.3, "labels"), (np.inf, "features")])
 def test_the_table_says_what_the_adversary_does(fed, label_cost, active):
     problem = bf.Problem(

@@ -245,7 +245,7 @@ def _work(
     if resume is not None:
         if config is not None or quick or seed is not None or engine:
             raise ValueError(
-                "--resume has the configuration of an interrupted run: leave out CONFIG and options"
+                "--resume takes the interrupted run's configuration: leave out CONFIG and options"
             )
         return Work.go_on(resume)
     settings = _checked(config, quick, seed)

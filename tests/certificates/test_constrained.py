@@ -191,7 +191,7 @@ def test_no_multipliers_prove_more_than_the_optimum(k, seed, size, away):
 REAL = bf.Huber(0.7), bf.Squared()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6))
 def test_no_bound_is_above_a_feasible_model(seed):
     """Constraints that hold at a known model, some exactly; multipliers of any size, some that

@@ -264,6 +264,19 @@ def test_a_site_that_refuses_ends_the_run_by_its_rule(here, capsys):
     finished(config())
 
 
+def test_what_a_server_elsewhere_keeps_of_a_refused_run_stays_within_reach(
+    here, monkeypatch, capsys
+):
+    monkeypatch.chdir("sites")
+    file = Path("north/site.toml")
+    file.write_text(file.read_text().replace("[policy]", "[policy]\nminimum_rows = 1000"))
+    Path("trial.toml").write_text(config())
+    assert bonafed("run", "trial.toml", "--engine", "flare", "--kit", "kit") == 2
+    assert "--resume runs/over-sites.partial" in capsys.readouterr().err
+    file.write_text(file.read_text().replace("minimum_rows = 1000", ""))
+    assert bonafed("run", "--resume", "runs/over-sites.partial") == 0
+
+
 def test_too_few_organisations_are_told_once_and_leave_no_folder(here, capsys):
     for name in NAMES:
         file = Path("sites", name, "site.toml")

@@ -538,8 +538,8 @@ def jumping(problem: Problem, masked: bool) -> str:
 #
 #     sum_s q_s F_s(w), its gradient and its second derivative,   q in Q
 #
-# with one weighting q for all clients. F_s is the mean loss of client s. One client's part in such
-# a sum stays hidden only where
+# with one weighting q for all clients. F_s is the mean loss of client s. One client's part
+# in such a sum stays hidden only where
 #
 # 1. the weights are in Q, and two of them at least are 1 / (2 N) of the whole: where one client has
 #    nearly all the weight, the sum is its own answer;

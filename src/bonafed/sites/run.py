@@ -190,7 +190,8 @@ def run_at_sites(
         parts = (
             (work.folder / "engine").rglob(part) for part in ("*.checkpoint*", "*.bf", PROGRESS)
         )
-        if not work.resume and not any(map(any, parts)):  # no round began: the folder goes as well
+        # no round began here: the folder goes as well; what a server elsewhere keeps is not known
+        if carrier.sites and not work.resume and not any(map(any, parts)):
             (work.folder / CARRIER).unlink()
         raise RuntimeError(short((folder / ERROR).read_text("utf-8", errors="replace"), 2000))
     finished = decode((folder / RESULT).read_bytes())

@@ -113,7 +113,7 @@ def test_equals_the_conic_program(k, norm):
     st.floats(-6, 0.3),
     st.sampled_from([0.0, 1e-3, 1.0, 5.0]),
 )
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=300)
 def test_optimality_conditions_hold(
     loss, norm, radius, kappa, intercept, seed, log_tau, log_down, size
 ):

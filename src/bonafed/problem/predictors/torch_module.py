@@ -323,7 +323,8 @@ def imported_torch(name: str, instead: str) -> Any:
     try:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise ImportError(f"{name} needs PyTorch: {install('torch')}. Else {instead}.") from error
+        do = f"{install('torch')}. Without it {instead}."
+        raise ImportError(f"{name} needs PyTorch: {do}") from error
     return torch
 
 

@@ -237,7 +237,9 @@ class Spectral(ConvexByRank):
                 " weight 0."
             )
         if abs(sigma.sum() - 1) > 1e-9:
-            raise ValueError(f"weights must sum to one, got {sigma.sum():.12g}: divide them by it.")
+            raise ValueError(
+                f"weights must sum to one, got {sigma.sum():.12g}: divide by their sum."
+            )
         # weights that were divided before keep their bits, so that copies are equal
         total = float(sigma.sum())
         sigma = sigma / (total if abs(total - 1) > len(sigma) * EPS else 1.0)

@@ -142,15 +142,15 @@ def clients(result: Result, keys: Sequence[str], most: int | None = None) -> Tab
 
 def exposed(client: str, rows: Rows, figures: Record) -> Table | Text:
     """The rows of one client that the adversary makes most of; for their owner. Where none adds to
-    the worst case, mass goes far from rows, and gains the same per unit of cost from all: that, by
-    the client's ``figures``.
+    the worst case, mass goes far, and gains the same per unit of cost from all rows: the multiplier
+    of the radius, by the client's ``figures``.
     """
     mean, worst, radius = (figures.get(key) for key in ("loss", "worst_loss", "radius"))
     if worst is not None and radius and not any(row["added"] for row in rows):
         text = f"No row of {client} adds more than others: its worst case {tables.number(worst)} is"
         text += f" its mean loss {tables.number(mean)} plus the radius {tables.number(radius)}"
         slope = tables.number((worst - mean) / radius)
-        return Text(f"{text} times {slope}, the slope of the loss far from all rows.")
+        return Text(f"{text} times {slope}, the most that moving a row by one adds to its loss.")
     title = f"Rows of {client} that the adversary makes most of"
     return of_rows(title, rows, EXPOSED, {"row": str, "flip": percent}, None)
 
