@@ -3,7 +3,7 @@
 ``python tests/met.py`` prints the table of all of them.
 """
 
-import importlib.util
+import runpy
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, fields
@@ -43,11 +43,7 @@ def met(
 def every() -> Iterator[tuple[Met, str]]:
     """All examples, each with the test that holds it."""
     for file in sorted((HERE / "people").glob("test_*.py")):
-        spec = importlib.util.spec_from_file_location(f"people_{file.stem}", file)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        for name, test in vars(module).items():
+        for name, test in runpy.run_path(str(file)).items():
             if name.startswith("test_"):
                 yield from ((one, f"{file.stem}.{name}") for one in getattr(test, "met", []))
 
