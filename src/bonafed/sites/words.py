@@ -5,18 +5,14 @@ the algorithm only: an algorithm may use only the sum, and yet every site's numb
 server, which adds them up. The words say which of the two holds.
 """
 
-import tomllib
 from collections.abc import Iterator
 from itertools import groupby
-from pathlib import Path
 
-from bonafed.sites.audit import BEGUN, TORN, Content, Entry
+from bonafed.engines.run_record import Content
+from bonafed.runs.border import called
+from bonafed.sites.audit import BEGUN, TORN, Entry
 from bonafed.text import printable
 
-# what the fields of answers and of questions hold; those of one class, as "Class.field", come first
-_WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
-ANSWERS: dict[str, str] = _WORDS["answers"]
-QUESTIONS: dict[str, str] = _WORDS["questions"]
 UNMASKED = "this version sends them to the server unmasked"
 READ = {  # of an answer: how a field is combined, and whether it is masked
     ("sum", False): f"of which the algorithm uses only the sum over the sites; {UNMASKED}",
@@ -58,17 +54,14 @@ def _groups(entry: Entry) -> Iterator[str]:
     """The fields of a message, those together that are seen alike."""
     ordered = sorted(entry.fields.items(), key=lambda item: item[1].how)
     for how, fields in groupby(ordered, key=lambda item: item[1].how):
-        names = ", ".join(f"{_field(entry, name)} ({_count(held)})" for name, held in fields)
+        way = "questions" if entry.way == "in" else "answers"
+        named = ((called(entry.kind, name, way), _count(held)) for name, held in fields)
+        names = ", ".join(f"{name} ({count})" for name, count in named)
         if entry.way == "in":
             yield f"{names}, {ASKED.get(how, how)}"
         else:
             seen = READ.get((how, entry.masked), "which the server reads as this site's numbers")
             yield f"{names}, {seen}"
-
-
-def _field(entry: Entry, name: str) -> str:
-    known = QUESTIONS if entry.way == "in" else ANSWERS
-    return known.get(f"{entry.kind}.{name}") or known.get(name) or name.replace("_", " ")
 
 
 def _count(held: Content) -> str:
