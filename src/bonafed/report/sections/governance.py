@@ -51,7 +51,7 @@ def about_governance(run: Run) -> Section:
     blocks: list[Block] = [Text(f"{said} {more}".strip(), strong=True)]
     blocks += [] if words.pooled(result) and here else [_answers(result), *texts(_seen(run))]
     sent = tables.of_rows("Messages", result["messages"], HEADS, WAYS, ("direction",))
-    blocks += [Fold(sent.title, [sent, Text(_messages(run))])]
+    blocks += [Text(_messages(run)), Fold(sent.title, [sent])]
     blocks += [Heading("Privacy budget"), Text(bounded(run))]
     blocks += [] if words.public_part(result) else [Heading("The worst client"), Text(worst)]
     blocks += [] if here else _border(run)
