@@ -115,6 +115,12 @@ def beside(means: dict[str, Any], splits: dict[str, Any]) -> Iterator[tuple[Any,
 def main() -> None:
     """Print all tables and verdicts."""
     warnings.simplefilter("ignore")
+    sizes = [len(table[TARGET]) for table in HOSPITALS.values()]
+    measure.show(
+        "how",
+        ("hospitals", "rows", "splits", "held out %", "intervals of %"),
+        [(len(sizes), sum(sizes), SPLITS, 100 * HELD, 95)],
+    )
     means, splits, right = judged()
     loss = {m: [by[name].mean() for name in HOSPITALS] for m, by in means.items()}
     measure.show(
