@@ -5,6 +5,7 @@ then what was done, the checks of rows and model, and last what the run was made
 from collections.abc import Callable
 from typing import NamedTuple
 
+from bonafed import worst_client
 from bonafed.report import tables, words
 from bonafed.report.blocks import Chapter, Code, Fact, Fold, Items, Questions, Section, Text, texts
 from bonafed.report.sections import evaluation
@@ -112,6 +113,11 @@ def _judged(result: Result) -> list[Fact]:
     if len(row["clients"]) > 1:
         worst = tables.short(row[f"worst_{key}_client"], 24)
         facts.append(Fact(show(row[f"worst_{key}"]), f"{called} at the worst client, {worst}"))
+    if "promise" in row:
+        first, level = row["promise"]["figures"]["accuracy"], row["promise"]["confidence"]
+        text = f"wrong at {'every client' if len(row['clients']) > 1 else first['client']} at most"
+        text += f", with {100 * level:g} % confidence"
+        facts.append(Fact(worst_client.percent(1 - first["bound"], up=True), text))
     return facts
 
 
