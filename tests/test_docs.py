@@ -84,8 +84,14 @@ def code(cell: str) -> list[str]:
 # ---- what is written runs
 
 
+# whose blocks follow each other and are run together
+ELSEWHERE = {"real-machines.md": "tests/sites/test_real_machines.py"}
+
+
 @EACH
 def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if page.name in ELSEWHERE:
+        pytest.skip(f"run by {ELSEWHERE[page.name]}")
     monkeypatch.chdir(tmp_path)
     # noise from the operating system makes one run in a hundred say so of rows that are not
     warnings.filterwarnings("ignore", "some .* of the rows are shortened by clip", RuntimeWarning)
