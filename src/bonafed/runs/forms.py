@@ -207,7 +207,7 @@ FIGURES = form(
     perhaps(dict[str, Interval], "interval") | perhaps(CURVES, "curves"),
     base=Judged,
 )
-# what is promised of new rows at every client, by figure, see `bonafed.worst_client.promised`: the
+# what is promised of new rows at every client, by figure, see `bonafed.worst_client.promise`: the
 # bound, the client whose rows decide it, and for a rate what more of them would show
 MORE = form(needs(Whole, "wrong", "of") | needs(Share, "bound"))
 AT_EVERY = form(
