@@ -281,10 +281,12 @@ CLIENT = form(
 PUBLIC_CLIENT = form(
     needs(str, "client") | needs(Whole, "n", "bytes_up", "bytes_down") | needs(Number, "weight")
 )
-# how often one type of message was sent
+# how often one type of message was sent; of answers the numbers that each field held in all, and
+# how the algorithm reads them
+HELD = form(needs(Literal["sum", "max", "each", "parcel"], "how") | needs(Whole, "numbers"))
 MESSAGE = form(
     needs(str, "message") | needs(Literal["up", "down"], "direction"),
-    needs(Whole, "count", "bytes"),
+    needs(Whole, "count", "bytes") | perhaps(dict[str, HELD], "held"),
 )
 # what is stated of a baseline
 BASELINE = form(
@@ -511,7 +513,8 @@ READING = form(
     perhaps(Annotated[str, one_of(ENCODINGS)], "encoding") | perhaps(Literal[","], "decimal"),
     perhaps(Annotated[str, DELIMITER], "delimiter") | perhaps(list[str], "missing", "exclude"),
     perhaps(dict[str, dict[str, str]], "merge"),
-    perhaps(Yes, "drop_missing_target", "drop_missing_client"),
+    perhaps(Yes, "drop_missing_target", "drop_missing_client", "drop_repeated_header"),
+    perhaps(Count, "header_lines"),
 )
 EVERY_COLUMN_ONCE = such(lambda made: once([each.name for each in made]), "every column once")
 # how all features are made
