@@ -31,9 +31,11 @@ from scipy.special import betaincinv, gammaln
 
 from bonafed.arrays import Array, stream
 from bonafed.measures import FIGURES, TWO, Figure, Figures, Task, figures_of
+from bonafed.text import printable, short
 
 CONFIDENCE = 0.95
 ENOUGH = 200  # rows, of which a sentence says what as many would show
+NAME = 40  # characters of a client's name in a sentence
 HALVINGS = 24  # of an interval that holds a bound
 
 Unstated: TypeAlias = Literal["numbers", "weights", "chosen", "persons", "other figures"]
@@ -178,17 +180,21 @@ def in_words(row: Mapping[str, Any], like: str = "its held-out ones") -> str:
         more += f" {percent(1 - then['bound'], up=True)}"
     others = [
         f"{figure.spoken} {'at least' if figure.higher else 'at most'}"
-        f" {shown(figure, at['bound'])} ({at['client']}{_of_rows(at)})"
+        f" {shown(figure, at['bound'])} ({_name(at)}{_of_rows(at)})"
         for figure in figures_of()
         if (at := promise["figures"].get(figure.key)) is not None and at is not first
     ]
     text = (
         f"With {100 * promise['confidence']:.10g} % confidence the model is wrong in at most"
         f" {percent(1 - first['bound'], up=True)} of new {new} at"
-        f" {'every client' if every else first['client']}, if they are like {like}."
-        f" {first['client']} ({first['wrong']:,} wrong of {first['of']:,}) decides this{more}."
+        f" {'every client' if every else _name(first)}, if they are like {like}."
+        f" {_name(first)} ({first['wrong']:,} wrong of {first['of']:,}) decides this{more}."
     )
     return text + f" Likewise, each by itself: {', '.join(others)}." * bool(others)
+
+
+def _name(at: Figures) -> str:
+    return short(printable(at["client"]), NAME)
 
 
 def _of_rows(at: Figures) -> str:
