@@ -11,7 +11,7 @@ import bonafed as bf
 from bonafed.solution import blame
 from bonafed.solution.solve import fit
 
-AFFINE = bf.Linear(intercept=True)
+AFFINE = bf.Linear(fit_intercept=True)
 ROWS, FEATURES = 300, 5
 
 

@@ -22,6 +22,7 @@ from bonafed.data.federation import Federation
 from bonafed.engines.inprocess import Replay, VirtualClock
 from bonafed.estimators.base import Classifier, ClassWeight, Plan, coefficients
 from bonafed.estimators.rows import Groups, Matrix, Rows, centred, check_rows, merged
+from bonafed.parameters import checking
 from bonafed.problem.losses import Logistic, Loss, Multinomial
 from bonafed.problem.predictors.affine import (
     Linear,
@@ -121,6 +122,7 @@ class AgnosticClassifier(Classifier):
     prior: Prior | None = None
     model: Literal["linear", "softmax"] | Predictor = "linear"
 
+    @checking
     def fit(
         self,
         X: Features,
@@ -173,7 +175,7 @@ class AgnosticClassifier(Classifier):
                 )
             if count == 2 and self.model == "linear":
                 return Linear(bool(self.fit_intercept)), False
-            return Softmax(count, intercepts=False), bool(self.fit_intercept)
+            return Softmax(count, fit_intercept=False), bool(self.fit_intercept)
         if isinstance(self.model, type) or not hasattr(self.model, "forward"):
             raise TypeError(
                 "model must be 'linear', 'softmax' or a predictor such as MLP(), got"

@@ -70,7 +70,7 @@ def described(
     model = {
         "format": FORMAT,
         "loss": problem.loss,
-        "intercept": problem.intercept,
+        "intercept": problem.fit_intercept,
         "model": problem.model,
         **{key: value for key, value in network.items() if value is not None},
         **({"ones": True} if config.ones else {}),

@@ -55,7 +55,7 @@ shifted = []                   # clients that are never trained on, only judged 
 loss = {loss}
 regulariser = "l2"             # "none", "l1", "l2" or "elastic_net"
 strength = 1e-3
-intercept = true               # free of the regulariser and of the adversary
+fit_intercept = true           # free of the regulariser and of the adversary
 
 [robust]                       # the Wasserstein ball round every client's rows
 radius = "auto"                # read off the rows; 0: their own distribution; a table: by client
