@@ -173,6 +173,7 @@ def check(
         raise ParameterError(text) from None
 
 
+MATRIX = Sequence[Sequence[float]]
 OTHERS = (bool, int, float, complex, str, bytes, list, tuple, dict, set, np.ndarray, np.generic)
 OTHERS = (*OTHERS, type, types.FunctionType)  # than objects of bonafed's or of a user's classes
 PLAIN: dict[Any, str] = {float: "a number", int: "a whole number", bool: "True or False"}
@@ -188,7 +189,12 @@ SUCH = {  # a value of each of the types that have values of several classes
     "Stated": "NeymanPearson(label, level)",
     "Support": "BoxSupport(0, 1)",
 }
-PLAIN |= {str: "a text", None: "None", types.NoneType: "None"}
+PLAIN |= {
+    MATRIX: "rows of numbers of one length",
+    str: "a text",
+    None: "None",
+    types.NoneType: "None",
+}
 
 
 def takes(kind: Any, value: object) -> bool:
@@ -225,6 +231,8 @@ def _taker(kind: Any) -> Callable[[object], bool]:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         entry = _taker(inner[-1])
         return lambda value: isinstance(value, Mapping) and all(map(entry, value.values()))
+    if kind == MATRIX:
+        return lambda value: len(shape_of_numbers(value) or ()) == 2
     if isinstance(origin, type) and issubclass(origin, Sequence) and inner:
         return _list_of([_taker(each) for each in inner if each is not ...])
     cls = origin or kind

@@ -177,7 +177,7 @@ class Trace(Checked):
         str
         | os.PathLike[str]
         | Mapping[Any, Sequence[float] | Array]
-        | Sequence[Sequence[float]]
+        | Sequence[list[float] | Array]
         | Array,
     ]
     per_gradient: float = 0.0
