@@ -15,6 +15,8 @@ import numpy as np
 
 from bonafed.config.config import ConfigError, parse_config
 from bonafed.config.toml_file import toml_key, toml_line, toml_value
+from bonafed.data.profile import names_a_person
+from bonafed.data.readers import stem
 from bonafed.runs.splits import prepare
 from bonafed.solution.thresholds import residual_scale
 from bonafed.starters import proposals
@@ -226,7 +228,7 @@ def starter(
     *,
     out: Path,
     dataset: str | None = None,
-    path: str | None = None,
+    path: Sequence[str] | None = None,
     asked: Asked | None = None,
     private: bool = False,
     agnostic: bool = False,
@@ -306,12 +308,23 @@ def inspect_dataset(name: str, several: bool) -> Inspected:
     data = dataset(name)
     tables = data.tables
     names = [key for key in next(iter(tables.values())) if key != data.target]
+    person = next(filter(names_a_person, names), None)
     classes = [] if data.classes is None else data.classes.tolist()
     return Inspected(
         title=name,
-        source=toml_line("name", name) + f"\n{PARTITION}" * (not data.owned),
+        source="\n".join(
+            [
+                toml_line("name", name),
+                *([] if person is None else [toml_line("person", person)]),
+                *([] if data.owned else [PARTITION]),
+            ]
+        ),
         classes=classes if several or data.two_classes else [],
-        columns={key: _of_public([table[key] for table in tables.values()]) for key in names},
+        columns={
+            key: _of_public([table[key] for table in tables.values()])
+            for key in names
+            if key != person
+        },
         client=next(iter(tables)) if data.owned else SOMEBODY,
     )
 
@@ -323,10 +336,11 @@ def _of_public(parts: Sequence[np.ndarray]) -> str:
         return f"{{ categories = {toml_value(sorted(found))} }}"
     numbers = np.concatenate(parts).astype(np.float64)
     low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
-    return f"{{ min = {low!r}, max = {max(high, np.nextafter(low, np.inf))!r} }}"
+    gaps = f", missing = {float(np.nanmedian(numbers))!r}" if np.isnan(numbers).any() else ""
+    return f"{{ min = {low!r}, max = {max(high, np.nextafter(low, np.inf))!r}{gaps} }}"
 
 
-def inspect_tables(path: str, out: Path, asked: Asked, private: bool) -> Inspected:
+def inspect_tables(path: Sequence[str], out: Path, asked: Asked, private: bool) -> Inspected:
     """The user's tables; what is not asked for is guessed where that is safe.
 
     Raises
@@ -341,10 +355,16 @@ def inspect_tables(path: str, out: Path, asked: Asked, private: bool) -> Inspect
         text = "\n".join(proposals.drawn(lines))
         raise ConfigError(f"no column is left for the features:\n{text}")
     # as seen from the configuration
-    where = path if os.path.isabs(path) else os.path.relpath(path, out.parent).replace(os.sep, "/")
+    seen_from = [
+        one if os.path.isabs(one) else os.path.relpath(one, out.parent).replace(os.sep, "/")
+        for one in path
+    ]
+    where = seen_from[0] if len(path) == 1 else seen_from
     keys = proposals.private_keys(seen) if private else proposals.data_keys(seen)
     # the name of a file, or of the folder of many
-    title = Path(path).name.split(".")[0].strip("*") or Path(path).absolute().parent.name or "run"
+    first = Path(path[0])
+    title = stem(first).strip("*") if len(path) == 1 else first.absolute().parent.name
+    title = title or first.absolute().parent.name or "run"
     return Inspected(
         title=title,
         source=f"{toml_line('path', where)}\n{keys}",
