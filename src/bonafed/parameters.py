@@ -84,8 +84,9 @@ def parameters(made_by: Any) -> dict[str, Parameter]:
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             continue
         default = MISSING if each.default is each.empty else each.default
-        if name in stated and stated[name].default_factory is not MISSING:
-            default = stated[name].default_factory()
+        factory = stated[name].default_factory if name in stated else MISSING
+        if factory is not MISSING:
+            default = factory()
         kind = hints.get(name, object)
         if typing.get_origin(kind) is typing.Annotated:  # Any, with what it is
             kind = kind.__origin__ if kind.__origin__ is not Any else kind.__metadata__[0]
