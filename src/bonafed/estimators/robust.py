@@ -179,7 +179,8 @@ class RobustClassifier(_RobustModel, Classifier):
     -----
     ``fit`` requests ``groups``, so with metadata routing enabled a Pipeline or GridSearchCV passes
     them on. Clients with one class are allowed. A ``sample_weight`` equals repeating rows.
-    Scale the features: ``radius`` is in their units.
+    Scale the features: ``radius`` is in their units. For the worst group take
+    ``AgnosticClassifier(Simplex())``: with its defaults this model stays near the mean of all rows.
 
     Examples
     --------
