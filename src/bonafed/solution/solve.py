@@ -27,6 +27,7 @@ from bonafed.client_names import ByClient, ClientName
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run, Watch
 from bonafed.engines.network import StateLostError
+from bonafed.parameters import checking
 from bonafed.privacy.ledger import Ledger
 from bonafed.problem import calibration, conic_form, own_functions
 from bonafed.problem.lower_bounds import (
@@ -61,6 +62,7 @@ RESTARTS = 5  # of a run whose sites lose what they keep
 LOST = "The site {} lost what it keeps of the run, which then began again at its model."
 
 
+@checking
 def solve(
     problem: Problem,
     fed: Federation | Metadata,
@@ -425,6 +427,7 @@ def _provable(algorithm: Method, problem: Problem, fed: Federation | Metadata) -
     return False
 
 
+@checking
 def radius_path(
     problem: Problem,
     fed: Federation,
