@@ -186,7 +186,11 @@ def draw(path: Path) -> None:
     title, lead = lead.split("\n")
     answers = [(textwrap.wrap(q, 26), textwrap.wrap(said, 98)) for q, said in asked]
     heights = [max(map(len, pair)) * 0.235 + 0.12 for pair in answers]
-    width, height, ink, soft = 11.8, 3.15 + sum(heights), "#1d2126", "#5b636d"
+    width, ink, soft = 11.8, "#1d2126", "#5b636d"
+    wide = (width - 0.36 - 0.12 * (len(facts) - 1)) / len(facts)
+    labels = [textwrap.wrap(label, int(11.2 * wide)) for _, label in facts]
+    short = 1.05 + 0.68 + 0.2 * max(map(len, labels))  # where the second card begins
+    height = short + 0.87 + sum(heights)
     figure = Figure(figsize=(width, height), dpi=100, facecolor="#fbfbfa")
 
     def text(x: float, y: float, said: str, size: float, **more: Any) -> None:
@@ -209,15 +213,14 @@ def draw(path: Path) -> None:
 
     text(0.18, 0.22, title, 18, weight="bold")
     text(0.18, 0.66, lead, 11, color=soft)
-    wide = (width - 0.36 - 0.12 * (len(facts) - 1)) / len(facts)
-    for k, (value, label) in enumerate(facts):
+    for k, ((value, _), label) in enumerate(zip(facts, labels, strict=True)):
         x = 0.18 + k * (wide + 0.12)
-        card(x, 1.05, wide, 1.05)
+        card(x, 1.05, wide, short - 1.23)
         text(x + 0.14, 1.17, value, 14, weight="bold")
-        text(x + 0.14, 1.5, "\n".join(textwrap.wrap(label, 23)), 9.5, color=soft, linespacing=1.5)
-    card(0.18, 2.28, width - 0.36, height - 2.46)
-    text(0.38, 2.44, "In short", 13, weight="bold")
-    y = 2.86
+        text(x + 0.14, 1.5, "\n".join(label), 9.5, color=soft, linespacing=1.5)
+    card(0.18, short, width - 0.36, height - short - 0.18)
+    text(0.38, short + 0.16, "In short", 13, weight="bold")
+    y = short + 0.58
     for (question, answer), high in zip(answers, heights, strict=True):
         text(0.38, y, "\n".join(question), 11, weight="bold", linespacing=1.45)
         text(3.0, y, "\n".join(answer), 11, linespacing=1.45)
