@@ -11,24 +11,15 @@ from pathlib import Path
 
 import pytest
 from met import met
-from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 sys.path += [str(ROOT / "docs"), str(ROOT / "tests")]
 
 import make  # noqa: E402
-from notebooks import NUMBER  # noqa: E402
 from test_docs import not_printed  # noqa: E402
 
 AGAIN = "run: python docs/make.py"
 PICTURE = "README's picture said 27 rounds, the run below it has 10"
-
-
-def same(now: str, shown: str) -> bool:
-    """The same words, and the same numbers but for what machines compute differently."""
-    numbers = [list(map(float, NUMBER.findall(text))) for text in (now, shown)]
-    words = [NUMBER.sub("0", text) for text in (now, shown)]
-    return words[0] == words[1] and numbers[0] == pytest.approx(numbers[1], rel=0.01, abs=1e-5)
 
 
 def saved() -> str:
@@ -48,7 +39,7 @@ def section() -> str:
     "`python docs/make.py` draws it from the run of README's first command; its words are compared",
 )
 def test_the_picture_is_of_the_run_of_the_first_command() -> None:
-    assert same(make.words(), Image.open(make.PICTURE).text["Description"]), AGAIN
+    assert make.same(make.words(), make.pictured()), AGAIN
 
 
 @met(
@@ -67,7 +58,7 @@ def test_a_picture_of_another_run_would_be_found(
     with monkeypatch.context() as patched:
         patched.setattr(make, "first_run", lambda: (lead, other, asked))
         make.draw(tmp_path / "other.png")
-    assert not same(make.words(), Image.open(tmp_path / "other.png").text["Description"])
+    assert not make.same(make.words(), make.pictured(tmp_path / "other.png"))
 
 
 @met(
@@ -80,7 +71,7 @@ def test_a_picture_of_another_run_would_be_found(
 )
 @pytest.mark.parametrize("path", make.PAGES, ids=lambda path: path.name)
 def test_what_a_page_shows_is_what_is_printed(path: Path) -> None:
-    assert same(make.page(path), path.read_text(encoding="utf-8")), AGAIN
+    assert make.same(make.page(path), path.read_text(encoding="utf-8")), AGAIN
 
 
 @met(
@@ -103,6 +94,20 @@ def test_an_output_that_nothing_makes_is_refused(
         make.page(path)
     path.write_text(path.read_text() + "\n```text\n41\n```\n", encoding="utf-8")
     assert make.page(path).endswith("```text\n42\n```\n")
+
+
+@met(
+    "C",
+    "docs/private.md says in a comment what its last line prints",
+    "the comment said (1, 1e-06), and (0.948, 1e-06) is printed",
+    "a comment beside a print has no number: outputs stand in blocks that are made",
+    relative_of=PICTURE,
+)
+@pytest.mark.parametrize("path", make.PAGES, ids=lambda path: path.name)
+def test_no_comment_says_what_is_printed(path: Path) -> None:
+    blocks = [m[2] for m in make.BLOCK.finditer(path.read_text("utf-8")) if m[1] == "python"]
+    lines = [line for text in blocks for line in text.splitlines() if "print(" in line]
+    assert not [line for line in lines if re.search(r"\)  # .*\d", line)]
 
 
 @met(
