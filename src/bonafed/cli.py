@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import os
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer import Argument, Option
+from typer.core import TyperGroup
 
 from bonafed import signals
 from bonafed.report.output import deliver, guarded, note, printed
@@ -31,7 +33,35 @@ if TYPE_CHECKING:
     from bonafed.runs.sections.section import Run
     from bonafed.runs.work import Work
 
+# what other tools call our commands
+MEANT = {
+    "run": {"train", "fit", "solve", "start", "evaluate", "test"},
+    "predict": {"infer", "apply", "score"},
+    "verify": {"check", "validate", "audit"},
+    "init": {"new", "create", "setup"},
+    "data": {"datasets", "list"},
+    "compare": {"diff"},
+}
+
+
+class Commands(TyperGroup):
+    """The commands; one that is called otherwise elsewhere is answered by the one that is meant."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        asked = args[0]
+        if asked in self.commands or asked.startswith("-"):
+            return super().resolve_command(ctx, args)
+        like = get_close_matches(asked, self.commands, 1)
+        for name in [*(name for name, words in MEANT.items() if asked.lower() in words), *like]:
+            does = (self.commands[name].help or "").splitlines()[0]
+            raise ValueError(
+                f"there is no command {asked!r}; did you mean `bonafed {name}`? {does}"
+            )
+        raise ValueError(f"there is no command {asked!r}; commands: {', '.join(self.commands)}")
+
+
 app = typer.Typer(
+    cls=Commands,
     name="bonafed",
     help="Robust models over data that stays with its owners, with a certificate for every result.",
     no_args_is_help=True,
