@@ -36,8 +36,9 @@ def about_questions(run: Run) -> Section | None:
     if words.public_part(run.result):
         return None
     known = answers(run)
-    # that it is trivial a warning says
+    # that it is trivial a warning says; where lines are few, the comparison is left out first
     brief = [(asked, said) for asked, said in known.items() if asked != TRIVIAL]
+    brief.sort(key=lambda pair: pair[0] == words.question(run.result))
     chapter = Chapter("short", "In short", [Questions(known.items())])
     return Section([chapter], brief=[Questions(brief)])
 
