@@ -42,6 +42,7 @@ from bonafed.problem.lower_bounds import (
     region,
     signed,
     weighting,
+    without_dual,
 )
 from bonafed.problem.metadata import Data
 from bonafed.problem.own_functions import check_own, declared
@@ -107,6 +108,7 @@ def completed(problem: Problem, fed: Data, w: Array, proof: Certificate) -> Cert
     plain = isinstance(problem.over_samples, Mean) and problem.over_rows is None
     one = isinstance(problem.predictor, Linear) and problem.loss.targets != "class"
     here = isinstance(fed, Federation) and problem.privacy is None and len(w) <= DENSE
+    here = here and not without_dual(problem)
     if proof.bound is None and plain and one and here and w.any() and np.isfinite(w).all():
         mu = replace(no_multipliers(problem, fed.n_clients), weights=proof.weights)
         rounds = Weighing(w, mu, problem=problem)
