@@ -11,7 +11,7 @@ import bonafed as bf
 from bonafed.solution import blame
 from bonafed.solution.solve import fit
 
-AFFINE = bf.Linear(intercept=True)
+AFFINE = bf.Linear(fit_intercept=True)
 ROWS, FEATURES = 300, 5
 
 
@@ -186,7 +186,7 @@ def test_a_rare_class_is_not_blamed_on_the_radius_alone():
     assert (why.kind, why.parameter) == ("one class predicted", "radius")
     assert "'auto'" not in why.text  # that is what it had
     assert "Use a smaller radius." in why.text  # 0.3 r* is larger than this one
-    assert "above a probability of 0.15, or use class_weight='balanced'" in why.text
+    assert 'above a probability of 0.15, or use class_weight = "balanced"' in why.text
 
 
 def test_tails_strengths_and_flips_are_advised_by_number():
@@ -235,7 +235,7 @@ def test_a_rare_class_that_no_model_predicts_is_the_cuts_fault():
     p = bf.solve(logistic(), fed).predict_proba(np.concatenate(fed.X))[:, 1]
     assert (p > 0.97 * why.threshold).any()
     assert not (p > 1.05 * why.threshold).any()
-    assert "class_weight='balanced'" in why.text
+    assert 'class_weight = "balanced"' in why.text
 
 
 def test_parity_on_scores_of_many_small_clients_is_to_blame():

@@ -42,6 +42,7 @@ from bonafed.problem.regularisers import L2, Regulariser
 from bonafed.solution.outcome import UnprovenWarning
 from bonafed.solution.solution import Solution
 from bonafed.solution.solve import solved, warn_of
+from bonafed.worst_client import worst_first
 
 DEFAULT_L2 = 1e-4
 ClassWeight = Balance | None
@@ -209,15 +210,19 @@ class FederatedModel(BaseEstimator):
 
     @available_if(lambda self: self.reports_clients)
     def client_report(self) -> list[dict[str, Any]]:
-        """One row per client: the columns of ``solution_.clients``, and the scores of the model on
-        the client's training rows.
+        """One row per client: the columns of ``solution_.clients``, the scores of the model on the
+        client's training rows, and whether it is the worst client by these. What holds of new rows
+        ``solution_.evaluate(test).text`` says.
         """
         check_is_fitted(self)
-        return [
+        rows = [
             {key: row[key] for key in self.report_keys or row if key in row}
             | self.client_scores_[row["client"]]
             for row in self.solution_.clients
         ]
+        key = "accuracy" if "accuracy" in rows[0] else "mae"
+        worst = worst_first(rows, key, key == "accuracy")[0]["client"]
+        return [{**row, "worst": row["client"] == worst} for row in rows]
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; ``risk__tail=0.3`` puts another value of the risk in its place.

@@ -48,12 +48,14 @@ from bonafed.estimators.rows import (
     Groups,
     Matrix,
     Rows,
+    check_parameters,
     check_rows,
     names_of,
     prior_of,
     rows_of_groups,
     tables,
 )
+from bonafed.parameters import checking
 from bonafed.privacy import odometer
 from bonafed.privacy.accounting import Release, noise_for, total_epsilon
 from bonafed.privacy.budget import Budget, BudgetSpentError
@@ -208,6 +210,7 @@ class PrivateClassifier(Classifier):
     repeat: str = "warn"
     random_state: Seed = None
 
+    @checking
     def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
         """Fit to rows, labels and the client of each row.
 
@@ -227,6 +230,7 @@ class PrivateClassifier(Classifier):
             parameters out of range, labels outside ``classes`` or of one class, values that are not
             finite
         """
+        check_parameters(self)
         budget = self._budget()
         algorithm = self._algorithm(budget)  # raises before a row is looked at
         with without_values(private=True):
@@ -384,7 +388,7 @@ class PrivateClassifier(Classifier):
         if h is None:  # where steps are long and limited by noise h would shorten the model
             h = Zero() if self.rho is None and not self.average else self._regulariser()
         loss = Logistic() if C == 2 else Multinomial()
-        model = Linear(self._beside) if C == 2 else Softmax(C, intercepts=False)
+        model = Linear(self._beside) if C == 2 else Softmax(C, fit_intercept=False)
         over, budget = self._over_clients(fed), self._budget()
         return Problem(loss, model, over_clients=over, regulariser=h, privacy=budget)
 

@@ -499,5 +499,5 @@ def _rarer(found: Finding) -> float | None:
 def _cut(rarer: float) -> str:
     return (
         "Its scores may still tell the classes apart (see the AUC): predict the rarer class above a"
-        f" probability of {rarer:.2g}, or use class_weight='balanced'."
+        f" probability of {rarer:.2g}, or use {trivial.BALANCED}."
     )

@@ -342,6 +342,12 @@ def _more(ended: Ended, stop: Stop, problem: Problem, certificate: Certificate, 
             " Were known cuts made on other data, or with another loss, label cost, norm or"
             " support? Solve without them."
         )
+    if stop in (Stop.UNPROVEN, Stop.MAX_ROUNDS) and ".papers." in type(ended.method).__module__:
+        names = ("async_bundle", "bundle")
+        others = [instead(problem, len(certificate.weights), name) for name in names]
+        if other := next(filter(None, others), ""):
+            text += f" {type(ended.method).__name__} is for comparison with its paper: use {other},"
+            text += " which takes this problem, and whose rounds prove a bound."
     # of a run that did not end by itself, what is proved of its model
     cut_short = stop in (Stop.REFUSED, Stop.IMPOSSIBLE)
     if not cut_short and (not ended.said or stop is Stop.INTERRUPTED):

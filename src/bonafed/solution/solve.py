@@ -27,6 +27,7 @@ from bonafed.client_names import ByClient, ClientName
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run, Watch
 from bonafed.engines.network import StateLostError
+from bonafed.parameters import checking
 from bonafed.privacy.ledger import Ledger
 from bonafed.problem import calibration, conic_form
 from bonafed.problem.lower_bounds import (
@@ -69,6 +70,7 @@ RESTARTS = 5  # of a run whose sites lose what they keep
 LOST = "The site {} lost what it keeps of the run, which then began again at its model."
 
 
+@checking
 def solve(
     problem: Problem,
     fed: Federation | Metadata,
@@ -352,8 +354,13 @@ def _merged(runs: Sequence[Run]) -> list[dict[str, Any]]:
     total: dict[tuple[str, str], dict[str, Any]] = {}
     for row in (row for run in runs for row in run.messages):
         kind = row["message"], row["direction"]
-        known = total.setdefault(kind, {**row, "count": 0, "bytes": 0})
-        known |= {key: known[key] + row[key] for key in ("count", "bytes")}
+        if (known := total.setdefault(kind, row)) is not row:
+            more = {key: known[key] + row[key] for key in ("count", "bytes")}
+            held = {**known.get("held", {})}
+            for name, new in row.get("held", {}).items():
+                numbers = new["numbers"] + held.get(name, {"numbers": 0})["numbers"]
+                held[name] = {**new, "numbers": numbers}
+            total[kind] = known | more | ({"held": held} if held else {})
     return list(total.values())
 
 
@@ -454,6 +461,7 @@ def _provable(algorithm: Method, problem: Problem, fed: Federation | Metadata) -
     return False
 
 
+@checking
 def radius_path(
     problem: Problem,
     fed: Federation,

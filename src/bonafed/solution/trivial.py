@@ -56,6 +56,9 @@ CLOSE = 1e-4  # relative to the constant's objective: less is no gain
 LOOSEST = 1e-3  # the same for a gap: a model that is only half solved is judged by this
 SAME = 1e-7  # relative: predictions closer than this are the same
 
+# how rows of a rare class count more, in words of Python and of a configuration alike
+BALANCED = 'class_weight = "balanced" (of Problem and estimators; in a configuration in [problem])'
+
 
 class TrivialModelWarning(UserWarning):
     """The model is no better than a constant: it predicts one class or value, its coefficients are
