@@ -119,7 +119,7 @@ def _interrupted(kept: str = "") -> NoReturn:
 @app.command()
 def init(
     path: Annotated[
-        str | None, Argument(help="CSV or Parquet file, or a pattern with one file per client.")
+        Several, Argument(help="CSV or Parquet files: one per client, or with a client column.")
     ] = None,
     dataset: Annotated[str | None, Option(help="A data set by name, see `bonafed data`.")] = None,
     client: Annotated[str | None, Option(help="Column with the client of each row.")] = None,
@@ -143,7 +143,7 @@ def init(
     from bonafed.starters.look import Asked, orders
     from bonafed.starters.starter import starter
 
-    if (path is None) == (dataset is None):
+    if (not path) == (dataset is None):
         raise ValueError("init needs a path to tables or --dataset NAME, and not both")
     if private and agnostic:
         raise ValueError(

@@ -261,6 +261,9 @@ def persons(
         if rows := [r for r, value in enumerate(part.tolist()) if missing(value)]:
             do = "Every row needs a person, if need be a separate one."
             raise RowError(f"client {name!r}", "persons are missing", rows=rows, do=do)
+        if part.dtype.kind == "f" and (rows := np.flatnonzero(abs(part) > 2**53).tolist()):
+            what, do = "persons are numbers that float64 has rounded", "Give them as text."
+            raise RowError(f"client {name!r}", what, rows=rows, do=do)
     return tuple(part.astype(str) for part in parts)
 
 
@@ -365,7 +368,10 @@ def grouped(
             do="Give one for every row, or leave these rows out (of a table by"
             " `drop_missing_client`).",
         )
-    names = tuple(map(client_name, seen))
+    called = [*map(client_name, seen)]
+    names = tuple(dict.fromkeys(called))  # labels that look alike are one client
+    if len(names) < len(called):
+        codes = np.array([*map(names.index, called)])[codes]
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))
     if (np.diff(codes) >= 0).all():
         return names, [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]

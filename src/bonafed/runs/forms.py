@@ -497,7 +497,8 @@ READING = form(
     perhaps(Annotated[str, one_of(ENCODINGS)], "encoding") | perhaps(Literal[","], "decimal"),
     perhaps(Annotated[str, DELIMITER], "delimiter") | perhaps(list[str], "missing", "exclude"),
     perhaps(dict[str, dict[str, str]], "merge"),
-    perhaps(Yes, "drop_missing_target", "drop_missing_client"),
+    perhaps(Yes, "drop_missing_target", "drop_missing_client", "drop_repeated_header"),
+    perhaps(Count, "header_lines"),
 )
 EVERY_COLUMN_ONCE = such(lambda made: once([each.name for each in made]), "every column once")
 # how all features are made

@@ -15,6 +15,7 @@ import numpy as np
 
 from bonafed.config.config import ConfigError, parse_config
 from bonafed.config.toml_file import toml_key, toml_line, toml_value
+from bonafed.data.readers import stem
 from bonafed.runs.splits import prepare
 from bonafed.solution.thresholds import residual_scale
 from bonafed.starters import proposals
@@ -226,7 +227,7 @@ def starter(
     *,
     out: Path,
     dataset: str | None = None,
-    path: str | None = None,
+    path: Sequence[str] | None = None,
     asked: Asked | None = None,
     private: bool = False,
     agnostic: bool = False,
@@ -326,7 +327,7 @@ def _of_public(parts: Sequence[np.ndarray]) -> str:
     return f"{{ min = {low!r}, max = {max(high, np.nextafter(low, np.inf))!r} }}"
 
 
-def inspect_tables(path: str, out: Path, asked: Asked, private: bool) -> Inspected:
+def inspect_tables(path: Sequence[str], out: Path, asked: Asked, private: bool) -> Inspected:
     """The user's tables; what is not asked for is guessed where that is safe.
 
     Raises
@@ -341,10 +342,16 @@ def inspect_tables(path: str, out: Path, asked: Asked, private: bool) -> Inspect
         text = "\n".join(proposals.drawn(lines))
         raise ConfigError(f"no column is left for the features:\n{text}")
     # as seen from the configuration
-    where = path if os.path.isabs(path) else os.path.relpath(path, out.parent).replace(os.sep, "/")
+    seen_from = [
+        one if os.path.isabs(one) else os.path.relpath(one, out.parent).replace(os.sep, "/")
+        for one in path
+    ]
+    where = seen_from[0] if len(path) == 1 else seen_from
     keys = proposals.private_keys(seen) if private else proposals.data_keys(seen)
     # the name of a file, or of the folder of many
-    title = Path(path).name.split(".")[0].strip("*") or Path(path).absolute().parent.name or "run"
+    first = Path(path[0])
+    title = stem(first).strip("*") if len(path) == 1 else first.absolute().parent.name
+    title = title or first.absolute().parent.name or "run"
     return Inspected(
         title=title,
         source=f"{toml_line('path', where)}\n{keys}",
