@@ -601,6 +601,13 @@ class Tables(Section):
         return [] if self.privacy is None or self.sweep is None else self.sweep.values
 
     @property
+    def judges_choose(self) -> bool:
+        """Whether the rows that judge the run also judge other values of a key of it, so that its
+        value may have been chosen by them.
+        """
+        return self.sweep is not None and not self.sweep.held
+
+    @property
     def ones(self) -> bool:
         """Whether a feature of ones stands for the intercepts of several classes."""
         return self.problem_.model == "softmax" and self.problem_.intercept

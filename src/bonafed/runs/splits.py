@@ -551,8 +551,8 @@ def dataset(name: str) -> Tables:
     if name not in named():
         near = near_miss(name, named())
         raise ConfigError(f"data.name: no data set {name!r}{near}. Data sets: {', '.join(named())}")
-    if name == "hospitals":  # as tables: the schema is fitted on the rows that are trained on
-        hospitals = load.hospital_tables()
+    if name in load.BY_HOSPITAL:  # as tables: the schema is fitted on the rows trained on
+        hospitals = load.BY_HOSPITAL[name]()
         y = np.concatenate([table["diagnosis"] for table in hospitals.values()])
         return Tables(hospitals, "diagnosis", np.unique(y.astype(str)))
     data = getattr(load, name)()

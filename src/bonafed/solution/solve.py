@@ -324,8 +324,13 @@ def _merged(runs: Sequence[Run]) -> list[dict[str, Any]]:
     total: dict[tuple[str, str], dict[str, Any]] = {}
     for row in (row for run in runs for row in run.messages):
         kind = row["message"], row["direction"]
-        known = total.setdefault(kind, {**row, "count": 0, "bytes": 0})
-        known |= {key: known[key] + row[key] for key in ("count", "bytes")}
+        if (known := total.setdefault(kind, row)) is not row:
+            more = {key: known[key] + row[key] for key in ("count", "bytes")}
+            held = {**known.get("held", {})}
+            for name, new in row.get("held", {}).items():
+                numbers = new["numbers"] + held.get(name, {"numbers": 0})["numbers"]
+                held[name] = {**new, "numbers": numbers}
+            total[kind] = known | more | ({"held": held} if held else {})
     return list(total.values())
 
 

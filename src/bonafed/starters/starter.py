@@ -15,6 +15,7 @@ import numpy as np
 
 from bonafed.config.config import ConfigError, parse_config
 from bonafed.config.toml_file import toml_key, toml_line, toml_value
+from bonafed.data.profile import names_a_person
 from bonafed.data.readers import stem
 from bonafed.runs.splits import prepare
 from bonafed.solution.thresholds import residual_scale
@@ -307,12 +308,23 @@ def inspect_dataset(name: str, several: bool) -> Inspected:
     data = dataset(name)
     tables = data.tables
     names = [key for key in next(iter(tables.values())) if key != data.target]
+    person = next(filter(names_a_person, names), None)
     classes = [] if data.classes is None else data.classes.tolist()
     return Inspected(
         title=name,
-        source=toml_line("name", name) + f"\n{PARTITION}" * (not data.owned),
+        source="\n".join(
+            [
+                toml_line("name", name),
+                *([] if person is None else [toml_line("person", person)]),
+                *([] if data.owned else [PARTITION]),
+            ]
+        ),
         classes=classes if several or data.two_classes else [],
-        columns={key: _of_public([table[key] for table in tables.values()]) for key in names},
+        columns={
+            key: _of_public([table[key] for table in tables.values()])
+            for key in names
+            if key != person
+        },
         client=next(iter(tables)) if data.owned else SOMEBODY,
     )
 
@@ -324,7 +336,8 @@ def _of_public(parts: Sequence[np.ndarray]) -> str:
         return f"{{ categories = {toml_value(sorted(found))} }}"
     numbers = np.concatenate(parts).astype(np.float64)
     low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
-    return f"{{ min = {low!r}, max = {max(high, np.nextafter(low, np.inf))!r} }}"
+    gaps = f", missing = {float(np.nanmedian(numbers))!r}" if np.isnan(numbers).any() else ""
+    return f"{{ min = {low!r}, max = {max(high, np.nextafter(low, np.inf))!r}{gaps} }}"
 
 
 def inspect_tables(path: Sequence[str], out: Path, asked: Asked, private: bool) -> Inspected:
