@@ -56,6 +56,8 @@ EVERY = {
     "algorithms/test_async_dro.py::test_the_slowest_of_few_clients_may_weigh_the_most": 6,
     "algorithms/test_bundle.py::test_equals_the_central_optimum": 9,
     "algorithms/test_bundle_limits.py": 2,
+    "algorithms/test_client_sets.py::test_every_set_against_one_program": 2,
+    "algorithms/test_client_sets.py::test_the_central_program_takes_every_set": 2,
     "algorithms/test_integer_gradient.py": 2,
     "algorithms/test_one_ulp.py": 3,
     "border/test_asked_over_carriers.py": 3,
@@ -65,6 +67,8 @@ EVERY = {
     "border/test_forged_folders.py::test_without_keys_more_is_listed_and_nothing_is_left_out": 3,
     "border/test_carriers.py"
     "::test_masks_carry_the_same_model_everywhere_and_nothing_unannounced": 3,
+    "border/test_carriers.py"
+    "::test_under_masks_a_liar_is_named_by_what_is_in_the_clear_and_never_optimal": 2,
     "border/test_judged_pairs.py::test_two_models_that_differ_by_little_tell_nobodys_class": 3,
     "border/test_forged_folders.py"
     "::test_of_a_run_over_sites_each_key_is_computed_again_signed_or_listed": 3,
@@ -78,6 +82,8 @@ EVERY = {
     "engines/test_inprocess.py::test_an_interruption_at_any_line_leaves_a_run_that_can_go_on": 2,
     "engines/test_secure_sums.py::test_every_algorithm_gives_what_it_gives_without": 2,
     "laws/test_constraint_laws.py::test_convex_and_affine_claims_hold_on_segments": 2,
+    "laws/test_engine_laws.py::test_a_blocked_run_ends_where_one_by_one_ends": 2,
+    "laws/test_engine_laws.py::test_no_delay_changes_a_synchronous_algorithm": 2,
     "papers/drfl/test_admm.py::test_converges_to_the_central_optimum_primal_and_dual": 12,
     "papers/drfl/test_risk_admm.py": 2,
     "report/test_report.py::test_nothing_is_cut_on_a_screen_a_phone_or_paper": 5,
@@ -87,6 +93,7 @@ EVERY = {
     "sites/test_run_at_sites.py::test_a_folder_over_sites_is_read_drawn_and_checked": 2,
     "sites/test_signatures.py::test_a_certificate_follows_from_what_the_sites_signed": 2,
     "sites/test_faults.py::test_a_site_whose_disk_is_lost_takes_part_again": 2,
+    "solution/test_object.py::test_every_kind_of_run_is_described_drawn_saved_and_read": 2,
     "test_solve.py::test_modes_end_with_the_same_certificate": 3,
     "privacy/test_audit.py"
     "::test_a_calibrated_mechanism_stands_and_one_with_too_little_noise_falls": 9,
