@@ -43,7 +43,7 @@ EACH = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 COMMAND: Any = typer.main.get_command(app)
 
 FIRST = """\
-python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/bonafed run examples/hospitals.toml
+python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/bonafed run examples/heart.toml
 .venv/bin/pip install -q '.[test]' && .venv/bin/python -m pytest -n 2 --dist loadfile
 """
 

@@ -8,8 +8,10 @@ heavy is imported until a command needs it.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -32,44 +34,40 @@ if TYPE_CHECKING:
     from bonafed.runs.sections.section import Run
     from bonafed.runs.work import Work
 
+# what other tools call our commands
+MEANT = {
+    "run": "train fit learn solve start execute evaluate eval test score resume continue",
+    "predict": "infer inference apply",
+    "verify": "check validate audit certify",
+    "init": "new create setup configure config",
+    "data": "list ls dataset datasets",
+    "compare": "diff",
+    "report": "show view open plot html summary",
+    "site": "log policy key client",
+    "engine": "export submit server flare flower",
+}
+
 
 class Commands(TyperGroup):
-    """The commands, which answers names that other tools use with what is meant."""
+    """The commands; one that is called otherwise elsewhere is answered by the one that is meant."""
 
-    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
-        """The command of that name; raises ``ValueError`` where the name has another one here."""
-        name = args[0] if args and args[0] not in self.commands else ""
-        table = name.endswith((".csv", ".parquet"))
-        does = MEANT["run" if name.endswith(".toml") else "init" if table else HABITS.get(name, "")]
-        if does:
-            raise ValueError(f"there is no command {name!r}: {does.format(name)}")
-        return super().resolve_command(ctx, args)
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        asked = args[0]
+        if asked in self.commands or asked.startswith("-"):
+            return super().resolve_command(ctx, args)
+        meant = [name for name, words in MEANT.items() if asked.lower() in words.split()]
+        meant += ["run"] * asked.endswith(".toml") + ["init"] * asked.endswith((".csv", ".parquet"))
+        for name in [*meant, *get_close_matches(asked, self.commands, 1)]:
+            does = (self.commands[name].help or "").splitlines()[0]
+            raise ValueError(
+                f"there is no command {asked!r}; did you mean `bonafed {name}`? {does}"
+            )
+        raise ValueError(f"there is no command {asked!r}; commands: {', '.join(self.commands)}")
 
-
-MEANT = {  # command -> what it does, for people who looked for it under another name
-    **{"": "", "run": "bonafed run CONFIG trains, judges and certifies a model"},
-    "evaluate": "bonafed run CONFIG judges on rows that it holds out (data.test), and bonafed"
-    " predict RUN TABLE predicts new rows",
-    "verify": "bonafed verify RUN checks a run, and bonafed site check FOLDER the rows of a site",
-    **{"init": "bonafed init TABLE writes a configuration", "data": "bonafed data lists data sets"},
-    **{"predict": "bonafed predict RUN TABLE", "report": "bonafed report RUN writes the report"},
-    **{"compare": "bonafed compare RUN RUN", "resume": "bonafed run --resume FOLDER goes on"},
-    **{"site": "bonafed site policy, check, log or key", "engine": "bonafed engine export CONFIG"},
-    "help": "bonafed --help lists all commands, and bonafed COMMAND --help says what one takes",
-}
-_HABITS = {  # command -> what others call it
-    **{"run": "train fit learn solve start execute", "evaluate": "evaluate eval test score judge"},
-    **{"verify": "check validate audit certify", "init": "new create setup configure config"},
-    **{"predict": "infer inference apply", "report": "show view open plot html summary"},
-    **{"compare": "diff", "data": "list ls dataset datasets", "resume": "resume continue"},
-    **{"site": "log policy key client", "engine": "export submit server flare flower"},
-    "help": "help usage",
-}
-HABITS = {word: command for command, words in _HABITS.items() for word in words.split()}
 
 app = typer.Typer(
-    name="bonafed",
     cls=Commands,
+    name="bonafed",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Robust models over data that stays with its owners, with a certificate for every result.",
     no_args_is_help=True,
@@ -85,6 +83,18 @@ EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError, Arithmeti
 # statuses of a run that proves that no model meets its constraints, and of one that ended since a
 # site gave an impossible answer
 STATUS = {"infeasible": 3, "impossible": 4}
+# what the system says of a file, and what to do
+SYSTEM = {
+    errno.ENOENT: "there is no file or folder {}: correct its path",
+    errno.ENOTDIR: "{} leads through a file as if it were a folder: correct the path",
+    errno.EISDIR: "{} is a folder, and a file is needed: name a file in it",
+    errno.EEXIST: "{} is there already: name another one, or delete it",
+    errno.EACCES: "{} may not be read or written by this user: change its rights, or copy it",
+    errno.EPERM: "{} may not be changed by this user: change its rights, or copy it",
+    errno.EROFS: "{} cannot be written where files can only be read: name another place",
+    errno.ENAMETOOLONG: "{} is longer than the system allows for a name: take a shorter one",
+    errno.ENOSPC: "{} could not be written, since the disk is full: free some space",
+}
 INTERRUPTED = 130  # what typer makes of a Ctrl-C
 UNREAD = 141  # as of a process that the system ends at a closed pipe
 Several = list[str] | None  # an option that may be given several times
@@ -138,6 +148,8 @@ def main() -> None:
                 message += " (see bonafed --help)"
             elif os.environ.get("BONAFED_TRACEBACK") or not isinstance(error, EXPECTED):
                 raise
+            if isinstance(error, OSError) and error.errno in SYSTEM and error.filename is not None:
+                message = SYSTEM[error.errno].format(printable(repr(str(error.filename))))
             for line in message.split("\n"):
                 note(line)
             sys.exit(2)
