@@ -304,8 +304,8 @@ def _notes(look: Look, odd: Sequence[Found]) -> Iterator[str]:
     for name in (name for name, kind in kinds.items() if kind.name == "mixed"):
         how = "write its numbers only" if look.columns[name].amounts else "correct its cells"
         first = look.places(name, look.columns[name].odd)
-        odd = f" ({first})" * bool(first)
-        yield from _comment(f"To use {name!r}, {how}{odd}, or name odd cells under `missing`.")
+        where = f" ({first})" * bool(first)
+        yield from _comment(f"To use {name!r}, {how}{where}, or name odd cells under `missing`.")
 
 
 def _merges(name: str, merge: Mapping[str, str]) -> Iterator[str]:
