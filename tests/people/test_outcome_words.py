@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import small_run
 from met import met
 from sklearn.exceptions import ConvergenceWarning
 
@@ -353,13 +354,7 @@ def test_no_better_model_lies_within_the_region() -> None:
     "no accuracy is foretold; the share of the commoner class is named as what to compare with",
 )
 def test_a_dry_run_promises_no_accuracy() -> None:
-    text = (
-        '[data]\npath = "x.csv"\ntarget = "sick"\nclient = "site"\nclasses = ["no", "yes"]\n'
-        'positive = "yes"\n[data.columns.age]\nmin = 0\nmax = 100\n'
-        "[privacy]\nepsilon = 3.0\ndelta = 1e-6\nsizes = { A = 150, B = 150 }\n"
-        "[algorithm]\nmax_rounds = 8\n"
-    )
-    said = dry_run(parse_config(text))
-    (line,) = (line for line in said if line.startswith("accuracy"))
+    said = dry_run(parse_config(small_run.PRIVATE))
+    (line,) = (line for line in said if line.startswith("accuracy:"))
     assert "not foretold" in line
     assert not any("invented" in each for each in said)

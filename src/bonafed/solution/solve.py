@@ -170,9 +170,9 @@ def warn_of(solution: Solution, category: type[Warning] = UnprovenWarning) -> No
     while frame is not None and frame.f_globals.get("__name__", "").startswith("bonafed."):
         level, frame = level + 1, frame.f_back  # to the line of the user
     if solution.outcome.stop is Stop.INTERRUPTED if private else unproven(solution.outcome):
-        warnings.warn(solution.outcome.text, category, stacklevel=level - 1)
+        warnings.warn(solution.outcome.text, category, stacklevel=level)
     if (found := solution.trivial) is not None and not private:
-        warnings.warn(found.text, TrivialModelWarning, stacklevel=level - 1)
+        warnings.warn(found.text, TrivialModelWarning, stacklevel=level)
 
 
 def fit(

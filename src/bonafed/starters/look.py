@@ -155,8 +155,8 @@ class Look:
 
     @cached_property
     def odd(self) -> dict[str, Mapping[str, int]]:
-        """Few cells of a column that are no numbers, or dates, as all others are, with their
-        counts; none that are values of another column.
+        """By column the few texts in it where all other cells are numbers or dates, with their
+        counts, unless such a text is a value of another column.
         """
         found, values = dict[str, Mapping[str, int]](), {*self.clients}
         for name, column in self._summed.items():
