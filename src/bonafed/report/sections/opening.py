@@ -87,11 +87,13 @@ def answers(run: Run) -> dict[str, str]:
 
 def about_warnings(run: Run) -> Section | None:
     """What a reader has to know before the numbers are used."""
-    if not (notes := run.result["notes"]):
+    notes = run.result["notes"]
+    items = [*[words.ended(run.result)] * words.unproven(run.result), *notes]
+    if not items:
         return None
     more = [f"the report has {len(notes) - NOTES} more"] * (len(notes) > NOTES)
     brief = [Text(f"warning: {note}") for note in [*notes[:NOTES], *more]]
-    return Section([Chapter("warnings", "Warnings", [Items(notes)], warning=True)], brief=brief)
+    return Section([Chapter("warnings", "Warnings", [Items(items)], warning=True)], brief=brief)
 
 
 def about_summary(run: Run) -> Section | None:
