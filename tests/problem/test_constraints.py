@@ -182,10 +182,7 @@ def test_own_functions_cannot_change_the_data():
     ("constraint", "words"),
     [
         ("x", "constraint must be a value such as NeymanPearson"),
-        (
-            bf.Coupled(bf.NeymanPearson("yes", 1.0)),
-            "constraint must be a value such as NeymanPearson",
-        ),
+        (bf.Coupled(bf.NeymanPearson("yes", 1.0)), "Coupled takes one constraint"),
         ([bf.NeymanPearson("yes", 1.0)] * 2, "constraint must be a value such as NeymanPearson"),
         (bf.Sign({"dose": 1}), "for others give prior='uniform'"),
         (bf.NeymanPearson("yes", [0.1, 0.2, 0.3, 0.4, 0.5]), "one level for all clients"),

@@ -172,8 +172,6 @@ class FederatedModel(BaseEstimator):
         return loss
 
     def _linear(self) -> Linear:
-        if not isinstance(self.fit_intercept, bool | np.bool_):
-            raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}.")
         return Linear(bool(self.fit_intercept))
 
     def _regulariser(self, fed: Federation | None = None) -> Regulariser:

@@ -186,8 +186,6 @@ class Problem(Checked):
                     " a value such as loss=Hinge(), predictor=Linear(), over_clients=LpBall(0.1),"
                     " regulariser=L2(1e-3)."
                 )
-        if self.privacy is not None and not isinstance(self.privacy, Budget):
-            raise TypeError(f"privacy must be Budget(epsilon, delta), got {self.privacy!r}.")
 
     def _inside(self, slot: str) -> Iterator[tuple[str, object]]:
         """The value of a slot, and the parts of a sequence, each with its name."""
@@ -198,7 +196,6 @@ class Problem(Checked):
 
     def _check_weights(self) -> None:
         """Raise where classes cannot have weights."""
-        of_data.checked(self.class_weight)
         if self.class_weight is None:
             return
         why = ""
