@@ -68,7 +68,6 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero
 from bonafed.problem.risks.risk import Prior, resolve_prior
 from bonafed.problem.risks.weight_sets import Mean
-from bonafed.rounds import Stop
 from bonafed.solution.solution import Solution
 from bonafed.solution.solve import solve
 from bonafed.solution.trivial import TrivialModelWarning
@@ -442,9 +441,6 @@ class PrivateClassifier(Classifier):
         predictor, one = solution.problem.predictor, bool(self.fit_intercept)
         alike = predictor if isinstance(predictor, Softmax) else Linear(one)
         self.coef_, self.intercept_ = coefficients(solution.w, alike, one)
-
-    def _unfinished(self, solution: Solution) -> bool:
-        return solution.outcome.stop is Stop.INTERRUPTED
 
     def predict(self, X: Features) -> NDArray[Any]:
         """(n,) labels. `TrivialModelWarning` where all of at least 20 rows get one: anyone who asks

@@ -179,7 +179,8 @@ def predict_table(
     features = [column.name for column in schema.columns]
     taken = {client, schema.target, *features, *reading.sources(tuple(features))}
     # columns that were excluded are looked at as well: an identifier is likely one of them
-    as_written = Reading(encoding=reading.encoding, delimiter=reading.delimiter)
+    lines = ("encoding", "delimiter", "drop_repeated_header", "header_lines")
+    as_written = Reading(**{key: getattr(reading, key) for key in lines})
     if (key := _identifier(read(file, (), as_written), taken)) is None:
         columns["row"] = list(range(1, len(score) + 1))
     else:  # as it stands in the file: "007" is not 7
