@@ -293,7 +293,7 @@ SECTIONS = (
     Section(
         "private_intervals.py",
         "Private intervals",
-        "Coverage of 95 % intervals over 500 repetitions, ten models.",
+        "Coverage of 95 % intervals, ten models.",
         "93 to 97 %",
         (
             Shown(
@@ -304,15 +304,21 @@ SECTIONS = (
         ),
     ),
     Section(
+        "worst_client.py",
+        "The worst client",
+        "How often promises about new rows fail.",
+        "8.1 % at most",
+    ),
+    Section(
         "private_search.py",
         "A private search",
-        "Noise of a candidate over that of one fit within the same total; nothing is random.",
+        "Noise of a candidate over that of one fit within the same total.",
         tables=(Shown("noise", ("(1, 1e-06) | 10",)),),
     ),
     Section(
         "secure_sum.py",
         "Secure sum",
-        "What a client pays for a round of 7,840 numbers: CPU ms and kB.",
+        "A round of 7,840 numbers: CPU ms and kB.",
         tables=(
             Shown(
                 "secure sum", columns=("clients", "set-up ms", "mask ms", "round kB up", "server s")
@@ -322,8 +328,7 @@ SECTIONS = (
     Section(
         "attacks.py",
         "Attacks on private answers",
-        "What low bits, rounded sums, the order of rows and last digits show of a private record,"
-        " in this version or another (`--source`).",
+        "What low bits, rounded sums, the order of rows and last digits show of a private record.",
         "no lower bound of epsilon at 95 % above the stated 1",
         (
             Shown(

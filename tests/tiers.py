@@ -23,6 +23,7 @@ FULL = (
     "sites/test_over_flower.py",
     "sites/test_three_hospitals.py",
     "sites/test_fresh_process.py",
+    "sites/test_audit_log.py::test_several_processes_write_one_after_the_other",
     "test_kills.py",
     "test_notebooks.py",
     "test_site.py",
@@ -55,6 +56,8 @@ EVERY = {
     "algorithms/test_async_dro.py::test_the_slowest_of_few_clients_may_weigh_the_most": 6,
     "algorithms/test_bundle.py::test_equals_the_central_optimum": 9,
     "algorithms/test_bundle_limits.py": 2,
+    "algorithms/test_client_sets.py::test_every_set_against_one_program": 2,
+    "algorithms/test_client_sets.py::test_the_central_program_takes_every_set": 2,
     "algorithms/test_integer_gradient.py": 2,
     "algorithms/test_one_ulp.py": 3,
     "border/test_asked_over_carriers.py": 3,
@@ -64,6 +67,8 @@ EVERY = {
     "border/test_forged_folders.py::test_without_keys_more_is_listed_and_nothing_is_left_out": 3,
     "border/test_carriers.py"
     "::test_masks_carry_the_same_model_everywhere_and_nothing_unannounced": 3,
+    "border/test_carriers.py"
+    "::test_under_masks_a_liar_is_named_by_what_is_in_the_clear_and_never_optimal": 2,
     "border/test_judged_pairs.py::test_two_models_that_differ_by_little_tell_nobodys_class": 3,
     "border/test_forged_folders.py"
     "::test_of_a_run_over_sites_each_key_is_computed_again_signed_or_listed": 3,
@@ -71,17 +76,24 @@ EVERY = {
     "border/test_masked_liars.py::test_a_sum_is_held_against_what_rows_can_be": 3,
     "border/test_rows_read.py": 5,
     "engines/test_impossible_checkpoints.py": 2,
+    "engines/test_event_files.py"
+    "::test_a_real_ctrl_c_waits_for_the_server_and_can_be_resumed": 2,
+    "engines/test_inprocess.py::test_a_real_ctrl_c_ends_cleanly_and_can_be_resumed": 3,
     "engines/test_inprocess.py::test_an_interruption_at_any_line_leaves_a_run_that_can_go_on": 2,
     "engines/test_secure_sums.py::test_every_algorithm_gives_what_it_gives_without": 2,
     "laws/test_constraint_laws.py::test_convex_and_affine_claims_hold_on_segments": 2,
+    "laws/test_engine_laws.py::test_a_blocked_run_ends_where_one_by_one_ends": 2,
+    "laws/test_engine_laws.py::test_no_delay_changes_a_synchronous_algorithm": 2,
     "papers/drfl/test_admm.py::test_converges_to_the_central_optimum_primal_and_dual": 12,
     "papers/drfl/test_risk_admm.py": 2,
     "report/test_report.py::test_nothing_is_cut_on_a_screen_a_phone_or_paper": 5,
     "report/test_private_report.py::test_runs_of_other_kinds_have_both_reports": 3,
     "report/test_sections.py::test_every_figure_has_one_place_and_every_chapter_one_anchor": 2,
+    "sites/test_equality.py::test_iterates_across_sites_are_those_one_by_one": 2,
     "sites/test_run_at_sites.py::test_a_folder_over_sites_is_read_drawn_and_checked": 2,
     "sites/test_signatures.py::test_a_certificate_follows_from_what_the_sites_signed": 2,
     "sites/test_faults.py::test_a_site_whose_disk_is_lost_takes_part_again": 2,
+    "solution/test_object.py::test_every_kind_of_run_is_described_drawn_saved_and_read": 2,
     "test_solve.py::test_modes_end_with_the_same_certificate": 3,
     "privacy/test_audit.py"
     "::test_a_calibrated_mechanism_stands_and_one_with_too_little_noise_falls": 9,
@@ -101,6 +113,7 @@ EVERY = {
     "test_runs_private_books.py::test_a_run_that_dies_between_its_charge_and_its_first_rounds_goes"
     "_on": 4,
     "test_untidy.py::test_an_untidy_table_passes_without_an_edit": 2,
+    "people/test_exports.py::test_an_export_is_run_predicted_and_verified_without_an_edit": 9,
     "sites/test_run_at_sites.py::test_a_run_that_is_cut_short_goes_on_to_the_same_bits": 2,
     "sites/test_faults.py::test_lost_repeated_and_damaged_messages_change_no_bit": 2,
     "laws/test_combination_laws.py::test_a_file_is_taken_exactly_where_solve_takes_its_problem": 5,

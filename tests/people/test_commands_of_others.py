@@ -27,6 +27,7 @@ def asked(
 @met("F", TRAIN, PLAIN, "it asks whether `bonafed run` is meant, and says what that does")
 @met("F", "bonafed fit, evaluate", PLAIN, "the same", TRAIN)
 @met("F", "bonafed Check, infer, setup", PLAIN, "`verify`, `predict` and `init` are named", TRAIN)
+@met("F", "bonafed study.toml", PLAIN, "`bonafed run` is named", TRAIN)
 @met("F", "bonafed verfy, a slip", PLAIN, "`bonafed verify` is named", TRAIN)
 @pytest.mark.parametrize(
     ("said", "meant"),
@@ -40,12 +41,16 @@ def asked(
         ("datasets", "data"),
         ("diff", "compare"),
         ("verfy", "verify"),
+        ("study.toml", "run"),
+        ("rows.csv", "init"),
+        ("log", "site"),
+        ("export", "engine"),
     ],
 )
 def test_the_command_that_is_meant_is_named(
     said: str, meant: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, told = asked(monkeypatch, capsys, said, "study.toml")
+    status, told = asked(monkeypatch, capsys, said, "more")
     assert status == 2
     assert told.startswith(
         f"bonafed: there is no command {said!r}; did you mean `bonafed {meant}`?"

@@ -32,7 +32,8 @@ SURE |= {"n/a", "na", "nan", "null", "k.a.", "k. a."}
 SURE |= {"#div/0!", "#value!", "#ref!", "#name?", "#num!", "#wert!", "#bezug!", "#zahl!"}
 # the same, where nothing else is text
 TOKENS = SURE | {"none", "nil", "missing", "unknown", "not available", "keine angabe", "unbekannt"}
-TOKENS |= {"n/d", "nd", "not done", "not measured"}
+TOKENS |= {"n/d", "nd", "not done", "not measured", "unk", "nask", "asku"}
+TOKENS |= {f".{letter}" for letter in "_abcdefghijklmnopqrstuvwxyz"}  # as SAS writes them
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 POINTED = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")  # 1.234 may be a thousand and more
 UNITS = (
