@@ -339,18 +339,20 @@ def inspect_tables(path: str, out: Path, asked: Asked, private: bool) -> Inspect
     seen = look(path, asked)
     if problems := seen.problems(private):
         raise ConfigError("\n".join(problems))
-    lines, odd = proposals.lines_of(seen, private), [] if private else proposals.questions(seen)
+    lines = proposals.lines_of(seen, private)
     if not proposals.used(seen):
         text = "\n".join(proposals.drawn(lines))
         raise ConfigError(f"no column is left for the features:\n{text}")
     # as seen from the configuration
     where = path if os.path.isabs(path) else os.path.relpath(path, out.parent).replace(os.sep, "/")
-    keys = proposals.private_keys(seen) if private else proposals.data_keys(seen, odd)
+    keys = proposals.private_keys(seen) if private else proposals.data_keys(seen)
+    source = f"{toml_line('path', where)}\n{keys}"
+    odd = [] if private else proposals.questions(seen, source, out.parent)
     # the name of a file, or of the folder of many
     title = Path(path).name.split(".")[0].strip("*") or Path(path).absolute().parent.name or "run"
     return Inspected(
         title=title,
-        source=f"{toml_line('path', where)}\n{keys}",
+        source="\n".join([source, *proposals.asked(seen, odd)]),
         classes=seen.values_of_classes,
         columns=proposals.declared(seen),
         about=[*proposals.summary(seen, private), *proposals.drawn(lines, 78)],
