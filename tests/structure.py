@@ -36,7 +36,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "privacy": ("privacy/",),
     "problem": ("problem/",),
     "fairness": ("fairness.py",),
-    "measures": ("measures.py",),
+    "measures": ("measures.py", "worst_client.py"),
     "algorithms": ("algorithms/",),
     "functional": ("functional.py",),
     "engines": ("engines/",),

@@ -76,9 +76,13 @@ def test_from_a_table_to_a_verified_run_and_its_predictions(
 
 def test_rare_categories_are_no_obstacle(bonafed: Call, tmp_path: Path, capsys: Capture) -> None:
     rows = list(csv.reader(small_run.table().splitlines()))
+
+    def ward(row: int) -> str:
+        return f"k{row // 2}" if row < 40 else ""
+
     (tmp_path / "rare.csv").write_text(
         # few enough of one kind to be rare, too many of one kind to be identifiers
-        "\n".join(",".join([*r, f"k{i // 2}" if i else "ward"]) for i, r in enumerate(rows))
+        "\n".join(",".join([*r, ward(i) if i else "ward"]) for i, r in enumerate(rows))
     )
     assert bonafed("init", "rare.csv", "--out", "q.toml") == 0
     # held-out rows have categories of their own
@@ -361,7 +365,7 @@ def test_clients_names_are_no_markup_on_a_terminal(tmp_path: Path) -> None:
     console.print(drawn(clients(run.result, BRIEF)))
     assert out.getvalue().count(HOSTILE[0]) >= 2
     assert "\x1b[31m" not in out.getvalue()
-    assert "\ufffd[31mred\ufffd" in out.getvalue()
+    assert "\ufffd[31mred " in out.getvalue()
 
 
 HOSTILE = ("[bold]N[/bold]", "\x1b[31mred\u202e", "[red]x[/red]")

@@ -306,13 +306,13 @@ def test_a_full_configuration_builds_the_problem_it_states() -> None:
     config = parse_config(
         DATA + '[problem]\nloss = "huber"\nthreshold = 2.0\nregulariser = "elastic_net"\nstrength ='
         " 0.4\nl1_share = 0.25\n"
-        + "intercept = false\n"
+        + "fit_intercept = false\n"
         + '[robust]\nradius = { A = 0.1, "B 2" = 0 }\nlabel_cost = inf\nnorm = "l2"\n'
         + '[clients]\nradius = 0.3\np = inf\nprior = { A = 0.25, "B 2" = 0.75 }\n'
     )
     assert config.problem() == bf.Problem(
         loss=bf.Huber(2.0),
-        predictor=bf.Linear(intercept=False),
+        predictor=bf.Linear(fit_intercept=False),
         over_samples=bf.WassersteinBall({"A": 0.1, "B 2": 0.0}, math.inf, "l2"),
         over_clients=bf.LpBall(0.3, math.inf, {"A": 0.25, "B 2": 0.75}),
         regulariser=bf.ElasticNet(0.1, 0.30000000000000004),
@@ -521,7 +521,7 @@ def test_line_of_a_key(path: tuple[str, ...], line: int | None) -> None:
 
 def test_init_guesses_client_and_target_and_says_so(tmp_path: Path) -> None:
     small_run.write_config(tmp_path)
-    text, said = starter(out=tmp_path / "q.toml", path=str(tmp_path / "clinics.csv"))
+    text, said = starter(out=tmp_path / "q.toml", path=[str(tmp_path / "clinics.csv")])
     config = parse_config(text, folder=tmp_path)
     assert (config.data.client, config.data.target, config.data.positive) == (
         "clinic",
@@ -534,7 +534,7 @@ def test_init_guesses_client_and_target_and_says_so(tmp_path: Path) -> None:
 
 def test_the_configuration_that_init_writes_has_the_default_rules(tmp_path: Path) -> None:
     small_run.write_config(tmp_path)
-    text, _ = starter(out=tmp_path / "q.toml", path=str(tmp_path / "clinics.csv"))
+    text, _ = starter(out=tmp_path / "q.toml", path=[str(tmp_path / "clinics.csv")])
     config = parse_config(text, folder=tmp_path)
     robust, clients = config.robust, config.clients
     assert config.problem_.loss == "logistic"
@@ -548,7 +548,7 @@ def test_init_with_one_file_per_client_and_numbers_to_predict(tmp_path: Path) ->
         (tmp_path / "sites" / f"{site}.csv").write_text(
             "x,y\n" + "".join(f"{k},{k * 1.5}\n" for k in range(5))
         )
-    text, said = starter(out=tmp_path / "q.toml", path=str(tmp_path / "sites" / "*.csv"))
+    text, said = starter(out=tmp_path / "q.toml", path=[str(tmp_path / "sites" / "*.csv")])
     config = parse_config(text, folder=tmp_path)
     assert (config.data.client, config.data.target, config.problem_.loss) == (None, "y", "huber")
     assert prepare(config).train.clients == ("a", "b")
@@ -569,7 +569,7 @@ def test_the_loss_that_init_writes_is_in_the_unit_of_the_target(tmp_path: Path) 
         rows = zip(["ab"[k % 2] for k in range(90)], x, unit * (x + noise), strict=True)
         lines = "".join(f"{site},{a:.6f},{b:.6f}\n" for site, a, b in rows)
         (tmp_path / "a.csv").write_text("site,x,y\n" + lines)
-        text, _ = starter(out=tmp_path / "q.toml", path=str(tmp_path / "a.csv"))
+        text, _ = starter(out=tmp_path / "q.toml", path=[str(tmp_path / "a.csv")])
         thresholds.append(parse_config(text, folder=tmp_path).loss().threshold)
     assert thresholds[0] == pytest.approx(1.35, rel=0.3)
     assert thresholds[1] == pytest.approx(1000 * thresholds[0], rel=1e-2)
@@ -579,16 +579,16 @@ def test_init_asks_everything_at_once(tmp_path: Path) -> None:
     rows = [f"{k % 12 + 1}/{k % 11 + 1}/2020,{k % 9 + 1},{k % 3}" for k in range(99)]
     (tmp_path / "a.csv").write_text("seen;cost;x\n" + "\n".join(rows).replace(",", ";"))
     with pytest.raises(ConfigError) as caught:
-        starter(out=tmp_path / "q.toml", path=str(tmp_path / "a.csv"))
+        starter(out=tmp_path / "q.toml", path=[str(tmp_path / "a.csv")])
     assert "--client" in str(caught.value)
     asked = Asked(target="x", alone=True)
     with pytest.raises(ConfigError) as caught:
-        starter(out=tmp_path / "q.toml", path=str(tmp_path / "a.csv"), asked=asked)
+        starter(out=tmp_path / "q.toml", path=[str(tmp_path / "a.csv")], asked=asked)
     first, second = str(caught.value).split("\n")
     assert "--classes" in first
     assert "--dates seen=dmy or --dates seen=mdy" in second
     asked = Asked(target="x", alone=True, classes=True, dates={"seen": "mdy"})
-    text, _ = starter(out=tmp_path / "q.toml", path=str(tmp_path / "a.csv"), asked=asked)
+    text, _ = starter(out=tmp_path / "q.toml", path=[str(tmp_path / "a.csv")], asked=asked)
     config = parse_config(text, folder=tmp_path)
     assert config.data.dates["seen"]["order"] == "mdy"
     assert prepare(config).train.n_clients == 1
@@ -597,7 +597,7 @@ def test_init_asks_everything_at_once(tmp_path: Path) -> None:
 def test_init_says_what_it_cannot_guess(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{k},{k % 2}\n" for k in range(9)))
     with pytest.raises(ConfigError, match="--client"):
-        starter(out=tmp_path / "q.toml", path=str(tmp_path / "a.csv"))
+        starter(out=tmp_path / "q.toml", path=[str(tmp_path / "a.csv")])
     with pytest.raises(ConfigError, match="did you mean 'hospitals'"):
         starter(out=tmp_path / "q.toml", dataset="hospital")
 

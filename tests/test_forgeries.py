@@ -1176,8 +1176,11 @@ class Mutation:
     def text(self) -> str:
         """Another number in the words of the outcome, or an end that was not."""
         outcome = self.run.result["outcome"]
-        more = ["Proved to within a relative gap of 1.0e-12.", "The proof failed (MemoryError)."]
-        numbers = [*re.finditer(r"\d(\.\d)?e[-+]\d\d", outcome["text"])]
+        more = [
+            "Proved to within a relative gap 1.00e-12 (absolute 1.00e-12).",
+            "The proof failed (MemoryError).",
+        ]
+        numbers = [*re.finditer(r"\d(\.\d+)?e[-+]\d\d", outcome["text"])]
         if numbers and self.rng.random() < 0.5:
             found = numbers[self.rng.integers(len(numbers))]
             outcome["text"] = (

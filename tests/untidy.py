@@ -364,7 +364,8 @@ def numbers_to_predict(folder: Path) -> None:
     "table.csv",
     proposed=[
         '"ward",  # text of more than 100 values: 120 values in 240 cells',
-        '"glucose",  # mostly numbers, and some cells are not: 3 of 240',
+        "'glucose' has numbers or dates, but 'see below' in line 2 of table.csv",
+        'missing = ["12 mg", "error", "see below"]',
         "Few whole numbers",
         'categorical = ["grade"]',
         'categorical = [ "stage",  # text, and in some cells numbers',

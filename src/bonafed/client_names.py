@@ -1,4 +1,4 @@
-"""Client names: text or whole numbers, kept as the user wrote them and compared as text.
+"""Client names: text as people read it (`plain`) or whole numbers, compared as text.
 
 Everything that a user gives by client name (radii, priors, bounds, levels, stragglers, ...) is
 resolved by `by_position`, so that every setting takes the same names and refuses the same mistakes.
@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, TypeVar
 
+from bonafed.text import plain
+
 ClientName = str | int
 Value = TypeVar("Value")
 ByClient = Mapping[str, Value] | Mapping[int, Value] | Mapping[ClientName, Value]
@@ -17,7 +19,9 @@ ByClient = Mapping[str, Value] | Mapping[int, Value] | Mapping[ClientName, Value
 
 def client_name(name: object) -> ClientName:
     """The name as it is kept: a whole number stays one, everything else becomes text."""
-    return int(name) if isinstance(name, Integral) and not isinstance(name, bool) else str(name)
+    if isinstance(name, Integral) and not isinstance(name, bool):
+        return int(name)
+    return plain(str(name))
 
 
 def repeated(names: Iterable[object]) -> list[str]:
@@ -34,9 +38,9 @@ def positions(names: Iterable[object], clients: Sequence[ClientName]) -> list[in
     """The positions of several clients, as `position` gives them."""
     places, found = _places(clients), []
     for name in names:
-        if str(name) not in places:
+        if (text := plain(str(name))) not in places:
             raise ValueError(f"there is no client {name!r}{closest(name, clients)}")
-        found.append(places[str(name)])
+        found.append(places[text])
     return found
 
 
@@ -58,7 +62,7 @@ def by_position(
     """
     places, by_place = _places(clients), {}
     for name, value in values.items():
-        at = places.get(str(name))
+        at = places.get(plain(str(name)))
         if at is None and not others:
             raise ValueError(f"{what} names {name!r}, who is not a client{closest(name, clients)}")
         if at in by_place:

@@ -87,7 +87,8 @@ class Figure:
     @property
     def spoken(self) -> str:
         """What it is called in a sentence."""
-        return self.title if self.title.isupper() else self.title.lower()
+        named = self.title.isupper() or self.key == "brier"
+        return self.title if named else self.title.lower()
 
     @property
     def counted(self) -> bool:
@@ -442,7 +443,8 @@ def _balanced(confusion: NDArray[Any]) -> float | None:
     return float(np.mean(recalls)) if len(recalls) > 1 else None
 
 
-def _brier(truth: Rows, p: Array) -> Array:
+def brier(truth: Rows, p: Array) -> Array:
+    """(n,) the Brier score of each row; ``truth`` has the numbers of the classes."""
     return (p - truth) ** 2 if p.ndim == 1 else ((p - np.eye(p.shape[1])[truth]) ** 2).sum(1)
 
 
@@ -498,7 +500,7 @@ FIGURES: tuple[Figure, ...] = (  # in the order of results and of the list of al
         kept="an exact one shows the classes of the rows that score highest",
     ),
     Figure(
-        *("brier", "Brier score", "losses", _brier),
+        *("brier", "Brier score", "losses", brier),
         *("mean squared error of the probability", "number", 9, False, OF_CLASSES, *SMALLER),
     ),
     Figure(

@@ -2,11 +2,37 @@
 long, and as HTML without a tag of theirs. And the words that several errors share.
 """
 
+import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from html import escape
 
 Facts = Iterable[tuple[str, str]]  # what something is, and its value in words
 LINE = 240  # characters of a line that describes an object
+
+
+# signs that nobody sees: soft hyphens, signs without a width or that turn the reading direction,
+# variants of signs (those that Unicode lets a reader ignore)
+UNSEEN = re.compile(
+    "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
+)
+
+
+def plain(text: str) -> str:
+    r"""A name or a cell as people read it, so that two that look alike are one: in Unicode's form
+    NFC, without signs that nobody sees, every kind of space a plain one, and none at the ends.
+
+    Examples
+    --------
+    >>> from bonafed.text import plain
+    >>> plain("Ko\u0308ln\u200b") == plain("\u00a0K\u00f6ln")
+    True
+    """
+    if text.isascii() and text.isprintable():
+        return text.strip()
+    seen = unicodedata.normalize("NFC", UNSEEN.sub("", text))
+    return "".join(c if c in "\r\n\t" or not c.isspace() else " " for c in seen).strip()
 
 
 def printable(text: str) -> str:

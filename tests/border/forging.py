@@ -105,6 +105,7 @@ WORDS = {  # keys that take some words alone
     "active": ("none", "labels", "features", "both"),
     "stop": ("optimal", "max_rounds", "stalled", "unproven"),
     "direction": ("up", "down"),
+    "how": ("sum", "max", "each", "parcel"),
     "mechanism": ("gaussian", "laplace"),
     "loss": ("hinge", "logistic"),
     "kind": ("numeric", "categorical"),

@@ -1,6 +1,7 @@
 import dataclasses
 import hashlib
 import os
+from pathlib import Path
 from urllib.error import URLError
 
 import numpy as np
@@ -36,6 +37,44 @@ def test_hospitals_differ_but_have_both_classes():
     assert fed.digests() != load.hospitals(seed=1).digests()
 
 
+def test_the_four_hospitals_of_the_heart_disease_data_are_those_of_uci():
+    by_name = load.heart_disease_tables()
+    sizes = {"Cleveland": 303, "Budapest": 294, "Zurich-Basel": 123, "Long Beach": 200}
+    ill = {"Cleveland": 139, "Budapest": 106, "Zurich-Basel": 115, "Long Beach": 149}
+    assert {name: len(table["age"]) for name, table in by_name.items()} == sizes
+    assert {name: (t["diagnosis"] == "ill").sum() for name, t in by_name.items()} == ill
+    patients = [name for table in by_name.values() for name in table["patient"].tolist()]
+    assert len({*patients}) == 918
+    assert min(np.nanmin(table["blood_pressure"]) for table in by_name.values()) == 80
+    fed = load.heart_disease()
+    assert fed.clients == (*sizes,)
+    assert not any("cholesterol" in name or "patient" in name for name in fed.feature_names)
+    np.testing.assert_allclose(np.concatenate(fed.X)[:, 0].mean(), 0, atol=1e-12)
+
+
+@REAL
+def test_the_heart_disease_data_are_the_published_files():
+    files = {"Cleveland": "cleveland", "Budapest": "hungarian", "Zurich-Basel": "switzerland"}
+    files["Long Beach"] = "va"
+    numbers = ("age", "male", "", "blood_pressure", "", "", "", "heart_rate", "exercise_angina")
+    for hospital, table in load.heart_disease_tables().items():
+        path = Path(os.environ["BONAFED_DATA"]) / f"heart4/processed.{files[hospital]}.data"
+        lines = [line.split(",") for line in path.read_text("ascii").split()]
+        for k, name in enumerate((*numbers, "st_depression")):
+            stated = np.array([float(line[k].replace("?", "nan")) for line in lines])
+            if name == "blood_pressure":
+                stated[stated == 0] = np.nan
+            if name:
+                np.testing.assert_array_equal(table[name].astype(float), stated)
+        pains = ["typical angina", "atypical angina", "non-anginal pain", "asymptomatic"]
+        traces = {"0": "normal", "1": "ST-T wave", "2": "hypertrophy", "?": "not recorded"}
+        assert table["chest_pain"].tolist() == [pains[int(float(line[2])) - 1] for line in lines]
+        assert table["ecg"].tolist() == [traces[line[6].removesuffix(".0")] for line in lines]
+        assert table["diagnosis"].tolist() == [
+            "healthy" if line[-1] == "0" else "ill" for line in lines
+        ]
+
+
 def test_the_study_fits_on_training_rows_only():
     study = load.hospital_study(seed=3)
     assert study.unseen.clients == load.UNSEEN
@@ -54,12 +93,16 @@ def test_the_study_fits_on_training_rows_only():
 
 def test_available_says_what_is_here(nowhere, tmp_path):
     listed = {line.name: line for line in load.available()}
-    assert [name for name, line in listed.items() if line.present] == ["breast_cancer"]
+    assert [name for name, line in listed.items() if line.present] == [
+        "breast_cancer",
+        "heart_disease",
+    ]
     assert (listed["adult"].rows, listed["adult"].columns) == (48842, 14)
     (tmp_path / "keel").mkdir()
     (tmp_path / "keel" / "titanic.csv").write_text("")
     assert [line.name for line in load.available(tmp_path) if line.present] == [
         "breast_cancer",
+        "heart_disease",
         "titanic",
     ]
 

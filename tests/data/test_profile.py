@@ -17,10 +17,10 @@ from bonafed.data.profile import (
     names_a_person,
     names_an_identifier,
     sentinel,
-    stacked,
     summarise,
     variants,
 )
+from bonafed.data.tables import stacked
 
 
 def column(*cells: object) -> np.ndarray:
@@ -57,7 +57,8 @@ MANY = 60
         ("x", [f"{k}.5" for k in range(MANY)] + ["inf"], "mixed"),
         ("x", [f"n{k}" for k in range(MANY)], "identifier"),
         ("x", [str(3 * k) for k in range(MANY)], "identifier"),
-        ("x", [str(k * 37 % 61) for k in range(MANY)], "number"),
+        ("x", [str(k * 37 % 61) for k in range(MANY)], "identifier"),
+        ("x", [str(k * k % 977) for k in range(MANY)], "number"),
         ("x", [str(k / 7) for k in range(MANY)], "number"),
         ("Unnamed: 0", [str(k) for k in range(5)], "index"),
         ("patient_id", [str(k * 37 % 61) for k in range(MANY)], "identifier"),
@@ -71,7 +72,8 @@ MANY = 60
         ("x", [f"{k}%" for k in range(MANY)], "mixed"),
         ("x", [f"{k + 1},234.50" for k in range(MANY)], "mixed"),
         ("x", [f"{k + 1}.234,50" for k in range(MANY)], "mixed"),
-        ("x", [f"{k % 30}b" for k in range(MANY)], "category"),
+        ("x", [f"{k % 12}b" for k in range(MANY)], "category"),
+        ("x", [f"Mr {chr(65 + k % 25)}." for k in range(MANY)], "text"),
         ("x", ["5 mg", "10 mg"] * 20, "category"),
         ("Fallnummer", [str(k * 37 % 61) for k in range(MANY)], "identifier"),
         ("x", [f"{k % 25}.{k}" for k in range(MANY)] + ["see below"], "mixed"),

@@ -99,7 +99,7 @@ def test_csv_columns_are_typed_alike_everywhere(tmp_path, monkeypatch):
     assert table["late"].tolist() == ["1", "01", "x"]
     np.testing.assert_array_equal(table["gap"], [np.nan, np.nan, 7])
     assert table["u"].tolist() == ["1_0", "2", "3"]
-    assert table["big"].tolist() == [1, 2, 1e20]
+    assert table["big"].tolist() == ["1", "2", "9" * 20]  # float64 has not all of them
     with gzip.open(tmp_path / "t.csv.gz", "wt") as file:
         file.write(body)
     assert readers.read(tmp_path / "t.csv.gz")["late"].tolist() == ["1", "01", "x"]

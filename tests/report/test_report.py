@@ -226,7 +226,7 @@ def test_a_risk_by_rank_shows_what_is_weighed_and_whom_it_serves(ranked: Run) ->
     text = " ".join(" ".join(found.texts).split())
     assert "Is the superquantile of new losses lower?" in text
     assert "Did robustness help" not in text
-    assert "A model of the superquantile (CVaR) of the losses over pooled rows of 3 clients" in text
+    assert "superquantile (CVaR) of the losses over the pooled rows of 3 clients" in text
     for said in (*ranked.result["evaluation"]["verdict"], *words.summary(ranked.result)):
         assert " ".join(tables.printable(said).split()) in text
     names = {path.stem for path in (ranked.path / "figures").iterdir()}
@@ -282,7 +282,7 @@ def test_ranks_of_all_rows_say_whose_rows_have_the_weight(
     assert "losses of all clients' rows, ranked together, plus" in text
     risk = tables.number(run.result["risk"]["together"])
     assert f"of the training losses, ranked over all clients, is {risk}." in text
-    assert "of the losses over data that stayed with 2 clients" in text
+    assert "of the losses over the rows of 2 clients" in text
     assert "weights of the rows, which are counted again from the model" in text
     heads = ("Client", "Rows", "Share of rows", "Mean loss", "Superquantile", "Share of the weight")
     assert f"| {' | '.join(heads)} |" in text
@@ -308,7 +308,7 @@ def test_constraints_show_limits_rates_prices_bands_and_levels(kept: Run) -> Non
     met = [row["met"] for row in kept.result["constraints"]]
     assert all(met)
     assert f"{len(met)} of {len(met)}" in text
-    assert "A model under constraints over data that stayed with 3 clients" in text
+    assert "A model under constraints over the rows of 3 clients" in text
     assert "Are the constraints met on new rows?" in text
     for said in (
         *kept.result["prices"],

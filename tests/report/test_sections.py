@@ -114,7 +114,7 @@ def test_the_terminal_ends_with_where_the_report_is(kind: str, runs: dict[str, R
 def test_what_is_exact_is_in_no_section_of_the_public_part(runs: dict[str, Run]) -> None:
     public, owner = runs["public part"], runs["owner's part"]
     names = {about.__name__.removeprefix("about_") for about in SECTIONS if about(public)}
-    assert names == {"guarantee", "coefficients", "messages", "configuration"}
+    assert names == {"guarantee", "coefficients", "governance", "configuration"}
     value = f"{owner.result['certificate']['value']:.9g}"
     assert value in markdown(owner)
     assert value not in markdown(public) + page(public, figures(public)) + as_json(public)
@@ -124,7 +124,7 @@ def test_sections_of_a_plain_run(tmp_path: Path) -> None:
     run = small_run.small_run(tmp_path, text=small_run.MIXED)
     names = [about.__name__.removeprefix("about_") for about in SECTIONS if about(run)]
     asked = ["questions", "quality", "evaluation", "checks", "coefficients", "summary"]
-    proof = ["certificate", "clients", "messages", "configuration"]
+    proof = ["certificate", "clients", "governance", "configuration"]
     assert [name for name in names if name != "warnings"] == [*asked, *proof]
 
 

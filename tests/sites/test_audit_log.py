@@ -18,18 +18,9 @@ from hypothesis import strategies as st
 
 from bonafed.algorithms.federated.bundle.bundle import Evaluate
 from bonafed.algorithms.federated.bundle.server import Evaluated
+from bonafed.engines.run_record import Content, contents
 from bonafed.rounds import Outcome, Stop
-from bonafed.sites.audit import (
-    AuditError,
-    AuditLog,
-    Content,
-    Entry,
-    Fault,
-    Head,
-    contents,
-    head_path,
-    read_log,
-)
+from bonafed.sites.audit import AuditError, AuditLog, Entry, Fault, Head, head_path, read_log
 from bonafed.sites.policy import Refusal
 from bonafed.storage import Lock
 

@@ -13,11 +13,13 @@ import bonafed.papers
 import bonafed.problem
 import bonafed.sites.judging
 from bonafed.codec import FIELDS
+from bonafed.engines.run_record import Content
 from bonafed.engines.secure_summed import Sealed
 from bonafed.problem.metadata import Introduced
 from bonafed.rounds import marks
-from bonafed.sites.audit import Content, Entry
-from bonafed.sites.words import ANSWERS, in_words
+from bonafed.runs import border
+from bonafed.sites.audit import Entry
+from bonafed.sites.words import in_words
 
 AT = "2026-11-23T10:04:11.123Z"
 COMBINED = {"sum", "max", "each"}
@@ -39,12 +41,13 @@ def test_every_field_of_every_answer_is_in_words() -> None:
     fields = {(cls, name) for cls, names in answers().items() for name in names}
     fields -= {("Survey", "prior")}  # a question
     assert len(fields) > 80
-    unsaid = {f"{c}.{n}" for c, n in fields if f"{c}.{n}" not in ANSWERS and n not in ANSWERS}
-    assert not unsaid, "say in bonafed.sites.words what these hold"
+    said = border.fields("answers")
+    unsaid = {f"{c}.{n}" for c, n in fields if f"{c}.{n}" not in said and n not in said}
+    assert not unsaid, "say in runs/words.toml what these hold"
     known = {f"{cls}.{name}" for cls, name in fields} | {name for _, name in fields}
     known |= {f"Introduced.{name}" for name in FIELDS[Introduced]}  # told before a run
     known |= {f"Sealed.{name}" for name in FIELDS[Sealed]}  # of a secure sum
-    assert not (gone := {*ANSWERS} - known), gone
+    assert not (gone := {*said} - known), gone
 
 
 def message(way: str, masked: bool = False, **fields: Content) -> str:

@@ -139,14 +139,15 @@ def test_a_log_is_told_in_words_and_is_whole(
     bonafed("site", "policy", "north")
     path = answered(tmp_path / "north")
     capsys.readouterr()
-    assert bonafed("site", "log", "north") == 0
+    assert bonafed("site", "log", "north", "--long") == 0
     said = capsys.readouterr().out.splitlines()
     assert "the log of site north begins" in said[0]
     assert "received from server alliance: model (3 numbers), the same for all sites" in said[1]
     assert "uses only the sum over the sites; this version sends them to the server" in said[2]
-    assert said[3] == "3 lines, and none was changed, removed, inserted or moved"
+    assert said[3].startswith("answers that left: 1 (0 refusals); in all 3 numbers")
+    assert said[4] == "3 lines, and none was changed, removed, inserted or moved"
     assert bonafed("site", "log", "north", "--verify") == 0
-    assert capsys.readouterr().out.splitlines() == said[3:]
+    assert capsys.readouterr().out.splitlines() == said[4:]
     assert bonafed("site", "log", path, "--verify") == 0  # a copy, without a site
 
 

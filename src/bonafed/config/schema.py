@@ -13,6 +13,7 @@ import pydantic
 from pydantic import Field, PlainValidator
 
 from bonafed.data.reading import KINDS, ColumnKind, Reading, is_delimiter
+from bonafed.text import plain
 
 Kept = TypeVar("Kept", bound=pydantic.BaseModel)
 BLANK = "?"  # what a person has still to declare of a column
@@ -147,12 +148,34 @@ class Partition(Section):
     labels: Count = 1  # of "label": classes per client
 
 
+AS_THEY_STAND = ("path", "server", "name", "sites", "delimiter")
+
+
+def _plain(value: Any) -> Any:
+    """All texts of a value as people read them."""
+    if isinstance(value, Mapping):
+        return {plain(name): _plain(of) for name, of in value.items()}
+    if isinstance(value, list):
+        return [*map(_plain, value)]
+    return plain(value) if isinstance(value, str) else value
+
+
 class _Tables(Section):
     encoding: Literal["utf-8", "latin-1", "cp1252", "utf-16"] = "utf-8"
     delimiter: Annotated[str | None, PlainValidator(_delimiter)] = None
     decimal: Literal[".", ","] = "."
     missing: Texts = []  # further texts that mean a missing cell
     exclude: Texts = []  # columns that are no features
+    drop_repeated_header: bool = False
+    header_lines: Count = 1  # the first names the columns, others are labels or units
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _as_people_read(cls, raw: object) -> object:
+        """Names and cells as they are read from tables, whatever form of Unicode they have here."""
+        if not isinstance(raw, Mapping):
+            return raw
+        return {key: v if key in AS_THEY_STAND else _plain(v) for key, v in raw.items()}
 
     @property
     def reading(self) -> Reading:
@@ -181,6 +204,7 @@ else:
     )
 
 
+OF_FILES = ("drop_repeated_header", "header_lines")  # keys about the lines of files
 MADE = (
     "has `columns`, which say how every feature is made: set scale = 'none', and leave out"
     " features, categorical, indicators and min_count"
@@ -227,7 +251,8 @@ class DataSection(TablesSection):
 
     @pydantic.model_validator(mode="after")
     def _one_source(self) -> DataSection:
-        no_class = self.classes is not None and self.positive not in (None, *self.classes)
+        known = map(str, self.classes or ())
+        no_class = self.classes is not None and str(self.positive) not in ("None", *known)
         rules = {f"has positive = {self.positive!r}, which is none of `classes`": no_class}
         return kept(self, rules | (self._rules() if self.sites is None else self._of_sites()))
 
@@ -264,7 +289,7 @@ class DataSection(TablesSection):
         }
         rules |= {
             f"has `{key}`, which is for tables by `path`: leave it out": named
-            for key in ("encoding", "delimiter", "decimal", "drop_missing_client")
+            for key in (*("encoding", "delimiter", "decimal", "drop_missing_client"), *OF_FILES)
             if getattr(self, key) != DataSection.model_fields[key].default
         }
         lost = "has `drop_missing_client` and no `client`, a column: leave one out, or give both"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from bonafed.data.row_errors import RowError
-from bonafed.text import install
+from bonafed.text import install, plain
 
 Content = TypeVar("Content")
 
@@ -270,6 +270,8 @@ DELIMITERS = (",", ";", "\t", "|")
 MARKED = "it begins with a byte-order mark"
 PIECE = 2**20  # bytes that are looked at together
 LINES = 200  # that are looked at for the delimiter
+NOTHING = " \t\r\n,;|"  # a line of these signs only is blank
+SEPARATED = re.compile(r'"?sep=(.)"?[\s,;|]*')  # a first line that says what parts the cells
 
 
 def encoding_of(path: Path) -> tuple[str, str]:
@@ -305,8 +307,8 @@ def delimiter_and_header(lines: Sequence[str]) -> tuple[str, list[str]]:
     """What stands between the cells of these lines, and the names in the first: that which splits
     most of them into as many cells as the first, and into the most.
     """
-    kept = [line for line in lines if line.strip()]
-    if kept and (stated := re.fullmatch(r"sep=(.)\s*", kept[0])):
+    kept = [line for line in lines if line.strip(NOTHING)]
+    if kept and (stated := SEPARATED.fullmatch(kept[0])):
         return stated[1], _header(kept[1:], stated[1])
     best, most = ",", (0.0, 0)
     for sign in DELIMITERS:
@@ -321,5 +323,10 @@ def delimiter_and_header(lines: Sequence[str]) -> tuple[str, list[str]]:
 def _header(lines: Sequence[str], sign: str) -> list[str]:
     with suppress(csv.Error):
         for cells in csv.reader(lines, delimiter=sign, skipinitialspace=True):
-            return [" ".join(cell.split()) for cell in cells]
+            return [*map(name_of, cells)]
     return []
+
+
+def name_of(cell: str) -> str:
+    """The name of a column as its cell has it."""
+    return " ".join(plain(cell).split())

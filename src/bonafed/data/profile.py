@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
-from math import isfinite
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,9 +19,11 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.data.reading import KINDS, NUMBER
-from bonafed.data.tables import COMMA, is_number, parsed
+from bonafed.data.tables import COMMA, is_number, names_something, parsed, written
+from bonafed.data.validation import EXTREME
 
 KEPT = 1000  # values of a column that are counted one by one
+ODD = 20  # different odd cells of a column that are named
 
 # texts that stand for a missing cell beside those that every table may use for it, also where other
 # cells are text; among them what a spreadsheet writes where a formula failed
@@ -31,7 +32,8 @@ SURE |= {"n/a", "na", "nan", "null", "k.a.", "k. a."}
 SURE |= {"#div/0!", "#value!", "#ref!", "#name?", "#num!", "#wert!", "#bezug!", "#zahl!"}
 # the same, where nothing else is text
 TOKENS = SURE | {"none", "nil", "missing", "unknown", "not available", "keine angabe", "unbekannt"}
-TOKENS |= {"n/d", "nd", "not done", "not measured"}
+TOKENS |= {"n/d", "nd", "not done", "not measured", "unk", "nask", "asku"}
+TOKENS |= {f".{letter}" for letter in "_abcdefghijklmnopqrstuvwxyz"}  # as SAS writes them
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 POINTED = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")  # 1.234 may be a thousand and more
 UNITS = (
@@ -53,6 +55,11 @@ POSITIVE, NEGATIVE = ("positive", "positiv", "pos", "pos."), ("negative", "negat
 ANSWERS = ((YES, NO), (POSITIVE, NEGATIVE))
 Merge: TypeAlias = dict[str, str]
 DISEASE = re.compile(r"[A-TV-Z]\d[0-9A-Z](\.?[0-9A-Z]{1,4})?")  # a code of ICD-10
+# P0001, 012-345-678, 1/22/333, 9f86d081884c, but no month of a year
+KEY = re.compile(
+    r"(?!(19|20)\d\d[-_]\d\d?$)(?=(.*\d){3})([A-Za-z]{0,5}[-_]?\d+([-_]\d+)*[-_]?[A-Za-z]?"
+    r"|\d+(/\d+){2,}|[0-9A-Fa-f-]{12,})"
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,11 @@ class Summary:
     pointed : those of ``points`` that may be whole numbers with a point after the thousands
     amounts : cells that are numbers but for a unit or signs after thousands, and of no kind
     whole, padded : numbers without a fraction; those with needless zeros in front, as codes have
-    diseases : codes of diseases
+    diseases, keys : codes of diseases; texts of digits and signs, as identities are
+    digits : whole numbers of more digits than float64 has
+    odd : texts beside numbers and kinds, with their counts, if there are few
+    spread : the variance of how often the values stand there, over its mean
+    together : the rows of every value stand together, and not in the order of the values
     kinds : cells by the key of a kind in `KINDS`
     fits : by the same, the ways in which all cells of this kind may be read
     ends : the two smallest and the two largest of the numbers
@@ -91,6 +102,11 @@ class Summary:
     whole: int = 0
     padded: int = 0
     diseases: int = 0
+    keys: int = 0
+    digits: int = 0
+    odd: Mapping[str, int] = field(default_factory=dict)
+    spread: float = np.inf
+    together: bool = False
     kinds: Mapping[str, int] = field(default_factory=dict)
     fits: Mapping[str, frozenset[str]] = field(default_factory=dict)
     ends: tuple[float, ...] = ()
@@ -134,6 +150,14 @@ class Summary:
         """Half way between the smallest and the largest number."""
         return (self.low + self.high) / 2
 
+    def without_odd(self) -> "Summary":
+        """The summary where the odd texts stand for a missing cell."""
+        counts = None
+        if self.counts is not None:
+            counts = {text: n for text, n in self.counts.items() if text not in self.odd}
+        tokens, distinct = {**self.tokens, **self.odd}, self.distinct - len(self.odd)
+        return replace(self, tokens=tokens, counts=counts, distinct=distinct, odd={})
+
     def with_tokens(self, accepted: Collection[str]) -> "Summary":
         """The summary where only the accepted texts stand for a missing cell; the other tokens are
         values as well.
@@ -155,19 +179,27 @@ class Summary:
 def summarise(column: NDArray[Any]) -> Summary:
     """The summary of cells: text with None where missing, or numbers."""
     if column.dtype.kind != "O":
-        return _of_numbers(column.astype(np.float64))
+        numbers = column.astype(np.float64)
+        if (abs(numbers[numbers == numbers]) <= EXTREME).all():
+            return _of_numbers(numbers)
+        column = np.array([None if v != v else written(v) for v in numbers.tolist()], object)
     cells = [cell if isinstance(cell, str) else str(cell) for cell in column if cell is not None]
     values = parsed(cells) if cells else np.zeros(0)
     size = {"rows": len(column), "missing": len(column) - len(cells)}
-    if values.dtype.kind == "O" or not np.isfinite(values).all():
+    if values.dtype.kind == "O" or not (abs(values) <= EXTREME).all():
         return replace(_of_texts(cells), **size)
     return replace(
         _of_numbers(values.astype(np.float64), cells),
         points=sum("." in cell for cell in cells),
         pointed=sum(POINTED.fullmatch(cell) is not None for cell in cells),
         padded=sum(_is_padded(cell) for cell in cells),
+        lengths=_ends_of({len(cell) for cell in cells}),
         **size,
     )
+
+
+def _ends_of(lengths: Collection[int]) -> tuple[int, int]:
+    return min(lengths, default=0), max(lengths, default=0)
 
 
 def _is_padded(cell: str) -> bool:
@@ -183,23 +215,11 @@ def digest(parts: Iterable[NDArray[Any]]) -> bytes:
     return whole.digest()
 
 
-def stacked(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Parts of a column as one: numbers, or cells of text where any part is text."""
-    if any(part.dtype.kind == "O" for part in parts):
-        parts = [
-            part
-            if part.dtype.kind == "O"
-            else np.array([None if v != v else _written(float(v)) for v in part.tolist()], object)
-            for part in parts
-        ]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
 def _of_numbers(column: Array, cells: Sequence[str] | None = None) -> Summary:
     """The summary of numbers, written as ``cells`` if they were text."""
     values = column[column == column]
-    unique = np.unique(values)
-    written = cells if cells is not None else (_written(v) for v in values.tolist())
+    unique, often = np.unique(values, return_counts=True)
+    texts = cells if cells is not None else (written(v) for v in values.tolist())
     finite = unique[np.isfinite(unique)]
     return Summary(
         rows=len(column),
@@ -208,9 +228,17 @@ def _of_numbers(column: Array, cells: Sequence[str] | None = None) -> Summary:
         whole=int((values == np.rint(values)).sum()),
         ends=_ends([*finite[:2].tolist(), *finite[-2:].tolist()]),
         rising=bool((np.diff(values) > 0).all()),
-        counts=Counter(written) if len(unique) <= KEPT else None,
+        counts=Counter(texts) if len(unique) <= KEPT else None,
         distinct=len(unique),
+        spread=float(often.var() / often.mean()) if len(often) else np.inf,
+        together=_together(values.tolist(), len(unique)),
     )
+
+
+def _together(cells: Sequence[Any], distinct: int) -> bool:
+    """Whether the rows of each value stand together, and the values in no order."""
+    steps = [a < b for a, b in pairwise(cells) if a != b]
+    return len(steps) + 1 == distinct < len(cells) and any(steps) and not all(steps)
 
 
 def _ends(values: Iterable[float]) -> tuple[float, ...]:
@@ -219,15 +247,11 @@ def _ends(values: Iterable[float]) -> tuple[float, ...]:
     return tuple(order if len(order) < 5 else [*order[:2], *order[-2:]])
 
 
-def _written(value: float) -> str:
-    return str(int(value)) if value.is_integer() else str(value)
-
-
 def _of_texts(cells: Sequence[str]) -> Summary:
     """The summary of cells of which some are not plain numbers; every value is looked at once."""
     counts, tally, tokens, kinds = Counter(cells), Counter[str](), Counter[str](), Counter[str]()
     fits, numbers = dict[str, frozenset[str]](), dict[str, float]()
-    lengths = {len(text) for text in counts} or {0}
+    odd = Counter[str]()
     for text, n in counts.items():
         if text.casefold() in TOKENS:
             tokens[text] = n
@@ -240,6 +264,8 @@ def _of_texts(cells: Sequence[str]) -> Summary:
             tally["whole"] += n * ("," not in text and float(number).is_integer())
             tally["padded"] += n * _is_padded(text)
             tally["thousands"] += n * bool(THOUSANDS.fullmatch(text))
+        elif names_something(text):
+            tally["digits"] += n
         elif found := [(key, w) for key, kind in KINDS.items() if (w := kind.fits(text))]:
             key, ways = found[0]
             kinds[key] += n
@@ -249,7 +275,9 @@ def _of_texts(cells: Sequence[str]) -> Summary:
                 numbers[text] = (inside and number_of(inside[0])) or 0.0
         else:
             tally["diseases"] += n * bool(DISEASE.fullmatch(text))
-            tally["amounts"] += n * bool(AMOUNT.fullmatch(text))
+            tally["amounts"] += n * (amount := bool(AMOUNT.fullmatch(text)))
+            tally["keys"] += n * bool(not amount and KEY.fullmatch(text))
+            odd[text] = n
     read = [numbers[c] for c in cells if c in numbers]
     kept = {text: n for text, n in counts.items() if text not in tokens}
     return Summary(
@@ -259,19 +287,24 @@ def _of_texts(cells: Sequence[str]) -> Summary:
         fits=fits,
         ends=_ends(v for v in numbers.values() if np.isfinite(v)),
         rising=bool(read) and all(a < b for a, b in pairwise(read)),
-        lengths=(min(lengths), max(lengths)),
+        odd=odd if len(odd) <= ODD else {},
+        spread=float(np.var([*kept.values()]) / np.mean([*kept.values()])) if kept else np.inf,
+        together=_together(cells, len(kept)),
+        lengths=_ends_of({len(text) for text in counts}),
         counts=kept if len(kept) <= KEPT else None,
         distinct=len(kept),
     )
 
 
 def number_of(text: str) -> float | None:
-    """The number that a cell is, with a decimal point or a decimal comma; None if it is none, or
-    infinite.
+    """The number that a cell is, with a decimal point or a decimal comma; None if it is none, too
+    large for its square, or has too many digits.
     """
     if COMMA.fullmatch(text):
         text = text.replace(",", ".")
-    return float(text) if is_number(text) and isfinite(float(text)) else None
+    if not is_number(text) or not abs(float(text)) <= EXTREME or names_something(text):
+        return None
+    return float(text)
 
 
 # -------------------------------------------------------------------------- columns and the target
@@ -406,8 +439,9 @@ def merged(counts: Mapping[str, int], merge: Mapping[str, str]) -> Counter[str]:
 #     copy         the same cells as a column before, at every client
 #     constant     one value
 #     index        1, 2, 3, ... under no name, or under one that software gives to row numbers
-#     person       named as a person or as an identifier, and its values repeat
-#     identifier   so named and nearly unique; or whole numbers that rise from row to row
+#     person       named as a person or an identifier, or written as identities are (`_identity`),
+#                  and its values repeat
+#     identifier   the same, and nearly unique; or whole numbers that rise from row to row
 #     date, ...    every cell is of a kind of `bonafed.data.reading`, and can be read in one way
 #     asked        the same, and two ways fit, or none: two orders of day, month and year
 #     code         named as a postcode or a code, written with zeros in front, or a code of ICD-10
@@ -435,6 +469,7 @@ CODES = frozenset({"zip", "zipcode", "postcode", "postal", "plz", "postleitzahl"
 CODES |= {"icd9", "code", "codes", "atc", "ops", "cpt", "drg", "sic", "naics"}
 OUTCOMES = frozenset({"target", "label", "outcome", "response", "death", "died", "dead", "relapse"})
 OUTCOMES |= {"mortality", "survived", "survival", "deceased", "readmitted", "readmission"}
+DATED = frozenset({"date", "datum", "day", "year", "admitted", "born", "birth"})
 INDICES = re.compile(r"(unnamed:? ?\d*|\.\.\.\d+|index|row_?(names?|id)|_c0)?", re.I)
 
 
@@ -497,10 +532,14 @@ def _by_name(name: str, column: Summary, same: str | None) -> Iterator[Kind]:
     rising = column.whole == column.present and column.rising
     if rising and INDICES.fullmatch(name.strip()):
         yield Kind("index", "row numbers" + " under no name" * (not name.strip()))
+    if column.digits and column.digits + column.whole + column.keys == column.present:
+        rule = "whole numbers with more digits than amounts have, as identities are written"
+        yield Kind("identifier" if _unique(column) else "person", rule, values)
     if person or names_an_identifier(name):
         if _unique(column) and (column.present >= ENOUGH or person):
             yield Kind("identifier", "so named, and nearly unique", values)
-        if (person and column.distinct > 5) or column.distinct > max(20, 0.05 * column.present):
+        many = min(MOST, max(20, 0.05 * column.present))
+        if (person and column.distinct > 5) or column.distinct > many:
             yield Kind("person", "so named, and its values repeat", values)
         yield Kind("code", "named as a code, of few values", values)
     if rising and column.present >= ENOUGH:
@@ -524,6 +563,8 @@ def _by_cells(name: str, column: Summary, way: str | None) -> Iterator[Kind]:
     named = [word for word in words(name) if word in CODES]
     if named and column.commas == 0:
         yield Kind("code", f"named as a code ({named[0]}): categories, no numbers", values)
+    if rule := _identity(name, column):
+        yield Kind("identifier" if _unique(column) else "person", rule, values)
     one_length = column.lengths[0] == column.lengths[1]
     if column.numbers == present and column.padded > (0 if one_length else 1):
         yield Kind("code", "zeros in front, as codes have: categories", values)
@@ -542,6 +583,31 @@ def _by_cells(name: str, column: Summary, way: str | None) -> Iterator[Kind]:
     yield _of_text(column)
 
 
+def _identity(name: str, column: Summary) -> str:
+    """Why a column of whole numbers, or of digits and signs, tells people or rows apart; empty
+    where it does not seem to.
+    """
+    n, each = column.present, column.present / max(column.distinct, 1)
+    whole, low, high = column.whole == n, column.low, column.high
+    dates = (low >= 1900 and high <= 2100) or (low >= 19000101 and high <= 21001231)
+    written = column.keys + column.whole == n > column.whole
+    if column.distinct <= 20 or each >= RARE or n < ENOUGH or not (whole or written):
+        return ""
+    if written:
+        return "digits and signs, as identities are written"
+    if dates or DATED & {*words(name)}:
+        return ""
+    if column.padded or column.lengths[0] == column.lengths[1] >= 8:
+        return "many digits or zeros in front, as identities are written"
+    # of n amounts about n^2 / (2 range) are equal to one before
+    if (equal := n * n / (2 * (high - low + 1))) > 10 and n - column.distinct < equal / 4:
+        return "whole numbers that repeat less often than amounts would"
+    even = each >= 2 and column.spread < 1 / 8
+    if even or (each > 1.2 and column.together):
+        return "whole numbers whose rows are equally many or stand together, as those of persons do"
+    return ""
+
+
 def _of_text(column: Summary) -> Kind:
     values, categories = _values(column), frequent(column)
     if _unique(column) and column.present >= ENOUGH:
@@ -549,7 +615,8 @@ def _of_text(column: Summary) -> Kind:
     if not column.counts or categories is None or len(categories) > MOST:
         return Kind("text", f"text of more than {MOST} values", values)
     largest = max(merged(column.counts, spellings(column.counts)).values())
-    if column.present >= LARGE and largest < RARE:
+    few = column.distinct > 20 and column.present < 5 * column.distinct
+    if (column.present >= LARGE or few) and largest < RARE:
         return Kind("text", f"text of which no value stands in {RARE} rows", values)
     return Kind("category", "", f"{column.distinct:,} values")
 

@@ -17,14 +17,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bonafed.text import plain
+
 NUMBER = r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?"
 LIMIT = re.compile(rf"(<=?|>=?|≤|≥)?\s*({NUMBER})")
 YMD = r"(?P<y>\d{4})(?P<s>[-./ ]?)(?P<m>\d\d?)(?P=s)(?P<d>\d\d?)"
 DMY = r"(?P<d>\d\d?)(?P<s>[-./ ])(?P<m>\d\d?)(?P=s)(?P<y>\d{4})"
 MDY = r"(?P<m>\d\d?)(?P<s>[-./ ])(?P<d>\d\d?)(?P=s)(?P<y>\d{4})"
-TIME = r"(?:[T ]\d\d?:\d\d.*)?"  # the time of day, which is not read
+TIME = r"(?:[T :]\d\d?:\d\d.*)?"  # the time of day, which is not read
 Read = tuple[list[NDArray[Any]], list[int]]  # the columns, and the rows that are not so
 ORDERS = ("ymd", "dmy", "mdy")
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+SPOKEN = re.compile(rf"(\d\d?)([-./ ]?)({'|'.join(MONTHS)})\2(\d{{4}})", re.I)  # 01JAN2020
 DATES = {order: re.compile(of + TIME) for order, of in zip(ORDERS, (YMD, DMY, MDY), strict=True)}
 PARTS: dict[str, Callable[[date], int]] = {
     "year": lambda day: day.year,
@@ -123,13 +127,20 @@ def _read_limits(cells: list[Any], how: object, decimal: str) -> Read:
             values[r] = np.nan if cell is None else cell
             continue
         match = LIMIT.fullmatch(cell) if isinstance(cell, str) and other not in cell else None
-        if match is None:
+        number = np.inf if match is None else float(match[2].replace(",", "."))
+        if match is None or np.isinf(number):
             wrong.append(r)
             continue
-        values[r] = float(match[2].replace(",", "."))
         limits[r] = bool(match[1])
-        values[r] *= 0.5 if match[1] and match[1][0] in "<≤" else 1.0
+        values[r] = number * (0.5 if match[1] and match[1][0] in "<≤" else 1.0)
     return [values, limits], wrong
+
+
+def _is_limit(cell: str) -> frozenset[str]:
+    """One way to read it where a cell is a limit: a plain number is none, however large."""
+    match = LIMIT.fullmatch(cell)
+    finite = match and match[1] and np.isfinite(float(match[2].replace(",", ".")))
+    return frozenset({""} if finite else ())
 
 
 # ---------------------------------------------------------------------------------------- dates
@@ -163,7 +174,7 @@ def orders_of(text: str) -> frozenset[str]:
 
     Dates with points never have the month first.
     """
-    fits = set()
+    fits, text = set(), _with_numbers(text)
     for order, pattern in DATES.items():
         found = pattern.fullmatch(text)
         if found and not (order == "mdy" and found["s"] == "."):
@@ -184,11 +195,19 @@ def _read_dates(cells: list[Any], how: Dates, decimal: str) -> Read:
     return made, wrong
 
 
+def _with_numbers(text: str) -> str:
+    """A date with its month as a number, where that is written as 01JAN2020 or 1-Jan-2020."""
+    if spoken := SPOKEN.match(text):
+        day, _, month, year = spoken.groups()
+        return f"{day}.{MONTHS.index(month.lower()) + 1}.{year}{text[spoken.end() :]}"
+    return text
+
+
 def _day(cell: object, pattern: re.Pattern[str]) -> date | None:
     """The day of a cell; None where it is not a date."""
     if isinstance(cell, date):  # also with a time of day
         return date(cell.year, cell.month, cell.day)
-    if isinstance(cell, str) and (match := pattern.fullmatch(cell.strip())):
+    if isinstance(cell, str) and (match := pattern.fullmatch(_with_numbers(cell))):
         with suppress(ValueError):
             return date(int(match["y"]), int(match["m"]), int(match["d"]))
     return None
@@ -203,7 +222,7 @@ KINDS: dict[str, ColumnKind] = {
             key="censored",
             name="censored",
             shown="limits",
-            fits=lambda cell: frozenset({""} if LIMIT.fullmatch(cell) else ()),
+            fits=_is_limit,
             columns=lambda name, how: (name, is_censored(name)),
             read=_read_limits,
             wrong="are not a number (`decimal` = {decimal!r}) and no limit such as <5 or >100",
@@ -266,8 +285,12 @@ class Reading:
     kinds : columns of the kinds in `KINDS`, by kind: "dates", columns of dates,
         ``{column: Dates(order, parts)}``; "censored", a list of columns of numbers in which "<0.5"
         is half of the limit and ">100" the limit; a feature "... is censored" says in which rows
-    merge : ``{column: {text as it stands: text}}``, such as ``{"sex": {"M": "male"}}``
+    merge : ``{column: {text as it stands: text}}``, such as ``{"sex": {"M": "male"}}``; as ``""``
+        stands a missing cell
     drop_missing_target, drop_missing_client : leave out rows without target, or without client
+    drop_repeated_header : leave out lines below the first that name the columns again
+    header_lines : lines that the header takes: the first names the columns, others are labels or
+        units
 
     Examples
     --------
@@ -285,10 +308,15 @@ class Reading:
     merge: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     drop_missing_target: bool = False
     drop_missing_client: bool = False
+    drop_repeated_header: bool = False
+    header_lines: int = 1
 
     def __post_init__(self) -> None:
         for key in ("missing", "exclude"):
-            object.__setattr__(self, key, tuple(getattr(self, key)))
+            object.__setattr__(self, key, tuple(map(plain, getattr(self, key))))
+        merge = self.merge.items()
+        merge = {plain(name): {plain(a): b for a, b in of.items()} for name, of in merge}
+        object.__setattr__(self, "merge", merge)
         if odd := {*self.kinds} - {*KINDS}:
             raise ValueError(f"kinds must be some of {', '.join(KINDS)}, got {', '.join(odd)}.")
         kinds = {key: KINDS[key].declared(columns) for key, columns in self.kinds.items()}

@@ -8,6 +8,8 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import numpy as np
@@ -19,6 +21,7 @@ from bonafed.data import validation as check
 from bonafed.data.holdout import held_out
 from bonafed.data.reading import KINDS, Reading
 from bonafed.data.row_errors import Faults, RowError, in_table, located
+from bonafed.text import plain
 
 if TYPE_CHECKING:
     from narwhals import Series
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 Cells = NDArray[Any]  # of a column
 Names = Sequence[str]
+EXACT = 2**53  # from here on float64 has not every whole number
+# whole numbers with so many digits that several are one number in float64
+DIGITS = re.compile(r"[+-]?0*[1-9]\d{15,}(\.0*)?|[+-]?\d\.\d{17,}[eE]\+?\d+")
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "?"})
 
 
@@ -33,25 +39,28 @@ class Table(dict[str, Cells]):
     """Columns by name, and where their rows are from: lines of a file, if they were read there.
 
     ``header``: the columns of the file, also those that were left out; ``reading``: how it was
-    read, None for a table as somebody gave it.
+    read, None for a table as somebody gave it; ``others``: the lines of the file on which no row
+    begins, by what they are; ``files``: that of every row, where the rows are from several.
     """
 
     file: str = ""
     lines: NDArray[np.int64] | None = None
     header: tuple[str, ...] = ()
     reading: Reading | None = None
+    others: Mapping[str, int] = MappingProxyType({})
+    files: Cells | None = None
 
     def with_columns(self, columns: Mapping[str, Cells]) -> "Table":
         """Other columns of the same rows."""
         table = Table(columns)
-        table.file, table.lines = self.file, self.lines
-        table.header, table.reading = self.header, self.reading
+        vars(table).update(vars(self))
         return table
 
     def pick(self, rows: slice | Cells) -> "Table":
         """Some of the rows."""
         table = self.with_columns({name: column[rows] for name, column in self.items()})
         table.lines = None if self.lines is None else self.lines[rows]
+        table.files = None if self.files is None else self.files[rows]
         return table
 
     def without(self, *names: str) -> "Table":
@@ -60,9 +69,48 @@ class Table(dict[str, Cells]):
 
     def place(self, rows: Sequence[int]) -> str:
         """Where rows are, for a person who looks for them."""
+        if self.files is not None:
+            files = self.files[list(rows)].tolist()
+            own = {f: [r for r, of in zip(rows, files, strict=True) if of == f] for f in files}
+            return "; ".join(self._place(f, its) for f, its in own.items())
+        return self._place(self.file, rows)
+
+    def _place(self, file: str, rows: Sequence[int]) -> str:
         if self.lines is None:
-            return in_table(rows) + (f" of {self.file}" if self.file else "")
-        return f"{check.listed(self.lines[list(rows)].tolist(), 'line')} of {self.file}"
+            return in_table(rows) + (f" of {file}" if file else "")
+        return f"{check.listed(self.lines[list(rows)].tolist(), 'line')} of {file}"
+
+
+def joined(parts: Sequence[Table]) -> Table:
+    """The rows of several tables with the same columns; a column that is text in one of them is
+    text.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    whole = parts[0].with_columns({name: stacked([p[name] for p in parts]) for name in parts[0]})
+    rows = [len(next(iter(part.values()))) for part in parts]
+    named = zip(parts, rows, strict=True)
+    own = [np.full(n, p.file, object) if p.files is None else p.files for p, n in named]
+    whole.files, lines = np.concatenate(own), [p.lines for p in parts if p.lines is not None]
+    whole.lines = np.concatenate(lines) if len(lines) == len(parts) else None
+    return whole
+
+
+def stacked(parts: Sequence[Cells]) -> Cells:
+    """Parts of a column as one: numbers, or cells of text where any part is text."""
+    if any(part.dtype.kind == "O" for part in parts):
+        parts = [
+            part
+            if part.dtype.kind == "O"
+            else np.array([None if v != v else written(v) for v in part.tolist()], object)
+            for part in parts
+        ]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def written(value: float) -> str:
+    """A number as text, a whole one without a point."""
+    return str(int(value)) if abs(value) <= EXACT and float(value).is_integer() else str(value)
 
 
 # -------------------------------------------------------------------- frames
@@ -74,7 +122,7 @@ def table_of(frame: object) -> Table:
         return frame
     if isinstance(frame, Mapping):
         columns = frame.items()
-        return Table({str(name): _from_objects(np.asarray(column)) for name, column in columns})
+        return Table({plain(str(name)): _from_objects(_array(column)) for name, column in columns})
     import narwhals as nw
 
     try:
@@ -84,13 +132,24 @@ def table_of(frame: object) -> Table:
             "expected a pandas, polars or Arrow table or a mapping of columns, got"
             f" {type(frame).__name__}."
         ) from error
-    return Table({str(name): _column(table[name]) for name in table.columns})
+    return Table({plain(str(name)): _column(table[name]) for name in table.columns})
+
+
+def _array(column: Any) -> Cells:
+    """A list as an array, in which NumPy must not round whole numbers."""
+    made = np.asarray(column)
+    rounded = made.dtype.kind == "f" and not hasattr(column, "dtype") and abs(made).max() > EXACT
+    return _objects(column) if rounded else made
 
 
 def _column(series: "Series[Any]") -> Cells:
     import narwhals as nw
 
     whole = not series.is_null().any()
+    if series.dtype.is_integer() or series.dtype.is_decimal():
+        low, high = series.min(), series.max()
+        if low is not None and max(-int(low), int(high)) > EXACT:
+            return _from_objects(_objects(series.to_list()))
     if series.dtype.is_numeric():
         if series.dtype.is_integer() and whole:
             return series.to_numpy().astype(np.int64)
@@ -105,15 +164,31 @@ def _column(series: "Series[Any]") -> Cells:
 
 
 def _from_objects(column: Cells) -> Cells:
-    """Text with None where missing; numbers and booleans among objects become float64."""
+    """Text with None where missing; numbers and booleans among objects become float64, but whole
+    numbers that float64 cannot tell apart become text.
+    """
     if column.dtype.kind == "U":
-        return column.astype(object)
+        column = column.astype(object)
+    integers = column.dtype.kind in "iu" and len(column) > 0
+    if integers and max(-int(column.min()), int(column.max())) > EXACT:
+        column = column.astype(object)
     if column.dtype.kind != "O":
         return column
     present = [v for v in column if not check.missing(v)]
-    if present and all(isinstance(v, bool | int | float | np.number) for v in present):
+    if present and all(isinstance(v, bool | int | float | np.number | Decimal) for v in present):
+        if any(not isinstance(v, float) and abs(v) > EXACT for v in present):
+            return _objects([None if check.missing(v) else _as_digits(v) for v in column])
         return np.array([np.nan if check.missing(v) else v for v in column], dtype=np.float64)
-    return np.array([None if check.missing(v) else v for v in column], dtype=object)
+    return _objects([_seen(v) for v in column])
+
+
+def _seen(cell: Any) -> Any:
+    """A cell of any kind, text as people read it; None where it is missing."""
+    return None if check.missing(cell) else plain(cell) if isinstance(cell, str) else cell
+
+
+def _as_digits(number: Any) -> str:
+    return str(int(number)) if number == number // 1 else str(number)
 
 
 def matrix(table: Table, names: Sequence[str], where: str = "the table") -> Array:
@@ -142,11 +217,24 @@ def parsed(cells: Sequence[str], as_text: bool = False, absent: Collection[str] 
         with suppress(ValueError, OverflowError):  # a missing cell, an integer beyond 64 bits, text
             values = np.array(list(map(float, cells)))
             whole = (values == np.rint(values)).all()  # and no "1.0"
-            return np.array(list(map(int, cells)), dtype=np.int64) if whole else values
+            if not _are_names(values, cells):
+                return np.array(list(map(int, cells)), dtype=np.int64) if whole else values
         with suppress(ValueError):
-            return np.array([np.nan if c.strip() in absent else float(c) for c in cells])
-    kept = [None if (cell := c.strip()) in absent else sys.intern(cell) for c in cells]
+            values = np.array([np.nan if plain(c) in absent else float(c) for c in cells])
+            if not _are_names(values, cells):
+                return values
+    kept = [None if (cell := plain(c)) in absent else sys.intern(cell) for c in cells]
     return np.array(kept, dtype=object)
+
+
+def _are_names(values: Array, cells: Sequence[str]) -> bool:
+    """Whether cells are whole numbers of which float64 would make several one."""
+    return bool(np.nanmax(abs(values), initial=0) > EXACT) and any(map(names_something, cells))
+
+
+def names_something(cell: str) -> bool:
+    """Whether a cell has more digits than a number needs, as identities have."""
+    return DIGITS.fullmatch(cell.strip()) is not None and abs(float(cell)) > EXACT
 
 
 def odd_rows(column: Cells) -> list[int]:
@@ -219,6 +307,10 @@ def texts(table: Table, name: str, where: str = "the table") -> list[str | None]
             raise not_a_number(table, name, odd, where, "Numbers or text are needed there.")
         return column.tolist()
     if column.dtype.kind == "f":
+        if rows := np.flatnonzero((abs(column) > EXACT) & np.isfinite(column)).tolist():
+            what = f"column {name!r} names rows by numbers whose last digits float64 has rounded"
+            do = "Read the column as text, such as by dtype=str."
+            raise RowError(where, what, rows=rows, do=do, place=table.place)
         whole = [None if v != v else int(v) if v.is_integer() else v for v in column.tolist()]
         return [None if v is None else str(v) for v in whole]
     return [str(v) for v in column.tolist()]
@@ -427,10 +519,10 @@ def _cells(table: Table, name: str, reading: Reading, as_text: bool, where: str)
     """
     column, merge = table[name], reading.merge.get(name, {})
     if merge or (column.dtype.kind == "O" and reading.missing):
-        spellings = {as_it_stands.strip(): text for as_it_stands, text in merge.items()}
         cells = texts(table, name, where) if merge else column.tolist()
-        cells = [spellings.get(c.strip(), c) if isinstance(c, str) else c for c in cells]
-        cells = [None if isinstance(c, str) and c.strip() in reading.missing else c for c in cells]
+        cells = [merge.get(c, c) if isinstance(c, str) else c for c in cells]
+        cells = [None if isinstance(c, str) and c in reading.missing else c for c in cells]
+        cells = [merge.get("") if c is None else c for c in cells]
         column = _objects(cells)
         if not as_text and all(c is None or (isinstance(c, str) and is_number(c)) for c in cells):
             column = parsed(["" if c is None else c for c in cells])

@@ -222,6 +222,8 @@ def classes(
         real = y[0].dtype.kind == "f"
         return None if real else np.unique(np.concatenate([np.unique(t) for t in y]))
     known = np.unique(np.asarray(declared))
+    if known.dtype.kind == "U" and all(t.dtype.kind in "if" for t in y):
+        known = as_numbers(known)
     for name, t in zip(clients, y, strict=True):
         # text is no number, even where they are written alike
         one_is_text = (t.dtype.kind == "U") != (known.dtype.kind == "U")
@@ -238,10 +240,24 @@ def classes(
     return known
 
 
+def as_numbers(classes: NDArray[Any]) -> NDArray[Any]:
+    """Classes that were written as text, such as "0" and "1", as the numbers that they are, in the
+    same order; others as they are.
+    """
+    try:
+        numbers = classes.astype(np.float64)
+    except ValueError:
+        return classes
+    whole = (numbers == np.rint(numbers)).all()
+    return numbers.astype(np.int64) if whole else numbers
+
+
 def ordered(known: NDArray[Any] | None, positive: str | float | None) -> NDArray[Any] | None:
     """The classes as (negative, positive) where one of two is called positive, else sorted."""
     if positive is None:
         return known
+    named = {} if known is None else {str(name): name for name in known.tolist()}
+    positive = named.get(str(positive), positive)
     if known is None or len(known) != 2 or positive not in known.tolist():
         raise RowError(
             "",
@@ -261,6 +277,9 @@ def persons(
         if rows := [r for r, value in enumerate(part.tolist()) if missing(value)]:
             do = "Every row needs a person, if need be a separate one."
             raise RowError(f"client {name!r}", "persons are missing", rows=rows, do=do)
+        if part.dtype.kind == "f" and (rows := np.flatnonzero(abs(part) > 2**53).tolist()):
+            what, do = "persons are numbers that float64 has rounded", "Give them as text."
+            raise RowError(f"client {name!r}", what, rows=rows, do=do)
     return tuple(part.astype(str) for part in parts)
 
 
@@ -365,7 +384,10 @@ def grouped(
             do="Give one for every row, or leave these rows out (of a table by"
             " `drop_missing_client`).",
         )
-    names = tuple(map(client_name, seen))
+    called = [*map(client_name, seen)]
+    names = tuple(dict.fromkeys(called))  # labels that look alike are one client
+    if len(names) < len(called):
+        codes = np.array([*map(names.index, called)])[codes]
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))
     if (np.diff(codes) >= 0).all():
         return names, [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]

@@ -57,6 +57,7 @@ class Checkpoint:
     mark: str  # of the clients' file that has the memories, or ""
     turns: Annotated[NDArray[np.int64], Form("N")]  # messages each client has answered
     traffic: tuple[tuple[str, str, int, int], ...]  # message, direction, count, bytes
+    answered: tuple[tuple[str, str, str, int], ...]  # answer, field, how it is read, numbers
     history: Any  # rows, see packed
     source: Any  # of the times at which clients answer
     # those in flight: message for who is to answer, its round, bytes

@@ -139,7 +139,9 @@ class Clients:
         kept.message_bytes += ask
         record.count(Conclude, "down", n, n * ask)
         record.count(kind, "up", n, up)
-        return rounds.combine(kind, parts)
+        combined = rounds.combine(kind, parts)
+        record.tell(combined, n)
+        return combined
 
     def _conclusions(self) -> Sequence[tuple[Any, Any]]:
         """What all clients keep that belongs to the answer, each part with its clients."""

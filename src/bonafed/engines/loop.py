@@ -28,6 +28,7 @@ from bonafed.engines.endings import advice, ended
 from bonafed.engines.engine import Run, Watch, check_algorithm, check_answer, handler, reported
 from bonafed.engines.run_record import Counts, Events, Log, RunRecord, recording
 from bonafed.engines.secure_run import secure_run
+from bonafed.parameters import Checked
 from bonafed.privacy.secure_sum.messages import SecureSum, option_of
 from bonafed.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, copied, encode, settled
 from bonafed.signals import ENDING, Last, interrupts
@@ -144,7 +145,7 @@ class Server:
     round: int  # finished rounds
 
 
-class EventEngine:
+class EventEngine(Checked):
     """The base of all engines: the settings that they share, and ``run``.
 
     Attributes
@@ -344,6 +345,7 @@ class Loop:
         counts = Counts(answers.size, len(to) * kind.size, len(batch.ids), answers.staleness)
         self.record.count(type(ask.message), "down", len(to), counts.bytes_down)
         self.record.count(type(answers.combined), "up", counts.answered, counts.bytes_up)
+        self.record.tell(answers.combined, counts.answered)
         self.record.events.add(*batch)
         clients.finish(batch.ids, answers)
         source.settle()
@@ -410,11 +412,13 @@ class Loop:
         over = outcome.stop not in (Stop.INTERRUPTED, Stop.IMPOSSIBLE)
         if over and conclude and flight.turns.all():
             concluded = self.clients.conclusions(self.record)
-        messages = [
-            {"message": message, "direction": way, "count": count, "bytes": size}
-            for (message, way), (count, size) in self.record.traffic.items()
-        ]
-        told = outcome, self.record.history, messages, self.server.round, events.active()
+        told = (
+            outcome,
+            self.record.history,
+            self.record.messages(),
+            self.server.round,
+            events.active(),
+        )
         counts = flight.turns, asked, self._exchanged()
         return Run(self.server.state, *told, self.clients.each(), *counts, concluded, log)
 
@@ -427,7 +431,8 @@ class Loop:
         record, source = self.record, self.source.stored()
         server = self.server.round, self.server.state, self.server.ask
         traffic = tuple((*key, n, size) for key, (n, size) in record.traffic.items())
-        counted = self.clients.flight.turns, traffic, files.packed(record.history)
+        answered = tuple((*key, n) for key, n in record.answered.items())
+        counted = self.clients.flight.turns, traffic, answered, files.packed(record.history)
         flying = source, messages, asked, self._exchanged(), tuple(record.since_row)
         told = *server, self.clients.stored(), "", *counted, *flying, record.events.stored()
         kept = Checkpoint(*self.file.run, *told)
@@ -453,6 +458,7 @@ class Loop:
             self.server = Server(kept.state, kept.ask, kept.round)
             notes.history, notes.since_row = files.unpacked(kept.history), Counts(*kept.late)
             notes.traffic = {(name, way): [count, size] for name, way, count, size in kept.traffic}
+            notes.answered = {tuple(key): n for *key, n in kept.answered}
             notes.events = recording(self.engine.at_once, events)
             self.clients.restore(kept.memories)
             flight.turns, (flight.answer_bytes, flight.message_bytes) = kept.turns, kept.exchanged

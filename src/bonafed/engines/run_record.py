@@ -1,5 +1,6 @@
 """The record of a run beside its last state: traffic, history, and who answered when."""
 
+import enum
 import os
 from array import array
 from collections.abc import Mapping
@@ -10,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array
-from bonafed.codec import Form
+from bonafed.codec import FIELDS, Form
 from bonafed.engines.checkpoint_schema import Fields
-from bonafed.rounds import CodecError, Outcome, decode, encode, record
+from bonafed.rounds import CodecError, Outcome, decode, encode, marks, record
 from bonafed.storage import write_whole
 
 # ---- who answered when
@@ -118,6 +119,49 @@ def recording(at_once: bool, kept: Any = None) -> Recorder | SetRecorder:
 
 # ---- counts
 
+
+class Content(NamedTuple):
+    """What one field of a message holds.
+
+    Attributes
+    ----------
+    numbers, texts : how many
+    how : "sum", "max", "each" or "parcel" of an answer; "each", "version" or "all" of a question
+    """
+
+    numbers: int
+    texts: int
+    how: str
+
+
+def contents(message: object, n: int = 1) -> dict[str, Content]:
+    """How many numbers and texts each field of a message holds, and who sees them; fields that
+    hold nothing are left out. ``n``: of answers combined over so many clients, all that these sent.
+    """
+    counted = {}
+    for name, how in marks(type(message)):
+        numbers, texts = _counts(getattr(message, name))
+        if numbers or texts:
+            counted[name] = Content(numbers * (n if how in ("sum", "max") else 1), texts, how)
+    return counted
+
+
+def _counts(value: object) -> tuple[int, int]:
+    """The numbers and the texts in what a record may hold."""
+    if isinstance(value, np.ndarray):
+        return value.size, 0
+    if isinstance(value, str | enum.Enum):
+        return 0, 1
+    if type(value) in FIELDS:
+        value = [getattr(value, name) for name in FIELDS[type(value)]]
+    if isinstance(value, Mapping):
+        value = [*value, *value.values()]
+    if isinstance(value, tuple | list):
+        each = [_counts(part) for part in value]
+        return sum(n for n, _ in each), sum(t for _, t in each)
+    return int(value is not None), 0
+
+
 Row = dict[str, Any]  # of a history
 
 
@@ -151,6 +195,7 @@ class RunRecord:
     Attributes
     ----------
     traffic : (message, "down" or "up") -> messages and bytes so far
+    answered : (message, field, how it is read) -> the numbers in it that all clients sent
     history : the rows that are kept
     events : who answered when
     since_row : the counts since the last of these rows
@@ -158,6 +203,7 @@ class RunRecord:
 
     def __init__(self, events: Recorder | SetRecorder) -> None:
         self.traffic: dict[tuple[str, str], list[int]] = {}
+        self.answered: dict[tuple[str, str, str], int] = {}
         self.history: list[dict[str, Any]] = []
         self.events = events
         self.since_row = Counts()
@@ -167,6 +213,23 @@ class RunRecord:
         counted = self.traffic.setdefault((kind.__name__, way), [0, 0])
         counted[0] += messages
         counted[1] += size
+
+    def tell(self, answers: object, n: int) -> None:
+        """Count the numbers in the answers of so many clients, which are combined."""
+        kind = type(answers).__name__
+        for name, held in contents(answers, n).items():
+            key = kind, name, held.how
+            self.answered[key] = self.answered.get(key, 0) + held.numbers
+
+    def messages(self) -> list[Row]:
+        """The messages of the run by class and direction, of answers with what they held."""
+        rows: list[Row] = []
+        for (message, way), (count, size) in self.traffic.items():
+            row = {"message": message, "direction": way, "count": count, "bytes": size}
+            said = [(*key[1:], n) for key, n in self.answered.items() if key[0] == message]
+            held = {name: {"how": how, "numbers": n} for name, how, n in said}
+            rows.append(row | ({"held": held} if way == "up" else {}))
+        return rows
 
 
 # The log of who answered when, from which a run is repeated whose order of events came from

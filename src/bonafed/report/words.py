@@ -91,9 +91,9 @@ def lead(result: Result) -> str:
         f"A model of the {risk and risk_called(risk)} of the losses": risk,
         "A model": True,
     }
-    rows = "pooled rows of" if pooled(result) else "data that stayed with"
-    n = clients(len(people(result)))
-    return f"{first_true(models)} over {rows} {n}, and what is guaranteed about it."
+    rows = f"{'the pooled' if pooled(result) else 'the'} rows of {clients(len(people(result)))}"
+    rows = f"rows that stayed at {len(people(result))} sites" if at_sites(result) else rows
+    return f"{first_true(models)} over {rows}, and what is guaranteed about it."
 
 
 def done(result: Result) -> list[str]:

@@ -4,10 +4,27 @@ The one table of these promises, of sites with the default policy: documents, th
 and ``bonafed site check`` state its rows and promise no more.
 """
 
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 HEADS = ("Who", "Can learn", "Can alter", "What stops them", "What remains")
+
+
+@cache
+def fields(way: str) -> Mapping[str, str]:
+    """What the fields of "answers" or "questions" hold; those of one class are "Class.field"."""
+    text = Path(__file__).with_name("words.toml").read_text(encoding="utf-8")
+    held: dict[str, str] = tomllib.loads(text)[way]
+    return held
+
+
+def called(kind: str, name: str, way: str = "answers") -> str:
+    """What a field of a class of messages holds, in words."""
+    known = fields(way)
+    return known.get(f"{kind}.{name}") or known.get(name) or name.replace("_", " ")
 
 
 class Promise(NamedTuple):

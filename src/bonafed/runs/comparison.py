@@ -145,19 +145,21 @@ def evaluate(
     tests: Mapping[str, Federation],
     trained: int | None = None,
     calibrations: Mapping[str, Sigmoid | None] | None = None,
+    chosen: bool = False,
 ) -> Record:
     """Every model on every set, the first model paired with each other one, and the verdict in
     words.
 
     ``trained`` is the number of rows that a risk of counted ranks was stated for; ``calibrations``
-    make probabilities of the scores of a model.
+    make probabilities of the scores of a model; ``chosen``: whether these rows may have chosen the
+    first one (`chose`), so that they promise nothing of it.
     """
     main, *others = models
     measures, pairs, how = [], [], calibrations or {}
     asked = (3 if by_rank(problem.over_losses) else 2) * len(others) * len(tests)
     for name, fed in tests.items():
         for model, w in models.items():
-            judged = judge(problem, w, fed, trained, how.get(model), curves=model == main)
+            judged = judge(problem, w, fed, trained, how.get(model), model == main, chosen)
             measures.append({"set": name, "model": model, **judged})
         for model in others:
             numbers = paired(problem, models[main], models[model], fed, trained, asked)

@@ -40,8 +40,9 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.risks import ranks
 from bonafed.problem.risks.risk import Risk
 from bonafed.runs.files import Record
-from bonafed.solution.predictions import drawn, figures
+from bonafed.solution.predictions import counted, drawn, figures, task_of
 from bonafed.solution.tables import SERVER, TOGETHER, constraint_rows
+from bonafed.worst_client import promise, worst_first
 
 POINTS, CLIENT_POINTS = 101, 21  # of the ROC curve of all rows, and of a client's
 
@@ -98,21 +99,33 @@ def judge(
     fed: Federation,
     trained: int | None = None,
     calibration: Sigmoid | None = None,
-    curves: bool = False,
+    main: bool = False,
+    chosen: bool = False,
 ) -> Record:
     """What `measure` states, with the figures of `bonafed.measures` over all rows and for every
-    client, which says whether it is small; ``curves`` adds what is drawn of two classes, for all
-    rows and clients that are not small.
+    client, which says whether it is small. Of the ``main`` model also what is drawn of two classes,
+    for all rows and clients that are not small, and what is promised of new rows, unless it may
+    have been ``chosen`` by these.
     """
     rows = rows_of(problem, w, fed)
     numbers = measure(problem, w, fed, trained, rows)
     for record, part in zip((numbers, *numbers["clients"]), (together(rows), *rows), strict=True):
         judged = figures(problem.loss, part.prediction, part.y, calibration)
         record |= {**judged, "small": small(judged)}
-        if curves and (record is numbers or not record["small"]):
+        if main and (record is numbers or not record["small"]):
             points = CLIENT_POINTS if record is not numbers else POINTS
             lines = drawn(problem.loss, part.prediction, part.y, calibration, points)
             record |= {} if lines is None else {"curves": lines}
+    if main and (chosen or problem.loss.targets == "real"):
+        numbers["unstated"] = "chosen" if chosen else "numbers"
+    elif main:
+        whose = fed.persons or [None] * len(rows)
+        each = [
+            counted(problem.loss, part.prediction, part.y, calibration, who)
+            for part, who in zip(rows, whose, strict=True)
+        ]
+        task = task_of(problem.loss, rows[0].prediction)
+        numbers |= promise(task, numbers["clients"], each, fed.persons is not None)
     return numbers
 
 
@@ -149,8 +162,8 @@ def merit_of(loss: Loss) -> tuple[str, float]:
 def worst_of(loss: Loss, clients: Sequence[Record]) -> Record:
     """The clients at which a model does worst, by loss and by merit."""
     name, sign = merit_of(loss)
-    worst = max(clients, key=lambda row: row["loss"])
-    least = min(clients, key=lambda row: sign * row[name])
+    worst = worst_first(clients, "loss", False)[0]
+    least = worst_first(clients, name, sign > 0)[0]
     return {
         "worst_loss": worst["loss"],
         "worst_loss_client": worst["client"],

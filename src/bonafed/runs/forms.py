@@ -27,6 +27,7 @@ from bonafed.rounds import Stop
 from bonafed.runs.files import damaged
 from bonafed.solution.outcome import UNPROVED
 from bonafed.solution.trivial import TRIVIAL
+from bonafed.worst_client import WHY
 
 FAR = 1e150  # squares of such numbers are finite
 SHOWN = 60  # letters of a value that an error shows
@@ -207,10 +208,22 @@ FIGURES = form(
     perhaps(dict[str, Interval], "interval") | perhaps(CURVES, "curves"),
     base=Judged,
 )
+# what is promised of new rows at every client, by figure, see `bonafed.worst_client.promise`: the
+# bound, the client whose rows decide it, and for a rate what more of them would show
+MORE = form(needs(Whole, "wrong", "of") | needs(Share, "bound"))
+AT_EVERY = form(
+    needs(str, "client") | needs(Number, "bound") | perhaps(Whole, "wrong", "of"),
+    perhaps(MORE, "then"),
+)
+PROMISE = form(
+    needs(Share, "confidence") | needs(bool, "people") | needs(dict[str, AT_EVERY], "figures")
+)
 # how a model does at one client; ``figures_of`` another model where a site tells only those,
 # ``merged`` where it counts a class of few predictions as another one
 AT_CLIENT = form(
-    needs(str, "client") | perhaps(str, "figures_of") | perhaps(bool, "merged"), base=FIGURES
+    needs(str, "client") | perhaps(str, "figures_of") | perhaps(bool, "merged"),
+    perhaps(dict[str, Number], "bounds") | perhaps(Share, "chance") | perhaps(Count, "people"),
+    base=FIGURES,
 )
 # how often a client's rows are predicted positive, in all, rightly and wrongly; null where there
 # are none to count
@@ -227,6 +240,7 @@ MEASURES = form(
     perhaps(str, "worst_accuracy_client", "worst_error_client", "excess_owner"),
     needs(Annotated[list[AT_CLIENT], at_least(1)], "clients") | perhaps(FAIRNESS, "fairness"),
     perhaps(Count, "asked") | perhaps(Whole, "met") | perhaps(Extended, "excess"),
+    perhaps(PROMISE, "promise") | perhaps(Annotated[str, one_of(WHY)], "unstated"),
     base=FIGURES,
 )
 # two models on the same rows, see `bonafed.runs.comparison.paired`
@@ -251,6 +265,7 @@ CERTIFICATE = form(
     needs(Number, "value", "feasibility"),
     needs(Number | None, "bound", "gap", "relative_gap", "stationarity", "complementarity"),
     needs(Number | None, "consensus", "gradient_scale", "infeasible"),
+    needs(Number | None, "nearby", "separated"),
     needs(list[Number], "weights", "client_risks", "client_losses"),
     needs(list[Extended], "client_levels", "client_labels", "client_features"),
     needs(Annotated[list[Number] | None, exactly(3)], "residuals"),
@@ -268,10 +283,12 @@ CLIENT = form(
 PUBLIC_CLIENT = form(
     needs(str, "client") | needs(Whole, "n", "bytes_up", "bytes_down") | needs(Number, "weight")
 )
-# how often one type of message was sent
+# how often one type of message was sent; of answers the numbers that each field held in all, and
+# how the algorithm reads them
+HELD = form(needs(Literal["sum", "max", "each", "parcel"], "how") | needs(Whole, "numbers"))
 MESSAGE = form(
     needs(str, "message") | needs(Literal["up", "down"], "direction"),
-    needs(Whole, "count", "bytes"),
+    needs(Whole, "count", "bytes") | perhaps(dict[str, HELD], "held"),
 )
 # what is stated of a baseline
 BASELINE = form(
@@ -498,7 +515,8 @@ READING = form(
     perhaps(Annotated[str, one_of(ENCODINGS)], "encoding") | perhaps(Literal[","], "decimal"),
     perhaps(Annotated[str, DELIMITER], "delimiter") | perhaps(list[str], "missing", "exclude"),
     perhaps(dict[str, dict[str, str]], "merge"),
-    perhaps(Yes, "drop_missing_target", "drop_missing_client"),
+    perhaps(Yes, "drop_missing_target", "drop_missing_client", "drop_repeated_header"),
+    perhaps(Count, "header_lines"),
 )
 EVERY_COLUMN_ONCE = such(lambda made: once([each.name for each in made]), "every column once")
 # how all features are made

@@ -142,7 +142,8 @@ def run_study(
         weights: Mapping = {name: solution.w for name, solution in models.items()}
         problem, parts = study.config.problem(), study.parts
         sigmoids = {name: solution.calibration for name, solution in models.items()}
-        evaluation = evaluate(problem, weights, parts.tests, parts.ranked, sigmoids)
+        judged = problem, weights, parts.tests, parts.ranked, sigmoids
+        evaluation = evaluate(*judged, study.config.judges_choose)
         result = result_of(study, models, points, evaluation)
         written = out, study.stated, parts.train, models, points, result
         return write_run(*written, partial=study.work, render=render, today=today)

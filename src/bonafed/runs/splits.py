@@ -28,7 +28,7 @@ from bonafed.data.readers import read, read_clients
 from bonafed.data.row_errors import Faults, RowError, without_values
 from bonafed.data.schema import Recipe, Schema, declared_schema
 from bonafed.data.tables import Table
-from bonafed.data.validation import missing, ordered
+from bonafed.data.validation import as_numbers, missing, ordered
 from bonafed.problem.predictors.affine import federation_with_ones
 
 HELD_OUT, SHIFTED, DRIFTED = "held-out rows", "shifted clients", "shifted clients, drifted"
@@ -438,6 +438,8 @@ def _known(config: Config, tables: Mapping[str, Table], target: str) -> NDArray[
         tabular.targets_of(tables, target, numeric=True)
         return None
     known = np.array(stated) if stated else _classes(tables, target, kind)
+    if known.dtype.kind == "U" and all(t[target].dtype.kind in "if" for t in tables.values()):
+        known = np.unique(as_numbers(known))  # "0" and "1" of a column of numbers
     if kind == "sign" and len(known) != 2:
         shown = ", ".join(map(repr, known[:6].tolist()))
         several = " For several classes set problem.loss = 'multinomial'." * (len(known) > 2)
@@ -549,8 +551,8 @@ def dataset(name: str) -> Tables:
     if name not in named():
         near = near_miss(name, named())
         raise ConfigError(f"data.name: no data set {name!r}{near}. Data sets: {', '.join(named())}")
-    if name == "hospitals":  # as tables: the schema is fitted on the rows that are trained on
-        hospitals = load.hospital_tables()
+    if name in load.BY_HOSPITAL:  # as tables: the schema is fitted on the rows trained on
+        hospitals = load.BY_HOSPITAL[name]()
         y = np.concatenate([table["diagnosis"] for table in hospitals.values()])
         return Tables(hospitals, "diagnosis", np.unique(y.astype(str)))
     data = getattr(load, name)()

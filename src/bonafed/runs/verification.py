@@ -21,7 +21,7 @@ from bonafed.certificates.certificate import Certificate
 from bonafed.config.config import ConfigError
 from bonafed.data.federation import Federation
 from bonafed.data.schema import declared_schema
-from bonafed.data.validation import ordered
+from bonafed.data.validation import as_numbers, ordered
 from bonafed.problem.calibration import calibrated
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
@@ -41,6 +41,7 @@ from bonafed.solution.outcome import UNPROVED, failed_in
 from bonafed.solution.solution import public_history
 from bonafed.solution.tables import client_table
 from bonafed.solution.warnings import notes
+from bonafed.worst_client import in_words
 
 __all__ = ["Check", "passed", "verify_run"]
 
@@ -112,7 +113,8 @@ def _checks(run: Run, parts: Parts | None, render: Render | None) -> Iterator[Ch
         yield Check("data", None, text, keys=tuple(keys))
         return
     if judged:
-        again = evaluate(run.config.problem(), {"private": run.w}, parts.tests, parts.ranked)
+        given = run.config.problem(), {"private": run.w}, parts.tests, parts.ranked
+        again = evaluate(*given, chosen=run.config.judges_choose)
         again = plain(folder.public_evaluation(run.config, again))
         yield compared("evaluation", run.result["evaluation"], again)
     if run.owner is not None:  # the public part has of the owner's what may travel, as it is there
@@ -266,8 +268,14 @@ def _check_models(run: Run, inputs: Inputs) -> Iterator[Check]:
     # what makes probabilities of the scores of every model
     sigmoids = {label(problem): calibrated(problem, parts.train, run.w)}
     sigmoids |= {called(k): calibrated(*one, run.baselines[k]) for k, one in others.items()}
-    again = evaluate(problem, inputs.models, parts.tests, parts.ranked, sigmoids)
-    yield inputs.compared("evaluation", result["evaluation"], again)
+    given = problem, inputs.models, parts.tests, parts.ranked, sigmoids
+    again = evaluate(*given, run.config.judges_choose)
+    yield (check := inputs.compared("evaluation", result["evaluation"], again))
+    for row in again["measures"][:1] if check.ok else ():
+        yield Check("worst client", True, in_words(row))
+        if "promise" in row:
+            text = "that held-out rows are independent, and chose nothing outside of this run"
+            yield not_checked("worst client", text)
 
 
 def stated_baselines(run: Run) -> dict[str, Record]:
@@ -413,7 +421,10 @@ def check_declared_model(run: Run) -> Iterator[Check]:
         text = "its columns or classes are not declared in config.toml"
         yield not_checked("model", text, "model.safetensors: bonafed")
         return
-    classes = ordered(None if data.classes is None else np.array(data.classes), data.positive)
+    known = None if data.classes is None else np.array(data.classes)
+    if known is not None and not isinstance(run.model["classes"][0], str):
+        known = np.unique(as_numbers(known))  # "0" and "1" of a column of numbers
+    classes = ordered(known, data.positive)
     schema = declared_schema([*data.columns], data.columns, data.target, classes)
     names = [*schema.feature_names, *["1"] * run.config.ones]
     infeasible = run.result["outcome"]["stop"] == "infeasible"

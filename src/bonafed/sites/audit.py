@@ -18,7 +18,6 @@ What the log cannot show: who may write both files can write all of it anew. So 
 `AuditLog.head`, or send it with what it signs: against a copy elsewhere such a log is found.
 """
 
-import enum
 import hashlib
 import json
 import re
@@ -29,10 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from bonafed.codec import FIELDS
-from bonafed.rounds import marks
+from bonafed.engines.run_record import Content
 from bonafed.sites.policy import Refusal
 from bonafed.storage import OWN, Lock, append, cut, write_whole
 from bonafed.text import short
@@ -49,20 +45,6 @@ NAME, TEXT = 200, 2_000  # characters of names and of texts that others wrote
 
 class AuditError(RuntimeError):
     """A log that cannot be gone on with: it was changed, cut or removed, or is another site's."""
-
-
-class Content(NamedTuple):
-    """What one field of a message holds.
-
-    Attributes
-    ----------
-    numbers, texts : how many
-    how : "sum", "max" or "each" of an answer; "each", "version" or "all" of a question
-    """
-
-    numbers: int
-    texts: int
-    how: str
 
 
 @dataclass(frozen=True)
@@ -118,34 +100,6 @@ class Head(NamedTuple):
     number: int = 0
     hash: str = ""
     size: int = 0
-
-
-def contents(message: object) -> dict[str, Content]:
-    """How many numbers and texts each field of a message holds, and who sees them; fields that
-    hold nothing are left out.
-    """
-    counted = {}
-    for name, how in marks(type(message)):
-        numbers, texts = _counts(getattr(message, name))
-        if numbers or texts:
-            counted[name] = Content(numbers, texts, how)
-    return counted
-
-
-def _counts(value: object) -> tuple[int, int]:
-    """The numbers and the texts in what a record may hold."""
-    if isinstance(value, np.ndarray):
-        return value.size, 0
-    if isinstance(value, str | enum.Enum):
-        return 0, 1
-    if type(value) in FIELDS:
-        value = [getattr(value, name) for name in FIELDS[type(value)]]
-    if isinstance(value, Mapping):
-        value = [*value, *value.values()]
-    if isinstance(value, tuple | list):
-        each = [_counts(part) for part in value]
-        return sum(n for n, _ in each), sum(t for _, t in each)
-    return int(value is not None), 0
 
 
 # ------------------------------------------------------------------------------------------ writing
@@ -216,7 +170,7 @@ class AuditLog:
         way : "in" of a message that was received, "out" of one that is about to be sent
         who : who sent it, or to whom it goes
         kind : its class; "" where it could not be read
-        fields : what it holds, see `contents`
+        fields : what it holds, see `bonafed.engines.run_record.contents`
         refusals : why it was not answered
         sync : False where the line may reach the disk with a later one, such as a question with
             its answer

@@ -16,6 +16,7 @@ site = typer.Typer(help="What a data owner's site allows, holds and has answered
 engine = typer.Typer(help="What an engine such as NVIDIA FLARE or Flower is given of a run.")
 Folder = Annotated[Path, typer.Argument(help="Folder of the site, with its site.toml.")]
 TABLE = "rows.csv"
+OUT = "--out", "-o", "--output"
 
 
 @site.callback(invoke_without_command=True)
@@ -83,12 +84,13 @@ def log(
         Path, typer.Argument(help="Folder of the site, with its site.toml, or a log.")
     ] = Path("."),
     verify: Annotated[bool, typer.Option("--verify", help="Only say whether it is whole.")] = False,
+    long: Annotated[bool, typer.Option("--long", help="Say what every message holds.")] = False,
 ) -> None:
-    """Say in words what was asked and answered, and whether the log was changed."""
+    """Say what was asked and answered, a line for every turn, and whether the log was changed."""
     from bonafed.config.toml_file import ConfigError
     from bonafed.sites.audit import BEGUN, Fault, read_log
     from bonafed.sites.site_file import read_site
-    from bonafed.sites.words import in_words
+    from bonafed.sites.words import in_words, totals, turn_in_words, turns
 
     known = None if folder.is_file() and folder.suffix != ".toml" else read_site(folder)
     path = folder if known is None else known.log
@@ -102,8 +104,12 @@ def log(
         for owner in (owner for owner in begun if owner != known.site.name):
             text = f"the log is that of site {owner!r}, not of {known.site.name!r}"
             faults.append(Fault(1, text))
-    for entry in () if verify else entries:
-        _say(in_words(entry))
+    lines = map(in_words, entries) if long else map(turn_in_words, turns(entries))
+    sent = [entry for entry in entries if entry.way == "out"]
+    refused = sum(bool(entry.refused) for entry in sent)
+    total = f"answers that left: {len(sent):,} ({refused:,} refusals); in all {totals(sent)}"
+    for line in () if verify else (*lines, total):
+        _say(line)
     for fault in faults:
         _say(f"line {fault.line}: {fault.text}")
     if any(not fault.crash for fault in faults):
@@ -139,7 +145,7 @@ def engines(context: typer.Context) -> None:
 def export(
     config: Annotated[Path, typer.Argument(help="Configuration with data.sites.")],
     to: Annotated[str, typer.Option("--to", help="flare or flower.")],
-    out: Annotated[Path, typer.Option(help="Folder in which it is written.")] = Path("export"),
+    out: Annotated[Path, typer.Option(*OUT, help="Folder to write.")] = Path("export"),
     experiment: Annotated[
         str | None,
         typer.Option(help="Name by which all know the run; one that is given again goes on."),

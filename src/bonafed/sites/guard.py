@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bonafed.arrays import Block
+from bonafed.engines.run_record import Content, contents
 from bonafed.engines.secure_summed import Sealed, Work, asked_of, hidden_in
 from bonafed.engines.wire import Envelope
 from bonafed.problem.constraints.group_means import Group, OnRows, Shared
@@ -24,7 +25,7 @@ from bonafed.problem.rank_levels import STEPS, levels
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import CodecError
-from bonafed.sites.audit import AuditError, AuditLog, Content, contents
+from bonafed.sites.audit import AuditError, AuditLog
 from bonafed.sites.policy import Policy, Proposal, Refusal, When, refused
 
 

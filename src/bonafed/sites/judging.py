@@ -47,6 +47,7 @@ from bonafed.runs.files import Record, Row
 from bonafed.runs.sections.checks import UNSURE
 from bonafed.runs.splits import HELD_OUT
 from bonafed.solution.predictions import decisions, figures, positive, task_of
+from bonafed.worst_client import Counted, promise
 
 Models = dict[str, Array]  # by their names
 CONTRARY = (
@@ -148,18 +149,25 @@ class Judging(Algorithm):
         return up, Done(Stop.OPTIMAL)
 
 
-def judge_at_sites(problem: Problem, data: Metadata, models: Models, engine: Engine) -> Record:
-    """What `bonafed.runs.comparison.evaluate` states, of the rows that the sites hold out."""
+def judge_at_sites(
+    problem: Problem, data: Metadata, models: Models, engine: Engine, people: bool = False
+) -> Record:
+    """What `bonafed.runs.comparison.evaluate` states, of the rows that the sites hold out;
+    ``people``: whether a person may have several of them.
+    """
     rounds = Judging(np.stack([*models.values()]), problem.at(data)[0])
     up: Any = run_all(rounds, data, engine).state
-    stated = evaluation(problem.loss, data.names, [*models], up)
+    stated = evaluation(problem.loss, data.names, [*models], up, people)
     if asked(problem):  # whether the constraints hold there is not known
         stated |= {"pairs": [], "verdict": []}
     return stated
 
 
-def evaluation(loss: Loss, clients: Sequence[str], models: Sequence[str], up: JudgedRows) -> Record:
-    """The models on the rows of every site, the main one paired with each other, and the verdict.
+def evaluation(
+    loss: Loss, clients: Sequence[str], models: Sequence[str], up: JudgedRows, people: bool = False
+) -> Record:
+    """The models on the rows of every site, the main one paired with each other, and the verdict;
+    ``people``: whether a person may have several rows.
 
     Raises
     ------
@@ -170,6 +178,7 @@ def evaluation(loss: Loss, clients: Sequence[str], models: Sequence[str], up: Ju
         {"set": HELD_OUT, "model": model, **_measured(loss, [site[k] for site in sites])}
         for k, model in enumerate(models)
     ]
+    _promise(measures[0], people)
     main, *others = models
     pairs = []
     for k, other in enumerate(others):
@@ -188,6 +197,23 @@ def contrary(row: Record) -> list[str]:
     return [CONTRARY.format(", ".join(odd))] * bool(odd)
 
 
+def _promise(row: Record, people: bool) -> None:
+    """Add what the counts of the sites promise of new rows, where they are exactly those of the
+    model, and of one row a person.
+    """
+    sites = row["clients"]
+    whys = {
+        "numbers": "confusion" not in row,
+        "other figures": any("figures_of" in site or "merged" in site for site in sites),
+        "persons": people,
+    }
+    if any(whys.values()):
+        row["unstated"] = next(why for why, so in whys.items() if so)
+        return
+    counted = [Counted(_cells(site["confusion"])) for site in sites]
+    row |= promise(_task(counted[0].confusion), sites, counted)
+
+
 def in_place_of_others(measures: Sequence[Record]) -> list[str]:
     """Where figures are those of another model, or classes were counted together, in words."""
     notes = []
@@ -201,7 +227,7 @@ def in_place_of_others(measures: Sequence[Record]) -> list[str]:
     return notes
 
 
-def added_up(problem: Problem, models: Sequence[str], stated: Row) -> Record:
+def added_up(problem: Problem, models: Sequence[str], stated: Row, people: bool = False) -> Record:
     """An evaluation made again from what it states of every site: counts, mean losses and the
     figures that only rows tell, and of two models the rows that one of them gets right.
     """
@@ -209,6 +235,8 @@ def added_up(problem: Problem, models: Sequence[str], stated: Row) -> Record:
     for model, row in zip(models if stated["measures"] else (), stated["measures"], strict=True):
         sites = [_made_again(loss, site) for site in row["clients"]]
         measures.append({"set": HELD_OUT, "model": model, **_measured(loss, sites)})
+    for row in measures[:1]:
+        _promise(row, people)
     judged = {row["model"]: row["loss"] for row in measures}
     main, pairs = models[0], list[Record]()
     for other, pair in zip(models[1:] if stated["pairs"] else (), stated["pairs"], strict=True):

@@ -132,7 +132,8 @@ def _check_figures(run: Run) -> Check:
     if wrong:
         return Check("evaluation", False, wrong)
     try:
-        again = judging.added_up(config.problem(), [*_models(run)], stated)
+        people = config.data.person is not None
+        again = judging.added_up(config.problem(), [*_models(run)], stated, people)
     except UNREADABLE as error:
         return Check("evaluation", False, f"cannot be computed again: {error}")
     return compared("evaluation", stated, plain(again))
@@ -282,7 +283,8 @@ class _SignedRun:
             yield told
             return
         try:
-            of = told.problem, told.metadata, _models(run), told.engine
+            people = run.config.data.person is not None
+            of = told.problem, told.metadata, _models(run), told.engine, people
             yield compared(name, stated, plain(judging.judge_at_sites(*of)))
         except answers.UNUSABLE as error:
             yield Check(name, False, f"cannot be computed again: {error}")

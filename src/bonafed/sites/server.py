@@ -175,7 +175,9 @@ class _Serving:
         models = {name: solution.w for name, solution in solutions.items()}
         try:
             engine = Network(main.session, stalls=False, secure_sum=self.secure_sum)
-            evaluation = judge_at_sites(main.problem, main.metadata, models, engine)
+            people = Roles.of(self.roles).person is not None
+            given = main.problem, main.metadata, models, engine, people
+            evaluation = judge_at_sites(*given)
         # the models stand all the same
         except (RefusedError, ImpossibleAnswerError, ClientError, ValueError) as error:
             return {**NOT_JUDGED}, (f"{UNJUDGED}{error}",)

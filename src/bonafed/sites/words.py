@@ -5,18 +5,15 @@ the algorithm only: an algorithm may use only the sum, and yet every site's numb
 server, which adds them up. The words say which of the two holds.
 """
 
-import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 
-from bonafed.sites.audit import BEGUN, TORN, Content, Entry
-from bonafed.text import printable
+from bonafed.engines.run_record import Content
+from bonafed.runs.border import called
+from bonafed.sites.audit import BEGUN, TORN, Entry
+from bonafed.text import first_true, printable, short
 
-# what the fields of answers and of questions hold; those of one class, as "Class.field", come first
-_WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
-ANSWERS: dict[str, str] = _WORDS["answers"]
-QUESTIONS: dict[str, str] = _WORDS["questions"]
+WIDEST, NAMED = 120, 30  # characters of a line about a turn, and of a name in it
 UNMASKED = "this version sends them to the server unmasked"
 READ = {  # of an answer: how a field is combined, and whether it is masked
     ("sum", False): f"of which the algorithm uses only the sum over the sites; {UNMASKED}",
@@ -35,7 +32,7 @@ def in_words(entry: Entry) -> str:
     """A line of the log as one sentence, such as "2026-11-23 10:04:11 UTC  received from server
     alliance: model (31 numbers), the same for all sites".
     """
-    when = f"{entry.at[:19].replace('T', ' ')} UTC  "
+    when = _when(entry)
     if not entry.way:
         known = {
             BEGUN: f"the log of site {entry.text} begins",
@@ -50,25 +47,73 @@ def in_words(entry: Entry) -> str:
     place = "" if entry.seq is None else f", message {entry.seq}"
     place += f", experiment {entry.experiment}" if entry.experiment else ""
     details = f"{entry.kind or 'unreadable'}{place}, {entry.size:,} bytes"
-    who = "the server" if entry.who == "server" else f"server {entry.who}"
-    return printable(f"{when}{way} {who}: {what} ({details}){more}")
+    return printable(f"{when}{way} {_server(entry)}: {what} ({details}){more}")
+
+
+def turns(entries: Iterable[Entry]) -> list[list[Entry]]:
+    """The lines of a log in which every answer stands with its question."""
+    made: list[list[Entry]] = []
+    asked: dict[tuple[str, str, int | None], list[Entry]] = {}
+    for entry in entries:
+        key = entry.who, entry.experiment, entry.seq
+        if entry.way == "out" and key in asked:
+            asked.pop(key).append(entry)
+        else:
+            made.append([entry])
+            if entry.way == "in":
+                asked[key] = made[-1]
+    return made
+
+
+def turn_in_words(turn: Sequence[Entry]) -> str:
+    """A question and its answer on one line of at most ``WIDEST`` characters, with totals."""
+    asked, answer = turn[0], turn[-1] if turn[-1].way == "out" else None
+    if not asked.way:
+        return short(in_words(asked), WIDEST)
+    said = f"{_when(asked)}{short(_server(asked), NAMED)}"
+    if asked.way == "in":
+        said += f" asked {short(asked.kind, NAMED) or 'what nobody can read'},"
+    rules = dict.fromkeys(rule for entry in turn for rule, _ in entry.refused)
+    ways = {
+        f"refused by {', '.join(rules)}": rules,
+        "no answer left": answer is None,
+        f"got {short(turn[-1].kind, NAMED)}: {totals(turn[-1:])}": True,
+    }
+    return short(printable(f"{said} {first_true(ways)}"), WIDEST)
+
+
+def totals(answers: Sequence[Entry]) -> str:
+    """How much answers hold, and how much of it only as part of a sum over the sites."""
+    held = [(entry.masked, field) for entry in answers for field in entry.fields.values()]
+    numbers, texts = (sum(getattr(f, key) for _, f in held) for key in ("numbers", "texts"))
+    sums = [(masked, f.numbers) for masked, f in held if f.how in ("sum", "max")]
+    used = sum(n for _, n in sums)
+    masked = f", {sum(n for hidden, n in sums if hidden):,} masked" * any(m for m, _ in sums)
+    only = f" ({used:,} only as sums{masked})" * (used > 0)
+    size = sum(entry.size for entry in answers)
+    return f"{_count(Content(numbers, texts, '')) or 'no numbers'}{only}, {size:,} bytes"
+
+
+def _when(entry: Entry) -> str:
+    return f"{entry.at[:19].replace('T', ' ')} UTC  "
+
+
+def _server(entry: Entry) -> str:
+    return "the server" if entry.who == "server" else f"server {entry.who}"
 
 
 def _groups(entry: Entry) -> Iterator[str]:
     """The fields of a message, those together that are seen alike."""
     ordered = sorted(entry.fields.items(), key=lambda item: item[1].how)
     for how, fields in groupby(ordered, key=lambda item: item[1].how):
-        names = ", ".join(f"{_field(entry, name)} ({_count(held)})" for name, held in fields)
+        way = "questions" if entry.way == "in" else "answers"
+        named = ((called(entry.kind, name, way), _count(held)) for name, held in fields)
+        names = ", ".join(f"{name} ({count})" for name, count in named)
         if entry.way == "in":
             yield f"{names}, {ASKED.get(how, how)}"
         else:
             seen = READ.get((how, entry.masked), "which the server reads as this site's numbers")
             yield f"{names}, {seen}"
-
-
-def _field(entry: Entry, name: str) -> str:
-    known = QUESTIONS if entry.way == "in" else ANSWERS
-    return known.get(f"{entry.kind}.{name}") or known.get(name) or name.replace("_", " ")
 
 
 def _count(held: Content) -> str:

@@ -27,7 +27,9 @@ from bonafed.problem.metadata import Metadata, classes_of
 from bonafed.problem.predictors.affine import Rows
 from bonafed.solution.tables import TOGETHER, Table
 from bonafed.text import listed
+from bonafed.worst_client import CONFIDENCE, Counted, in_words, once, promise
 
+HELD_OUT = "those judged here, which had no part in training or in a choice"
 LISTS = ("confusion", "interval", "recalls", "precisions", "counts")  # become columns of numbers
 
 
@@ -76,8 +78,9 @@ def evaluated(
     inputs: Inputs,
     loss: Loss,
     calibration: Sigmoid | None,
+    confidence: float = CONFIDENCE,
 ) -> Table:
-    """One row of figures for each client, and one for all rows together.
+    """One row of figures for each client, and one for all rows together; what holds of new rows.
 
     Parameters
     ----------
@@ -98,6 +101,20 @@ def evaluated(
         judged = figures(loss, scores, truth, calibration, weight)
         row = {"client": name, "small": measures.small(judged)}
         table.append(row | dict(_flat(judged, inputs)))
+    rows: list[measures.Figures] = [{"client": name} for name in fed.names]
+    if whole is not None or inputs.classes is None:
+        said: measures.Figures = {"unstated": "numbers" if whole is None else "weights"}
+    else:
+        whose = fed.persons or [None] * fed.n_clients
+        each = [
+            counted(loss, scores, truth, calibration, who)
+            for scores, truth, who in zip(clients, truths, whose, strict=True)
+        ]
+        said = promise(task_of(loss, clients[0]), rows, each, fed.persons is not None, confidence)
+    for row, bounds in zip(table, rows, strict=False):
+        for key, bound in bounds.get("bounds", {}).items():
+            row[f"{key}_{'at_least' if key != 'brier' else 'at_most'}"] = bound
+    table.text = in_words({**said, "clients": rows}, HELD_OUT)
     return table
 
 
@@ -131,6 +148,26 @@ def figures(
         return measures.several_classes(y, softmax(prediction, axis=1), weight)
     score = decisions(prediction)
     return measures.classification(y, score, positive(loss, prediction, calibration), weight)
+
+
+def counted(
+    loss: Loss,
+    prediction: Array,
+    y: NDArray[Any],
+    calibration: Sigmoid | None = None,
+    persons: NDArray[Any] | None = None,
+) -> Counted:
+    """The rows that count of predictions of classes, as `figures` takes them: all, or one of each
+    of the ``persons`` (n,).
+    """
+    order = once(len(y), persons)
+    prediction, y = prediction[order], y[order]
+    score, several = decisions(prediction), task_of(loss, prediction) == measures.SEVERAL
+    truth = (y if several else y > 0).astype(int)
+    p = softmax(prediction, axis=1) if several else positive(loss, prediction, calibration)
+    cells = np.zeros((score.shape[1] if several else 2,) * 2, int)
+    np.add.at(cells, (truth, score.argmax(1) if several else (score > 0).astype(int)), 1)
+    return Counted(cells, None if p is None else measures.brier(truth, p))
 
 
 def task_of(loss: Loss, prediction: Array) -> measures.Task:

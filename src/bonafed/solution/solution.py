@@ -51,6 +51,7 @@ from bonafed.solution.trivial import Triviality
 from bonafed.storage import write_whole
 from bonafed.text import card, listed, shown
 from bonafed.text import described as as_text
+from bonafed.worst_client import CONFIDENCE
 
 if TYPE_CHECKING:
     from bonafed.drawing import Axes
@@ -131,7 +132,7 @@ class Solution:
     >>> X = np.random.default_rng(0).normal(size=(90, 2))
     >>> y = np.where(X[:, 0] > 0.5, "ill", "well")
     >>> fed = bf.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 30))
-    >>> problem = bf.Problem(bf.Logistic(), bf.Linear(intercept=True), regulariser=bf.L2(0.01))
+    >>> problem = bf.Problem(bf.Logistic(), bf.Linear(fit_intercept=True), regulariser=bf.L2(0.01))
     >>> solution = bf.solve(problem, fed)
     >>> solution.predict(X[:2]).tolist()
     ['well', 'ill']
@@ -198,9 +199,13 @@ class Solution:
         scores, truth = expected(self.problem.loss, self._scores(X)), predictions.targets(X, y)
         return predictions.score(scores, truth, self.inputs)
 
-    def evaluate(self, fed: Federation) -> Table:
+    def evaluate(self, fed: Federation, *, confidence: float = CONFIDENCE) -> Table:
         """The figures that people judge a model by (``bonafed.measures``): one row for each client
         of a federation, and one for all of their rows together.
+
+        Its ``text`` says what holds of new rows at every client with this ``confidence``, and
+        columns such as ``accuracy_at_least`` what holds in all lines of the table at once
+        (``bonafed.worst_client``); both are for rows that had no part in training or in a choice.
 
         Of classes: accuracy, balanced accuracy, recall, precision, AUC, Brier score, log loss,
         counts, and exact 95 % intervals of the rates. Of a regression: MAE, RMSE, R2. ``small``
@@ -211,9 +216,13 @@ class Solution:
                 f"evaluate needs a Federation, got {type(fed).__name__}: for rows use"
                 " solution.score(X, y)."
             )
+        if not isinstance(confidence, float) or not 0 < confidence < 1:
+            raise ValueError(
+                f"confidence must lie between 0 and 1, such as .95, got {confidence!r}."
+            )
         self._of_rows()
         of_model = self._forward, self.inputs, self.problem.loss, self.calibration
-        return predictions.evaluated(self.inputs.aligned(fed), *of_model)
+        return predictions.evaluated(self.inputs.aligned(fed), *of_model, confidence)
 
     @property
     def module(self) -> Any:

@@ -33,7 +33,7 @@ SHOWN = 50  # rows in a notebook
 
 
 class Table(list[Record]):
-    """Rows as dictionaries, which print as a table.
+    """Rows as dictionaries, which print as a table, and below it ``text``, what they say together.
 
     Examples
     --------
@@ -43,6 +43,8 @@ class Table(list[Record]):
          a  0.25
          3     –
     """
+
+    text = ""
 
     def frame(self, backend: str | None = None) -> Any:
         """The rows as a data frame, see `frame`."""
@@ -58,14 +60,15 @@ class Table(list[Record]):
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         padded = [[c.rjust(w) for c, w in zip(line, widths, strict=True)] for line in lines]
         more = [f"... {len(self):,} rows; .frame() has all"] if len(self) > ROWS else []
-        return "\n".join([*("  ".join(line).rstrip() for line in padded), *more])
+        said = [self.text] if self.text else []
+        return "\n".join([*("  ".join(line).rstrip() for line in padded), *more, *said])
 
     def _repr_html_(self) -> str:
         html, tag = "", "th"
         for line in self._cells(SHOWN, 10**6, 60):
             html += f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in line)}</tr>"
             tag = "td"
-        return f"<table>{html}</table>"
+        return f"<table>{html}</table>" + f"<p>{escape(self.text)}</p>" * bool(self.text)
 
 
 def _cell(value: object, most: int) -> str:

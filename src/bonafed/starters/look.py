@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -16,10 +17,11 @@ import numpy as np
 from bonafed.config.config import ConfigError
 from bonafed.data import profile
 from bonafed.data.files import LINES, MARKED, delimiter_and_header, encoding_of, opened
-from bonafed.data.profile import Kind, Summary, fold, stacked, summarise
-from bonafed.data.readers import paths, read
+from bonafed.data.profile import Kind, Summary, fold, summarise
+from bonafed.data.readers import paths, read, stem
 from bonafed.data.reading import ENCODINGS, KINDS, ORDERS, Reading
-from bonafed.data.tables import Table, has_column, same_columns
+from bonafed.data.tables import Table, has_column, joined, same_columns, stacked
+from bonafed.text import plain
 
 CLIENTS = ("client", "site", "hospital", "clinic", "center", "centre", "bank", "branch", "region")
 CLIENTS += ("group", "source")
@@ -34,6 +36,8 @@ TOTALS = re.compile(
     r"|median|min(imum)?|max(imum)?|count|anzahl)\W*",
     re.I,
 )
+NAMING = ("number", "code", "category", "text", "apart")  # kinds that may name a person
+ODD = 0.05  # share of a column's cells that are odd ones
 UNUSED = ("person", "identifier", "text", "mixed")  # kinds of no feature, beside the target or not
 
 
@@ -52,6 +56,9 @@ class Asked:
     missing: Sequence[str] = ()  # texts and numbers that mean a missing cell
 
     def __post_init__(self) -> None:
+        for key in ("client", "target"):
+            object.__setattr__(self, key, (value := getattr(self, key)) and plain(value))
+        object.__setattr__(self, "exclude", tuple(map(plain, self.exclude)))
         if self.alone and self.client is not None:
             raise ConfigError("--client and --one-client exclude each other")
         for option, allowed in (("decimal", (".", ",")), ("encoding", ENCODINGS)):
@@ -80,6 +87,8 @@ class Shape:
     delimiter: str | None = None  # None: each file has its own
     reason: str = ""  # of the encoding
     header: tuple[str, ...] = ()
+    header_lines: int = 1
+    others: Mapping[str, int] = field(default_factory=dict)  # lines that begin no row
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,7 @@ class Look:
     clients : the rows of every client, by column
     rest : the rows without a client
     partial : columns that some files lack, which are left out
+    odd : columns of numbers or dates with few other cells, and these
     accepted : texts that stand for a missing cell
     problems : what has to be asked, in words, with the options that answer it
     """
@@ -144,7 +154,38 @@ class Look:
         return {name: {c: summarise(table[name]) for c, table in parts} for name in every}
 
     @cached_property
+    def odd(self) -> dict[str, Mapping[str, int]]:
+        """By column the few texts in it where all other cells are numbers or dates, with their
+        counts, unless such a text is a value of another column.
+        """
+        found, values = dict[str, Mapping[str, int]](), {*self.clients}
+        for name, column in self._summed.items():
+            n, others = sum(column.odd.values()), column.distinct - len(column.odd)
+            few = 0 < n <= max(3, ODD * column.present) and others > 20 and n == column.text
+            if few and name != self.roles.target:
+                found[name] = column.odd
+            else:
+                values.update(column.counts or ())
+        return {name: odd for name, odd in found.items() if not values & {*odd}}
+
+    def places(self, name: str, texts: Collection[str], most: int = 6) -> str:
+        """The first cells of a column that are one of these texts, and where each is."""
+        found = [
+            f"{str(cell)!r} in {table.place([r])}"
+            for table in self.clients.values()
+            for r, cell in enumerate(table[name].tolist())
+            if cell is not None and str(cell) in texts
+        ]
+        return ", ".join(found[:most]) + f" and {len(found) - most} more" * (len(found) > most)
+
+    @cached_property
     def _whole(self) -> dict[str, Summary]:
+        """The columns over all clients, where odd cells stand for missing ones."""
+        columns = self._summed.items()
+        return {name: c.without_odd() if name in self.odd else c for name, c in columns}
+
+    @cached_property
+    def _summed(self) -> dict[str, Summary]:
         """The columns over all clients; rows without one are read with the others, and dropped."""
         found = {}
         for name, parts in self._raw.items():
@@ -152,7 +193,9 @@ class Look:
             if self.rest is not None and name != self.roles.target:
                 cells.append(self.rest[name])
             rising = all(part.rising for part in parts.values())
-            found[name] = replace(summarise(stacked(cells)), rising=rising)
+            together = all(p.together for p in parts.values() if p.distinct > 1)
+            column = summarise(stacked(cells))
+            found[name] = replace(column, rising=rising, together=together and column.distinct > 1)
         return found
 
     @cached_property
@@ -215,8 +258,16 @@ class Look:
             same = next((other for other in before if digests[other] == digests[name]), None)
             found[name] = self._kind(name, same)
         people = [name for name, kind in found.items() if kind.name == "person"]
+        people.sort(key=lambda name: not profile.names_a_person(name))
         for name in people[1:]:
             found[name] = Kind("identifier", f"of people, as {people[0]!r} is")
+        for name, column in self.columns.items() if people else ():
+            alike = column.distinct == self.columns[people[0]].distinct
+            names_rows = alike and column.whole + column.text == column.present
+            if name in found and names_rows and found[name].name in NAMING:
+                both = (zip(table[name], table[people[0]], strict=True) for table in tables)
+                if len({*chain.from_iterable(both)}) == column.distinct:
+                    found[name] = Kind("identifier", f"every {people[0]!r} has a separate one")
         return found
 
     def _kind(self, name: str, same: str | None) -> Kind:
@@ -404,7 +455,7 @@ def _options(option: str, names: Collection[str]) -> str:
 # ------------------------------------------------------------------------------- reading the tables
 
 
-def look(path: str, asked: Asked) -> Look:
+def look(given: Sequence[str], asked: Asked) -> Look:
     """A look at the tables.
 
     Raises
@@ -412,10 +463,11 @@ def look(path: str, asked: Asked) -> Look:
     ConfigError : columns that do not exist, or a client that cannot be guessed
     ValueError, OSError : a file that cannot be read
     """
-    files, missing = paths(path), tuple(asked.missing)
+    files, missing = paths(given), tuple(asked.missing)
     shape = _shape(files, asked)
-    reading = Reading(encoding=shape.encoding, delimiter=shape.delimiter, missing=missing)
+    reading = Reading(shape.encoding, shape.delimiter, missing=missing, drop_repeated_header=True)
     whole = {str(file): read(file, shape.header, reading) for file in files}
+    whole, shape = _below_header(whole, shape)
     if below := [line for file, table in whole.items() for line in _below(Path(file).name, table)]:
         raise ConfigError("\n".join(below))
     every = {name: None for table in whole.values() for name in table}
@@ -427,9 +479,46 @@ def look(path: str, asked: Asked) -> Look:
     whole, partial = _shared(whole, asked)
     roles = _roles(whole, asked)
     if roles.client is None:
-        clients = {Path(file).name.split(".")[0]: table for file, table in whole.items()}
+        clients = {stem(Path(file)): table for file, table in whole.items()}
         return Look(shape, roles, clients, asked, partial=partial)
     return _by_column(Look(shape, roles, whole, asked, partial=partial), roles.client)
+
+
+def _below_header(whole: Mapping[str, Table], shape: Shape) -> tuple[dict[str, Table], Shape]:
+    """The tables without lines of labels or units below the names of the columns."""
+    tables, more = {**whole}, 0
+    while found := [file for file, table in tables.items() if _is_label(table)]:
+        if len(found) < len(tables):
+            lines = ", ".join(tables[file].place([0]) for file in found)
+            raise ConfigError(
+                f"{lines} looks like labels or units below the names, and not all files have such"
+                " a line: delete it"
+            )
+        tables, more = {file: t.pick(slice(1, None)) for file, t in tables.items()}, more + 1
+    others = Counter({"with labels or units": more * len(tables)} if more else {})
+    for table in tables.values():
+        others.update(table.others)
+    return tables, replace(shape, header_lines=1 + more, others=others)
+
+
+def _is_label(table: Table) -> bool:
+    """Whether the first row has text in two columns or more that have numbers or dates below it,
+    and no number or date.
+    """
+    labels = 0
+    for cells in table.values() if table.lines is not None else ():
+        first, *below = cells.tolist()
+        present = [cell for cell in below if cell is not None]
+        if first is not None and len(present) >= 5 and all(map(_is_amount, present[:50])):
+            if _is_amount(first) or str(first).casefold() in profile.TOKENS:
+                return False
+            labels += 1
+    return labels > 1
+
+
+def _is_amount(cell: object) -> bool:
+    text = str(cell)
+    return profile.number_of(text) is not None or any(kind.fits(text) for kind in KINDS.values())
 
 
 def _below(file: str, table: Table) -> list[str]:
@@ -489,13 +578,9 @@ def _by_column(known: Look, client: str) -> Look:
         dropped += [rest.pick(absent)] if absent.any() else []
         for name in dict.fromkeys(names[~absent].tolist()):
             clients.setdefault(name, []).append(rest.pick(names == name))
-    joined = {name: _joined(parts) for name, parts in clients.items()}
-    without = _joined(dropped) if dropped else None
-    return replace(known, clients=joined, rest=without, client_merge=merge)
-
-
-def _joined(parts: list[Table]) -> Table:
-    return parts[0].with_columns({name: stacked([p[name] for p in parts]) for name in parts[0]})
+    own = {name: joined(parts) for name, parts in clients.items()}
+    without = joined(dropped) if dropped else None
+    return replace(known, clients=own, rest=without, client_merge=merge)
 
 
 def _shape(files: Sequence[Path], asked: Asked) -> Shape:
@@ -543,13 +628,25 @@ def _roles(whole: Mapping[str, Table], asked: Asked) -> Roles:
     if target is None:
         target, guesses["target"] = _target(whole, [name for name in first if name not in taken])
         unclear += [] if target else [guesses["target"]]
-    if client is None and len(whole) == 1 and not asked.alone:
+    if client is None and len(whole) > 1 and not asked.alone:
+        client = _across(whole, [name for name in first if name not in (*taken, target)])
+        guesses["client"] = "guessed: so named, and the same values are in several files"
+    elif client is None and not asked.alone:
         others = [name for name in first if name not in (*taken, target)]
         client, guesses["client"] = _client(first, others)
         unclear += [] if client else [guesses["client"]]
     if unclear or target is None:
         raise ConfigError("\n".join([*unclear, f"Columns: {', '.join(first)}"]))
     return Roles(target, client, guesses)
+
+
+def _across(whole: Mapping[str, Table], names: Sequence[str]) -> str | None:
+    """A column that is named as the owner of a row, and has the same values in several files."""
+    name = _named(names, CLIENTS[: CLIENTS.index("region")])
+    if name is None or not all(name in table for table in whole.values()):
+        return None
+    values = [{*table[name].tolist()} - {None} for table in whole.values()]
+    return name if sum(map(len, values)) > len(set().union(*values)) else None
 
 
 def _target(whole: Mapping[str, Table], names: Sequence[str]) -> tuple[str | None, str]:

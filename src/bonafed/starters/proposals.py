@@ -57,6 +57,9 @@ class Line(NamedTuple):
 def data_keys(look: Look) -> str:
     """The keys of [data] that the look at the tables proposes, with their reasons."""
     written = [_stated(line, why) for line, why in _written(look)]
+    for name, texts in look.odd.items():
+        what = f"{name!r} has numbers or dates, but {look.places(name, texts)}: correct such a"
+        written += _comment(f"{what} cell, or it counts as missing.")
     if look.accepted:
         missing = toml_line("missing", [*look.accepted])
         written.append(_stated(missing, "they stand for a missing cell"))
@@ -110,6 +113,11 @@ def _written(look: Look) -> Iterator[tuple[str, str]]:
         yield toml_line("encoding", shape.encoding), shape.reason
     if shape.delimiter not in (",", None):
         yield toml_line("delimiter", shape.delimiter), "it parts all lines alike"
+    if look.shape.header_lines > 1:
+        why = "the first line names the columns, the others are labels or units"
+        yield f"header_lines = {look.shape.header_lines}", why
+    if again := shape.others.get("with these names again"):
+        yield "drop_repeated_header = true", f"in {again:,} line{'s' * (again > 1)}"
     if look.decimal == ",":
         yield 'decimal = ","', f"in {_listed(look.commas)}" if look.commas else "as asked"
 
@@ -121,6 +129,9 @@ def _columns(look: Look) -> Iterator[str]:
             left[name] = "as asked"
         elif kind.name == "person":
             yield _stated(toml_line("person", name), f"{kind.why}; no split parts a person's rows")
+            if absent := look.columns[name].absent:
+                why = f"{absent:,} rows have none, and count as those of one person"
+                yield _stated(f'merge.{toml_key(name)} = {{ "" = "nobody" }}', why)
         elif name not in chosen:
             comma = "commas stand in its numbers, which are text here"
             left[name] = comma if kind.name == "comma" else kind.why
@@ -240,7 +251,7 @@ def _notes(look: Look) -> Iterator[str]:
             yield from _comment(f"{name!r}: {kinds[name].why}. If it is made of it, exclude it.")
         if len(look.clients) > 1 and all(p.distinct <= 1 for p in look.parts[name].values()):
             yield from _comment(f"{name!r} has one value at every client, and may stand for it.")
-        dated = {"date", "datum", "day", "admitted", "born", "birth"} & {*profile.words(name)}
+        dated = profile.DATED & {*profile.words(name)}
         if kinds[name].name == "number" and dated and 20_000 <= column.low <= column.high < 60_000:
             text = "may be days as a spreadsheet counts them: a number here."
             yield from _comment(f"{name!r} {text}")
@@ -253,7 +264,9 @@ def _notes(look: Look) -> Iterator[str]:
         yield f"# {toml_line('categorical', few)}"
     for name in (name for name, kind in kinds.items() if kind.name == "mixed"):
         how = "write its numbers only" if look.columns[name].amounts else "correct its cells"
-        yield from _comment(f"To use {name!r}, {how}, or name odd cells under `missing`.")
+        first = look.places(name, look.columns[name].odd)
+        odd = f" ({first})" * bool(first)
+        yield from _comment(f"To use {name!r}, {how}{odd}, or name odd cells under `missing`.")
 
 
 def _merges(name: str, merge: Mapping[str, str]) -> Iterator[str]:
@@ -343,7 +356,12 @@ def summary(look: Look, private: bool = False) -> list[str]:
     files += ["decimal commas"] * (look.decimal == ",")
     clients = f"{len(look.clients):,} client{'s' * (len(look.clients) > 1)}"
     text = f"{look.rows:,} rows of {clients}; {', '.join(files)}"
-    return textwrap.wrap(f"What the columns are ({', '.join(files)}):" if private else text, 78)
+    if private:
+        return textwrap.wrap(f"What the columns are ({', '.join(files)}):", 78)
+    others = {what: n for what, n in look.shape.others.items() if n}
+    lines = f"{look.rows + sum(others.values()):,} lines: {look.rows:,} begin a row"
+    counted = [lines, *(f"{n:,} {what}" for what, n in others.items())]
+    return [*textwrap.wrap(text, 78), *(textwrap.wrap(", ".join(counted), 78) if others else [])]
 
 
 def lines_of(look: Look, private: bool = False) -> list[Line]:

@@ -7,6 +7,7 @@ name, which is public, also what the columns hold.
 
 import os
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,11 @@ import numpy as np
 
 from bonafed.config.config import ConfigError, parse_config
 from bonafed.config.toml_file import toml_key, toml_line, toml_value
+from bonafed.data.profile import names_a_person
+from bonafed.data.readers import stem
 from bonafed.runs.splits import prepare
 from bonafed.solution.thresholds import residual_scale
+from bonafed.solution.warnings import RARE
 from bonafed.starters import proposals
 from bonafed.starters.look import Asked, look
 
@@ -55,8 +59,8 @@ shifted = []                   # clients that are never trained on, only judged 
 loss = {loss}
 regulariser = "l2"             # "none", "l1", "l2" or "elastic_net"
 strength = 1e-3
-intercept = true               # free of the regulariser and of the adversary
-
+fit_intercept = true           # free of the regulariser and of the adversary
+{balance}
 [robust]                       # the Wasserstein ball round every client's rows
 radius = "auto"                # read off the rows; 0: their own distribution; a table: by client
 label_cost = inf               # {label_cost_means}; inf: labels never move
@@ -140,7 +144,7 @@ loss = {loss}
 model = {model}
 # hidden = [16]                # of "mlp": units of the hidden layers
 strength = 1e-3                # of the l2 regulariser
-
+{balance}
 {clients}
 [algorithm]
 name = "auto"                  # "async_bundle"; also "async_dro", "aspire", "afl", "drfa"
@@ -226,7 +230,7 @@ def starter(
     *,
     out: Path,
     dataset: str | None = None,
-    path: str | None = None,
+    path: Sequence[str] | None = None,
     asked: Asked | None = None,
     private: bool = False,
     agnostic: bool = False,
@@ -243,7 +247,7 @@ def starter(
     else:
         assert path is not None
         data = inspect_tables(path, out, asked or Asked(), private)
-    classes, about = data.classes, [*data.about]
+    classes, about = [*data.classes], [*data.about]
     several, kind = len(classes) > 2, min(len(classes), 3) - 1 if classes else 0
     if several and not private and not agnostic:
         about.append(f"{len(classes)} classes: {SOFTMAX}")
@@ -259,6 +263,7 @@ def starter(
         known |= {"columns": "\n".join(columns), "model": '\nmodel = "softmax"' * several}
         known |= {"rehearsal": "# " * (dataset is None) + PUBLIC, "loss": PRIVATE_LOSSES[kind]}
         return PRIVATE.format(**known), about
+    known["balance"] = balance(data.classes)
     if agnostic or several:
         # if nobody asked for the worst client weights, they are near the sizes, without a clock
         clients, option, tol = ALIKE, "", "1e-6"
@@ -279,6 +284,21 @@ def starter(
     return text, shown
 
 
+def balance(classes: Mapping[object, int]) -> str:
+    """The line that weighs the classes alike, with its reason, where one of them is rare."""
+    rows = sum(classes.values())
+    if not classes or min(classes.values()) >= RARE * rows * 2 / len(classes):
+        return ""
+    rarest = min(classes, key=lambda name: classes[name])
+    why = (
+        f"the class {toml_value(rarest)} has {100 * classes[rarest] / rows:.1f} % of the rows, and"
+        " where all rows count alike a model may seldom predict it. So weighed it is predicted more"
+        " often, rightly and wrongly; probabilities stay those of the rows as they are"
+    )
+    lines = textwrap.wrap(why, 78, initial_indent="# ", subsequent_indent="#   ")
+    return "\n".join([*lines, toml_line("class_weight", "balanced")]) + "\n"
+
+
 @dataclass(frozen=True)
 class Inspected:
     """What is known of the data.
@@ -286,7 +306,7 @@ class Inspected:
     Attributes
     ----------
     source : the keys of the configuration's [data]
-    classes : the classes of the target, none of a number
+    classes : the classes of the target and the rows of each, none of a number
     columns : of the features, how a private run is to declare them
     client : the name of a client for examples
     about : what was seen and is proposed, in lines
@@ -295,7 +315,7 @@ class Inspected:
 
     title: str
     source: str
-    classes: Sequence[object]
+    classes: Mapping[object, int]
     columns: Mapping[str, str]
     client: str = SOMEBODY
     about: Sequence[str] = ()
@@ -309,12 +329,25 @@ def inspect_dataset(name: str, several: bool) -> Inspected:
     data = dataset(name)
     tables = data.tables
     names = [key for key in next(iter(tables.values())) if key != data.target]
-    classes = [] if data.classes is None else data.classes.tolist()
+    person = next(filter(names_a_person, names), None)
+    found = np.concatenate([table[data.target] for table in tables.values()])
+    known = [] if data.classes is None else data.classes.tolist()
+    classes = {name: int((found == name).sum()) for name in known}
     return Inspected(
         title=name,
-        source=toml_line("name", name) + f"\n{PARTITION}" * (not data.owned),
-        classes=classes if several or data.two_classes else [],
-        columns={key: _of_public([table[key] for table in tables.values()]) for key in names},
+        source="\n".join(
+            [
+                toml_line("name", name),
+                *([] if person is None else [toml_line("person", person)]),
+                *([] if data.owned else [PARTITION]),
+            ]
+        ),
+        classes=classes if several or data.two_classes else {},
+        columns={
+            key: _of_public([table[key] for table in tables.values()])
+            for key in names
+            if key != person
+        },
         client=next(iter(tables)) if data.owned else SOMEBODY,
     )
 
@@ -326,10 +359,11 @@ def _of_public(parts: Sequence[np.ndarray]) -> str:
         return f"{{ categories = {toml_value(sorted(found))} }}"
     numbers = np.concatenate(parts).astype(np.float64)
     low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
-    return f"{{ min = {low!r}, max = {max(high, np.nextafter(low, np.inf))!r} }}"
+    gaps = f", missing = {float(np.nanmedian(numbers))!r}" if np.isnan(numbers).any() else ""
+    return f"{{ min = {low!r}, max = {max(high, np.nextafter(low, np.inf))!r}{gaps} }}"
 
 
-def inspect_tables(path: str, out: Path, asked: Asked, private: bool) -> Inspected:
+def inspect_tables(path: Sequence[str], out: Path, asked: Asked, private: bool) -> Inspected:
     """The user's tables; what is not asked for is guessed where that is safe.
 
     Raises
@@ -344,16 +378,22 @@ def inspect_tables(path: str, out: Path, asked: Asked, private: bool) -> Inspect
         text = "\n".join(proposals.drawn(lines))
         raise ConfigError(f"no column is left for the features:\n{text}")
     # as seen from the configuration
-    where = path if os.path.isabs(path) else os.path.relpath(path, out.parent).replace(os.sep, "/")
+    seen_from = [
+        one if os.path.isabs(one) else os.path.relpath(one, out.parent).replace(os.sep, "/")
+        for one in path
+    ]
+    where = seen_from[0] if len(path) == 1 else seen_from
     keys = proposals.private_keys(seen) if private else proposals.data_keys(seen)
     source = f"{toml_line('path', where)}\n{keys}"
     odd = [] if private else proposals.questions(seen, source, out.parent)
     # the name of a file, or of the folder of many
-    title = Path(path).name.split(".")[0].strip("*") or Path(path).absolute().parent.name or "run"
+    first = Path(path[0])
+    title = stem(first).strip("*") if len(path) == 1 else first.absolute().parent.name
+    title = title or first.absolute().parent.name or "run"
     return Inspected(
         title=title,
         source="\n".join([source, *proposals.asked(seen, odd)]),
-        classes=seen.values_of_classes,
+        classes=dict(zip(seen.values_of_classes, seen.classes.values(), strict=True)),
         columns=proposals.declared(seen),
         about=[*proposals.summary(seen, private), *proposals.drawn(lines, 78)],
         asks=[f"question: {one}" for one in odd],

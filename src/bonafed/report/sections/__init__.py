@@ -6,6 +6,7 @@ from bonafed.report.sections import (
     clients,
     constraints,
     evaluation,
+    governance,
     opening,
     privacy,
     sweep,
@@ -20,7 +21,7 @@ SECTIONS: tuple[About, ...] = (
     *(constraints.about_constraints, sweep.about_sweep),
     *(certificate.about_clock, certificate.about_certificate),
     *(clients.about_ranks, clients.about_clients),
-    *(opening.about_border, opening.about_messages, opening.about_configuration),
+    *(governance.about_governance, opening.about_configuration),
 )
 
 

@@ -15,6 +15,7 @@ from bonafed.drawing import BLUE, GREEN, GREY, INK, MODELS, ORANGE, PURPLE, colu
 from bonafed.report import tables, words
 from bonafed.report.blocks import Chapter, Plot, Row, Section, Text, drawn, texts
 from bonafed.report.tables import Result, Rows, Table, number, precise, spaced, table
+from bonafed.runs.baselines import called
 from bonafed.runs.sections.clock import thinned
 from bonafed.runs.sections.section import Run
 from bonafed.text import all_true, first_true
@@ -34,6 +35,10 @@ MEANING = {
     "complementarity": "how far q* is from the worst client weights for this model",
     "stationarity": "gradient that the proof leaves unbalanced",
     "consensus": "largest distance of a client's copy from the model",
+}
+BASELINES = {  # each of its own problem
+    **{"model": "Model", "value": "Objective of its problem", "bound": "Bound", "gap": "Gap"},
+    **{"rounds": "Rounds", "stop": "Ended"},
 }
 FAR = 4.0  # below all objectives, in units of their range: bounds that are not drawn to scale
 POOLED = {"feasibility": "distance of the model from its set"}  # one client, whose weight is 1
@@ -77,6 +82,9 @@ def about_certificate(run: Run) -> Section | None:
         proof += f" All of it holds only{words.CONDITION}."
     stated = ", ".join(f"{name} {value}" for name, value, _ in numbers.rows)
     blocks = [Text(proof), numbers, _figures(result, run.history)]
+    if result["baselines"] and not words.private(result):
+        rows = [{**row, "model": called(name)} for name, row in result["baselines"].items()]
+        blocks.append(tables.of_rows("Baselines", rows, BASELINES, {"rounds": str}, ("stop",)))
     return Section([Chapter("certificate", title, blocks)], brief=[Text(f"Certificate: {stated}.")])
 
 

@@ -119,9 +119,9 @@ def _figures(run: Run) -> blocks.Row:
 
 def clients(result: Result, keys: Sequence[str], most: int | None = None) -> Table:
     """One row a client, with how the model does on its held-out rows, the first that judge it;
-    ``most`` keeps those of largest worst case.
+    ``most`` keeps those of largest worst case, and the worst one on held-out rows.
     """
-    judged = next(iter(tables.own_measures(result)), {"clients": ()})
+    judged: Record = next(iter(tables.own_measures(result)), {"clients": ()})
     held = {row["client"]: row for row in judged["clients"]}
     rows: list[Record] = []
     for row in tables.people(result):
@@ -129,8 +129,12 @@ def clients(result: Result, keys: Sequence[str], most: int | None = None) -> Tab
         rows.append(row | {f"held_{key}": value for key, value in there.items()})
     title, heads, risk = "Clients", {key: HEADS[key] for key in keys}, result.get("risk")
     if most is not None and len(rows) > most:
-        title = f"The {most} of {len(rows)} clients with the largest worst case"
-        rows = sorted(rows, key=lambda row: -row["worst_loss"])[:most]
+        title = f"The {most} of {len(rows)} clients with the largest worst case in training"
+        rows = sorted(rows, key=lambda row: -row["worst_loss"])
+        worst = judged.get("worst_accuracy_client", judged.get("worst_error_client"))
+        more = [row for row in rows[most:] if row["client"] == worst]
+        rows = rows[:most] + more
+        title += ", and the worst on held-out rows" * bool(more)
     if words.constrained(result):  # headings that say more
         heads["worst_loss"] = "Objective's loss"
     elif risk is not None:

@@ -15,7 +15,11 @@ from bonafed.measures import Figure as Measure
 from bonafed.report import blocks, tables, words
 from bonafed.report.blocks import Block, Chapter, Figure, Fold, Plot, Section, Text, drawn, texts
 from bonafed.report.tables import Record, Result, Rows, Table, Way, number, percent
+from bonafed.runs.comparison import ERROR
 from bonafed.runs.sections.section import Run
+from bonafed.worst_client import in_words, worst_first
+from bonafed.worst_client import percent as percent_of
+from bonafed.worst_client import shown as bound_of
 
 if TYPE_CHECKING:
     from bonafed.drawing import Axes, Canvas
@@ -24,7 +28,11 @@ GOOD, WHOM = "How good is the model?", "For whom is it bad?"
 NAMED = 6  # classes or clients that a line names
 FEW = 8  # clients whose curves are told apart
 OPEN = 12  # clients of a table that is shown without a click
-ABOUT_CLIENTS = "The worst come first. In brackets: the exact 95 % interval of a rate, in percent."
+ABOUT_CLIENTS = "The worst come first."
+ABOUT_BOUNDS = (
+    " In brackets: what each figure is on new rows, {} % confidence for all lines of a column at"
+    " once."
+)
 CELLS = {"tp": "{1}, found", "fn": "{1}, missed", "fp": "{0}, false alarm", "tn": "{0}, left alone"}
 SHOWN: dict[str, Way] = {"percent": percent, "area": "{:.3f}".format, "number": number}
 CURVES = {
@@ -102,30 +110,42 @@ def _range(judged: Record, key: str) -> str:
 
 
 def badness(run: Run) -> str:
-    """For which client the model is worst, and whether that can be chance."""
+    """For which client the model is worst, whether that can be chance, and what holds at every
+    client.
+    """
     judged = tables.own_measures(run.result)[0]
+    return f"{_worst_client(judged)} {in_words(judged)}"
+
+
+def _worst_client(judged: Record) -> str:
     clients, (key, show) = judged["clients"], tables.merit(judged)
     if len(clients) < 2:
         return "There is one client, so that nobody can be served worse than another."
-    able = [row for row in clients if not row.get("small")] or clients  # others are mostly chance
-    least, most = (pick(able, key=lambda row: row[key]) for pick in (min, max))
-    worst, best = (most, least) if key == "error" else (least, most)
+    worst, *_, best = worst_first(clients, key, key != "error")
     if worst[key] == best[key]:
-        return f"It does equally well at {len(able)} clients: {key} {show(worst[key])}."
-    called = "mean absolute error" if key == "error" else key
-    text = (
+        return f"It does equally well at {len(clients)} clients: {key} {show(worst[key])}."
+    called, bound = "mean absolute error" if key == "error" else key, ""
+    if (least := worst.get("bounds", {}).get(key)) is not None:
+        level = f"{100 * judged['promise']['confidence']:g} %"
+        bound = f" (at least {percent_of(least)} with {level} confidence for all clients at once)"
+    return (
         f"It does worst at {worst['client']}, with {called} {show(worst[key])} on {worst['n']}"
-        f" rows, and best at {best['client']}, with {show(best[key])} on {best['n']}."
+        f" rows{bound}, and best at {best['client']}, with {show(best[key])} on {best['n']}."
+        f" {_by_chance(clients, worst['client'])}"
     )
-    if within := _range(worst, key):
-        low, high = worst["interval"][key]
-        inside = low <= judged[key] <= high
-        text += (
-            f" The 95 % interval at {worst['client']} is {within} %, which"
-            f" {'includes' if inside else 'excludes'} the {show(judged[key])} of all rows"
-            f"{': chance may explain the difference' if inside else ''}."
-        )
-    return text
+
+
+def _by_chance(clients: Rows, worst: str) -> str:
+    """Where the errors are more than chance explains, however many clients there are."""
+    if "chance" not in clients[0]:
+        return "Whether chance explains the difference is not tested."
+    named = [row["client"] for row in clients if row["chance"] < ERROR]
+    tests = f"exact tests against all other rows, corrected for {len(clients)} clients"
+    if not named:
+        return f"Chance may explain the difference ({tests})."
+    more = f" and {len(named) - NAMED} more" * (len(named) > NAMED)
+    text = f"Chance does not explain the errors at {', '.join(named[:NAMED])}{more} ({tests})."
+    return text + f" At {worst} it may." * (worst not in named)
 
 
 def _all_rows(judged: Record, classes: Sequence[object] | None) -> list[Table]:
@@ -147,7 +167,10 @@ def _clients(run: Run) -> list[Block]:
     if not (made := by_client(run)):
         return []
     first, *others = made
-    body: list[Block] = [Text(ABOUT_CLIENTS), replace(first, rows=first.rows[:OPEN])]
+    promise, about = tables.own_measures(run.result)[0].get("promise"), ABOUT_CLIENTS
+    if promise is not None:
+        about += ABOUT_BOUNDS.format(f"with {100 * promise['confidence']:g}")
+    body: list[Block] = [Text(about), replace(first, rows=first.rows[:OPEN])]
     if len(first.rows) > OPEN:
         title = f"The other {len(first.rows) - OPEN} clients"
         body.append(Fold(title, [replace(first, title=title, rows=first.rows[OPEN:])]))
@@ -163,7 +186,7 @@ def by_client(run: Run) -> list[Table]:
         figures, (key, _) = _figures(run, row), tables.merit(row)
         if len(row["clients"]) < 2 or "small" not in row:
             continue
-        clients = sorted(row["clients"], key=lambda client: client[key], reverse=key == "error")
+        clients = worst_first(row["clients"], key, key != "error")
         lines = [_line(client, figures) for client in clients]
         heads = {"client": "Client", "n": "Rows", "positives": "Positives"}
         heads |= {key: head for key, (head, _) in figures.items()}
@@ -174,10 +197,11 @@ def by_client(run: Run) -> list[Table]:
 
 def _line(client: Record, figures: Mapping[str, tuple[str, Way]]) -> Record:
     shown = {key: show(client[key]) for key, (_, show) in figures.items()}
-    for key in shown.keys() & client.get("interval", {}).keys():
+    for key in shown.keys() & client.get("bounds", {}).keys():
         if client[key] is not None:
-            low, high = client["interval"][key]
-            shown[key] = f"{shown[key]} ({100 * low:.0f}–{100 * high:.0f})"
+            figure = tables.in_tables()[key]
+            sign, bound = "≥" if figure.higher else "≤", bound_of(figure, client["bounds"][key])
+            shown[key] = f"{shown[key]} ({sign} {bound})"
     counts = {key: client.get(key) for key in ("n", "positives")}
     return {"client": client["client"] + " (small)" * client["small"], **counts, **shown}
 
@@ -281,13 +305,12 @@ def _counts(run: Run, row: Record) -> str:
 
 
 def _worst(row: Record, key: str, show: Way) -> str:
-    """The worst client that is not small, with its figure."""
-    clients = (each for each in row["clients"] if not each.get("small"))
-    able = [each for each in clients if each[key] is not None]
+    """The worst client with its figure; small clients only where the figure has a bound."""
+    bounded = {} if "promise" not in row else row["promise"]["figures"]
+    able = [each for each in row["clients"] if not each.get("small") or key in bounded]
     figure = tables.in_tables().get(key)
-    pick = min if figure is not None and figure.higher else max
-    worst = pick(able, key=lambda each: each[key], default=None)
-    return "" if worst is None else f"{show(worst[key])} {worst['client']}"
+    worst = worst_first(able, key, figure is not None and figure.higher)[:1]
+    return "".join(f"{show(each[key])} {each['client']}" for each in worst)
 
 
 def small(result: Result) -> list[Text]:
@@ -299,8 +322,8 @@ def small(result: Result) -> list[Text]:
     more = f" and {len(names) - NAMED} more" * (len(names) > NAMED)
     text = (
         f"Small clients on some set (fewer than {FEW_ROWS} rows, or {FEW_OF_A_CLASS} of a class),"
-        f" whose figures are mostly chance: {', '.join([*names][:NAMED])}{more}. Only of accuracy"
-        " (or error) and mean loss can they be the worst client."
+        f" whose figures are mostly chance: {', '.join([*names][:NAMED])}{more}. They are named as"
+        " the worst client only by mean loss, by error, and by figures with a bound."
     )
     return [Text(text, soft=True)]
 

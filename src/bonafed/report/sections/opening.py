@@ -1,21 +1,16 @@
 """What every report has: first what a person asks, each question with its answer, and the warnings;
-then what was done, the checks of rows and model, and last what was sent, who can learn what, and
-what the run was made from.
+then what was done, the checks of rows and model, and last what the run was made from.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import NamedTuple
 
+from bonafed import worst_client
 from bonafed.data.differences import KINDS
-from bonafed.problem.calibration import Sigmoid
-from bonafed.problem.parts import jumping
 from bonafed.report import tables, words
 from bonafed.report.blocks import Chapter, Code, Fact, Fold, Items, Questions, Section, Text, texts
 from bonafed.report.sections import evaluation
 from bonafed.report.tables import Record, Result, Table, number, percent
-from bonafed.runs import border
-from bonafed.runs.baselines import called
 from bonafed.runs.sections.section import Run
 from bonafed.text import first_true
 
@@ -61,8 +56,9 @@ def about_questions(run: Run) -> Section | None:
     if words.public_part(run.result):
         return None
     known = answers(run)
-    # that it is trivial a warning says
+    # that it is trivial a warning says; where lines are few, the comparison is left out first
     brief = [(asked, said) for asked, said in known.items() if asked != TRIVIAL]
+    brief.sort(key=lambda pair: pair[0] == words.question(run.result))
     chapter = Chapter("short", "In short", [Questions(known.items())])
     return Section([chapter], brief=[Questions(brief)])
 
@@ -138,6 +134,11 @@ def _judged(result: Result) -> list[Fact]:
     if len(row["clients"]) > 1:
         worst = tables.short(row[f"worst_{key}_client"], 24)
         facts.append(Fact(show(row[f"worst_{key}"]), f"{called} at the worst client, {worst}"))
+    if "promise" in row:
+        first, level = row["promise"]["figures"]["accuracy"], row["promise"]["confidence"]
+        text = f"wrong at {'every client' if len(row['clients']) > 1 else first['client']} at most"
+        text += f", with {100 * level:g} % confidence"
+        facts.append(Fact(worst_client.percent(1 - first["bound"], up=True), text))
     return facts
 
 
@@ -285,68 +286,6 @@ def _where(row: Record) -> str:
     most = tables.WORD if row["name"] in KINDS else tables.NAME
     names = ", ".join(tables.short(name, most) for name in row["where"])
     return names + f" and {more} more" * (more > 0)
-
-
-# ------------------------------------------------------- what passed the border, and what it was of
-
-ABOUT_BORDER = (
-    "The rows stayed at their sites. This table says what passes the border all the same, of sites"
-    " with the default policy; whether a site allows more, its owner knows, and no folder."
-)
-LOOSER = "These sites allow more than the default: {}, so that answers may tell single rows."
-ARROWS = {"up": "clients → server", "down": "server → clients"}
-HEADS = {"message": "Message", "direction": "Direction", "count": "Count", "bytes": "Size"}
-BASELINES = {
-    **{"model": "Model", "value": "Objective of its problem", "bound": "Bound", "gap": "Gap"},
-    **{"rounds": "Rounds", "stop": "Ended"},
-}
-
-
-def about_border(run: Run) -> Section | None:
-    """Who can learn or alter what, of a run whose rows stayed at their sites."""
-    if not words.at_sites(run.result):
-        return None
-    title, masked = "Who can learn or alter what", bool(run.config.engine.get("secure_sum"))
-    private, every = run.config.privacy is not None, range(len(border.HEADS))
-    jumps = "" if private else jumping(run.config.problem(), masked)
-    said = [ABOUT_BORDER, *[LOOSER.format(jumps)] * bool(jumps)]
-    rows = [row.cells() for row in border.of_run(masked, private)]
-    promises = tables.table(title, border.HEADS, rows, text=every, long=every)
-    return Section([Chapter("border", title, [*texts(said), promises])])
-
-
-def about_messages(run: Run) -> Section:
-    """The messages of the algorithm, and the models that the run is compared with, each with the
-    gap of its own problem.
-    """
-    result = run.result
-    ways = {"direction": lambda way: ARROWS.get(way, str(way)), "bytes": tables.size}
-    sent = tables.of_rows("Messages", result["messages"], HEADS, ways, ("direction",))
-    blocks = [Text(_messages(run)), sent]
-    if result["baselines"] and not words.private(result):
-        rows = [{**row, "model": called(name)} for name, row in result["baselines"].items()]
-        blocks.append(tables.of_rows("Baselines", rows, BASELINES, {"rounds": str}, ("stop",)))
-    return Section([Chapter("messages", "Messages", blocks)])
-
-
-def _messages(run: Run) -> str:
-    """What the messages are about, and what they leave out."""
-    result, sigmoid = run.result, run.model.get("calibration")
-    radius = ', radius = "auto" and its pilot model' * (run.config.robust.radius == "auto")
-    fitted = ", calibrated probabilities" * (sigmoid not in (None, asdict(Sigmoid())))
-    texts = {
-        "These are the messages of the algorithm; an answer is a function of one clipped sum of"
-        " gradients with noise.": words.public_part(result),
-        "These include the messages of the certificate, which were exchanged at the owner.": (
-            words.private(result)
-        ),
-        "These went between the method and the one place where all rows are. Multipliers of single"
-        " rows belong to the owner of the rows.": words.pooled(result),
-        "These are the messages of the algorithm and of its certificate; no message holds a row."
-        f" Not counted are sums over each client's rows, for the schema{radius}{fitted}, the check"
-        " for a trivial model and figures.": True,
-    }
-    return first_true(texts)
 
 
 def about_configuration(run: Run) -> Section:

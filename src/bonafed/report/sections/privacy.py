@@ -60,8 +60,8 @@ def about_guarantee(run: Run) -> blocks.Section | None:
     exact = "exact numbers stay with the owner of the data"
     exact = "no exact number about a row has left a site" if at_sites else exact
     lead = (
-        f"A model trained within a privacy budget, from data that stayed with {n}. This report is"
-        f" public and may travel with the model; {exact}."
+        f"A model trained within a privacy budget, from rows{' that stayed' * at_sites} at {n}."
+        f" This report is public and may travel with the model; {exact}."
     )
     spent, mood = f"total epsilon, of {privacy['allowed']:g} allowed", "good"
     chapters, title, rehearsal = [], "The guarantee", privacy["rehearsal"]

@@ -184,9 +184,11 @@ def _shared_rows(fed: Federation, tests: Mapping[str, Federation]) -> Iterator[R
     several = fed.n_clients > 1
     yield _check("duplicates", _within(share, judged and several), SHARED, float(share), at)
     shares = {}
+    persons = all(each.persons is not None for each in (fed, *tests.values()))
+    known = {row for each in _digests(fed, key, persons) for row in each}
     for name, test in tests.items():
-        known = sum(row in clients for each in _digests(test, key) for row in each)
-        shares[name] = known / float(test.sizes.sum())
+        seen = sum(row in known for each in _digests(test, key, persons) for row in each)
+        shares[name] = seen / float(test.sizes.sum())
     most = max(shares.values(), default=None)
     odd = [name for name, share in shares.items() if share > SHARED]
     yield _check("trained_on", _within(most, judged), SHARED, most, odd)
@@ -196,13 +198,16 @@ def _within(share: float | None, judged: bool) -> bool | None:
     return bool(share <= SHARED) if judged and share is not None else None
 
 
-def _digests(fed: Federation, key: bytes) -> Iterator[list[bytes]]:
-    """By client a digest of every row and its target, which nobody without the key can make."""
-    for X, y in zip(fed.X, fed.y, strict=True):
+def _digests(fed: Federation, key: bytes, persons: bool = False) -> Iterator[list[bytes]]:
+    """By client a digest of every row and its target, which nobody without the key can make; with
+    ``persons`` also of whose it is: equal rows of two persons are not copies.
+    """
+    whose = fed.persons if persons else fed.y
+    for X, y, who in zip(fed.X, fed.y, whose or fed.y, strict=True):
         rows = np.ascontiguousarray(X, dtype=np.float64) + 0.0  # -0 is 0
         yield [
-            hashlib.blake2b(row.tobytes() + repr(t).encode(), key=key, digest_size=16).digest()
-            for row, t in zip(rows, y.tolist(), strict=True)
+            hashlib.blake2b(row.tobytes() + repr(more).encode(), key=key, digest_size=16).digest()
+            for row, *more in zip(rows, y.tolist(), who.tolist(), strict=True)
         ]
 
 
