@@ -16,6 +16,7 @@ from bonafed.report.sections import evaluation
 from bonafed.report.tables import Result, Table, number
 from bonafed.runs import border
 from bonafed.runs.sections.section import Run
+from bonafed.solution.plan import read_with_sums
 from bonafed.text import first_true
 
 HEADS = {"message": "Message", "direction": "Direction", "count": "Count", "bytes": "Size"}
@@ -33,7 +34,7 @@ UNMASKED = (
     "Without engine.secure_sum a server receives the numbers of each client, and adds them up"
     " itself."
 )
-MASKED = "Sealed answers are masked: the server can read their sum over the clients, and no other."
+MASKED = "Sealed answers are masked, and a server reads sums over the clients."
 NO_BUDGET = (
     "No privacy budget was used: nothing bounds what answers, model and report tell about a single"
     " row."
@@ -114,7 +115,12 @@ def _seen(run: Run) -> Iterator[str]:
             f"{tables.capital(most)} {would} the most, {tables.size(sent[most])}, and {least} the"
             f" least, {tables.size(sent[least])}."
         )
-    yield MASKED if run.config.engine.get("secure_sum") else UNMASKED
+    if not run.config.engine.get("secure_sum"):
+        yield UNMASKED
+    elif run.config.privacy is not None:  # of which only sums are asked
+        yield MASKED
+    else:
+        yield f"{MASKED} {tables.capital(read_with_sums(run.config.stated()))}."
 
 
 def bounded(run: Run) -> str:
@@ -135,7 +141,7 @@ def _border(run: Run) -> list[Block]:
     """Who can learn or alter what, of a run whose rows stayed at their sites."""
     title, masked = "Who can learn or alter what", bool(run.config.engine.get("secure_sum"))
     private, every = run.config.privacy is not None, range(len(border.HEADS))
-    jumps = "" if private else jumping(run.config.problem(), masked)
+    jumps = "" if private else jumping(run.config.stated(), masked)
     said = [ABOUT_BORDER, *[LOOSER.format(jumps)] * bool(jumps)]
     rows = [row.cells() for row in border.of_run(masked, private)]
     promises = tables.table(title, border.HEADS, rows, text=every, long=every)
