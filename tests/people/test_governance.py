@@ -141,3 +141,14 @@ def test_masked_sums_say_what_a_server_reads_of_one_client(tmp_path: Path) -> No
     assert governance.MASKED in said
     assert "its mean loss at every model that is tried" in said
     assert escaped(governance.UNMASKED) not in said
+
+
+def test_clients_that_answer_at_different_times_sent_different_amounts(tmp_path: Path) -> None:
+    run = small_run.small_run(tmp_path, text=small_run.CLOCK)
+    sent = {row["bytes_up"] for row in run.result["clients"]}
+    said = [
+        line for line in markdown(run).splitlines() if "would have sent" in line and "#" not in line
+    ]
+    form = "A client would have sent from " if len(sent) > 1 else "Each client would have sent "
+    assert len(said) == 1
+    assert said[0].startswith(form)
