@@ -85,7 +85,7 @@ def code(cell: str) -> list[str]:
 
 
 # whose blocks follow each other and are run together
-ELSEWHERE = {"real-machines.md": "tests/sites/test_real_machines.py"}
+ELSEWHERE = {"real-machines.md": "tests/people/test_real_machines.py"}
 
 
 @EACH

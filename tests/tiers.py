@@ -22,6 +22,7 @@ FULL = (
     "sites/test_over_flare.py",
     "sites/test_over_flower.py",
     "sites/test_three_hospitals.py",
+    "people/test_real_machines.py::test_every_command_of_the_page_that_one_machine_can_run",
     "sites/test_fresh_process.py",
     "sites/test_audit_log.py::test_several_processes_write_one_after_the_other",
     "test_kills.py",
