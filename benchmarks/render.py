@@ -27,16 +27,14 @@ TOP = """\
 
 Each script prints tables and targets, and exits with 1 when a target is missed. Figures are CPU
 seconds of one thread: variants alternate in one run, and each keeps its least
-time (`measure.py`). Trust ratios and rounds more than seconds: the machine is shared, with two
-cores. `--quick` is for small cases.
+time (`measure.py`). Trust ratios and rounds more than seconds: the machine is shared. `--quick` is
+for small cases.
 
-`--save` writes all rows, the date, the commit and the machine into `results/`; this page shows some
-rows of them and is made by `python benchmarks/render.py`. Results with a `note` were measured
-before `--save` existed and copied from the page of that time. `cases.py` and `rank_data.py` make
-data; data sets that are not made need the folder `BONAFED_DATA`.
+`--save` writes all rows, date, commit and machine into `results/`; `python benchmarks/render.py`
+makes this page of some of them. Results with a `note` were copied from an older page. Some data
+need the folder `BONAFED_DATA`.
 
-`golden.py` compares the results of two revisions bit by bit, and `structure.py` how the source is
-built.
+`golden.py` compares two revisions bit by bit, and `structure.py` how the source is built.
 """
 
 
@@ -80,6 +78,12 @@ SECTIONS = (
             Shown("price and gain", columns=("estimator", "within .03", "clean", "feature noise")),
             Shown("private"),
         ),
+    ),
+    Section(
+        "heart.py",
+        "Four real hospitals",
+        "Heart disease: the robust model beside each hospital's own, and rows pooled.",
+        "the worst gains most, beyond its interval",
     ),
     Section(
         "side_by_side.py",
@@ -289,7 +293,7 @@ SECTIONS = (
     Section(
         "private_intervals.py",
         "Private intervals",
-        "Coverage of 95 % intervals over 500 repetitions, ten models.",
+        "Coverage of 95 % intervals, ten models.",
         "93 to 97 %",
         (
             Shown(
@@ -300,15 +304,21 @@ SECTIONS = (
         ),
     ),
     Section(
+        "worst_client.py",
+        "The worst client",
+        "How often promises about new rows fail.",
+        "8.1 % at most",
+    ),
+    Section(
         "private_search.py",
         "A private search",
-        "Noise of a candidate over that of one fit within the same total; nothing is random.",
+        "Noise of a candidate over that of one fit within the same total.",
         tables=(Shown("noise", ("(1, 1e-06) | 10",)),),
     ),
     Section(
         "secure_sum.py",
         "Secure sum",
-        "What a client pays for a round of 7,840 numbers: CPU ms and kB.",
+        "A round of 7,840 numbers: CPU ms and kB.",
         tables=(
             Shown(
                 "secure sum", columns=("clients", "set-up ms", "mask ms", "round kB up", "server s")
@@ -318,8 +328,7 @@ SECTIONS = (
     Section(
         "attacks.py",
         "Attacks on private answers",
-        "What low bits, rounded sums, the order of rows and last digits show of a private record,"
-        " in this version or another (`--source`).",
+        "What low bits, rounded sums, the order of rows and last digits show of a private record.",
         "no lower bound of epsilon at 95 % above the stated 1",
         (
             Shown(

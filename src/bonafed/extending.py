@@ -94,6 +94,7 @@ from bonafed.codec import Counter as Counter
 from bonafed.codec import Extended as Extended
 from bonafed.codec import Form as Form
 from bonafed.engines.delays import Waiting as Waiting
+from bonafed.parameters import Checked as Checked
 from bonafed.privacy.accounting import Release as Release
 from bonafed.privacy.accounting import renyi_epsilon as renyi_epsilon
 from bonafed.privacy.accounting import total_epsilon as total_epsilon

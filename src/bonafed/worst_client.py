@@ -31,10 +31,11 @@ from scipy.special import betaincinv, gammaln
 
 from bonafed.arrays import Array, stream
 from bonafed.measures import FIGURES, TWO, Figure, Figures, Task, figures_of
+from bonafed.text import printable, short
 
 CONFIDENCE = 0.95
 ENOUGH = 200  # rows, of which a sentence says what as many would show
-ACCURACY = next(figure for figure in FIGURES if figure.key == "accuracy")
+NAME = 40  # characters of a client's name in a sentence
 HALVINGS = 24  # of an interval that holds a bound
 
 Unstated: TypeAlias = Literal["numbers", "weights", "chosen", "persons", "other figures"]
@@ -130,26 +131,39 @@ def promise(
     the number of people; and the p-value that their errors are so many by chance, corrected for the
     number of clients.
     """
-    line, whole = 1 - level ** (1 / len(clients)), Figures()
+    line, scale, whole = 1 - level ** (1 / len(clients)), 1.0 if task == TWO else 2.0, Figures()
     for client, one in zip(clients, rows, strict=True):
         client |= {"bounds": {}} | ({"people": int(one.confusion.sum())} if people else {})
     for figure in figures_of(task):
-        if (bad := _bad(figure, task, rows)) is None:
+        if figure.of == "rate":
+            bad = _wrong(figure, rows)
+            each, every = ([most(k, n, delta) for k, n in bad] for delta in (1 - level, line))
+        elif figure.key == "brier" and all(one.brier is not None for one in rows):
+            losses = [one.brier / scale for one in rows if one.brier is not None]
+            each, every = ([most_of_mean(x, delta) for x in losses] for delta in (1 - level, line))
+        else:
             continue
-        each, every = ([_most(one, delta) for one in bad] for delta in (1 - level, line))
-        first = max(range(len(each)), key=each.__getitem__)
-        whole[figure.key] = {"bound": _as(figure, task, each[first])}
-        whole[figure.key]["client"] = clients[first]["client"]
+        stated = [1 - u if figure.higher else scale * u for u in (*every, max(each))]
+        for client, bound in zip(clients, stated, strict=False):
+            client["bounds"][figure.key] = bound
+        first = each.index(max(each))
+        whole[figure.key] = {"bound": stated[-1], "client": clients[first]["client"]}
         if figure.of == "rate":
             others = max((u for i, u in enumerate(each) if i != first), default=0.0)
             whole[figure.key] |= _counts(bad[first], others, 1 - level)
-        for client, bound in zip(clients, every, strict=True):
-            client["bounds"][figure.key] = _as(figure, task, bound)
     if len(clients) > 1:
-        wrong, of = np.array(_bad(ACCURACY, task, rows)).T
+        wrong, of = np.array(_wrong(FIGURES[0], rows)).T
         for client, p in zip(clients, chances(wrong, of), strict=True):
             client["chance"] = p
     return {"promise": {"confidence": level, "people": people, "figures": whole}}
+
+
+def _wrong(figure: Figure, rows: Sequence[Counted]) -> list[tuple[int, int]]:
+    """Of every client the rows that count against a rate, and all of them; the first figure is
+    accuracy.
+    """
+    pairs = (map(int, figure.value(one.confusion)) for one in rows)
+    return [(of - right, of) for right, of in pairs]
 
 
 def in_words(row: Mapping[str, Any], like: str = "its held-out ones") -> str:
@@ -166,17 +180,21 @@ def in_words(row: Mapping[str, Any], like: str = "its held-out ones") -> str:
         more += f" {percent(1 - then['bound'], up=True)}"
     others = [
         f"{figure.spoken} {'at least' if figure.higher else 'at most'}"
-        f" {shown(figure, at['bound'])} ({at['client']}{_of_rows(at)})"
+        f" {shown(figure, at['bound'])} ({_name(at)}{_of_rows(at)})"
         for figure in figures_of()
         if (at := promise["figures"].get(figure.key)) is not None and at is not first
     ]
     text = (
         f"With {100 * promise['confidence']:.10g} % confidence the model is wrong in at most"
         f" {percent(1 - first['bound'], up=True)} of new {new} at"
-        f" {'every client' if every else first['client']}, if they are like {like}."
-        f" {first['client']} ({first['wrong']:,} wrong of {first['of']:,}) decides this{more}."
+        f" {'every client' if every else _name(first)}, if they are like {like}."
+        f" {_name(first)} ({first['wrong']:,} wrong of {first['of']:,}) decides this{more}."
     )
     return text + f" Likewise, each by itself: {', '.join(others)}." * bool(others)
+
+
+def _name(at: Figures) -> str:
+    return short(printable(at["client"]), NAME)
 
 
 def _of_rows(at: Figures) -> str:
@@ -195,29 +213,6 @@ def percent(share: float, up: bool = False) -> str:
     step = 10 if share < 0.1 else 1
     whole = 100 * step * share
     return f"{(math.ceil(whole - 1e-9) if up else math.floor(whole + 1e-9)) / step:g} %"
-
-
-def _bad(figure: Figure, task: Task, rows: Sequence[Counted]) -> list[Any] | None:
-    """Of every client the (wrong, all) rows of a rate, or losses in [0, 1]; None without bounds."""
-    if figure.of == "rate":
-        pairs = (map(int, figure.value(one.confusion)) for one in rows)
-        return [(of - right, of) for right, of in pairs]
-    if figure.key != "brier" or any(one.brier is None for one in rows):
-        return None
-    return [one.brier / _largest(task) for one in rows if one.brier is not None]
-
-
-def _largest(task: Task) -> float:
-    """The largest Brier score of a row."""
-    return 1.0 if task == TWO else 2.0
-
-
-def _most(bad: Any, delta: float) -> float:
-    return most(bad[0], bad[1], delta) if isinstance(bad, tuple) else most_of_mean(bad, delta)
-
-
-def _as(figure: Figure, task: Task, bound: float) -> float:
-    return 1 - bound if figure.higher else bound * _largest(task)
 
 
 def _counts(bad: tuple[int, int], others: float, delta: float) -> Figures:

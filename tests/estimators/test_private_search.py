@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -16,7 +17,7 @@ from sklearn.model_selection import cross_val_score
 import bonafed as bf
 from bonafed import PrivateClassifier, PrivateSearch
 from bonafed.algorithms.federated.private import noisy_gradient
-from bonafed.estimators import private_search
+from bonafed.estimators import base, private_search
 from bonafed.model_selection import WithinClients
 from bonafed.privacy.accounting import total_epsilon
 from bonafed.privacy.ledger import Book
@@ -256,7 +257,11 @@ def test_a_search_that_breaks_off_has_spent_its_charge(rows, tmp_path, monkeypat
 
 def test_a_candidate_that_is_interrupted_ends_the_search(rows, monkeypatch):
     X, y, groups = rows
-    monkeypatch.setattr(PrivateClassifier, "_unfinished", lambda self, solution: True)
+
+    def unfinished(solution, category, stacklevel):
+        warnings.warn("unfinished", category, stacklevel)
+
+    monkeypatch.setattr(base, "warn_of", unfinished)
 
     def interrupted(model, release):
         model.n_iter_ = model.rounds - 1

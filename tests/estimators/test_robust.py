@@ -66,6 +66,8 @@ def test_client_report(clinics):
     table = model.client_report()
     right = model.predict(X) == y
     assert [row["client"] for row in table] == model.clients_.tolist()
+    (worst,) = [row for row in table if row["worst"]]
+    assert worst["accuracy"] == min(row["accuracy"] for row in table)
     for row in table:
         own = groups == row["client"]
         assert row["n"] == own.sum()

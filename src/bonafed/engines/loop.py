@@ -28,6 +28,7 @@ from bonafed.engines.endings import advice, ended
 from bonafed.engines.engine import Run, Watch, check_algorithm, check_answer, handler, reported
 from bonafed.engines.run_record import Counts, Events, Log, RunRecord, recording
 from bonafed.engines.secure_run import secure_run
+from bonafed.parameters import Checked
 from bonafed.privacy.secure_sum.messages import SecureSum, option_of
 from bonafed.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, copied, encode, settled
 from bonafed.signals import ENDING, Last, interrupts
@@ -144,7 +145,7 @@ class Server:
     round: int  # finished rounds
 
 
-class EventEngine:
+class EventEngine(Checked):
     """The base of all engines: the settings that they share, and ``run``.
 
     Attributes

@@ -8,7 +8,6 @@ class replaces the steps in which its problem differs.
 score = X w + b     predict = classes_[1] where score > 0     P(classes_[1]) = 1 / (1 + exp(-score))
 """
 
-import warnings
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -40,13 +39,18 @@ from bonafed.problem.metadata import Balance, class_counts, class_factors, masse
 from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2, Regulariser
-from bonafed.rounds import Stop
+from bonafed.solution.outcome import UnprovenWarning
 from bonafed.solution.solution import Solution
-from bonafed.solution.solve import solve
+from bonafed.solution.solve import solved, warn_of
+from bonafed.worst_client import worst_first
 
 DEFAULT_L2 = 1e-4
 ClassWeight = Balance | None
 Seed = int | np.random.RandomState | None
+
+
+class UnprovenModelWarning(UnprovenWarning, ConvergenceWarning):
+    """What an estimator warns with."""
 
 
 class Plan(NamedTuple):
@@ -102,8 +106,7 @@ class FederatedModel(BaseEstimator):
         counted = self._weighted(fed)
         solution = self._solution(self._problem(counted), counted)
         self._keep(solution, fed, rows)
-        if self._unfinished(solution):
-            warnings.warn(solution.outcome.text, ConvergenceWarning, stacklevel=3)
+        warn_of(solution, UnprovenModelWarning, stacklevel=4)
         return self
 
     def _federation(self, rows: Rows) -> Federation:
@@ -132,7 +135,7 @@ class FederatedModel(BaseEstimator):
             start = last if last.shape == (problem.predictor.dimension(fed.n_features),) else None
         ends: dict[str, Any] = {"tol": self.tol, "max_rounds": self.max_rounds, "start": start}
         ends["seed"] = seed_of(self.random_state)
-        return solve(problem, data, algorithm=algorithm, engine=engine, **ends)
+        return solved(problem, data, algorithm=algorithm, engine=engine, **ends)
 
     def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
         """Store the fitted attributes."""
@@ -154,10 +157,6 @@ class FederatedModel(BaseEstimator):
     def _client_score(self, fed: Federation, i: int) -> dict[str, float | None]:
         """How well the model predicts the training rows of client i."""
         raise NotImplementedError
-
-    def _unfinished(self, solution: Solution) -> bool:
-        """Whether the run stopped before it was done, so that a warning is due."""
-        return solution.outcome.stop in (Stop.MAX_ROUNDS, Stop.STALLED)
 
     # -- parts of a problem
 
@@ -211,15 +210,19 @@ class FederatedModel(BaseEstimator):
 
     @available_if(lambda self: self.reports_clients)
     def client_report(self) -> list[dict[str, Any]]:
-        """One row per client: the columns of ``solution_.clients``, and the scores of the model on
-        the client's training rows.
+        """One row per client: the columns of ``solution_.clients``, the scores of the model on the
+        client's training rows, and whether it is the worst client by these. What holds of new rows
+        ``solution_.evaluate(test).text`` says.
         """
         check_is_fitted(self)
-        return [
+        rows = [
             {key: row[key] for key in self.report_keys or row if key in row}
             | self.client_scores_[row["client"]]
             for row in self.solution_.clients
         ]
+        key = "accuracy" if "accuracy" in rows[0] else "mae"
+        worst = worst_first(rows, key, key == "accuracy")[0]["client"]
+        return [{**row, "worst": row["client"] == worst} for row in rows]
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; ``risk__tail=0.3`` puts another value of the risk in its place.

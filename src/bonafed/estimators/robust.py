@@ -18,6 +18,7 @@ from bonafed.arrays import Array, Features, Label, is_number
 from bonafed.data.federation import Federation
 from bonafed.estimators.base import Classifier, ClassWeight, FederatedModel, Regressor
 from bonafed.estimators.rows import Groups, Rows, centred, check_rows, merged, present
+from bonafed.parameters import checking
 from bonafed.problem.losses import Hinge, Huber, Logistic, Loss
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.risk import PerClient, Prior, Risk
@@ -47,6 +48,7 @@ class _RobustModel(FederatedModel):
     over_clients: Risk | None = None
     tol: float | None = 1e-6
 
+    @checking
     def fit(
         self,
         X: Features,
@@ -177,7 +179,8 @@ class RobustClassifier(_RobustModel, Classifier):
     -----
     ``fit`` requests ``groups``, so with metadata routing enabled a Pipeline or GridSearchCV passes
     them on. Clients with one class are allowed. A ``sample_weight`` equals repeating rows.
-    Scale the features: ``radius`` is in their units.
+    Scale the features: ``radius`` is in their units. For the worst group take
+    ``AgnosticClassifier(Simplex())``: with its defaults this model stays near the mean of all rows.
 
     Examples
     --------

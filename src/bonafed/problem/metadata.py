@@ -327,8 +327,8 @@ def check_quadratic(fed: Federation, predictor: "Predictor") -> None:
     alike = square and all(np.abs(A - A.T).max() <= 1e-12 * np.abs(A).max() for A in fed.X)
     if intercept or not (of_server or alike):
         raise ValueError(
-            "Quadratic() needs the predictor Linear(intercept=False) and clients with symmetric A:"
-            " make them by Federation.from_quadratics(A, b, C, d)."
+            "Quadratic() needs the predictor Linear(fit_intercept=False) and clients with symmetric"
+            " A: make them by Federation.from_quadratics(A, b, C, d)."
         )
 
 

@@ -16,6 +16,7 @@ import pydantic
 from pydantic import AfterValidator, Field, StringConstraints
 from pydantic_core import ErrorDetails
 
+from bonafed.data import differences
 from bonafed.data.reading import ENCODINGS, KINDS, ColumnKind, is_delimiter
 from bonafed.data.schema import OTHER
 from bonafed.measures import figures_of
@@ -207,7 +208,7 @@ FIGURES = form(
     perhaps(dict[str, Interval], "interval") | perhaps(CURVES, "curves"),
     base=Judged,
 )
-# what is promised of new rows at every client, by figure, see `bonafed.worst_client.promised`: the
+# what is promised of new rows at every client, by figure, see `bonafed.worst_client.promise`: the
 # bound, the client whose rows decide it, and for a rate what more of them would show
 MORE = form(needs(Whole, "wrong", "of") | needs(Share, "bound"))
 AT_EVERY = form(
@@ -264,6 +265,7 @@ CERTIFICATE = form(
     needs(Number, "value", "feasibility"),
     needs(Number | None, "bound", "gap", "relative_gap", "stationarity", "complementarity"),
     needs(Number | None, "consensus", "gradient_scale", "infeasible"),
+    needs(Number | None, "nearby", "separated"),
     needs(list[Number], "weights", "client_risks", "client_losses"),
     needs(list[Extended], "client_levels", "client_labels", "client_features"),
     needs(Annotated[list[Number] | None, exactly(3)], "residuals"),
@@ -362,7 +364,7 @@ TRIVIALITY = form(
     needs(Number | None, "threshold"),
 )
 CHECKS = ("left_out", "identifier", "copy", "duplicates", "missing_class", "tiny", "shift")
-CHECKS += ("trivial", "trained_on")
+CHECKS += ("trivial", "trained_on", *differences.KINDS)
 # one check: null where it does not apply or cannot be judged. ``where`` has the first names of the
 # ``count`` features or clients that it is about
 DATA_CHECK = form(

@@ -28,7 +28,7 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.tables import named
-from bonafed.solution.trivial import scores_of
+from bonafed.solution.trivial import BALANCED, scores_of
 
 # a client of fewer rows, so much of the weight and so many times its share of the rows is named
 FEW, MUCH, TIMES = 10, 0.05, 5.0
@@ -180,7 +180,7 @@ def _cuts(problem: Problem, stated: Federation, fed: Federation, w: Array) -> It
     yield (
         f"The rarer class has {share:.1%} of the rows. The predictions find {in_words(found)}; all"
         f" rows of probability {share:.3f} or more would find {in_words(p >= share)}. For"
-        " predictions like these use class_weight='balanced'."
+        f" predictions like these use {BALANCED}."
     )
 
 

@@ -5,12 +5,18 @@ that shows every column.
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Array
 from bonafed.config.toml_file import toml_key, toml_line, toml_value
-from bonafed.data import profile
+from bonafed.data import differences, profile
+from bonafed.data.differences import Found
 from bonafed.data.reading import KINDS, kind_named
 from bonafed.data.tables import MISSING, is_number
+from bonafed.runs.sections.checks import COMPARED, contrary
 from bonafed.starters.look import Look
 from bonafed.text import printable
 
@@ -20,6 +26,13 @@ NUMBERS = ("number", "comma", "apart", "index")
 SHOWN = {"comma": "number", "apart": "number"}
 TINY = 20  # rows of a client
 FEW = 3  # rows below which a category of a small table is pooled
+ANSWERED = {
+    "labels": "Is the outcome coded the other way round there? Then correct the table.",
+    "units": "If so, convert the column in that client's table, or add it to `exclude`.",
+    "codes": "If so, write them alike in the tables, or, if each stands for this, take:",
+    "persons": "Keep each person at one client; so that no split parts their rows, take:",
+    "names": "If so, take:",
+}
 # classes that stand for the absence of what the other one says
 ABSENT = frozenset({"0", "0.0", "no", "n", "nein", "non", "false", "negative", "negativ"})
 
@@ -37,8 +50,10 @@ class Line(NamedTuple):
 # --------------------------------------------------------------------------------- [data] as text
 
 
-def data_keys(look: Look) -> str:
-    """The keys of [data] that the look at the tables proposes, with their reasons."""
+def data_keys(look: Look, odd: Sequence[Found] = ()) -> str:
+    """The keys of [data] that the look at the tables proposes, with their reasons; ``odd`` is asked
+    about.
+    """
     written = [_stated(line, why) for line, why in _written(look)]
     for name, texts in look.odd.items():
         what = f"{name!r} has numbers or dates, but {look.places(name, texts)}: correct such a"
@@ -46,7 +61,7 @@ def data_keys(look: Look) -> str:
     if look.accepted:
         missing = toml_line("missing", [*look.accepted])
         written.append(_stated(missing, "they stand for a missing cell"))
-    return "\n".join([*_roles(look), *written, *_columns(look), *_notes(look)])
+    return "\n".join([*_roles(look), *written, *_columns(look), *_notes(look, odd), *_asked(odd)])
 
 
 def _whose(look: Look) -> list[str]:
@@ -179,7 +194,77 @@ def _least(look: Look) -> int:
     return profile.RARE if sum(look.sizes.values()) >= profile.LARGE else FEW
 
 
-def _notes(look: Look) -> Iterator[str]:
+def questions(look: Look) -> list[Found]:
+    """What a client seems to write otherwise than the others."""
+    roles, clients = look.roles, look.clients
+    found = differences.of_names(roles.client or "client", [*clients])
+    of_people = [n for n in look.names if look.kinds[n].name in ("person", "identifier")]
+    for name in filter(profile.names_a_person, of_people):
+        cells = {c: map(str, filter(None, table[name].tolist())) for c, table in clients.items()}
+        found += differences.of_persons(name, {c: [*each] for c, each in cells.items()})
+    if len(clients) * len(look.names) > COMPARED:
+        return found
+    made: dict[str, list[Array]] = {client: [] for client in clients}
+    for name in used(look):
+        kind, merge = look.kinds[name].name, profile.spellings(look.columns[name].counts or {})
+        if kind in NUMBERS:
+            numbers = {client: _numbers(table[name]) for client, table in clients.items()}
+            found += differences.of_numbers(name, numbers)
+            middle = np.nanmean(np.concatenate([*numbers.values()]))
+            for client, each in numbers.items():
+                made[client].append(np.where(np.isnan(each), middle, each))
+        elif kind in ("category", "code"):
+            found += differences.of_codes(name, _counts(look, name, merge))
+            often = [*(look.columns[name].counts or ())][: differences.CODES]
+            for client, table in clients.items():
+                made[client] += [table[name].astype(str) == value for value in often]
+    target = roles.target
+    if look.classes:
+        found += differences.of_codes(target, _counts(look, target, look.target_merge))
+        ends = np.cumsum([len(table[target]) for table in clients.values()])
+        truth = np.split(np.array(look.targets, object), ends[:-1])
+        told = [np.array([one is not None for one in y]) for y in truth]
+    else:
+        truth = [_numbers(table[target]) for table in clients.values()]
+        told = [np.isfinite(y) for y in truth]
+        found += differences.of_numbers(target, dict(zip(clients, truth, strict=True)))
+    rows = {
+        client: (np.stack(columns, 1)[of].astype(float), y[of])
+        for (client, columns), y, of in zip(made.items(), truth, told, strict=True)
+        if of.any()
+    }
+    classes = np.array([*look.classes], object) if look.classes else None
+    return found + (contrary(target, rows, classes) or [])
+
+
+def _counts(look: Look, name: str, merge: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """The values of a column of few by client, with spellings taken together."""
+    parts = look.parts[name].items()
+    return {c: dict(profile.merged(part.counts or {}, merge)) for c, part in parts}
+
+
+def _numbers(cells: NDArray[Any]) -> Array:
+    """Cells of a column of numbers, NaN where there is none."""
+    if cells.dtype.kind != "O":
+        return cells.astype(np.float64)
+    return np.array([None if c is None else profile.number_of(str(c)) for c in cells], np.float64)
+
+
+def _asked(found: Sequence[Found]) -> Iterator[str]:
+    """Questions about what a client writes otherwise, with a key where one answers them."""
+    for one in (one for one in found if one.kind != "sentinel"):
+        answer = ANSWERED[one.kind]
+        if one.kind == "codes" and not one.instead:  # one number has two meanings
+            answer = "If so, write them alike in the tables."
+        yield from _comment(f"Question: {one} {answer}")
+        if one.instead:
+            pairs = ", ".join(f"{toml_value(a)} = {toml_value(b)}" for a, b in one.instead.items())
+            yield f"# merge.{toml_key(one.column)} = {{ {pairs} }}"
+        if one.kind == "persons":
+            yield f"# {toml_line('person', one.column)}"
+
+
+def _notes(look: Look, odd: Sequence[Found]) -> Iterator[str]:
     """What a person should know, and may want otherwise."""
     of_target, merge = look.parts[look.roles.target].items(), look.target_merge
     one_class = [c for c, part in of_target if len(profile.merged(part.counts or {}, merge)) == 1]
@@ -188,6 +273,9 @@ def _notes(look: Look) -> Iterator[str]:
     if tiny := [client for client, n in look.sizes.items() if n < TINY]:
         yield from _comment(f"Fewer than {TINY} rows are at {_listed(tiny)}.")
     kinds, chosen, codes = look.kinds, used(look), []
+    for one in (one for one in odd if one.kind == "sentinel"):
+        codes += one.instead
+        yield from _comment(f"Question: {one}")
     for name in chosen:
         column = look.columns[name]
         if kinds[name].name == "apart":
@@ -201,9 +289,10 @@ def _notes(look: Look) -> Iterator[str]:
         if column.absent > 0.5 * column.rows:
             text = "is missing in most rows: exclude it if you expected that."
             yield from _comment(f"{name!r} {text}")
-        if kinds[name].name in ("number", "comma") and (odd := profile.sentinel(column)):
-            codes.append(odd)
-            yield from _comment(f"{name!r}: {odd} is far from all others.")
+        far = profile.sentinel(column) if kinds[name].name in ("number", "comma") else None
+        if far and far not in codes:
+            codes.append(far)
+            yield from _comment(f"{name!r}: {far} is far from all others.")
     if codes:
         instead = " instead of the line above" * bool(look.accepted)
         yield from _comment(f"If such numbers stand for missing cells, take{instead}:")

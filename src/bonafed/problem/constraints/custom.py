@@ -11,13 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from bonafed.arrays import Array, Block
+from bonafed.parameters import Checked
 from bonafed.problem.constraints.constraint import Objective, Point, magnitudes
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.torch_module import imported_torch
 
 
 @dataclass(frozen=True, eq=False)
-class Constraint:
+class Constraint(Checked):
     """c(w) <= 0 (or = 0) on one owner's rows, by a function.
 
     Parameters
@@ -51,7 +52,7 @@ class Constraint:
     ...     return 2 * multipliers[0] * np.eye(len(w))
     ...
     >>> ball = bf.Constraint(norm, convex=True, hessian=curvature)
-    >>> problem = bf.Problem(bf.Logistic(), bf.Linear(intercept=False), local_constraint=ball)
+    >>> problem = bf.Problem(bf.Logistic(), bf.Linear(fit_intercept=False), local_constraint=ball)
     >>> w = bf.solve(problem, fed).w
     >>> bool(w @ w <= 0.1 + 1e-6)
     True
@@ -175,7 +176,7 @@ def rows_of(block: Block, i: int) -> tuple[Array | csr_array, Array]:
 
 
 @dataclass(frozen=True, eq=False)
-class TorchConstraint:
+class TorchConstraint(Checked):
     """c(w) <= 0 (or = 0) on one owner's rows, by a function of torch tensors.
 
     Parameters

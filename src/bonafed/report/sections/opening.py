@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bonafed import worst_client
+from bonafed.data.differences import KINDS
 from bonafed.report import tables, words
 from bonafed.report.blocks import Chapter, Code, Fact, Fold, Items, Questions, Section, Text, texts
 from bonafed.report.sections import evaluation
@@ -31,13 +32,29 @@ def about_trivial(run: Run) -> Section | None:
     return Section([chapter], [Fact("trivial", found["kind"], "warn")], brief=brief)
 
 
+def about_differences(run: Run) -> Section | None:
+    """The warning that a client seems to write something otherwise than the others."""
+    made = run.result.get("checks", ())
+    odd = [row for row in made if row["name"] in KINDS and row["passed"] is False]
+    if not odd:
+        return None
+    said = [tables.capital(f"{_where(row)}: {CHECKS[row['name']].advice}.") for row in odd]
+    title = "Clients write the same thing in different ways"
+    chapter = Chapter("differences", title, [Items(said)], warning=True)
+    brief = [Text(f"warning: {text}") for text in said]
+    return Section(
+        [chapter], [Fact(str(len(odd)), "failed checks of clients", "warn")], brief=brief
+    )
+
+
 def about_questions(run: Run) -> Section | None:
     """The questions that a person asks, in that order; the chapters below say more."""
     if words.public_part(run.result):
         return None
     known = answers(run)
-    # that it is trivial a warning says
+    # that it is trivial a warning says; where lines are few, the comparison is left out first
     brief = [(asked, said) for asked, said in known.items() if asked != TRIVIAL]
+    brief.sort(key=lambda pair: pair[0] == words.question(run.result))
     chapter = Chapter("short", "In short", [Questions(known.items())])
     return Section([chapter], brief=[Questions(brief)])
 
@@ -171,6 +188,37 @@ CHECKS = {
         *("largest standardised difference of means beyond sampling error, at most {}", number),
         "one model may not suit all: compare the figures of these clients with the others'",
     ),
+    "labels": Words(
+        "The outcome is coded alike at all clients",
+        *("clients whose outcomes contradict the others', beyond chance, at most {}", number),
+        "ask each of them whether its outcome is coded the other way round: then no figure of this"
+        " run can be believed",
+    ),
+    "units": Words(
+        "Every column has one unit",
+        *("columns of clients in another unit, at most {}", number),
+        "ask these clients for their unit, and convert the column in their tables",
+    ),
+    "codes": Words(
+        "Every column has one code",
+        *("columns of clients with another code, at most {}", number),
+        "ask what the values mean, and write them alike, by data.merge or in the tables",
+    ),
+    "sentinel": Words(
+        "No number stands for a missing cell",
+        *("columns of clients with such a number, at most {}", number),
+        "name the number in data.missing, or empty these cells",
+    ),
+    "persons": Words(
+        "No person is at two clients",
+        *("clients that share persons with others, at most {}", number),
+        "a model may be judged on persons that it was trained on: keep each at one client",
+    ),
+    "names": Words(
+        "No client has two names",
+        *("clients whose name is nearly another's, at most {}", number),
+        "if they are one, write the name alike, or merge it by data.merge",
+    ),
     "trivial": Words(
         "The model is not trivial",
         "better than the best constant; rows that get the commonest prediction, below {}",
@@ -230,7 +278,8 @@ def _threshold(row: Record) -> str:
 def _where(row: Record) -> str:
     """The features or clients that a check is about."""
     more = row["count"] - len(row["where"])
-    names = ", ".join(tables.short(name, tables.NAME) for name in row["where"])
+    most = tables.WORD if row["name"] in KINDS else tables.NAME
+    names = ", ".join(tables.short(name, most) for name in row["where"])
     return names + f" and {more} more" * (more > 0)
 
 
