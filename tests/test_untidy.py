@@ -300,17 +300,6 @@ def test_a_byte_order_mark_tells_the_encoding_of_its_file(
     assert "3 clients of 240 to 240 rows" in said
 
 
-def test_the_page_shows_what_init_prints_and_writes(
-    bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    untidy.patients(tmp_path)
-    assert bonafed("init", "patients.csv", "--out", "study.toml") == 0
-    page = (Path(__file__).parents[1] / "docs" / "init.md").read_text("utf-8")
-    printed, written = re.findall(r"```text\n(.*?)```", page, re.S)[:2]
-    assert printed in capsys.readouterr().out
-    assert written in (tmp_path / "study.toml").read_text("utf-8")
-
-
 # ------------------------------------------------------------------------------------- the law
 
 

@@ -133,7 +133,10 @@ def main() -> None:
                 if len(sys.argv) == 1:  # the message is the help
                     typer.echo(message, err=True)
                     sys.exit(2)
-                message += " (see bonafed --help)"
+                context, names = getattr(error, "ctx", None), ["--help"]
+                while context is not None and context.parent is not None:
+                    names, context = [context.info_name, *names], context.parent
+                message += f" (see bonafed {' '.join(names)})"
             elif os.environ.get("BONAFED_TRACEBACK") or not isinstance(error, EXPECTED):
                 raise
             if isinstance(error, OSError) and error.filename is not None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array
-from bonafed.client_names import ByClient, ClientName, closest
+from bonafed.client_names import ByClient, ClientName, closest, repeated
 from bonafed.data import validation as check
 from bonafed.data.holdout import held_out
 from bonafed.data.reading import KINDS, Reading
@@ -116,6 +116,19 @@ def written(value: float) -> str:
 # -------------------------------------------------------------------- frames
 
 
+def column_names(X: Any) -> list[str] | None:
+    """The names of the columns of a table, which differ; None where X has none."""
+    if isinstance(X, Mapping):
+        return [*X]
+    names = getattr(X, "column_names", getattr(X, "columns", None))
+    if names is not None and (twice := repeated(names)):
+        raise ValueError(
+            f"columns need names that differ, got {', '.join(map(repr, twice[:5]))} more than once:"
+            " rename or drop one of each."
+        )
+    return None if names is None else [*names]
+
+
 def table_of(frame: object) -> Table:
     """The columns of a pandas, polars or Arrow table, or of a mapping from names to arrays."""
     if isinstance(frame, Table):
@@ -125,6 +138,7 @@ def table_of(frame: object) -> Table:
         return Table({plain(str(name)): _from_objects(_array(column)) for name, column in columns})
     import narwhals as nw
 
+    column_names(frame)
     try:
         table: Any = nw.from_native(frame, eager_only=True)  # type: ignore[call-overload]
     except TypeError as error:
