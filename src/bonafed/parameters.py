@@ -130,6 +130,7 @@ def checking(function: Function) -> Function:
     kinds = inspect.signature(function).parameters
     by_name = [name for name in known if kinds[name].kind is inspect.Parameter.KEYWORD_ONLY]
     most = len(known) - len(by_name)
+    open_ = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in kinds.values())
 
     @wraps(function)
     def checked(*args: Any, **given: Any) -> Any:
@@ -139,8 +140,10 @@ def checking(function: Function) -> Function:
                 f"{function.__name__} takes {most - method} arguments without a name, got"
                 f" {len(args) - method}: name the others, as in {extra}=..."
             )
-        check_names(function.__name__, given, public)
-        check({**dict(zip(known, args, strict=False)), **given}, function)
+        # further parameters by name are those of another function, which checks them
+        own = {name: v for name, v in given.items() if name in known or not open_}
+        check_names(function.__name__, own, public)
+        check({**dict(zip(known, args, strict=False)), **own}, function)
         return function(*args, **given)
 
     return typing.cast("Function", checked)
