@@ -81,8 +81,13 @@ def of_numbers(name: str, parts: Mapping[str, Array]) -> list[Found]:
     """What differs in a column of numbers by client; NaN is missing."""
     kept = {client: values[np.isfinite(values)] for client, values in parts.items()}
     kept = {client: values for client, values in kept.items() if len(values)}
-    if all(len(np.unique(values)) <= CODES for values in kept.values()):
-        counts = {c: Counter(f"{v:.9g}" for v in values.tolist()) for c, values in kept.items()}
+    counts = {}
+    for client, values in kept.items():
+        unique, times = np.unique(values, return_counts=True)
+        counts[client] = {f"{v:.9g}": n for v, n in zip(unique, times.tolist(), strict=True)}
+        if len(unique) > CODES:
+            break
+    else:
         return of_codes(name, counts)
     odd = [*_sentinels(name, kept, few=False)]
     for one in odd:
