@@ -328,6 +328,21 @@ def test_init_asks_whether_pos_is_yes_and_its_key_makes_two_classes(init: Any) -
     )
 
 
+@met("B", "codes beside spellings that are merged already", SILENT, ASKED, "sex as 0 and 1")
+def test_a_key_that_is_proposed_goes_on_from_the_one_that_is_written(
+    init: Any, tmp_path: Path
+) -> None:
+    tables, _ = ordinary.spoilt(SEED, "sex 0/1")
+    largest = max(tables, key=lambda name: len(tables[name]["sex"]))
+    tables[largest]["sex"] = np.where(tables[largest]["sex"] == "f", "F", tables[largest]["sex"])
+    text, _ = init(tables)
+    (written,) = (line for line in text.splitlines() if line.startswith("merge.sex"))
+    (key,) = (line[2:] for line in text.splitlines() if line.startswith("# merge.sex"))
+    assert "take instead of the line" in " ".join(text.replace("#", " ").split())
+    found = between_clients(prepare(parse_config(text.replace(written, key), folder=tmp_path)))
+    assert found["codes"] == []
+
+
 def test_init_of_a_private_run_asks_nothing_about_cells(init: Any) -> None:
     tables = ordinary.spoilt(SEED, "µmol/l")[0]
     assert "uestion" not in "".join(init(tables, "--private"))

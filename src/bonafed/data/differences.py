@@ -246,7 +246,7 @@ def _is_code(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
     numbers = [{v for v in values if NUMBER.fullmatch(v)} for values in (own, usual)]
     if numbers == [own, usual]:
         a, b = (sorted(map(float, values)) for values in numbers)
-        moved = len(b) <= 6 and any({v + by for v in a} <= {*b} for by in (-1.0, 1.0))
+        moved = len(b) <= 5 and any({v + by for v in a} <= {*b} for by in (-1.0, 1.0))
         alike = len(a) == len(b) and (len(b) == 2 or not own & usual)
         return len(b) > 1 and (alike or (moved and len(a) >= len(b) - 1))
     two = len(own) == len(usual) == 2 and not own & usual
@@ -266,8 +266,9 @@ def _of_words(own: Collection[str], usual: Collection[str]) -> dict[str, str]:
 
 def _meaning(own: Mapping[str, int], usual: Mapping[str, int]) -> dict[str, str]:
     """The usual value of each own one, where words say so; else in order, a guess that is asked."""
-    often = sorted(sorted(usual, key=usual.__getitem__)[-len(own) :])
-    guess = dict(zip(sorted(own), often, strict=True)) if len(often) == len(own) else {}
+    k = min(len(own), len(usual))
+    often = (sorted(sorted(of, key=of.__getitem__)[-k:]) for of in (own, usual))
+    guess = {} if abs(len(own) - len(usual)) > 1 or k < 2 else dict(zip(*often, strict=True))
     return _of_words(own, usual) or guess
 
 
