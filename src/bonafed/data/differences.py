@@ -30,7 +30,7 @@ from bonafed.text import short
 
 FAR = 2.0  # robust standard deviations between clients from which a unit is asked about
 STRANGE = 5.0  # and from which also where no known unit explains it
-MIXED, MANY = 0.05, 5  # share and number of a client's rows that may be in another unit
+MIXED, MANY = 0.05, 5  # share, and values, of a client's rows that may be in another unit
 FEW = 8  # rows of a client below which nothing is said of it
 CODES = 10  # values of a column of codes
 OFTEN, SOME = 0.1, 0.03  # shares of the rows that have a code which the others lack
@@ -169,7 +169,8 @@ def _units(name: str, parts: Mapping[str, Array]) -> Iterator[Found]:
         odd, away = np.ones(len(values), bool), (values - m) * np.sign(values.mean() - m)
         if alike[i]:  # some of its rows may be in another unit, with none between
             odd = away > STRANGE * s
-            if odd.sum() < max(MANY, MIXED * len(odd)) or not s or odd.all():
+            several = len(np.unique(values[odd])) >= MANY  # few values are steps of a scale
+            if not several or odd.sum() < MIXED * len(odd) or not s or odd.all():
                 continue
             if away[odd].min() - away[~odd].max() < FAR * s:
                 continue
