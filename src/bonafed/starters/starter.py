@@ -37,7 +37,7 @@ CLIENTS = """\
 [clients]                      # the worst client weights
 risk = "chi_square"  # near the prior; "mean": no worst case; "simplex": any weights; "lp_ball", ...
 radius = 0.05                  # how far from the prior; 0.2 to 0.5 where clients truly differ
-prior = "size"                 # by rows; or "uniform", or a table with one weight per client
+prior = "size"  # each row counts alike; "uniform": each client; or a table of weights by client
 """
 
 ROBUST = """\
@@ -251,6 +251,7 @@ def starter(
     several, kind = len(classes) > 2, min(len(classes), 3) - 1 if classes else 0
     if several and not private and not agnostic:
         about.append(f"{len(classes)} classes: {SOFTMAX}")
+    shown = [*about, *data.asks]
     known = {
         # it stands in comments, which end with their line
         "file": "".join(c if c.isprintable() else "?" for c in out.name),
@@ -270,7 +271,7 @@ def starter(
             clients = WORST.format(client=toml_key(data.client))
             option, tol = " --agnostic", "1e-3"
         known |= {"loss": AGNOSTIC_LOSSES[kind], "model": MODELS[several]}
-        return AGNOSTIC.format(**known, clients=clients, option=option, tol=tol), about
+        return AGNOSTIC.format(**known, clients=clients, option=option, tol=tol), shown
     known |= {"clients": CLIENTS, "loss": LOSSES[not classes]}
     known |= {"label": toml_value(classes[-1] if classes else "a class")}
     cost = "of flipping a label" if classes else "of moving the target by one unit"
@@ -280,7 +281,7 @@ def starter(
         threshold = f"threshold = {1.35 * residual_scale(train):.3g}"
         why = "1.35 times the spread of the residuals of a ridge regression"
         text = re.sub(r"(?m)^(loss = .*)$", rf"\1\n{threshold}  # {why}", text, count=1)
-    return text, about
+    return text, shown
 
 
 def balance(classes: Mapping[object, int]) -> str:
@@ -309,6 +310,7 @@ class Inspected:
     columns : of the features, how a private run is to declare them
     client : the name of a client for examples
     about : what was seen and is proposed, in lines
+    asks : what to ask clients before a run, in lines
     """
 
     title: str
@@ -317,6 +319,7 @@ class Inspected:
     columns: Mapping[str, str]
     client: str = SOMEBODY
     about: Sequence[str] = ()
+    asks: Sequence[str] = ()
 
 
 def inspect_dataset(name: str, several: bool) -> Inspected:
@@ -381,14 +384,17 @@ def inspect_tables(path: Sequence[str], out: Path, asked: Asked, private: bool) 
     ]
     where = seen_from[0] if len(path) == 1 else seen_from
     keys = proposals.private_keys(seen) if private else proposals.data_keys(seen)
+    source = f"{toml_line('path', where)}\n{keys}"
+    odd = [] if private else proposals.questions(seen, source, out.parent)
     # the name of a file, or of the folder of many
     first = Path(path[0])
     title = stem(first).strip("*") if len(path) == 1 else first.absolute().parent.name
     title = title or first.absolute().parent.name or "run"
     return Inspected(
         title=title,
-        source=f"{toml_line('path', where)}\n{keys}",
+        source="\n".join([source, *proposals.asked(seen, odd)]),
         classes=dict(zip(seen.values_of_classes, seen.classes.values(), strict=True)),
         columns=proposals.declared(seen),
         about=[*proposals.summary(seen, private), *proposals.drawn(lines, 78)],
+        asks=[f"question: {one}" for one in odd],
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bonafed import worst_client
+from bonafed.data.differences import KINDS
 from bonafed.report import tables, words
 from bonafed.report.blocks import Chapter, Code, Fact, Fold, Items, Questions, Section, Text, texts
 from bonafed.report.sections import evaluation
@@ -18,6 +19,10 @@ UNJUDGED = (
     "Nobody knows: the model was judged on no rows that were held out of training. Set data.test,"
     " such as 0.3; where it is set, a warning says why no rows were judged."
 )
+NOT_COMPARED = (
+    "Units, codes, numbers that stand for missing cells, and persons were not compared between the"
+    " sites, since no site tells them."
+)
 CLOSE = 0.1  # a relative gap up to this counts as good
 NOTES = 2  # warnings that a terminal shows
 
@@ -29,6 +34,21 @@ def about_trivial(run: Run) -> Section | None:
     blocks, brief = [Text(found["text"], strong=True)], [Text(f"warning: {found['text']}")]
     chapter = Chapter("trivial", "The model is trivial", blocks, warning=True)
     return Section([chapter], [Fact("trivial", found["kind"], "warn")], brief=brief)
+
+
+def about_differences(run: Run) -> Section | None:
+    """The warning that a client seems to write something otherwise than the others."""
+    made = run.result.get("checks", ())
+    odd = [row for row in made if row["name"] in KINDS and row["passed"] is False]
+    if not odd:
+        return None
+    said = [f"{_where(row)}. {tables.capital(CHECKS[row['name']].advice)}." for row in odd]
+    title = "Clients write the same thing in different ways"
+    chapter = Chapter("differences", title, [Items(said)], warning=True)
+    brief = [Text(f"warning: a check of the rows fails: {text}") for text in said]
+    return Section(
+        [chapter], [Fact(str(len(odd)), "failed checks of clients", "warn")], brief=brief
+    )
 
 
 def about_questions(run: Run) -> Section | None:
@@ -55,7 +75,8 @@ def answers(run: Run) -> dict[str, str]:
             found[TRIVIAL] = f"Yes: {why['kind']}. The warning above says why, and what to do."
     if judged and (verdicts := words.answer(result)) and not words.private(result):
         found[words.question(result)] = verdicts[0]
-    text, gap = verdict(result) if "checks" in result else "", result["certificate"]["relative_gap"]
+    text, gap = NOT_COMPARED * words.at_sites(result), result["certificate"]["relative_gap"]
+    text = verdict(result) if "checks" in result else text
     ways = {
         " No model meets all constraints: that is proven.": words.infeasible(result),
         " The guarantee of privacy is in the public part.": words.private(result),
@@ -116,9 +137,9 @@ def _judged(result: Result) -> list[Fact]:
         worst = tables.short(row[f"worst_{key}_client"], 24)
         facts.append(Fact(show(row[f"worst_{key}"]), f"{called} at the worst client, {worst}"))
     if "promise" in row:
-        first, level = row["promise"]["figures"]["accuracy"], row["promise"]["confidence"]
-        text = f"wrong at {'every client' if len(row['clients']) > 1 else first['client']} at most"
-        text += f", with {100 * level:g} % confidence"
+        first = row["promise"]["figures"]["accuracy"]
+        where = "every client" if len(row["clients"]) > 1 else first["client"]
+        text = f"wrong at {where} at most, with 95 % confidence"
         facts.append(Fact(worst_client.percent(1 - first["bound"], up=True), text))
     return facts
 
@@ -173,6 +194,37 @@ CHECKS = {
         "Clients are alike",
         *("largest standardised difference of means beyond sampling error, at most {}", number),
         "one model may not suit all: compare the figures of these clients with the others'",
+    ),
+    "labels": Words(
+        "The outcome is coded alike at all clients",
+        *("clients whose outcomes contradict the others', beyond chance, at most {}", number),
+        "ask each of them whether its outcome is coded the other way round: then no figure of this"
+        " run can be believed",
+    ),
+    "units": Words(
+        "Every column has one unit",
+        *("columns of clients in another unit, at most {}", number),
+        "ask these clients for their unit, and convert the column in their tables",
+    ),
+    "codes": Words(
+        "Every column has one code",
+        *("columns of clients with another code, at most {}", number),
+        "ask what the values mean, and write them alike, by data.merge or in the tables",
+    ),
+    "sentinel": Words(
+        "No number stands for a missing cell",
+        *("columns of clients with such a number, at most {}", number),
+        "name the number in data.missing, or empty these cells",
+    ),
+    "persons": Words(
+        "No person is at two clients",
+        *("clients that share persons with others, at most {}", number),
+        "a model may be judged on persons that it was trained on: keep each at one client",
+    ),
+    "names": Words(
+        "No client has two names",
+        *("clients whose name is nearly another's, at most {}", number),
+        "if they are one, write the name alike, or merge it by data.merge",
     ),
     "trivial": Words(
         "The model is not trivial",
@@ -233,7 +285,8 @@ def _threshold(row: Record) -> str:
 def _where(row: Record) -> str:
     """The features or clients that a check is about."""
     more = row["count"] - len(row["where"])
-    names = ", ".join(tables.short(name, tables.NAME) for name in row["where"])
+    most = tables.WORD if row["name"] in KINDS else tables.NAME
+    names = ", ".join(tables.short(name, most) for name in row["where"])
     return names + f" and {more} more" * (more > 0)
 
 
