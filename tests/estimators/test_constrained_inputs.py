@@ -203,7 +203,7 @@ def test_contradictions_that_are_not_convex_warn_and_say_what_is_not_met(clinics
     ],
 )
 def test_which_ends_warn(stop, text, warned):
-    assert unproven(bf.Outcome(stop, text)) == warned
+    assert unproven(stop, text) == warned
 
 
 def test_what_is_not_convex_meets_its_constraints_without_a_bound_or_a_warning(clinics, sex):

@@ -166,11 +166,12 @@ def warn_of(solution: Solution, category: type[Warning] = UnprovenWarning) -> No
     """Warn where a model is not proven near the optimum, or is trivial. Of a private one only that
     its run was interrupted: all else would have to be paid for.
     """
-    private, level, frame = solution.problem.privacy is not None, 1, inspect.currentframe()
+    private, end = solution.problem.privacy is not None, solution.outcome
+    level, frame = 1, inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith("bonafed."):
         level, frame = level + 1, frame.f_back  # to the line of the user
-    if solution.outcome.stop is Stop.INTERRUPTED if private else unproven(solution.outcome):
-        warnings.warn(solution.outcome.text, category, stacklevel=level)
+    if end.stop is Stop.INTERRUPTED if private else unproven(end.stop, end.text):
+        warnings.warn(end.text, category, stacklevel=level)
     if (found := solution.trivial) is not None and not private:
         warnings.warn(found.text, TrivialModelWarning, stacklevel=level)
 
@@ -559,7 +560,7 @@ def radius_path(
                 "trivial": trivial(point, train, last.w, proof),
             }
             table.append(row | judged(point, test, last.w) | {"w": last.w, "duals": last.duals})
-            open_at += [ball.radius] * unproven(last.outcome)
+            open_at += [ball.radius] * unproven(last.outcome.stop, last.outcome.text)
             if watch is not None:
                 watch(table[-1])
     if open_at:
