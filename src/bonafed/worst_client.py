@@ -23,7 +23,7 @@ one is named in at most 5 % of runs, although the reader looks at the worst.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,7 @@ ENOUGH = 200  # rows, of which a sentence says what as many would show
 NAME = 40  # characters of a client's name in a sentence
 HALVINGS = 24  # of an interval that holds a bound
 
-Unstated: TypeAlias = Literal["numbers", "weights", "chosen", "persons", "other figures"]
-WHY: Final[Mapping[Unstated, str]] = {
+WHY = {  # nothing is promised of new rows
     "numbers": "errors of numbers have no known largest value, so that any few rows may hide a"
     " large one",
     "weights": "the rows have weights, so that their rates are not those of counted rows",
@@ -173,14 +172,14 @@ def in_words(row: Mapping[str, Any], like: str = "its held-out ones") -> str:
     if (promise := row.get("promise")) is None:
         return f"No bound for every client is stated: {WHY[row['unstated']]}."
     first, every = promise["figures"]["accuracy"], len(row["clients"]) > 1
-    new = "persons (of each, one row counts)" if promise["people"] else "rows"
-    more = ""
+    new, more = "persons (of each, one row counts)" if promise["people"] else "rows", ""
     if (then := first.get("then")) is not None:
-        more = f"; with {then['wrong']:,} wrong of {then['of']:,} it would be"
-        more += f" {percent(1 - then['bound'], up=True)}"
+        less = percent(1 - then["bound"], up=True)
+        more = f"; with {then['wrong']:,} wrong of {then['of']:,} it would be {less}"
     others = [
         f"{figure.spoken} {'at least' if figure.higher else 'at most'}"
-        f" {shown(figure, at['bound'])} ({_name(at)}{_of_rows(at)})"
+        f" {shown(figure, at['bound'])} ({_name(at)}"
+        + (f", {at['of'] - at['wrong']:,} of {at['of']:,})" if "of" in at else ")")
         for figure in figures_of()
         if (at := promise["figures"].get(figure.key)) is not None and at is not first
     ]
@@ -195,10 +194,6 @@ def in_words(row: Mapping[str, Any], like: str = "its held-out ones") -> str:
 
 def _name(at: Figures) -> str:
     return short(printable(at["client"]), NAME)
-
-
-def _of_rows(at: Figures) -> str:
-    return f", {at['of'] - at['wrong']:,} of {at['of']:,}" if "of" in at else ""
 
 
 def shown(figure: Figure, bound: float) -> str:

@@ -113,9 +113,9 @@ def _judged(result: Result) -> list[Fact]:
         worst = tables.short(row[f"worst_{key}_client"], 24)
         facts.append(Fact(show(row[f"worst_{key}"]), f"{called} at the worst client, {worst}"))
     if "promise" in row:
-        first, level = row["promise"]["figures"]["accuracy"], row["promise"]["confidence"]
-        text = f"wrong at {'every client' if len(row['clients']) > 1 else first['client']} at most"
-        text += f", with {100 * level:g} % confidence"
+        first = row["promise"]["figures"]["accuracy"]
+        where = "every client" if len(row["clients"]) > 1 else first["client"]
+        text = f"wrong at {where} at most, with 95 % confidence"
         facts.append(Fact(worst_client.percent(1 - first["bound"], up=True), text))
     return facts
 
