@@ -36,7 +36,7 @@ def robust(
     """DRFL: a Wasserstein ball at every client, an lp ball round the uniform client weights."""
     return bf.Problem(
         loss,
-        bf.Linear(intercept=False),
+        bf.Linear(fit_intercept=False),
         over_samples=bf.WassersteinBall(radius, label_cost, norm),
         over_clients=bf.LpBall(0.1, p),
         **more,

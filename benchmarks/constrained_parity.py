@@ -51,7 +51,7 @@ def ours(found: data.Encoded, fed: bf.Federation, kind: str, bound: float) -> tu
     stated = bf.DemographicParity if kind == KINDS[0] else bf.EqualisedOdds
     problem = bf.Problem(
         bf.Logistic(),
-        bf.Linear(intercept=False),
+        bf.Linear(fit_intercept=False),
         constraint=bf.Coupled(stated("group", bound, bf.Probability())),
     )
     began = time.process_time()

@@ -53,7 +53,7 @@ class Model:
             y = np.where(score + rng.logistic(size=self.rows) > 0, 1, -1)
         fed = bf.Federation.from_arrays(X, y, rng.integers(0, 3, self.rows))
         budget = bf.Budget(self.epsilon, DELTA)
-        mean, model = bf.Mean("size"), bf.Linear(intercept=True)
+        mean, model = bf.Mean("size"), bf.Linear(fit_intercept=True)
         return fed, bf.Problem(self.loss(), model, over_clients=mean, privacy=budget)
 
     @property

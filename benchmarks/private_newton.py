@@ -98,7 +98,7 @@ def compare(name: str, X: np.ndarray, y: np.ndarray, seeds: int, targets: measur
         budget = bf.Budget(epsilon, DELTA)
         problem = bf.Problem(
             bf.Logistic(),
-            bf.Linear(intercept=True),
+            bf.Linear(fit_intercept=True),
             over_clients=bf.Mean("size"),
             regulariser=bf.L2(1e-4),
             privacy=budget,

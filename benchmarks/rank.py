@@ -38,7 +38,7 @@ RISKS = {
     "extremile": bf.Extremile(2.0),
     "ESRM": bf.ExponentialSpectral(1.0),
 }
-LINEAR = bf.Linear(intercept=False)
+LINEAR = bf.Linear(fit_intercept=False)
 LOSSES = {"logistic": data.LOGISTIC, "hinge": data.HINGE}
 REGULARISERS = {"l2": bf.L2(data.MU), "l1": bf.L1(data.MU / 2)}
 TOL = {"l2": 1e-9, "l1": 1e-7}  # asked of the method

@@ -27,16 +27,14 @@ TOP = """\
 
 Each script prints tables and targets, and exits with 1 when a target is missed. Figures are CPU
 seconds of one thread: variants alternate in one run, and each keeps its least
-time (`measure.py`). Trust ratios and rounds more than seconds: the machine is shared, with two
-cores. `--quick` is for small cases.
+time (`measure.py`). Trust ratios and rounds more than seconds: the machine is shared. `--quick` is
+for small cases.
 
-`--save` writes all rows, the date, the commit and the machine into `results/`; this page shows some
-rows of them and is made by `python benchmarks/render.py`. Results with a `note` were measured
-before `--save` existed and copied from the page of that time. `cases.py` and `rank_data.py` make
-data; data sets that are not made need the folder `BONAFED_DATA`.
+`--save` writes all rows, date, commit and machine into `results/`; `python benchmarks/render.py`
+makes this page of some of them. Results with a `note` were copied from an older page. Some data
+need the folder `BONAFED_DATA`.
 
-`golden.py` compares the results of two revisions bit by bit, and `structure.py` how the source is
-built.
+`golden.py` compares two revisions bit by bit, and `structure.py` how the source is built.
 """
 
 
@@ -80,6 +78,12 @@ SECTIONS = (
             Shown("price and gain", columns=("estimator", "within .03", "clean", "feature noise")),
             Shown("private"),
         ),
+    ),
+    Section(
+        "heart.py",
+        "Four real hospitals",
+        "Heart disease: the robust model beside each hospital's own, and rows pooled.",
+        "the worst gains most, beyond its interval",
     ),
     Section(
         "side_by_side.py",

@@ -2,7 +2,7 @@
 written in CVXPY.
 
 GroupDRO minimises the worst group's mean hinge loss, with an intercept and no regulariser: our
-Problem(Hinge(), Linear(intercept=True), over_clients=Simplex()). All objectives are evaluated
+Problem(Hinge(), Linear(fit_intercept=True), over_clients=Simplex()). All objectives are evaluated
 exactly at all models. Targets, at an equal or better objective (equal to 1e-6 relative, our default
 tolerance): at least 20 times less CPU than GroupDRO; 2 times less than CVXPY with 10 clients, and 6
 times with 50.
@@ -43,7 +43,7 @@ def beside_dro(n_groups: int, targets: measure.Targets) -> list[tuple]:
     rival_class = group_dro()
     X, y, group = groups(n_groups)
     fed = bf.Federation.from_arrays(X, y, group)
-    problem = bf.Problem(bf.Hinge(), bf.Linear(intercept=True), over_clients=bf.Simplex())
+    problem = bf.Problem(bf.Hinge(), bf.Linear(fit_intercept=True), over_clients=bf.Simplex())
 
     def rival():
         model = rival_class(X.shape[1], X.shape[1] - 1, "svm", fit_intercept=True)

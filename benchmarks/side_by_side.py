@@ -41,7 +41,7 @@ def rivals() -> dict[str, Case]:
 
     import bonafed as bf
 
-    agnostic = bf.Problem(bf.Hinge(), bf.Linear(intercept=True), over_clients=bf.Simplex())
+    agnostic = bf.Problem(bf.Hinge(), bf.Linear(fit_intercept=True), over_clients=bf.Simplex())
     cases: dict[str, Case] = {}
     for count in (10, 100):
         fed = bf.Federation.from_arrays(*groups(count))
@@ -84,13 +84,16 @@ def rank() -> dict[str, Case]:
     risks = {"mean": bf.Mean(), "CVaR": bf.Superquantile(tail=0.2), "extremile": bf.Extremile(2.0)}
     problems = {
         name: bf.Problem(
-            data.LOGISTIC, bf.Linear(intercept=False), over_samples=risk, regulariser=bf.L2(data.MU)
+            data.LOGISTIC,
+            bf.Linear(fit_intercept=False),
+            over_samples=risk,
+            regulariser=bf.L2(data.MU),
         )
         for name, risk in risks.items()
     }
     problems["CVaR, hinge"] = bf.Problem(
         data.HINGE,
-        bf.Linear(intercept=False),
+        bf.Linear(fit_intercept=False),
         over_samples=risks["CVaR"],
         regulariser=bf.L2(data.MU),
     )

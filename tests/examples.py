@@ -485,8 +485,8 @@ REGULARISERS = [
 # models of 4 features: every law of `predictor_laws.py` runs over them
 PREDICTORS = [
     PLAIN,
-    Linear(intercept=True),
-    Softmax(3, intercepts=False),
+    Linear(fit_intercept=True),
+    Softmax(3, fit_intercept=False),
     MLP(),
     MLP((5, 3), "relu", seed=4),
     MLP((6,), "softplus", 3),

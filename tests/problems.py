@@ -23,7 +23,7 @@ LOSSES = (
     bf.Absolute(),
 )
 # models without intercepts, whose dimension is that of the rows
-PLAIN, SOFTMAX = bf.Linear(intercept=False), bf.Softmax(intercepts=False)
+PLAIN, SOFTMAX = bf.Linear(fit_intercept=False), bf.Softmax(fit_intercept=False)
 BOXES = {"[-1,1]": (-1.0, 1.0), "[0,1]": (0.0, 1.0), "box": (-0.7, 1.2)}
 
 
@@ -91,7 +91,7 @@ def cases() -> Iterator[Case]:
             regulariser = bf.Zero() if count % 3 else bf.L2(1e-3)
             problem = bf.Problem(
                 loss,
-                bf.Linear(intercept=bool(count % 2)),
+                bf.Linear(fit_intercept=bool(count % 2)),
                 over_samples=bf.WassersteinBall(0.05, label_cost, norm, support_of(support, n)),
                 over_clients=bf.LpBall(0.1, p),
                 regulariser=regulariser,

@@ -306,13 +306,13 @@ def test_a_full_configuration_builds_the_problem_it_states() -> None:
     config = parse_config(
         DATA + '[problem]\nloss = "huber"\nthreshold = 2.0\nregulariser = "elastic_net"\nstrength ='
         " 0.4\nl1_share = 0.25\n"
-        + "intercept = false\n"
+        + "fit_intercept = false\n"
         + '[robust]\nradius = { A = 0.1, "B 2" = 0 }\nlabel_cost = inf\nnorm = "l2"\n'
         + '[clients]\nradius = 0.3\np = inf\nprior = { A = 0.25, "B 2" = 0.75 }\n'
     )
     assert config.problem() == bf.Problem(
         loss=bf.Huber(2.0),
-        predictor=bf.Linear(intercept=False),
+        predictor=bf.Linear(fit_intercept=False),
         over_samples=bf.WassersteinBall({"A": 0.1, "B 2": 0.0}, math.inf, "l2"),
         over_clients=bf.LpBall(0.3, math.inf, {"A": 0.25, "B 2": 0.75}),
         regulariser=bf.ElasticNet(0.1, 0.30000000000000004),

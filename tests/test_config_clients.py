@@ -138,7 +138,7 @@ def test_clocks_are_those_that_python_builds(tmp_path: Path):
 def test_models_and_methods():
     several = '[problem]\nloss = "multinomial"\nmodel = '
     assert parse_config(DATA + several + '"softmax"').problem().predictor == bf.Softmax(
-        intercepts=False, ones=True
+        fit_intercept=False, ones=True
     )
     robust = DATA + several + '"softmax"\n[robust]\nradius = 0.1\n'
     assert parse_config(robust).problem().over_samples == bf.WassersteinBall(0.1)
@@ -165,7 +165,7 @@ def test_ones_stand_for_the_intercepts_of_several_classes():
     text = DATA + '[problem]\nloss = "multinomial"\nmodel = "softmax"\n'
     parts = prepare(parse_config(text))
     assert all((X[:, -1] == 1).all() for X in parts.train.X)
-    plain = prepare(parse_config(text + "intercept = false"))
+    plain = prepare(parse_config(text + "fit_intercept = false"))
     assert parts.train.n_features == plain.train.n_features + 1
     assert len(set(parts.train.feature_names)) == parts.train.n_features
 

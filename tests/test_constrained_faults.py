@@ -19,7 +19,7 @@ def federation(y=Y, **more):
 
 
 def problem(**more):
-    return bf.Problem(**{"loss": bf.Logistic(), "predictor": bf.Linear(intercept=True)} | more)
+    return bf.Problem(**{"loss": bf.Logistic(), "predictor": bf.Linear(fit_intercept=True)} | more)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def rows(seed=0):
         (lambda: bf.Problem(bf.Hinge(), over_clients=bf.LpBall), r"write LpBall\(...\)"),
         (
             lambda: bf.Problem(bf.Logistic(), constraint=bf.Coupled(bf.NeymanPearson)),
-            "constraint of constraint must be a value, got the class NeymanPearson",
+            "constraint must be a value, got the class NeymanPearson",
         ),
         (
             lambda: bf.Problem(bf.Logistic(), local_constraint=(bf.NeymanPearson,)),
@@ -41,7 +41,7 @@ def rows(seed=0):
             lambda: bf.Problem(
                 bf.Hinge(), over_samples=bf.WassersteinBall(0.1, support=bf.BoxSupport)
             ),
-            "support of over_samples must be a value, got the class BoxSupport",
+            "support must be a value, got the class BoxSupport",
         ),
     ],
 )
@@ -63,7 +63,7 @@ def test_a_class_in_the_place_of_a_value_is_refused_when_the_problem_is_made(mak
         (lambda: bf.Box(0.5, 0.2), "lower must not be above upper, got 0.5 and 0.2"),
         (
             lambda: bf.Problem(bf.Hinge(), over_clients=bf.LpBall(0.1, prior="big")),
-            "prior must be 'uniform', 'size' or weights by client, got 'big'",
+            "prior must be 'uniform', 'size', numbers or a mapping by name, got 'big'",
         ),
         (
             lambda: bf.Problem(bf.Hinge(), over_clients=bf.LpBall(0.1, prior={3: -1, 10: 2})),
@@ -172,7 +172,7 @@ def test_whole_numbers_stay_numbers_wherever_names_are_given_or_got():
     fed = bf.Federation.from_arrays(X, y, GROUPS)
     problem = bf.Problem(
         bf.Logistic(),
-        bf.Linear(intercept=True),
+        bf.Linear(fit_intercept=True),
         over_samples=bf.WassersteinBall({7: 0.01, 3: 0.02, 10: 0.03}),
         over_clients=bf.LpBall(0.1, prior={10: 0.5, 3: 0.25, 7: 0.25}),
         regulariser=bf.L2(0.1),

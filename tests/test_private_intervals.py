@@ -44,7 +44,7 @@ def drawn(kind: str, seed: int, n: int = ROWS) -> Federation:
 def posed(kind: str, clip: float | None = None) -> tuple[bf.Problem, bf.PrivateNewton]:
     loss, residual = LOSSES[kind]
     mean, budget = bf.Mean("size"), bf.Budget(2.0, 1e-6)
-    problem = bf.Problem(loss, bf.Linear(intercept=True), over_clients=mean, privacy=budget)
+    problem = bf.Problem(loss, bf.Linear(fit_intercept=True), over_clients=mean, privacy=budget)
     if clip is None and residual is not None:
         clip = residual * math.sqrt(3)
     return problem, bf.PrivateNewton(
@@ -119,7 +119,10 @@ def test_declared_sizes_need_not_be_true(times: float, tmp_path: Path) -> None:
 def test_without_an_intercept_declared_sizes_are_refused() -> None:
     """Nothing tells how many residuals there are; logistic and Poisson models do not ask."""
     problem, method = posed("linear")
-    fed, plain = drawn("linear", 0, 6000), replace(problem, predictor=bf.Linear(intercept=False))
+    fed, plain = (
+        drawn("linear", 0, 6000),
+        replace(problem, predictor=bf.Linear(fit_intercept=False)),
+    )
     declared = replace(plain, privacy=bf.Budget(2.0, 1e-6, sizes=2000))
     with pytest.raises(ValueError, match="an intercept or no declared sizes"):
         bf.solve(declared, fed, algorithm=method)

@@ -187,7 +187,7 @@ def test_looks_after_the_checkpoint_are_made_again(tmp_path: Path) -> None:
     """Rounds that were looked at and then lost are forgotten."""
     rng = np.random.default_rng(0)
     fed = bf.Federation(["a", "b"], [rng.standard_normal((5, 2))] * 2, [[1, -1, 1, -1, 1]] * 2)
-    problem = bf.Problem(bf.Logistic(), bf.Linear(intercept=False))
+    problem = bf.Problem(bf.Logistic(), bf.Linear(fit_intercept=False))
     models = rng.standard_normal((40, 2))
     method: Any = SimpleNamespace(answer=lambda w: SimpleNamespace(w=w))
 

@@ -19,7 +19,7 @@ from bonafed.solution.plan import default_algorithm
 
 PROBLEM = bf.Problem(
     bf.Hinge(),
-    bf.Linear(intercept=True),
+    bf.Linear(fit_intercept=True),
     over_samples=bf.WassersteinBall(0.05, 1.0),
     over_clients=bf.LpBall(0.1),
 )

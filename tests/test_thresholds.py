@@ -45,7 +45,7 @@ def largest(problem, fed):
 
 def logistic(over_samples, over_clients=None, **parts):
     clients = bf.Mean("size") if over_clients is None else over_clients
-    stated = {"loss": bf.Logistic(), "predictor": bf.Linear(intercept=True)} | parts
+    stated = {"loss": bf.Logistic(), "predictor": bf.Linear(fit_intercept=True)} | parts
     return bf.Problem(over_samples=over_samples, over_clients=clients, **stated)
 
 
@@ -72,7 +72,7 @@ def test_from_r_star_on_a_constant_is_optimal(seed, norm, over):
         {"loss": bf.Hinge()},
         {"loss": bf.SmoothHinge()},
         {"regulariser": bf.L1(0.02)},
-        {"predictor": bf.Linear(intercept=False)},
+        {"predictor": bf.Linear(fit_intercept=False)},
     ],
     ids=["hinge", "smooth hinge", "l1", "no intercept"],
 )

@@ -11,7 +11,7 @@ import bonafed as bf
 from bonafed.solution import blame
 from bonafed.solution.solve import fit
 
-AFFINE = bf.Linear(intercept=True)
+AFFINE = bf.Linear(fit_intercept=True)
 ROWS, FEATURES = 300, 5
 
 
@@ -145,18 +145,19 @@ def test_nothing_is_said_from_a_solve_that_did_not_end():
     assert "was not found" in why.text
 
 
-def test_a_large_table_has_a_twentieth_of_the_rounds_of_the_fit():
+def test_a_large_table_is_asked_by_a_sample_that_the_text_names():
     fed, asked = table(2, rarer=0.25, n=5_000, d=21), []
     solution = fit(at_l2(10.0), fed)
 
     def counted(problem, fed, **settings):
-        asked.append(settings["max_rounds"])
+        asked.append((settings["max_rounds"], int(fed.sizes.sum())))
         return fit(problem, fed, **settings)
 
-    for rounds, allowed in ((19, []), (240, [12])):
-        asked.clear()
-        _why(at_l2(10.0), fed, replace(solution, rounds=rounds), counted)
-        assert asked == allowed
+    why = _why(at_l2(10.0), fed, replace(solution, rounds=2_400), counted)
+    ((rounds, rows),) = asked
+    assert rounds == 120
+    assert rows * 21 == pytest.approx(blame.SMALL, rel=0.05)
+    assert f"found on {rows:,} of the {fed.sizes.sum():,} rows" in why.text
 
 
 def number(text, before):
@@ -185,7 +186,7 @@ def test_a_rare_class_is_not_blamed_on_the_radius_alone():
     assert (why.kind, why.parameter) == ("one class predicted", "radius")
     assert "'auto'" not in why.text  # that is what it had
     assert "Use a smaller radius." in why.text  # 0.3 r* is larger than this one
-    assert "above a probability of 0.15, or use class_weight='balanced'" in why.text
+    assert 'above a probability of 0.15, or use class_weight = "balanced"' in why.text
 
 
 def test_tails_strengths_and_flips_are_advised_by_number():
@@ -234,7 +235,7 @@ def test_a_rare_class_that_no_model_predicts_is_the_cuts_fault():
     p = bf.solve(logistic(), fed).predict_proba(np.concatenate(fed.X))[:, 1]
     assert (p > 0.97 * why.threshold).any()
     assert not (p > 1.05 * why.threshold).any()
-    assert "class_weight='balanced'" in why.text
+    assert 'class_weight = "balanced"' in why.text
 
 
 def test_parity_on_scores_of_many_small_clients_is_to_blame():

@@ -163,7 +163,7 @@ def test_models_that_agree_to_rounding_claim_nothing(kind: str, noise: float) ->
 def test_models_that_agree_to_rounding_at_the_border_of_the_classes_claim_nothing() -> None:
     """A constant score of 0 up to rounding puts every row into one class or the other."""
     fed = models_of("robust")[1]
-    problem = bf.Problem(bf.Hinge(), bf.Linear(intercept=True))
+    problem = bf.Problem(bf.Hinge(), bf.Linear(fit_intercept=True))
     models = {"new": np.array([0, 0, 0, 4e-12]), "ERM": np.array([0, 0, 0, -4e-12])}
     accuracies = [measure(problem, w, fed)["accuracy"] for w in models.values()]
     assert abs(accuracies[0] - accuracies[1]) > 2 * FLOOR_OF_ROWS
@@ -176,7 +176,7 @@ def test_regressions_that_agree_to_rounding_claim_nothing_whatever_the_unit() ->
     for unit, shift in ((1.0, 0.0), (1e-3, 0.0), (1.0, 300.0)):
         y = unit * (X[:, 0] + 0.5 * rng.normal(size=200)) + shift
         fed = bf.Federation.from_arrays(X, y, np.repeat(["a", "b"], 100))
-        problem = bf.Problem(bf.Squared(), bf.Linear(intercept=True))
+        problem = bf.Problem(bf.Squared(), bf.Linear(fit_intercept=True))
         w = np.array([unit, 0.0, shift])
         for noise, claims in ((1e-12 * (unit + shift), False), (0.3 * unit, True)):
             models = {"new": w, "ERM": w + np.array([noise, 0.0, 0.0])}

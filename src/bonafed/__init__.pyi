@@ -111,6 +111,7 @@ from bonafed.problem.wasserstein.supports import PolytopeSupport as PolytopeSupp
 from bonafed.rounds import Outcome as Outcome, Stop as Stop
 from bonafed.solution.intervals import PrivateIntervals as PrivateIntervals
 from bonafed.solution.intervals import private_intervals as private_intervals
+from bonafed.solution.outcome import UnprovenWarning as UnprovenWarning
 from bonafed.solution.solution import Solution as Solution, load as load
 from bonafed.solution.solve import radius_path as radius_path, solve as solve
 from bonafed.solution.tables import exposed_rows as exposed_rows

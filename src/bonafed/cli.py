@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import os
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer import Argument, Option
+from typer.core import TyperGroup
 
 from bonafed import signals
 from bonafed.report.output import deliver, guarded, note, printed
 from bonafed.report.tables import printable, sentence
+from bonafed.sites.commands import OUT, site
 from bonafed.sites.commands import engine as engine_commands
-from bonafed.sites.commands import site
+from bonafed.text import system
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,8 +34,41 @@ if TYPE_CHECKING:
     from bonafed.runs.sections.section import Run
     from bonafed.runs.work import Work
 
+# what other tools call our commands
+MEANT = {
+    "run": "train fit learn solve start execute evaluate eval test score resume continue",
+    "predict": "infer inference apply",
+    "verify": "check validate audit certify",
+    "init": "new create setup configure config",
+    "data": "list ls dataset datasets",
+    "compare": "diff",
+    "report": "show view open plot html summary",
+    "site": "log policy key client",
+    "engine": "export submit server flare flower",
+}
+
+
+class Commands(TyperGroup):
+    """The commands; one that is called otherwise elsewhere is answered by the one that is meant."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        asked = args[0]
+        if asked in self.commands or asked.startswith("-"):
+            return super().resolve_command(ctx, args)
+        meant = [name for name, words in MEANT.items() if asked.lower() in words.split()]
+        meant += ["run"] * asked.endswith(".toml") + ["init"] * asked.endswith((".csv", ".parquet"))
+        for name in [*meant, *get_close_matches(asked, self.commands, 1)]:
+            does = (self.commands[name].help or "").splitlines()[0]
+            raise ValueError(
+                f"there is no command {asked!r}; did you mean `bonafed {name}`? {does}"
+            )
+        raise ValueError(f"there is no command {asked!r}; commands: {', '.join(self.commands)}")
+
+
 app = typer.Typer(
+    cls=Commands,
     name="bonafed",
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Robust models over data that stays with its owners, with a certificate for every result.",
     no_args_is_help=True,
     add_completion=False,
@@ -57,6 +93,7 @@ Quick = Annotated[bool, Option("--quick", help="Coarse: relative gap 1e-2, 30 ro
 Resumed = Annotated[Path | None, Option(help="Folder of an interrupted run to go on with.")]
 Seed = Annotated[int | None, Option(min=0, help="Instead of the seed of the configuration.")]
 Dry = Annotated[bool, Option("--dry-run", help="Only say what a private run would spend and tell.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Say no more than what was written.")]
 ENGINES = "Run over sites: flare-sim, flare-poc, flare, flower-sim or flower."
 DataSet = Annotated[str | None, Argument(help="A data set: loads it and says what it holds.")]
 Unknown = Annotated[str, Option(help="Categories never trained on: error, or ignore (as zeros).")]
@@ -96,9 +133,14 @@ def main() -> None:
                 if len(sys.argv) == 1:  # the message is the help
                     typer.echo(message, err=True)
                     sys.exit(2)
-                message += " (see bonafed --help)"
+                context, names = getattr(error, "ctx", None), ["--help"]
+                while context is not None and context.parent is not None:
+                    names, context = [context.info_name, *names], context.parent
+                message += f" (see bonafed {' '.join(names)})"
             elif os.environ.get("BONAFED_TRACEBACK") or not isinstance(error, EXPECTED):
                 raise
+            if isinstance(error, OSError) and error.filename is not None:
+                message = f"{str(error.filename)!r}: {system(error)}"
             for line in message.split("\n"):
                 note(line)
             sys.exit(2)
@@ -135,7 +177,7 @@ def init(
     ] = None,
     private: Annotated[bool, Option("--private", help="Within a budget of privacy.")] = False,
     agnostic: Agnostic = False,
-    out: Annotated[Path, Option(help="File to write.")] = Path("bonafed.toml"),
+    out: Annotated[Path, Option(*OUT, help="File to write.")] = Path("bonafed.toml"),
     force: Annotated[bool, Option(help="Overwrite it.")] = False,
 ) -> None:
     """Look at tables, propose how to read them, and write it as a commented configuration."""
@@ -187,7 +229,7 @@ def data(name: DataSet = None) -> None:
 @app.command()
 def run(
     config: Annotated[Path | None, Argument(help="Configuration, see `bonafed init`.")] = None,
-    out: Annotated[Path, Option(help="Folder in which runs are kept.")] = Path("runs"),
+    out: Annotated[Path, Option(*OUT, help="Folder in which runs are kept.")] = Path("runs"),
     quick: Quick = False,
     resume: Resumed = None,
     seed: Seed = None,
@@ -196,13 +238,17 @@ def run(
     sites: Annotated[Path | None, Option(help="Local folder with a folder for each site.")] = None,
     kit: Annotated[Path | None, Option(help="FLARE folder of the user who submits jobs.")] = None,
     verbose: Annotated[
-        bool, Option("--verbose", help="Print the whole report, and what each model ended with.")
+        bool,
+        Option("--verbose", "-v", help="Print the whole report, and what each model ended with."),
     ] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train, compare with baselines, certify, and write a report."""
     from bonafed.report.terminal import Terminal, say, show
     from bonafed.sites.run import Carrier
 
+    if verbose and quiet:
+        raise ValueError("--verbose and --quiet exclude each other: give one of them")
     console, work, finished = Terminal(patient=True), None, None
     try:
         if dry:
@@ -220,8 +266,8 @@ def run(
             elif sites is not None or kit is not None:
                 name = "--sites" if kit is None else "--kit"
                 raise ValueError(f"{name} is for a run over sites: give --engine as well")
-            finished = _trained(work, console, verbose)
-        show(finished, console, verbose)
+            finished = _trained(work, console, verbose, quiet)
+        show(finished, console, verbose, quiet)
     except BaseException as error:
         signals.Last.answered = True
         kept = "" if work is None or not work.folder.is_dir() else work.advice
@@ -267,7 +313,7 @@ def _checked(config: Path | None, quick: bool, seed: int | None) -> Config:
     return settings
 
 
-def _trained(work: Work, console: Console, verbose: bool) -> Run:
+def _trained(work: Work, console: Console, verbose: bool, quiet: bool) -> Run:
     """The finished run; Ctrl-C raises KeyboardInterrupt."""
     from bonafed.report.pages import render
     from bonafed.report.terminal import Display, say
@@ -279,12 +325,14 @@ def _trained(work: Work, console: Console, verbose: bool) -> Run:
     if work.done is not None:
         keep_signed(work.folder, work.done)
         return read_run(work.done)
-    shown, drawn = Display(console, verbose), render if work.config.report.html else None
+    stopping = work.config.algorithm.tol, work.config.algorithm.max_rounds
+    shown = Display(console, verbose, quiet, stopping)
+    drawn = render if work.config.report.html else None
     if work.config.data.sites is not None and (carrier := Carrier.kept(work.folder)) is not None:
         with shown as show:
             return read_run(run_at_sites(work, carrier, show, drawn))
     study = begin(work.config, work.folder, work.resume, shown)
-    for line in [*opening(study), *told(study.config, study.parts)]:
+    for line in [] if quiet else [*opening(study), *told(study.config, study.parts)]:
         say(line, console)
     with shown as show:
         return read_run(run_study(study, work.out, show, drawn))
@@ -299,8 +347,11 @@ def predict(
     table: Annotated[
         Path, Argument(help="CSV or Parquet file with the columns that the model was trained on.")
     ],
-    out: Annotated[Path | None, Option(help="CSV to write; default: standard output.")] = None,
+    out: Annotated[
+        Path | None, Option(*OUT, help="CSV to write; default: standard output.")
+    ] = None,
     unknown: Unknown = "error",
+    quiet: Quiet = False,
 ) -> None:
     """Predict every row of a table."""
     from bonafed.runs.model_file import as_csv, caution, predict_table
@@ -309,7 +360,7 @@ def predict(
         note(f"warning: {warning}")
     columns = predict_table(model, table, unknown)
     deliver(as_csv(columns), out, errors="backslashreplace")
-    if out is not None:
+    if out is not None and not quiet:
         print(printable(f"wrote {len(next(iter(columns.values())))} predictions to {out}"))
 
 
@@ -318,7 +369,7 @@ def report(
     run: RunPath,
     format: Annotated[str, Option("--format", help="html, md or json.")] = "html",
     out: Annotated[
-        Path | None, Option(help="File to write; default: report.html, or standard output.")
+        Path | None, Option(*OUT, help="File to write; default: report.html, or standard output.")
     ] = None,
     client: Annotated[
         str | None, Option(help="Only show this client's most exposed rows, to their owner.")
@@ -363,6 +414,9 @@ def verify(
     signed: Annotated[
         Path | None, Option(help="What the sites signed, where that is not beside the run.")
     ] = None,
+    quiet: Annotated[
+        bool, Option("--quiet", "-q", help="Only say what fails, and whether it is verified.")
+    ] = False,
 ) -> None:
     """Check a finished run: digests, certificate, tables, computed again from model and data, or
     from what sites signed; what is not checked is listed. Status 1 if it fails.
@@ -370,11 +424,11 @@ def verify(
     from bonafed.runs.checks import in_words, passed
 
     checks = _checks(run, data, keys, signed)
-    for check in (c for c in checks if c.checkable):
+    for check in (c for c in checks if c.checkable and not (quiet and c.ok)):
         state = "not checked" if check.ok is None else "ok" if check.ok else "FAILED"
         print(f"{state:<12}{sentence(f'{check.name}: {check.text}')}")
         print(*(f"{'':<14}{sentence(line)}\n" for line in in_words(check.keys)), sep="", end="")
-    for k, check in enumerate(c for c in checks if not c.checkable):
+    for k, check in enumerate(c for c in checks if not (quiet or c.checkable)):
         print("" if k else "stated and not verified:\n", end="")
         print(f"  {sentence(f'{check.name}: {check.text}')}")
         print(*(f"      {sentence(line)}\n" for line in in_words(check.keys)), sep="", end="")

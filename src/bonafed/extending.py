@@ -32,7 +32,6 @@ from bonafed.algorithms.method import at_models as at_models
 from bonafed.algorithms.method import check_choice as check_choice
 from bonafed.algorithms.method import check_end as check_end
 from bonafed.algorithms.method import check_finite as check_finite
-from bonafed.algorithms.method import check_flags as check_flags
 from bonafed.algorithms.method import check_least as check_least
 from bonafed.algorithms.method import check_positive as check_positive
 from bonafed.algorithms.method import check_share as check_share
@@ -94,6 +93,7 @@ from bonafed.codec import Counter as Counter
 from bonafed.codec import Extended as Extended
 from bonafed.codec import Form as Form
 from bonafed.engines.delays import Waiting as Waiting
+from bonafed.parameters import Checked as Checked
 from bonafed.privacy.accounting import Release as Release
 from bonafed.privacy.accounting import renyi_epsilon as renyi_epsilon
 from bonafed.privacy.accounting import total_epsilon as total_epsilon

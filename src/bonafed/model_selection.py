@@ -23,11 +23,16 @@ from bonafed.data.validation import grouped
 from bonafed.estimators.private import PrivateClassifier
 from bonafed.estimators.private_search import PrivateSearch
 from bonafed.estimators.rows import Groups
-from bonafed.estimators.scorers import worst_client_accuracy, worst_client_loss
+from bonafed.estimators.scorers import tail_loss, worst_client_accuracy, worst_client_loss
 from bonafed.solution.solve import radius_path
 from bonafed.solution.thresholds import default_radius
 
 Scorer = Callable[..., float]
+OF_CLIENTS: dict[str, Scorer] = {
+    "worst_client_accuracy": worst_client_accuracy,
+    "worst_client_loss": worst_client_loss,
+    "tail_loss": tail_loss,
+}
 
 __all__ = ["PrivateSearch", "WithinClients", "cross_validate", "default_radius", "paper_grid"]
 __all__ += ["radius_path"]
@@ -183,8 +188,9 @@ def cross_validate(
         ``by_row``), how well each client is served;
         "client": whole clients are held out (``GroupKFold``), how well a new client would be
     cv : number of folds, or a splitter (then ``by`` is not used)
-    scoring : as in scikit-learn; None is accuracy and worst_client_accuracy (or r2), and
-        worst_client_loss
+    scoring : as in scikit-learn, also "worst_client_accuracy", "worst_client_loss", "tail_loss";
+        None is accuracy and worst_client_accuracy (or r2), and worst_client_loss. scikit-learn's
+        own searches take the scorers: ``scoring=bf.worst_client_accuracy``
     sample_weight : (n,), passed to what requests it
     persons : (n,) whose each row is: a person is in one test set, with all rows (by="rows")
     options : return_train_score, return_estimator, n_jobs, error_score, ... as in scikit-learn
@@ -205,8 +211,17 @@ def cross_validate(
         overall = {"accuracy": "accuracy", "worst_client_accuracy": worst_client_accuracy}
         scoring = overall if is_classifier(estimator) else {"r2": "r2"}
         scoring |= {"worst_client_loss": worst_client_loss}
+    if not isinstance(scoring, str | Mapping) and not callable(scoring):
+        scoring = {name: name for name in scoring}
+    if isinstance(scoring, Mapping):
+        scoring = {name: _scorer(one) for name, one in scoring.items()}
     given = {"groups": groups, "sample_weight": sample_weight, "persons": persons}
     params = {name: value for name, value in given.items() if value is not None}
-    settings: dict[str, Any] = {**options, "scoring": scoring, "cv": cv, "params": params}
+    settings: dict[str, Any] = {**options, "scoring": _scorer(scoring), "cv": cv, "params": params}
     with config_context(enable_metadata_routing=True):
         return model_selection.cross_validate(estimator, X, y, **settings)
+
+
+def _scorer(stated: Any) -> Any:
+    """The scorer of a name that scikit-learn does not know; anything else as it is."""
+    return OF_CLIENTS.get(stated, stated) if isinstance(stated, str) else stated

@@ -103,6 +103,7 @@ _PUBLIC: tuple[str, ...] = (
     "solution.tables: exposed_rows",
     "solution.intervals: PrivateIntervals private_intervals",
     "solution.solution: load Solution",
+    "solution.outcome: UnprovenWarning",
     "solution.solve: solve radius_path",
     "estimators.agnostic: AgnosticClassifier",
     "estimators.constrained: ConstrainedClassifier InfeasibleProblemError",

@@ -27,18 +27,16 @@ import hashlib
 import inspect
 import math
 import os
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
-from types import GenericAlias, NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 import numpy as np
 
-from bonafed.arrays import Array
 from bonafed.codec import FIELDS, CodecError, decode, encode, home
 from bonafed.names import listed_places, of_place
+from bonafed.parameters import in_words, parameters, setters, takes
 from bonafed.text import LINE, printable, short, shown
 
 T = TypeVar("T")
@@ -330,84 +328,17 @@ def _object(cls: type, kept: dict[str, Any], where: str, known: Classes, depth: 
     if sorted(kept) != wanted:
         why = f"{where}: {cls.__name__} has the fields {shown(sorted(kept))} in the statement and"
         raise CodecError(f"{why} {wanted} here: both sides need the same version of bonafed")
-    hints, values = _hints(cls), {}
+    called, values = setters(cls), {}
     for name in wanted:
         part = _unpacked(kept[name], f"{where}.{name}", known, depth + 1)
-        if not _fits(part, hints.get(name, Any)):
-            hint = next(field.type for field in fields(cls) if field.name == name)
-            if not isinstance(hint, str):
-                hint = inspect.formatannotation(hint).replace(str(Array), "Array")
-            raise CodecError(f"{where}.{name} must be of type {hint}, got {shown(part)}")
-        values[name] = part
+        if not takes(kind := parameters(cls)[called[name]].type, part):
+            raise CodecError(f"{where}.{name} must be {in_words(kind)}, got {shown(part)}")
+        values[called[name]] = part
     try:
-        return cls(**{_parameters(cls)[name]: part for name, part in values.items()})
+        return cls(**values)
     except Exception as error:  # of values that nobody has checked before
         text = short(printable(" ".join(str(error).split())), 500) or type(error).__name__
         raise CodecError(f"{where}: {cls.__name__} does not take its fields: {text}") from error
-
-
-@cache
-def _parameters(cls: Any) -> dict[str, str]:
-    """The parameters that set the fields: a class may call one otherwise than its field."""
-    made = [field.name for field in fields(cls) if field.init]
-    return dict(zip(made, inspect.signature(cls).parameters, strict=True))
-
-
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    """The types of the fields, with the names that the module of the class has."""
-    try:
-        return get_type_hints(cls, localns=vars(sys.modules[cls.__module__]))
-    except NameError:  # of a user's class, whose names are there for a type checker only
-        return {}
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a type; types that say nothing of values are of all values."""
-    # NumPy's NDArray is an alias from Python 3.12 on
-    hint = getattr(get_origin(hint) or hint, "__value__", hint)
-    kind, inside = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return True
-    if kind in (Union, UnionType):
-        return any(_fits(value, part) for part in inside)
-    if kind is Annotated:
-        return _fits(value, inside[0])
-    if kind is Literal:
-        return any(_fits(value, type(part)) and value == part for part in inside)
-    if kind is np.ndarray:
-        return isinstance(value, np.ndarray) or _are_numbers(value)
-    if isinstance(kind, type) and inside:
-        # The same of the entries of a tuple or a mapping
-        if issubclass(kind, Mapping):
-            pair = GenericAlias(tuple, inside)
-            return isinstance(value, dict) and all(_fits(each, pair) for each in value.items())
-        if not issubclass(kind, Sequence):
-            return True
-        if not isinstance(value, tuple):
-            return False
-        if kind is tuple and inside[1:] != (Ellipsis,):
-            return len(value) == len(inside) and all(map(_fits, value, inside))
-        return all(_fits(part, inside[0]) for part in value)
-
-    return _fits_class(value, hint) if isinstance(hint, type) else True
-
-
-def _are_numbers(value: Any) -> bool:
-    """Whether values are numbers in a tuple, or tuples of these: an array in another form."""
-    return isinstance(value, tuple) and all(_fits_class(p, float) or _are_numbers(p) for p in value)
-
-
-def _fits_class(value: Any, kind: type) -> bool:
-    if kind is float:
-        return type(value) in (int, float)
-    if kind is int:  # 1e4 rounds are a whole number, too
-        return type(value) is int or (type(value) is float and value.is_integer())
-    if kind in (bool, str, NoneType):
-        return type(value) is kind
-    if kind is object or getattr(kind, "_is_protocol", False):
-        return kind is object or is_dataclass(value)
-    return isinstance(value, kind)
 
 
 # --------------------------------------------------------------------------------------- in words

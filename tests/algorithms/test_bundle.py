@@ -94,7 +94,7 @@ def test_variants_reach_the_same_optimum(options):
     fed = federation(3)
     problem = bf.Problem(
         bf.Logistic(),
-        bf.Linear(intercept=True),
+        bf.Linear(fit_intercept=True),
         over_samples=bf.WassersteinBall(0.05, 5.0),
         over_clients=bf.LpBall(0.1),
         regulariser=bf.L2(1e-2),
@@ -142,7 +142,7 @@ def test_programs_that_cannot_be_solved_are_never_called_optimal():
     fed = federation(5, targets="sign")
     problem = bf.Problem(
         bf.Hinge(),
-        bf.Linear(intercept=True),
+        bf.Linear(fit_intercept=True),
         bf.WassersteinBall(1e9),
         bf.LpBall(0.1),
         regulariser=bf.L2(1e-3),
@@ -201,7 +201,7 @@ def _optimum(problem: bf.Problem, fed: bf.Federation) -> float:
 
 
 BASE = bf.Problem(
-    bf.Hinge(), bf.Linear(intercept=True), over_clients=bf.LpBall(0.1), regulariser=bf.L2(1e-2)
+    bf.Hinge(), bf.Linear(fit_intercept=True), over_clients=bf.LpBall(0.1), regulariser=bf.L2(1e-2)
 )
 
 
@@ -369,7 +369,7 @@ def test_no_further_decrease_is_said_only_where_a_program_could_show_one():
     y = np.where(np.arange(300) < 30, 1, -1)
     X = rng.normal(size=(300, 3)) + 0.6 * (y[:, None] > 0)
     fed = bf.Federation.from_arrays(X, y, np.arange(300) % 3)
-    problem = bf.Problem(bf.Hinge(), bf.Linear(intercept=True))
+    problem = bf.Problem(bf.Hinge(), bf.Linear(fit_intercept=True))
     with pytest.warns(bf.TrivialModelWarning):
         solution = bf.solve(problem, fed, algorithm=bf.Bundle(tol=1e-8))
     assert problem.objective(solution.w, fed) <= 0.2 * (1 + 1e-8)  # that of the constant -1

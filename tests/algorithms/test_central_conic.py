@@ -152,7 +152,7 @@ def test_every_loss_and_norm_on_free_space(k, norm):
     ball = WassersteinBall(np.array([0.05, 0.1, 0.02]), (0.5, 2.0, math.inf)[seed % 3], norm)
     over = LpBall(0.15, EXPONENTS[seed % 4])
     problem = Problem(
-        loss, Linear(intercept=bool(seed % 2)), ball, over, (Zero(), L2(0.1), L1(0.05))[k % 3]
+        loss, Linear(fit_intercept=bool(seed % 2)), ball, over, (Zero(), L2(0.1), L1(0.05))[k % 3]
     )
     fed = federation(seed, loss.targets == "sign")
     answer = CentralConic().solve(problem, fed)
@@ -206,7 +206,7 @@ def test_radius_zero_is_agnostic_learning(over, regulariser):
     squared loss.
     """
     problem = Problem(
-        Squared(), Linear(intercept=True), WassersteinBall(0.0, 1.0), over, regulariser
+        Squared(), Linear(fit_intercept=True), WassersteinBall(0.0, 1.0), over, regulariser
     )
     fed = federation(5, False)
     answer = CentralConic().solve(problem, fed)

@@ -208,7 +208,9 @@ def test_the_shortest_and_the_longest_rows_count_for_no_more_than_the_clip(loss,
     """Without an intercept, and where a factor that brings them onto the grid is no number."""
     rng = np.random.default_rng(0)
     function = {"multinomial": Multinomial(), "logistic": Logistic(), "smooth hinge": SmoothHinge()}
-    predictor = Softmax(intercepts=False) if loss == "multinomial" else Linear(intercept=False)
+    predictor = (
+        Softmax(fit_intercept=False) if loss == "multinomial" else Linear(fit_intercept=False)
+    )
     problem = Problem(function[loss], predictor, privacy=Budget(2.0, 1e-4, sizes=9))
     fed = Federation(("a",), (rng.standard_normal((2, 3)),), (np.array([0, 1]),))
     problem, fed = problem.at(fed)
@@ -251,7 +253,9 @@ def test_no_rows_are_a_sum_of_zero():
 def test_many_features_keep_the_finer_grid():
     """Directions of so many features would round to zero on the coarse one."""
     rng = np.random.default_rng(0)
-    problem = Problem(Multinomial(), Softmax(intercepts=False), privacy=Budget(2.0, 1e-4, sizes=9))
+    problem = Problem(
+        Multinomial(), Softmax(fit_intercept=False), privacy=Budget(2.0, 1e-4, sizes=9)
+    )
     steps = []
     for d in (4096, 4097):
         fed = Federation(("a",), (rng.choice([-1.0, 1.0], (4, d)),), (np.array([0, 1, 1, 0]),))

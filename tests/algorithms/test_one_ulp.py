@@ -88,7 +88,7 @@ def check_run(
 ) -> None:
     loss, method = RUNS[kind]
     slots |= {"over_clients": over, "regulariser": bf.L2(1e-2)}
-    problem = bf.Problem(loss, bf.Linear(intercept=True), **slots)
+    problem = bf.Problem(loss, bf.Linear(fit_intercept=True), **slots)
     concrete, fed = problem.at(fed)
     n = fed.n_clients
     if kind == "masked" and largest_share(concrete, n) > share_allowed(n):

@@ -417,7 +417,7 @@ def of_words(old: str, new: str) -> Callable[[Path], None]:
 
 
 OF_A_LIE = {
-    "another gap": of_words("proven gap of", "proven gap of 1e-9, not"),
+    "another gap": of_words("proven relative gap", "proven relative gap 1e-9, not"),
     "no site": of_words("the site north", "the site nowhere"),
     "no condition": of_words(" Its numbers hold if all other answers of north,", " Of north,"),
     "an optimum": of_result(lambda r: r["outcome"].update(stop="optimal")),

@@ -64,7 +64,7 @@ def weighed(run: Any, d: int, rows: np.ndarray) -> Any:
 @pytest.mark.parametrize("shape", [(60,), (1, 60), (60, 1), (1, 1, 60)])
 def test_no_row_has_a_weight_of_its_own(shape: tuple[int, ...], tmp_path: Path):
     one = asker(tmp_path)
-    run = one.run(replace(ROBUST, predictor=bf.Linear(intercept=False)), bf.Bundle())
+    run = one.run(replace(ROBUST, predictor=bf.Linear(fit_intercept=False)), bf.Bundle())
     assert weighed(run, 3, np.eye(60)[7].reshape(shape)) is None
     assert one.it.wire.told[-1].answer.rule == "message"
     assert weighed(run, 3, np.ones(1)) is not None

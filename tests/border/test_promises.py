@@ -19,8 +19,8 @@ from bonafed.sites.commands import site
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_readme_states_the_table():
-    assert markdown() in (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_of_security_states_the_table():
+    assert markdown() in (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 
 
 def test_a_run_is_told_what_is_about_it():

@@ -575,7 +575,7 @@ def test_a_certificate_of_many_coefficients_has_no_matrix_of_them(h):
     def problem_of(X):
         fed = bf.Federation.from_arrays(X, y, np.repeat(["a", "b"], 60))
         limit = bf.NeymanPearson(1, 0.5)
-        line = bf.Linear(intercept=True)
+        line = bf.Linear(fit_intercept=True)
         return bf.Problem(
             bf.Logistic(), line, over_samples=OF, regulariser=h, local_constraint=limit
         ), fed

@@ -252,9 +252,7 @@ def test_a_trace_is_read_from_names_rows_and_files_and_starts_again(tmp_path):
 
 @pytest.mark.parametrize("bad", [[], [-1.0], [math.nan], ["soon"], [[1.0]], [math.inf], None])
 def test_a_trace_without_delays_is_refused(bad):
-    with pytest.raises(
-        ValueError, match=f"trace of client {A} needs one or more finite delays >= 0"
-    ):
+    with pytest.raises(ValueError, match=r"recorded.*(one or more finite delays >= 0|numbers)"):
         Trace({A: bad})
 
 

@@ -3,7 +3,6 @@ scikit-learn.
 """
 
 import pickle
-from types import SimpleNamespace
 
 import cvxpy as cp
 import numpy as np
@@ -19,8 +18,9 @@ from sklearn.preprocessing import StandardScaler
 
 import bonafed as bf
 from bonafed import ConstrainedClassifier, InfeasibleProblemError
-from bonafed.estimators import MissingGroupsWarning, WorstClassError, constrained
+from bonafed.estimators import MissingGroupsWarning, WorstClassError
 from bonafed.model_selection import cross_validate
+from bonafed.solution.outcome import DONE, UNBOUNDABLE, UNMET, unproven
 
 ILL, FINE = bf.NeymanPearson("ill", 0.2), bf.NeymanPearson("fine", 0.2)
 NORTH_FIRST = ["north", "south", "east"]
@@ -192,22 +192,18 @@ def test_contradictions_that_are_not_convex_warn_and_say_what_is_not_met(clinics
 
 
 @pytest.mark.parametrize(
-    ("stop", "gap", "met", "settled"),
+    ("stop", "text", "warned"),
     [
-        (bf.Stop.OPTIMAL, 1e-12, True, True),
-        (bf.Stop.UNPROVEN, None, True, True),
-        (bf.Stop.UNPROVEN, None, False, False),
-        (bf.Stop.UNPROVEN, 0.1, True, False),
-        (bf.Stop.INTERRUPTED, None, True, False),
+        (bf.Stop.OPTIMAL, "relative gap 1e-12.", False),
+        (bf.Stop.UNPROVEN, f"The constraints are not convex, {UNBOUNDABLE}.", False),
+        (bf.Stop.UNPROVEN, f"The constraints are not convex, {UNBOUNDABLE}.{UNMET}a.", True),
+        (bf.Stop.UNPROVEN, "The multipliers prove a relative gap 1e-1 only.", True),
+        (bf.Stop.MAX_ROUNDS, f"Its multipliers prove a relative gap 1e-9. {DONE}", False),
+        (bf.Stop.INTERRUPTED, "", True),
     ],
 )
-def test_which_ends_warn(stop, gap, met, settled):
-    end = SimpleNamespace(
-        outcome=bf.Outcome(stop, ""),
-        certificate=SimpleNamespace(gap=gap),
-        constraints=[{"met": met}],
-    )
-    assert constrained._settled(end) == settled
+def test_which_ends_warn(stop, text, warned):
+    assert unproven(bf.Outcome(stop, text)) == warned
 
 
 def test_what_is_not_convex_meets_its_constraints_without_a_bound_or_a_warning(clinics, sex):

@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -16,7 +17,7 @@ from sklearn.model_selection import cross_val_score
 import bonafed as bf
 from bonafed import PrivateClassifier, PrivateSearch
 from bonafed.algorithms.federated.private import noisy_gradient
-from bonafed.estimators import private_search
+from bonafed.estimators import base, private_search
 from bonafed.model_selection import WithinClients
 from bonafed.privacy.accounting import total_epsilon
 from bonafed.privacy.ledger import Book
@@ -256,7 +257,11 @@ def test_a_search_that_breaks_off_has_spent_its_charge(rows, tmp_path, monkeypat
 
 def test_a_candidate_that_is_interrupted_ends_the_search(rows, monkeypatch):
     X, y, groups = rows
-    monkeypatch.setattr(PrivateClassifier, "_unfinished", lambda self, solution: True)
+
+    def unfinished(solution, category):
+        warnings.warn("unfinished", category, stacklevel=2)
+
+    monkeypatch.setattr(base, "warn_of", unfinished)
 
     def interrupted(model, release):
         model.n_iter_ = model.rounds - 1
@@ -271,7 +276,7 @@ def test_a_candidate_that_is_interrupted_ends_the_search(rows, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"estimator": bf.RobustClassifier()}, "must be a PrivateClassifier"),
+        ({"estimator": bf.RobustClassifier()}, "such as PrivateClassifier"),
         ({"estimator": PrivateClassifier(mechanism="laplace", clip=1.0)}, "mechanism"),
         ({"settings": {"epsilon": [1.0, 2.0]}}, "cannot differ"),
         ({"settings": {"sampling": [0.1, 0.5]}}, "cannot differ"),

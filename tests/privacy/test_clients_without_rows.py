@@ -15,7 +15,7 @@ from bonafed.privacy.accounting import Release, total_epsilon
 SIZES = {"c": 4, "a": 9, "lone": 1, "b": 6}  # another order than that of the rows
 LOSSES = {
     "logistic": (bf.Logistic(), PLAIN),
-    "multinomial": (bf.Multinomial(), bf.Softmax(3, intercepts=False)),
+    "multinomial": (bf.Multinomial(), bf.Softmax(3, fit_intercept=False)),
     "squared": (bf.Squared(), PLAIN),
 }
 

@@ -119,10 +119,10 @@ def refused(
         ),
         ({"start": np.zeros(2)}, "start must be 3 finite numbers"),
         ({"start": np.array([0.0, math.nan, 0.0])}, "start must be 3 finite numbers"),
-        ({"start": ["a"]}, "start must be 3 finite numbers"),
-        ({"start": ["a", "b", "c"]}, "start must be 3 finite numbers"),
-        ({"start": [True, True, False]}, "start must be 3 finite numbers"),
-        ({"start": 5}, "start must be 3 finite numbers"),
+        ({"start": ["a"]}, "start must be numbers"),
+        ({"start": ["a", "b", "c"]}, "start must be numbers"),
+        ({"start": [True, True, False]}, "start must be numbers"),
+        ({"start": 5}, "start must be numbers"),
     ],
 )
 def test_settings_that_are_refused(options, text):
@@ -332,7 +332,7 @@ def test_a_target_beyond_single_precision_counts_as_one_row():
 @pytest.mark.parametrize("start", [["a"], ["a", "b", "c"], [[0.0] * 3], [None] * 3, [True] * 3])
 def test_a_start_that_is_no_model_is_refused_whoever_is_given_it(start):
     it = case("logistic", "ordinary", 1)
-    with pytest.raises(ValueError, match="start must be 3 finite numbers"):
+    with pytest.raises(ValueError, match=r"start must be (3 finite )?numbers"):
         solve(it.problem, it.fed, start=start)
 
 

@@ -29,7 +29,7 @@ from bonafed.problem.wasserstein.ball import (
 )
 
 LOSS, C = bf.Multinomial(), 3
-MODEL = bf.Softmax(C, intercepts=False)
+MODEL = bf.Softmax(C, fit_intercept=False)
 each = pytest.mark.parametrize(
     ("norm", "label_cost"), [(norm, cost) for norm in NORMS for cost in LABEL_COSTS]
 )
@@ -225,8 +225,8 @@ def test_two_classes_are_logistic_regression(norm, label_cost):
     ball = WassersteinBall(radius, label_cost, norm)
     pair = np.stack([-w / 2, w / 2], 1).ravel()
     block = replace(block, y=(sign > 0).astype(float))
-    two = class_cut(Near(pair, block, LOSS, bf.Softmax(2, intercepts=False), ball, radius))
-    plain = bf.Linear(intercept=False)
+    two = class_cut(Near(pair, block, LOSS, bf.Softmax(2, fit_intercept=False), ball, radius))
+    plain = bf.Linear(fit_intercept=False)
     one = free_space(Near(w, replace(block, y=sign), bf.Logistic(), plain, ball, radius))
     np.testing.assert_allclose(two.base, radius * one.level + one.base, rtol=1e-12)
 
@@ -327,7 +327,7 @@ def test_intercepts_are_never_moved_however_they_are_stated():
     stated = bf.Problem(LOSS, over_samples=ball)
     X = [np.c_[fed.rows(i)[0], np.ones(fed.sizes[i])] for i in range(3)]
     ones = bf.Federation(fed.clients, X, [fed.rows(i)[1] for i in range(3)])
-    model = bf.Softmax(intercepts=False, ones=True)
+    model = bf.Softmax(fit_intercept=False, ones=True)
     own = bf.Problem(LOSS, model, over_samples=ball)
     assert own.objective(w, ones) == stated.objective(w, fed)
     moved = bf.Problem(LOSS, SOFTMAX, over_samples=ball)
@@ -337,7 +337,7 @@ def test_intercepts_are_never_moved_however_they_are_stated():
     raw = replace(block, X=block.X[..., :-1])
     beside = class_cut(Near(w, raw, LOSS, bf.Softmax(C), concrete.over_samples, np.array([0.2])))
     np.testing.assert_allclose(beside.gradient, concrete.cut(w, block).gradient, rtol=1e-12)
-    with pytest.raises(ValueError, match="intercepts=False too"):
+    with pytest.raises(ValueError, match="fit_intercept=False too"):
         bf.Softmax(ones=True)
 
 

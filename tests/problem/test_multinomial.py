@@ -109,7 +109,7 @@ def test_forward_and_backward_are_adjoint(sparse, each):
     rng, n = np.random.default_rng(2), 1 if sparse else 3
     X, y = rng.normal(size=(n, 7, 5)), np.zeros((n, 7))
     block = block_of(csr_array(X[0]) if sparse else X, y)
-    softmax = bf.Softmax(4, intercepts=False)
+    softmax = bf.Softmax(4, fit_intercept=False)
     w, s = rng.normal(size=(n, 20) if each else 20), rng.normal(size=(n, 7, 4))
     prediction = softmax.forward(w, block)
     for i in range(n):
@@ -147,11 +147,11 @@ def test_a_cut_is_value_and_gradient_in_padded_blocks():
 def test_classes_are_numbered_in_sorted_order_everywhere():
     fed, _, y = data(clients=2)
     concrete, coded = problem().at(fed)
-    assert concrete.predictor == bf.Softmax(3, intercepts=False)
+    assert concrete.predictor == bf.Softmax(3, fit_intercept=False)
     assert np.concatenate(coded.y).tolist() == np.concatenate([y[::2], y[1::2]]).tolist()
     lone = bf.Federation(["a"], [np.eye(2)], [np.array(["plum", "pear"])], classes=NAMES)
     concrete, coded = problem().at(lone)
-    assert concrete.predictor == bf.Softmax(3, intercepts=False)
+    assert concrete.predictor == bf.Softmax(3, fit_intercept=False)
     assert coded.y[0].tolist() == [2.0, 1.0]
     # whole numbers that were read as floats
     numbers = bf.Federation(["a"], [np.eye(3)], [np.array([7.0, -1.0, 3.0])])
@@ -282,7 +282,8 @@ def test_stochastic_methods_take_every_rank_risk(risk, algorithm):
     )
     losses = np.sort(
         bf.Multinomial().value(
-            bf.Softmax(3, intercepts=False).forward(run.state.w, coded.block(0)), coded.block(0).y
+            bf.Softmax(3, fit_intercept=False).forward(run.state.w, coded.block(0)),
+            coded.block(0).y,
         )[0]
     )
     expected = risk.value(losses) + 0.025 * run.state.w @ run.state.w
@@ -322,7 +323,7 @@ def test_held_out_accuracy_counts_the_class_of_the_largest_prediction():
             lambda: bf.Problem(bf.Hinge(), SOFTMAX),
             r"Hinge needs the predictor Linear\(\), got Softmax",
         ),
-        (lambda: bf.Softmax(1, intercepts=False), "classes must be >= 2"),
+        (lambda: bf.Softmax(1, fit_intercept=False), "classes must be >= 2"),
         (lambda: SOFTMAX.dimension(4), "knows its classes from the data"),
         (
             lambda: kernel_of(bf.Multinomial()),
@@ -339,7 +340,7 @@ def test_what_does_not_fit_is_refused(build, words):
     ("predictor", "y", "words"),
     [
         (
-            bf.Softmax(4, intercepts=False),
+            bf.Softmax(4, fit_intercept=False),
             NAMES[[0, 1, 2]],
             "the data have 3 classes and Softmax has 4",
         ),

@@ -25,9 +25,13 @@ class OwnLinear(bf.Linear):
 
 
 MODELS = {
-    "softmax": (bf.Multinomial(), bf.Softmax(4, intercepts=False), OwnSoftmax(4, intercepts=False)),
-    "linear": (bf.Logistic(), PLAIN, OwnLinear(intercept=False)),
-    "intercept": (bf.Logistic(), bf.Linear(intercept=True), OwnLinear(intercept=True)),
+    "softmax": (
+        bf.Multinomial(),
+        bf.Softmax(4, fit_intercept=False),
+        OwnSoftmax(4, fit_intercept=False),
+    ),
+    "linear": (bf.Logistic(), PLAIN, OwnLinear(fit_intercept=False)),
+    "intercept": (bf.Logistic(), bf.Linear(fit_intercept=True), OwnLinear(fit_intercept=True)),
 }
 
 
@@ -140,7 +144,7 @@ def test_what_is_not_finite_stays_with_its_client(model, bad):
 def test_libraries_serve_large_softmax_models_whatever_the_rows():
     rng, problem = (
         np.random.default_rng(5),
-        bf.Problem(bf.Multinomial(), bf.Softmax(4, intercepts=False)),
+        bf.Problem(bf.Multinomial(), bf.Softmax(4, fit_intercept=False)),
     )
     for d, quick in ((MOST // 8, True), (MOST // 8 + 1, False)):
         for n, m in ((1, 1), (3, 5)):

@@ -100,7 +100,7 @@ def test_without_hidden_layers_it_is_the_linear_model():
     assert_allclose(
         MLP(()).backward(w, s, data), Linear(True).backward(w, s, data), rtol=1e-12, atol=1e-14
     )
-    matrix, softmax = np.random.default_rng(0).normal(size=(4, 3)), Softmax(3, intercepts=False)
+    matrix, softmax = np.random.default_rng(0).normal(size=(4, 3)), Softmax(3, fit_intercept=False)
     w = np.concatenate([matrix.T.ravel(), np.zeros(3)])  # (outputs, inputs), as torch has them
     assert_allclose(
         MLP((), classes=3).forward(w, data), softmax.forward(matrix.ravel(), data), rtol=1e-13

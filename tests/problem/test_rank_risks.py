@@ -214,7 +214,7 @@ def test_prox_at_the_reference_beside_outliers():
 @pytest.mark.parametrize("risk", [*MONOTONE, *NONCONVEX], ids=repr)
 def test_each_clients_own_losses_are_ranked(risk):
     fed = federation(3, 4, 5, 20)
-    problem = bf.Problem(bf.Logistic(), bf.Linear(intercept=True), risk)
+    problem = bf.Problem(bf.Logistic(), bf.Linear(fit_intercept=True), risk)
     concrete, coded = problem.at(fed)
     w = rng.standard_normal(6)
     by_hand = []

@@ -41,7 +41,7 @@ BOXES = {
 }
 ALL = [(loss, norm, cost) for loss in PIECEWISE for norm in NORMS for cost in LABEL_COSTS]
 each = pytest.mark.parametrize(("loss", "norm", "label_cost"), ALL, ids=lambda v: name(v))
-LINEAR = Linear(intercept=True)
+LINEAR = Linear(fit_intercept=True)
 
 
 def instance(loss, box=(-1.0, 1.0), seed=0, clients=2, rows=5, d=3):

@@ -66,7 +66,7 @@ def test_value_equals_the_linear_program(loss, norm, label_cost):
                 w,
                 block,
                 loss,
-                Linear(intercept=True),
+                Linear(fit_intercept=True),
                 WassersteinBall(radius, label_cost, norm),
                 radius,
             )
@@ -95,11 +95,11 @@ def test_gradient_is_the_difference_quotient(loss, norm, label_cost):
     radius, ball = np.array([0.11, 0.4, 0.02]), WassersteinBall(0.1, label_cost, norm)
 
     def value(v):
-        cut = free_space(Near(v, block, loss, Linear(intercept=True), ball, radius))
+        cut = free_space(Near(v, block, loss, Linear(fit_intercept=True), ball, radius))
         return radius * cut.level + cut.base
 
     direction, h = rng.normal(size=len(w)), 1e-6
-    cut = free_space(Near(w, block, loss, Linear(intercept=True), ball, radius))
+    cut = free_space(Near(w, block, loss, Linear(fit_intercept=True), ball, radius))
     exact = price_gradient(w, cut, block, loss, ball, radius) @ direction
     # random w: kinks have probability zero; the quotient is off by h^2 times a third derivative and
     # 1e-16 / h
@@ -110,7 +110,7 @@ def test_gradient_is_the_difference_quotient(loss, norm, label_cost):
 
 def alpha(v, level, block, loss, label_cost):
     """f(v, l) on R^n, for l at least Lipschitz * ||v||_*."""
-    u = Linear(intercept=True).forward(v, block)
+    u = Linear(fit_intercept=True).forward(v, block)
     here = loss.value(u, block.y)
     if loss.targets == "sign" and math.isfinite(label_cost):
         here = np.maximum(here, loss.value(u, -block.y) - label_cost * level[:, None])
@@ -143,7 +143,7 @@ def test_the_cut_holds_for_every_model_and_price(case, seed, rows, shape, scale,
         WassersteinBall(radius, label_cost * scale, norm),
         scale * radius * np.array([1.0, 0.5]),
     )
-    cut = free_space(Near(w, block, loss, Linear(intercept=True), ball, radii))
+    cut = free_space(Near(w, block, loss, Linear(fit_intercept=True), ball, radii))
     assert (cut.gradient_level >= -radii * (1 + 1e-12)).all()
     for size in (1e-3, 1.0, 30.0):
         v = w + size * rng.normal(size=4) * stretch
@@ -166,7 +166,7 @@ def test_blocks_padding_and_sparse_rows_change_nothing(loss):
     ball, radius, linear = (
         WassersteinBall(0.1, 0.5, "l2"),
         np.array([0.1, 0.0, 0.7]),
-        Linear(intercept=True),
+        Linear(fit_intercept=True),
     )
     pad = ((0, 0), (0, 3))
     padded = replace(
@@ -197,10 +197,10 @@ def test_weights_are_repeated_rows(loss):
     X, y, times = rng.normal(size=(5, 4)), targets(rng, loss, 5), np.array([1, 3, 2, 1, 4])
     radius, ball = np.array([0.13]), WassersteinBall(0.13, 0.4, "l1")
     weighted = free_space(
-        Near(w, block_of(X, y, times / times.sum()), loss, Linear(intercept=True), ball, radius)
+        Near(w, block_of(X, y, times / times.sum()), loss, Linear(fit_intercept=True), ball, radius)
     )
     rows = block_of(np.repeat(X, times, 0), np.repeat(y, times))
-    repeated = free_space(Near(w, rows, loss, Linear(intercept=True), ball, radius))
+    repeated = free_space(Near(w, rows, loss, Linear(fit_intercept=True), ball, radius))
     for field in ("base", "level", "gradient", "gradient_level"):
         np.testing.assert_allclose(
             getattr(weighted, field), getattr(repeated, field), rtol=1e-11, atol=1e-14
@@ -227,12 +227,17 @@ def test_radius_zero_is_the_plain_mean():
         _, block, w = instance(loss)
         cut = free_space(
             Near(
-                w, block, loss, Linear(intercept=True), WassersteinBall(0.0, 0.5, "l1"), np.zeros(3)
+                w,
+                block,
+                loss,
+                Linear(fit_intercept=True),
+                WassersteinBall(0.0, 0.5, "l1"),
+                np.zeros(3),
             )
         )
         np.testing.assert_array_equal(cut.level, 0.0)
         np.testing.assert_array_equal(cut.gradient_level, 0.0)
-        u = Linear(intercept=True).forward(w, block)
+        u = Linear(fit_intercept=True).forward(w, block)
         np.testing.assert_allclose(cut.base, block.mean(loss.value(u, block.y)), rtol=1e-15)
 
 
@@ -241,7 +246,7 @@ def test_the_worst_distribution_is_in_the_ball_and_attains_the_value(loss, norm,
     far = 1e-4
     for seed, radii in ((7, [0.02, 0.2, 0.0]), (8, [0.7, 3.0, 0.1])):
         _, block, w = instance(loss, seed)
-        radius, linear = np.array(radii), Linear(intercept=True)
+        radius, linear = np.array(radii), Linear(fit_intercept=True)
         ball = WassersteinBall(radius, label_cost, norm)
         worst = worst_case(Near(w, block, loss, linear, ball, radius))
         cut = free_space(Near(w, block, loss, linear, ball, radius))

@@ -158,7 +158,7 @@ def test_several_classes_have_one_area_and_no_recall(run: Run) -> None:
     X = rng.normal(size=(90, 2))
     y = np.array(["low", "mid", "high"])[np.digitize(X[:, 0], [-0.5, 0.5])]
     fed = bf.Federation.from_arrays(X, y, ["a"] * 45 + ["b"] * 45)
-    problem = bf.Problem(bf.Multinomial(), bf.Softmax(classes=3, intercepts=False))
+    problem = bf.Problem(bf.Multinomial(), bf.Softmax(classes=3, fit_intercept=False))
     told = with_evaluation(run, {"model": rng.normal(size=6)}, problem, fed)
     (table,) = measures(told)
     assert {"AUC", "Balanced accuracy", "Accuracy", "Log loss"} <= {*cells(table)}
@@ -175,7 +175,7 @@ def test_figures_are_about_the_class_that_is_called_positive(loss: Loss) -> None
     y = np.where(X[:, 0] + rng.normal(size=80) > 0.8, "ill", "well")
     fed = bf.Federation.from_arrays(X, y, ["a"] * 40 + ["b"] * 40, positive="ill")
     several = loss.targets == "class"
-    predictor = bf.Softmax(classes=2, intercepts=False) if several else PLAIN
+    predictor = bf.Softmax(classes=2, fit_intercept=False) if several else PLAIN
     w = np.array([-1.0, 1.0]) if several else np.array([2.0])
     judged = judge(bf.Problem(loss, predictor), w, fed)
     assert judged["positives"] == (y == "ill").sum()

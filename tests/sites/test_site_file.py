@@ -114,7 +114,7 @@ def test_a_site_that_is_not_there_is_told_with_the_command_that_writes_one(tmp_p
     with pytest.raises(ConfigError, match="there is no site"):
         read_site(tmp_path / "nowhere")
     (tmp_path / "site.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="cannot read the site"):
+    with pytest.raises(ConfigError, match="is not text in UTF-8"):
         read_site(tmp_path)
 
 

@@ -95,7 +95,7 @@ def test_every_command_of_the_page(shell):
     (folder,) = (path for path in Path("runs").iterdir() if path.is_dir())
     run = read_run(folder)
     assert run.result["outcome"]["stop"] == "optimal"
-    assert f"report: {folder / 'report.html'}" in printed.replace("\n", " ")
+    assert f"open next: {folder / 'report.html'}" in printed.replace("\n", " ")
     assert "verified" in printed
     assert "held-out rows" in printed
 

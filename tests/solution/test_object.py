@@ -44,7 +44,7 @@ def rows(n=120, seed=0):
 def hinge(**slots):
     return bf.Problem(
         bf.Hinge(),
-        bf.Linear(intercept=True),
+        bf.Linear(fit_intercept=True),
         bf.WassersteinBall(0.05, 0.5),
         bf.LpBall(0.2),
         bf.L2(1e-2),

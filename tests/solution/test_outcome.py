@@ -109,5 +109,5 @@ def test_a_claim_that_the_data_do_not_bear_out_is_not_repeated() -> None:
     finished = run(plan(problem, federation((20, 35), 4), algorithm=method))
     outcome = conclude(finished).outcome
     assert outcome.stop is Stop.UNPROVEN
-    assert "proven gap" in outcome.text
+    assert "proven relative gap" in outcome.text
     assert "lower tol" in outcome.text

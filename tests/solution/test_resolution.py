@@ -25,7 +25,9 @@ def table(weight=None):
 
 def told(fed, **parts):
     """The notes on levels, at a model that is fixed."""
-    problem = bf.Problem(bf.Logistic(), bf.Linear(intercept=True), regulariser=bf.L2(1.0), **parts)
+    problem = bf.Problem(
+        bf.Logistic(), bf.Linear(fit_intercept=True), regulariser=bf.L2(1.0), **parts
+    )
     return [*faint_levels(*problem.at(fed), np.array([0.5, 0.0, 0.2, 0.1]))]
 
 

@@ -143,6 +143,10 @@ def advice(
         cheap = mine is not None and len(mine) == 1 and COST.get(mine[0].slot, 1.0) < 9.0
         pooled = _on_pooled_rows(problem, setting) if reason.slot == "over_samples" else None
         return Advice(methods, tuple(mine or ()) if cheap else (), pooled=pooled)
+    if reason.slot == "over_rows" and problem.over_rows is not None:
+        same = next(candidates("over_rows", problem, setting))
+        if (one := _on_pooled_rows(same.problem, setting)) is not None:
+            return Advice((), (same,), one)
     best: tuple[float, Sequence[Change], type[Method] | None] = (float("inf"), (), None)
     for cls in sorted(known_methods(), key=lambda cls: cls.__name__ != reason.method):
         steps = changes_for(cls.requirements, cls.__name__, problem, setting)
@@ -191,6 +195,10 @@ def candidates(slot: str, problem: Problem, setting: Setting) -> Iterator[Change
         words, there = elsewhere[slot]
         yield Change(slot, words, problem, there)
         return
+    if slot == "over_rows" and (risk := problem.over_rows) is not None:
+        words = f"over_samples={risk!r} in place of over_rows on fed.pooled(), the same risk there"
+        same = replace(problem, over_rows=None, over_samples=risk)
+        yield Change(slot, words, same, replace(setting, n_clients=1))
     for words, values in _values(slot, problem):
         try:
             yield Change(slot, words, replace(problem, **values), setting)
@@ -200,7 +208,7 @@ def candidates(slot: str, problem: Problem, setting: Setting) -> Iterator[Change
 
 def _values(slot: str, problem: Problem) -> list[tuple[str, dict[str, Any]]]:
     """Plain values of a slot of the problem, with the words for them."""
-    several, ball, ranks = problem.loss.targets == "class", problem.over_samples, problem.over_rows
+    several, ball = problem.loss.targets == "class", problem.over_samples
     free: dict[str, Any] = {"constraint": None, "local_constraint": None}
     samples: list[tuple[str, dict[str, Any]]] = [("over_samples=Mean()", {"over_samples": Mean()})]
     if isinstance(ball, WassersteinBall):  # without flips of labels and without a support
@@ -209,9 +217,6 @@ def _values(slot: str, problem: Problem) -> list[tuple[str, dict[str, Any]]]:
         samples.insert(0, (words, {"over_samples": still}))
     rows = {"over_rows": Superquantile(0.1), "over_samples": Mean(), "over_clients": Mean()}
     tail = "over_rows=Superquantile(0.1)", rows
-    if ranks is not None:
-        rows = {"over_rows": None, "over_samples": ranks}
-        tail = f"over_samples={ranks!r} in place of over_rows", rows
     losses = {"sign": Logistic(), "real": Squared(), "class": Multinomial()}
     plain = {"predictor": Softmax() if several else Linear(), "over_clients": Mean()}
     plain |= {"loss": losses[problem.loss.targets]} if problem.loss.targets in losses else {}

@@ -16,6 +16,7 @@ from bonafed.rounds import Each, Sum, record
 from bonafed.solvers.rank.proxes import PLUS, Kernel, gradients_of
 from bonafed.text import card
 
+NEARBY = 1000  # how many times as long as a model those are that ``nearby`` is about
 WORDS = ("declared", "failed")  # entries of a certificate that are no numbers
 
 
@@ -52,6 +53,10 @@ class Certificate:
         gradients at w
     infeasible : where the multipliers prove that no model meets all constraints: a positive lower
         bound on their combination of the constraints, over all models
+    nearby : where no bound is proved: a proven lower bound on the objective of all models up to
+        `NEARBY` times as long as this one, its coefficients and intercept taken together
+    separated : where nothing ends the fall of the objective as coefficients grow: the share of the
+        rows that a direction puts on the side of their class, and none on the other one
     declared : the user's own functions that the bound stands on, in words
     failed : why the proof failed, in words; "" where it did not. Then there is no bound, and where
         not even the value could be computed it is NaN. Neither this nor ``declared`` is a number of
@@ -88,6 +93,8 @@ class Certificate:
     shared_values: Array | None = None
     gradient_scale: float | None = None
     infeasible: float | None = None
+    nearby: float | None = None
+    separated: float | None = None
     declared: tuple[str, ...] = ()
     failed: str = ""
 
@@ -113,7 +120,8 @@ class Certificate:
         if self.infeasible is not None:
             return f"{self.value:.6g}; {declared}no model meets all constraints"
         if self.bound is None:
-            return f"{self.value:.6g}; no bound is proved"
+            apart = ", and the classes are separated" * (self.separated is not None)
+            return f"{self.value:.6g}; no bound is proved{apart}"
         gap, relative = max(self.gap or 0.0, 0.0), max(self.relative_gap or 0.0, 0.0)
         return (
             f"{self.value:.6g}; {declared}no model is below {self.bound:.6g} (gap {gap:.1e},"

@@ -10,8 +10,15 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array, Block
 from bonafed.certificates import duality
-from bonafed.certificates.certificate import Certificate, certificate, off_regulariser, outside
+from bonafed.certificates.certificate import (
+    NEARBY,
+    Certificate,
+    certificate,
+    off_regulariser,
+    outside,
+)
 from bonafed.certificates.row_ranks import RankCertification, SpectrumCertification, certify_ranks
+from bonafed.certificates.separation import separated
 from bonafed.codec import Form
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
@@ -35,9 +42,11 @@ from bonafed.problem.lower_bounds import (
     region,
     signed,
     weighting,
+    without_dual,
 )
 from bonafed.problem.metadata import Data
 from bonafed.problem.own_functions import check_own, declared
+from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem, check_affine, checked_model, only_constrained
 from bonafed.problem.rank_levels import (
     clipped_gradients,
@@ -85,12 +94,44 @@ def certify(
     """
     concrete, data = problem.at(fed)
     check_own(concrete, data)
-    own = declared(concrete)
+    return completed(concrete, data, w, _certified(problem, fed, w, duals, engine, copies))
+
+
+def completed(problem: Problem, fed: Data, w: Array, proof: Certificate) -> Certificate:
+    """The certificate with what stands beside the bound: the user's own functions in it, whether
+    the classes are separated, and what holds near by where there is no bound; ``problem`` and
+    ``fed`` are concrete.
+    """
+    w, numbers = np.asarray(w, float), (proof.value, proof.client_losses, proof.weights)
+    more: dict[str, Any] = {"declared": declared(problem)}
+    more["separated"] = separated(problem, fed, w, *numbers)
+    plain = isinstance(problem.over_samples, Mean) and problem.over_rows is None
+    one = isinstance(problem.predictor, Linear) and problem.loss.targets != "class"
+    here = isinstance(fed, Federation) and problem.privacy is None and len(w) <= DENSE
+    here = here and not without_dual(problem)
+    if proof.bound is None and plain and one and here and w.any() and np.isfinite(w).all():
+        mu = replace(no_multipliers(problem, fed.n_clients), weights=proof.weights)
+        rounds = Weighing(w, mu, problem=problem)
+        if rounds.provable and not problem.constrained:
+            state = duality.run_all(rounds, fed, None).state
+            near = (duality.stated_nearby(proof.value, state.nearby), proof.nearby)
+            more["nearby"] = max((each for each in near if each is not None), default=None)
+    return replace(proof, **more)
+
+
+def _certified(
+    problem: Problem,
+    fed: Federation,
+    w: Array,
+    duals: Duals | Multipliers | None,
+    engine: Engine | None,
+    copies: Array | None,
+) -> Certificate:
     if problem.over_rows is not None and not problem.constrained:
         if isinstance(duals, Multipliers):
             needed = "ranks over all rows need Duals as duals"
             raise ValueError(f"{needed}, got Multipliers: give none.")
-        return replace(certify_ranks(problem, fed, w, duals, engine)[0], declared=own)
+        return certify_ranks(problem, fed, w, duals, engine)[0]
     if only_constrained(problem) or isinstance(duals, Multipliers):
         check_affine(problem, "a certificate of constraints")
         if isinstance(duals, Duals):
@@ -98,8 +139,8 @@ def certify(
                 "a problem with constraints needs Multipliers as duals, got Duals: give the"
                 " multipliers of the constraints, or none."
             )
-        return replace(certify_constrained(problem, fed, w, duals, engine)[0], declared=own)
-    return replace(duality.certify_run(problem, fed, w, duals, engine, copies)[0], declared=own)
+        return certify_constrained(problem, fed, w, duals, engine)[0]
+    return duality.certify_run(problem, fed, w, duals, engine, copies)[0]
 
 
 # Certificates of models under constraints, from (problem, data, w, multipliers) only.
@@ -209,6 +250,7 @@ class WeighingState:
     left: float  # the remainder of the gradients, relative to the terms that cancel
     bound: float
     rounds: int
+    nearby: float = -math.inf  # the bound on the models near by
     moving: ConjugateGradients | None = None  # on the way to the next shift
     products: int = 0
 
@@ -338,20 +380,22 @@ class Weighing(plausible.AboutRows):
         # constant has products with models as well
         rounding = (float(max(up.terms, count[0])) + len(ids) + BESIDE) * UNIT
         of_constant = rounding + len(g) * UNIT
+        # hypot, since squares of a gradient far away may overflow
+        loose = math.hypot(*unbalanced) + rounding * math.hypot(*scale)
         if left <= ROUNDING or not self.objective:
             size = np.maximum(np.abs(self.w), np.abs(self.w + state.shift))
             far = max(float(scale @ size), spread) * (REACH if self.objective else duality.FAR)
             bound = constant - (left + rounding) * far - of_constant * spread
         else:
-            # hypot, since squares of a gradient far away may overflow
-            loose = math.hypot(*unbalanced) + rounding * math.hypot(*scale)
             bound = min(constant - loose * length - of_constant * spread, self._value(first))
+        near = constant - loose * NEARBY * math.hypot(*self.w) - of_constant * spread
         aim, free = self._aim(g, unbalanced)
         rest = float((np.abs(aim) / np.maximum(scale, 1e-300)).max(initial=0.0))
         stuck = rest > state.left / 2 if state.left <= ROUNDING else False
         if self.objective and not isinstance(self.concrete.loss, Quadratic):
             bound = max(bound, 0.0)  # losses, and so the objective, are nonnegative
-        state = replace(state, bound=max(state.bound, bound), left=min(rest, state.left))
+        known = {"bound": max(state.bound, bound), "nearby": max(state.nearby, near)}
+        state = replace(state, **known, left=min(rest, state.left))
         if rest <= FLOOR or stuck or state.rounds >= BALANCING:
             return state, done
         if first.diagonal is not None:
@@ -558,6 +602,7 @@ def conclude_constrained(
     numbers = value, bound, weights, risk, loss
     return certificate(
         *numbers,
+        nearby=duality.stated_nearby(value, state.nearby) if unproved and bound is None else None,
         feasibility=far + outside(problem, problem.predictor.split(w)[0]),
         stationarity=float(np.abs(off_regulariser(problem, w, -gradient)).max(initial=0.0)),
         complementarity=max(float(np.abs(part).max(initial=0.0)) for part in products),

@@ -25,6 +25,7 @@ import numpy as np
 
 from bonafed.arrays import Array, Block, by_row
 from bonafed.certificates.certificate import (
+    NEARBY,
     Certificate,
     Differentiate,
     Differentiated,
@@ -50,7 +51,7 @@ from bonafed.problem.metadata import Data, Metadata
 from bonafed.problem.plausible import of_combined_sums, of_each_risk, of_survey_sums
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem, checked_model
-from bonafed.problem.rank_levels import is_provable, lifted, row_minorant
+from bonafed.problem.rank_levels import WithThresholds, is_provable, lifted, row_minorant
 from bonafed.problem.regularisers import Ball, Bounds, Zero
 from bonafed.problem.wasserstein.ball import Near, worst_case
 from bonafed.rounds import Algorithm, Done, Each, Next, Round, Stop, Sum, record
@@ -509,6 +510,7 @@ def conclude(
     value = worst.value + problem.penalty(w)
     weights = worst.weights if duals is None else duals.weights
     bound, stationarity = (0.0 if value <= proofs.NOTHING else None), None  # losses are nonnegative
+    nearby = None
     feasibility = _distance(problem, weights) + outside(problem, coefficients)
     limits, complementarity = {}, None if duals is None else worst.value - float(weights @ up.risk)
     if problem.constrained:
@@ -523,6 +525,10 @@ def conclude(
         # a model that meets the constraints is as good, or this value is below the optimum
         proven = min(proven, value) if problem.constrained else proven
         bound = proven if math.isfinite(proven) else bound
+        length = NEARBY * float(np.linalg.norm(w))
+        if bound is None and length > 0 and not isinstance(problem.predictor, WithThresholds):
+            near = proofs.ball(problem, length, len(coefficients), value)
+            nearby = stated_nearby(value, proofs.lower_bound(problem, minorant, near)[0])
     residuals = None if up.residuals is None else up.residuals[0]
     values = {name: array for name, (_, array) in limits.items()}
     if residuals is not None:
@@ -531,9 +537,15 @@ def conclude(
         **{"client_levels": up.level, "client_labels": up.labels, "client_features": up.features},
         **{"feasibility": feasibility, "stationarity": stationarity, "residuals": residuals},
         "complementarity": complementarity,
+        "nearby": nearby,
         "consensus": None if copies is None else float(np.abs(copies - w).max()),
     }
     return certificate(value, bound, weights, up.risk, up.loss, **numbers, **values)
+
+
+def stated_nearby(value: float, bound: float) -> float | None:
+    """A bound on the models near by, where it says more than that losses are nonnegative."""
+    return min(bound, value) if math.isfinite(bound) and bound > 0 else None
 
 
 def _limits(

@@ -6,15 +6,13 @@ what they default to and what they allow is read off the class: no class is desc
 is first checked against the type of its field, then by the class itself, which is made once for it.
 """
 
-import builtins
 import dataclasses
 import math
 import re
-import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from itertools import chain
 from string import Formatter
 from typing import Any, ClassVar
@@ -25,8 +23,7 @@ from pydantic import Field
 from bonafed.config.schema import Section
 from bonafed.config.toml_file import Refusal, near, not_among, unknown, value_refused
 from bonafed.names import NAMED, load
-
-MISSING = dataclasses.MISSING
+from bonafed.parameters import Parameter, parameters
 
 
 def known(kind: str, *more: str) -> pydantic.BeforeValidator:
@@ -38,41 +35,6 @@ def known(kind: str, *more: str) -> pydantic.BeforeValidator:
         return name
 
     return pydantic.BeforeValidator(check)
-
-
-@dataclasses.dataclass(frozen=True)
-class Parameter:
-    """A field of a class, as a key of a configuration: its name, its type and its default."""
-
-    field: str
-    type: object
-    default: object
-
-    @property
-    def required(self) -> bool:
-        """Whether the class has no default for it."""
-        return self.default is MISSING
-
-
-class _Scope(dict[str, Any]):
-    """Names for annotations; one that only type checkers import stands for any object."""
-
-    def __missing__(self, name: str) -> type:
-        return object
-
-
-@lru_cache
-def parameters(cls: type) -> dict[str, Parameter]:
-    """The fields of a dataclass that its constructor takes, by name."""
-    scope = _Scope(vars(builtins))
-    for base in reversed(cls.__mro__):
-        scope.update(vars(sys.modules[base.__module__]))
-    types_ = typing.get_type_hints(cls, localns=scope)
-    made = {}
-    for field in (field for field in dataclasses.fields(cls) if field.init):
-        default = field.default if field.default_factory is MISSING else field.default_factory()
-        made[field.name] = Parameter(field.name, types_[field.name], default)
-    return made
 
 
 class Objects(Section):

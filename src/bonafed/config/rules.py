@@ -132,6 +132,8 @@ def _refused(config: Tables, error: RefusedError) -> Refusal:
     why = f"{'algorithm.name = ' * named}{name!r} {reason.need.words}, got {value}"
     others = [short_name("algorithm", cls) or "" for cls in error.advice.methods[:MOST]]
     change = f"no method does: change {value.split()[0]}"
+    if reason.slot == "over_rows" and config.risk.together:
+        change = 'write risk.on = "clients" with problem.pooled = true, the same risk of all rows'
     advice = f"use {one_of(others, ' or ')}" if others else change
     by_name = (named and config.privacy is None) or reason.slot == "privacy"
     refusal = Refusal(f"{why}: {advice}", *(("algorithm", "name") if by_name else place))

@@ -251,7 +251,8 @@ class DataSection(TablesSection):
 
     @pydantic.model_validator(mode="after")
     def _one_source(self) -> DataSection:
-        no_class = self.classes is not None and self.positive not in (None, *self.classes)
+        known = map(str, self.classes or ())
+        no_class = self.classes is not None and str(self.positive) not in ("None", *known)
         rules = {f"has positive = {self.positive!r}, which is none of `classes`": no_class}
         return kept(self, rules | (self._rules() if self.sites is None else self._of_sites()))
 

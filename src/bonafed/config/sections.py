@@ -42,7 +42,7 @@ class ProblemSection(Objects):
     STATES: ClassVar = {"loss": "loss", "model": "model", "regulariser": "regulariser"}
     # the number of classes is the data's, the seed is the run's, the centre of a ball is 0, and
     # strength and l1_share stand for the others
-    ELSEWHERE: ClassVar = ("classes", "seed", "l1", "l2", "intercepts", "ones", "centre")
+    ELSEWHERE: ClassVar = ("classes", "seed", "l1", "l2", "ones", "centre")
     KEYS: ClassVar = {"gamma": "shape", "a": "shape"}  # where mcp and scad are flat
 
     loss: Annotated[str, known("loss")] = "hinge"
@@ -51,7 +51,7 @@ class ProblemSection(Objects):
     regulariser: Annotated[str, known("regulariser")] = "l2"
     strength: schema.NonNegative = 1e-3
     l1_share: schema.Probability = 0.5
-    intercept: bool = True  # of "linear"; of "softmax" a feature of ones
+    fit_intercept: bool = True  # of "linear"; of "softmax" a feature of ones
     model: Annotated[str, known("model")] = "linear"
     # "balanced", or the weight of every class: of rows, and so of clients
     class_weight: Literal["balanced"] | dict[str, schema.Positive] | None = None
@@ -65,9 +65,9 @@ class ProblemSection(Objects):
             "strength": self.strength,
             "l1": share * self.strength,
             "l2": (1 - share) * self.strength,
-            "intercept": self.intercept,
-            "intercepts": False,  # the rows have a feature of ones (`Tables.ones`)
-            "ones": self.model == "softmax" and self.intercept,
+            # of "softmax" the rows have a feature of ones (`Tables.ones`)
+            "fit_intercept": self.fit_intercept and self.model != "softmax",
+            "ones": self.model == "softmax" and self.fit_intercept,
         }
         fields = objects.parameters(self.named_class(of))
         return super().build(of, **{k: v for k, v in (stated | more).items() if k in fields})
@@ -182,7 +182,8 @@ class ClientsSection(Objects):
         """
         prior = f"{self.prior if isinstance(self.get('prior'), str) else 'given'} prior"
         if self.risk == "mean":
-            return f"the mean over the clients ({prior})"
+            alike = ": each counts alike, whatever its rows" if prior == "uniform prior" else ""
+            return f"the mean over the clients ({prior}{alike})"
         phrase = self.phrase("risk")
         more = f", {prior}" if self.centred and prior not in phrase else ""
         return f"the worst weighted mean over the clients ({phrase}{more})"
@@ -610,7 +611,7 @@ class Tables(Section):
     @property
     def ones(self) -> bool:
         """Whether a feature of ones stands for the intercepts of several classes."""
-        return self.problem_.model == "softmax" and self.problem_.intercept
+        return self.problem_.model == "softmax" and self.problem_.fit_intercept
 
     # ------------------------------------------------------------------------- what is stated
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from bonafed.config.schema import Section
+from bonafed.text import shown, system
 
 Model = TypeVar("Model", bound=Section)
 
@@ -26,13 +27,18 @@ def text_of(path: Path, what: str, command: str) -> str:
     ConfigError : there is no such file, or it cannot be read as UTF-8
     """
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         raise ConfigError(
             f"there is no {what} {str(path)!r}: correct its path, or write one with `{command}`"
         ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the {what} {str(path)!r}: {error}") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"the {what} {str(path)!r}, line {line}, is not text in UTF-8: save the file as UTF-8"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"cannot read the {what} {str(path)!r}: {system(error)}") from error
 
 
 def validated(
@@ -50,9 +56,39 @@ def validated(
     except RecursionError as error:
         raise ConfigError(f"{where} is not TOML: its lists lie too deep in each other") from error
     except ValueError as error:  # of its grammar, or of a number with thousands of digits
-        raise ConfigError(f"{where} is not TOML: {error}") from error
+        raise ConfigError(f"{where}, {_not_toml(text, str(error))}") from error
     raw |= {key: value for key, value in changes.items() if value is not None}
     return checked(model, raw, text, f"{where}, "), raw
+
+
+PATHS = "'/' between the folders of a path, or single quotes round it"
+# how the errors of tomllib begin, and what is needed where they arise
+NEEDED = {
+    "Expected": "a key, then '=', then a value, such as target = \"sick\"",
+    "Expected ']' at": "']' after the name of a table, such as [data]",
+    "Expected newline": "nothing more on this line after the value",
+    "Invalid value": "a value: text in straight quotes, a number, true, false or a list",
+    "Invalid statement": "a key, '=' and a value, or the name of a table such as [data]",
+    "Invalid initial": "a key of letters, digits, '-' and '_', or one in quotes",
+    "Unclosed": "a comma or the closing bracket after each entry, here or in a line above",
+    "Illegal": "a closing quote on the same line",
+    "Unterminated": "a closing quote on the same line",
+    "Cannot": "every key and every table once: this one is in a line above too",
+    "Duplicate": "every key once: this one is there already",
+    "Unescaped": PATHS,
+    "Invalid hex": PATHS,
+}
+
+
+def _not_toml(text: str, error: str) -> str:
+    """A line that is not TOML, what is needed there, and what to do."""
+    said, _, place = error.partition(" (at ")
+    lines, at = text.splitlines() or [""], re.match(r"line (\d+)", place)
+    number = min(int(at[1]) if at else len(lines), len(lines))
+    begins = [start for start in NEEDED if said.startswith(start)]
+    needed = NEEDED[max(begins, key=len)] if begins else said
+    line = shown(lines[number - 1].strip())
+    return f"line {number} is not TOML: {line}. Needed: {needed}. Correct this line"
 
 
 def checked(model: type[Model], raw: Mapping[str, Any], text: str = "", where: str = "") -> Model:

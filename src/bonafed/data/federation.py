@@ -28,6 +28,7 @@ from bonafed.data.reading import PLAIN
 from bonafed.data.row_errors import before_a_problem, located
 from bonafed.data.schema import Schema
 from bonafed.data.tables import by_client_name, check_named, matrix, present, refined, table_of
+from bonafed.parameters import checking
 from bonafed.text import card, listed, short, shown
 
 
@@ -157,6 +158,7 @@ class Federation:
     # ---------------------------------------------------------------- constructors
 
     @classmethod
+    @checking
     @before_a_problem()
     def from_arrays(
         cls,
@@ -272,6 +274,7 @@ class Federation:
             return cls(**assembly.federation_parts(whole, target, **declared))
 
     @classmethod
+    @checking
     @before_a_problem()
     def from_frame(
         cls,

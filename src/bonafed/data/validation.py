@@ -222,6 +222,8 @@ def classes(
         real = y[0].dtype.kind == "f"
         return None if real else np.unique(np.concatenate([np.unique(t) for t in y]))
     known = np.unique(np.asarray(declared))
+    if known.dtype.kind == "U" and all(t.dtype.kind in "if" for t in y):
+        known = as_numbers(known)
     for name, t in zip(clients, y, strict=True):
         # text is no number, even where they are written alike
         one_is_text = (t.dtype.kind == "U") != (known.dtype.kind == "U")
@@ -238,10 +240,24 @@ def classes(
     return known
 
 
+def as_numbers(classes: NDArray[Any]) -> NDArray[Any]:
+    """Classes that were written as text, such as "0" and "1", as the numbers that they are, in the
+    same order; others as they are.
+    """
+    try:
+        numbers = classes.astype(np.float64)
+    except ValueError:
+        return classes
+    whole = (numbers == np.rint(numbers)).all()
+    return numbers.astype(np.int64) if whole else numbers
+
+
 def ordered(known: NDArray[Any] | None, positive: str | float | None) -> NDArray[Any] | None:
     """The classes as (negative, positive) where one of two is called positive, else sorted."""
     if positive is None:
         return known
+    named = {} if known is None else {str(name): name for name in known.tolist()}
+    positive = named.get(str(positive), positive)
     if known is None or len(known) != 2 or positive not in known.tolist():
         raise RowError(
             "",

@@ -20,13 +20,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from bonafed.arrays import INNER, Array, is_number
+from bonafed.parameters import Checked
 
 CHUNK = 64  # trips drawn at once, for speed; another number would be another sequence of delays
 
@@ -85,7 +86,7 @@ def _not_negative(**values: float) -> None:
 
 
 @dataclass(frozen=True)
-class LogNormal:
+class LogNormal(Checked):
     """Lognormal delays: some clients are slower than others, and the trips of a client differ.
 
     ``unit · exp(client_sigma · z_i) · (exp(sigma · z_{i,k}) + per_gradient · gradients)`` with
@@ -125,7 +126,7 @@ class LogNormal:
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(Checked):
     """Constant delays: every trip takes ``seconds + per_gradient · gradients``; clients differ by
     their factor in ``stragglers`` only.
 
@@ -153,7 +154,7 @@ class Constant:
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
+class Trace(Checked):
     """Recorded delays; after a client's last delay its record starts again.
 
     Parameters
@@ -170,7 +171,15 @@ class Trace:
     True
     """
 
-    recorded: Any  # afterwards a mapping of arrays
+    # afterwards a mapping of arrays
+    recorded: Annotated[
+        Any,
+        str
+        | os.PathLike[str]
+        | Mapping[Any, Sequence[float] | Array]
+        | Sequence[list[float] | Array]
+        | Array,
+    ]
     per_gradient: float = 0.0
 
     def __post_init__(self) -> None:
@@ -217,7 +226,7 @@ def _delays(client: str | int, values: Sequence[Any]) -> Array:
     except (TypeError, ValueError):
         delays = np.empty(0)
     if delays.ndim != 1 or not delays.size or not np.isfinite(delays).all() or delays.min() < 0:
-        text = f"the trace of client {client} needs one or more finite delays >= 0, got"
+        text = f"recorded: the trace of client {client} needs one or more finite delays >= 0, got"
         raise ValueError(f"{text} {values!r:.60}")
     return delays
 
@@ -395,7 +404,7 @@ def _whole(name: str, value: float, least: int) -> None:
 
 
 @dataclass(frozen=True)
-class First:
+class First(Checked):
     """The server goes on with the first ``n`` answers, or where fewer clients in flight can still
     answer, with all of theirs.
 
@@ -417,7 +426,7 @@ class First:
 
 
 @dataclass(frozen=True)
-class Stale:
+class Stale(Checked):
     """The server waits for the first ``n`` answers, and for every client whose message would
     otherwise become older than ``tau`` rounds.
 
@@ -444,7 +453,7 @@ class Stale:
 
 
 @dataclass(frozen=True)
-class Adaptive:
+class Adaptive(Checked):
     """The server waits for all clients while none is slow, else for the first ``n``: the rule of
     ASPIRE-ADP, (36)-(37).
 

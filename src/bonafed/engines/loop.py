@@ -28,6 +28,7 @@ from bonafed.engines.endings import advice, ended
 from bonafed.engines.engine import Run, Watch, check_algorithm, check_answer, handler, reported
 from bonafed.engines.run_record import Counts, Events, Log, RunRecord, recording
 from bonafed.engines.secure_run import secure_run
+from bonafed.parameters import Checked
 from bonafed.privacy.secure_sum.messages import SecureSum, option_of
 from bonafed.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, copied, encode, settled
 from bonafed.signals import ENDING, Last, interrupts
@@ -144,7 +145,7 @@ class Server:
     round: int  # finished rounds
 
 
-class EventEngine:
+class EventEngine(Checked):
     """The base of all engines: the settings that they share, and ``run``.
 
     Attributes
@@ -457,7 +458,7 @@ class Loop:
             self.server = Server(kept.state, kept.ask, kept.round)
             notes.history, notes.since_row = files.unpacked(kept.history), Counts(*kept.late)
             notes.traffic = {(name, way): [count, size] for name, way, count, size in kept.traffic}
-            notes.answered = {tuple(key): n for *key, n in kept.answered}
+            notes.answered = {(a, b, c): n for a, b, c, n in kept.answered}
             notes.events = recording(self.engine.at_once, events)
             self.clients.restore(kept.memories)
             flight.turns, (flight.answer_bytes, flight.message_bytes) = kept.turns, kept.exchanged

@@ -8,7 +8,6 @@ class replaces the steps in which its problem differs.
 score = X w + b     predict = classes_[1] where score > 0     P(classes_[1]) = 1 / (1 + exp(-score))
 """
 
-import warnings
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -28,8 +27,9 @@ from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, Features, Index
 from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
-from bonafed.data.assembly import column_names, without_column
+from bonafed.data.assembly import without_column
 from bonafed.data.federation import Federation
+from bonafed.data.tables import column_names
 from bonafed.engines.engine import Engine
 from bonafed.estimators.rows import FORM, Matrix, Rows, in_words, merged, names_of
 from bonafed.measures import TWO, classification, figures_of
@@ -40,14 +40,18 @@ from bonafed.problem.metadata import Balance, class_counts, class_factors, masse
 from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2, Regulariser
-from bonafed.rounds import Stop
+from bonafed.solution.outcome import UnprovenWarning
 from bonafed.solution.solution import Solution
-from bonafed.solution.solve import solve
+from bonafed.solution.solve import solved, warn_of
 from bonafed.worst_client import worst_first
 
 DEFAULT_L2 = 1e-4
 ClassWeight = Balance | None
 Seed = int | np.random.RandomState | None
+
+
+class UnprovenModelWarning(UnprovenWarning, ConvergenceWarning):
+    """What an estimator warns with."""
 
 
 class Plan(NamedTuple):
@@ -103,8 +107,7 @@ class FederatedModel(BaseEstimator):
         counted = self._weighted(fed)
         solution = self._solution(self._problem(counted), counted)
         self._keep(solution, fed, rows)
-        if self._unfinished(solution):
-            warnings.warn(solution.outcome.text, ConvergenceWarning, stacklevel=3)
+        warn_of(solution, UnprovenModelWarning)
         return self
 
     def _federation(self, rows: Rows) -> Federation:
@@ -133,7 +136,7 @@ class FederatedModel(BaseEstimator):
             start = last if last.shape == (problem.predictor.dimension(fed.n_features),) else None
         ends: dict[str, Any] = {"tol": self.tol, "max_rounds": self.max_rounds, "start": start}
         ends["seed"] = seed_of(self.random_state)
-        return solve(problem, data, algorithm=algorithm, engine=engine, **ends)
+        return solved(problem, data, algorithm=algorithm, engine=engine, **ends)
 
     def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
         """Store the fitted attributes."""
@@ -156,10 +159,6 @@ class FederatedModel(BaseEstimator):
         """How well the model predicts the training rows of client i."""
         raise NotImplementedError
 
-    def _unfinished(self, solution: Solution) -> bool:
-        """Whether the run stopped before it was done, so that a warning is due."""
-        return solution.outcome.stop in (Stop.MAX_ROUNDS, Stop.STALLED)
-
     # -- parts of a problem
 
     def _loss(self) -> Loss:
@@ -172,8 +171,6 @@ class FederatedModel(BaseEstimator):
         return loss
 
     def _linear(self) -> Linear:
-        if not isinstance(self.fit_intercept, bool | np.bool_):
-            raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}.")
         return Linear(bool(self.fit_intercept))
 
     def _regulariser(self, fed: Federation | None = None) -> Regulariser:

@@ -37,6 +37,7 @@ from bonafed.estimators.rows import (
     named,
     present,
 )
+from bonafed.parameters import checking
 from bonafed.problem.constraints import group_means
 from bonafed.problem.constraints.constraint import Slot, Stated, several
 from bonafed.problem.constraints.custom import FunctionConstraint
@@ -201,6 +202,7 @@ class ConstrainedClassifier(Classifier):
     prior: Prior = "size"
     over_clients: Risk | None = None
 
+    @checking
     def fit(
         self,
         X: Features,
@@ -312,9 +314,6 @@ class ConstrainedClassifier(Classifier):
                     delattr(self, name)
             raise InfeasibleProblemError(model.outcome_.text, tuple(who), model)
 
-    def _unfinished(self, solution: Solution) -> bool:
-        return super()._unfinished(solution) or not _settled(solution)
-
     def _client_score(self, fed: Federation, i: int) -> dict[str, float | None]:
         """accuracy, selected, fnr, fpr of client i's rows, by their weights; NaN over no row."""
         X, y = fed.rows(i)
@@ -365,12 +364,3 @@ def _compact(concrete: Problem, fed: Federation) -> Federation:
             " without weights: repeat rows, or leave sample_weight out."
         )
     return fed
-
-
-def _settled(solution: Solution) -> bool:
-    """Proved, or where nothing can be proved a point that meets all constraints and conditions of
-    optimality.
-    """
-    if solution.outcome.stop is Stop.UNPROVEN:
-        return solution.certificate.gap is None and all(row["met"] for row in solution.constraints)
-    return solution.outcome.stop is Stop.OPTIMAL

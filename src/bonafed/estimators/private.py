@@ -48,12 +48,14 @@ from bonafed.estimators.rows import (
     Groups,
     Matrix,
     Rows,
+    check_parameters,
     check_rows,
     names_of,
     prior_of,
     rows_of_groups,
     tables,
 )
+from bonafed.parameters import checking
 from bonafed.privacy import odometer
 from bonafed.privacy.accounting import Release, noise_for, total_epsilon
 from bonafed.privacy.budget import Budget, BudgetSpentError
@@ -66,7 +68,6 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero
 from bonafed.problem.risks.risk import Prior, resolve_prior
 from bonafed.problem.risks.weight_sets import Mean
-from bonafed.rounds import Stop
 from bonafed.solution.solution import Solution
 from bonafed.solution.solve import solve
 from bonafed.solution.trivial import TrivialModelWarning
@@ -209,6 +210,7 @@ class PrivateClassifier(Classifier):
     repeat: str = "warn"
     random_state: Seed = None
 
+    @checking
     def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
         """Fit to rows, labels and the client of each row.
 
@@ -228,6 +230,7 @@ class PrivateClassifier(Classifier):
             parameters out of range, labels outside ``classes`` or of one class, values that are not
             finite
         """
+        check_parameters(self)
         budget = self._budget()
         algorithm = self._algorithm(budget)  # raises before a row is looked at
         with without_values(private=True):
@@ -265,9 +268,6 @@ class PrivateClassifier(Classifier):
                 "spend must be > 0 and at most the total of the privacy ledger, epsilon ="
                 f" {budget.epsilon:g}, got {spend!r}."
             )
-        for name, value in (("average", self.average), ("fit_intercept", self.fit_intercept)):
-            if not isinstance(value, bool | np.bool_):
-                raise ValueError(f"{name} must be True or False, got {value!r}.")
         if noise is None:
             noise = "secure" if self.random_state is None else "simulation"
         common: dict[str, Any] = {"max_rounds": rounds, "mechanism": self.mechanism, "noise": noise}
@@ -385,7 +385,7 @@ class PrivateClassifier(Classifier):
         if h is None:  # where steps are long and limited by noise h would shorten the model
             h = Zero() if self.rho is None and not self.average else self._regulariser()
         loss = Logistic() if C == 2 else Multinomial()
-        model = Linear(self._beside) if C == 2 else Softmax(C, intercepts=False)
+        model = Linear(self._beside) if C == 2 else Softmax(C, fit_intercept=False)
         over, budget = self._over_clients(fed), self._budget()
         return Problem(loss, model, over_clients=over, regulariser=h, privacy=budget)
 
@@ -441,9 +441,6 @@ class PrivateClassifier(Classifier):
         predictor, one = solution.problem.predictor, bool(self.fit_intercept)
         alike = predictor if isinstance(predictor, Softmax) else Linear(one)
         self.coef_, self.intercept_ = coefficients(solution.w, alike, one)
-
-    def _unfinished(self, solution: Solution) -> bool:
-        return solution.outcome.stop is Stop.INTERRUPTED
 
     def predict(self, X: Features) -> NDArray[Any]:
         """(n,) labels. `TrivialModelWarning` where all of at least 20 rows get one: anyone who asks

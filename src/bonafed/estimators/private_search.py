@@ -34,7 +34,16 @@ from bonafed.arrays import Array, Features, is_number, shape_of
 from bonafed.data.holdout import drawn
 from bonafed.estimators.base import Seed, chosen, seed_of
 from bonafed.estimators.private import PrivateClassifier, Spent
-from bonafed.estimators.rows import Groups, Matrix, Rows, check_rows, rows_of_groups, tables
+from bonafed.estimators.rows import (
+    Groups,
+    Matrix,
+    Rows,
+    check_parameters,
+    check_rows,
+    rows_of_groups,
+    tables,
+)
+from bonafed.parameters import checking
 from bonafed.privacy import odometer
 from bonafed.privacy.accounting import Release, gaussian_epsilon, noise_of_search
 from bonafed.privacy.bounds import check_number, drawn_number
@@ -144,6 +153,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     spend: float | None = None
     random_state: Seed = None
 
+    @checking
     def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
         """Search with rows, labels and the client of each row, as in `PrivateClassifier.fit`.
 
@@ -154,6 +164,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ValueError
             parameters out of range, settings that no candidate can have, labels outside ``classes``
         """
+        check_parameters(self)
         options = self._options()  # raises before a row is looked at
         rows = check_rows(self, X, y, groups, None)
         base = self._base(rows)
@@ -214,8 +225,6 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 f" view={estimator.view!r}, sampling={estimator.sampling!r}: a candidate's cost is"
                 " proved for answers of all rows. Leave both out."
             )
-        if not is_number(self.mean_candidates):
-            raise ValueError(f"mean_candidates must be a number, got {self.mean_candidates!r}.")
         check_number(self.number, self.mean_candidates)
         if not (is_number(share) and 0 < share < 1):
             raise ValueError(

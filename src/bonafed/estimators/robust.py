@@ -18,6 +18,7 @@ from bonafed.arrays import Array, Features, Label, is_number
 from bonafed.data.federation import Federation
 from bonafed.estimators.base import Classifier, ClassWeight, FederatedModel, Regressor
 from bonafed.estimators.rows import Groups, Rows, centred, check_rows, merged, present
+from bonafed.parameters import checking
 from bonafed.problem.losses import Hinge, Huber, Logistic, Loss
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.risk import PerClient, Prior, Risk
@@ -47,6 +48,7 @@ class _RobustModel(FederatedModel):
     over_clients: Risk | None = None
     tol: float | None = 1e-6
 
+    @checking
     def fit(
         self,
         X: Features,
@@ -89,12 +91,8 @@ class _RobustModel(FederatedModel):
         problem = Problem(self._loss_for(fed), self._linear(), ball, over, self._regulariser())
         if not isinstance(self.radius, str):
             radius = present(self.radius, fed, "radius")
-        elif self.radius == "auto":
-            radius = default_radius(problem, merged(fed))
         else:
-            raise ValueError(
-                f"radius must be numbers, a mapping by client, or 'auto', got {self.radius!r}."
-            )
+            radius = default_radius(problem, merged(fed))
         ball = replace(ball, radius=radius)
         if (share := self.label_flips) is not None:
             if not is_number(share) or not 0 <= share < 0.5 or not np.isinf(self.label_cost):
@@ -177,7 +175,8 @@ class RobustClassifier(_RobustModel, Classifier):
     -----
     ``fit`` requests ``groups``, so with metadata routing enabled a Pipeline or GridSearchCV passes
     them on. Clients with one class are allowed. A ``sample_weight`` equals repeating rows.
-    Scale the features: ``radius`` is in their units.
+    Scale the features: ``radius`` is in their units. For the worst group take
+    ``AgnosticClassifier(Simplex())``: with its defaults this model stays near the mean of all rows.
 
     Examples
     --------

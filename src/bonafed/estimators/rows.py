@@ -19,11 +19,12 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bonafed.arrays import Array, Features, shape_of
 from bonafed.client_names import ClientName, by_position, repeated
-from bonafed.data.assembly import column_names, without_column
+from bonafed.data.assembly import without_column
 from bonafed.data.federation import Federation
 from bonafed.data.row_errors import RowError, RowErrors, listed
-from bonafed.data.tables import is_number, table_of
+from bonafed.data.tables import column_names, is_number, table_of
 from bonafed.data.validation import grouped, missing
+from bonafed.parameters import check
 from bonafed.problem.constraints.constraint import Stated
 from bonafed.problem.constraints.group_means import Coupled
 from bonafed.problem.risks.risk import PerClient, Prior, resolve_prior
@@ -82,6 +83,7 @@ def check_rows(
 
     ``estimator.alone`` says what a fit without groups is.
     """
+    check_parameters(estimator)
     X, groups = named_groups(estimator, X, groups)
     rows, targets = arrays(estimator, X, y)
     n = len(targets)
@@ -112,6 +114,11 @@ def check_rows(
             "sample_weight is zero for every row: give at least one row a positive weight."
         )
     return Rows(rows[kept], targets[kept], [names[i] for i in kept], weight[kept], kept)
+
+
+def check_parameters(estimator: Any) -> None:
+    """Raise ``ParameterError`` for a parameter of another type than it has."""
+    check(estimator.get_params(deep=False), type(estimator))
 
 
 def named_groups(estimator: BaseEstimator, X: Any, groups: Any) -> tuple[Any, Groups | None]:

@@ -22,6 +22,7 @@ from sklearn.utils.metadata_routing import MetadataRequest
 from bonafed.arrays import Array, Features, Label
 from bonafed.data.validation import grouped
 from bonafed.estimators.rows import Groups
+from bonafed.parameters import Checked
 from bonafed.problem.losses import Loss
 from bonafed.problem.risks.risk import Risk
 from bonafed.problem.risks.weight_sets import Superquantile
@@ -69,7 +70,7 @@ class WorstClient:
 
 
 @dataclass(frozen=True)
-class WorstClassError:
+class WorstClassError(Checked):
     """Minus the largest, over the clients, of the share of rows of one class that are predicted to
     be of another.
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from bonafed.arrays import is_number
 from bonafed.client_names import ByClient, ClientName, by_position, closest
+from bonafed.parameters import Checked
 
 # how far one record moves a sum of vectors of length 1
 ADJACENCY = {"add-remove": 1.0, "replace": 2.0}
@@ -44,7 +45,7 @@ class BudgetSpentError(ValueError):
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Checked):
     """The total privacy budget (epsilon, delta) of every record.
 
     For two data sets that differ in one record and any set S of what may leave the clients

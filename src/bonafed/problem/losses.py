@@ -295,7 +295,7 @@ class Quadratic(Smooth):
     >>> A, b = np.array([[[2.0]], [[4.0]]]), np.array([[-2.0], [-2.0]])  # of two clients
     >>> fed = bf.Federation.from_quadratics(A, b)
     >>> problem = bf.Problem(
-    ...     bf.Quadratic(), bf.Linear(intercept=False), over_clients=bf.Sum()
+    ...     bf.Quadratic(), bf.Linear(fit_intercept=False), over_clients=bf.Sum()
     ... )
     >>> bf.solve(problem, fed).w.round(4).tolist()  # 6 w = 4
     [0.6667]

@@ -241,6 +241,12 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
     return Region(size, length, offset, value)
 
 
+def ball(problem: Problem, length: float, n_features: int, value: float) -> Region:
+    """The models whose numbers have at most this Euclidean length."""
+    size = length * (math.sqrt(n_features) if DUAL[_kind(problem)] == "l1" else 1.0)
+    return Region(size, length, length, value)
+
+
 def _level_of_class(problem: Problem, code: float) -> float:
     """What some row of a class loses at most where all constraints are met; inf: nothing is known.
 

@@ -327,8 +327,8 @@ def check_quadratic(fed: Federation, predictor: "Predictor") -> None:
     alike = square and all(np.abs(A - A.T).max() <= 1e-12 * np.abs(A).max() for A in fed.X)
     if intercept or not (of_server or alike):
         raise ValueError(
-            "Quadratic() needs the predictor Linear(intercept=False) and clients with symmetric A:"
-            " make them by Federation.from_quadratics(A, b, C, d)."
+            "Quadratic() needs the predictor Linear(fit_intercept=False) and clients with symmetric"
+            " A: make them by Federation.from_quadratics(A, b, C, d)."
         )
 
 
@@ -390,13 +390,6 @@ def classes_of(fed: Federation) -> list[Any]:
 Balance = Literal["balanced"] | Mapping[Any, float]
 
 
-def checked(stated: object) -> None:
-    """Raise ``ValueError`` for what is neither None, "balanced" nor a mapping by class."""
-    if stated is None or isinstance(stated, Mapping) or stated == "balanced":
-        return
-    raise ValueError(f"class_weight must be None, 'balanced' or weights by class, got {stated!r}.")
-
-
 def weighted(fed: Federation, values: ArrayLike, factors: Array) -> Federation:
     """The federation with weights of rows, times those of their classes.
 
@@ -429,7 +422,6 @@ def masses(fed: Data) -> Array:
 
 def class_factors(stated: Balance, classes: list[Any], counts: Array) -> Array:
     """(C,) the weight of every class; a mapping has 1 for those that it does not name."""
-    checked(stated)
     if not isinstance(stated, Mapping):
         return counts.sum() / (len(counts) * np.maximum(counts, 1e-300))
     names = [str(label) for label in classes]  # a configuration has keys of text

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bonafed.arrays import Array
+from bonafed.parameters import Checked
 from bonafed.problem import parts as parting
 from bonafed.problem.claims import (
     RELATIVE,
@@ -61,7 +62,7 @@ def introduced_as(data: Metadata) -> dict[int, Told]:
     return {i: Told(float(n), data.n_features, each) for i, (n, each) in enumerate(both)}
 
 
-class AboutRows(Algorithm):
+class AboutRows(Checked, Algorithm):
     """The base of an algorithm whose uploads are about the rows of a problem."""
 
     @property

@@ -11,8 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from inspect import signature
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from numpy.typing import ArrayLike
 from bonafed.arrays import Array, Block, by_row, dense
 from bonafed.data.federation import Federation
 from bonafed.data.row_errors import RowError, without_values
+from bonafed.parameters import Checked, written
 from bonafed.privacy.budget import Budget
 from bonafed.problem import metadata as of_data
 from bonafed.problem.client_means import client_gradients, client_values, in_one_pass, row_shares
@@ -65,7 +65,7 @@ def remembering() -> Iterator[None]:
 
 
 @dataclass(frozen=True, repr=False)
-class Problem:
+class Problem(Checked):
     """minimise R(F_1(w), ..., F_N(w)) + h(w) subject to c_0(w) <= 0 and c_i(w) <= 0 for every
     client i.
 
@@ -73,16 +73,17 @@ class Problem:
     ----------
     loss : the loss of one row, such as ``Hinge()``
     predictor : the model; None: what the loss needs, which is ``Linear()``, a linear model with an
-        intercept, for ``Quadratic()`` ``Linear(intercept=False)``, and for ``Multinomial()``
+        intercept, for ``Quadratic()`` ``Linear(fit_intercept=False)``, and for ``Multinomial()``
         ``Softmax()``. ``MLP(hidden)`` and ``TorchPredictor(module)`` are for any loss, without a
         bound on the optimum
     over_samples : ``Mean()``; ``WassersteinBall(radius, ...)``: the worst distribution near each
         client's rows; or a risk by rank such as ``Superquantile(0.1)`` or ``RankedRange(k, m)``:
         each client's losses weighed by their rank among its own. For ranks among the rows of all
         clients see ``over_rows``
-    over_clients : ``Mean(prior)``, ``Simplex()``, ``LpBall(radius, p, prior)``,
-        ``Superquantile(tail, prior)`` or a convex risk by rank such as ``Extremile(2)``: the worst
-        client weights
+    over_clients : ``Mean(prior)``, by default uniform: each client counts alike, with
+        ``Mean("size")`` each row, as in a fit by maximum likelihood to pooled rows; ``Simplex()``,
+        ``LpBall(radius, p, prior)``, ``Superquantile(tail, prior)`` or a convex risk by rank such
+        as ``Extremile(2)``: the worst client weights
     regulariser : h, such as ``L2(1e-3)``
     constraint : c_0, one or a sequence: on the server's own data (``Federation(server=...)``), on
         the model only (``LinearInequality(C, d)``, ``Sign``), or on all clients together
@@ -132,7 +133,7 @@ class Problem:
     def __post_init__(self) -> None:
         if self.predictor is None:  # what a loss needs: a score for every class, or one number
             several = getattr(self.loss, "targets", None) == "class"
-            one = affine.Linear(intercept=not isinstance(self.loss, Quadratic))
+            one = affine.Linear(fit_intercept=not isinstance(self.loss, Quadratic))
             object.__setattr__(self, "predictor", affine.Softmax() if several else one)
         self._check_slots()
         self._check_weights()
@@ -165,11 +166,7 @@ class Problem:
         """Raise ``TypeError`` where a slot holds a class instead of a value, or another thing."""
         for name, value in [pair for slot in fields(self) for pair in self._inside(slot.name)]:
             if isinstance(value, type):
-                needed = [p for p in signature(value).parameters.values() if p.default is p.empty]
-                call = f"{value.__name__}({'...' if needed else ''})"
-                raise TypeError(
-                    f"{name} must be a value, got the class {value.__name__}: write {call}."
-                )
+                raise TypeError(f"{name} must be a value, got {written(value)}.")
         check_prior(self.over_clients)
         if not getattr(self.over_clients, "convex", True):
             raise ValueError(
@@ -189,23 +186,16 @@ class Problem:
                     " a value such as loss=Hinge(), predictor=Linear(), over_clients=LpBall(0.1),"
                     " regulariser=L2(1e-3)."
                 )
-        if self.privacy is not None and not isinstance(self.privacy, Budget):
-            raise TypeError(f"privacy must be Budget(epsilon, delta), got {self.privacy!r}.")
 
     def _inside(self, slot: str) -> Iterator[tuple[str, object]]:
-        """The value of a slot, and the classes of bonafed inside it, each with its name."""
+        """The value of a slot, and the parts of a sequence, each with its name."""
         value = getattr(self, slot)
         yield slot, value
-        parts = value if isinstance(value, tuple | list) else (value,)
-        held = [("", part) for part in parts] if parts is value else []
-        held += [pair for part in parts if is_dataclass(part) for pair in vars(part).items()]
-        for name, inner in held:
-            if isinstance(inner, type) and inner.__module__.startswith("bonafed."):
-                yield f"{name} of {slot}" if name else f"every part of {slot}", inner
+        for part in value if isinstance(value, tuple | list) else ():
+            yield f"every part of {slot}", part
 
     def _check_weights(self) -> None:
         """Raise where classes cannot have weights."""
-        of_data.checked(self.class_weight)
         if self.class_weight is None:
             return
         why = ""
@@ -389,8 +379,8 @@ class Problem:
             predictor = predictor.sized(data.n_features, several)
         if self.class_weight is not None:
             data = replace(data, factors=np.asarray(self._factors(data), float))
-        if isinstance(predictor, affine.Softmax) and predictor.intercepts:
-            predictor = replace(predictor, intercepts=False, ones=True)
+        if isinstance(predictor, affine.Softmax) and predictor.fit_intercept:
+            predictor = replace(predictor, fit_intercept=False, ones=True)
             data = replace(data, feature_names=(*data.feature_names, "1"))
         sized = replace(self, predictor=predictor)
         concrete = {
@@ -448,7 +438,7 @@ class Problem:
         if self.class_weight is not None:
             values = [-1.0, 1.0] if self.loss.targets == "sign" else np.arange(len(data.labels))
             fed = of_data.weighted(fed, values, self._factors(data))
-        if isinstance(self.predictor, affine.Softmax) and self.predictor.intercepts:
+        if isinstance(self.predictor, affine.Softmax) and self.predictor.fit_intercept:
             fed = affine.federation_with_ones(fed)
         ball = self.over_samples
         if isinstance(ball, WassersteinBall):
@@ -476,7 +466,7 @@ class Problem:
         if data.server is None or isinstance(self.constraint, Global):
             return None
         asked, server = self.asked(), with_columns(data.server, self.asked().columns)
-        if isinstance(self.predictor, affine.Softmax) and self.predictor.intercepts:
+        if isinstance(self.predictor, affine.Softmax) and self.predictor.fit_intercept:
             server = affine.federation_with_ones(server)
         if self.loss.targets == "sign" and not np.isin(server.rows(0)[1], data.labels).all():
             raise RowError(

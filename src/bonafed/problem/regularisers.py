@@ -11,12 +11,12 @@ none of these knows which entry it is.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.arrays import Array, is_number
+from bonafed.arrays import Array, Label, is_number
 from bonafed.parameters import Parameters
 from bonafed.solvers.sets.projections import soft_threshold
 
@@ -215,20 +215,20 @@ class Bounds(Usual):
     [0.5, 1.0]
     """
 
-    lower: Any
-    upper: Any
+    lower: Annotated[Any, Numbers]
+    upper: Annotated[Any, Numbers]
 
     def __post_init__(self) -> None:
         lower, upper = np.asarray(self.lower, dtype=float), np.asarray(self.upper, dtype=float)
         if max(lower.ndim, upper.ndim) > 1 or len({lower.size, upper.size} - {1}) > 1:
             raise ValueError(
-                "bounds must be numbers, or one for each coefficient, got shapes"
+                "lower and upper must be numbers, or one for each coefficient, got shapes"
                 f" {lower.shape} and {upper.shape}."
             )
         if not (lower <= upper).all() or (lower == math.inf).any() or (upper == -math.inf).any():
             raise ValueError(
-                f"bounds need lower <= upper with a number between, got lower={self.lower},"
-                f" upper={self.upper}. For no bound use -inf or inf."
+                "lower and upper need lower <= upper with a number between, got"
+                f" lower={self.lower}, upper={self.upper}. For no bound use -inf or inf."
             )
 
     def value(self, w: Array) -> float:
@@ -274,7 +274,7 @@ class Ball(Usual):
     """
 
     radius: float
-    centre: Any = 0.0
+    centre: Annotated[Any, Numbers] = 0.0
 
     def __post_init__(self) -> None:
         _at_least("radius", self.radius, 0, "For no regulariser use Zero().", strict=True)
@@ -341,7 +341,7 @@ class GroupL2(Usual):
     """
 
     strength: float
-    groups: tuple[Any, ...]
+    groups: tuple[Label, ...]
 
     def __post_init__(self) -> None:
         _at_least("strength", self.strength, 0, "For no regulariser use Zero().")

@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text as Plain
@@ -27,10 +29,9 @@ from bonafed.report.tables import Record, Table, lines, printable, sentence
 from bonafed.runs.sections.section import Progress, Run
 
 PUBLIC, OWNERS = "public part", "stays with the owner"
-UNSEEN = (
-    "bonafed verify computes these numbers again, and lists what it cannot check, such as what"
-    " happened in the rounds and how long they took. The report has more; --verbose prints it."
-)
+UNSEEN = "bonafed verify computes these numbers again; --verbose prints the report."
+LINES = 30  # of a terminal that a run fills; so many of them before it is finished, and at its end
+BEFORE, END = 9, 4
 NARROWEST = 40  # columns; a narrower terminal breaks lines itself
 
 
@@ -87,22 +88,32 @@ COMPILING = (
     " finds them ready"
 )
 SOON = 4.0  # seconds until the first plain line; the next ones come at twice the time
+TOL = 1e-6  # the relative gap of a model that ends, where the configuration has none
 REFRESH = 1 / 8  # seconds between two drawings of the table at least
-COLUMNS = ("Model", "Round", "Objective", "Gap", "Worst client", "Sent", "Seconds")
+WIDTH = 10  # characters of the bar
+COLUMNS = ("Model", "", "Round", "Objective", "Gap", "Worst client", "Sent", "Seconds")
 
 
 class Display(Progress):
-    """A table with one row a model, redrawn as rounds finish; where the console does not redraw, a
-    line after some seconds and then at twice the time. With ``verbose`` there is a line for what is
-    finished.
+    """A table with one row and one bar a model, redrawn as rounds finish; where the console does
+    not redraw, a line after some seconds and then at twice the time. With ``verbose`` there is a
+    line for what is finished, with ``quiet`` nothing. ``stopping`` is the relative gap and the
+    number of rounds with which a model ends.
 
     It never raises: where progress cannot be shown, it is switched off with one line, and the run
     goes on.
     """
 
-    def __init__(self, console: Console, verbose: bool = False) -> None:
-        self.console, self.verbose, self.on = console, verbose, True
+    def __init__(
+        self,
+        console: Console,
+        verbose: bool = False,
+        quiet: bool = False,
+        stopping: tuple[float | None, int | None] = (None, None),
+    ) -> None:
+        self.console, self.verbose, self.on, self.stopping = console, verbose, not quiet, stopping
         self.rows: dict[str, tuple[str, ...]] = {}
+        self.bars: dict[str, ProgressBar] = {}
         self.live = None
         if getattr(console, "redraws", console.is_terminal):
             # drawn between rounds: a thread would meet a row that is being changed
@@ -133,13 +144,16 @@ class Display(Progress):
             self.say(f"reading: {done:,} of {total:,} files")
 
     def watch(self, model: str) -> Watch:
-        sent, seconds = 0, 0.0
+        sent, seconds, first = 0, 0.0, 0.0
+        bar = self.bars[model] = ProgressBar(1.0, 0.0, WIDTH)
 
         def see(row: Record) -> None:
-            nonlocal sent, seconds
+            nonlocal sent, seconds, first
             sent += row.get("bytes_up", 0) + row.get("bytes_down", 0)
             seconds += row.get("seconds", 0.0)
             self.rows[model] = cells(model, row, sent, seconds)
+            first = first or _relative(row)
+            bar.update(max(bar.completed, self._reached(row, first)))
             if self.live is None:
                 self._line(row, *self.rows[model])
             elif time.monotonic() - self.drawn >= REFRESH:
@@ -149,6 +163,8 @@ class Display(Progress):
         return lambda row, state: self._try(see, row)
 
     def done(self, model: str, text: str) -> None:
+        if model in self.bars:
+            self.bars[model].update(1.0)
         if self.live is not None:
             self._try(self.live.refresh)
         elif self.verbose:
@@ -158,6 +174,13 @@ class Display(Progress):
         wrap = self.live is None  # else it stands above the table
         show = partial(self.console.print, markup=False, highlight=False, soft_wrap=wrap)
         self._try(lambda: show(sentence(line)))
+
+    def _reached(self, row: Record, first: float) -> float:
+        """How far a model is: of its rounds or, on a logarithmic scale, of the gap that is left."""
+        (tol, most), gap = self.stopping, _relative(row)
+        tol, rounds = tol or TOL, row["round"] / most if most else 0.0
+        far = math.log(first / gap) / math.log(first / tol) if first > tol and gap else 0.0
+        return min(1.0, max(rounds, far))
 
     def _line(
         self, row: Record, model: str, number: str, objective: str, gap: str, worst: str, *more: str
@@ -175,9 +198,10 @@ class Display(Progress):
     def _table(self) -> RichTable:
         table = RichTable(box=None, pad_edge=False, header_style="bold")
         for k, name in enumerate(COLUMNS):
-            table.add_column(name, justify="left" if k in (0, 4) else "right", no_wrap=k != 4)
-        for row in self.rows.values():
-            table.add_row(*map(Plain, row))  # a client's name is no markup
+            table.add_column(name, justify="left" if k in (0, 5) else "right", no_wrap=k != 5)
+        for model, row in self.rows.items():
+            name, *more = map(Plain, row)  # a client's name is no markup
+            table.add_row(name, self.bars[model], *more)
         return table
 
     def _try(self, act: Callable[..., Any], *arguments: object) -> None:
@@ -188,6 +212,15 @@ class Display(Progress):
                 self.on = False
                 kind = type(error).__name__
                 note(f"progress cannot be shown ({kind}: {error}); the run goes on")
+
+
+def _relative(row: Record) -> float:
+    """The gap of a round relative to the objective, 0 where it is not known."""
+    gap, value = row.get("gap"), row.get("objective", 0.0)
+    if not (isinstance(gap, int | float) and isinstance(value, int | float)):
+        return 0.0
+    relative = gap / max(1.0, abs(value))
+    return relative if 0 < relative < math.inf else 0.0
 
 
 def cells(model: str, row: Record, sent: int, seconds: float) -> tuple[str, ...]:
@@ -239,10 +272,11 @@ def on_first_compilation(act: Callable[[], None]) -> Iterator[None]:
 # ----------------------------------------------------------------------------------- finished runs
 
 
-def show(run: Run, console: Console, verbose: bool = False) -> None:
+def show(run: Run, console: Console, verbose: bool = False, quiet: bool = False) -> None:
     """Show the run in short: of a private run the public part and then the owner's; ``verbose``:
-    the whole report first. Last of all say where the reports are, after the seals, which are to be
-    kept elsewhere.
+    the whole report first; ``quiet``: warnings only. On a terminal it is what fits, of what a page
+    opens with. Last of all say where the reports are, after the seals, which are to be kept
+    elsewhere.
     """
     parts = [(PUBLIC if run.private else "report", run)]
     parts += [] if run.owner is None else [(OWNERS, run.owner)]
@@ -252,19 +286,57 @@ def show(run: Run, console: Console, verbose: bool = False) -> None:
         if blocks := [*plain(chapter.blocks, chapter.title)]:
             console.print()
             _print([Heading(chapter.title), *blocks], console)
+    brief: list[tuple[int, Block]] = []  # each with its place in the page
     for each in sections:
-        console.print()
-        _print([Heading(section.lead) for section in each if section.lead], console)
-        for section in reversed(each):  # what a page opens with stands last
-            _print(section.brief, console)
-    say(UNSEEN, console)
+        told_here = [[(k, block) for block in _parts(part.brief)] for k, part in enumerate(each, 1)]
+        brief += [(0, Heading(section.lead)) for section in each if section.lead]
+        brief += chain(*reversed(told_here))  # what a page opens with stands last
+    fits = console.is_terminal and not verbose
+    room = LINES - BEFORE - END * len(parts) if fits else None
+    for block in [] if quiet else _fitting(brief, room, console):
+        if isinstance(block, Heading):
+            console.print()
+        _print([block], console)
+    if quiet:
+        for warning in (note for _, part in parts for note in part.result["notes"]):
+            say(f"warning: {warning}", console)
+    else:
+        say(UNSEEN, console)
     called = {OWNERS: "owner's part", PUBLIC: PUBLIC}
     end = [f"seal of the {called.get(name, 'run')}: {part.result['seal']}" for name, part in parts]
     for name, part in parts:
         report = part.path / "report.html"
-        end.append(f"{name}: {report if report.is_file() else part.path}")
+        opened = "open next" if name == "report" and report.is_file() else name
+        end.append(f"{opened}: {report if report.is_file() else part.path}")
     for line in end:
         console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+
+
+def _parts(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks, every question as a paragraph."""
+    for block in blocks:
+        if isinstance(block, Questions):
+            yield from (Text(f"{question} {answer}") for question, answer in block.answers)
+        else:
+            yield block
+
+
+def _fitting(
+    blocks: Sequence[tuple[int, Block]], room: int | None, console: Console
+) -> list[Block]:
+    """The blocks that fit in so many lines of a terminal, the first ones of a page before others;
+    all of them without a limit.
+    """
+    if room is None:
+        return [block for _, block in blocks]
+    kept = set[int]()
+    for k in sorted(range(len(blocks)), key=lambda k: blocks[k][0]):
+        with console.capture() as captured:
+            _print([blocks[k][1]], console)
+        height = captured.get().count("\n") + isinstance(blocks[k][1], Heading)
+        if height <= room:
+            kept, room = kept | {k}, room - height
+    return [blocks[k][1] for k in sorted(kept)]
 
 
 def _print(blocks: Sequence[Block], console: Console) -> None:

@@ -16,6 +16,7 @@ import pydantic
 from pydantic import AfterValidator, Field, StringConstraints
 from pydantic_core import ErrorDetails
 
+from bonafed.data import differences
 from bonafed.data.reading import ENCODINGS, KINDS, ColumnKind, is_delimiter
 from bonafed.data.schema import OTHER
 from bonafed.measures import figures_of
@@ -264,6 +265,7 @@ CERTIFICATE = form(
     needs(Number, "value", "feasibility"),
     needs(Number | None, "bound", "gap", "relative_gap", "stationarity", "complementarity"),
     needs(Number | None, "consensus", "gradient_scale", "infeasible"),
+    needs(Number | None, "nearby", "separated"),
     needs(list[Number], "weights", "client_risks", "client_losses"),
     needs(list[Extended], "client_levels", "client_labels", "client_features"),
     needs(Annotated[list[Number] | None, exactly(3)], "residuals"),
@@ -362,7 +364,7 @@ TRIVIALITY = form(
     needs(Number | None, "threshold"),
 )
 CHECKS = ("left_out", "identifier", "copy", "duplicates", "missing_class", "tiny", "shift")
-CHECKS += ("trivial", "trained_on")
+CHECKS += ("trivial", "trained_on", *differences.KINDS)
 # one check: null where it does not apply or cannot be judged. ``where`` has the first names of the
 # ``count`` features or clients that it is about
 DATA_CHECK = form(

@@ -70,7 +70,7 @@ def described(
     model = {
         "format": FORMAT,
         "loss": problem.loss,
-        "intercept": problem.intercept,
+        "intercept": problem.fit_intercept,
         "model": problem.model,
         **{key: value for key, value in network.items() if value is not None},
         **({"ones": True} if config.ones else {}),
@@ -139,7 +139,7 @@ def targets_of(model: files.Row) -> str:
 # -------------------------------------------------------------------------------------- predictions
 
 # columns of predictions
-WRITTEN = ("row", "client", "prediction", "probability", "positive", "score")
+WRITTEN = ("row", "client", "prediction", "probability", "positive", "cut", "score")
 # what a spreadsheet runs or trims at the start of a cell, also after apostrophes of ours
 RUN = re.compile("'*[=+\\-@\t\r\n＝＋－＠]")
 KEY = re.compile(r"[\w-]{1,40}")  # an identifier of letters and figures
@@ -151,7 +151,7 @@ def predict_table(
 ) -> dict[str, list[object]]:
     """Columns by name: which row it is, its ``client`` where the table names it, ``prediction`` (a
     class, or for a regressor a number), and of two classes the ``probability`` of the ``positive``
-    one, its name, and the ``score``.
+    one, its name, the ``cut`` above which it is predicted, and the ``score``.
 
     The first column says which row it is: a column of the table that is not a feature, is named as
     an identifier, and has another value in every row; else one of keys, or of whole numbers that
@@ -179,7 +179,8 @@ def predict_table(
     features = [column.name for column in schema.columns]
     taken = {client, schema.target, *features, *reading.sources(tuple(features))}
     # columns that were excluded are looked at as well: an identifier is likely one of them
-    as_written = Reading(encoding=reading.encoding, delimiter=reading.delimiter)
+    lines = ("encoding", "delimiter", "drop_repeated_header", "header_lines")
+    as_written = Reading(**{key: getattr(reading, key) for key in lines})
     if (key := _identifier(read(file, (), as_written), taken)) is None:
         columns["row"] = list(range(1, len(score) + 1))
     else:  # as it stands in the file: "007" is not 7
@@ -235,6 +236,8 @@ def _predicted(model: files.Row, score: Array) -> dict[str, list[object]]:
         if sigmoid is not None:
             columns["probability"] = sigmoid.probability(score).tolist()
             columns["positive"] = [classes[1]] * len(score)
+            # where the score is 0: above it the positive class is predicted
+            columns["cut"] = sigmoid.probability(np.zeros(1)).tolist() * len(score)
         return columns | {"score": score.tolist()}
     columns = {"prediction": [classes[k] for k in score.argmax(1)]}
     for kind, numbers in (("probability", softmax(score, axis=1)), ("score", score)):

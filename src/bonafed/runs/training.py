@@ -23,7 +23,7 @@ import numpy as np
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
-from bonafed.certificates.certify import certify, certify_constrained
+from bonafed.certificates.certify import certify, certify_constrained, completed
 from bonafed.config.config import Config
 from bonafed.data.federation import Federation
 from bonafed.engines.endings import UNUSED, lies_in
@@ -294,8 +294,8 @@ def proved(
         return replace(certify(problem, fed, w, duals), failed=failed), [], None
     bounded = not failed and stop != Stop.UNBOUNDED.value
     proof, _ = certify_constrained(problem, fed, w, duals, infeasible=infeasible, bounded=bounded)
-    proof = replace(proof, failed=failed)
     concrete, data = problem.at(fed)
+    proof = replace(completed(concrete, data, w, proof), failed=failed)
     mu = signed(concrete, duals)
     limits, prices = limits_of(concrete, data), mu
     if infeasible:

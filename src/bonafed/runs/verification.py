@@ -21,7 +21,7 @@ from bonafed.certificates.certificate import Certificate
 from bonafed.config.config import ConfigError
 from bonafed.data.federation import Federation
 from bonafed.data.schema import declared_schema
-from bonafed.data.validation import ordered
+from bonafed.data.validation import as_numbers, ordered
 from bonafed.problem.calibration import calibrated
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
@@ -421,7 +421,10 @@ def check_declared_model(run: Run) -> Iterator[Check]:
         text = "its columns or classes are not declared in config.toml"
         yield not_checked("model", text, "model.safetensors: bonafed")
         return
-    classes = ordered(None if data.classes is None else np.array(data.classes), data.positive)
+    known = None if data.classes is None else np.array(data.classes)
+    if known is not None and not isinstance(run.model["classes"][0], str):
+        known = np.unique(as_numbers(known))  # "0" and "1" of a column of numbers
+    classes = ordered(known, data.positive)
     schema = declared_schema([*data.columns], data.columns, data.target, classes)
     names = [*schema.feature_names, *["1"] * run.config.ones]
     infeasible = run.result["outcome"]["stop"] == "infeasible"

@@ -16,6 +16,7 @@ site = typer.Typer(help="What a data owner's site allows, holds and has answered
 engine = typer.Typer(help="What an engine such as NVIDIA FLARE or Flower is given of a run.")
 Folder = Annotated[Path, typer.Argument(help="Folder of the site, with its site.toml.")]
 TABLE = "rows.csv"
+OUT = "--out", "-o", "--output"
 
 
 @site.callback(invoke_without_command=True)
@@ -144,7 +145,7 @@ def engines(context: typer.Context) -> None:
 def export(
     config: Annotated[Path, typer.Argument(help="Configuration with data.sites.")],
     to: Annotated[str, typer.Option("--to", help="flare or flower.")],
-    out: Annotated[Path, typer.Option(help="Folder in which it is written.")] = Path("export"),
+    out: Annotated[Path, typer.Option(*OUT, help="Folder to write.")] = Path("export"),
     experiment: Annotated[
         str | None,
         typer.Option(help="Name by which all know the run; one that is given again goes on."),

@@ -22,7 +22,7 @@ from bonafed.data.federation import Federation, apart
 from bonafed.data.readers import read
 from bonafed.data.schema import Numeric, Schema, to_declare
 from bonafed.data.tables import Table, has_column, is_number
-from bonafed.data.validation import EXTREME, missing
+from bonafed.data.validation import EXTREME, as_numbers, missing
 from bonafed.sites.policy import LevelCount, Proposal, When, rows_in_words
 from bonafed.sites.site_file import SiteFile, unready
 from bonafed.text import shown
@@ -166,6 +166,8 @@ def as_declared(table: Table, schema: Schema, roles: Roles) -> tuple[Table, bool
     columns = [column.name for column in schema.columns if isinstance(column, Numeric)]
     cells = {name: _as_numbers(table[name]) for name in columns if name in table}
     target, known = table[roles.target], roles.classes
+    if known is not None and isinstance(known[0], str) and target.dtype.kind in "if":
+        known = tuple(as_numbers(np.array(known)).tolist())  # "0" and "1" of a column of numbers
     if known is None or not isinstance(known[0], str):
         cells[roles.target] = target = _as_numbers(target)
     kept = np.isfinite(target) if known is None else np.isin(target.tolist(), known)

@@ -6,11 +6,13 @@ Those whose harmless values are needed for a better model are to blame, the mild
 The formulas of `bonafed.solution.thresholds` say which these are, and up to which value, where all
 coefficients are zero. Else at most two problems are solved: that in which all are harmless, whose
 model has to be better, and that in which the first one is. A solve has a twentieth of the rounds of
-the fit, on a small table `LEAST` at least; of one that does not end within them nothing is said.
+the fit, `LEAST` at least; a large table is asked by a sample of its rows. Of a solve that is not
+proved near its optimum nothing is said.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,26 +21,28 @@ import numpy as np
 
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
+from bonafed.certificates.duality import certify_concrete
 from bonafed.data.federation import Federation
 from bonafed.problem.calibration import calibrated
 from bonafed.problem.constraints.constraint import several
 from bonafed.problem.constraints.group_means import Coupled
 from bonafed.problem.losses import Logistic
+from bonafed.problem.lower_bounds import Duals, without_dual
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L1, L2, Ball, Bounds, Zero
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.weight_sets import Mean, Sum, Superquantile
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.rounds import Stop
 from bonafed.solution import thresholds, trivial
 from bonafed.solution.solution import Solution
 from bonafed.solution.thresholds import Threshold
 from bonafed.solution.trivial import Finding, Triviality
 
-SMALL, LEAST = 100_000, 60  # features times rows of a table whose solves have so many rounds
+SMALL, LEAST = 20_000, 60  # features times rows of a sample, rounds of a solve
 FAINT = 1e-4  # strength of a regulariser that does no harm
 RARE = 0.25  # the share of a class up to which hardly any row may have a probability above 1/2
+ENOUGH = 0.01  # a relative gap up to which a solve says what an optimal model is like
 ROBUST = 0.3  # of r*: a radius up to this leaves most of a model
 UNKNOWN = (ValueError, TypeError, ArithmeticError)  # of problems that no formula or method takes
 
@@ -75,14 +79,21 @@ def triviality(
     found = search.judged(problem, w, proof)
     if found is None:
         return None
+    share, all_rows = SMALL / (fed.n_features * float(fed.sizes.sum())), int(fed.sizes.sum())
+    if share < 1:  # what is to blame is asked of a sample, so that it costs little
+        with suppress(ValueError):
+            fed = fed.split(share, seed=0)[1]
+        search = _Search(problem, fed, fit, rounds)
     if problem.over_rows is not None and not problem.constrained:  # it is the same in one place
         one = replace(problem, over_rows=None, over_samples=problem.over_rows)
         search = _Search(one, fed.pooled(), fit, rounds)
     try:
-        near = proof.gap is None or proof.gap <= trivial.LOOSEST * abs(proof.value)
-        return search.answer(found, near, w)
+        why = search.answer(found, proof, w)
     except UNKNOWN:  # a problem that cannot be changed so
-        return search.not_found()
+        why = search.not_found()
+    if (asked := int(fed.sizes.sum())) < all_rows:
+        why = replace(why, text=f"{why.text} This was found on {asked:,} of the {all_rows:,} rows.")
+    return why
 
 
 class _Search:
@@ -93,8 +104,7 @@ class _Search:
         # nothing that is solved for the answer is charged to a budget
         self.problem, self.fed, self.fit = replace(problem, privacy=None), fed, fit
         self.found = Finding("coefficients are zero")  # until `answer` knows
-        small = fed.sizes.sum() * fed.n_features <= SMALL
-        self.rounds, self.left = max(rounds // 20, LEAST if small else 0), 2
+        self.rounds, self.left = max(rounds // 20, LEAST), 2
 
     def judged(self, problem: Problem, w: Array, proof: Certificate) -> Finding | None:
         """What makes a model of a problem trivial."""
@@ -122,10 +132,10 @@ class _Search:
             solution = self.fit(problem, self.fed, tol=trivial.CLOSE, max_rounds=self.rounds)
         except UNKNOWN:  # no method takes it, or it has no optimum
             return None
-        return solution if solution.outcome.stop in (Stop.OPTIMAL, Stop.UNPROVEN) else None
+        return solution if _near(solution.certificate, ENOUGH) else None
 
-    def answer(self, found: Finding, near: bool, w: Array) -> Triviality:
-        """Why a model w with this finding is trivial; ``near``: it is near the optimum."""
+    def answer(self, found: Finding, proof: Certificate, w: Array) -> Triviality:
+        """Why a model w with this finding is trivial."""
         self.found, kind = found, found.kind
         if self.private:
             if self._is_trivial(self.problem) is False:
@@ -134,7 +144,11 @@ class _Search:
                     " hides the rows. Raise epsilon, or take more rows or fewer features."
                 )
                 return Triviality(kind, "epsilon", None, None, text)
-        elif (by_formula := self._by_formula(self.problem)) is False or not (near or by_formula):
+        elif not (
+            (by_formula := self._by_formula(self.problem))
+            or _near(proof)
+            or (by_formula is None and proof.gap is None)
+        ):
             optimal = ", and the optimal one is not: the" if by_formula is False else ". The"
             text = (
                 f"The model is trivial ({kind}){optimal} run stopped before it was done. Raise"
@@ -188,9 +202,17 @@ class _Search:
         return replace(self.problem, **slots)
 
     def _by_formula(self, problem: Problem) -> bool | None:
-        """Whether a constant is optimal, where a formula says so of a model of all zeros."""
+        """Whether a constant is optimal, where a formula or its own certificate says so of a model
+        of all zeros.
+        """
         if not self.found.of_coefficients:
             return None
+        said = self._by_threshold(problem)
+        with suppress(*UNKNOWN):
+            return said or self._proved(problem) or said
+        return said
+
+    def _by_threshold(self, problem: Problem) -> bool | None:
         try:
             if isinstance(problem.over_samples, Superquantile):
                 limit = thresholds.tail_threshold(problem, self.fed)
@@ -204,6 +226,21 @@ class _Search:
         if radius >= limit.value * (1 - 1e-6) or limit.value <= 1e-9:
             return True
         return False if limit.exact else None
+
+    def _proved(self, problem: Problem) -> bool:
+        """Whether the cut at the best constant proves that no model is better by more than a share
+        of `trivial.CLOSE`.
+        """
+        concrete, data = problem.at(self.fed)
+        alone = not (concrete.constrained or without_dual(concrete)) and concrete.over_rows is None
+        if not (alone and concrete.convex and trivial.has_constant(concrete)):
+            return False
+        best = trivial.best_constant(concrete, data)
+        w = np.zeros(concrete.predictor.dimension(data.n_features))
+        w[data.n_features :] = best.intercept
+        duals = Duals(best.weights, w[None], best.weights[None])
+        proof, _ = certify_concrete(concrete, data, w, duals)
+        return _near(proof, trivial.CLOSE)
 
     def _is_trivial(self, problem: Problem, plain: bool = False) -> bool | None:
         """Whether the optimal model of a problem is trivial, as the stated one is; None where
@@ -304,6 +341,12 @@ class _Search:
         return most if most <= 0.5 else None
 
 
+def _near(proof: Certificate, share: float = trivial.LOOSEST) -> bool:
+    """Whether a model is proved to be near the optimum: an unfinished solve suggests nothing."""
+    bound = proof.nearby if proof.bound is None else proof.bound
+    return bound is not None and proof.value - bound <= share * abs(proof.value)
+
+
 def _formula(problem: Problem, fed: Federation, cause: Cause) -> Threshold | None:
     """The threshold of a parameter in closed form or by one program, where there is one."""
     try:
@@ -375,6 +418,8 @@ def _causes(problem: Problem, fed: Federation) -> Iterator[Cause]:
     elif by_rank(ball):
         numbers = ((name, getattr(ball, name, None)) for name in ("tail", "r", "rho"))
         for name, number in ((name, n) for name, n in numbers if isinstance(n, int | float)):
+            if (name, number) == ("tail", 1.0):  # the mean
+                break
             words = f"at {name} {number:g} of {type(ball).__name__} over the rows"
             do = "Let the risk count more rows: a larger tail, or Mean()."
             yield Cause(name, float(number), harmless, words, do, falls=name == "tail")
@@ -401,7 +446,9 @@ def _of_clients(problem: Problem, fed: Federation) -> Iterator[Cause]:
     do = "Use ChiSquareBall(0.05, prior='size'), or the mean."
     for name in ("radius", "tail"):
         number = getattr(risk, name, None)
-        if isinstance(number, int | float) and number > 0:
+        if isinstance(number, int | float):
+            if number == (1.0 if name == "tail" else 0.0):  # the mean
+                return
             words += f" with {name} {number:g}"
             yield Cause("over_clients", float(number), harmless, words, do, falls=name == "tail")
             return
@@ -452,5 +499,5 @@ def _rarer(found: Finding) -> float | None:
 def _cut(rarer: float) -> str:
     return (
         "Its scores may still tell the classes apart (see the AUC): predict the rarer class above a"
-        f" probability of {rarer:.2g}, or use class_weight='balanced'."
+        f" probability of {rarer:.2g}, or use {trivial.BALANCED}."
     )

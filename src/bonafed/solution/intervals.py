@@ -118,7 +118,7 @@ def private_intervals(solution: Solution, level: float = 0.95) -> PrivateInterva
     >>> fed = bf.Federation.from_arrays(X, y, np.arange(6000) % 3)
     >>> problem = bf.Problem(
     ...     bf.Logistic(),
-    ...     bf.Linear(intercept=True),
+    ...     bf.Linear(fit_intercept=True),
     ...     over_clients=bf.Mean("size"),
     ...     privacy=bf.Budget(epsilon=2.0, delta=1e-6),
     ... )

@@ -15,7 +15,7 @@ from typing import Any
 
 from bonafed.algorithms.alternatives import instead
 from bonafed.algorithms.method import Method, settings_of
-from bonafed.certificates.certificate import Certificate
+from bonafed.certificates.certificate import NEARBY, Certificate
 from bonafed.client_names import ClientName
 from bonafed.engines.endings import MAX_TIME, UNUSED, lies_in
 from bonafed.problem.lower_bounds import Multipliers, without_dual
@@ -30,11 +30,58 @@ FAILED = "The proof failed ({}): the model is kept, with no bound from a proof."
 # in an outcome of a run in which a site gave an impossible answer
 CONDITION = "Its numbers hold if all other answers of {}, which rows could give, are true."
 REACHED = "By the answers before, the run's own objective was {:.9g} and its bound {:.9g}."
+# of a run that did not end by its method's test, whose gap is within tol all the same
+DONE = "So the model is optimal within tol, though the method's own test was not met."
+DONE_THERE = "So the model is optimal within tol among these."
+TOL = 1e-6  # of methods that have none
+# why there is no bound; in an outcome of a run whose problem has none
+UNBOUNDABLE = "so no bound says how far the optimum may be"
+UNMET = " Not met: "  # before the limits that a model breaks
 STARTING = 2  # rounds before the first that a method counts to its cap, at most
 STEPS = "step_size", "weight_step", "step", "kappa"  # settings that make steps longer
 # what a stop becomes where a certificate does not bear it out
 UNBORNE = {Stop.OPTIMAL: Stop.UNPROVEN, Stop.INFEASIBLE: Stop.STALLED}
+SEPARATED = (
+    "The classes are separated: a combination of the features tells {} from another class, and no"
+    " row is on the wrong side. So the objective falls without end as coefficients grow, no model"
+    " is the best one, and coefficients and odds ratios say nothing: add a regulariser such as"
+    " L2(1e-3)."
+)
+NEAR_BY = (
+    "Of the models{} up to {:,} times as large as this one (the length of coefficients and"
+    " intercept) none has an objective that is lower by more than {:.2e} (relative {:.2e})."
+)
 REGULARISE = "add a regulariser such as L2(1e-3)"
+
+
+class UnprovenWarning(UserWarning):
+    """The model is not proven to be within the tolerance of the best one: the run stopped before it
+    was done, a limit is not met, or nothing bounds the optimum.
+
+    Where the problem is not convex, so that nothing can be proved, a run that came to rest warns of
+    nothing. Estimators warn with a subclass, which is scikit-learn's ``ConvergenceWarning`` too.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1))
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     solution = bf.solve(problem, load.hospitals(), max_rounds=2)
+    >>> [warning.category.__name__ for warning in caught]
+    ['UnprovenWarning']
+    """
+
+
+def unproven(outcome: Outcome) -> bool:
+    """Whether an outcome is that of a model to be warned of, see `UnprovenWarning`."""
+    stop, text = outcome.stop, outcome.text
+    if stop is Stop.OPTIMAL or DONE in text or DONE_THERE in text:
+        return False
+    rests = stop is Stop.UNPROVEN and UNBOUNDABLE in text
+    return not rests or UNMET in text or FAILED.split("{}")[0] in text
 
 
 @dataclass(frozen=True)
@@ -83,6 +130,7 @@ def stated(
         outcome = _judged(ended, problem, certificate)
     else:
         outcome = _judged_with_limits(ended, problem, certificate, clients, multipliers, [*table])
+    outcome = _beside(outcome, ended.method, problem, certificate)
     if certificate.failed:
         text = f"{outcome.text} {FAILED.format(certificate.failed)}"
         outcome = Outcome(UNBORNE.get(outcome.stop, outcome.stop), text)
@@ -94,6 +142,28 @@ def stated(
     before = ended.reached
     rest = [REACHED.format(*before)] if certificate.failed and before is not None else []
     return replace(outcome, text=" ".join([outcome.text, *rest, CONDITION.format(sites)]))
+
+
+def _beside(
+    outcome: Outcome, method: Method, problem: Problem, certificate: Certificate
+) -> Outcome:
+    """With what else is proved: that nothing ends the fall of the objective, and what the models
+    near by can gain where no bound on all of them is proved.
+    """
+    if problem.privacy is not None:  # whose outcome is public
+        return outcome
+    stop, said = outcome.stop, [outcome.text]
+    if (share := certificate.separated) is not None and stop is not Stop.INFEASIBLE:
+        stop = Stop.UNPROVEN if stop is Stop.OPTIMAL else stop
+        said.append(SEPARATED.format("all rows" if share == 1 else f"{share:.1%} of the rows"))
+    if certificate.nearby is not None:
+        limited = " that meet all constraints and are" * problem.constrained
+        size = max(abs(certificate.value), abs(certificate.nearby))
+        gain = max(certificate.value - certificate.nearby, 0.0)
+        said.append(NEAR_BY.format(limited, NEARBY, gain, gain / size))
+        if _within(gain, method, size) and certificate.separated is None:
+            said.append(DONE_THERE)
+    return Outcome(stop, " ".join(said))
 
 
 def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
@@ -120,7 +190,7 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
         else:
             beside = f" ({ended.rounds} rounds in all)" if ended.rounds != cap else ""
             how = f"stopped at max_rounds = {cap}{beside}"
-        remedy = " or ".join([*raised, *["tol"] * bool(tol)])
+        remedy = " or ".join([*raised, *["tol"] * bool(tol)]) if cure else ""
         return f"{method} {how}{left}{tol}{f': raise {remedy}' if remedy else ''}."
     if ended.stop is Stop.IMPOSSIBLE:
         return f"{ended.lies} {UNUSED} {method} ended {after}."
@@ -132,7 +202,8 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
     if ended.stop is Stop.STALLED:
         how = "made no further progress"
         shorter = [f"lower {' or '.join(steps)}"] if (steps := _steps(ended.method)) else []
-        cure = f": {', '.join([*shorter, 'bring the features to similar sizes'])}, or {cure}"
+        shorter = ", ".join([*shorter, "bring the features to similar sizes"])
+        cure = f": {shorter}, or {cure}" if cure else ""
     elif ended.stop is Stop.UNBOUNDED:
         how = "found that the objective falls without end at models that meet all constraints"
         cure = f": {REGULARISE}, or a constraint"
@@ -198,8 +269,7 @@ def refuted(ended: Ended, certificate: Certificate) -> str:
 
 def judged_by_method(ended: Ended) -> bool:
     """Whether a run ended by a test of its method that no certificate repeats."""
-    proven = ended.stop is Stop.OPTIMAL and claims_gap(ended.method)
-    return not proven and ended.stop not in (Stop.MAX_ROUNDS, Stop.INFEASIBLE)
+    return ended.stop not in (Stop.OPTIMAL, Stop.MAX_ROUNDS, Stop.INFEASIBLE)
 
 
 def reached(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
@@ -212,31 +282,42 @@ def reached(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
 
 def _judged(ended: Ended, problem: Problem, certificate: Certificate) -> Outcome:
     """The outcome of a run without constraints; where nothing is proved, with its residuals."""
-    stop, gap, settings = ended.stop, certificate.gap, settings_of(ended.method)
-    affine, own = is_affine(problem.predictor), declared(problem)
-    lacks = without_dual(problem) if affine and problem.convex else ""
-    scale = max(abs(certificate.value), 1e-12)
-    claimed = stop is Stop.OPTIMAL and claims_gap(ended.method)
-    proven = claimed and gap is not None and _within(gap, ended.method, scale)
-    limits = stop is Stop.INFEASIBLE  # of which there are none
-    if certificate.failed or limits or not affine or (claimed and not proven):
-        stop = UNBORNE.get(stop, stop)
-    relative = max(certificate.relative_gap or 0.0, 0.0)
+    stop, gap, affine = ended.stop, certificate.gap, is_affine(problem.predictor)
+    own, lacks = declared(problem), without_dual(problem) if affine and problem.convex else ""
+    within = gap is not None and _within(gap, ended.method, max(abs(certificate.value), 1e-12))
+    # what a method believes of its gap counts for nothing: the certificate says which it is
+    if stop is Stop.INFEASIBLE:  # of limits, of which there are none
+        stop = Stop.STALLED
+    elif stop in (Stop.OPTIMAL, Stop.UNPROVEN):
+        proven = within and not certificate.failed and certificate.separated is None
+        stop = Stop.OPTIMAL if proven else Stop.UNPROVEN
     how = "(as declared) " if own else "proven "
-    if claimed and stop is Stop.OPTIMAL:
+    if stop is Stop.OPTIMAL:
+        settings = settings_of(ended.method)
         tol = f" (tol {settings['tol']:g})" if "tol" in settings else ""
-        numbers = f"relative gap {relative:.2e} (absolute {max(gap or 0.0, 0.0):.2e})"
-        return Outcome(stop, f"{numbers} {how}after {ended.rounds} rounds{tol}.{_stands_on(own)}")
+        numbers = f"{gap_in_words(certificate)} {how}after {ended.rounds} rounds{tol}"
+        return Outcome(stop, f"{numbers}.{_stands_on(own)}")
     left, cure = "; no bound is proved", REGULARISE
     if gap is not None:
-        name = "gap (as declared)" if own else "proven gap"
-        left = f"; {name} {max(gap, 0.0):.2e}, relative {relative:.2e}"
-        cure = "accept it with atol or tol" if stop is Stop.STALLED else "lower tol, or " + cure
+        left = f"; {how}{gap_in_words(certificate)}"
+        better = "" if type(ended.method).__name__ == "Bundle" else "bundle"
+        better = better and instead(problem, len(certificate.weights), better)
+        cure = "accept it with atol or tol" if stop is Stop.STALLED else "lower tol"
+        cure = "" if within else cure + f", or use {better}" * bool(better)
     elif lacks or not (affine and problem.convex):
         cure = "try another start"
+    cure = "" if certificate.separated is not None else cure  # what to do is said below
     text = _words(replace(ended, stop=stop), problem, left, cure)
     more = "" if certificate.failed else _more(ended, stop, problem, certificate, lacks)
+    if within and certificate.separated is None and stop in (Stop.MAX_ROUNDS, Stop.STALLED):
+        more += f" {DONE}"
     return Outcome(stop, text + more)
+
+
+def gap_in_words(proof: Certificate) -> str:
+    """The proven gap: relative, as tolerances are, and absolute."""
+    relative, gap = max(proof.relative_gap or 0.0, 0.0), max(proof.gap or 0.0, 0.0)
+    return f"relative gap {relative:.2e} (absolute {gap:.2e})"
 
 
 def _more(ended: Ended, stop: Stop, problem: Problem, certificate: Certificate, lacks: str) -> str:
@@ -246,8 +327,7 @@ def _more(ended: Ended, stop: Stop, problem: Problem, certificate: Certificate, 
             f" Recomputed: stationarity {certificate.stationarity:.1e} (lengths of the clients'"
             f" gradients: {certificate.gradient_scale:.1e}), complementarity"
             f" {certificate.complementarity:.1e}. {type(problem.predictor).__name__} is not convex"
-            " in its parameters, so no bound says how far the optimum may be: another start or"
-            " seed can lead elsewhere."
+            f" in its parameters, {UNBOUNDABLE}: another start or seed can lead elsewhere."
         )
     text = "" if certificate.bound is None else _stands_on(declared(problem))
     if lacks:
@@ -256,20 +336,25 @@ def _more(ended: Ended, stop: Stop, problem: Problem, certificate: Certificate, 
         parts = "{:.1e} of the risk, {:.1e} of the regulariser, {:.1e} between them"
         text += f" KKT residuals: {parts.format(*certificate.residuals)}."
     if not problem.convex and certificate.bound is None:
-        text += " The problem is not convex, so no bound says how far the optimum may be."
+        text += f" The problem is not convex, {UNBOUNDABLE}."
     if stop is Stop.UNPROVEN and settings_of(ended.method).get("known") is not None:
         text += (
             " Were known cuts made on other data, or with another loss, label cost, norm or"
             " support? Solve without them."
         )
+    if stop in (Stop.UNPROVEN, Stop.MAX_ROUNDS) and ".papers." in type(ended.method).__module__:
+        names = ("async_bundle", "bundle")
+        others = [instead(problem, len(certificate.weights), name) for name in names]
+        if other := next(filter(None, others), ""):
+            text += f" {type(ended.method).__name__} is for comparison with its paper: use {other},"
+            text += " which takes this problem, and whose rounds prove a bound."
     # of a run that did not end by itself, what is proved of its model
     cut_short = stop in (Stop.REFUSED, Stop.IMPOSSIBLE)
     if not cut_short and (not ended.said or stop is Stop.INTERRUPTED):
         return text
     if certificate.gap is None:
         return text + " No bound is proved of the model so far."
-    gap, relative = max(certificate.gap, 0.0), max(certificate.relative_gap or 0.0, 0.0)
-    return f"{text} The model so far has a proven gap of {gap:.2e}, relative {relative:.2e}."
+    return f"{text} The model so far has a proven {gap_in_words(certificate)}."
 
 
 def failed_in(text: str) -> str:
@@ -287,15 +372,10 @@ def _stands_on(own: tuple[str, ...]) -> str:
     return f" Samples show no fault in what you declare of {', '.join(own)}." if own else ""
 
 
-def claims_gap(algorithm: Method) -> bool:
-    """Whether a run that ends as optimal claims a small gap: others claim small residuals."""
-    return "atol" in settings_of(algorithm)
-
-
 def _within(gap: float, algorithm: Method, scale: float) -> bool:
     """Whether an algorithm calls a gap optimal; cuts hold to the tolerance of their solver."""
     settings = settings_of(algorithm)
-    allowed = max(settings.get("atol", 0.0), settings["tol"] * scale)
+    allowed = max(settings.get("atol", 0.0), settings.get("tol", TOL) * scale)
     return -1e-6 * scale <= gap <= allowed + 1e-8 * scale
 
 
@@ -311,7 +391,9 @@ def _judged_with_limits(
     unmet, own = broken(table), declared(problem)
     if not unmet and out_of_bounds(table, certificate):
         unmet = "the bounds of the regulariser"
-    cure = "relax a limit, or give another start" if unmet else "raise tol"
+    gap, size = certificate.gap, max(abs(certificate.value), 1e-12)
+    done = not unmet and gap is not None and _within(gap, ended.method, size)
+    cure = "relax a limit, or give another start" if unmet else "" if done else "raise tol"
     other = instead(problem, len(clients), "proximal_al") if unmet else ""
     met = ended.stop in (Stop.OPTIMAL, Stop.UNPROVEN)  # the method's test
     end = replace(ended, stop=Stop.OPTIMAL) if met else ended
@@ -327,7 +409,8 @@ def _judged_with_limits(
     text = f"{text} Recomputed: {', '.join(found)}."
     if ended.no_model or ended.stop is Stop.INFEASIBLE:
         if certificate.infeasible is None:
-            return Outcome(Stop.STALLED, f"{text} {UNPROVED} Not met: {broken(table)}.")
+            unmet = unmet and f"{UNMET}{unmet}."
+            return Outcome(Stop.STALLED, f"{text} {UNPROVED}{unmet}")
         return Outcome(
             Stop.INFEASIBLE,
             "no model meets all constraints: every one, up to a million times as large as this,"
@@ -337,7 +420,7 @@ def _judged_with_limits(
             " limits.",
         )
     if unmet:
-        text += f" Not met: {unmet}."
+        text += f"{UNMET}{unmet}."
     if unmet or (met and certificate.failed):
         return Outcome(Stop.UNPROVEN if met else ended.stop, text)
     stop, proved = _proved(problem, certificate, ended, met)
@@ -352,13 +435,13 @@ def _proved(problem: Problem, proof: Certificate, ended: Ended, met: bool) -> tu
     if gap is None and not met:
         return ended.stop, ""
     if gap is None or bound is None:
-        why = "with constraints that are not convex no bound exists."
+        why = f"the constraints are not convex, {UNBOUNDABLE}."
         if problem.local_constraint.convex and problem.constraint.convex:
             why = (
                 "no bound could be proved: its multipliers do not balance to rounding, or the"
                 " optimum is not attained."
             )
-        return Stop.UNPROVEN, f" A point that meets the conditions of optimality; {why}"
+        return Stop.UNPROVEN, f" By its own test the conditions of optimality are met; {why}"
     size = abs(proof.value)
     within = _within(gap, ended.method, max(size, 1e-12) if met else size)
     stop = (Stop.OPTIMAL if within else Stop.UNPROVEN) if met else ended.stop
@@ -367,11 +450,10 @@ def _proved(problem: Problem, proof: Certificate, ended: Ended, met: bool) -> tu
         if not proof.feasibility:
             why = "a function is not as declared" if own else "by rounding"
         return stop, f" Its value is {-gap:.1e} below the bound of its multipliers: {why}."
-    left = f"a relative gap of {max(proof.relative_gap or 0.0, 0.0):.1e}"
+    left = f"a {gap_in_words(proof)}"
     how = "give, as declared," if own else "prove"
     if not met:
-        done = " So the model is optimal within tol, though the method's own test was not met."
-        done *= within and stop is not Stop.IMPOSSIBLE
+        done = f" {DONE}" * (within and stop is not Stop.IMPOSSIBLE and proof.separated is None)
         return stop, f" Its multipliers {how} {left}.{done}"
     if not within:
         return stop, f" The multipliers {how} {left} only."

@@ -132,7 +132,7 @@ class Solution:
     >>> X = np.random.default_rng(0).normal(size=(90, 2))
     >>> y = np.where(X[:, 0] > 0.5, "ill", "well")
     >>> fed = bf.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 30))
-    >>> problem = bf.Problem(bf.Logistic(), bf.Linear(intercept=True), regulariser=bf.L2(0.01))
+    >>> problem = bf.Problem(bf.Logistic(), bf.Linear(fit_intercept=True), regulariser=bf.L2(0.01))
     >>> solution = bf.solve(problem, fed)
     >>> solution.predict(X[:2]).tolist()
     ['well', 'ill']

@@ -4,6 +4,7 @@ The certificate of a run's model takes rounds that prove it, through the same en
 path of Wasserstein radii every model is judged on held-out rows.
 """
 
+import inspect
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -21,14 +22,15 @@ from bonafed.algorithms.method import Answer, Concluded, Method, settings_of
 from bonafed.arrays import Array
 from bonafed.certificates import duality
 from bonafed.certificates.certificate import Certificate, without_numbers
-from bonafed.certificates.certify import certify_constrained
+from bonafed.certificates.certify import certify_constrained, completed
 from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.client_names import ByClient, ClientName
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run, Watch
 from bonafed.engines.network import StateLostError
+from bonafed.parameters import checking
 from bonafed.privacy.ledger import Ledger
-from bonafed.problem import calibration, conic_form, own_functions
+from bonafed.problem import calibration, conic_form
 from bonafed.problem.lower_bounds import (
     Duals,
     Multipliers,
@@ -43,7 +45,15 @@ from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Stop, decode, encode
 from bonafed.solution.blame import triviality
-from bonafed.solution.outcome import Ended, budget_used, diverged, reached, stated
+from bonafed.solution.outcome import (
+    Ended,
+    UnprovenWarning,
+    budget_used,
+    diverged,
+    reached,
+    stated,
+    unproven,
+)
 from bonafed.solution.plan import Plan, Settings, configure, plan
 from bonafed.solution.predictions import Inputs
 from bonafed.solution.privacy_account import charged
@@ -61,6 +71,7 @@ RESTARTS = 5  # of a run whose sites lose what they keep
 LOST = "The site {} lost what it keeps of the run, which then began again at its model."
 
 
+@checking
 def solve(
     problem: Problem,
     fed: Federation | Metadata,
@@ -106,6 +117,8 @@ def solve(
 
     Warns
     -----
+    UnprovenWarning
+        the model is not proven to be within the tolerance of the best one
     TrivialModelWarning
         the model is no better than a constant (``solution.trivial`` says why); never of a private
         run, whose ``trivial`` is for the owners
@@ -133,15 +146,33 @@ def solve(
     """
     settings: Settings = {"algorithm": algorithm, "engine": engine, "tol": tol, "atol": atol}
     settings |= {"max_rounds": max_rounds, "start": start}
+    solution = solved(problem, fed, seed=seed, watch=watch, resume=resume, **settings)
+    warn_of(solution)
+    return solution
+
+
+def solved(problem: Problem, fed: Federation | Metadata, **given: Any) -> Solution:
+    """`solve` without warnings."""
     with remembering():
-        solution = fit(problem, fed, seed=seed, watch=watch, resume=resume, **settings)
+        solution = fit(problem, fed, **given)
         interrupted, proof = solution.outcome.stop is Stop.INTERRUPTED, solution.certificate
         if isinstance(fed, Metadata) or interrupted or proof.failed:
             return solution
         found = triviality(solution.problem, fed, solution.w, proof, solution.rounds, fit)
-    if found is not None and problem.privacy is None:
-        warnings.warn(found.text, TrivialModelWarning, stacklevel=2)
     return replace(solution, trivial=found)
+
+
+def warn_of(solution: Solution, category: type[Warning] = UnprovenWarning) -> None:
+    """Warn where a model is not proven near the optimum, or is trivial. Of a private one only that
+    its run was interrupted: all else would have to be paid for.
+    """
+    private, level, frame = solution.problem.privacy is not None, 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("bonafed."):
+        level, frame = level + 1, frame.f_back  # to the line of the user
+    if solution.outcome.stop is Stop.INTERRUPTED if private else unproven(solution.outcome):
+        warnings.warn(solution.outcome.text, category, stacklevel=level)
+    if (found := solution.trivial) is not None and not private:
+        warnings.warn(found.text, TrivialModelWarning, stacklevel=level)
 
 
 def fit(
@@ -369,16 +400,23 @@ def prove(finished: Finished, answer: Answer, engine: Engine) -> Proof:
 
 def _prove(finished: Finished, answer: Answer, engine: Engine, bounded: bool = True) -> Proof:
     """The same; without a bound where it shall not be ``bounded``."""
+    plan, constrained = finished.plan, only_constrained(finished.plan.problem)
+    constrained |= plan.method.requirements.constrained
+    prove = _prove_constrained if constrained else _prove_by_duals
+    proof = prove(finished, answer, engine, bounded)
+    whole = completed(plan.concrete, plan.coded, answer.w, proof.certificate)
+    return proof._replace(certificate=whole)
+
+
+def _prove_by_duals(finished: Finished, answer: Answer, engine: Engine, bounded: bool) -> Proof:
+    """Certify a model by its duals, or by those of rounds of cuts that begin at it."""
     plan, stop, w = finished.plan, finished.run.outcome.stop, answer.w
     problem, fed, algorithm, concrete = plan.problem, plan.data, plan.method, plan.concrete
-    if only_constrained(problem) or algorithm.requirements.constrained:
-        return _prove_constrained(finished, answer, engine, bounded)
     if not bounded:
         certificate, rounds = duality.certify_run(problem, fed, w, None, engine, answer.copies)
         return Proof(certificate, None, [rounds])
     if problem.over_rows is not None:
         certificate, runs = certify_ranks(problem, fed, w, answer.duals, engine)
-        certificate = replace(certificate, declared=own_functions.declared(concrete))
         return Proof(certificate, answer.duals, runs)
     duals, runs = answer.duals, []
     if answer.row_duals is not None:
@@ -391,7 +429,6 @@ def _prove(finished: Finished, answer: Answer, engine: Engine, bounded: bool = T
             raise KeyboardInterrupt
         duals = cuts.answer(runs[-1].state).duals
     certificate, rounds = duality.certify_run(problem, fed, w, duals, engine, answer.copies)
-    certificate = replace(certificate, declared=own_functions.declared(concrete))
     return Proof(certificate, duals, [*runs, rounds])
 
 
@@ -407,9 +444,9 @@ def _prove_constrained(finished: Finished, answer: Answer, engine: Engine, bound
     w, of, copies = answer.w, (plan.problem, plan.data), answer.copies
     infeasible = stop is Stop.INFEASIBLE
     certificate, runs = certify_constrained(*of, w, multipliers, engine, infeasible, bounded)
-    first, declared = runs[0].state.first, own_functions.declared(concrete)
+    first = runs[0].state.first
     consensus = None if copies is None else float(np.abs(copies - w).max())
-    certificate = replace(certificate, consensus=consensus, declared=declared)
+    certificate = replace(certificate, consensus=consensus)
     return Proof(certificate, multipliers, runs, Limits(first.limits, first.shared_limits))
 
 
@@ -425,6 +462,7 @@ def _provable(algorithm: Method, problem: Problem, fed: Federation | Metadata) -
     return False
 
 
+@checking
 def radius_path(
     problem: Problem,
     fed: Federation,
@@ -492,7 +530,7 @@ def radius_path(
     algorithm = algorithm or Bundle()
     settings: Any = {"engine": engine, "tol": tol, "max_rounds": max_rounds, "seed": seed}
     sets = [clients] if client_radii is None else [replace(clients, radius=r) for r in client_radii]
-    table: list[dict[str, Any]] = []
+    table, open_at = list[dict[str, Any]](), list[Any]()
     corner = None  # the solution at the first radius of the last client radius
     balls = [replace(ball, radius=radius) for radius in radii]
     for risk in sets:
@@ -521,8 +559,16 @@ def radius_path(
                 "trivial": trivial(point, train, last.w, proof),
             }
             table.append(row | judged(point, test, last.w) | {"w": last.w, "duals": last.duals})
+            open_at += [ball.radius] * unproven(last.outcome)
             if watch is not None:
                 watch(table[-1])
+    if open_at:
+        text = (
+            f"{len(open_at)} of {len(table)} models are not proven to be within tol of the best"
+            f" ones, at the radii {short(str(open_at), 80)}: see relative_gap and outcome, and"
+            " raise max_rounds or tol."
+        )
+        warnings.warn(text, UnprovenWarning, stacklevel=2)
     return table
 
 

@@ -56,6 +56,9 @@ CLOSE = 1e-4  # relative to the constant's objective: less is no gain
 LOOSEST = 1e-3  # the same for a gap: a model that is only half solved is judged by this
 SAME = 1e-7  # relative: predictions closer than this are the same
 
+# how rows of a rare class count more, in words of Python and of a configuration alike
+BALANCED = 'class_weight = "balanced" (of Problem and estimators; in a configuration in [problem])'
+
 
 class TrivialModelWarning(UserWarning):
     """The model is no better than a constant: it predicts one class or value, its coefficients are
@@ -167,7 +170,8 @@ def finding(
         if isinstance(problem.predictor, Linear):
             return Finding("coefficients are zero", *shares)
         return Finding("one value predicted" if counts is None else "one class predicted", *shares)
-    kind, level = None, constant_objective(problem, fed)
+    # beyond this a constant is so much worse that nothing more of it need be known
+    kind, level = None, constant_objective(problem, fed, value / (1 - 2 * LOOSEST))
     if level is not None:
         near = max(min(gap or 0.0, LOOSEST * abs(level)), CLOSE * abs(level))
         if value > level + near:
@@ -217,18 +221,20 @@ def _of_classes(counts: Array, plain: Callable[[], float | None]) -> str | None:
     return "balanced accuracy at chance"
 
 
-def constant_objective(problem: Problem, fed: Federation) -> float | None:
-    """The objective of the best constant of a concrete problem; None where there is nothing to be
-    compared with: it is not known, breaks a constraint, or the problem is not convex.
+def constant_objective(problem: Problem, fed: Federation, enough: float = math.inf) -> float | None:
+    """The objective of the best constant of a concrete problem, or of any where all are above
+    ``enough``; None where there is nothing to be compared with: it is not known, breaks a
+    constraint, or the problem is not convex.
     """
     if not has_constant(problem) or not problem.convex:
         return None
-    best = best_constant(problem, fed)
+    free = getattr(problem.over_samples, "support", None) is None
+    best = best_constant(problem, fed, enough if free else math.inf)
     constant = np.zeros(problem.predictor.dimension(fed.n_features))
     constant[fed.n_features :] = best.intercept
     if problem.constrained and problem.violation(constant, fed) > 1e-6:
         return None
-    if getattr(problem.over_samples, "support", None) is None:
+    if free:
         level = best.value + problem.penalty(constant)
     else:  # where rows cannot move as far as the best constant assumes
         level = problem.objective(constant, fed)
@@ -255,13 +261,13 @@ def has_constant(problem: Problem) -> bool:
     return isinstance(problem.predictor, Linear) and not isinstance(problem.loss, Quadratic)
 
 
-def best_constant(problem: Problem, fed: Federation) -> Constant:
-    """The best constant of a concrete problem and its data (see `Problem.at`); where all rows are
-    ranked together they are those of one client.
+def best_constant(problem: Problem, fed: Federation, enough: float = math.inf) -> Constant:
+    """The best constant of a concrete problem and its data (see `Problem.at`), or any where all are
+    above ``enough``; where all rows are ranked together they are those of one client.
     """
     if problem.over_rows is not None:
         one = replace(problem, over_rows=None, over_samples=problem.over_rows, over_clients=Mean())
-        return best_constant(one, fed.pooled())
+        return best_constant(one, fed.pooled(), enough)
     table = targets_alone(problem, fed)
 
     def at(b: float) -> End:
@@ -288,6 +294,8 @@ def best_constant(problem: Problem, fed: Federation) -> Constant:
             break
         met = _meeting(low, high, left, right)
         if met in (low, high):  # a kink
+            break
+        if float(left[1] @ left[2]) + left[0] * (met - low) > enough:  # where the tangents meet
             break
         if k % 2 and low < met < high:  # beyond them by rounding alone
             middle = met

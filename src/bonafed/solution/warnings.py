@@ -28,7 +28,7 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.tables import named
-from bonafed.solution.trivial import scores_of
+from bonafed.solution.trivial import BALANCED, scores_of
 
 # a client of fewer rows, so much of the weight and so many times its share of the rows is named
 FEW, MUCH, TIMES = 10, 0.05, 5.0
@@ -50,6 +50,7 @@ def notes(
     elsewhere there are those warnings that need none.
     """
     known = (*_of_certificate(problem, fed, certificate), *_overweighted(problem, fed, certificate))
+    known = (*_of_delta(problem, fed), *known)
     if isinstance(fed, Metadata) or isinstance(stated, Metadata):
         return known
     first, single = (), [name for name, y in zip(fed.clients, fed.y, strict=True) if np.ptp(y) == 0]
@@ -60,6 +61,19 @@ def notes(
         )
     rest = (*faint_levels(problem, fed, w), *_cuts(problem, stated, fed, w))
     return (*first, *known, *_of_rows(problem, stated, fed), *rest)
+
+
+def _of_delta(problem: Problem, fed: Federation | Metadata) -> Iterator[str]:
+    """That a delta allows to publish a row; from public numbers of rows."""
+    if problem.privacy is None:
+        return
+    rows = sum(problem.privacy.sizes_of(fed.clients, fed.sizes))
+    if problem.privacy.delta * rows >= 1:
+        yield (
+            f"delta = {problem.privacy.delta:g} is not below 1 / {rows:,}, one over the number of"
+            " rows: to publish one row drawn by chance would keep such a budget. State a delta well"
+            f" below {1 / rows:.1g}."
+        )
 
 
 def _of_certificate(
@@ -180,7 +194,7 @@ def _cuts(problem: Problem, stated: Federation, fed: Federation, w: Array) -> It
     yield (
         f"The rarer class has {share:.1%} of the rows. The predictions find {in_words(found)}; all"
         f" rows of probability {share:.3f} or more would find {in_words(p >= share)}. For"
-        " predictions like these use class_weight='balanced'."
+        f" predictions like these use {BALANCED}."
     )
 
 

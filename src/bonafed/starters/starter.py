@@ -7,6 +7,7 @@ name, which is public, also what the columns hold.
 
 import os
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from bonafed.data.profile import names_a_person
 from bonafed.data.readers import stem
 from bonafed.runs.splits import prepare
 from bonafed.solution.thresholds import residual_scale
+from bonafed.solution.warnings import RARE
 from bonafed.starters import proposals
 from bonafed.starters.look import Asked, look
 
@@ -35,7 +37,7 @@ CLIENTS = """\
 [clients]                      # the worst client weights
 risk = "chi_square"  # near the prior; "mean": no worst case; "simplex": any weights; "lp_ball", ...
 radius = 0.05                  # how far from the prior; 0.2 to 0.5 where clients truly differ
-prior = "size"                 # by rows; or "uniform", or a table with one weight per client
+prior = "size"  # each row counts alike; "uniform": each client; or a table of weights by client
 """
 
 ROBUST = """\
@@ -57,8 +59,8 @@ shifted = []                   # clients that are never trained on, only judged 
 loss = {loss}
 regulariser = "l2"             # "none", "l1", "l2" or "elastic_net"
 strength = 1e-3
-intercept = true               # free of the regulariser and of the adversary
-
+fit_intercept = true           # free of the regulariser and of the adversary
+{balance}
 [robust]                       # the Wasserstein ball round every client's rows
 radius = "auto"                # read off the rows; 0: their own distribution; a table: by client
 label_cost = inf               # {label_cost_means}; inf: labels never move
@@ -142,7 +144,7 @@ loss = {loss}
 model = {model}
 # hidden = [16]                # of "mlp": units of the hidden layers
 strength = 1e-3                # of the l2 regulariser
-
+{balance}
 {clients}
 [algorithm]
 name = "auto"                  # "async_bundle"; also "async_dro", "aspire", "afl", "drfa"
@@ -245,10 +247,11 @@ def starter(
     else:
         assert path is not None
         data = inspect_tables(path, out, asked or Asked(), private)
-    classes, about = data.classes, [*data.about]
+    classes, about = [*data.classes], [*data.about]
     several, kind = len(classes) > 2, min(len(classes), 3) - 1 if classes else 0
     if several and not private and not agnostic:
         about.append(f"{len(classes)} classes: {SOFTMAX}")
+    shown = [*about, *data.asks]
     known = {
         # it stands in comments, which end with their line
         "file": "".join(c if c.isprintable() else "?" for c in out.name),
@@ -260,6 +263,7 @@ def starter(
         known |= {"columns": "\n".join(columns), "model": '\nmodel = "softmax"' * several}
         known |= {"rehearsal": "# " * (dataset is None) + PUBLIC, "loss": PRIVATE_LOSSES[kind]}
         return PRIVATE.format(**known), about
+    known["balance"] = balance(data.classes)
     if agnostic or several:
         # if nobody asked for the worst client weights, they are near the sizes, without a clock
         clients, option, tol = ALIKE, "", "1e-6"
@@ -267,7 +271,7 @@ def starter(
             clients = WORST.format(client=toml_key(data.client))
             option, tol = " --agnostic", "1e-3"
         known |= {"loss": AGNOSTIC_LOSSES[kind], "model": MODELS[several]}
-        return AGNOSTIC.format(**known, clients=clients, option=option, tol=tol), about
+        return AGNOSTIC.format(**known, clients=clients, option=option, tol=tol), shown
     known |= {"clients": CLIENTS, "loss": LOSSES[not classes]}
     known |= {"label": toml_value(classes[-1] if classes else "a class")}
     cost = "of flipping a label" if classes else "of moving the target by one unit"
@@ -277,7 +281,22 @@ def starter(
         threshold = f"threshold = {1.35 * residual_scale(train):.3g}"
         why = "1.35 times the spread of the residuals of a ridge regression"
         text = re.sub(r"(?m)^(loss = .*)$", rf"\1\n{threshold}  # {why}", text, count=1)
-    return text, about
+    return text, shown
+
+
+def balance(classes: Mapping[object, int]) -> str:
+    """The line that weighs the classes alike, with its reason, where one of them is rare."""
+    rows = sum(classes.values())
+    if not classes or min(classes.values()) >= RARE * rows * 2 / len(classes):
+        return ""
+    rarest = min(classes, key=lambda name: classes[name])
+    why = (
+        f"the class {toml_value(rarest)} has {100 * classes[rarest] / rows:.1f} % of the rows, and"
+        " where all rows count alike a model may seldom predict it. So weighed it is predicted more"
+        " often, rightly and wrongly; probabilities stay those of the rows as they are"
+    )
+    lines = textwrap.wrap(why, 78, initial_indent="# ", subsequent_indent="#   ")
+    return "\n".join([*lines, toml_line("class_weight", "balanced")]) + "\n"
 
 
 @dataclass(frozen=True)
@@ -287,18 +306,20 @@ class Inspected:
     Attributes
     ----------
     source : the keys of the configuration's [data]
-    classes : the classes of the target, none of a number
+    classes : the classes of the target and the rows of each, none of a number
     columns : of the features, how a private run is to declare them
     client : the name of a client for examples
     about : what was seen and is proposed, in lines
+    asks : what to ask clients before a run, in lines
     """
 
     title: str
     source: str
-    classes: Sequence[object]
+    classes: Mapping[object, int]
     columns: Mapping[str, str]
     client: str = SOMEBODY
     about: Sequence[str] = ()
+    asks: Sequence[str] = ()
 
 
 def inspect_dataset(name: str, several: bool) -> Inspected:
@@ -309,7 +330,9 @@ def inspect_dataset(name: str, several: bool) -> Inspected:
     tables = data.tables
     names = [key for key in next(iter(tables.values())) if key != data.target]
     person = next(filter(names_a_person, names), None)
-    classes = [] if data.classes is None else data.classes.tolist()
+    found = np.concatenate([table[data.target] for table in tables.values()])
+    known = [] if data.classes is None else data.classes.tolist()
+    classes = {name: int((found == name).sum()) for name in known}
     return Inspected(
         title=name,
         source="\n".join(
@@ -319,7 +342,7 @@ def inspect_dataset(name: str, several: bool) -> Inspected:
                 *([] if data.owned else [PARTITION]),
             ]
         ),
-        classes=classes if several or data.two_classes else [],
+        classes=classes if several or data.two_classes else {},
         columns={
             key: _of_public([table[key] for table in tables.values()])
             for key in names
@@ -361,14 +384,17 @@ def inspect_tables(path: Sequence[str], out: Path, asked: Asked, private: bool) 
     ]
     where = seen_from[0] if len(path) == 1 else seen_from
     keys = proposals.private_keys(seen) if private else proposals.data_keys(seen)
+    source = f"{toml_line('path', where)}\n{keys}"
+    odd = [] if private else proposals.questions(seen, source, out.parent)
     # the name of a file, or of the folder of many
     first = Path(path[0])
     title = stem(first).strip("*") if len(path) == 1 else first.absolute().parent.name
     title = title or first.absolute().parent.name or "run"
     return Inspected(
         title=title,
-        source=f"{toml_line('path', where)}\n{keys}",
-        classes=seen.values_of_classes,
+        source="\n".join([source, *proposals.asked(seen, odd)]),
+        classes=dict(zip(seen.values_of_classes, seen.classes.values(), strict=True)),
         columns=proposals.declared(seen),
         about=[*proposals.summary(seen, private), *proposals.drawn(lines, 78)],
+        asks=[f"question: {one}" for one in odd],
     )

@@ -644,7 +644,7 @@ def test_sparse_rows():
     fed = federation()
     thin = bf.Federation(fed.clients, [csr_array(x) for x in fed.X], fed.y, classes=(-1.0, 1.0))
     problem = bf.Problem(
-        bf.Logistic(), bf.Linear(intercept=True), over_clients=bf.Simplex(), regulariser=REGULAR
+        bf.Logistic(), bf.Linear(fit_intercept=True), over_clients=bf.Simplex(), regulariser=REGULAR
     )
     clock = VirtualClock(stragglers={"c1": 3.0}, wait=First(2))
     (_, dense), (_, sparse) = (
@@ -659,7 +659,7 @@ def test_sparse_rows():
 def test_the_regulariser_leaves_an_intercept_free():
     fed = federation(4, 3, 9, 0.4)
     heavy = bf.Problem(
-        bf.Logistic(), bf.Linear(intercept=True), over_clients=bf.Mean(), regulariser=bf.L2(1e4)
+        bf.Logistic(), bf.Linear(fit_intercept=True), over_clients=bf.Mean(), regulariser=bf.L2(1e4)
     )
     _, end = run(ASPIRE(), heavy, fed, max_rounds=300, tol=0.0)
     assert np.abs(end.state.z[:3]).max() < 1e-3

@@ -70,7 +70,7 @@ def test_sgd_on_all_rows_is_one_subgradient_step():
     X, y = rows(fed)
     start = np.array([0.3, -0.2, 0.1, 0.0, 0.5])
     problem = bf.Problem(
-        bf.Logistic(), bf.Linear(intercept=True), bf.Extremile(2), regulariser=bf.L1(0.05)
+        bf.Logistic(), bf.Linear(fit_intercept=True), bf.Extremile(2), regulariser=bf.L1(0.05)
     )
     t = -y * (X @ start[:4] + start[4])
     rank = t.argsort().argsort() + 1.0
@@ -171,7 +171,7 @@ LOSSES = [
     ],
 )
 def test_compiled_steps_are_the_plain_ones(loss, regulariser, intercept):
-    predictor = bf.Linear(intercept=intercept)
+    predictor = bf.Linear(fit_intercept=intercept)
     problem = bf.Problem(loss, predictor, bf.Superquantile(0.4), regulariser=regulariser)
     concrete, fed = problem.at(data(targets=loss.targets))
     block, generator = fed.block(0), np.random.default_rng(1)
@@ -265,7 +265,7 @@ def test_rows_of_the_negative_class_move_the_model(algorithm):
 def test_the_intercept_is_last_and_free(algorithm):
     X, _ = rows(data())
     fed = bf.Federation(["pooled"], [X], [np.ones(40)], classes=[0, 1])
-    problem = bf.Problem(bf.Hinge(), bf.Linear(intercept=True), regulariser=bf.L1(100.0))
+    problem = bf.Problem(bf.Hinge(), bf.Linear(fit_intercept=True), regulariser=bf.L1(100.0))
     np.testing.assert_allclose(stepped(algorithm, problem, fed).w[0], [0, 0, 0, 0, 0.1], rtol=1e-12)
 
 
@@ -274,7 +274,7 @@ def test_the_intercept_is_last_and_free(algorithm):
 )
 def test_sparse_rows_are_the_same_rows(algorithm):
     problem = bf.Problem(
-        bf.Logistic(), bf.Linear(intercept=True), bf.Superquantile(0.3), regulariser=bf.L1(0.01)
+        bf.Logistic(), bf.Linear(fit_intercept=True), bf.Superquantile(0.3), regulariser=bf.L1(0.01)
     )
     dense, sparse = (stepped(algorithm, problem, data(sparse=kind), 2).w for kind in (False, True))
     np.testing.assert_allclose(sparse, dense, rtol=1e-12)

@@ -33,6 +33,7 @@ from bonafed.algorithms.alternatives import check_requirements, instead
 from bonafed.algorithms.requirements import AFFINE, MEAN_OR_BALL, ONE_CURVE, Requirements, Setting
 from bonafed.arrays import DUAL, Array, Block
 from bonafed.data.federation import Federation
+from bonafed.parameters import Checked
 from bonafed.problem.conic_form import weighting
 from bonafed.problem.losses import Exponential, Huber, Logistic, Loss, SmoothHinge, Squared
 from bonafed.problem.problem import Problem
@@ -59,7 +60,7 @@ class Central:
 
 
 @dataclass(frozen=True)
-class CentralConic:
+class CentralConic(Checked):
     """One conic program over the pooled rows of all clients: a reference, not a federated method.
 
     Parameters

@@ -32,6 +32,7 @@ from bonafed.algorithms.requirements import AVERAGE, Requirements
 from bonafed.arrays import Array, Block, Streams, is_number, stream
 from bonafed.codec import Extended, Form
 from bonafed.data.federation import Federation
+from bonafed.parameters import Checked
 from bonafed.problem.claims import Claim, Either, Features, Number
 from bonafed.problem.plausible import Claims, of_risk, zero_loss
 from bonafed.problem.problem import Problem
@@ -167,7 +168,7 @@ class CoordinateMedian(Aggregation):
 
 
 @dataclass(frozen=True)
-class TrimmedMean(Aggregation):
+class TrimmedMean(Checked, Aggregation):
     """The mean of every coordinate without the lowest and the highest ``share`` of the weight.
 
     ``share`` is in [0, 1/2).
@@ -201,7 +202,7 @@ class TrimmedMean(Aggregation):
 
 
 @dataclass(frozen=True)
-class Krum(Aggregation):
+class Krum(Checked, Aggregation):
     """The mean of the ``multi`` models with the nearest neighbours.
 
     ``byzantine`` uploads may be false; N >= 2 byzantine + 3.
@@ -241,7 +242,7 @@ class Krum(Aggregation):
 
 
 @dataclass(frozen=True)
-class Bulyan(Aggregation):
+class Bulyan(Checked, Aggregation):
     """A trimmed mean of the models that Krum chooses.
 
     ``byzantine`` uploads may be false; N >= 4 byzantine + 3.

@@ -29,6 +29,7 @@ from bonafed.algorithms.method import Answer, Concluded, Ids, Next
 from bonafed.arrays import Array, Block, Streams, writable
 from bonafed.codec import Extended, Form
 from bonafed.data.federation import Federation
+from bonafed.parameters import Checked
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Ball, Bounds
@@ -105,12 +106,12 @@ class PrivateADMM(PrivateMethod):
     True
     """
 
-    rho: Any = None
+    rho: Annotated[Any, float | Callable[[int], float] | None] = None
     update: str = "trust"
     radius: str | None = None
     region: str = "linf"
     scaling: float = 1.0
-    eta: Any = None
+    eta: Annotated[Any, Callable[[int], float] | None] = None
     average: bool = False
     noise: str | None = None
     tol: float = 1e-6
@@ -244,7 +245,7 @@ class PrivateADMM(PrivateMethod):
 
 
 @dataclass(frozen=True)
-class Penalty:
+class Penalty(Checked):
     """rho^t = scale min(1e9, c1 1.2^floor(t / period) + c2 / epsilon), (21) of the paper.
 
     ``epsilon`` is that of one iteration; inf means no noise.

@@ -35,6 +35,7 @@ from bonafed.algorithms.pooled.single_client import EXHAUSTED, STATIONARY, Owner
 from bonafed.algorithms.requirements import Requirements
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
+from bonafed.parameters import Checked
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import plus_minus
 from bonafed.rounds import Conclude, record
@@ -228,7 +229,7 @@ MOST = 100  # its steps at most
 
 
 @dataclass(frozen=True)
-class Start:
+class Start(Checked):
     """A schedule and a first model: the method's, plus ``spread`` times standard normal numbers.
 
     Without a schedule the polish begins at the first model itself.

@@ -18,6 +18,7 @@ import numpy as np
 from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.method import free_prox
 from bonafed.arrays import Array, Block
+from bonafed.parameters import Checked
 from bonafed.problem import rank_levels as coordinates
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
@@ -297,7 +298,7 @@ class Penalty(Protocol):
 
 
 @dataclass(frozen=True)
-class Balanced:
+class Balanced(Checked):
     """A penalty that keeps both residuals of one size.
 
     Changes become rarer by a factor, without which they can cycle.
@@ -339,7 +340,7 @@ class Balanced:
 
 
 @dataclass(frozen=True)
-class Growing:
+class Growing(Checked):
     """rho_k = start * factor^floor(max(0, k - delay) / every), at most ``limit``.
 
     Table 6 of the paper: SRM ``Growing(1e-5, 1.2)``, AoRR ``Growing(2e-7, 5, every=3, delay=7)``.
@@ -382,7 +383,7 @@ class Growing:
 
 
 @dataclass(frozen=True)
-class ByResidual:
+class ByResidual(Checked):
     """A penalty that grows by ``slow`` while ||z - Dw|| > threshold, then by ``fast``.
 
     This is EHRM in Table 6 of the paper.

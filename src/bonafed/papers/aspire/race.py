@@ -274,7 +274,7 @@ def digits() -> tuple[Array, NDArray[np.int64]]:
 
 def stated(over_clients: Any, predictor: Any | None = None) -> bf.Problem:
     """The problem of all set-ups, with any set of client weights and any model."""
-    model = predictor or bf.Softmax(intercepts=False)
+    model = predictor or bf.Softmax(fit_intercept=False)
     return bf.Problem(bf.Multinomial(), model, over_clients=over_clients, regulariser=bf.L2(RIDGE))
 
 
@@ -487,7 +487,7 @@ def _half_worst(losses: Array) -> Array:
 
 def setup(name: str, over_clients: Any, fed: bf.Federation, factor: float) -> SetUp:
     """One problem with a straggler."""
-    model, ridge = bf.Linear(intercept=False), bf.L2(RIDGE)
+    model, ridge = bf.Linear(fit_intercept=False), bf.L2(RIDGE)
     problem = bf.Problem(bf.Logistic(), model, over_clients=over_clients, regulariser=ridge)
     return SetUp(name, problem, fed, {fed.names[3]: factor})
 

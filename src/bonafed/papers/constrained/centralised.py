@@ -20,7 +20,7 @@ passes for one that met it.
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +77,7 @@ class CentralisedResult:
 
 
 @dataclass(frozen=True)
-class CentralisedAL:
+class CentralisedAL(ext.Checked):
     """Algorithm 3, cProx-AL, with proximal Newton steps inside.
 
     Parameters
@@ -125,7 +125,7 @@ class CentralisedAL:
     )
     max_outer: int = 1000
     max_inner: int = 200
-    start: Any = None
+    start: ext.Array | None = None
     multipliers: bf.Multipliers | None = None
 
     def __post_init__(self) -> None:
@@ -135,7 +135,8 @@ class CentralisedAL:
         ext.check_least(self, "max_outer", "max_inner")
 
     def _tolerances(self) -> tuple[float, float]:
-        return self.tol if isinstance(self.tol, tuple) else (self.tol, self.tol)
+        first, other = np.broadcast_to(np.asarray(self.tol, float), 2).tolist()
+        return first, other
 
     def solve(self, problem: bf.Problem, fed: bf.Federation) -> CentralisedResult:
         """Solve the problem on pooled rows.

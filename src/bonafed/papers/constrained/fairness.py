@@ -32,7 +32,7 @@ PRINTED = {
 
 def problem(level: float = LEVEL) -> bf.Problem:
     """The problem (32)."""
-    gap, model = bf.LossGap("group", level), bf.Linear(intercept=False)
+    gap, model = bf.LossGap("group", level), bf.Linear(fit_intercept=False)
     return bf.Problem(bf.Logistic(), model, constraint=gap, local_constraint=gap)
 
 

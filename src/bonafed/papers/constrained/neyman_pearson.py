@@ -45,7 +45,7 @@ def problem(level: float = LEVEL) -> bf.Problem:
     """The problem (30), with the loss of class 1 bounded."""
     return bf.Problem(
         bf.Logistic(),
-        bf.Linear(intercept=False),  # every encoding has a column of ones
+        bf.Linear(fit_intercept=False),  # every encoding has a column of ones
         over_samples=bf.Mean(label=0),
         local_constraint=bf.NeymanPearson(1, level),
     )

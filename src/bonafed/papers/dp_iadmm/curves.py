@@ -51,7 +51,7 @@ class Curve:
 def problem(epsilon: float | None = None) -> bf.Problem:
     """Softmax regression in which every row has the same weight."""
     budget = None if epsilon is None else bf.Budget(epsilon, DELTA)
-    loss, model = bf.Multinomial(), bf.Softmax(intercepts=False)
+    loss, model = bf.Multinomial(), bf.Softmax(fit_intercept=False)
     return bf.Problem(loss, model, over_clients=bf.Mean("size"), privacy=budget)
 
 

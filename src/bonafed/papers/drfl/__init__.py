@@ -64,5 +64,5 @@ def _ball(radius: float, label_cost: float, loss: Any) -> bf.WassersteinBall:
 
 
 def _problem(loss: Any, over_clients: Any, over_samples: Any) -> bf.Problem:
-    model = bf.Linear(intercept=False)
+    model = bf.Linear(fit_intercept=False)
     return bf.Problem(loss, model, over_clients=over_clients, over_samples=over_samples)

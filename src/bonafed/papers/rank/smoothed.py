@@ -29,7 +29,7 @@ from bonafed.papers.rank import stochastic as common
 
 
 @dataclass(frozen=True)
-class Smoothing:
+class Smoothing(ext.Checked):
     """gamma_k = max(start factor^k, least), with the paper's defaults.
 
     ``Smoothing(g, 1, g)`` never changes.

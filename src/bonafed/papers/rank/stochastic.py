@@ -153,10 +153,10 @@ class EpochMethod(ext.PooledMethod):
 
     def check_settings(self) -> None:
         """Raise ``ValueError`` for settings out of range."""
-        rates = [*(self.grid or (1.0,))] if self.learning_rate is None else [self.learning_rate]
-        if not all(0 < rate < math.inf for rate in rates):
+        rates = [self.learning_rate, *(() if self.grid is None else self.grid)]
+        if not all(rate is None or 0 < rate < math.inf for rate in rates):
             do = "For the paper's grid give None."
-            raise ValueError(f"learning rates must be positive numbers, got {rates}. {do}")
+            raise ValueError(f"learning_rate and grid must be positive, got {rates}. {do}")
         ext.check_least(self, "trial_epochs", "max_rounds")
 
     def client_start(self, data: Block) -> Descent:
@@ -177,7 +177,9 @@ class EpochMethod(ext.PooledMethod):
             memory = self._walked(memory, ask.turn, data, rng(0))
             return memory, standing(memory)
         # the walk of the best rate after its trial epochs
-        grid = tuple(self.grid or paper_grid(data.y.shape[1], data.n_features))
+        grid = tuple(() if self.grid is None else self.grid) or paper_grid(
+            data.y.shape[1], data.n_features
+        )
         tries: list[Descent] = []
         for rate in grid:
             walk, generator = replace(memory, rate=np.array([float(rate)])), rng(0)

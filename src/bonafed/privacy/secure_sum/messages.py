@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed.codec import record
+from bonafed.parameters import Checked
 from bonafed.text import install
 
 Array = NDArray[Any]  # of the dtype that the field says; bytes without one
@@ -266,7 +267,7 @@ KEYS = ("secure", "simulation")
 
 
 @dataclass(frozen=True)
-class SecureSum:
+class SecureSum(Checked):
     """Have the server learn sums over the clients, and of single clients what the method announces:
     the option ``secure_sum`` of every engine.
 

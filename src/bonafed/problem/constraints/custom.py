@@ -11,13 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from bonafed.arrays import Array, Block
+from bonafed.parameters import Checked
 from bonafed.problem.constraints.constraint import Objective, Point, magnitudes
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.torch_module import imported_torch
 
 
 @dataclass(frozen=True, eq=False)
-class Constraint:
+class Constraint(Checked):
     """c(w) <= 0 (or = 0) on one owner's rows, by a function.
 
     Parameters
@@ -51,7 +52,7 @@ class Constraint:
     ...     return 2 * multipliers[0] * np.eye(len(w))
     ...
     >>> ball = bf.Constraint(norm, convex=True, hessian=curvature)
-    >>> problem = bf.Problem(bf.Logistic(), bf.Linear(intercept=False), local_constraint=ball)
+    >>> problem = bf.Problem(bf.Logistic(), bf.Linear(fit_intercept=False), local_constraint=ball)
     >>> w = bf.solve(problem, fed).w
     >>> bool(w @ w <= 0.1 + 1e-6)
     True
@@ -65,11 +66,8 @@ class Constraint:
     words: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not callable(self.value_and_jacobian) or not isinstance(self.size, int) or self.size < 1:
-            raise ValueError(
-                "Constraint needs a function and a whole size >= 1, got"
-                f" {self.value_and_jacobian!r}, {self.size}."
-            )
+        if self.size < 1:
+            raise ValueError(f"size must be a whole number >= 1, got {self.size}.")
         if self.words and len(self.words) != self.size:
             raise ValueError(f"words must be {self.size} texts, got {len(self.words)}.")
 
@@ -175,7 +173,7 @@ def rows_of(block: Block, i: int) -> tuple[Array | csr_array, Array]:
 
 
 @dataclass(frozen=True, eq=False)
-class TorchConstraint:
+class TorchConstraint(Checked):
     """c(w) <= 0 (or = 0) on one owner's rows, by a function of torch tensors.
 
     Parameters

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from bonafed.arrays import Array, Block, Label, by_row, has_truths
+from bonafed.parameters import Checked
 from bonafed.problem.constraints import constraint as constraints
 from bonafed.problem.constraints.constraint import VOID, Objective, Point, magnitudes_of_rows, once
 from bonafed.problem.losses import Exponential, Logistic, Loss
@@ -277,7 +278,7 @@ class OnRows:
 # ---------------------------------------------------------------------------------------- as stated
 
 
-class Levelled:
+class Levelled(Checked):
     """The base of a constraint with a level, one for all clients or one for each."""
 
     level: Level
@@ -582,7 +583,7 @@ def groups_of(column: str, data: Metadata, name: str, most: int = MOST_GROUPS) -
 
 
 @dataclass(frozen=True)
-class Coupled:
+class Coupled(Checked):
     """One constraint over all clients together, for the slot ``constraint``.
 
     Parameters

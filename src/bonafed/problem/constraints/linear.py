@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array, Block, is_number
+from bonafed.parameters import Checked
 from bonafed.problem.constraints.constraint import VOID, Objective, Point, magnitudes, once
 from bonafed.problem.metadata import Metadata
 
@@ -85,7 +86,7 @@ class OnModel:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearConstraint:
+class LinearConstraint(Checked):
     """A linear constraint on the model: of one C and d, or of every client's own.
 
     Parameters
@@ -200,7 +201,7 @@ def _numbers(C: Coefficients | None, d: Offsets | None, name: str) -> tuple[Arra
     return rows, offsets
 
 
-class ByFeature:
+class ByFeature(Checked):
     """The base of inequalities between coefficients, which are stated by the names of features."""
 
     of_model: ClassVar[bool] = True

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array, hstack
 from bonafed.arrays import Array, Block, shape_of
 from bonafed.data.federation import Federation
 from bonafed.names import load
+from bonafed.parameters import Checked
 
 
 class Predictor(Protocol):
@@ -80,7 +81,7 @@ def check_count(classes: int | None) -> None:
         )
 
 
-class OfClasses:
+class OfClasses(Checked):
     """The base of predictors of one number for each of so many classes; None: those of the data."""
 
     classes: int | None
@@ -102,23 +103,28 @@ class OfClasses:
 
 
 @dataclass(frozen=True)
-class Linear:
-    """<w, x> + b, or <w, x> with ``intercept=False``. The intercept b is the last entry of w, free
-    of norms and regularisers.
+class Linear(Checked):
+    """<w, x> + b, or <w, x> with ``fit_intercept=False``. The intercept b is the last entry of w,
+    free of norms and regularisers.
 
     Examples
     --------
     >>> import bonafed as bf
     >>> bf.Linear().dimension(3)  # three coefficients and an intercept
     4
-    >>> bf.Linear(intercept=False).dimension(3)
+    >>> bf.Linear(fit_intercept=False).dimension(3)
     3
     """
 
-    intercept: bool = True
+    fit_intercept: bool = True
     phrase: ClassVar[str] = "linear models"
     convex: ClassVar[bool] = True
     outputs = (1, 1)
+
+    @property
+    def intercept(self) -> bool:
+        """Whether the last entry of w is free of norms and regularisers."""
+        return self.fit_intercept
 
     def sized(self, n_features: int, classes: int | None) -> "Linear":
         return self
@@ -176,7 +182,7 @@ class Softmax(OfClasses):
     Parameters
     ----------
     classes : C; None: the number of classes of the data, set by ``problem.at(fed)``
-    intercepts : whether there are intercepts; without them w is (d, C)
+    fit_intercept : whether there are intercepts; without them w is (d, C)
     ones : whether the last feature of the rows is one of ones, so that its coefficients are the
         intercepts: a worst case moves all features but that one
 
@@ -188,7 +194,7 @@ class Softmax(OfClasses):
     """
 
     classes: int | None = None
-    intercepts: bool = True
+    fit_intercept: bool = True
     ones: bool = False
     fewest: ClassVar[int] = 2
     intercept: ClassVar[bool] = False  # no entry of w is free of norms and regularisers
@@ -197,10 +203,10 @@ class Softmax(OfClasses):
 
     def __post_init__(self) -> None:
         check_count(self.classes)
-        if self.intercepts and self.ones:
+        if self.fit_intercept and self.ones:
             raise ValueError(
                 "Softmax(ones=True) has its intercepts as coefficients of the last feature: give"
-                " intercepts=False too."
+                " fit_intercept=False too."
             )
 
     def dimension(self, n_features: int) -> int:
@@ -209,7 +215,7 @@ class Softmax(OfClasses):
                 "Softmax() knows its classes from the data: use problem.at(fed), or give"
                 " Softmax(classes)."
             )
-        return (n_features + self.intercepts) * self.classes
+        return (n_features + self.fit_intercept) * self.classes
 
     def split(self, w: Array) -> tuple[Array, float]:
         """Coefficients, and no free intercept."""
@@ -217,7 +223,7 @@ class Softmax(OfClasses):
 
     def matrix(self, w: Array, n_features: int) -> Array:
         """w with its last axis as (d, C), or (d + 1, C) with the intercepts."""
-        return w.reshape(*w.shape[:-1], n_features + self.intercepts, -1)
+        return w.reshape(*w.shape[:-1], n_features + self.fit_intercept, -1)
 
     def forward(self, w: Array, block: Block) -> Array:
         d = block.n_features
@@ -227,20 +233,20 @@ class Softmax(OfClasses):
             scores = np.matmul(block.X, coefficients)
         else:
             scores = np.asarray(block.X @ coefficients.reshape(coefficients.shape[-2:]))[None]
-        return scores + matrix[..., d:, :] if self.intercepts else scores
+        return scores + matrix[..., d:, :] if self.fit_intercept else scores
 
     def backward(self, w: Array, s: Array, block: Block) -> Array:
         if isinstance(block.X, np.ndarray):
             gradient = np.matmul(block.X.transpose(0, 2, 1), s)
         else:
             gradient = np.asarray(block.X.T @ s[0])[None]
-        if self.intercepts:
+        if self.fit_intercept:
             gradient = np.concatenate([gradient, s.sum(1, keepdims=True)], 1)
         return gradient.reshape(len(s), -1)
 
     def units(self, sizes: Array) -> Array:
         """The size (..., D) of what each entry of w multiplies, for features of sizes (..., d)."""
-        sizes = with_one(sizes) if self.intercepts else sizes
+        sizes = with_one(sizes) if self.fit_intercept else sizes
         return np.repeat(sizes, self.classes or 1, axis=-1)
 
 
@@ -259,8 +265,8 @@ def predictor(keys: Mapping[str, Any]) -> Predictor:
     cls = load("model", keys.get("model", "linear"))
     names = [field.name for field in fields(cls) if field.name != "classes"]
     values = {name: keys[name] for name in names if keys.get(name) is not None}
-    if "intercepts" in names:  # the data that these keys go with have a feature of ones
-        values["intercepts"] = False
+    if "fit_intercept" in names:  # data that go with a softmax model have a feature of ones
+        values["fit_intercept"] = keys.get("intercept", True) and "ones" not in names
     return cls(**values)
 
 

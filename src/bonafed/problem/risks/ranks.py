@@ -19,11 +19,12 @@ weights are ``risk.rank_weights(n)[::-1]``.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.parameters import Parameters
@@ -229,7 +230,7 @@ class Spectral(ConvexByRank):
 
     sigma: Array
 
-    def __init__(self, weights: ArrayLike) -> None:
+    def __init__(self, weights: Sequence[float] | Array) -> None:
         sigma = vector(weights, "weights")  # an attribute ``weights`` would hide the method
         if sigma.min() < 0:
             raise ValueError(

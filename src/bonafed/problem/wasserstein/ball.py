@@ -28,6 +28,7 @@ from scipy.sparse import csr_array
 from bonafed.arrays import DUAL, Array, Block, Index, by_row, dense, is_number, norm, norm_gradient
 from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
+from bonafed.parameters import Checked
 from bonafed.problem.losses import Loss, others
 from bonafed.problem.predictors.affine import Softmax
 from bonafed.problem.risks.risk import PerClient
@@ -152,7 +153,7 @@ def flip_multiplier(
     return level, (above + tied * np.clip(part, 0.0, 1.0)[:, None]) * (radius > 0)[:, None]
 
 
-class Support(ABC):
+class Support(Checked, ABC):
     """A set of rows in which the worst distribution has to stay."""
 
     @abstractmethod
@@ -221,7 +222,7 @@ class Support(ABC):
 
 
 @dataclass(frozen=True)
-class WassersteinBall:
+class WassersteinBall(Checked):
     """A Wasserstein ball round the rows of every client, as a risk over samples.
 
     Parameters
@@ -266,12 +267,6 @@ class WassersteinBall:
             raise ValueError(
                 f"label_cost must be in (0, inf], got {self.label_cost!r}: at 0 every label could"
                 " be flipped for free. For labels that never move use label_cost=float('inf')."
-            )
-
-        if self.support is not None and not hasattr(self.support, "check"):
-            raise TypeError(
-                "support must be None, BoxSupport(lower, upper) or PolytopeSupport(C, d), got"
-                f" {self.support!r}."
             )
 
     @property

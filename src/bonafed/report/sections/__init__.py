@@ -15,7 +15,7 @@ from bonafed.runs.sections.section import Run
 
 SECTIONS: tuple[About, ...] = (
     *(opening.about_trivial, privacy.about_guarantee, privacy.about_owners_part),
-    *(opening.about_questions, opening.about_warnings),
+    *(opening.about_differences, opening.about_questions, opening.about_warnings),
     *(evaluation.about_quality, evaluation.about_evaluation, opening.about_checks),
     *(clients.about_coefficients, opening.about_summary),
     *(constraints.about_constraints, sweep.about_sweep),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bonafed import worst_client
+from bonafed.data.differences import KINDS
 from bonafed.report import tables, words
 from bonafed.report.blocks import Chapter, Code, Fact, Fold, Items, Questions, Section, Text, texts
 from bonafed.report.sections import evaluation
@@ -17,6 +18,10 @@ TRIVIAL, TRUST = "Is it trivial?", "Can I trust the numbers?"
 UNJUDGED = (
     "Nobody knows: the model was judged on no rows that were held out of training. Set data.test,"
     " such as 0.3; where it is set, a warning says why no rows were judged."
+)
+NOT_COMPARED = (
+    "Units, codes, numbers that stand for missing cells, and persons were not compared between the"
+    " sites, since no site tells them."
 )
 CLOSE = 0.1  # a relative gap up to this counts as good
 NOTES = 2  # warnings that a terminal shows
@@ -31,13 +36,29 @@ def about_trivial(run: Run) -> Section | None:
     return Section([chapter], [Fact("trivial", found["kind"], "warn")], brief=brief)
 
 
+def about_differences(run: Run) -> Section | None:
+    """The warning that a client seems to write something otherwise than the others."""
+    made = run.result.get("checks", ())
+    odd = [row for row in made if row["name"] in KINDS and row["passed"] is False]
+    if not odd:
+        return None
+    said = [f"{_where(row)}. {tables.capital(CHECKS[row['name']].advice)}." for row in odd]
+    title = "Clients write the same thing in different ways"
+    chapter = Chapter("differences", title, [Items(said)], warning=True)
+    brief = [Text(f"warning: a check of the rows fails: {text}") for text in said]
+    return Section(
+        [chapter], [Fact(str(len(odd)), "failed checks of clients", "warn")], brief=brief
+    )
+
+
 def about_questions(run: Run) -> Section | None:
     """The questions that a person asks, in that order; the chapters below say more."""
     if words.public_part(run.result):
         return None
     known = answers(run)
-    # that it is trivial a warning says
+    # that it is trivial a warning says; where lines are few, the comparison is left out first
     brief = [(asked, said) for asked, said in known.items() if asked != TRIVIAL]
+    brief.sort(key=lambda pair: pair[0] == words.question(run.result))
     chapter = Chapter("short", "In short", [Questions(known.items())])
     return Section([chapter], brief=[Questions(brief)])
 
@@ -54,7 +75,8 @@ def answers(run: Run) -> dict[str, str]:
             found[TRIVIAL] = f"Yes: {why['kind']}. The warning above says why, and what to do."
     if judged and (verdicts := words.answer(result)) and not words.private(result):
         found[words.question(result)] = verdicts[0]
-    text, gap = verdict(result) if "checks" in result else "", result["certificate"]["relative_gap"]
+    text, gap = NOT_COMPARED * words.at_sites(result), result["certificate"]["relative_gap"]
+    text = verdict(result) if "checks" in result else text
     ways = {
         " No model meets all constraints: that is proven.": words.infeasible(result),
         " The guarantee of privacy is in the public part.": words.private(result),
@@ -70,11 +92,13 @@ def answers(run: Run) -> dict[str, str]:
 
 def about_warnings(run: Run) -> Section | None:
     """What a reader has to know before the numbers are used."""
-    if not (notes := run.result["notes"]):
+    notes = run.result["notes"]
+    items = [*[words.ended(run.result)] * words.unproven(run.result), *notes]
+    if not items:
         return None
     more = [f"the report has {len(notes) - NOTES} more"] * (len(notes) > NOTES)
     brief = [Text(f"warning: {note}") for note in [*notes[:NOTES], *more]]
-    return Section([Chapter("warnings", "Warnings", [Items(notes)], warning=True)], brief=brief)
+    return Section([Chapter("warnings", "Warnings", [Items(items)], warning=True)], brief=brief)
 
 
 def about_summary(run: Run) -> Section | None:
@@ -171,6 +195,37 @@ CHECKS = {
         *("largest standardised difference of means beyond sampling error, at most {}", number),
         "one model may not suit all: compare the figures of these clients with the others'",
     ),
+    "labels": Words(
+        "The outcome is coded alike at all clients",
+        *("clients whose outcomes contradict the others', beyond chance, at most {}", number),
+        "ask each of them whether its outcome is coded the other way round: then no figure of this"
+        " run can be believed",
+    ),
+    "units": Words(
+        "Every column has one unit",
+        *("columns of clients in another unit, at most {}", number),
+        "ask these clients for their unit, and convert the column in their tables",
+    ),
+    "codes": Words(
+        "Every column has one code",
+        *("columns of clients with another code, at most {}", number),
+        "ask what the values mean, and write them alike, by data.merge or in the tables",
+    ),
+    "sentinel": Words(
+        "No number stands for a missing cell",
+        *("columns of clients with such a number, at most {}", number),
+        "name the number in data.missing, or empty these cells",
+    ),
+    "persons": Words(
+        "No person is at two clients",
+        *("clients that share persons with others, at most {}", number),
+        "a model may be judged on persons that it was trained on: keep each at one client",
+    ),
+    "names": Words(
+        "No client has two names",
+        *("clients whose name is nearly another's, at most {}", number),
+        "if they are one, write the name alike, or merge it by data.merge",
+    ),
     "trivial": Words(
         "The model is not trivial",
         "better than the best constant; rows that get the commonest prediction, below {}",
@@ -230,7 +285,8 @@ def _threshold(row: Record) -> str:
 def _where(row: Record) -> str:
     """The features or clients that a check is about."""
     more = row["count"] - len(row["where"])
-    names = ", ".join(tables.short(name, tables.NAME) for name in row["where"])
+    most = tables.WORD if row["name"] in KINDS else tables.NAME
+    names = ", ".join(tables.short(name, most) for name in row["where"])
     return names + f" and {more} more" * (more > 0)
 
 

@@ -5,6 +5,14 @@ feature gives the target away, whether clients share rows, whether test rows wer
 follow from the rows of the run, so that verification makes them again. A run keeps counts, shares
 and names of features and clients only. Rows are compared by digests under a key that is drawn for
 the comparison and kept nowhere, so that nobody can guess rows of few values from digests.
+
+Whether the outcome is coded the other way round at client i is asked of the others: with x and y
+centred at every client, so that only what holds within clients counts,
+
+    w_i = (sum_j X_j^T X_j + c I)^-1 sum_{j != i} X_j^T y_j      no label of i is in it
+    z_i = (AUC of X_i w_i - 1/2) / sqrt((n + 1) / (12 n+ n-))
+
+and z_i below the quantile of a level over all clients says that it is, or that i truly differs.
 """
 
 import hashlib
@@ -18,14 +26,16 @@ import numpy as np
 from scipy.special import ndtri
 
 from bonafed.arrays import Array
+from bonafed.data import differences
+from bonafed.data.differences import Found
 from bonafed.data.federation import Federation
-from bonafed.data.schema import Categorical
-from bonafed.measures import auc
+from bonafed.data.schema import Categorical, Schema
+from bonafed.measures import auc, beyond_chance
 from bonafed.problem.predictors.affine import scores
 from bonafed.runs import forms
 from bonafed.runs.files import Record
 from bonafed.runs.sections.section import Inputs, Section
-from bonafed.runs.splits import Parts
+from bonafed.runs.splits import HELD_OUT, Parts
 
 IDENTIFIER = 0.9  # share of the rows that have a value of a column to themselves
 COPY = 0.99  # AUC of one feature, or its correlation with the target
@@ -36,6 +46,11 @@ LEFT_OUT = 0.05  # share of the rows that have no target, or no client
 SHIFT = 0.8  # standardised difference of means: a large one by the usual convention
 CHANCE = 0.005  # that some difference of means is larger than its sampling error allows
 NAMED = 5  # features or clients that a check names
+COMPARED = 10_000  # columns times clients that are compared by their values
+WIDE = 2_000  # features of which a ridge regression is made
+RIDGE = 0.5  # of features of unit length
+WRONG = 0.05  # level of all clients' z_i together, if those of the others are above chance
+UNSURE = 0.01  # and if they are not
 KEY = re.compile(r"(^|[\W_])(id|ids|uuid|guid|identifier|index|key|mrn|nr|no|number)$", re.I)
 
 
@@ -47,7 +62,11 @@ class DataChecks(Section):
 
     def result(self, inputs: Inputs) -> Record:
         """Every check, in the order of a report."""
-        return {"checks": [*of_rows(inputs.parts), _trivial(inputs)]}
+        parts = inputs.parts
+        # a private run declares its columns, and here nothing more is read off its rows
+        found = {} if inputs.config.privacy is not None else between_clients(parts)
+        more = [_same(kind, each) for kind, each in found.items()]
+        return {"checks": [*of_rows(parts), *more, _trivial(inputs)]}
 
 
 def of_rows(parts: Parts) -> Iterator[Record]:
@@ -220,6 +239,107 @@ def _shift(fed: Federation, X: Array) -> Record:
     most = np.maximum(apart - error, 0.0).max(1, initial=0.0)
     odd = [fed.names[i] for i in np.argsort(-most, kind="stable") if most[i] > SHIFT]
     return _check("shift", not odd, SHIFT, float(most.max()), odd)
+
+
+# ------------------------------------------------------------- what one client writes otherwise
+
+
+def _same(kind: str, found: list[Found] | None) -> Record:
+    """That no client writes otherwise than the others."""
+    where = [str(one) for one in found or ()]
+    return _check(kind, None if found is None else not found, 0, len(where), where)
+
+
+def between_clients(parts: Parts) -> dict[str, list[Found] | None]:
+    """What a client writes otherwise than the others, by kind; None of a kind where nothing can be
+    compared, or too much.
+    """
+    fed, schema, held = parts.owners, parts.owners.schema, parts.tests.get(HELD_OUT)
+    found: dict[str, list[Found] | None] = dict.fromkeys(differences.KINDS)
+    target = "the target" if schema is None or schema.target is None else schema.target
+    if fed.n_clients > 1:
+        found["names"] = differences.of_names(fed.names)
+        rows = {name: (X, y) for name, X, y in zip(fed.names, fed.X, fed.y, strict=True)}
+        for name, *more in () if held is None else zip(held.names, held.X, held.y, strict=True):
+            pairs = zip(rows[name], more, strict=True)
+            rows[name] = tuple(np.concatenate(pair) for pair in pairs)  # type: ignore[assignment]
+        found["labels"] = contrary(target, rows, fed.classes)
+        if fed.persons is not None:
+            people = {
+                name: [*map(str, of)] for name, of in zip(fed.names, fed.persons, strict=True)
+            }
+            for name, of in (
+                () if held is None else zip(held.names, held.persons or (), strict=True)
+            ):
+                people[name] += map(str, of)
+            found["persons"] = differences.of_persons("persons", people)
+    if schema and not schema.unit and len(schema.columns) * fed.n_clients <= COMPARED:
+        odd = [*_of_columns(fed, schema, target)]
+        found |= {kind: [one for one in odd if one.kind == kind] for kind in differences.OF_COLUMNS}
+    return found
+
+
+def _of_columns(fed: Federation, schema: Schema, target: str) -> Iterator[Found]:
+    """What differs in columns and target, as they were before they were scaled."""
+    at, names = 0, fed.names
+    for column in schema.columns:
+        own = [X[:, at : at + len(column.feature_names)] for X in fed.X]
+        at += len(column.feature_names)
+        if isinstance(column, Categorical):
+            counts = [zip(column.categories, part.sum(0).tolist(), strict=False) for part in own]
+            counted = [{value: int(n) for value, n in each if n} for each in counts]
+            yield from differences.of_codes(column.name, dict(zip(names, counted, strict=True)))
+            continue
+        values = [part[:, 0] * column.scale + column.centre for part in own]
+        digits = 9 - int(np.log10(max(1.0, *(abs(part).max() for part in values))))
+        # missing cells are the mean, which tells nothing
+        mean = round(column.mean, digits)
+        values = [
+            np.where(v == mean, np.nan, v) for v in (np.round(v, digits) + 0.0 for v in values)
+        ]
+        yield from differences.of_numbers(column.name, dict(zip(names, values, strict=True)))
+    if fed.classes is None:
+        yield from differences.of_numbers(target, dict(zip(names, fed.y, strict=True)))
+    else:
+        classes = [Counter(map(str, y.tolist())) for y in fed.y]
+        yield from differences.of_codes(target, dict(zip(names, classes, strict=True)))
+
+
+def contrary(
+    target: str, rows: Mapping[str, tuple[Array, Array]], classes: Array | None
+) -> list[Found] | None:
+    """The clients whose outcomes the model of all others ranks the wrong way, of each client's
+    features and outcomes; None where there are too many features.
+    """
+    X = [part - part.mean(0) for part, _ in rows.values()]
+    of_several = classes is not None and len(classes) > 2
+    truth = [
+        y[:, None] > np.median(y)
+        if classes is None
+        else y[:, None] == np.asarray(classes)[None, (0 if of_several else 1) :]
+        for _, y in rows.values()
+    ]
+    if X[0].shape[1] > WIDE:
+        return None
+    length = np.sqrt(sum((part**2).sum(0) for part in X))
+    length = np.where(length > 0, length, np.inf)
+    gram = sum((part / length).T @ (part / length) for part in X)
+    said = np.stack([(part / length).T @ (y - y.mean(0)) for part, y in zip(X, truth, strict=True)])
+    others = np.moveaxis(said.sum(0) - said, 0, 1)  # (D, N, C)
+    w = np.linalg.solve(gram + RIDGE * np.eye(len(length)), others.reshape(len(length), -1))
+    w = np.moveaxis((w / length[:, None]).reshape(others.shape), 1, 0)
+    z, area = np.zeros((len(X), truth[0].shape[1])), np.ones(len(X))
+    for i, (part, y) in enumerate(zip(X, truth, strict=True)):
+        for c in np.flatnonzero(y.any(0) & ~y.all(0)):
+            found = auc(y[:, c], part @ w[i, :, c]) or 0.0
+            area[i] = min(area[i], found)
+            z[i, c] = beyond_chance(found, len(y), int(y[:, c].sum()))
+    works = (z.sum(0) - z) / np.sqrt(max(len(X) - 1, 1)) > -ndtri(UNSURE)
+    odd = (z < ndtri(np.where(works, WRONG, UNSURE) / z.size)).any(1)
+    why = "a model of the other clients ranks its rows the wrong way: AUC {:.2f}"
+    return [
+        Found("labels", target, name, why.format(area[i])) for i, name in enumerate(rows) if odd[i]
+    ]
 
 
 # ------------------------------------------------------------------------------------------ model

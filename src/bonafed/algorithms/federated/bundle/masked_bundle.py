@@ -37,7 +37,7 @@ from bonafed.algorithms.requirements import OF_SUMS, Requirements
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form, decode, encode
 from bonafed.data.federation import Federation
-from bonafed.problem import parts
+from bonafed.problem import parts, plausible
 from bonafed.problem.claims import Claim
 from bonafed.problem.client_means import hessians
 from bonafed.problem.conic_form import member, sample_radii
@@ -45,14 +45,6 @@ from bonafed.problem.constraints.constraint import Point
 from bonafed.problem.lower_bounds import Duals, of_duals
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.parts import SurveyedSums
-from bonafed.problem.plausible import (
-    Claims,
-    SumClaims,
-    of_each_risk,
-    of_risk,
-    of_survey_sums,
-    of_weighted_sum,
-)
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.risks.weight_sets import Sum as Added
@@ -216,20 +208,20 @@ class MaskedBundle(Method):
     # -- server ------------------------------------------------------------------------------------
 
     @property
-    def claims(self) -> Claims:
-        return {Compared: lambda who, ask, up: of_risk(self.concrete, ask.w, up.risk)}
+    def claims(self) -> plausible.Claims:
+        return {Compared: lambda who, ask, up: plausible.of_risk(self.concrete, ask.w, up.risk)}
 
     @property
-    def sum_claims(self) -> SumClaims:
+    def sum_claims(self) -> plausible.SumClaims:
         problem = self.concrete
 
         def blended(ask: Blend, up: Blended, slack: float) -> Iterator[Claim]:
             sums = up.loss, up.gradient, up.curvature
-            return of_weighted_sum(problem, ask.w, ask.weights, *sums, slack)
+            return plausible.of_weighted_sum(problem, ask.w, ask.weights, *sums, slack)
 
         return {
-            SurveyedSums: partial(of_survey_sums, problem),
-            Compared: lambda ask, up, slack: of_each_risk(problem, ask.w, up.risk),
+            SurveyedSums: partial(plausible.of_survey_sums, problem),
+            Compared: lambda ask, up, slack: plausible.of_each_risk(problem, ask.w, up.risk),
             Blended: blended,
         }
 

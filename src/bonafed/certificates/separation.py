@@ -1,0 +1,120 @@
+"""Whether the classes are separated, so that no model is the best one.
+
+    A v >= 0,  A v != 0        a row of A: x_j and 1, times the sign of its class (of several
+                               classes: the score of its own less that of another)
+
+Along such a direction v no loss of a row rises, and some fall for ever: without a regulariser, or a
+limit that ends it, the objective falls as coefficients grow, whatever model a method returns. The
+model itself is such a direction where all rows are on the side of their class, which follows from
+the clients' mean losses as well: a sum of losses below the one of score 0 has no such loss in it.
+
+Else weights p > 0 with A'p = 0 exclude all directions (Stiemke). At a stationary model the slopes
+of the losses are such weights but for what is left of their sum, which is moved to them by least
+squares. Where that does not succeed, a linear program finds the direction.
+"""
+
+import math
+
+import numpy as np
+
+from bonafed.arrays import Array, dense
+from bonafed.data.federation import Federation
+from bonafed.problem.losses import Exponential, Logistic, Multinomial
+from bonafed.problem.lower_bounds import region
+from bonafed.problem.metadata import Data
+from bonafed.problem.predictors.affine import Linear, Softmax, with_ones
+from bonafed.problem.problem import Problem
+from bonafed.problem.risks.weight_sets import Mean
+
+LARGEST = 4_000_000  # entries of A up to which a program is solved
+ALONG = 1e3  # how many times as long as the model the direction is followed
+NONE = 1e-9  # relative to the sizes of its terms: a margin up to this is 0
+
+
+def separated(
+    problem: Problem, fed: Data, w: Array, value: float, losses: Array, weights: Array
+) -> float | None:
+    """The share of the rows on the side of their class along a direction that has no row on the
+    other one, 1 where all are; None where there is no such direction, or none was found.
+
+    ``problem`` and ``fed`` are concrete; ``losses`` and ``weights`` are those of the clients at w.
+    """
+    ball, loss, model = problem.over_samples, problem.loss, problem.predictor
+    falls = isinstance(loss, Logistic | Exponential | Multinomial)
+    falls &= isinstance(model, Linear | Softmax)
+    code = getattr(ball, "code", None) is not None  # of one class only
+    if not falls or code or problem.privacy is not None or not np.isfinite(w).all():
+        return None
+    if math.isfinite(region(problem, value, fed.n_features, None).length):
+        return None
+    zero = 1.0 if isinstance(loss, Exponential) else math.log(2.0)
+    if fed.alike and (fed.sizes * losses < (1 - NONE) * zero).all():
+        return 1.0 if _falls(problem, fed, w, w, value) else None
+    if not isinstance(fed, Federation):
+        return None
+    pairs = (model.classes or 2) - 1 if isinstance(model, Softmax) else 1
+    if fed.sizes.sum() * pairs * len(w) > LARGEST:
+        return None
+    A, share = _rows(model, fed)
+    v = _direction(A, w, share)
+    if v is None:
+        return None
+    ahead = A @ v > NONE * (np.abs(A) @ np.abs(v))
+    plain = isinstance(ball, Mean) and problem.over_rows is None
+    # what the worst clients weigh; ranks may leave out all rows that are ahead
+    counts = ahead @ (share * np.repeat(weights, fed.sizes * pairs))
+    if not (ahead.all() or (plain and counts > 0)) or not _falls(problem, fed, w, v, value):
+        return None
+    return float(ahead.reshape(-1, pairs).any(1).mean())
+
+
+def _rows(model: Linear | Softmax, fed: Federation) -> tuple[Array, Array]:
+    """A, and the weight of every row of it in its client's mean."""
+    parts, shares = list[Array](), list[Array]()
+    for i in range(fed.n_clients):
+        (X, y), share = fed.rows(i), fed.share(i)
+        X = dense(with_ones(X) if model.fit_intercept else X)
+        if isinstance(model, Softmax):
+            own, code = np.eye(model.classes or 2), y.astype(int)
+            apart = (own[code][:, None] - own)[np.arange(len(own)) != code[:, None]]
+            share = np.repeat(share, len(own) - 1)
+            A = (np.repeat(X, len(own) - 1, 0)[:, :, None] * apart[:, None]).reshape(len(share), -1)
+        else:
+            A = X * y[:, None]
+        parts.append(A)
+        shares.append(share)
+    return np.concatenate(parts), np.concatenate(shares)
+
+
+def _direction(A: Array, w: Array, share: Array) -> Array | None:
+    """A direction v with A v >= 0 and not 0, or None."""
+    kept = share > 0
+    A, share = A[kept], share[kept]
+    sizes = np.sqrt((A * A).mean(0))
+    A = A / np.where(sizes > 0, sizes, 1.0)
+    margin = A @ (w * sizes)
+    if (margin > NONE * (np.abs(A) @ np.abs(w * sizes))).all():
+        return w
+    p = share * np.exp(-np.logaddexp(0.0, margin))
+    moved = A @ np.linalg.lstsq(A.T @ A, A.T @ p, rcond=None)[0]
+    if (np.abs(moved) < 0.5 * p).all():
+        return None
+    from scipy.optimize import linprog
+
+    scale = np.maximum(np.abs(A).max(1, keepdims=True), 1e-300)
+    found = linprog(-(A / scale).mean(0), -A / scale, np.zeros(len(A)), bounds=(-1, 1))
+    if found.x is None or not -found.fun > 1e-7:
+        return None
+    v = np.where(sizes > 0, found.x / np.where(sizes > 0, sizes, 1.0), 0.0)
+    along = A @ found.x
+    return v if (along >= -NONE * (np.abs(A) @ np.abs(found.x))).all() else None
+
+
+def _falls(problem: Problem, fed: Data, w: Array, v: Array, value: float) -> bool:
+    """Whether the objective does not rise along v, and no limit ends the way."""
+    far = w + v * (ALONG * max(float(np.linalg.norm(w)), 1.0) / float(np.linalg.norm(v)))
+    if not isinstance(fed, Federation):
+        return not problem.constrained and problem.penalty(far) <= problem.penalty(w)
+    if problem.constrained and problem.violation(far, fed) > problem.violation(w, fed) + NONE:
+        return False
+    return problem.objective(far, fed) <= value * (1 + NONE)

@@ -1,0 +1,316 @@
+"""What one client writes otherwise than the others: units, codes, numbers for missing cells, ids of
+persons, and names of clients.
+
+The clients that are like one of them, and have the most rows, are the reference; each of the others
+is held against it. Numbers are compared by median and median absolute deviation (MAD) of their
+logarithms, in which a unit is a shift and a tail does not matter:
+
+    m_i, s_i = median, 1.4826 MAD of ln x at client i,    m, s of the reference,    f a known factor
+    another unit:    |m_i - m| > FAR max(s_i, s)    and    |m_i - m - ln f| <= s
+
+Clients that honestly differ have means up to about one standard deviation apart, which is below
+`FAR`. What is found is a question to a person, who knows more.
+"""
+
+import re
+import tomllib
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Array
+from bonafed.data.profile import fold
+from bonafed.text import short
+
+FAR = 2.0  # robust standard deviations between clients from which a unit is asked about
+STRANGE = 5.0  # and from which also where no known unit explains it
+MIXED, MANY = 0.05, 5  # share and number of a client's rows that may be in another unit
+FEW = 8  # rows of a client below which nothing is said of it
+CODES = 10  # values of a column of codes
+OFTEN, SOME = 0.1, 0.03  # shares of the rows that have a code which the others lack
+TIMES = 3  # how often a number stands that is there by no chance
+LARGEST = 20  # clients that may be the centre of the reference
+NAME = 24  # characters of a name in a sentence
+NUMBER = re.compile(r"-?\d+(\.\d+)?")
+# numbers that stand for a missing cell, as people write them; the small ones are codes as well
+NINES = re.compile(r"-?(9{1,6}|8{3,6}|7{3,6})(\.9)?|-1|0")
+SMALL = ("0", "-1")
+OF_COLUMNS = ("units", "codes", "sentinel")
+KINDS = ("labels", *OF_COLUMNS, "persons", "names")
+
+
+class Found(NamedTuple):
+    """What differs at a client: of which kind, in which column, why that is thought, and by value
+    what to write instead.
+    """
+
+    kind: str
+    column: str
+    client: str
+    why: str
+    instead: Mapping[str, str] = {}
+
+    def __str__(self) -> str:
+        column = f"{short(self.column, NAME)} at " * bool(self.column)
+        return f"{column}{short(self.client, NAME)} ({self.why})"
+
+
+@cache
+def _known() -> dict[str, Any]:
+    """Units, and words of one meaning."""
+    return tomllib.loads((files("bonafed.data") / "units.toml").read_text("utf-8"))
+
+
+def _reference(rows: Sequence[int], alike: Callable[[int, int], bool]) -> NDArray[np.bool_]:
+    """Which clients are like one of the largest, that which has the most rows beside it."""
+    centres = np.argsort([-n for n in rows], kind="stable")[:LARGEST]
+    groups = np.array([[a == b or alike(a, b) for b in range(len(rows))] for a in centres])
+    return groups[np.argmax(groups @ np.array(rows))]
+
+
+# ------------------------------------------------------------------------------ columns of numbers
+
+
+def of_numbers(name: str, parts: Mapping[str, Array]) -> list[Found]:
+    """What differs in a column of numbers by client; NaN is missing."""
+    kept = {client: values[np.isfinite(values)] for client, values in parts.items()}
+    kept = {client: values for client, values in kept.items() if len(values)}
+    if all(len(np.unique(values)) <= CODES for values in kept.values()):
+        counts = {c: Counter(f"{v:.9g}" for v in values.tolist()) for c, values in kept.items()}
+        return of_codes(name, counts)
+    odd = [*_sentinels(name, kept, few=False)]
+    for one in odd:
+        kept[one.client] = kept[one.client][kept[one.client] != float(*one.instead)]
+    return [*odd, *_units(name, {c: values for c, values in kept.items() if len(values) >= FEW})]
+
+
+def _sentinels(name: str, parts: Mapping[str, Array], few: bool) -> Iterator[Found]:
+    """Numbers beyond all others that look as if they stood for a missing cell; ``few``: the column
+    has few values.
+    """
+    ends = {f"{end:.9g}" for values in parts.values() for end in (values.min(), values.max())}
+    for text in sorted(filter(NINES.fullmatch, ends)):
+        number = float(text)
+        times = [int((values == number).sum()) for values in parts.values()]
+        rest = np.concatenate([values[values != number] for values in parts.values()])
+        if len(rest) < FEW or rest.min() < number < rest.max() or (few and text in SMALL):
+            continue
+        if text == "0":  # a number as well: it stands for nothing where the others have none
+            lack = sum(n == 0 and len(v) >= FEW for n, v in zip(times, parts.values(), strict=True))
+            apart = np.abs(rest).min() > _spread(rest) and 2 * lack >= max(2, len(parts) - 1)
+            apart = apart and max(times) >= TIMES
+        else:
+            apart = _far(number, sum(times), rest) or any(
+                _piled(number, n, values[values != number], rest)
+                for n, values in zip(times, parts.values(), strict=True)
+            )
+        for client, n in zip(parts, times, strict=True):
+            if apart and n:
+                of = f"{text} in {n:,} of {len(parts[client]):,} rows: does it mean missing?"
+                yield Found("sentinel", name, client, of, {text: ""})
+
+
+def _far(number: float, times: int, rest: Array) -> bool:
+    """Whether a number is farther from the rest than a tail reaches."""
+    gap, width = float(np.abs(rest - number).min()), float(np.ptp(rest))
+    below = number < -1 and rest.min() >= 0
+    if abs(number) < 100 and times < TIMES and not below:
+        return False
+    return gap > max(3 * _spread(rest), width / 2) or (below and gap > width / 5)
+
+
+def _piled(number: float, times: int, own: Array, rest: Array) -> bool:
+    """Whether a number stands ``times`` at a client, where none near it stands nearly as often, or
+    none of any client is near.
+    """
+    spread, gap = _spread(rest), float(np.abs(rest - number).min())
+    reach = gap + spread / 2
+    near, counts = np.unique(rest[np.abs(rest - number) <= reach], return_counts=True)
+    here = np.unique(own[np.abs(own - number) <= reach], return_counts=True)[1].max(initial=1)
+    usual = max(here, counts.max() * (len(own) + times) / len(rest))
+    step = float(np.median(np.diff(near))) if len(near) > 1 else spread / 4
+    if times < TIMES or (0 < number < 10 and gap < 3):  # 9 may be the top of a scale
+        return False
+    return gap > max(spread / 4, 3 * step) or times >= 4 * usual
+
+
+def _spread(values: Array) -> float:
+    """The standard deviation, by the median absolute deviation unless most values are one."""
+    return 1.4826 * float(np.median(np.abs(values - np.median(values)))) or float(values.std())
+
+
+def _units(name: str, parts: Mapping[str, Array]) -> Iterator[Found]:
+    """The clients, or some of their rows, whose numbers are those of the others in another unit;
+    columns of positive numbers only.
+    """
+    if len(parts) < 2 or any((values > 0).mean() < 0.9 for values in parts.values()):
+        return
+    logs = [np.log(values[values > 0]) for values in parts.values()]
+    middle = np.array([np.median(values) for values in logs])
+    spread = np.array([_spread(values) for values in logs])
+
+    def near(a: int, b: int) -> bool:
+        return bool(abs(middle[a] - middle[b]) <= FAR * max(spread[a], spread[b]))
+
+    alike = _reference([*map(len, logs)], near)
+    m, s = np.median(middle[alike]), np.median(spread[alike])
+    for i, (client, values) in enumerate(zip(parts, logs, strict=True)):
+        odd, away = np.ones(len(values), bool), (values - m) * np.sign(values.mean() - m)
+        if alike[i]:  # some of its rows may be in another unit, with none between
+            odd = away > STRANGE * s
+            if odd.sum() < max(MANY, MIXED * len(odd)) or not s or odd.all():
+                continue
+            if away[odd].min() - away[~odd].max() < FAR * s:
+                continue
+        times = np.exp(np.median(values[odd]) - m)
+        of = f"{times:.3g} times the others'" + f" in {odd.sum():,} rows" * bool(alike[i])
+        if unit := _unit(name, np.exp(values[odd]), m, s):
+            yield Found("units", name, client, f"{of}: {unit}?")
+        elif not alike[i] and abs(middle[i] - m) > STRANGE * max(s, spread[i]):
+            yield Found("units", name, client, f"{of}: another unit, or another thing?")
+
+
+def _unit(name: str, values: Array, m: float, s: float) -> str:
+    """The unit that explains why values are not like the reference; empty without one. One of what
+    the column is named after comes first, one of another thing last.
+    """
+    found = {}
+    for factor, offset, large, small in _known()["units"]:
+        ways = {f"{small} for {large}": values * factor + offset}
+        ways[f"{large} for {small}"] = (values - offset) / factor
+        for said, back in ways.items():
+            logs = np.log(back[back > 0])
+            if len(logs) == len(back) and _spread(logs) < 2.5 * s:
+                away, of = abs(float(np.median(logs)) - m), said.partition(" of ")[2][:5]
+                found |= {(of not in name.casefold(), not of, away): said} if away <= s else {}
+    return found[min(found)] if found else ""
+
+
+# -------------------------------------------------------------------------------- columns of codes
+
+
+def of_codes(name: str, parts: Mapping[str, Mapping[str, int]]) -> list[Found]:
+    """What differs in a column of few values, by client counted as text."""
+    parts, found = {client: dict(counts) for client, counts in parts.items() if counts}, []
+    if parts and all(NUMBER.fullmatch(value) for counts in parts.values() for value in counts):
+        numbers = {c: np.repeat([*map(float, n)], [*n.values()]) for c, n in parts.items()}
+        found = [*_sentinels(name, numbers, few=True)]
+    for one in found:
+        parts[one.client].pop(*one.instead)
+    parts = {client: counts for client, counts in parts.items() if sum(counts.values()) >= FEW}
+    each, rows = [*parts.values()], [sum(counts.values()) for counts in parts.values()]
+    if len(each) < 2 or all(len(counts) == 1 for counts in each):
+        return found  # it stands for the client
+    alike = _reference(rows, lambda a, b: not _recoded(each[a], each[b]))
+    if alike.sum() < min(2, len(each) - 1) or 3 * alike @ rows < sum(rows):
+        return found  # every client has its own, as of wards
+    usual = Counter[str]()
+    for k in np.flatnonzero(alike):
+        usual.update(each[k])
+    for k, client in enumerate(parts):
+        own = each[k]
+        if not alike[k] and _recoded(own, usual) and _is_code(own, usual):
+            why = f"{_listed(own)} where the others have {_listed(usual)}: another code?"
+            instead = {} if {*own} & {*usual} else _meaning(own, usual)
+            found.append(Found("codes", name, client, why, instead))
+    return found
+
+
+def _recoded(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
+    """Whether each of two clients has values that the other one lacks, and one often has them."""
+    shares = [
+        sum(n for v, n in a.items() if v not in b) / sum(a.values())
+        for a, b in ((one, other), (other, one))
+    ]
+    return min(shares) >= SOME and max(shares) >= OFTEN
+
+
+def _is_code(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
+    """Whether other values may be another code of the same: numbers for numbers or for words, and
+    two words for two others, or known ones. Other words may be other things.
+    """
+    own, usual = ({v for v, n in a.items() if n >= SOME * sum(a.values())} for a in (one, other))
+    if max(len(own), len(usual)) > CODES:
+        return False
+    numbers = [{v for v in values if NUMBER.fullmatch(v)} for values in (own, usual)]
+    if numbers == [own, usual]:
+        a, b = (sorted(map(float, values)) for values in numbers)
+        moved = len(b) <= 6 and any({v + by for v in a} <= {*b} for by in (-1.0, 1.0))
+        alike = len(a) == len(b) and (len(b) == 2 or not own & usual)
+        return len(b) > 1 and (alike or (moved and len(a) >= len(b) - 1))
+    two = len(own) == len(usual) == 2 and not own & usual
+    return any(numbers) != all(numbers) or two or len(_of_words(own, usual)) > 1
+
+
+def _of_words(own: Collection[str], usual: Collection[str]) -> dict[str, str]:
+    """The usual value of own ones, by words of one meaning."""
+    for words in _known()["words"]:
+        of = {word: k for k, known in enumerate(words) for word in known}
+        by = {of[fold(v)]: v for v in usual if fold(v) in of}
+        found = {v: by[of[fold(v)]] for v in own if of.get(fold(v)) in by and v not in usual}
+        if len({*found.values()}) > 1:
+            return found
+    return {}
+
+
+def _meaning(own: Mapping[str, int], usual: Mapping[str, int]) -> dict[str, str]:
+    """The usual value of each own one, where words say so; else in order, a guess that is asked."""
+    often = sorted(sorted(usual, key=usual.__getitem__)[-len(own) :])
+    guess = dict(zip(sorted(own), often, strict=True)) if len(often) == len(own) else {}
+    return _of_words(own, usual) or guess
+
+
+def _listed(values: Collection[str]) -> str:
+    """The first values, in order."""
+    return ", ".join(sorted(values)[:3]) + ", ..." * (len(values) > 3)
+
+
+# ------------------------------------------------------------------------- persons, and the clients
+
+
+def of_persons(name: str, parts: Mapping[str, Collection[str]]) -> list[Found]:
+    """Persons whose id stands at several clients, unless each client counts its own."""
+    ids = {client: {*values} for client, values in parts.items()}
+    at = Counter(one for own in ids.values() for one in own)
+    shared = {one for one, n in at.items() if n > 1}
+    digits = [int(number) for one in at if (number := re.sub(r"\D", "", one)[:4000])]
+    sizes = [*map(len, ids.values())]
+    if digits:  # how many would be alike if each client drew its numbers
+        chance = (sum(sizes) ** 2 - sum(n * n for n in sizes)) / 2 / (max(digits) - min(digits) + 1)
+        if len(shared) <= chance + 3 * chance**0.5 + (chance > 0.01):
+            return []
+    if 2 * len(shared) > min(sizes, default=0):
+        return []
+    why, found = "{:,} of its {:,} persons are at another client, too", Counter[str]()
+    for client, own in ids.items():
+        found[client] = len(own & shared)
+    return [Found("persons", name, c, why.format(n, len(ids[c]))) for c, n in found.items() if n]
+
+
+def of_names(clients: Collection[str]) -> list[Found]:
+    """Clients whose names differ by signs, accents, capitals or doubled letters only."""
+    alike: dict[str, list[str]] = {}
+    for client in clients:
+        alike.setdefault(_plain(client), []).append(client)
+    return [
+        Found("names", "", client, f"the same as {short(first, NAME)}?", {client: first})
+        for first, *others in alike.values()
+        for client in others
+    ]
+
+
+def _plain(name: str) -> str:
+    """A name by its letters and digits, as somebody hears it."""
+    text = unicodedata.normalize("NFKD", name.replace("ß", "ss").casefold())
+    text = "".join(c for c in text if not unicodedata.category(c).startswith(("M", "C")))
+    text = re.sub(r"\b(saint|sankt|st)\b", "st", text)
+    text = re.sub(r"([aou])e", r"\1", text)
+    text = re.sub(r"(?<=[^\W\d])[\s._,'’`´\"-]+(?=\w)|(?<=\d)[\s._-]+(?=[^\W\d])", "", text)
+    text = re.sub(r"(?<!\d)0+(?=\d)", "", text.strip(" .\"'"))
+    return re.sub(r"(?<=[^\W\d]{2})([^\W\d])\1(?=[^\W\d])", r"\1", text)

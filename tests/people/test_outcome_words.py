@@ -1,0 +1,395 @@
+"""Sentences of outcomes and warnings that are bound to what was proven."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import small_run
+from met import met
+from sklearn.exceptions import ConvergenceWarning
+
+import bonafed as bf
+from bonafed.config.config import parse_config
+from bonafed.report.pages import markdown
+from bonafed.rounds import Done, Stop
+from bonafed.runs.pipeline import dry_run
+from bonafed.runs.verification import verify_run
+
+N = 200
+GROUPS = np.repeat([*"abcd"], N // 4)
+PLAIN = bf.Problem(bf.Logistic(), bf.Linear(True))
+
+
+@cache
+def rows() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 3))
+    return X, np.where(X[:, 0] + rng.normal(size=N) > 0, 1, -1)
+
+
+def solved(X: Any, y: Any, problem: Any = PLAIN, **how: Any) -> tuple[bf.Solution, list[Any]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        solution = bf.solve(problem, bf.Federation.from_arrays(X, y, GROUPS[: len(y)]), **how)
+    return solution, [w for w in caught if issubclass(w.category, bf.UnprovenWarning)]
+
+
+def rare() -> tuple[Any, Any]:
+    """A feature that 10 rows have, all of the class 1."""
+    (X, y), flag = rows(), np.arange(N) % 20 == 0
+    return np.column_stack([X, flag]).astype(float), np.where(flag, 1, y)
+
+
+# ------------------------------------------------------------------------------------ gaps in words
+
+
+class Early(bf.Bundle):
+    """A bundle that stops as soon as it has a bound, and says how."""
+
+    end = Stop.STALLED
+
+    def improve(self, state: Any, ids: Any, up: Any) -> Any:
+        state, ask = super().improve(state, ids, up)
+        return state, Done(self.end) if np.isfinite(state.bound) else ask
+
+
+class Sure(Early):
+    end = Stop.OPTIMAL
+
+
+class Doubting(Early):
+    end = Stop.UNPROVEN
+
+
+SMALL = bf.Problem(
+    bf.Squared(), bf.Linear(True), over_clients=bf.Simplex(), regulariser=bf.L2(1e-6)
+)
+
+
+@met(
+    "C",
+    "a run that stalls, of a small objective",
+    "'proven gap 1.80e-04, relative 2.73e-01': what tolerances are about stood last",
+    "the relative gap stands first, then the absolute one, as in every other outcome",
+)
+@met(
+    "C",
+    "a method that says OPTIMAL or UNPROVEN at the same gap",
+    "the same stop, no warning from solve",
+    "UNPROVEN for both, with the same words and a warning",
+    "a run that stalls, of a small objective",
+)
+@pytest.mark.parametrize("method", [Early, Sure, Doubting])
+def test_the_relative_gap_stands_first_whatever_a_method_says(method: Any) -> None:
+    X, y = rows()
+    target = 0.01 * X[:, 0] + 0.005 * y
+    solution, said = solved(X, target, SMALL, algorithm=method(metric="identity", cuts=1))
+    proof = solution.certificate
+    words = f"relative gap {proof.relative_gap:.2e} (absolute {proof.gap:.2e})"
+    assert words in solution.outcome.text
+    assert solution.outcome.stop is not Stop.OPTIMAL
+    assert "known cuts" not in solution.outcome.text
+    assert [str(w.message) for w in said] == [solution.outcome.text]
+
+
+@met(
+    "C",
+    "UNPROVEN at a gap of 14 %",
+    "no warning from solve, nor from an estimator",
+    "UnprovenWarning with the words of the outcome; from an estimator it is a ConvergenceWarning",
+)
+@pytest.mark.parametrize("model", [bf.RobustClassifier(), bf.AgnosticClassifier()])
+def test_estimators_warn_of_an_unproven_model(model: Any) -> None:
+    X, y = rows()
+    model.set_params(algorithm=Doubting(metric="identity", cuts=1))
+    with pytest.warns(ConvergenceWarning) as caught:
+        model.fit(X, y, groups=GROUPS)
+    assert caught[0].category is not ConvergenceWarning
+    assert issubclass(caught[0].category, bf.UnprovenWarning)
+    assert caught[0].filename == __file__
+
+
+@met(
+    "C",
+    "a cap at which the gap is within the tolerance already",
+    "'raise max_rounds or tol', and a ConvergenceWarning of an estimator",
+    "it says that the model is optimal within tol, and nothing warns",
+    "UNPROVEN at a gap of 14 %",
+)
+def test_a_capped_run_within_its_tolerance_is_not_blamed() -> None:
+    X, y = rows()
+    problem = bf.Problem(bf.Logistic(), bf.Linear(True), regulariser=bf.L2(0.1))
+    solution, said = solved(X, y, problem, algorithm=bf.ADLPMM(max_rounds=30, tol=1e-2))
+    assert solution.outcome.stop is Stop.MAX_ROUNDS
+    assert solution.certificate.relative_gap <= 1e-2
+    assert "optimal within tol" in solution.outcome.text
+    assert "raise" not in solution.outcome.text
+    assert not said
+
+
+@met(
+    "C",
+    "FedAvg, whose local steps leave it at a gap of 4 %",
+    "'lower tol, or add a regulariser', where there is one; no warning",
+    "a method that proves its gap is named, and a warning",
+    "UNPROVEN at a gap of 14 %",
+)
+def test_advice_is_what_helps() -> None:
+    X, y = rows()
+    problem = bf.Problem(bf.Logistic(), bf.Linear(True), regulariser=bf.L2(0.1))
+    solution, said = solved(X, y, problem, algorithm=bf.FedAvg())
+    assert solution.outcome.stop is Stop.UNPROVEN
+    assert "use Bundle()" in solution.outcome.text
+    assert "regulariser" not in solution.outcome.text
+    assert said
+    assert not solved(X, y, problem, algorithm=bf.Bundle())[1]
+
+
+@met(
+    "C",
+    "a path of radii whose solves are capped",
+    "rows that say 'max_rounds', no warning",
+    "one UnprovenWarning that names the radii",
+    "UNPROVEN at a gap of 14 %",
+)
+def test_a_path_warns_of_what_it_did_not_prove() -> None:
+    X, y = rows()
+    fed = bf.Federation.from_arrays(X, y, GROUPS)
+    ball = bf.WassersteinBall(radius=0.1)
+    problem = bf.Problem(bf.Logistic(), over_samples=ball, regulariser=bf.L2(1e-3))
+    with pytest.warns(bf.UnprovenWarning, match=r"2 of 2 models .* \[0\.05, 0\.1\]") as caught:
+        path = bf.radius_path(problem, fed, radii=[0.05, 0.1], max_rounds=2)
+    assert len(caught) == 1
+    assert {row["outcome"] for row in path} == {"max_rounds"}
+
+
+# -------------------------------------------------------------------------------- separated classes
+
+METHODS = [
+    *(bf.Bundle(), bf.AsyncBundle(), bf.InteriorPoint(), bf.MultiplierMethod(), bf.ProximalAL()),
+    *(bf.FedAvg(), bf.AFL(max_rounds=300), bf.AsyncDRO(), bf.DoubleLoop(max_rounds=300)),
+]
+
+
+@met(
+    "C",
+    "separated classes without a penalty",
+    "InteriorPoint and RankADMM say OPTIMAL or 'lower tol', the odds ratio is 3e8; no note",
+    "every method says that the classes are separated and no model is the best one, and warns",
+)
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+def test_separated_classes_are_said(method: Any) -> None:
+    X, _ = rows()
+    X, y = X[:60], np.where(X[:60, 0] + 0.3 * X[:60, 1] > 0, 1, -1)
+    solution, said = solved(X, y, algorithm=method)
+    assert solution.certificate.separated == 1
+    assert solution.outcome.stop is not Stop.OPTIMAL
+    assert "separated: a combination of the features tells all rows" in solution.outcome.text
+    assert said
+
+
+@met(
+    "C",
+    "quasi-complete separation: a rare feature all of whose rows have one class",
+    "OPTIMAL by InteriorPoint, an odds ratio of 4e8",
+    "5.0% of the rows are said to be separated, by every method",
+    "separated classes without a penalty",
+)
+@pytest.mark.parametrize("method", METHODS[:6], ids=lambda method: type(method).__name__)
+def test_a_feature_of_one_class_is_said(method: Any) -> None:
+    solution, said = solved(*rare(), algorithm=method)
+    assert solution.certificate.separated == 0.05
+    assert "tells 5.0% of the rows" in solution.outcome.text
+    assert said
+
+
+@met(
+    "C",
+    "three classes of which one feature tells one",
+    "'lower tol, or add a regulariser', coefficients of 9,600",
+    "the separation is said",
+    "separated classes without a penalty",
+)
+def test_a_class_of_several_that_is_apart_is_said() -> None:
+    X, y = rows()
+    three = np.where(X[:, 1] > 0.8, 2, (y > 0).astype(int))
+    problem = bf.Problem(bf.Multinomial(), bf.Softmax())
+    solution, said = solved(X, three, problem, algorithm=bf.MultiplierMethod())
+    assert 0 < solution.certificate.separated <= 1
+    assert "separated" in solution.outcome.text
+    assert said
+    mixed = np.random.default_rng(1).integers(3, size=N)
+    assert solved(X, mixed, problem)[0].certificate.separated is None
+
+
+@met(
+    "C",
+    "one client whose rows are separated, among others",
+    "nothing, rightly: the model of all is finite",
+    "nothing of the model of all; of a model of that client's rows only it is said",
+    "separated classes without a penalty",
+)
+def test_a_client_that_is_separated_alone() -> None:
+    X, y = rows()
+    y = np.where(np.arange(N) < N // 4, np.where(X[:, 0] > 0, 1, -1), y)
+    fed = bf.Federation.from_arrays(X, y, GROUPS)
+    together, _ = solved(X, y)
+    alone = bf.solve(PLAIN, fed.restrict("a"))
+    assert together.certificate.separated is None
+    assert alone.certificate.separated == 1
+
+
+@met(
+    "C",
+    "separated classes with a penalty, bounds, a radius or a limit",
+    "nothing, rightly",
+    "nothing: there a best model exists",
+    "separated classes without a penalty",
+)
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"regulariser": bf.L2(1e-3)},
+        {"regulariser": bf.L1(1e-3)},
+        {"regulariser": bf.Bounds(-5.0, 5.0)},
+        {"over_samples": bf.WassersteinBall(0.01)},
+        {"constraint": bf.LinearInequality(np.array([[0.0, 0.0, 0.0, 1.0, 0.0]]), 2.0)},
+    ],
+)
+def test_a_model_that_something_bounds_is_not_called_separated(more: dict[str, Any]) -> None:
+    X, y = rare()
+    solution, _ = solved(X, y, bf.Problem(bf.Logistic(), bf.Linear(True), **more))
+    assert solution.certificate.separated is None
+    assert "separated" not in solution.outcome.text
+
+
+def test_separation_is_invariant_to_units_copies_and_zero_rows() -> None:
+    X, y = rare()
+    for scale in (1e-6, 1e6):
+        odd = np.column_stack([X * [1.0, scale, 1.0, 1 / scale], X[:, 0], np.zeros(N)])
+        assert solved(odd, y, algorithm=bf.InteriorPoint())[0].certificate.separated == 0.05
+    weights = np.where(np.arange(N) % 20 == 0, 0.0, 1.0)
+    fed = bf.Federation.from_arrays(X, y, GROUPS, sample_weight=weights)
+    assert bf.solve(PLAIN, fed).certificate.separated is None
+
+
+# ------------------------------------------------------------------ where nothing bounds an optimum
+
+
+@met(
+    "C",
+    "no regulariser and no bound, classes that overlap",
+    "'no bound is proved', nothing else",
+    "no model up to 1,000 times as large is better by more than 8e-12, and nothing warns",
+)
+@pytest.mark.parametrize("method", [bf.Bundle(), bf.MultiplierMethod(), bf.AsyncBundle()])
+def test_a_proof_over_a_stated_region(method: Any) -> None:
+    X, y = rows()
+    solution, said = solved(X, y, algorithm=method)
+    proof = solution.certificate
+    assert proof.bound is proof.gap is None
+    assert 0 <= proof.value - proof.nearby <= 1e-3 * proof.value
+    assert "up to 1,000 times as large" in solution.outcome.text
+    assert "no bound is proved" in solution.outcome.text
+    assert not said
+    best = bf.solve(PLAIN, bf.Federation.from_arrays(X, y, GROUPS), algorithm=bf.InteriorPoint())
+    assert proof.nearby <= best.certificate.value
+    again = bf.certify(solution.problem, bf.Federation.from_arrays(X, y, GROUPS), solution.w)
+    assert again.nearby == pytest.approx(proof.nearby, rel=1e-9)
+
+
+@met(
+    "C",
+    "least squares without a penalty, by a method that stopped early",
+    "'no bound is proved'",
+    "by how much a model up to 1,000 times as large may be better, and a warning",
+    "no regulariser and no bound, classes that overlap",
+)
+def test_the_region_says_how_far_an_early_model_is() -> None:
+    X, y = rows()
+    problem = bf.Problem(bf.Squared(), bf.Linear(True))
+    solution, said = solved(X, X[:, 0] + 0.1 * y, problem, algorithm=bf.FedAvg(max_rounds=2))
+    best, _ = solved(X, X[:, 0] + 0.1 * y, problem, algorithm=bf.InteriorPoint())
+    proof = solution.certificate
+    assert proof.nearby <= best.certificate.value <= proof.value
+    assert f"more than {proof.value - proof.nearby:.2e}" in solution.outcome.text
+    assert said
+
+
+@met(
+    "C",
+    "the zero model, and a hinge, without a penalty",
+    "'no bound is proved'",
+    "still so: a thousand times 0 is 0, and no region is stated where nothing is proved over it",
+    "no regulariser and no bound, classes that overlap",
+)
+def test_no_region_is_stated_round_zero() -> None:
+    X, y = rows()
+    fed = bf.Federation.from_arrays(X, y, GROUPS)
+    assert bf.certify(PLAIN, fed, np.zeros(4)).nearby is None
+
+
+def test_no_better_model_lies_within_the_region() -> None:
+    X, y = rows()
+    fed = bf.Federation.from_arrays(X, y, GROUPS)
+    rng = np.random.default_rng(0)
+    problem = bf.Problem(bf.Logistic(), bf.Linear(True), over_clients=bf.Simplex())
+    for _ in range(10):
+        w = rng.normal(size=4)
+        proof = bf.certify(problem, fed, w)
+        if proof.nearby is not None:
+            best = bf.solve(problem, fed, start=w)
+            assert proof.nearby <= best.certificate.value + 1e-12
+
+
+# ----------------------------------------------------------------------------------------- dry runs
+
+
+@met(
+    "C",
+    "a dry run of a private run where 93 % of the rows have one class",
+    "'the accuracy with this noise is 0.81 on average', of invented separable rows",
+    "no accuracy is foretold; the share of the commoner class is named as what to compare with",
+)
+def test_a_dry_run_promises_no_accuracy() -> None:
+    said = dry_run(parse_config(small_run.PRIVATE))
+    (line,) = (line for line in said if line.startswith("accuracy:"))
+    assert "not foretold" in line
+    assert not any("invented" in each for each in said)
+
+
+# -------------------------------------------------------------------------------------- run folders
+
+FREE = (
+    '[data]\npath = "clinics.csv"\nclient = "clinic"\ntarget = "sick"\ntest = 0.4\n'
+    '[problem]\nloss = "logistic"\nstrength = 0.0\n[clients]\nrisk = "mean"\n'
+    '[report]\ncompare_with = ["erm"]\nhtml = false\n'
+)
+
+
+@met(
+    "C",
+    "a run of `bonafed run` without a penalty, of classes that are separated",
+    "the report calls exponentials of the coefficients factors of the odds",
+    "a warning, no word of odds, and `verify` finds the separation again",
+    "separated classes without a penalty",
+)
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_run_says_it_and_it_is_verified(apart: bool, tmp_path: Path) -> None:
+    head, *lines = small_run.table(rows=40).splitlines()
+    if apart:  # by age
+        cells = [line.split(",") for line in lines]
+        lines = [",".join([*c[:-1], "yes" if float(c[1]) > 0.5 else "no"]) for c in cells]
+    run = small_run.small_run(tmp_path, data="\n".join([head, *lines]) + "\n", text=FREE)
+    proof, text = run.result["certificate"], run.result["outcome"]["text"]
+    page = markdown(run)
+    assert (proof["separated"] is not None) == apart == ("separated" in text)
+    assert (proof["nearby"] is not None) or apart
+    assert apart != ("factor of the odds" in page)
+    assert (text in page) or not apart
+    assert [check for check in verify_run(run.path) if check.ok is False] == []

@@ -1,0 +1,143 @@
+"""What is said to make a model trivial."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from met import met
+
+import bonafed as bf
+from bonafed.solution import blame
+from bonafed.solution.solve import fit
+from bonafed.solution.thresholds import radius_threshold
+
+N = 200
+MODEL = bf.Linear(True)
+
+
+@cache
+def fed() -> bf.Federation:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 3))
+    y = np.where(X[:, 0] + rng.normal(size=N) > 0, 1, -1)
+    return bf.Federation.from_arrays(X, y, np.repeat([*"abcd"], N // 4))
+
+
+def why(data: Any = None, **slots: Any) -> bf.Triviality:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = bf.solve(bf.Problem(bf.Logistic(), MODEL, **slots), data or fed()).trivial
+    assert found is not None
+    return found
+
+
+@met(
+    "C",
+    "L2(1e9) over clients in LpBall(0)",
+    "'max_rounds': the run stopped before it was done; or the ball of radius 0 is to blame",
+    "the strength of L2 is to blame",
+)
+@met(
+    "C",
+    "L2(1e9) beside a tail of 1, a simplex, a radius of .001, or nothing else",
+    "'max_rounds', or the part that is stated beside it",
+    "the strength of L2 is to blame",
+    "L2(1e9) over clients in LpBall(0)",
+)
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"over_clients": bf.LpBall(0.0)},
+        {"over_clients": bf.LpBall(0.1)},
+        {"over_clients": bf.Superquantile(1.0)},
+        {"over_clients": bf.Simplex()},
+        {"over_samples": bf.WassersteinBall(1e-3)},
+        {},
+    ],
+)
+def test_a_strength_that_is_to_blame_is_blamed(beside: dict[str, Any]) -> None:
+    found = why(regulariser=bf.L2(1e9), **beside)
+    assert (found.parameter, found.value) == ("strength", 1e9)
+
+
+@met(
+    "C",
+    "L2(1e9) under a limit of 5 that no model comes near",
+    "the limit: 'under NeymanPearson with level 5 no coefficient lowers the objective'",
+    "the strength of L2 is to blame",
+    "L2(1e9) over clients in LpBall(0)",
+)
+def test_an_idle_limit_is_not_blamed() -> None:
+    limit = bf.NeymanPearson(1.0, 5.0)
+    assert why(regulariser=bf.L2(1e9), local_constraint=limit).parameter == "strength"
+
+
+@met(
+    "C",
+    "bounds of 1e-9",
+    "'max_rounds': the run stopped before it was done",
+    "the bounds are to blame",
+    "L2(1e9) over clients in LpBall(0)",
+)
+@pytest.mark.parametrize("h", [bf.Bounds(-1e-9, 1e-9), bf.Ball(1e-9)])
+def test_tight_sets_are_blamed(h: Any) -> None:
+    assert why(regulariser=h).parameter == "regulariser"
+
+
+@met(
+    "C",
+    "a radius of .99999 r*, whose model equals the optimum to 1e-10",
+    "'the optimal one is not [trivial]: the run stopped before it was done'",
+    "the radius is to blame; no run is said to be unfinished that is proved to be done",
+)
+@pytest.mark.parametrize("share", [0.999, 0.99999, 1 - 1e-7, 1 - 1e-12, 1.0])
+def test_a_proved_optimum_is_not_called_unfinished(share: float) -> None:
+    ball = bf.WassersteinBall(1.0)
+    limit = radius_threshold(bf.Problem(bf.Logistic(), MODEL, over_samples=ball), fed()).value
+    found = why(over_samples=bf.WassersteinBall(share * limit))
+    assert found.parameter == "radius"
+    assert "not" not in found.text
+
+
+@met(
+    "C",
+    "a plain mean that is not solved, or only half",
+    "'the features say little or nothing about the target'",
+    "nothing is said of the features; what is to blame was not found",
+)
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_nothing_is_said_from_a_solve_that_is_not_proved(rounds: int) -> None:
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(N, 3)), rng.choice([-1, 1], N)
+    data = bf.Federation.from_arrays(X, y, np.repeat([*"abcd"], N // 4))
+    problem = bf.Problem(bf.Hinge(), MODEL, regulariser=bf.L2(10.0))
+    solution = fit(problem, data)
+
+    def unproved(problem: Any, data: Any, **how: Any) -> bf.Solution:
+        ended = fit(problem, data, **(how | {"max_rounds": rounds}))
+        return ended
+
+    proof = solution.certificate
+    found = blame.triviality(problem, data, solution.w, proof, solution.rounds, unproved)
+    assert found is not None
+    assert "say little" not in found.text
+
+
+@met(
+    "C",
+    "a trivial hinge of 20,000 rows and 20 features",
+    "the search takes 20 s after a fit of .15 s",
+    "a sample of 1,000 rows is asked, and the text says so",
+)
+def test_a_large_table_is_asked_by_a_sample() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(8_000, 5))
+    y = np.where(X[:, 0] + rng.normal(size=8_000) > 1.5, 1, -1)
+    data = bf.Federation.from_arrays(X, y, np.arange(8_000) % 4)
+    found = why(data, over_samples=bf.WassersteinBall(5.0))
+    assert found.parameter == "radius"
+    assert "of the 8,000 rows" in found.text
