@@ -172,7 +172,9 @@ def in_words(row: Mapping[str, Any], like: str = "its held-out ones") -> str:
     if (promise := row.get("promise")) is None:
         return f"No bound for every client is stated: {WHY[row['unstated']]}."
     first, every = promise["figures"]["accuracy"], len(row["clients"]) > 1
-    new, more = "persons (of each, one row counts)" if promise["people"] else "rows", ""
+    several = any(client["n"] > client.get("people", client["n"]) for client in row["clients"])
+    new, more = "persons" if promise["people"] else "rows", ""
+    new += " (one row of each counts)" * several
     if (then := first.get("then")) is not None:
         less = percent(1 - then["bound"], up=True)
         more = f"; with {then['wrong']:,} wrong of {then['of']:,} it would be {less}"

@@ -101,7 +101,8 @@ def evaluated(
         judged = figures(loss, scores, truth, calibration, weight)
         row = {"client": name, "small": measures.small(judged)}
         table.append(row | dict(_flat(judged, inputs)))
-    rows: list[measures.Figures] = [{"client": name} for name in fed.names]
+    pairs = zip(fed.names, fed.sizes.tolist(), strict=True)
+    rows: list[measures.Figures] = [{"client": name, "n": n} for name, n in pairs]
     said: measures.Figures = {"unstated": "weights"}
     if whole is None:
         said = promised(loss, rows, clients, truths, calibration, fed.persons, confidence)
