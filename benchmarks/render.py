@@ -306,7 +306,7 @@ SECTIONS = (
     Section(
         "worst_client.py",
         "The worst client",
-        "How often promises about new rows fail.",
+        "How often promises fail.",
         "8.1 % at most",
     ),
     Section(
