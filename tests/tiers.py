@@ -76,8 +76,7 @@ EVERY = {
     "border/test_masked_liars.py::test_a_sum_is_held_against_what_rows_can_be": 3,
     "border/test_rows_read.py": 5,
     "engines/test_impossible_checkpoints.py": 2,
-    "engines/test_event_files.py"
-    "::test_a_real_ctrl_c_waits_for_the_server_and_can_be_resumed": 2,
+    "engines/test_event_files.py::test_a_real_ctrl_c_waits_for_the_server_and_can_be_resumed": 2,
     "engines/test_inprocess.py::test_a_real_ctrl_c_ends_cleanly_and_can_be_resumed": 3,
     "engines/test_inprocess.py::test_an_interruption_at_any_line_leaves_a_run_that_can_go_on": 2,
     "engines/test_secure_sums.py::test_every_algorithm_gives_what_it_gives_without": 2,
