@@ -128,12 +128,16 @@ def checking(function: Function) -> Function:
     """
     known = parameters(function)
     public = {name: each for name, each in known.items() if name not in ("self", "cls")}
+    kinds = [each.kind for each in inspect.signature(function).parameters.values()]
+    others = inspect.Parameter.VAR_KEYWORD in kinds
 
     @wraps(function)
     def checked(*args: Any, **given: Any) -> Any:
-        check_names(function.__name__, given, public)
+        if not others:
+            check_names(function.__name__, given, public)
         values = {**dict(zip(known, args, strict=False)), **given}
-        check({name: values[name] for name in public if name in values}, function)
+        plain = [n for n in public if n in values and isinstance(values[n], (*OTHERS, type(None)))]
+        check({name: values[name] for name in plain}, function)  # objects say what they lack
         if args and isinstance(getattr(type(args[0]), "get_params", None), types.FunctionType):
             check(args[0].get_params(deep=False), type(args[0]))
         return function(*args, **given)
@@ -171,7 +175,12 @@ def check(
 
 MATRIX = Sequence[Sequence[float]]
 OTHERS = (bool, int, float, complex, str, bytes, list, tuple, dict, set, np.ndarray, np.generic)
-OTHERS = (*OTHERS, type, types.FunctionType)  # than objects of bonafed's or of a user's classes
+OTHERS = (
+    *OTHERS,
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+)  # than objects of bonafed's or of a user's classes
 PLAIN: dict[Any, str] = {float: "a number", int: "a whole number", bool: "True or False"}
 SUCH = {  # a value of each of the types that have values of several classes
     "Aggregation": "Krum(1)",

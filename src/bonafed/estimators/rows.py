@@ -92,7 +92,7 @@ def check_rows(
             " after sklearn.set_config(enable_metadata_routing=True);"
             " bonafed.model_selection.cross_validate does it for you.",
             MissingGroupsWarning,
-            stacklevel=3,
+            stacklevel=4,  # past the check of parameters
         )
         groups = ["all"] * n
     if getattr(groups, "ndim", 1) != 1:

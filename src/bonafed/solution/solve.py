@@ -162,7 +162,7 @@ def solved(problem: Problem, fed: Federation | Metadata, **given: Any) -> Soluti
 
 
 def warn_of(
-    solution: Solution, category: type[Warning] = UnprovenWarning, stacklevel: int = 3
+    solution: Solution, category: type[Warning] = UnprovenWarning, stacklevel: int = 4
 ) -> None:
     """Warn where a model is not proven near the optimum, or is trivial. Of a private one only that
     its run was interrupted: all else would have to be paid for.
@@ -189,8 +189,6 @@ def fit(
     engine = settings.get("engine")
     if engine is not None and (isinstance(engine, type) or not hasattr(engine, "run")):
         raise TypeError(f"engine must be such as InProcess() or VirtualClock(), got {engine!r}.")
-    if not isinstance(watch, Sequence) or not all(map(callable, watch)):
-        raise TypeError(f"watch must be a list of functions of (row, state), got {watch!r}.")
     began = time.perf_counter()
     with remembering():
         finished = run(plan(problem, fed, **settings), seed=seed, watch=watch, resume=resume)
@@ -567,7 +565,7 @@ def radius_path(
             f" ones, at the radii {short(str(open_at), 80)}: see relative_gap and outcome, and"
             " raise max_rounds or tol."
         )
-        warnings.warn(text, UnprovenWarning, stacklevel=2)
+        warnings.warn(text, UnprovenWarning, stacklevel=3)
     return table
 
 
