@@ -24,7 +24,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from PIL import Image
@@ -34,10 +33,11 @@ from bonafed.report.sections import told
 from bonafed.runs.folder import read_run
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "benchmarks"))
+sys.path += [str(ROOT / "benchmarks"), str(ROOT / "tests")]
 
 import measure  # noqa: E402
 import render  # noqa: E402
+from untidy import patients  # noqa: E402
 
 README, PICTURE = ROOT / "README.md", ROOT / "docs" / "report.png"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
@@ -91,29 +91,12 @@ def printed(code: str) -> str:
 
 @cache
 def written(*options: str) -> tuple[str, str]:
-    """What `init` prints of the table of docs/init.md, and the configuration that it writes."""
+    """What `init` prints of an untidy table of the tests, and the configuration that it writes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "patients.csv").write_bytes(patients().encode("latin-1"))
+        patients(folder)
         said = bonafed(folder, "init", "patients.csv", *options, "--out", "study.toml")
         return said, (folder / "study.toml").read_text(encoding="utf-8")
-
-
-def patients() -> str:
-    """240 untidy rows of 80 patients, as a spreadsheet saves them."""
-    rng = np.random.default_rng(0)
-    lines = ["site;patient_id;admitted;age;crp;sex;plz;email;sick"]
-    for k in range(240):
-        who = np.random.default_rng([k // 3])  # a patient has three rows
-        site = "Köln" if k < 111 else "Aachen" if k < 189 else "Bonn"
-        age, sex, plz = who.integers(18, 91), who.choice(["f", "m"]), who.choice([1067, 4103, 9111])
-        day, month, year = rng.integers(1, 29), rng.integers(1, 13), rng.integers(2015, 2025)
-        crp, sick = rng.lognormal(1.5, 0.7), rng.random() < 0.15 + age / 300
-        cells = [site if k % 35 != 9 else "", f"P{k // 3:03d}", f"{day}.{month}.{year}", f"{age}"]
-        cells += ["<1" if crp < 2 else f"{crp:.1f}".replace(".", ",")]
-        cells += [sex.upper() if k % 11 == 0 else sex, f"{plz:05d}", f"p{k}@example.org"]
-        lines.append(";".join([*cells, "yes" if sick else "no"]))
-    return "\n".join(lines) + "\n"
 
 
 def init_prints(_: str) -> str:

@@ -269,12 +269,20 @@ FEATURE = (
 )
 
 
+IDENTITY = (
+    "They name persons or rows, as it seems: give the column as `person`, or leave it out by"
+    " `exclude`. An amount fits in a larger unit."
+)
+
+
 def not_a_number(
     table: Table, name: str, rows: Sequence[int], where: str, do: str = FEATURE
 ) -> RowError:
     """The error about cells that are not numbers."""
     cell = table[name][rows[0]]
     what = f"column {name!r} holds {'text' if isinstance(cell, str) else type(cell).__name__}"
+    if isinstance(cell, str) and names_something(cell):
+        what, do = f"column {name!r} holds numbers with more digits than float64 has", IDENTITY
     return RowError(where, what, shown=f" {cell!r}", rows=rows, do=do, place=table.place)
 
 

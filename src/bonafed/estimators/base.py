@@ -107,7 +107,7 @@ class FederatedModel(BaseEstimator):
         counted = self._weighted(fed)
         solution = self._solution(self._problem(counted), counted)
         self._keep(solution, fed, rows)
-        warn_of(solution, UnprovenModelWarning, stacklevel=5)
+        warn_of(solution, UnprovenModelWarning)
         return self
 
     def _federation(self, rows: Rows) -> Federation:

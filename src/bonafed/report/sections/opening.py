@@ -19,6 +19,10 @@ UNJUDGED = (
     "Nobody knows: the model was judged on no rows that were held out of training. Set data.test,"
     " such as 0.3; where it is set, a warning says why no rows were judged."
 )
+NOT_COMPARED = (
+    "Units, codes, numbers that stand for missing cells, and persons were not compared between the"
+    " sites, since no site tells them."
+)
 CLOSE = 0.1  # a relative gap up to this counts as good
 NOTES = 2  # warnings that a terminal shows
 
@@ -38,10 +42,10 @@ def about_differences(run: Run) -> Section | None:
     odd = [row for row in made if row["name"] in KINDS and row["passed"] is False]
     if not odd:
         return None
-    said = [tables.capital(f"{_where(row)}: {CHECKS[row['name']].advice}.") for row in odd]
+    said = [f"{_where(row)}. {tables.capital(CHECKS[row['name']].advice)}." for row in odd]
     title = "Clients write the same thing in different ways"
     chapter = Chapter("differences", title, [Items(said)], warning=True)
-    brief = [Text(f"warning: {text}") for text in said]
+    brief = [Text(f"warning: a check of the rows fails: {text}") for text in said]
     return Section(
         [chapter], [Fact(str(len(odd)), "failed checks of clients", "warn")], brief=brief
     )
@@ -71,7 +75,8 @@ def answers(run: Run) -> dict[str, str]:
             found[TRIVIAL] = f"Yes: {why['kind']}. The warning above says why, and what to do."
     if judged and (verdicts := words.answer(result)) and not words.private(result):
         found[words.question(result)] = verdicts[0]
-    text, gap = verdict(result) if "checks" in result else "", result["certificate"]["relative_gap"]
+    text, gap = NOT_COMPARED * words.at_sites(result), result["certificate"]["relative_gap"]
+    text = verdict(result) if "checks" in result else text
     ways = {
         " No model meets all constraints: that is proven.": words.infeasible(result),
         " The guarantee of privacy is in the public part.": words.private(result),
@@ -87,11 +92,13 @@ def answers(run: Run) -> dict[str, str]:
 
 def about_warnings(run: Run) -> Section | None:
     """What a reader has to know before the numbers are used."""
-    if not (notes := run.result["notes"]):
+    notes = run.result["notes"]
+    items = [*[words.ended(run.result)] * words.unproven(run.result), *notes]
+    if not items:
         return None
     more = [f"the report has {len(notes) - NOTES} more"] * (len(notes) > NOTES)
     brief = [Text(f"warning: {note}") for note in [*notes[:NOTES], *more]]
-    return Section([Chapter("warnings", "Warnings", [Items(notes)], warning=True)], brief=brief)
+    return Section([Chapter("warnings", "Warnings", [Items(items)], warning=True)], brief=brief)
 
 
 def about_summary(run: Run) -> Section | None:
@@ -130,9 +137,9 @@ def _judged(result: Result) -> list[Fact]:
         worst = tables.short(row[f"worst_{key}_client"], 24)
         facts.append(Fact(show(row[f"worst_{key}"]), f"{called} at the worst client, {worst}"))
     if "promise" in row:
-        first, level = row["promise"]["figures"]["accuracy"], row["promise"]["confidence"]
-        text = f"wrong at {'every client' if len(row['clients']) > 1 else first['client']} at most"
-        text += f", with {100 * level:g} % confidence"
+        first = row["promise"]["figures"]["accuracy"]
+        where = "every client" if len(row["clients"]) > 1 else first["client"]
+        text = f"wrong at {where} at most, with 95 % confidence"
         facts.append(Fact(worst_client.percent(1 - first["bound"], up=True), text))
     return facts
 
