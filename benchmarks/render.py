@@ -303,12 +303,7 @@ SECTIONS = (
             ),
         ),
     ),
-    Section(
-        "worst_client.py",
-        "The worst client",
-        "How often promises fail.",
-        "8.1 % at most",
-    ),
+    Section("worst_client.py", "The worst client", "How often promises fail.", "8.1 % at most"),
     Section(
         "private_search.py",
         "A private search",

@@ -230,12 +230,8 @@ def test_no_groups_is_one_client_and_warns(clinics):
     ("parameters", "error", "said"),
     [
         ({"loss": bf.Squared()}, ValueError, "ConstrainedClassifier needs a loss of the margin"),
-        ({"local_constraint": "np"}, TypeError, "local_constraint must be a constraint"),
-        (
-            {"local_constraint": bf.NeymanPearson},
-            TypeError,
-            "local_constraint must be a constraint",
-        ),
+        ({"local_constraint": "np"}, TypeError, "local_constraint must be a value"),
+        ({"local_constraint": bf.NeymanPearson}, TypeError, "local_constraint must be a value"),
         (
             {"local_constraint": bf.NeymanPearson(1, 0.2)},
             ValueError,

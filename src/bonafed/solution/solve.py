@@ -191,8 +191,6 @@ def fit(
     engine = settings.get("engine")
     if engine is not None and (isinstance(engine, type) or not hasattr(engine, "run")):
         raise TypeError(f"engine must be such as InProcess() or VirtualClock(), got {engine!r}.")
-    if not isinstance(watch, Sequence) or not all(map(callable, watch)):
-        raise TypeError(f"watch must be a list of functions of (row, state), got {watch!r}.")
     began = time.perf_counter()
     with remembering():
         finished = run(plan(problem, fed, **settings), seed=seed, watch=watch, resume=resume)
@@ -569,7 +567,7 @@ def radius_path(
             f" ones, at the radii {short(str(open_at), 80)}: see relative_gap and outcome, and"
             " raise max_rounds or tol."
         )
-        warnings.warn(text, UnprovenWarning, stacklevel=2)
+        warnings.warn(text, UnprovenWarning, stacklevel=3)
     return table
 
 
