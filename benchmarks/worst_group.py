@@ -39,7 +39,7 @@ def hearts(name: str, seed: int) -> Table:
     """The four hospitals of the heart disease data."""
     fed = load.heart_disease()
     X, y = fed.pooled().rows(0)
-    return Table(name, X, (y == fed.classes[1]).astype(int), np.repeat(fed.clients, fed.sizes))
+    return Table(name, X, np.equal(y, "ill").astype(int), np.repeat(fed.clients, fed.sizes))
 
 
 TABLES: dict[str, Callable[[str, int], Table]] = {
@@ -79,7 +79,7 @@ def judged(make: Callable[[], Any], table: Table, seed: int) -> tuple[float, flo
     else:
         model.fit(train.X, train.y, sensitive_features=train.groups)
     seconds = time.process_time() - began
-    right = model.predict(test.X) == test.y
+    right = np.equal(model.predict(test.X), test.y)
     worst = min(right[test.groups == name].mean() for name in np.unique(test.groups))
     return float(worst), float(right.mean()), seconds
 

@@ -555,20 +555,6 @@ def test_dry_runs_are_of_private_runs(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("sizes", "epsilon", "low", "high"), [(15, 0.02, 0.3, 0.72), (1500, 20.0, 0.88, 1.0)]
-)
-def test_a_dry_run_estimates_what_the_noise_alone_does_to_accuracy(
-    sizes: int, epsilon: float, low: float, high: float
-) -> None:
-    text = TEXT.replace("{ East = 15, North = 14 }", f"{{ East = {sizes}, North = {sizes} }}")
-    text = text.replace("epsilon = 3.0", f"epsilon = {epsilon}")
-    text = text.replace("max_rounds = 8", "max_rounds = 30")
-    (said,) = (line for line in dry_run(parse_config(text)) if line.startswith("estimate from"))
-    assert low < float(said.split("this noise is ")[1].split()[0]) < high
-    assert float(said.split("), and ")[1].split()[0]) > 0.8  # without noise
-
-
 # -------------------------------------------------------------------- a configuration to start from
 
 

@@ -13,9 +13,13 @@ import numpy as np
 import pytest
 import untidy
 
-from bonafed.config.config import read_config
+from bonafed.config.config import ConfigError, parse_config, read_config
+from bonafed.runs.model_file import predict_table
 from bonafed.runs.pipeline import begin, opening, run_study
+from bonafed.runs.splits import prepare
 from bonafed.runs.verification import verify_run
+from bonafed.starters.look import Asked
+from bonafed.starters.starter import starter
 
 Call = Callable[..., int]
 DRAWN = "limits_codes_and_rare_categories"
@@ -294,6 +298,49 @@ def test_a_byte_order_mark_tells_the_encoding_of_its_file(
     said = said_of(bonafed, capsys, "*.csv", "--target", "sick")
     assert 'encoding = "latin-1" it is not UTF-8' in said
     assert "3 clients of 240 to 240 rows" in said
+
+
+# ------------------------------------------------------------------------------------- the law
+
+
+QUESTIONS = re.compile(
+    r"decimal commas in|the target .*: (correct|give)|the points in|the dates in"
+)
+
+
+@pytest.mark.parametrize("start", range(0, 300, 25))
+def test_whatever_init_writes_is_read_without_an_edit(start: int, tmp_path: Path) -> None:
+    asked = 0
+    for seed in range(start, start + 25):
+        written = written_by_chance(tmp_path, seed)
+        asked += written is None
+        if written is not None:
+            prepare(parse_config(written, folder=tmp_path))
+    assert asked < 10
+
+
+@pytest.mark.parametrize("seed", range(1000, 1040))
+def test_whatever_init_writes_runs_and_predicts_without_an_edit(seed: int, tmp_path: Path) -> None:
+    written = written_by_chance(tmp_path, seed)
+    if written is None:
+        return
+    config = parse_config(written, folder=tmp_path).quick()
+    run = run_study(begin(config), tmp_path / "runs")
+    assert not [check for check in verify_run(run) if check.ok is False]
+    rows = sum(prepare(config).rows.values())
+    assert len(predict_table(run, tmp_path / "table.csv", "ignore")["prediction"]) >= rows
+
+
+def written_by_chance(folder: Path, seed: int) -> str | None:
+    """What `init` writes about a file by chance; None where it asks."""
+    untidy.by_chance(folder, seed)
+    asked = Asked("site", "sick")
+    try:
+        return starter(out=folder / "q.toml", path=[str(folder / "table.csv")], asked=asked)[0]
+    except ConfigError as error:
+        if re.match(QUESTIONS, str(error)):
+            return None
+        raise
 
 
 # -------------------------------------------------------------------------------- private runs

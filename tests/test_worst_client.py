@@ -69,6 +69,21 @@ def test_the_bound_of_a_mean_holds(law: str) -> None:
     assert missed <= stats.binom.ppf(0.999, 300, 0.05)
 
 
+def test_the_bound_of_a_mean_is_where_bets_reach_their_goal() -> None:
+    """The bets one by one, each of what came before it."""
+    losses, delta = np.random.default_rng(1).beta(1, 2, 30), 0.1
+    m, wealth, best, seen = 1 - most_of_mean(losses, delta), 1.0, 1.0, []
+    for x in 1 - losses:
+        means = [(0.5 + sum(seen[: k + 1])) / (k + 2) for k in range(len(seen))]
+        squares = sum((one - mean) ** 2 for one, mean in zip(seen, means, strict=True))
+        variance = (0.25 + squares) / (len(seen) + 1)
+        bet = min(np.sqrt(2 * np.log(1 / delta) / (len(losses) * variance)), 0.5 / m)
+        wealth *= 1 + bet * (x - m)
+        best = max(best, wealth)
+        seen.append(x)
+    assert best == pytest.approx(1 / delta, rel=1e-4)
+
+
 def test_the_bound_of_a_mean_narrows_with_rows_and_is_one_without() -> None:
     x = np.random.default_rng(0).beta(1, 4, 4000)
     bounds = [most_of_mean(x[:n]) for n in (0, 10, 100, 1000, 4000)]

@@ -76,8 +76,7 @@ EVERY = {
     "border/test_masked_liars.py::test_a_sum_is_held_against_what_rows_can_be": 3,
     "border/test_rows_read.py": 5,
     "engines/test_impossible_checkpoints.py": 2,
-    "engines/test_event_files.py"
-    "::test_a_real_ctrl_c_waits_for_the_server_and_can_be_resumed": 2,
+    "engines/test_event_files.py::test_a_real_ctrl_c_waits_for_the_server_and_can_be_resumed": 2,
     "engines/test_inprocess.py::test_a_real_ctrl_c_ends_cleanly_and_can_be_resumed": 3,
     "engines/test_inprocess.py::test_an_interruption_at_any_line_leaves_a_run_that_can_go_on": 2,
     "engines/test_secure_sums.py::test_every_algorithm_gives_what_it_gives_without": 2,
@@ -113,6 +112,8 @@ EVERY = {
     "test_runs_private_books.py::test_a_run_that_dies_between_its_charge_and_its_first_rounds_goes"
     "_on": 4,
     "test_untidy.py::test_an_untidy_table_passes_without_an_edit": 2,
+    "test_untidy.py::test_whatever_init_writes_is_read_without_an_edit": 12,
+    "test_untidy.py::test_whatever_init_writes_runs_and_predicts_without_an_edit": 20,
     "people/test_exports.py::test_an_export_is_run_predicted_and_verified_without_an_edit": 9,
     "sites/test_run_at_sites.py::test_a_run_that_is_cut_short_goes_on_to_the_same_bits": 2,
     "sites/test_faults.py::test_lost_repeated_and_damaged_messages_change_no_bit": 2,

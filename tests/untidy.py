@@ -471,3 +471,75 @@ def large(folder: Path, n: int = 40_000, d: int = 60) -> None:
     for k in range(d - len(columns)):
         columns[f"c{k}"] = rng.choice([f"v{j}" for j in range(3 + k)], n).tolist()
     write(folder, columns)
+
+
+# ------------------------------------------------------------------------------- files by chance
+
+ODD_CELLS = ("", "NA", "-", "n/a", "1e400", "inf", "-Infinity", "1E+999", "see below", "?", "1e200")
+ODD_CELLS += ("9007199254740993", "<0.5", "12 mg", "yes", "\u200b", "0", "-999", " ", "nan", "x,y")
+ODD_NAMES = ("größe", "gro\u0308ße", "a b", "ID", "x.y", "x=1", "patient_id", "Datum", "k'", "ÿ")
+ODD_NAMES += ("age (2)", "1", "%", "status is missing", "sick later", "other", "café\u200b", "no")
+
+
+def by_chance(folder: Path, seed: int) -> tuple[str, ...]:
+    """A file with columns, cells and signs drawn from a seed; the options of `init`."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(25, 200))
+    sign = str(rng.choice([",", ";", "\t", "|"], p=(0.4, 0.4, 0.1, 0.1)))
+    comma = sign != "," and rng.random() < 0.5
+    base = people(n, seed)
+    columns = {"site": base["site"]}
+    for k in range(int(rng.integers(2, 7))):
+        name = str(rng.choice(ODD_NAMES)) if rng.random() < 0.4 else f"c{k}"
+        columns[name] = drawn_column(rng, n, comma)
+    columns |= {"age": base["age"], "sick": base["sick"]}
+    if rng.random() < 0.2:
+        columns["sick"] = [{"yes": "1", "no": "0"}[v] for v in columns["sick"]]
+    if rng.random() < 0.2:
+        columns["sick"] = [
+            cell.upper() if k % 5 == 0 else cell for k, cell in enumerate(columns["sick"])
+        ]
+    for name in ("sick", "site"):
+        if rng.random() < 0.2:
+            for r in rng.integers(0, n, 3):
+                columns[name][r] = str(rng.choice(["", "NA", "\u200b"]))
+    lines = text(columns, sign).replace("\u2028", " ").split("\n")[:-1]
+    if rng.random() < 0.2:
+        lines.insert(int(rng.integers(2, n)), lines[0])
+    for _ in range(int(rng.integers(0, 3))):
+        lines.insert(int(rng.integers(1, n)), str(rng.choice(["", sign * len(columns), "  "])))
+    encoding = str(rng.choice(["utf-8", "utf-8-sig", "utf-16"], p=(0.7, 0.2, 0.1)))
+    end = str(rng.choice(["\n", "\r\n"]))
+    (folder / "table.csv").write_bytes((end.join(lines) + end).encode(encoding))
+    return ("--client", "site", "--target", "sick")
+
+
+def drawn_column(rng: np.random.Generator, n: int, comma: bool) -> list[str]:
+    """The cells of a column: amounts, names, codes, dates or words, some of them odd."""
+    each = int(rng.integers(1, 6))
+    person = np.sort(rng.integers(0, max(2, n // each), n)) if rng.random() < 0.5 else None
+    key = rng.permutation(n) if person is None else person
+    start = int(rng.choice([1, 1000, 10**9, 10**15, 1234567890123456700]))
+    amounts = rng.gamma(2.0, float(rng.choice([1.0, 1e-3, 1e6, 1e-120, 1e90])), n)
+    whole = rng.integers(0, int(rng.choice([2, 5, 100, 10**7])), n)
+    day = rng.integers(1, int(rng.choice([12, 28])), n)
+    ways: Sequence[Callable[[int], str]] = (
+        lambda k: f"{amounts[k]:.4g}".replace(".", "," if comma else "."),
+        lambda k: str(whole[k]),
+        lambda k: str(start + key[k]),
+        lambda k: f"{key[k]:08d}",
+        lambda k: f"P-{key[k]:04d}",
+        lambda k: f"{day[k]:02d}.{1 + k % 12:02d}.20{10 + k % 12}",
+        lambda k: f"{1 + k % 12:02d}/{day[k] + 12:02d}/2020",
+        lambda k: ("red", "Red", "blue", "green")[whole[k] % 4],
+        lambda k: f"word {key[k]}",
+        lambda k: ("1", "0", "ja", "nein")[whole[k] % 4],
+        lambda k: "",
+        lambda k: "same",
+        lambda k: f"{start + key[k]:.4E}",
+    )
+    cells = [*map(ways[int(rng.integers(len(ways)))], range(n))]
+    if rng.random() < 0.5:
+        for r in rng.integers(0, n, int(rng.integers(1, max(2, n // int(rng.choice([3, 20])))))):
+            cells[r] = str(rng.choice(ODD_CELLS[: int(rng.integers(1, len(ODD_CELLS) + 1))]))
+    return cells

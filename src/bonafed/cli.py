@@ -8,7 +8,6 @@ heavy is imported until a command needs it.
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from difflib import get_close_matches
@@ -25,6 +24,7 @@ from bonafed.report.output import deliver, guarded, note, printed
 from bonafed.report.tables import printable, sentence
 from bonafed.sites.commands import OUT, site
 from bonafed.sites.commands import engine as engine_commands
+from bonafed.text import system
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,18 +83,6 @@ EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError, Arithmeti
 # statuses of a run that proves that no model meets its constraints, and of one that ended since a
 # site gave an impossible answer
 STATUS = {"infeasible": 3, "impossible": 4}
-# what the system says of a file, and what to do
-SYSTEM = {
-    errno.ENOENT: "there is no file or folder {}: correct its path",
-    errno.ENOTDIR: "{} leads through a file as if it were a folder: correct the path",
-    errno.EISDIR: "{} is a folder, and a file is needed: name a file in it",
-    errno.EEXIST: "{} is there already: name another one, or delete it",
-    errno.EACCES: "{} may not be read or written by this user: change its rights, or copy it",
-    errno.EPERM: "{} may not be changed by this user: change its rights, or copy it",
-    errno.EROFS: "{} cannot be written where files can only be read: name another place",
-    errno.ENAMETOOLONG: "{} is longer than the system allows for a name: take a shorter one",
-    errno.ENOSPC: "{} could not be written, since the disk is full: free some space",
-}
 INTERRUPTED = 130  # what typer makes of a Ctrl-C
 UNREAD = 141  # as of a process that the system ends at a closed pipe
 Several = list[str] | None  # an option that may be given several times
@@ -145,11 +133,14 @@ def main() -> None:
                 if len(sys.argv) == 1:  # the message is the help
                     typer.echo(message, err=True)
                     sys.exit(2)
-                message += " (see bonafed --help)"
+                context, names = getattr(error, "ctx", None), ["--help"]
+                while context is not None and context.parent is not None:
+                    names, context = [context.info_name, *names], context.parent
+                message += f" (see bonafed {' '.join(names)})"
             elif os.environ.get("BONAFED_TRACEBACK") or not isinstance(error, EXPECTED):
                 raise
-            if isinstance(error, OSError) and error.errno in SYSTEM and error.filename is not None:
-                message = SYSTEM[error.errno].format(printable(repr(str(error.filename))))
+            if isinstance(error, OSError) and error.filename is not None:
+                message = f"{str(error.filename)!r}: {system(error)}"
             for line in message.split("\n"):
                 note(line)
             sys.exit(2)

@@ -32,7 +32,6 @@ from bonafed.algorithms.method import at_models as at_models
 from bonafed.algorithms.method import check_choice as check_choice
 from bonafed.algorithms.method import check_end as check_end
 from bonafed.algorithms.method import check_finite as check_finite
-from bonafed.algorithms.method import check_flags as check_flags
 from bonafed.algorithms.method import check_least as check_least
 from bonafed.algorithms.method import check_positive as check_positive
 from bonafed.algorithms.method import check_share as check_share

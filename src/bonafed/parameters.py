@@ -185,6 +185,7 @@ SUCH = {  # a value of each of the types that have values of several classes
     "Measure": "Score()",
     "Method": "Bundle()",
     "Penalty": "Growing()",
+    "Predictor": "MLP()",
     "Regulariser": "L2(0.1)",
     "Risk": "Simplex()",
     "Stated": "NeymanPearson(label, level)",

@@ -2,6 +2,7 @@
 long, and as HTML without a tag of theirs. And the words that several errors share.
 """
 
+import errno
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -87,6 +88,23 @@ def card(title: str, facts: Facts) -> str:
 
 def _cell(text: str) -> str:
     return escape(short(printable(text), LINE))
+
+
+# what is wrong with a file or a folder where the system refuses it, and what to do
+SYSTEM = {
+    errno.ENOENT: "it, or a folder on the way to it, is not there: correct the path",
+    errno.ENOTDIR: "the way to it leads through a file: correct the path",
+    errno.EISDIR: "it is a folder: name a file in it",
+    errno.EEXIST: "it is there already: name another one, or delete it",
+    errno.EACCES: "this user may not read or write it: change its rights, or take another place",
+    errno.ENAMETOOLONG: "the system takes no name that is so long: take a shorter one",
+    errno.ENOSPC: "the disk is full: free some space",
+}
+
+
+def system(error: OSError) -> str:
+    """What an error of the system means and what to do, in words."""
+    return SYSTEM.get(error.errno or 0) or error.strerror or str(error)
 
 
 def install(extra: str) -> str:

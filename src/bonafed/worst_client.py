@@ -173,14 +173,14 @@ def in_words(row: Mapping[str, Any], like: str = "its held-out ones") -> str:
     if (promise := row.get("promise")) is None:
         return f"No bound for every client is stated: {WHY[row['unstated']]}."
     first, every = promise["figures"]["accuracy"], len(row["clients"]) > 1
-    new = "persons (of each, one row counts)" if promise["people"] else "rows"
-    more = ""
+    new, more = "persons (of each, one row counts)" if promise["people"] else "rows", ""
     if (then := first.get("then")) is not None:
-        more = f"; with {then['wrong']:,} wrong of {then['of']:,} it would be"
-        more += f" {percent(1 - then['bound'], up=True)}"
+        less = percent(1 - then["bound"], up=True)
+        more = f"; with {then['wrong']:,} wrong of {then['of']:,} it would be {less}"
     others = [
         f"{figure.spoken} {'at least' if figure.higher else 'at most'}"
-        f" {shown(figure, at['bound'])} ({_name(at)}{_of_rows(at)})"
+        f" {shown(figure, at['bound'])} ({_name(at)}"
+        + (f", {at['of'] - at['wrong']:,} of {at['of']:,})" if "of" in at else ")")
         for figure in figures_of()
         if (at := promise["figures"].get(figure.key)) is not None and at is not first
     ]
@@ -195,10 +195,6 @@ def in_words(row: Mapping[str, Any], like: str = "its held-out ones") -> str:
 
 def _name(at: Figures) -> str:
     return short(printable(at["client"]), NAME)
-
-
-def _of_rows(at: Figures) -> str:
-    return f", {at['of'] - at['wrong']:,} of {at['of']:,}" if "of" in at else ""
 
 
 def shown(figure: Figure, bound: float) -> str:

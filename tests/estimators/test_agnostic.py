@@ -198,7 +198,7 @@ def test_warm_start_and_warnings(clinics):
 @pytest.mark.parametrize(
     ("parameters", "kind", "said"),
     [
-        ({"model": "logistic"}, ValueError, "'linear', 'softmax' or a predictor"),
+        ({"model": "logistic"}, ValueError, "'linear', 'softmax' or a value such as MLP"),
         ({"model": bf.MLP}, TypeError, r"such as MLP\(\)"),
         ({"model": 3}, TypeError, "predictor"),
         ({"model": bf.Linear()}, ValueError, "one number a row, and there are 3 classes"),

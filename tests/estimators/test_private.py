@@ -420,7 +420,7 @@ def test_a_class_that_no_row_has_is_declared(clinics):
         ({"epsilon": "1"}, "epsilon must be a finite number, got '1'"),
         ({"delta": 1.0}, r"delta must be in \(0, 1\), got 1.0"),
         ({"rounds": 0}, "rounds must be a whole number >= 1, got 0: the budget is spread"),
-        ({"rounds": 2.5}, "rounds must be a whole number >= 1, got 2.5"),
+        ({"rounds": 2.5}, "rounds must be a whole number, got 2.5"),
         ({"clip": -1.0}, "clip must be a number > 0, got -1.0"),
         ({"bound": 0.0}, "bound must be a number > 0, got 0.0"),
         ({"mechanism": "uniform"}, "mechanism must be one of gaussian, laplace, got 'uniform'"),

@@ -258,8 +258,8 @@ def test_a_search_that_breaks_off_has_spent_its_charge(rows, tmp_path, monkeypat
 def test_a_candidate_that_is_interrupted_ends_the_search(rows, monkeypatch):
     X, y, groups = rows
 
-    def unfinished(solution, category, stacklevel):
-        warnings.warn("unfinished", category, stacklevel)
+    def unfinished(solution, category):
+        warnings.warn("unfinished", category, stacklevel=2)
 
     monkeypatch.setattr(base, "warn_of", unfinished)
 
@@ -276,7 +276,7 @@ def test_a_candidate_that_is_interrupted_ends_the_search(rows, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"estimator": bf.RobustClassifier()}, "must be a PrivateClassifier"),
+        ({"estimator": bf.RobustClassifier()}, "such as PrivateClassifier"),
         ({"estimator": PrivateClassifier(mechanism="laplace", clip=1.0)}, "mechanism"),
         ({"settings": {"epsilon": [1.0, 2.0]}}, "cannot differ"),
         ({"settings": {"sampling": [0.1, 0.5]}}, "cannot differ"),

@@ -113,6 +113,33 @@ def test_a_bar_goes_from_the_first_gap_to_the_tolerance() -> None:
     assert odd.bars["O"].completed == 0.0
 
 
+@met(
+    "F",
+    "an option that a command has not",
+    '"(see bonafed --help)", where the options are not',
+    "the help of the command itself",
+    relative_of="a run on a terminal of 80 columns",
+)
+@met(
+    "F",
+    "bonafed verify of the folder with all runs",
+    '"not a complete run", and four files that are missing',
+    "one of its runs is named",
+    relative_of="what to open after a first run",
+)
+def test_errors_of_usage_name_what_to_do(
+    bonafed: Call, tmp_path: Path, capsys: Capture, plain: Run
+) -> None:
+    assert bonafed("run", "clinics.toml", "--epochs", "3") == 2
+    assert "(see bonafed run --help)" in capsys.readouterr().err
+    assert bonafed("site", "log", "--all") == 2
+    assert "(see bonafed site log --help)" in capsys.readouterr().err
+    assert bonafed("--lots") == 2
+    assert "(see bonafed --help)" in capsys.readouterr().err
+    assert bonafed("verify", plain.path.parent) == 2
+    assert f"is a folder of runs: give one, such as {plain.path}" in capsys.readouterr().err
+
+
 def test_a_log_has_lines_and_no_bar(capsys: Capture) -> None:
     shown = terminal.Display(Console(force_terminal=False, width=200), verbose=True)
     shown.watch("M")({"round": 1, "objective": 0.5, "gap": 0.1}, None)

@@ -116,7 +116,7 @@ def test_labels_need_a_loss_of_classes(label):
 
 
 def test_parity_needs_a_measure():
-    several = r"measure must be Score\(\) or Probability\(\), got"
+    several = r"measure must be a value such as Score"
     for measure, text in (("score", several), (bf.Score, r"measure .* write Score\(\)")):
         with pytest.raises(TypeError, match=text):
             local(bf.DemographicParity("sex", 0.2, measure))
@@ -143,7 +143,7 @@ def test_columns_of_objects_are_read_as_their_values():
 
 
 def test_own_functions_state_what_they_are():
-    with pytest.raises(ValueError, match=r"whole size >= 1, got .*, 0"):
+    with pytest.raises(ValueError, match=r"size must be a whole number >= 1, got 0"):
         bf.Constraint(lambda w, X, y: (w[:0], w[None, :0]), 0)
     with pytest.raises(ValueError, match="words must be 1 texts, got 2"):
         bf.Constraint(lambda w, X, y: (w, w), words=("a", "b"))
@@ -182,10 +182,7 @@ def test_own_functions_cannot_change_the_data():
     ("constraint", "words"),
     [
         ("x", "constraint must be a value such as NeymanPearson"),
-        (
-            bf.Coupled(bf.NeymanPearson("yes", 1.0)),
-            "constraint must be a value such as NeymanPearson",
-        ),
+        (bf.Coupled(bf.NeymanPearson("yes", 1.0)), "Coupled takes one constraint"),
         ([bf.NeymanPearson("yes", 1.0)] * 2, "constraint must be a value such as NeymanPearson"),
         (bf.Sign({"dose": 1}), "for others give prior='uniform'"),
         (bf.NeymanPearson("yes", [0.1, 0.2, 0.3, 0.4, 0.5]), "one level for all clients"),

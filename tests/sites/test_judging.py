@@ -16,7 +16,7 @@ from bonafed.measures import figures_of
 from bonafed.runs.comparison import evaluate
 from bonafed.runs.splits import HELD_OUT
 from bonafed.sites.guard import Guard
-from bonafed.sites.judging import JudgedRows, evaluation, judge_at_sites
+from bonafed.sites.judging import JudgedRows, added_up, evaluation, judge_at_sites
 from bonafed.sites.party import Party
 from bonafed.sites.policy import Policy
 from bonafed.sites.rows import OwnRows
@@ -194,3 +194,21 @@ def test_figures_that_no_rows_have_are_refused(field, k):
     odd = dataclasses.replace(GOOD, **{field: ODD[field][k]})
     with pytest.raises(ValueError, match="east answers with figures that no rows have"):
         evaluation(bf.Logistic(), ["east"], ["model"], odd)
+
+
+def test_what_sites_promise_and_when_they_do_not(tmp_path):
+    models = models_of("two classes")
+    agreement = agreed("two classes", tmp_path)
+    question = agreement.problem, agreement.metadata, models, Network(agreement.session)
+    main, *others = judge_at_sites(*question)["measures"]
+    assert main["promise"]["figures"].keys() == {"accuracy", "recall", "precision", "specificity"}
+    assert not any("promise" in row or "unstated" in row for row in others)
+    # a person may have several rows, of which no site tells how many are of one
+    stated = judge_at_sites(*question, people=True)
+    assert stated["measures"][0]["unstated"] == "persons"
+    again = added_up(agreement.problem, [*models], stated, people=True)
+    same(again["measures"][0], stated["measures"][0])
+    # figures that are not exactly those of the model
+    stated["measures"][0]["clients"][1]["merged"] = True
+    again = added_up(agreement.problem, [*models], stated)
+    assert again["measures"][0]["unstated"] == "other figures"

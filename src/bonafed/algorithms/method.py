@@ -234,13 +234,6 @@ def check_share(method: object, name: str, remedy: str) -> None:
         raise ValueError(f"{name} must be a share in (0, 1], got {value!r}. {remedy}")
 
 
-def check_flags(method: object, *names: str) -> None:
-    """Raise ``TypeError`` unless these settings are True or False."""
-    for name in names:
-        if not isinstance(value := getattr(method, name), bool):
-            raise TypeError(f"{name} must be True or False, got {value!r}.")
-
-
 def check_choice(method: object, **allowed: tuple[object, ...]) -> None:
     """Raise ``ValueError`` unless every setting is one of the values that it may have."""
     for name, values in allowed.items():

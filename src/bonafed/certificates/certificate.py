@@ -120,7 +120,8 @@ class Certificate:
         if self.infeasible is not None:
             return f"{self.value:.6g}; {declared}no model meets all constraints"
         if self.bound is None:
-            return f"{self.value:.6g}; no bound is proved"
+            apart = ", and the classes are separated" * (self.separated is not None)
+            return f"{self.value:.6g}; no bound is proved{apart}"
         gap, relative = max(self.gap or 0.0, 0.0), max(self.relative_gap or 0.0, 0.0)
         return (
             f"{self.value:.6g}; {declared}no model is below {self.bound:.6g} (gap {gap:.1e},"

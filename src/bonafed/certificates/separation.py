@@ -73,8 +73,7 @@ def _rows(model: Linear | Softmax, fed: Federation) -> tuple[Array, Array]:
     parts, shares = list[Array](), list[Array]()
     for i in range(fed.n_clients):
         (X, y), share = fed.rows(i), fed.share(i)
-        ones = model.intercepts if isinstance(model, Softmax) else model.intercept
-        X = dense(with_ones(X) if ones else X)
+        X = dense(with_ones(X) if model.fit_intercept else X)
         if isinstance(model, Softmax):
             own, code = np.eye(model.classes or 2), y.astype(int)
             apart = (own[code][:, None] - own)[np.arange(len(own)) != code[:, None]]

@@ -182,7 +182,8 @@ class ClientsSection(Objects):
         """
         prior = f"{self.prior if isinstance(self.get('prior'), str) else 'given'} prior"
         if self.risk == "mean":
-            return f"the mean over the clients ({prior})"
+            alike = ": each counts alike, whatever its rows" if prior == "uniform prior" else ""
+            return f"the mean over the clients ({prior}{alike})"
         phrase = self.phrase("risk")
         more = f", {prior}" if self.centred and prior not in phrase else ""
         return f"the worst weighted mean over the clients ({phrase}{more})"

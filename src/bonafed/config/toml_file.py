@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from bonafed.config.schema import Section
-from bonafed.text import shown
+from bonafed.text import shown, system
 
 Model = TypeVar("Model", bound=Section)
 
@@ -38,7 +38,7 @@ def text_of(path: Path, what: str, command: str) -> str:
             f"the {what} {str(path)!r}, line {line}, is not text in UTF-8: save the file as UTF-8"
         ) from error
     except OSError as error:
-        raise ConfigError(f"cannot read the {what} {str(path)!r}: {error.strerror}") from error
+        raise ConfigError(f"cannot read the {what} {str(path)!r}: {system(error)}") from error
 
 
 def validated(
@@ -61,6 +61,7 @@ def validated(
     return checked(model, raw, text, f"{where}, "), raw
 
 
+PATHS = "'/' between the folders of a path, or single quotes round it"
 # how the errors of tomllib begin, and what is needed where they arise
 NEEDED = {
     "Expected": "a key, then '=', then a value, such as target = \"sick\"",
@@ -74,7 +75,8 @@ NEEDED = {
     "Unterminated": "a closing quote on the same line",
     "Cannot": "every key and every table once: this one is in a line above too",
     "Duplicate": "every key once: this one is there already",
-    "Unescaped": "'/' between the folders of a path, or single quotes round it",
+    "Unescaped": PATHS,
+    "Invalid hex": PATHS,
 }
 
 

@@ -12,7 +12,16 @@ from bonafed.data import tables as frames
 from bonafed.data import validation as check
 from bonafed.data.reading import Reading
 from bonafed.data.schema import Categorical, Numeric, Recipe, Schema
-from bonafed.data.tables import Table, has_column, matrix, numbers, present, refined, table_of
+from bonafed.data.tables import (
+    Table,
+    column_names,
+    has_column,
+    matrix,
+    numbers,
+    present,
+    refined,
+    table_of,
+)
 
 Name = TypeVar("Name", str, ClientName)
 Names = Sequence[str]
@@ -166,14 +175,6 @@ def without_column(X: Any, name: str, what: str) -> tuple[Any, Any]:
 
     table: Any = nw.from_native(X, eager_only=True)
     return table.drop(name).to_native(), table.get_column(name).to_native()
-
-
-def column_names(X: Any) -> list[str] | None:
-    """The names of the columns of a table; None where X has none."""
-    if isinstance(X, Mapping):
-        return [*X]
-    names = getattr(X, "column_names", getattr(X, "columns", None))
-    return None if names is None else [*names]
 
 
 def by_client(

@@ -71,6 +71,7 @@ class Summary:
     rows, missing : cells, and those that every reader takes as missing
     tokens : texts that stand for a missing cell here, as it seems, with their counts
     numbers, commas : cells that are numbers, with a point or without; with a decimal comma
+    comma_limits : limits with a decimal comma
     thousands : those of ``commas`` that may be whole numbers with a sign after the thousands
     points : numbers that are written with a decimal point
     pointed : those of ``points`` that may be whole numbers with a point after the thousands
@@ -95,6 +96,7 @@ class Summary:
     tokens: Mapping[str, int] = field(default_factory=dict)
     numbers: int = 0
     commas: int = 0
+    comma_limits: int = 0
     thousands: int = 0
     points: int = 0
     pointed: int = 0
@@ -273,6 +275,8 @@ def _of_texts(cells: Sequence[str]) -> Summary:
             if KINDS[key].beside_numbers:
                 inside = re.search(NUMBER, text)
                 numbers[text] = (inside and number_of(inside[0])) or 0.0
+                tally["points"] += n * ("." in text)
+                tally["comma_limits"] += n * ("," in text)
         else:
             tally["diseases"] += n * bool(DISEASE.fullmatch(text))
             tally["amounts"] += n * (amount := bool(AMOUNT.fullmatch(text)))

@@ -139,10 +139,7 @@ def _header(file: IO[str], path: str, reading: Reading) -> tuple[list[str], dict
     if len(lines) > 1 and len({line.count(delimiter) for line in lines}) == 1:
         raise _open_quote(path, start, start + len(lines) - 1)
     cells = _records(csv.reader(lines, **options), path, start, 1)[0]
-    names, seen = [name_of(cell) for cell in cells], Counter[str]()
-    for k, name in enumerate(names):  # the second column of one name as "name (2)"
-        seen[name] += 1
-        names[k] += f" ({seen[name]})" * bool(name and seen[name] > 1)
+    names = _names(cells)
     for _ in range(1, reading.header_lines):
         start, lines = start + len(lines), _whole(file, file.readline()).splitlines(keepends=True)
         below = _records(csv.reader(lines, **options), path, start, 1)
@@ -150,6 +147,15 @@ def _header(file: IO[str], path: str, reading: Reading) -> tuple[list[str], dict
             what = f"line {start} has numbers, and is to be a line of the header"
             raise RowError(path, what, do="Correct `header_lines`: such a line has names or units.")
     return names, options, start + len(lines)
+
+
+def _names(cells: Sequence[str]) -> list[str]:
+    """The names of columns as cells have them, the second of one name as "name (2)"."""
+    names, seen = [*map(name_of, cells)], Counter[str]()
+    for k, name in enumerate(names):
+        seen[name] += 1
+        names[k] += f" ({seen[name]})" * bool(name and seen[name] > 1)
+    return names
 
 
 def _whole(file: IO[str], line: str) -> str:
@@ -186,7 +192,7 @@ def _chunks(
     them at a time; ``start`` is the line of the first one. ``others`` counts all other lines.
     """
     reader, first, width = csv.reader(file, **options), start, len(header)
-    names = [re.sub(r" \(\d+\)$", "", name).casefold() for name in header]
+    names = [*map(str.casefold, header)]
     named = (k for k, name in enumerate(header, 1) if not tables.NAMELESS.fullmatch(name))
     least = max(named, default=width)
     while records := _records(reader, path, first, max(1, min(CHUNK, CELLS // width))):
@@ -203,7 +209,7 @@ def _chunks(
             others["blank"] += len(filled) - sum(filled)
             lines, records = lines[filled], list(itertools.compress(records, filled))
         again = [k for k, r in enumerate(records) if name_of(r[0]).casefold() == names[0]]
-        again = [k for k in again if [name_of(c).casefold() for c in records[k][:width]] == names]
+        again = [k for k in again if [*map(str.casefold, _names(records[k][:width]))] == names]
         if again and not reading.drop_repeated_header:
             what = f"line {lines[again[0]]} names the columns again, and is not a row"
             raise RowError(path, what, do="Delete it, or set `drop_repeated_header` to true.")

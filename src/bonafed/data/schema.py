@@ -30,6 +30,7 @@ from bonafed.data.tables import Table, has_column, numbers, odd_rows, refined, t
 Names = Sequence[str]  # of columns
 SMALL = 2**16  # cells of a table whose columns are taken together
 LARGEST = ("text", "number", "high", "low")  # of what clients send: the largest counts, no sum
+PEOPLE = 10  # rows below which categories of many digits are persons
 OTHER = "other"  # the category of rare ones
 SCALINGS = ("standard", "minmax", "none")
 
@@ -366,6 +367,9 @@ def _codes(
             continue
         with faults.of(name):
             frames.check_numbers(tables, [name], some=True)
+            for table in tables.values():  # numbers with too many digits are named as such
+                if odd := [r for r, c in enumerate(table[name]) if frames.names_something(str(c))]:
+                    raise frames.not_a_number(table, name, odd, "")
             of_text = [repr(client) for client, table in tables.items() if odd_rows(table[name])]
             what = f"numbers at some clients, text at others ({check.listed(of_text, 'client')})"
             raise RowError(
@@ -407,6 +411,11 @@ def _categorical(
             if len(known) > (most := recipe.max_categories):
                 what = f"column {name!r} has {len(known)} categories, more than {most}"
                 raise RowError("", what, do=_advice([*found], sum(found.values())))
+            if any(map(frames.names_something, found)) and sum(found.values()) < PEOPLE * len(
+                found
+            ):
+                what = f"column {name!r} has {len(found)} categories with more digits than numbers"
+                raise RowError("", what + " have, in few rows each", do=frames.IDENTITY)
         categories, unit = tuple(sorted(known)), recipe.units.get(name)
         columns[name] = Categorical(name, categories, None in counts, unit, pooled)
     return columns

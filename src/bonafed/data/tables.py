@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array
-from bonafed.client_names import ByClient, ClientName, closest
+from bonafed.client_names import ByClient, ClientName, closest, repeated
 from bonafed.data import validation as check
 from bonafed.data.holdout import held_out
 from bonafed.data.reading import KINDS, Reading
@@ -116,6 +116,19 @@ def written(value: float) -> str:
 # -------------------------------------------------------------------- frames
 
 
+def column_names(X: Any) -> list[str] | None:
+    """The names of the columns of a table, which differ; None where X has none."""
+    if isinstance(X, Mapping):
+        return [*X]
+    names = getattr(X, "column_names", getattr(X, "columns", None))
+    if names is not None and (twice := repeated(names)):
+        raise ValueError(
+            f"columns need names that differ, got {', '.join(map(repr, twice[:5]))} more than once:"
+            " rename or drop one of each."
+        )
+    return None if names is None else [*names]
+
+
 def table_of(frame: object) -> Table:
     """The columns of a pandas, polars or Arrow table, or of a mapping from names to arrays."""
     if isinstance(frame, Table):
@@ -125,6 +138,7 @@ def table_of(frame: object) -> Table:
         return Table({plain(str(name)): _from_objects(_array(column)) for name, column in columns})
     import narwhals as nw
 
+    column_names(frame)
     try:
         table: Any = nw.from_native(frame, eager_only=True)  # type: ignore[call-overload]
     except TypeError as error:
@@ -255,12 +269,20 @@ FEATURE = (
 )
 
 
+IDENTITY = (
+    "They name persons or rows, as it seems: give the column as `person`, or leave it out by"
+    " `exclude`. An amount fits in a larger unit."
+)
+
+
 def not_a_number(
     table: Table, name: str, rows: Sequence[int], where: str, do: str = FEATURE
 ) -> RowError:
     """The error about cells that are not numbers."""
     cell = table[name][rows[0]]
     what = f"column {name!r} holds {'text' if isinstance(cell, str) else type(cell).__name__}"
+    if isinstance(cell, str) and names_something(cell):
+        what, do = f"column {name!r} holds numbers with more digits than float64 has", IDENTITY
     return RowError(where, what, shown=f" {cell!r}", rows=rows, do=do, place=table.place)
 
 

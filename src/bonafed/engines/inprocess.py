@@ -14,7 +14,7 @@ All at once has three ways that give the same numbers:
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
@@ -190,9 +190,6 @@ class VirtualClock(EventEngine):
 
     def __post_init__(self) -> None:
         self.check_settings(self.block_size)
-        for what in ("stragglers", "outages", "crashes"):
-            if not isinstance(given := getattr(self, what), Mapping):
-                raise TypeError(f"{what} must be a mapping by client name, got {given!r}.")
         for name, by in self.stragglers.items():
             if not is_number(by) or not 0 < by < math.inf:
                 raise ValueError(f"stragglers[{name!r}] must be a finite factor > 0, got {by!r}.")

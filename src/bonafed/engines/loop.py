@@ -458,7 +458,7 @@ class Loop:
             self.server = Server(kept.state, kept.ask, kept.round)
             notes.history, notes.since_row = files.unpacked(kept.history), Counts(*kept.late)
             notes.traffic = {(name, way): [count, size] for name, way, count, size in kept.traffic}
-            notes.answered = {tuple(key): n for *key, n in kept.answered}
+            notes.answered = {(a, b, c): n for a, b, c, n in kept.answered}
             notes.events = recording(self.engine.at_once, events)
             self.clients.restore(kept.memories)
             flight.turns, (flight.answer_bytes, flight.message_bytes) = kept.turns, kept.exchanged

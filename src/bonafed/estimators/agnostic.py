@@ -170,11 +170,6 @@ class AgnosticClassifier(Classifier):
         """The model for these classes, and whether it needs a feature of ones."""
         count = len(self.classes_)
         if isinstance(self.model, str):
-            if self.model not in ("linear", "softmax"):
-                raise ValueError(
-                    f"model must be 'linear', 'softmax' or a predictor, got {self.model!r}: try"
-                    " MLP()."
-                )
             if count == 2 and self.model == "linear":
                 return Linear(bool(self.fit_intercept)), False
             return Softmax(count, fit_intercept=False), bool(self.fit_intercept)

@@ -27,8 +27,9 @@ from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, Features, Index
 from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
-from bonafed.data.assembly import column_names, without_column
+from bonafed.data.assembly import without_column
 from bonafed.data.federation import Federation
+from bonafed.data.tables import column_names
 from bonafed.engines.engine import Engine
 from bonafed.estimators.rows import FORM, Matrix, Rows, in_words, merged, names_of
 from bonafed.measures import TWO, classification, figures_of
@@ -106,7 +107,7 @@ class FederatedModel(BaseEstimator):
         counted = self._weighted(fed)
         solution = self._solution(self._problem(counted), counted)
         self._keep(solution, fed, rows)
-        warn_of(solution, UnprovenModelWarning, stacklevel=4)
+        warn_of(solution, UnprovenModelWarning)
         return self
 
     def _federation(self, rows: Rows) -> Federation:
@@ -170,8 +171,6 @@ class FederatedModel(BaseEstimator):
         return loss
 
     def _linear(self) -> Linear:
-        if not isinstance(self.fit_intercept, bool | np.bool_):
-            raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}.")
         return Linear(bool(self.fit_intercept))
 
     def _regulariser(self, fed: Federation | None = None) -> Regulariser:

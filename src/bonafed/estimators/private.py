@@ -268,9 +268,6 @@ class PrivateClassifier(Classifier):
                 "spend must be > 0 and at most the total of the privacy ledger, epsilon ="
                 f" {budget.epsilon:g}, got {spend!r}."
             )
-        for name, value in (("average", self.average), ("fit_intercept", self.fit_intercept)):
-            if not isinstance(value, bool | np.bool_):
-                raise ValueError(f"{name} must be True or False, got {value!r}.")
         if noise is None:
             noise = "secure" if self.random_state is None else "simulation"
         common: dict[str, Any] = {"max_rounds": rounds, "mechanism": self.mechanism, "noise": noise}

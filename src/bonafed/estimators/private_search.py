@@ -225,8 +225,6 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 f" view={estimator.view!r}, sampling={estimator.sampling!r}: a candidate's cost is"
                 " proved for answers of all rows. Leave both out."
             )
-        if not is_number(self.mean_candidates):
-            raise ValueError(f"mean_candidates must be a number, got {self.mean_candidates!r}.")
         check_number(self.number, self.mean_candidates)
         if not (is_number(share) and 0 < share < 1):
             raise ValueError(

@@ -91,12 +91,8 @@ class _RobustModel(FederatedModel):
         problem = Problem(self._loss_for(fed), self._linear(), ball, over, self._regulariser())
         if not isinstance(self.radius, str):
             radius = present(self.radius, fed, "radius")
-        elif self.radius == "auto":
-            radius = default_radius(problem, merged(fed))
         else:
-            raise ValueError(
-                f"radius must be numbers, a mapping by client, or 'auto', got {self.radius!r}."
-            )
+            radius = default_radius(problem, merged(fed))
         ball = replace(ball, radius=radius)
         if (share := self.label_flips) is not None:
             if not is_number(share) or not 0 <= share < 0.5 or not np.isinf(self.label_cost):

@@ -19,10 +19,10 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bonafed.arrays import Array, Features, shape_of
 from bonafed.client_names import ClientName, by_position, repeated
-from bonafed.data.assembly import column_names, without_column
+from bonafed.data.assembly import without_column
 from bonafed.data.federation import Federation
 from bonafed.data.row_errors import RowError, RowErrors, listed
-from bonafed.data.tables import is_number, table_of
+from bonafed.data.tables import column_names, is_number, table_of
 from bonafed.data.validation import grouped, missing
 from bonafed.parameters import check
 from bonafed.problem.constraints.constraint import Stated

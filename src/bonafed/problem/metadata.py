@@ -390,13 +390,6 @@ def classes_of(fed: Federation) -> list[Any]:
 Balance = Literal["balanced"] | Mapping[Any, float]
 
 
-def checked(stated: object) -> None:
-    """Raise ``ValueError`` for what is neither None, "balanced" nor a mapping by class."""
-    if stated is None or isinstance(stated, Mapping) or stated == "balanced":
-        return
-    raise ValueError(f"class_weight must be None, 'balanced' or weights by class, got {stated!r}.")
-
-
 def weighted(fed: Federation, values: ArrayLike, factors: Array) -> Federation:
     """The federation with weights of rows, times those of their classes.
 
@@ -429,7 +422,6 @@ def masses(fed: Data) -> Array:
 
 def class_factors(stated: Balance, classes: list[Any], counts: Array) -> Array:
     """(C,) the weight of every class; a mapping has 1 for those that it does not name."""
-    checked(stated)
     if not isinstance(stated, Mapping):
         return counts.sum() / (len(counts) * np.maximum(counts, 1e-300))
     names = [str(label) for label in classes]  # a configuration has keys of text

@@ -80,9 +80,10 @@ class Problem(Checked):
         client's rows; or a risk by rank such as ``Superquantile(0.1)`` or ``RankedRange(k, m)``:
         each client's losses weighed by their rank among its own. For ranks among the rows of all
         clients see ``over_rows``
-    over_clients : ``Mean(prior)``, ``Simplex()``, ``LpBall(radius, p, prior)``,
-        ``Superquantile(tail, prior)`` or a convex risk by rank such as ``Extremile(2)``: the worst
-        client weights
+    over_clients : ``Mean(prior)``, by default uniform: each client counts alike, with
+        ``Mean("size")`` each row, as in a fit by maximum likelihood to pooled rows; ``Simplex()``,
+        ``LpBall(radius, p, prior)``, ``Superquantile(tail, prior)`` or a convex risk by rank such
+        as ``Extremile(2)``: the worst client weights
     regulariser : h, such as ``L2(1e-3)``
     constraint : c_0, one or a sequence: on the server's own data (``Federation(server=...)``), on
         the model only (``LinearInequality(C, d)``, ``Sign``), or on all clients together
@@ -185,8 +186,6 @@ class Problem(Checked):
                     " a value such as loss=Hinge(), predictor=Linear(), over_clients=LpBall(0.1),"
                     " regulariser=L2(1e-3)."
                 )
-        if self.privacy is not None and not isinstance(self.privacy, Budget):
-            raise TypeError(f"privacy must be Budget(epsilon, delta), got {self.privacy!r}.")
 
     def _inside(self, slot: str) -> Iterator[tuple[str, object]]:
         """The value of a slot, and the parts of a sequence, each with its name."""
@@ -197,7 +196,6 @@ class Problem(Checked):
 
     def _check_weights(self) -> None:
         """Raise where classes cannot have weights."""
-        of_data.checked(self.class_weight)
         if self.class_weight is None:
             return
         why = ""

@@ -24,6 +24,7 @@ from typing import TextIO
 
 from bonafed.report.tables import lines, printable, sentence
 from bonafed.storage import write_whole
+from bonafed.text import system
 
 PACKAGE = str(Path(__file__).parent.parent)
 # what stands for the signs of our own texts where an encoding lacks them
@@ -219,8 +220,7 @@ def deliver(text: str, out: Path | None = None, errors: str = "bonafed.plain") -
         if mode is not None:
             target.chmod(modes)
     except OSError as error:
-        why = error.strerror or str(error)
-        raise OSError(f"{str(out)!r} could not be written ({why}){kept}") from error
+        raise OSError(f"{str(out)!r} could not be written: {system(error)}{kept}") from error
 
 
 def printed() -> None:

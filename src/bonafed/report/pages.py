@@ -107,7 +107,7 @@ def _unbroken(cell: str) -> "Markup":
     from markupsafe import Markup, escape
 
     text = re.sub(r"(?<=\d)–(?=\d)", "&#8288;–&#8288;", str(escape(lines(cell))))
-    return Markup(text.replace(" %", "&nbsp;%"))
+    return Markup(re.sub(r" (?=%|[kM]?B\b)", "&nbsp;", text))
 
 
 # --------------------------------------------------------------------------------------- Markdown

@@ -1,6 +1,8 @@
 """What the numbers of a run mean, in plain sentences."""
 
 from bonafed.report.tables import Record, Result, by_set, capital, merit, number, people, precise
+from bonafed.rounds import Outcome, Stop
+from bonafed.solution.outcome import unproven as warned
 from bonafed.text import first_true
 
 CLASHING = 12  # constraints of a proof that are named
@@ -49,6 +51,12 @@ def contradicted(result: Result) -> bool:
 def proven(result: Result) -> bool:
     """Whether there is a lower bound on the objective."""
     return result["certificate"]["bound"] is not None
+
+
+def unproven(result: Result) -> bool:
+    """Whether a reader has to be warned of how the run ended."""
+    outcome = Outcome(Stop(result["outcome"]["stop"]), result["outcome"]["text"])
+    return not (private(result) or public_part(result) or infeasible(result)) and warned(outcome)
 
 
 # ---------------------------------------------------------------------------------------- phrases

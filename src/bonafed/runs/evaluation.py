@@ -40,9 +40,9 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.risks import ranks
 from bonafed.problem.risks.risk import Risk
 from bonafed.runs.files import Record
-from bonafed.solution.predictions import counted, drawn, figures, task_of
+from bonafed.solution.predictions import drawn, figures, promised
 from bonafed.solution.tables import SERVER, TOGETHER, constraint_rows
-from bonafed.worst_client import promise, worst_first
+from bonafed.worst_client import worst_first
 
 POINTS, CLIENT_POINTS = 101, 21  # of the ROC curve of all rows, and of a client's
 
@@ -116,16 +116,11 @@ def judge(
             points = CLIENT_POINTS if record is not numbers else POINTS
             lines = drawn(problem.loss, part.prediction, part.y, calibration, points)
             record |= {} if lines is None else {"curves": lines}
-    if main and (chosen or problem.loss.targets == "real"):
-        numbers["unstated"] = "chosen" if chosen else "numbers"
+    if main and chosen:
+        numbers["unstated"] = "chosen"
     elif main:
-        whose = fed.persons or [None] * len(rows)
-        each = [
-            counted(problem.loss, part.prediction, part.y, calibration, who)
-            for part, who in zip(rows, whose, strict=True)
-        ]
-        task = task_of(problem.loss, rows[0].prediction)
-        numbers |= promise(task, numbers["clients"], each, fed.persons is not None)
+        known = [part.prediction for part in rows], [part.y for part in rows], calibration
+        numbers |= promised(problem.loss, numbers["clients"], *known, fed.persons)
     return numbers
 
 

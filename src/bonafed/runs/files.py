@@ -270,4 +270,6 @@ def lines(rows: Iterable[Row]) -> bytes:
 def complete(path: Path, needed: Sequence[str]) -> None:
     """Raise ``RunError`` where a file is missing."""
     if missing := [name for name in needed if not (path / name).is_file()]:
+        if inside := sorted(path.glob("*/config.toml")):
+            raise RunError(f"{path} is a folder of runs: give one, such as {inside[-1].parent}")
         raise RunError(f"{path} is not a complete run: {', '.join(missing)} missing")

@@ -8,7 +8,7 @@ of the training clients, and on clients that are never trained on, as they are a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -99,7 +99,7 @@ def _prepared(config: Config, watch: Watch | None) -> Parts:
     if data.test and not by_row:
         by = config.seed, classes is not None, data.person
         train, held = tabular.split(local, target, data.test, *by)
-    _check_cells(train, source.tables)
+    _check_cells(train, source.tables, codes(config))
     train, server = _server(config, train, source)
     schema = _schema(config, source, local, train)
     rows = {name: len(table[target]) for name, table in local.items()}
@@ -129,11 +129,13 @@ def _prepared(config: Config, watch: Watch | None) -> Parts:
     return Parts(fed, tests, None, rows, source.left_out, config.risk.together)
 
 
-def _check_cells(train: Mapping[str, Table], tables: Mapping[str, Table]) -> None:
+def _check_cells(
+    train: Mapping[str, Table], tables: Mapping[str, Table], text: Collection[str]
+) -> None:
     """Refuse cells that are not numbers among rows that are not trained on, where they by
-    themselves make a column of numbers text.
+    themselves make a column of numbers text; columns in ``text`` are text anyway.
     """
-    for name in next(iter(train.values())):
+    for name in (name for name in next(iter(train.values())) if name not in text):
         columns = [table[name] for table in train.values()]
         if any(column.dtype.kind == "O" for column in columns):
             cells = (cell for column in columns for cell in column.tolist())

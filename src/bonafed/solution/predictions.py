@@ -6,7 +6,7 @@ It keeps no row of a client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -102,15 +102,9 @@ def evaluated(
         row = {"client": name, "small": measures.small(judged)}
         table.append(row | dict(_flat(judged, inputs)))
     rows: list[measures.Figures] = [{"client": name} for name in fed.names]
-    if whole is not None or inputs.classes is None:
-        said: measures.Figures = {"unstated": "numbers" if whole is None else "weights"}
-    else:
-        whose = fed.persons or [None] * fed.n_clients
-        each = [
-            counted(loss, scores, truth, calibration, who)
-            for scores, truth, who in zip(clients, truths, whose, strict=True)
-        ]
-        said = promise(task_of(loss, clients[0]), rows, each, fed.persons is not None, confidence)
+    said: measures.Figures = {"unstated": "weights"}
+    if whole is None:
+        said = promised(loss, rows, clients, truths, calibration, fed.persons, confidence)
     for row, bounds in zip(table, rows, strict=False):
         for key, bound in bounds.get("bounds", {}).items():
             row[f"{key}_{'at_least' if key != 'brier' else 'at_most'}"] = bound
@@ -150,24 +144,31 @@ def figures(
     return measures.classification(y, score, positive(loss, prediction, calibration), weight)
 
 
-def counted(
+def promised(
     loss: Loss,
-    prediction: Array,
-    y: NDArray[Any],
+    clients: Sequence[measures.Figures],
+    predictions: Sequence[Array],
+    truths: Sequence[NDArray[Any]],
     calibration: Sigmoid | None = None,
-    persons: NDArray[Any] | None = None,
-) -> Counted:
-    """The rows that count of predictions of classes, as `figures` takes them: all, or one of each
-    of the ``persons`` (n,).
+    persons: Sequence[NDArray[Any]] | None = None,
+    confidence: float = CONFIDENCE,
+) -> measures.Figures:
+    """What the rows of clients promise of new ones, `bonafed.worst_client.promise`, or why they
+    promise nothing; ``predictions`` and ``truths`` of each as `figures` takes them.
     """
-    order = once(len(y), persons)
-    prediction, y = prediction[order], y[order]
-    score, several = decisions(prediction), task_of(loss, prediction) == measures.SEVERAL
-    truth = (y if several else y > 0).astype(int)
-    p = softmax(prediction, axis=1) if several else positive(loss, prediction, calibration)
-    cells = np.zeros((score.shape[1] if several else 2,) * 2, int)
-    np.add.at(cells, (truth, score.argmax(1) if several else (score > 0).astype(int)), 1)
-    return Counted(cells, None if p is None else measures.brier(truth, p))
+    if loss.targets == "real":
+        return {"unstated": "numbers"}
+    rows, task = [], task_of(loss, predictions[0])
+    several, whose = task == measures.SEVERAL, persons or [None] * len(predictions)
+    for prediction, y, who in zip(predictions, truths, whose, strict=True):
+        order = once(len(y), who)
+        prediction, truth = prediction[order], (y if several else y > 0)[order].astype(int)
+        score = decisions(prediction)
+        p = softmax(score, axis=1) if several else positive(loss, prediction, calibration)
+        cells = np.zeros((score.shape[1] if several else 2,) * 2, int)
+        np.add.at(cells, (truth, score.argmax(1) if several else (score > 0).astype(int)), 1)
+        rows.append(Counted(cells, None if p is None else measures.brier(truth, p)))
+    return promise(task, clients, rows, persons is not None, confidence)
 
 
 def task_of(loss: Loss, prediction: Array) -> measures.Task:

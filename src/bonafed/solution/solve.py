@@ -4,6 +4,7 @@ The certificate of a run's model takes rounds that prove it, through the same en
 path of Wasserstein radii every model is judged on held-out rows.
 """
 
+import inspect
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -161,17 +162,17 @@ def solved(problem: Problem, fed: Federation | Metadata, **given: Any) -> Soluti
     return replace(solution, trivial=found)
 
 
-def warn_of(
-    solution: Solution, category: type[Warning] = UnprovenWarning, stacklevel: int = 3
-) -> None:
+def warn_of(solution: Solution, category: type[Warning] = UnprovenWarning) -> None:
     """Warn where a model is not proven near the optimum, or is trivial. Of a private one only that
     its run was interrupted: all else would have to be paid for.
     """
-    private = solution.problem.privacy is not None
+    private, level, frame = solution.problem.privacy is not None, 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("bonafed."):
+        level, frame = level + 1, frame.f_back  # to the line of the user
     if solution.outcome.stop is Stop.INTERRUPTED if private else unproven(solution.outcome):
-        warnings.warn(solution.outcome.text, category, stacklevel)
+        warnings.warn(solution.outcome.text, category, stacklevel=level)
     if (found := solution.trivial) is not None and not private:
-        warnings.warn(found.text, TrivialModelWarning, stacklevel)
+        warnings.warn(found.text, TrivialModelWarning, stacklevel=level)
 
 
 def fit(

@@ -50,6 +50,7 @@ def notes(
     elsewhere there are those warnings that need none.
     """
     known = (*_of_certificate(problem, fed, certificate), *_overweighted(problem, fed, certificate))
+    known = (*_of_delta(problem, fed), *known)
     if isinstance(fed, Metadata) or isinstance(stated, Metadata):
         return known
     first, single = (), [name for name, y in zip(fed.clients, fed.y, strict=True) if np.ptp(y) == 0]
@@ -60,6 +61,19 @@ def notes(
         )
     rest = (*faint_levels(problem, fed, w), *_cuts(problem, stated, fed, w))
     return (*first, *known, *_of_rows(problem, stated, fed), *rest)
+
+
+def _of_delta(problem: Problem, fed: Federation | Metadata) -> Iterator[str]:
+    """That a delta allows to publish a row; from public numbers of rows."""
+    if problem.privacy is None:
+        return
+    rows = sum(problem.privacy.sizes_of(fed.clients, fed.sizes))
+    if problem.privacy.delta * rows >= 1:
+        yield (
+            f"delta = {problem.privacy.delta:g} is not below 1 / {rows:,}, one over the number of"
+            " rows: to publish one row drawn by chance would keep such a budget. State a delta well"
+            f" below {1 / rows:.1g}."
+        )
 
 
 def _of_certificate(

@@ -297,7 +297,7 @@ class Look:
         if (told := beside.told()) >= TOLD:
             return Kind("near-copy", "it tells the target", f"{100 * told:.1f} % of each class")
         apart = Kind("apart", "its numbers do not overlap between the classes")
-        return apart if beside.apart() else None
+        return apart if beside.apart() and _is_of_numbers(self.columns[name]) else None
 
     @cached_property
     def targets(self) -> list[str | None]:
@@ -315,13 +315,15 @@ class Look:
     @cached_property
     def _sure_commas(self) -> list[str]:
         """The columns that have a decimal comma for sure: no thousands are written so."""
-        sure = [n for n in self.commas if self.columns[n].commas > self.columns[n].thousands]
+        columns = [(name, self.columns[name]) for name in self.commas]
+        sure = [name for name, c in columns if c.commas > c.thousands or c.comma_limits]
         return sure or (self.commas if self.shape.delimiter == ";" else [])
 
     @cached_property
     def commas(self) -> list[str]:
         """The columns of numbers with commas in them."""
-        return [n for n, c in self.columns.items() if c.commas and _is_of_numbers(c)]
+        columns = self.columns.items()
+        return [n for n, c in columns if (c.commas or c.comma_limits) and _is_of_numbers(c)]
 
     # ----------------------------------------------------------------- what has to be asked
 
@@ -345,9 +347,11 @@ class Look:
         elif column.beside_numbers and not column.text:
             yield f"has limits such as <1 for numbers: {other}"
         elif not numbers and among > 0.5 * column.present and len(self.classes) != 2:
+            named = column.odd and not private
+            cells = f" ({self.places(self.roles.target, column.odd)})" if named else ""
             yield (
-                f"is numbers in {among:,} rows and text in {column.text:,}: correct these cells, or"
-                f" {other}"
+                f"is numbers in {among:,} rows and text in {column.text:,}{cells}: correct these"
+                f" cells, give --missing for each such text, or {other}"
             )
         elif not numbers and counts > MOST:
             yield f"holds text of {counts:,} kinds: {other}"

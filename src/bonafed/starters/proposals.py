@@ -15,7 +15,7 @@ from bonafed.config.toml_file import toml_key, toml_line, toml_value
 from bonafed.data import differences, profile
 from bonafed.data.differences import Found
 from bonafed.data.reading import KINDS, kind_named
-from bonafed.data.tables import MISSING
+from bonafed.data.tables import MISSING, is_number
 from bonafed.runs.sections.checks import COMPARED, contrary
 from bonafed.starters.look import Look
 from bonafed.text import printable
@@ -128,7 +128,7 @@ def _columns(look: Look) -> Iterator[str]:
         elif kind.name == "person":
             yield _stated(toml_line("person", name), f"{kind.why}; no split parts a person's rows")
             if absent := look.columns[name].absent:
-                why = f"{absent:,} rows have none, and count as those of one person"
+                why = f"the rows without one ({absent:,}) count as those of one person"
                 yield _stated(f'merge.{toml_key(name)} = {{ "" = "nobody" }}', why)
         elif name not in chosen:
             comma = "commas stand in its numbers, which are text here"
@@ -160,11 +160,11 @@ def _columns(look: Look) -> Iterator[str]:
 def _codes(look: Look) -> Iterator[tuple[str, str]]:
     """The columns that would be taken for numbers, with the reason why they are none."""
     for name in used(look):
-        kind, column = look.kinds[name], look.columns[name]
-        if kind.name == "code" and column.numbers:
-            yield name, kind.why
-        elif kind.name == "category" and column.numbers + column.commas:
-            yield name, "text, and in some cells numbers"
+        kind, counts = look.kinds[name], look.columns[name].counts or {}
+        if kind.name in ("code", "category") and any(
+            is_number(cell.replace(",", ".")) for cell in counts
+        ):
+            yield name, kind.why if kind.name == "code" else "text, and in some cells numbers"
 
 
 def used(look: Look) -> list[str]:
@@ -304,8 +304,8 @@ def _notes(look: Look, odd: Sequence[Found]) -> Iterator[str]:
     for name in (name for name, kind in kinds.items() if kind.name == "mixed"):
         how = "write its numbers only" if look.columns[name].amounts else "correct its cells"
         first = look.places(name, look.columns[name].odd)
-        odd = f" ({first})" * bool(first)
-        yield from _comment(f"To use {name!r}, {how}{odd}, or name odd cells under `missing`.")
+        where = f" ({first})" * bool(first)
+        yield from _comment(f"To use {name!r}, {how}{where}, or name odd cells under `missing`.")
 
 
 def _merges(name: str, merge: Mapping[str, str]) -> Iterator[str]:

@@ -37,7 +37,7 @@ CLIENTS = """\
 [clients]                      # the worst client weights
 risk = "chi_square"  # near the prior; "mean": no worst case; "simplex": any weights; "lp_ball", ...
 radius = 0.05                  # how far from the prior; 0.2 to 0.5 where clients truly differ
-prior = "size"                 # by rows; or "uniform", or a table with one weight per client
+prior = "size"  # each row counts alike; "uniform": each client; or a table of weights by client
 """
 
 ROBUST = """\

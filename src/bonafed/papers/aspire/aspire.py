@@ -412,7 +412,6 @@ class ASPIRE(ext.Method):
         ext.check_finite(self, "c1", "c2", "tol", "atol")
         ext.check_finite(self, "floor", least=-math.inf)
         ext.check_whole(self, "local_steps", "every", "max_planes", "max_rounds")
-        ext.check_flags(self, "drop", "synchronous", "resume", "reuse", "theory")
         if not (ext.is_number(self.until) and self.until >= 0):
             raise ValueError(
                 f"until must be a number of iterations >= 0, got {self.until!r}. For no end leave"

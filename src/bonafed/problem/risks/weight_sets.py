@@ -149,8 +149,10 @@ class Mean(Centred):
 
     Parameters
     ----------
-    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or
-        a mapping by name
+    prior : "uniform" (over clients: each counts alike, however many rows it has, so that a
+        logistic model is not the one of maximum likelihood), "size" (in proportion to the clients'
+        rows: each row counts alike, as in pooled data), weights (N,) that sum to one, or a mapping
+        by name
     label : over samples, the class whose rows are the only ones averaged, as in Neyman-Pearson
         classification; a client without such rows has the mean 0. None: all rows
 

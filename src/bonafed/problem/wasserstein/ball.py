@@ -269,12 +269,6 @@ class WassersteinBall(Checked):
                 " be flipped for free. For labels that never move use label_cost=float('inf')."
             )
 
-        if self.support is not None and not hasattr(self.support, "check"):
-            raise TypeError(
-                "support must be None, BoxSupport(lower, upper) or PolytopeSupport(C, d), got"
-                f" {self.support!r}."
-            )
-
     @property
     def is_auto(self) -> bool:
         """Whether the radius is still to be read off the rows."""

@@ -349,7 +349,9 @@ def _about(run: Run, rows: Sequence[Coefficient]) -> str:
         f"{raises[targets_of(run.model)]}: by the scaled number for one step of the scaled feature,"
         " and by the number per unit for one unit of the column as it is in the table."
     )
-    if run.model["loss"] == "logistic":
+    if (run.result["certificate"] or {}).get("separated") is not None:
+        text += " The classes are separated, so that no coefficient says anything of the odds."
+    elif run.model["loss"] == "logistic":
         text += " Of a logistic model the exponential is a factor of the odds."
     if len(matrix) == 1 and run.model["intercept"]:
         centres = {c.name: c.centre for c in run.schema.columns if isinstance(c, Numeric)}

@@ -30,8 +30,8 @@ FEW = 8  # clients whose curves are told apart
 OPEN = 12  # clients of a table that is shown without a click
 ABOUT_CLIENTS = "The worst come first."
 ABOUT_BOUNDS = (
-    " In brackets: what each figure is on new rows, {} % confidence for all lines of a column at"
-    " once."
+    " In brackets: what each figure is on new rows, with 95 % confidence for all lines of a column"
+    " at once."
 )
 CELLS = {"tp": "{1}, found", "fn": "{1}, missed", "fp": "{0}, false alarm", "tn": "{0}, left alone"}
 SHOWN: dict[str, Way] = {"percent": percent, "area": "{:.3f}".format, "number": number}
@@ -126,8 +126,7 @@ def _worst_client(judged: Record) -> str:
         return f"It does equally well at {len(clients)} clients: {key} {show(worst[key])}."
     called, bound = "mean absolute error" if key == "error" else key, ""
     if (least := worst.get("bounds", {}).get(key)) is not None:
-        level = f"{100 * judged['promise']['confidence']:g} %"
-        bound = f" (at least {percent_of(least)} with {level} confidence for all clients at once)"
+        bound = f" (at least {percent_of(least)} with 95 % confidence for all clients at once)"
     return (
         f"It does worst at {worst['client']}, with {called} {show(worst[key])} on {worst['n']}"
         f" rows{bound}, and best at {best['client']}, with {show(best[key])} on {best['n']}."
@@ -167,9 +166,7 @@ def _clients(run: Run) -> list[Block]:
     if not (made := by_client(run)):
         return []
     first, *others = made
-    promise, about = tables.own_measures(run.result)[0].get("promise"), ABOUT_CLIENTS
-    if promise is not None:
-        about += ABOUT_BOUNDS.format(f"with {100 * promise['confidence']:g}")
+    about = ABOUT_CLIENTS + ABOUT_BOUNDS * ("promise" in tables.own_measures(run.result)[0])
     body: list[Block] = [Text(about), replace(first, rows=first.rows[:OPEN])]
     if len(first.rows) > OPEN:
         title = f"The other {len(first.rows) - OPEN} clients"
@@ -359,12 +356,11 @@ def spread(result: Result) -> list[Table]:
     found = []
     for name, rows in tables.by_set(judged).items():
         (key, show), cells = tables.merit(rows[0]), []
-        worst = min if key == "accuracy" else max
         for row in rows:
             rates, losses = ([client[each] for client in row["clients"]] for each in (key, "loss"))
             # every client counts once, and they are all there are: no deviation of a sample
-            of_rates = map(show, (worst(rates), fmean(rates), pstdev(rates)))
-            of_losses = map(number, (max(losses), fmean(losses), pstdev(losses)))
+            of_rates = map(show, (row[f"worst_{key}"], fmean(rates), pstdev(rates)))
+            of_losses = map(number, (row["worst_loss"], fmean(losses), pstdev(losses)))
             cells.append((tables.spaced(row["model"]), *of_rates, *of_losses))
         heads = ("Model", f"Worst {key}", f"Mean {key}", "Deviation")
         heads += ("Worst loss", "Mean loss", "Deviation")

@@ -30,7 +30,7 @@ ABOUT_BORDER = (
 )
 LOOSER = "These sites allow more than the default: {}, so that answers may tell single rows."
 UNMASKED = (
-    "Without engine.secure_sum the numbers of each client reach the server, which adds them up"
+    "Without engine.secure_sum a server receives the numbers of each client, and adds them up"
     " itself."
 )
 MASKED = "Sealed answers are masked: the server can read their sum over the clients, and no other."
@@ -86,22 +86,27 @@ def _answers(result: Result) -> Table:
         numbers = {True: 0, False: 0}
         for name, field in row.get("held", {}).items():
             summed, how = field["how"] != "each", field["how"]
-            said = border.called(row["message"], name) + " (the largest)" * (how == "max")
-            named[summed].append(said)
+            said = border.called(row["message"], name)
+            more = " (the largest)" * (how == "max" and not said.startswith("largest"))
+            named[summed].append(said + more)
             numbers[summed] += field["numbers"] if how != "parcel" else 0  # sealed bytes
         said = ("; ".join(dict.fromkeys(part)) or tables.NOTHING for part in named.values())
         counts = (sum(numbers.values()), numbers[True])
         cells = (f"{row['count']:,}", tables.size(row["bytes"]), *(f"{n:,}" for n in counts))
         rows.append((row["message"], *cells, *said))
-    would = "What left" if words.at_sites(result) else "What would have left"
-    return tables.table(f"{would} all clients together", ANSWERS, rows, (0, 5, 6), (5, 6))
+    title = f"What the clients {_sent(result)}, all together"
+    return tables.table(title, ANSWERS, rows, (0, 5, 6), (5, 6))
+
+
+def _sent(result: Result) -> str:
+    return "sent" if words.at_sites(result) else "would have sent"
 
 
 def _seen(run: Run) -> Iterator[str]:
     """How the answers are shared out among the clients, and who reads the numbers of one."""
     sent = {row["client"]: row["bytes_up"] for row in run.result["clients"]}
     least, most = min(sent, key=sent.__getitem__), max(sent, key=sent.__getitem__)
-    would = "sent" if words.at_sites(run.result) else "would have sent"
+    would = _sent(run.result)
     if sent[least] == sent[most]:
         yield f"Each client {would} {tables.size(sent[most])} in all."
     else:

@@ -87,11 +87,13 @@ def answers(run: Run) -> dict[str, str]:
 
 def about_warnings(run: Run) -> Section | None:
     """What a reader has to know before the numbers are used."""
-    if not (notes := run.result["notes"]):
+    notes = run.result["notes"]
+    items = [*[words.ended(run.result)] * words.unproven(run.result), *notes]
+    if not items:
         return None
     more = [f"the report has {len(notes) - NOTES} more"] * (len(notes) > NOTES)
     brief = [Text(f"warning: {note}") for note in [*notes[:NOTES], *more]]
-    return Section([Chapter("warnings", "Warnings", [Items(notes)], warning=True)], brief=brief)
+    return Section([Chapter("warnings", "Warnings", [Items(items)], warning=True)], brief=brief)
 
 
 def about_summary(run: Run) -> Section | None:
@@ -130,9 +132,9 @@ def _judged(result: Result) -> list[Fact]:
         worst = tables.short(row[f"worst_{key}_client"], 24)
         facts.append(Fact(show(row[f"worst_{key}"]), f"{called} at the worst client, {worst}"))
     if "promise" in row:
-        first, level = row["promise"]["figures"]["accuracy"], row["promise"]["confidence"]
-        text = f"wrong at {'every client' if len(row['clients']) > 1 else first['client']} at most"
-        text += f", with {100 * level:g} % confidence"
+        first = row["promise"]["figures"]["accuracy"]
+        where = "every client" if len(row["clients"]) > 1 else first["client"]
+        text = f"wrong at {where} at most, with 95 % confidence"
         facts.append(Fact(worst_client.percent(1 - first["bound"], up=True), text))
     return facts
 

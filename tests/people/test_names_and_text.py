@@ -1,0 +1,635 @@
+"""Numbers that are names, and text that no person meant."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import untidy
+from met import met
+
+from bonafed import Federation
+from bonafed.config.config import ConfigError, parse_config
+from bonafed.data.profile import summarise
+from bonafed.data.readers import read
+from bonafed.data.reading import Reading
+from bonafed.data.row_errors import RowError
+from bonafed.data.schema import Recipe
+from bonafed.runs.splits import prepare
+from bonafed.starters.look import Asked
+from bonafed.starters.starter import starter
+
+Call = Callable[..., int]
+Capture = pytest.CaptureFixture[str]
+N = 120
+BASE = 1234567890123456000
+NFD = unicodedata.normalize("NFD", "Köln")
+
+
+def table(folder: Path, name: str = "table.csv", sign: str = ",", **changed: Sequence[str]) -> Path:
+    columns = {**untidy.people(N), **{key: [*cells] for key, cells in changed.items()}}
+    (folder / name).write_text(untidy.text(columns, sign), "utf-8")
+    return folder / name
+
+
+def written(*paths: Path, **asked: object) -> tuple[str, list[str]]:
+    """What `init` writes, and what it prints."""
+    given = {"client": "site", "target": "sick", **asked}
+    return starter(out=paths[0].parent / "q.toml", path=[*map(str, paths)], asked=Asked(**given))  # type: ignore[arg-type]
+
+
+def kinds(printed: Sequence[str]) -> dict[str, str]:
+    """The kind of each column as `init` prints it."""
+    rows = [line.split() for line in printed]
+    return {row[0]: row[1] for row in rows if len(row) > 1}
+
+
+def of_three(cell: Callable[[int], str]) -> list[str]:
+    """Cells of persons with three rows each."""
+    return [cell(k // 3) for k in range(N)]
+
+
+# ------------------------------------------------------------------------------------- identities
+
+VISITS = np.repeat(np.arange(30), np.random.default_rng(1).integers(2, 7, 30))[:N]
+ROOMS = np.random.default_rng(2).permutation(900)[: len(VISITS)] + 100
+NAMES: dict[str, tuple[list[str], str]] = {
+    "19 digits": (of_three(lambda p: str(BASE + 37 * p)), "person"),
+    "20 digits": (of_three(lambda p: str(98765432109876500000 + p)), "person"),
+    "19 digits with a point": (of_three(lambda p: f"{BASE + p}.0"), "person"),
+    "zeros in front": (of_three(lambda p: f"{p * 37:010d}"), "person"),
+    "dashes": (of_three(lambda p: f"{p:03d}-{p % 7}-{p + 100}"), "person"),
+    "scientific": (of_three(lambda p: f"1.{23450 + p}E+18"), "person"),
+    "ten digits": (of_three(lambda p: str(3000000021 + 7919 * p)), "person"),
+    "visits that stand together": ([str(ROOMS[v]) for v in VISITS], "person"),
+    "each once": ([str(v) for v in np.random.default_rng(0).permutation(N)], "identifier"),
+    "19 digits, each once": ([str(BASE + k * 7 % N) for k in range(N)], "identifier"),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@met(
+    "A",
+    "19-digit patient numbers, three rows each",
+    "a number and a feature, or a constant: float64 has several as one",
+    "person; every value counted; not a feature, and not in the model",
+)
+@met(
+    "A",
+    "20 digits, beyond 64 bits",
+    "constant: 1 of 40 values",
+    "person",
+    "19-digit patient numbers",
+)
+@met(
+    "A",
+    "zeros in front, 40 values in 120 rows",
+    "a code: 40 features named by patients",
+    "person",
+    "19-digit patient numbers",
+)
+@met(
+    "A",
+    "numbers with dashes",
+    "40 categories named by patients",
+    "person",
+    "19-digit patient numbers",
+)
+@met("A", "1.23450E+18", "a number and a feature", "person", "19-digit patient numbers")
+@met(
+    "A",
+    "three digits, a patient's rows one below the other",
+    "a number and a feature",
+    "person",
+    "19-digit patient numbers",
+)
+@met(
+    "A",
+    "the numbers 0 to 119, shuffled",
+    "a number and a feature",
+    "identifier",
+    "19-digit patient numbers",
+)
+def test_no_identity_is_a_feature_and_no_split_parts_a_persons_rows(
+    name: str, tmp_path: Path
+) -> None:
+    cells, kind = NAMES[name]
+    cells = [*cells, *cells[:N]][:N]
+    text, printed = written(table(tmp_path, zz=cells))
+    assert kinds(printed)["zz"] == kind
+    assert summarise(np.array(cells, object)).distinct == len({*cells})
+    parts = prepare(parse_config(text, folder=tmp_path))
+    schema = parts.train.schema
+    assert schema is not None
+    assert not any("zz" in feature for feature in parts.train.feature_names)
+    stored = json.dumps(schema.to_dict())
+    assert not any(f'"{cell}"' in stored for cell in cells)
+    if kind == "person":
+        train, test = (
+            {person for part in fed.persons or () for person in part.tolist()}
+            for fed in (parts.train, *parts.tests.values())
+        )
+        assert train
+        assert test
+        assert not train & test
+        assert train | test == {*cells}
+
+
+@met(
+    "A",
+    "a second identity, one for each patient",
+    "a number and a feature",
+    "left out, as of people",
+    "19-digit patient numbers",
+)
+def test_a_second_identity_of_a_person_is_left_out(tmp_path: Path) -> None:
+    path = table(
+        tmp_path,
+        patient=[str(BASE + v) for v in [*VISITS, *VISITS][:N]],
+        insured=[str(700000 + v * v) for v in [*VISITS, *VISITS][:N]],
+    )
+    text, printed = written(path)
+    assert kinds(printed)["patient"] == "person"
+    assert kinds(printed)["insured"] == "identifier"
+    assert "every 'patient' has a separate one" in text
+
+
+@met(
+    "A",
+    "a patient's number is missing in some rows",
+    "a configuration that does not run",
+    "these rows count as those of one person",
+    "19-digit patient numbers",
+)
+def test_rows_without_a_person_stay_together(tmp_path: Path) -> None:
+    cells = of_three(lambda p: str(BASE + p))
+    for r in (4, 50, 99):
+        cells[r] = ""
+    text, _ = written(table(tmp_path, patient=cells))
+    assert 'merge.patient = { "" = "nobody" }' in text
+    parts = prepare(parse_config(text, folder=tmp_path))
+    of = [{p for q in f.persons or () for p in q} for f in (parts.train, *parts.tests.values())]
+    assert sum("nobody" in persons for persons in of) == 1
+
+
+def frame(**more: object) -> pd.DataFrame:
+    known = pd.DataFrame(untidy.people(N)).astype({"age": int, "dose": float})
+    return known.assign(**more)
+
+
+IDS = [BASE + k // 3 for k in range(N)]
+
+
+@met(
+    "A",
+    "Federation.from_frame with a column of 19-digit integers",
+    "a feature",
+    "refused by name: person or exclude",
+    "19-digit patient numbers",
+)
+@met(
+    "A",
+    "the same, named in Recipe(categorical)",
+    "40 features named by patients, in the schema",
+    "refused by name",
+    "19-digit patient numbers",
+)
+def test_a_frame_of_long_integers_makes_no_feature() -> None:
+    for recipe in (Recipe(), Recipe(categorical=("pid",))):
+        with pytest.raises(
+            RowError, match="give the column as `person`, or leave it out"
+        ) as caught:
+            Federation.from_frame(frame(pid=IDS), "site", "sick", schema=recipe)
+        assert "'pid'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        IDS,
+        pd.array(IDS, dtype="Int64"),
+        pd.Series([10**20 + k // 3 for k in range(N)], dtype=object),
+        [str(number) for number in IDS],
+        np.array(IDS, dtype=np.uint64) + np.uint64(2**63),
+    ],
+    ids=["int64", "nullable", "objects", "text", "uint64"],
+)
+@met(
+    "A",
+    "person= a column of Python integers beyond 64 bits",
+    "all rows are those of one person",
+    "40 persons",
+    "19-digit patient numbers",
+)
+def test_persons_of_any_kind_of_column_are_told_apart(column: object) -> None:
+    fed = Federation.from_frame(frame(pid=column), "site", "sick", person="pid", schema=Recipe())
+    assert fed.persons is not None
+    assert len({person for part in fed.persons for person in part.tolist()}) == N // 3
+
+
+@met(
+    "A",
+    "person= a column that pandas has made floats",
+    "one person of 40, in silence",
+    "refused: float64 has rounded the digits",
+    "19-digit patient numbers",
+)
+def test_persons_that_float64_has_rounded_are_refused() -> None:
+    rounded = frame(pid=np.array(IDS, float))
+    with pytest.raises(RowError, match="last digits float64 has rounded"):
+        Federation.from_frame(rounded, "site", "sick", person="pid", schema=Recipe())
+
+
+# ---------------------------------------------------------------------------------------- amounts
+
+
+def test_amounts_stay_numbers(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    path = table(
+        tmp_path,
+        income=[str(v) for v in rng.integers(900, 9000, N)],
+        platelets=[str(1000 * v) for v in rng.integers(90, 450, N)],
+        year=[str(1990 + k % 30) for k in range(N)],
+        weight=[f"{v:.1f}" for v in rng.normal(80, 9, N)],
+        count=[str(v) for v in rng.poisson(30, N)],
+    )
+    found = kinds(written(path)[1])
+    assert {found[name] for name in ("income", "platelets", "year", "weight", "count")} == {
+        "number"
+    }
+
+
+# ------------------------------------------------------------------------------------ open quotes
+
+
+def opened(first: tuple[int, int], last: tuple[int, int], sign: str = ",") -> str:
+    """A table with a quote before a cell, and one after another: (line, column), from 1."""
+    lines = untidy.text(untidy.people(N), sign).splitlines()
+    for (line, column), form in ((first, '"{}'), (last, '{}"')):
+        cells = lines[line - 1].split(sign)
+        cells[column - 1] = form.format(cells[column - 1])
+        lines[line - 1] = sign.join(cells)
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "end"),
+    [
+        (opened((51, 3), (61, 3)), 51, 61),
+        (opened((51, 5), (61, 5)), 51, 61),
+        (opened((51, 2), (52, 2), ";"), 51, 52),
+        (opened((51, 3), (61, 4)), 51, 61),
+        (opened((1, 3), (10, 3)), 1, 10),
+    ],
+    ids=["same column", "last column", "next line", "another column", "header"],
+)
+@met(
+    "A", "a quote left open swallows ten rows", "nothing: ten rows are gone", "named with its lines"
+)
+@met(
+    "A",
+    "the same in the last column",
+    "a third class, a softmax model",
+    "named with its lines",
+    "a quote left open",
+)
+@met(
+    "A",
+    "a quote left open in the first line",
+    "columns named by cells of patients",
+    "named with its lines",
+    "a quote left open",
+)
+@met(
+    "A",
+    "closed in another column",
+    "'4 cells where the header has 5'",
+    "named as a quote, with its lines",
+    "a quote left open",
+)
+def test_an_open_quote_is_named_with_its_lines(
+    text: str, line: int, end: int, bonafed: Call, tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "table.csv").write_text(text)
+    (tmp_path / "q.toml").write_text(
+        '[data]\npath = "table.csv"\nclient = "site"\ntarget = "sick"\n[problem]\nloss = "logistic"'
+    )
+    for command in (("init", "table.csv", "--out", "new.toml"), ("run", "q.toml")):
+        assert bonafed(*command) == 2
+        said = capsys.readouterr().err
+        assert f"that begins on line {line} goes on to line {end}" in said
+        assert "Is a quote left open" in said
+
+
+def test_line_breaks_that_a_person_meant_are_read(tmp_path: Path) -> None:
+    remark = [f"aged {k}, well,\nthen\nhome" for k in range(N)]
+    whole = read(table(tmp_path, remark=remark))
+    assert whole["remark"].tolist() == remark
+    assert whole.others == {"with the names of columns": 1, "inside of quotes": 2 * N}
+
+
+# ---------------------------------------------------------------------------- headers and odd cells
+
+
+@met(
+    "A",
+    "a header repeated among the rows",
+    "a fourth client, a third class, two columns lost",
+    "drop_repeated_header = true; without it a run names the line",
+)
+@met(
+    "A", "the same in capital letters", "one more client and class", "the same", "a header repeated"
+)
+def test_a_repeated_header_is_neither_client_nor_class(tmp_path: Path) -> None:
+    lines = table(tmp_path).read_text("utf-8").splitlines()
+    lines.insert(70, lines[0].upper())
+    lines.insert(30, lines[0])
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    text, printed = written(tmp_path / "table.csv")
+    assert "drop_repeated_header = true  # in 2 lines" in text
+    assert printed[0].startswith(f"{N} rows of 3 clients")
+    parts = prepare(parse_config(text, folder=tmp_path))
+    assert parts.read == N
+    assert parts.train.classes is not None
+    assert parts.train.classes.tolist() == ["no", "yes"]
+    plain = parse_config(text.replace("drop_repeated_header = true", ""), folder=tmp_path)
+    with pytest.raises(RowError, match=r"line 31 names the columns again.*data\.drop_repeated"):
+        prepare(plain)
+
+
+@met(
+    "A",
+    "a line of labels below the names",
+    "one more client and class, all numbers lost",
+    "header_lines = 2",
+    "a header repeated",
+)
+def test_labels_below_the_names_are_no_row(tmp_path: Path) -> None:
+    lines = table(tmp_path).read_text("utf-8").splitlines()
+    lines.insert(1, "Site,years,m/f,mg,ill?")
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    text, printed = written(tmp_path / "table.csv")
+    assert "header_lines = 2" in text
+    assert kinds(printed)["dose"] == "number"
+    assert prepare(parse_config(text, folder=tmp_path)).read == N
+    lines[1] = "north,61,f,2.5,yes"
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(RowError, match="line 2 has numbers, and is to be a line of the header"):
+        read(tmp_path / "table.csv", reading=Reading(header_lines=2))
+
+
+@pytest.mark.parametrize("cell", ["1e400", "inf", "-Infinity", "1E+999", "1e200", "<1e400"])
+@met("A", "1e400 in a column of numbers", "limits; the written file does not run", "missing, named")
+@met("A", "inf", "mixed, the column left out", "missing, named with its line", "1e400")
+@met("A", "1e200, whose square is not a number", "the run refuses it", "missing, named", "1e400")
+@met("A", "<1e400", "limits; the column is infinite", "missing, named", "1e400")
+def test_cells_that_are_no_numbers_are_named_and_missing(cell: str, tmp_path: Path) -> None:
+    doses = untidy.people(N)["dose"]
+    doses[3] = cell
+    text, printed = written(table(tmp_path, dose=doses))
+    assert f"'{cell}' in line 5 of" in " ".join(text.replace("#", " ").split())
+    assert kinds(printed)["dose"] == "number"
+    parts = prepare(parse_config(text, folder=tmp_path))
+    assert all(np.isfinite(X).all() for X in parts.train.X)
+
+
+@met("A", "inf in Parquet", "the written file does not run", "missing", "1e400")
+def test_infinite_numbers_of_a_frame_are_missing(tmp_path: Path) -> None:
+    whole = frame()
+    whole.loc[3, "dose"] = np.inf
+    whole.to_parquet(tmp_path / "t.parquet")
+    text, _ = written(tmp_path / "t.parquet")
+    assert prepare(parse_config(text, folder=tmp_path)).read == N
+
+
+@met(
+    "A",
+    "'see below' in one cell of numbers, 'soon' in one of dates",
+    "mixed, both columns left out",
+    "the cells are named with their lines and count as missing",
+)
+@met(
+    "A",
+    "an odd cell that is a category of another column",
+    "mixed, left out",
+    "left out still, and named: `missing` holds for every column",
+    "'see below'",
+)
+@met(
+    "A",
+    "an odd cell in a target of numbers",
+    "'text in 1': correct these cells",
+    "named with its line, with --missing",
+    "'see below'",
+)
+def test_odd_cells_are_named_with_their_lines(tmp_path: Path) -> None:
+    days, doses = untidy.dates(N, "{d}.{m}.{y}"), untidy.people(N)["dose"]
+    days[5], doses[9] = "soon", "see below"
+    text, printed = written(table(tmp_path, day=days, dose=doses))
+    assert 'missing = ["see below", "soon"]' in text
+    assert "'soon' in line 7 of" in text
+    assert {kinds(printed)[name] for name in ("day", "dose")} == {"date", "number"}
+    doses[9] = "f"  # which is a sex as well
+    text, printed = written(table(tmp_path, dose=doses))
+    assert kinds(printed)["dose"] == "mixed"
+    assert "'f' in line 11" in text
+    doses[9] = "none yet"
+    with pytest.raises(ConfigError, match=r"'none yet' in line 11 .*give --missing"):
+        written(table(tmp_path, dose=doses), target="dose")
+
+
+# ------------------------------------------------------------------------------------------ names
+
+
+def places(of_north: Callable[[int], str]) -> list[str]:
+    sites = untidy.people(N)["site"]
+    return [of_north(k) if s == "north" else s for k, s in enumerate(sites)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [NFD, "Köln\u200b", "\u00a0Köln", "Kö\u00adln", "Köln\ufeff", "K\u2060öln", "Köln\u202f"],
+)
+@met("A", "'Köln' in two forms of Unicode", "two hospitals", "one")
+@met("A", "'Köln' with a zero-width space", "two hospitals", "one", "'Köln' in two forms")
+@met("A", "'Köln' with a hard space", "one: spaces were stripped", "one", "'Köln' in two forms")
+@met("A", "'Köln' with a soft hyphen", "two hospitals", "one", "'Köln' in two forms")
+def test_names_that_look_alike_are_one_client(other: str, tmp_path: Path) -> None:
+    path = table(tmp_path, site=places(lambda k: ("Köln", other)[k % 2]))
+    text, printed = written(path)
+    assert printed[0].startswith(f"{N} rows of 3 clients")
+    fed = prepare(parse_config(text, folder=tmp_path)).train
+    assert sorted(fed.clients) == ["Köln", "east", "south"]
+    X, y = np.eye(4), np.array([0, 1, 0, 1])
+    assert Federation.from_arrays(X, y, ["Köln", other, "Ulm", other]).clients == ("Köln", "Ulm")
+
+
+@met(
+    "A",
+    "a column, a class and a category in two forms, also in the configuration",
+    "three clients' columns differ, four classes",
+    "one each",
+    "'Köln' in two forms",
+)
+def test_columns_classes_and_categories_are_read_as_people_see_them(tmp_path: Path) -> None:
+    people = untidy.people(N)
+    sick = [f"{cell}\u200b" if k % 2 else cell for k, cell in enumerate(people["sick"])]
+    ward = [("Köln", NFD)[k % 2] if k % 3 else "Ulm" for k in range(N)]
+    form = unicodedata.normalize("NFD", "größe")
+    path = table(tmp_path, sick=sick, ward=ward)
+    path.write_text(path.read_text("utf-8").replace("dose", form, 1), "utf-8")
+    text = (
+        '[data]\npath = "table.csv"\nclient = "site"\ntarget = "sick"\n'
+        f'features = ["größe", "ward"]\npositive = "yes\u200b"\n'
+        f'merge.ward = {{ "{NFD}" = "Ulm" }}\n[problem]\nloss = "logistic"\n'
+    )
+    parts = prepare(parse_config(text, folder=tmp_path))
+    assert parts.train.feature_names == ("größe", "ward=Ulm")
+    assert parts.train.classes is not None
+    assert parts.train.classes.tolist() == ["no", "yes"]
+
+
+# ----------------------------------------------------------------------------------- several paths
+
+
+@met("A", "init de/*.csv without quotes", "'unexpected extra argument'", "one client for each file")
+@met(
+    "A",
+    "three files of a year with the same sites",
+    "one client a file; the run refused a client in two files",
+    'client = "site"',
+    "init de/*.csv",
+)
+@met("A", "a file given twice", "read twice", "refused by name", "init de/*.csv")
+@met(
+    "A",
+    "files with sites of their own",
+    "one client for each file, by a pattern",
+    "the same",
+    "init de/*.csv",
+)
+def test_several_files_are_clients_or_have_a_client_column(tmp_path: Path) -> None:
+    people = untidy.people(N)
+    years = [tmp_path / f"{y}.csv" for y in (2019, 2020, 2021)]
+    for k, path in enumerate(years):
+        rows = {name: cells[40 * k : 40 * k + 40] for name, cells in people.items()}
+        path.write_text(untidy.text(rows))
+    text, printed = written(*years, client=None)
+    assert 'client = "site"' in text
+    assert printed[0].startswith(f"{N} rows of 3 clients")
+    assert prepare(parse_config(text, folder=tmp_path)).read == N
+    for k, path in enumerate(years):
+        rows = {c: cells[40 * k : 40 * k + 40] for c, cells in people.items() if c != "site"}
+        path.write_text(untidy.text({**rows, "site": [f"ward {k}"] * 40}))
+    text, printed = written(*years, client=None)
+    assert "# one file per client" in text
+    assert sorted(prepare(parse_config(text, folder=tmp_path)).train.names) == [
+        *("2019", "2020", "2021")
+    ]
+    with pytest.raises(ValueError, match=r"2019\.csv is given twice: name every file once"):
+        written(years[0], *years)
+
+
+@met("A", 'classes = ["0", "1"] of a column of 0 and 1', "refused: it is 0", "right")
+@met("A", "the same with positive = 1", "'none of `classes`'", "right", 'classes = ["0", "1"]')
+@met("A", 'positive = "1" without classes', "'must be one of two classes'", "right", "the same")
+@met("A", 'classes=["0", "1"] of a frame', "refused", "right", 'classes = ["0", "1"]')
+def test_classes_may_be_written_as_text(tmp_path: Path) -> None:
+    table(tmp_path, sick=[str(int(k % 3 == 0)) for k in range(N)])
+    for more in (
+        'classes = ["0", "1"]\npositive = "1"',
+        'classes = ["0", "1"]\npositive = 1',
+        'positive = "1"',
+        "classes = [0, 1]",
+    ):
+        text = f'[data]\npath = "table.csv"\nclient = "site"\ntarget = "sick"\n{more}\n'
+        train = prepare(parse_config(text + '[problem]\nloss = "logistic"', folder=tmp_path)).train
+        assert train.classes is not None
+        assert train.classes.tolist() == [0, 1]
+    zeros = frame(sick=np.arange(N) % 2).drop(columns="sex")
+    fed = Federation.from_frame(zeros, "site", "sick", classes=["0", "1"])
+    assert fed.classes is not None
+    assert fed.classes.tolist() == [0, 1]
+
+
+# -------------------------------------------------------------------------------- words of errors
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "[data]\ntarget = sick\n",
+            "line 2 is not TOML: 'target = sick'. Needed: a value: text in",
+        ),
+        (
+            '[data]\ntarget = "sick\n',
+            "line 2 is not TOML: 'target = \"sick'. Needed: a closing quote",
+        ),
+        ('[data]\npath = "C:\\users\\x.csv"\n', "Needed: '/' between the folders of a path"),
+        (
+            '[data]\npath = "a"\npath = "b"\n',
+            "line 3 is not TOML: 'path = \"b\"'. Needed: every key",
+        ),
+        ("[data\n", "line 1 is not TOML: '[data'. Needed: ']' after the name of a table"),
+        ('[data]\ntarget "sick"\n', "Needed: a key, then '=', then a value"),
+        ('[data]\nexclude = ["a"\nseed = 1\n', "Needed: a comma or the closing bracket"),
+        ("seed = \n", "line 1 is not TOML: 'seed ='. Needed: a value"),
+    ],
+)
+@met("A", "target = sick", "'Invalid value (at line 2, column 10)'", "the line, and what it needs")
+@met("A", 'target = "sick', "'Illegal character'", "a closing quote", "target = sick")
+@met("A", 'path = "C:\\users"', "'Invalid hex value'", "'/' or single quotes", "target = sick")
+@met(
+    "A",
+    "a key twice",
+    "'Cannot overwrite a value'",
+    "every key once, with the line",
+    "target = sick",
+)
+def test_a_line_that_is_not_toml_is_shown_with_what_it_needs(text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text)
+    assert words in str(caught.value)
+    assert "Correct this line" in str(caught.value)
+
+
+@met("A", "a folder for a configuration", "[Errno 21] Is a directory", "name a file in it")
+@met(
+    "A",
+    "--out in a folder that is not there",
+    "(No such file or directory)",
+    "correct the path",
+    "[Errno 21]",
+)
+@met(
+    "A",
+    "a configuration in Windows-1252",
+    "'codec can't decode byte'",
+    "its line; save as UTF-8",
+    "[Errno 21]",
+)
+@met("A", "a configuration with a byte-order mark", "'Invalid statement'", "read", "[Errno 21]")
+def test_the_system_and_codecs_speak_in_words(
+    bonafed: Call, tmp_path: Path, capsys: Capture
+) -> None:
+    table(tmp_path)
+    (tmp_path / "w.toml").write_bytes('seed = 0\ntitle = "Köln"\n'.encode("cp1252"))
+    (tmp_path / "mark.toml").write_bytes("\ufeffseed = 0\n".encode())
+    for command, words in (
+        (("run", "."), "it is a folder: name a file in it"),
+        (("init", "table.csv", "--out", "no/q.toml"), "is not there: correct the path"),
+        (("run", "w.toml"), "line 2, is not text in UTF-8: save the file as UTF-8"),
+        (("run", "mark.toml"), "[data] is missing"),
+        (("run", "gone.toml"), "there is no configuration 'gone.toml'"),
+        (("verify", "gone"), "there is no run 'gone'"),
+    ):
+        assert bonafed(*command) == 2
+        said = capsys.readouterr().err
+        assert words in said
+        assert "Errno" not in said
