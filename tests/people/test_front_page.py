@@ -111,6 +111,20 @@ def test_no_comment_says_what_is_printed(path: Path) -> None:
 
 
 @met(
+    "C",
+    "a tutorial whose run warns stores where the machine that ran it keeps its files",
+    "nothing looked for that; no tutorial warned",
+    "a stored warning is its sentence only",
+    relative_of=PICTURE,
+)
+def test_no_tutorial_shows_a_place_of_the_machine_that_ran_it() -> None:
+    for path in (ROOT / "docs" / "tutorials").glob("*.ipynb"):
+        text = path.read_text(encoding="utf-8")
+        assert "Warning: " not in re.sub(r'"\w+Warning: ', "", text), path.name
+        assert "ipykernel_" not in text
+
+
+@met(
     "F",
     "the flagship run ends 'no difference that these data could show'",
     "six invented hospitals, where nothing was to be gained",
