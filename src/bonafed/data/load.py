@@ -92,7 +92,7 @@ def hospitals(mix: float = 1.5, seed: int = 0) -> Federation:
 
 
 def heart_disease_tables() -> dict[str, tables.Table]:
-    """920 patients of four real hospitals, who were examined for narrowed arteries of the heart,
+    """920 records of patients of four real hospitals, who were examined for narrowed arteries of the heart,
     one table each; target "diagnosis": "ill" where an artery is narrowed by half or more, else
     "healthy". The column "patient" tells them apart.
 
