@@ -147,7 +147,7 @@ def test_the_front_page_is_a_case_where_it_matters() -> None:
     relative_of="the flagship run ends 'no difference that these data could show'",
 )
 def test_every_number_of_the_front_page_was_measured() -> None:
-    said = section().replace("CC BY\n4.0", "").replace("`Simplex()`", "")
+    said = section().replace("CC BY 4.0", "").replace("`Simplex()`", "")
     assert not not_printed(said, saved())
     assert {*not_printed(said.replace(".495", ".459"), saved())} == {"0.459", ".459"}
 
