@@ -82,7 +82,7 @@ SECTIONS = (
     Section(
         "heart.py",
         "Four real hospitals",
-        "Heart disease: the robust model beside each hospital's own, and rows pooled.",
+        "The robust model beside each hospital's own, and rows pooled.",
         "the worst gains most, beyond its interval",
     ),
     Section(
