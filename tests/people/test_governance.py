@@ -15,6 +15,7 @@ from bonafed.report.sections import governance
 from bonafed.report.tables import Table, escaped
 from bonafed.runs.sections.section import Run
 
+MASKED = '[robust]\nradius = "auto"\n[engine]\nsecure_sum = true\n'
 STAYED = "data that stayed with 3 clients"
 HERE = "Nothing left a client in this run: one process read the rows of 3 clients."
 
@@ -123,3 +124,31 @@ def test_json_has_the_numbers_too(plain: Run) -> None:
     messages = json.loads(as_json(plain))["messages"]
     assert all(row["held"] for row in messages if row["direction"] == "up")
     assert not any("held" in row for row in messages if row["direction"] == "down")
+
+
+@met(
+    "F",
+    "a run with masked sums",
+    "nothing on what the server reads of one client all the same",
+    "its mean loss at every model is named, beside sealed answers",
+    relative_of="one CSV of three clinics",
+)
+def test_masked_sums_say_what_a_server_reads_of_one_client(tmp_path: Path) -> None:
+    text = small_run.MIXED.replace('"simplex"', '"lp_ball"\nradius = 0.2')
+    run = small_run.small_run(tmp_path, text=text + MASKED)
+    assert [row[0] for row in answers(run).rows] == ["Sealed"]
+    said = markdown(run)
+    assert governance.MASKED in said
+    assert "its mean loss at every model that is tried" in said
+    assert escaped(governance.UNMASKED) not in said
+
+
+def test_clients_that_answer_at_different_times_sent_different_amounts(tmp_path: Path) -> None:
+    run = small_run.small_run(tmp_path, text=small_run.CLOCK)
+    sent = {row["bytes_up"] for row in run.result["clients"]}
+    said = [
+        line for line in markdown(run).splitlines() if "would have sent" in line and "#" not in line
+    ]
+    form = "A client would have sent from " if len(sent) > 1 else "Each client would have sent "
+    assert len(said) == 1
+    assert said[0].startswith(form)

@@ -70,8 +70,10 @@ def test_answers_stand_with_their_own_questions() -> None:
     relative_of="a turn in a site's log",
 )
 def test_refusals_and_what_was_not_answered_are_lines_too() -> None:
-    refused = turn("out", "Refused", refused=(("minimum_rows", "few rows " * 40),))
-    assert said(turn("in", "Evaluate"), refused)[0].endswith("Evaluate, refused by minimum_rows")
+    refused = turn(
+        "out", "Refused", refused=(("minimum_rows", "minimum_rows: " + "few rows " * 40),)
+    )
+    assert "Evaluate, refused: minimum_rows: few" in said(turn("in", "Evaluate"), refused)[0]
     assert said(turn("in", "Evaluate"))[0].endswith("asked Evaluate, no answer left")
     odd = said(turn("in", "", None), turn("out", "Failed", None))
     assert odd[0].endswith("asked what nobody can read, got Failed: no numbers, 1,234 bytes")

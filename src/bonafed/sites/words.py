@@ -73,13 +73,14 @@ def turn_in_words(turn: Sequence[Entry]) -> str:
     said = f"{_when(asked)}{short(_server(asked), NAMED)}"
     if asked.way == "in":
         said += f" asked {short(asked.kind, NAMED) or 'what nobody can read'},"
-    rules = dict.fromkeys(rule for entry in turn for rule, _ in entry.refused)
+    reasons = "; ".join(dict.fromkeys(text for entry in turn for _, text in entry.refused))
     ways = {
-        f"refused by {', '.join(rules)}": rules,
+        f"refused: {reasons}": reasons,
         "no answer left": answer is None,
         f"got {short(turn[-1].kind, NAMED)}: {totals(turn[-1:])}": True,
     }
-    return short(printable(f"{said} {first_true(ways)}"), WIDEST)
+    line = printable(f"{said} {first_true(ways)}")
+    return line if len(line) <= WIDEST else f"{line[: WIDEST - 1]}…"
 
 
 def totals(answers: Sequence[Entry]) -> str:

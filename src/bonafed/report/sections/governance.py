@@ -16,10 +16,12 @@ from bonafed.report.sections import evaluation
 from bonafed.report.tables import Result, Table, number
 from bonafed.runs import border
 from bonafed.runs.sections.section import Run
+from bonafed.solution.plan import read_with_sums
 from bonafed.text import first_true
 
 HEADS = {"message": "Message", "direction": "Direction", "count": "Count", "bytes": "Size"}
 ARROWS = {"up": "clients → server", "down": "server → clients"}
+WAYS = {"direction": lambda way: ARROWS.get(way, str(way)), "bytes": tables.size}
 ANSWERS = (
     *("Answer", "Times", "Size", "Numbers", "Only as sums", "Only the sum over clients is used"),
     "The number of each client is used",
@@ -33,7 +35,7 @@ UNMASKED = (
     "Without engine.secure_sum a server receives the numbers of each client, and adds them up"
     " itself."
 )
-MASKED = "Sealed answers are masked: the server can read their sum over the clients, and no other."
+MASKED = "Sealed answers are masked, and a server reads sums over the clients."
 NO_BUDGET = (
     "No privacy budget was used: nothing bounds what answers, model and report tell about a single"
     " row."
@@ -59,9 +61,6 @@ def about_governance(run: Run) -> Section:
     blocks.append(tables.table("Who can check what", heads, rows, (0, 1, 2), (0, 1, 2)))
     brief = [Text(f"{said} {bounded(run)}")] * (run.config.privacy is None)
     return Section([Chapter("governance", title, blocks)], brief=brief)
-
-
-WAYS = {"direction": lambda way: ARROWS.get(way, str(way)), "bytes": tables.size}
 
 
 def left(result: Result) -> tuple[str, str]:
@@ -106,15 +105,19 @@ def _seen(run: Run) -> Iterator[str]:
     """How the answers are shared out among the clients, and who reads the numbers of one."""
     sent = {row["client"]: row["bytes_up"] for row in run.result["clients"]}
     least, most = min(sent, key=sent.__getitem__), max(sent, key=sent.__getitem__)
-    would = _sent(run.result)
     if sent[least] == sent[most]:
-        yield f"Each client {would} {tables.size(sent[most])} in all."
+        yield f"Each client {_sent(run.result)} {tables.size(sent[most])} in all."
     else:
-        yield (
-            f"{tables.capital(most)} {would} the most, {tables.size(sent[most])}, and {least} the"
-            f" least, {tables.size(sent[least])}."
+        low, high = (
+            f"{tables.size(sent[k])} ({tables.short(k, tables.NAME)})" for k in (least, most)
         )
-    yield MASKED if run.config.engine.get("secure_sum") else UNMASKED
+        yield f"A client {_sent(run.result)} from {low} to {high} in all."
+    if not run.config.engine.get("secure_sum"):
+        yield UNMASKED
+    elif run.config.privacy is not None:  # of which only sums are asked
+        yield MASKED
+    else:
+        yield f"{MASKED} {tables.capital(read_with_sums(run.config.stated()))}."
 
 
 def bounded(run: Run) -> str:
@@ -135,7 +138,7 @@ def _border(run: Run) -> list[Block]:
     """Who can learn or alter what, of a run whose rows stayed at their sites."""
     title, masked = "Who can learn or alter what", bool(run.config.engine.get("secure_sum"))
     private, every = run.config.privacy is not None, range(len(border.HEADS))
-    jumps = "" if private else jumping(run.config.problem(), masked)
+    jumps = "" if private else jumping(run.config.stated(), masked)
     said = [ABOUT_BORDER, *[LOOSER.format(jumps)] * bool(jumps)]
     rows = [row.cells() for row in border.of_run(masked, private)]
     promises = tables.table(title, border.HEADS, rows, text=every, long=every)
@@ -144,17 +147,13 @@ def _border(run: Run) -> list[Block]:
 
 def checkers(result: Result) -> list[tuple[str, str, str]]:
     """Who can check what, and by which command."""
-    folder = (
-        *("Anyone who has this folder", "that its files fit each other; with the seal, kept"),
-        "bonafed verify FOLDER --without-data",
-    )
-    folder = (folder[0], f"{folder[1]} elsewhere, that nobody changed them since", folder[2])
+    anyone, verify = "Anyone who has this folder", "bonafed verify FOLDER"
     nobody = ("Nobody", HISTORY, "bonafed verify lists every number that it does not check")
     if words.public_part(result):
         spent = "that the stated noise and answers cost no more than the budget"
         own = ("The owner of the data", "all numbers of owner/ from the rows", "bonafed verify")
         sites = words.at_sites(result)
-        return [(folder[0], spent, "bonafed verify FOLDER"), *[own] * (not sites), nobody]
+        return [(anyone, spent, verify), *[own] * (not sites), nobody]
     if words.at_sites(result):
         proof = "certificate, baselines and figures of held-out rows, from what the sites signed"
         return [
@@ -164,7 +163,9 @@ def checkers(result: Result) -> list[tuple[str, str, str]]:
             nobody,
         ]
     proof = "model, certificate, tables and figures, computed again from the rows"
-    return [("Anyone who has the data", proof, "bonafed verify FOLDER"), folder, nobody]
+    seal = "that nobody changed its files since, from the seal, which is kept elsewhere"
+    folder = (anyone, seal, f"{verify} --without-data")
+    return [("Anyone who has the data", proof, verify), folder, nobody]
 
 
 def _messages(run: Run) -> str:
