@@ -322,6 +322,13 @@ def auc(truth: ArrayLike, score: ArrayLike, weight: Weights = None) -> float | N
     return float(positives @ below / scale) if scale > 0 else None
 
 
+def beyond_chance(area: float, n: int, positives: int) -> float:
+    """By how many standard errors of scores that say nothing an AUC is above 1/2, of so many rows
+    of both classes.
+    """
+    return (area - 0.5) / float(np.sqrt((n + 1) / (12 * positives * (n - positives))))
+
+
 def average_precision(truth: ArrayLike, score: ArrayLike, weight: Weights = None) -> float | None:
     """The area under the steps of the precision-recall curve; None without positive rows.
 

@@ -1,73 +1,46 @@
 """What one client writes otherwise than the others: units, codes, numbers for missing cells, ids of
 persons, and names of clients.
 
-Of every column the clients are compared pair by pair. Those that agree with one of them and have
-the most rows are the reference; each of the others is held against it. Medians and median absolute
-deviations are compared, of logarithms where a unit is a factor, so that tails do not matter:
+The clients that are like one of them, and have the most rows, are the reference; each of the others
+is held against it. Numbers are compared by median and median absolute deviation (MAD) of their
+logarithms, in which a unit is a shift and a tail does not matter:
 
-    m_i, s_i = median, 1.4826 MAD of ln x at client i,    m, s of the reference, f a known factor
-    another unit:    |m_i - m| > FAR s    and    |m_i - m - ln f| <= NEAR s
+    m_i, s_i = median, 1.4826 MAD of ln x at client i,    m, s of the reference,    f a known factor
+    another unit:    |m_i - m| > FAR max(s_i, s)    and    |m_i - m - ln f| <= s
 
-Clients that differ honestly have means up to about one standard deviation apart; `FAR` is above
-that, and what stands here is a question to a person, who knows more.
+Clients that honestly differ have means up to about one standard deviation apart, which is below
+`FAR`. What is found is a question to a person, who knows more.
 """
 
 import re
+import tomllib
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bonafed.arrays import Array
-from bonafed.data.profile import NEGATIVE, NO, POSITIVE, YES, fold
+from bonafed.data.profile import fold
 from bonafed.text import short
 
 FAR = 2.0  # robust standard deviations between clients from which a unit is asked about
 STRANGE = 5.0  # and from which also where no known unit explains it
-NEAR = 1.0  # how far from the reference a column may stay after the conversion
 MIXED, MANY = 0.05, 5  # share and number of a client's rows that may be in another unit
-FEW = 8  # rows of a client below which its median says nothing
+FEW = 8  # rows of a client below which nothing is said of it
 CODES = 10  # values of a column of codes
 OFTEN, SOME = 0.1, 0.03  # shares of the rows that have a code which the others lack
-NAME = 24  # characters of a name in a sentence
 TIMES = 3  # how often a number stands that is there by no chance
-# units of one thing, the larger numbers first: factor, offset, names
-UNITS = (
-    (1.609, 0.0, "km", "miles"),
-    (1.611, 0.0, "g/dl", "mmol/l of haemoglobin"),
-    (2.205, 0.0, "pounds", "kg"),
-    (2.54, 0.0, "cm", "inches"),
-    (2.8, 0.0, "mg/dl", "mmol/l of urea nitrogen"),
-    (4.0, 0.0, "mg/dl", "mmol/l of calcium"),
-    (4.184, 0.0, "kJ", "kcal"),
-    (7.501, 0.0, "mmHg", "kPa"),
-    (10.0, 0.0, "mm", "cm, or g/l and g/dl"),
-    (12.0, 0.0, "months", "years"),
-    (17.1, 0.0, "µmol/l", "mg/dl of bilirubin"),
-    (18.02, 0.0, "mg/dl", "mmol/l of glucose"),
-    (30.48, 0.0, "cm", "feet"),
-    (38.67, 0.0, "mg/dl", "mmol/l of cholesterol"),
-    (60.0, 0.0, "minutes", "hours"),
-    (88.4, 0.0, "µmol/l", "mg/dl of creatinine"),
-    (100.0, 0.0, "cm", "m, or percent and shares"),
-    (365.25, 0.0, "days", "years"),
-    (1000.0, 0.0, "g", "kg, or other thousandths"),
-    (1.8, 32.0, "°F", "°C"),
-    (1.0, 273.15, "K", "°C"),
-)
-SEXES = (
-    ("female", "f", "w", "woman", "women", "frau", "weiblich", "femme", "mujer"),
-    ("male", "m", "man", "men", "mann", "männlich", "homme", "hombre"),
-)
-# words of one meaning, side by side: the first of two and the second
-WORDS = ((*YES, *POSITIVE), (*NO, *NEGATIVE)), SEXES
-# numbers that stand for a missing cell, as people write them
+LARGEST = 20  # clients that may be the centre of the reference
+NAME = 24  # characters of a name in a sentence
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
-NINES = re.compile(r"-1|-9{1,6}|-?(9{2,6}|8{3,6}|7{3,6})(\.9)?")
-
-
+# numbers that stand for a missing cell, as people write them; the small ones are codes as well
+NINES = re.compile(r"-?(9{1,6}|8{3,6}|7{3,6})(\.9)?|-1|0")
+SMALL = ("0", "-1")
 OF_COLUMNS = ("units", "codes", "sentinel")
 KINDS = ("labels", *OF_COLUMNS, "persons", "names")
 
@@ -84,7 +57,21 @@ class Found(NamedTuple):
     instead: Mapping[str, str] = {}
 
     def __str__(self) -> str:
-        return f"{short(self.column, NAME)} at {short(self.client, NAME)} ({self.why})"
+        column = f"{short(self.column, NAME)} at " * bool(self.column)
+        return f"{column}{short(self.client, NAME)} ({self.why})"
+
+
+@cache
+def _known() -> dict[str, Any]:
+    """Units, and words of one meaning."""
+    return tomllib.loads((files("bonafed.data") / "units.toml").read_text("utf-8"))
+
+
+def _reference(rows: Sequence[int], alike: Callable[[int, int], bool]) -> NDArray[np.bool_]:
+    """Which clients are like one of the largest, that which has the most rows beside it."""
+    centres = np.argsort([-n for n in rows], kind="stable")[:LARGEST]
+    groups = np.array([[a == b or alike(a, b) for b in range(len(rows))] for a in centres])
+    return groups[np.argmax(groups @ np.array(rows))]
 
 
 # ------------------------------------------------------------------------------ columns of numbers
@@ -97,31 +84,33 @@ def of_numbers(name: str, parts: Mapping[str, Array]) -> list[Found]:
     if all(len(np.unique(values)) <= CODES for values in kept.values()):
         counts = {c: Counter(f"{v:.9g}" for v in values.tolist()) for c, values in kept.items()}
         return of_codes(name, counts)
-    odd = [*_sentinels(name, kept)]
+    odd = [*_sentinels(name, kept, few=False)]
     for one in odd:
-        kept[one.client] = kept[one.client][kept[one.client] != float(next(iter(one.instead)))]
+        kept[one.client] = kept[one.client][kept[one.client] != float(*one.instead)]
     return [*odd, *_units(name, {c: values for c, values in kept.items() if len(values) >= FEW})]
 
 
-def _sentinels(name: str, parts: Mapping[str, Array]) -> Iterator[Found]:
-    """Numbers beyond all others that look as if they stood for a missing cell."""
+def _sentinels(name: str, parts: Mapping[str, Array], few: bool) -> Iterator[Found]:
+    """Numbers beyond all others that look as if they stood for a missing cell; ``few``: the column
+    has few values.
+    """
     ends = {f"{end:.9g}" for values in parts.values() for end in (values.min(), values.max())}
-    for text in sorted(end for end in ends if NINES.fullmatch(end) or end == "0"):
+    for text in sorted(filter(NINES.fullmatch, ends)):
         number = float(text)
-        times = {c: int((values == number).sum()) for c, values in parts.items()}
+        times = [int((values == number).sum()) for values in parts.values()]
         rest = np.concatenate([values[values != number] for values in parts.values()])
-        if len(rest) < FEW or rest.min() < number < rest.max():
+        if len(rest) < FEW or rest.min() < number < rest.max() or (few and text in SMALL):
             continue
-        if text == "0":  # it is a number, too: it stands for nothing where others have none
-            without = sum(n == 0 and len(parts[c]) >= FEW for c, n in times.items())
-            apart = np.abs(rest).min() > _spread(rest) and 2 * without >= max(2, len(times) - 1)
-            apart = apart and max(times.values()) >= TIMES
+        if text == "0":  # a number as well: it stands for nothing where the others have none
+            lack = sum(n == 0 and len(v) >= FEW for n, v in zip(times, parts.values(), strict=True))
+            apart = np.abs(rest).min() > _spread(rest) and 2 * lack >= max(2, len(parts) - 1)
+            apart = apart and max(times) >= TIMES
         else:
-            apart = _far(number, sum(times.values()), rest) or any(
-                _piled(number, times[c], values[values != number], rest)
-                for c, values in parts.items()
+            apart = _far(number, sum(times), rest) or any(
+                _piled(number, n, values[values != number], rest)
+                for n, values in zip(times, parts.values(), strict=True)
             )
-        for client, n in times.items():
+        for client, n in zip(parts, times, strict=True):
             if apart and n:
                 of = f"{text} in {n:,} of {len(parts[client]):,} rows: does it mean missing?"
                 yield Found("sentinel", name, client, of, {text: ""})
@@ -130,11 +119,10 @@ def _sentinels(name: str, parts: Mapping[str, Array]) -> Iterator[Found]:
 def _far(number: float, times: int, rest: Array) -> bool:
     """Whether a number is farther from the rest than a tail reaches."""
     gap, width = float(np.abs(rest - number).min()), float(np.ptp(rest))
-    if abs(number) < 100 and times < TIMES and not number < -1 < 0 <= rest.min():
+    below = number < -1 and rest.min() >= 0
+    if abs(number) < 100 and times < TIMES and not below:
         return False
-    return gap > max(3 * _spread(rest), width / 2) or (
-        number < -1 and rest.min() >= 0 < gap > width / 5
-    )
+    return gap > max(3 * _spread(rest), width / 2) or (below and gap > width / 5)
 
 
 def _piled(number: float, times: int, own: Array, rest: Array) -> bool:
@@ -142,29 +130,19 @@ def _piled(number: float, times: int, own: Array, rest: Array) -> bool:
     none of any client is near.
     """
     spread, gap = _spread(rest), float(np.abs(rest - number).min())
-    near = np.unique(rest[np.abs(rest - number) <= gap + spread / 2])
+    reach = gap + spread / 2
+    near, counts = np.unique(rest[np.abs(rest - number) <= reach], return_counts=True)
+    here = np.unique(own[np.abs(own - number) <= reach], return_counts=True)[1].max(initial=1)
+    usual = max(here, counts.max() * (len(own) + times) / len(rest))
     step = float(np.median(np.diff(near))) if len(near) > 1 else spread / 4
-    counts = np.unique(own[np.abs(own - number) <= gap + spread / 2], return_counts=True)[1]
-    alone = gap > max(spread / 4, 3 * step)
-    return times >= TIMES and (alone or times >= 4 * counts.max(initial=1))
+    if times < TIMES or (0 < number < 10 and gap < 3):  # 9 may be the top of a scale
+        return False
+    return gap > max(spread / 4, 3 * step) or times >= 4 * usual
 
 
 def _spread(values: Array) -> float:
-    """The standard deviation, from the median absolute deviation or, where most values are one,
-    from the quartiles of the others.
-    """
+    """The standard deviation, by the median absolute deviation unless most values are one."""
     return 1.4826 * float(np.median(np.abs(values - np.median(values)))) or float(values.std())
-
-
-class _Scale(NamedTuple):
-    """Where the numbers of a client lie, in logarithms: median and robust standard deviation."""
-
-    middle: float
-    spread: float
-
-    def far(self, other: "_Scale", most: float = FAR) -> bool:
-        """Whether another client is farther away than clients that measure alike."""
-        return abs(self.middle - other.middle) > most * max(self.spread, other.spread)
 
 
 def _units(name: str, parts: Mapping[str, Array]) -> Iterator[Found]:
@@ -173,26 +151,28 @@ def _units(name: str, parts: Mapping[str, Array]) -> Iterator[Found]:
     """
     if len(parts) < 2 or any((values > 0).mean() < 0.9 for values in parts.values()):
         return
-    logs = {client: np.log(values[values > 0]) for client, values in parts.items()}
-    scales = {c: _Scale(float(np.median(v)), _spread(v)) for c, v in logs.items()}
-    rows = {client: len(values) for client, values in logs.items()}
-    alike = _reference(rows, lambda a, b: not scales[a].far(scales[b]))
-    m, s = (float(np.median([scales[c][k] for c in alike])) for k in (0, 1))
-    for client, values in logs.items():
-        odd = np.ones(len(values), bool)
-        if client in alike:  # some of its rows may be in another unit
-            odd = np.abs(values - m) > STRANGE * s
-            gap = (
-                np.abs(values[odd][:, None] - values[~odd]).min(initial=np.inf) if odd.any() else 0
-            )
-            if odd.sum() < max(MANY, MIXED * len(odd)) or gap < FAR * s or not s:
+    logs = [np.log(values[values > 0]) for values in parts.values()]
+    middle = np.array([np.median(values) for values in logs])
+    spread = np.array([_spread(values) for values in logs])
+
+    def near(a: int, b: int) -> bool:
+        return bool(abs(middle[a] - middle[b]) <= FAR * max(spread[a], spread[b]))
+
+    alike = _reference([*map(len, logs)], near)
+    m, s = np.median(middle[alike]), np.median(spread[alike])
+    for i, (client, values) in enumerate(zip(parts, logs, strict=True)):
+        odd, away = np.ones(len(values), bool), (values - m) * np.sign(values.mean() - m)
+        if alike[i]:  # some of its rows may be in another unit, with none between
+            odd = away > STRANGE * s
+            if odd.sum() < max(MANY, MIXED * len(odd)) or not s or odd.all():
                 continue
-        unit = _unit(name, np.exp(values[odd]), m, s)
+            if away[odd].min() - away[~odd].max() < FAR * s:
+                continue
         times = np.exp(np.median(values[odd]) - m)
-        of = f"{times:.3g} times the others'" + f" in {odd.sum():,} rows" * (client in alike)
-        if unit:
+        of = f"{times:.3g} times the others'" + f" in {odd.sum():,} rows" * bool(alike[i])
+        if unit := _unit(name, np.exp(values[odd]), m, s):
             yield Found("units", name, client, f"{of}: {unit}?")
-        elif client not in alike and scales[client].far(_Scale(m, s), STRANGE):
+        elif not alike[i] and abs(middle[i] - m) > STRANGE * max(s, spread[i]):
             yield Found("units", name, client, f"{of}: another unit, or another thing?")
 
 
@@ -201,24 +181,15 @@ def _unit(name: str, values: Array, m: float, s: float) -> str:
     the column is named after comes first, one of another thing last.
     """
     found = {}
-    for factor, offset, large, small in UNITS:
-        for back, said in (
-            (values * factor + offset, f"{small} for {large}"),
-            ((values - offset) / factor, f"{large} for {small}"),
-        ):
-            if (back > 0).all():
-                logs = np.log(back)
-                away, spread = abs(float(np.median(logs)) - m), _spread(logs)
-                if away <= NEAR * s and spread < 2.5 * s:
-                    named = said.partition(" of ")[2][:5]
-                    found[named not in name.casefold(), not named, away] = said
+    for factor, offset, large, small in _known()["units"]:
+        ways = {f"{small} for {large}": values * factor + offset}
+        ways[f"{large} for {small}"] = (values - offset) / factor
+        for said, back in ways.items():
+            logs = np.log(back[back > 0])
+            if len(logs) == len(back) and _spread(logs) < 2.5 * s:
+                away, of = abs(float(np.median(logs)) - m), said.partition(" of ")[2][:5]
+                found |= {(of not in name.casefold(), not of, away): said} if away <= s else {}
     return found[min(found)] if found else ""
-
-
-def _reference(rows: Mapping[str, int], alike: Callable[[str, str], bool]) -> list[str]:
-    """The clients that are like one of them, which has the most rows beside it."""
-    groups = [[other for other in rows if other == one or alike(one, other)] for one in rows]
-    return max(groups, key=lambda group: sum(rows[client] for client in group))
 
 
 # -------------------------------------------------------------------------------- columns of codes
@@ -226,42 +197,29 @@ def _reference(rows: Mapping[str, int], alike: Callable[[str, str], bool]) -> li
 
 def of_codes(name: str, parts: Mapping[str, Mapping[str, int]]) -> list[Found]:
     """What differs in a column of few values, by client counted as text."""
-    parts = {client: dict(counts) for client, counts in parts.items() if counts}
-    found = [*_odd_codes(name, parts)]
+    parts, found = {client: dict(counts) for client, counts in parts.items() if counts}, []
+    if parts and all(NUMBER.fullmatch(value) for counts in parts.values() for value in counts):
+        numbers = {c: np.repeat([*map(float, n)], [*n.values()]) for c, n in parts.items()}
+        found = [*_sentinels(name, numbers, few=True)]
     for one in found:
-        parts[one.client].pop(next(iter(one.instead)))
+        parts[one.client].pop(*one.instead)
     parts = {client: counts for client, counts in parts.items() if sum(counts.values()) >= FEW}
-    rows = {client: sum(counts.values()) for client, counts in parts.items()}
-    if len(parts) < 2 or all(len(counts) == 1 for counts in parts.values()):
+    each, rows = [*parts.values()], [sum(counts.values()) for counts in parts.values()]
+    if len(each) < 2 or all(len(counts) == 1 for counts in each):
         return found  # it stands for the client
-    alike = _reference(rows, lambda a, b: not _recoded(parts[a], parts[b]))
-    if len(alike) < min(2, len(parts) - 1) or 3 * sum(rows[c] for c in alike) < sum(rows.values()):
+    alike = _reference(rows, lambda a, b: not _recoded(each[a], each[b]))
+    if alike.sum() < min(2, len(each) - 1) or 3 * alike @ rows < sum(rows):
         return found  # every client has its own, as of wards
     usual = Counter[str]()
-    for client in alike:
-        usual.update(parts[client])
-    for client in (c for c in parts if c not in alike):
-        if _recoded(parts[client], usual) and _is_code(parts[client], usual):
-            why = f"{_listed(parts[client])} where the others have {_listed(usual)}: the same?"
-            merge = {} if {*parts[client]} & {*usual} else _meaning(parts[client], usual)
-            found.append(Found("codes", name, client, why, merge))
+    for k in np.flatnonzero(alike):
+        usual.update(each[k])
+    for k, client in enumerate(parts):
+        own = each[k]
+        if not alike[k] and _recoded(own, usual) and _is_code(own, usual):
+            why = f"{_listed(own)} where the others have {_listed(usual)}: another code?"
+            instead = {} if {*own} & {*usual} else _meaning(own, usual)
+            found.append(Found("codes", name, client, why, instead))
     return found
-
-
-def _odd_codes(name: str, parts: Mapping[str, Mapping[str, int]]) -> Iterator[Found]:
-    """Codes such as 9 beside 1 and 2."""
-    every = {value for counts in parts.values() for value in counts}
-    if not all(map(NUMBER.fullmatch, every)):
-        return
-    for value in sorted(v for v in every if re.fullmatch(r"-?9+|-?8{2,}|-?7{2,}", v)):
-        rest = [float(other) for other in every if other != value]
-        if len(rest) > 1 and min(rest) >= 0 and max(rest) <= 6 and abs(float(value)) > 7:
-            for client in (client for client in parts if value in parts[client]):
-                n, of = parts[client][value], sum(parts[client].values())
-                if n < TIMES:
-                    continue
-                why = f"{value} in {n:,} of {of:,} rows: does it mean missing?"
-                yield Found("sentinel", name, client, why, {value: ""})
 
 
 def _recoded(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
@@ -287,12 +245,12 @@ def _is_code(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
         alike = len(a) == len(b) and (len(b) == 2 or not own & usual)
         return len(b) > 1 and (alike or (moved and len(a) >= len(b) - 1))
     two = len(own) == len(usual) == 2 and not own & usual
-    return any(numbers) != all(numbers) or two or len(_known(own, usual)) > 1
+    return any(numbers) != all(numbers) or two or len(_of_words(own, usual)) > 1
 
 
-def _known(own: Collection[str], usual: Collection[str]) -> dict[str, str]:
+def _of_words(own: Collection[str], usual: Collection[str]) -> dict[str, str]:
     """The usual value of own ones, by words of one meaning."""
-    for words in WORDS:
+    for words in _known()["words"]:
         of = {word: k for k, known in enumerate(words) for word in known}
         by = {of[fold(v)]: v for v in usual if fold(v) in of}
         found = {v: by[of[fold(v)]] for v in own if of.get(fold(v)) in by and v not in usual}
@@ -305,7 +263,7 @@ def _meaning(own: Mapping[str, int], usual: Mapping[str, int]) -> dict[str, str]
     """The usual value of each own one, where words say so; else in order, a guess that is asked."""
     often = sorted(sorted(usual, key=usual.__getitem__)[-len(own) :])
     guess = dict(zip(sorted(own), often, strict=True)) if len(often) == len(own) else {}
-    return _known(own, usual) or guess
+    return _of_words(own, usual) or guess
 
 
 def _listed(values: Collection[str]) -> str:
@@ -321,26 +279,27 @@ def of_persons(name: str, parts: Mapping[str, Collection[str]]) -> list[Found]:
     ids = {client: {*values} for client, values in parts.items()}
     at = Counter(one for own in ids.values() for one in own)
     shared = {one for one, n in at.items() if n > 1}
-    numbers = [int(one) for one in at if one.isdecimal()]
-    if len(numbers) == len(at):  # how many would be alike by chance
-        width, sizes = max(numbers) - min(numbers) + 1, [*map(len, ids.values())]
-        chance = (sum(sizes) ** 2 - sum(n * n for n in sizes)) / 2 / width
-        if len(shared) <= 3 * chance + 3 * bool(chance > 0.05):
+    digits = [int(number) for one in at if (number := re.sub(r"\D", "", one)[:4000])]
+    sizes = [*map(len, ids.values())]
+    if digits:  # how many would be alike if each client drew its numbers
+        chance = (sum(sizes) ** 2 - sum(n * n for n in sizes)) / 2 / (max(digits) - min(digits) + 1)
+        if len(shared) <= chance + 3 * chance**0.5 + (chance > 0.01):
             return []
-    if 2 * len(shared) > min(map(len, ids.values()), default=0):
+    if 2 * len(shared) > min(sizes, default=0):
         return []
-    found = {client: len(own & shared) for client, own in ids.items()}
-    why = "{:,} of its {:,} persons are at another client, too"
+    why, found = "{:,} of its {:,} persons are at another client, too", Counter[str]()
+    for client, own in ids.items():
+        found[client] = len(own & shared)
     return [Found("persons", name, c, why.format(n, len(ids[c]))) for c, n in found.items() if n]
 
 
-def of_names(name: str, clients: Collection[str]) -> list[Found]:
+def of_names(clients: Collection[str]) -> list[Found]:
     """Clients whose names differ by signs, accents, capitals or doubled letters only."""
     alike: dict[str, list[str]] = {}
     for client in clients:
         alike.setdefault(_plain(client), []).append(client)
     return [
-        Found("names", name, client, f"the same as {first}?", {client: first})
+        Found("names", "", client, f"the same as {short(first, NAME)}?", {client: first})
         for first, *others in alike.values()
         for client in others
     ]

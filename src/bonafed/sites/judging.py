@@ -16,13 +16,23 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
+from scipy.special import ndtri, softmax
 
 from bonafed.arrays import Array, Block, Streams
 from bonafed.certificates.duality import run_all
 from bonafed.codec import Form
 from bonafed.engines.engine import Engine
-from bonafed.measures import NUMBERS, SEVERAL, TWO, Task, figures_of, in_cells, of_cells, small
+from bonafed.measures import (
+    NUMBERS,
+    SEVERAL,
+    TWO,
+    Task,
+    beyond_chance,
+    figures_of,
+    in_cells,
+    of_cells,
+    small,
+)
 from bonafed.measures import losses as losses_of
 from bonafed.measures import stated as stated_of
 from bonafed.measures import told as told_of
@@ -34,11 +44,16 @@ from bonafed.runs import comparison
 from bonafed.runs.comparison import Compared, counted, sign_test, verdict
 from bonafed.runs.evaluation import Judged, asked, judged, worst_of
 from bonafed.runs.files import Record, Row
+from bonafed.runs.sections.checks import UNSURE
 from bonafed.runs.splits import HELD_OUT
 from bonafed.solution.predictions import decisions, figures, positive, task_of
 from bonafed.worst_client import Counted, promise
 
 Models = dict[str, Array]  # by their names
+CONTRARY = (
+    "The model ranks the held-out rows the wrong way, beyond chance, at {}: ask whether the outcome"
+    " is coded the other way round there. Then no figure of this run can be believed."
+)
 ANOTHER = "a model that was judged earlier"
 OTHER = (
     "At {} the held-out figures of {} are those of {}: the two differ there for so few people that"
@@ -170,6 +185,16 @@ def evaluation(
         pair = counted([Compared(*row.tolist()) for row in up.compared[:, k]], 2 * len(others))
         pairs.append({"set": HELD_OUT, "model": main, "other": other, **pair})
     return {"measures": measures, "pairs": pairs, "verdict": verdict(measures, pairs)}
+
+
+def contrary(row: Record) -> list[str]:
+    """At which sites the main model ranks held-out rows the wrong way, in words."""
+    odd, least = [], ndtri(UNSURE / len(row["clients"]))
+    for site in row["clients"]:
+        n, most, area = site["n"], site.get("positives") or 0, site.get("auc")
+        if area is not None and 0 < most < n and beyond_chance(area, n, most) < least:
+            odd.append(f"{site['client']} (AUC {area:.2f})")
+    return [CONTRARY.format(", ".join(odd))] * bool(odd)
 
 
 def _promise(row: Record, people: bool) -> None:

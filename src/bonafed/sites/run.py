@@ -35,7 +35,7 @@ from bonafed.runs.sections.constraints import of_constraints
 from bonafed.runs.sections.privacy import stated_of
 from bonafed.runs.sections.section import Progress
 from bonafed.runs.work import CARRIER, Work
-from bonafed.sites.judging import in_place_of_others, no_better_than_a_constant
+from bonafed.sites.judging import contrary, in_place_of_others, no_better_than_a_constant
 from bonafed.sites.rows import Roles
 from bonafed.sites.server import SOLUTION, SiteRun, job_of
 from bonafed.sites.site_file import NAME, SiteFile, read_site, unready
@@ -268,7 +268,8 @@ def _written(work: Work, finished: SiteRun, solutions: Models, render: Draws, to
     told = in_place_of_others(evaluation["measures"])
     if main.ledger is not None:
         result |= stated_of(config, main.ledger, data.n_features)
-    notes = [*main.notes, *finished.notes, *told, *filter(None, poor)]
+    first = [note for row in evaluation["measures"][:1] for note in contrary(row)]
+    notes = [*first, *main.notes, *finished.notes, *told, *filter(None, poor)]
     digests = {"train": dict(zip(data.names, data.digests(), strict=True))}
     result |= {"at_sites": True, "notes": notes, "versions": versions(), "data": digests}
     schema = replace(schema_of(config), classes=main.inputs.classes)  # the positive one last

@@ -235,8 +235,10 @@ class _SignedRun:
         measures, labels = run.result["evaluation"]["measures"], run.model["classes"] or ()
         unjudged = [] if measures else _why_not_judged(run)
         poor = [judging.no_better_than_a_constant(row, labels) for row in measures[:1]]
+        first = [note for row in measures[:1] for note in judging.contrary(row)]
         other = judging.in_place_of_others(measures)
-        yield compared("notes", said, [*lost, *warnings, *unjudged, *other, *filter(None, poor)])
+        again = [*first, *lost, *warnings, *unjudged, *other, *filter(None, poor)]
+        yield compared("notes", said, again)
         text = "whether a site lost its state, and why held-out rows were not judged"
         yield not_checked("notes", text, *(["result.json: notes"] if lost or unjudged else ()))
         yield from check_outcome(run, self.problem, metadata)

@@ -290,18 +290,18 @@ class Look:
             middles = (self.columns[name].middle, self.target.middle)
             if not np.isfinite(middles).all():
                 return None
-            far = abs(r := profile.link(cells, self.targets, middles).correlation()) <= 0.9995
+            far = abs(r := profile.link(cells, self._targets, middles).correlation()) <= 0.9995
             why = "it has the target's numbers"
             return None if far else Kind("near-copy", why, f"correlation {r:.4f}")
-        beside = profile.link(cells, self.targets)
+        beside = profile.link(cells, self._targets)
         if (told := beside.told()) >= TOLD:
             return Kind("near-copy", "it tells the target", f"{100 * told:.1f} % of each class")
         apart = Kind("apart", "its numbers do not overlap between the classes")
         return apart if beside.apart() and _is_of_numbers(self.columns[name]) else None
 
     @cached_property
-    def targets(self) -> list[str | None]:
-        """The target of every row, client by client."""
+    def _targets(self) -> list[str | None]:
+        """The target of every row."""
         cells = stacked([table[self.roles.target] for table in self.clients.values()]).tolist()
         missing = (cell is None or cell != cell or str(cell) in self.accepted for cell in cells)
         names = ((str(cell), absent) for cell, absent in zip(cells, missing, strict=True))

@@ -2,21 +2,22 @@
 that shows every column.
 """
 
+import re
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from bonafed.arrays import Array
+from bonafed.config.config import parse_config
 from bonafed.config.toml_file import toml_key, toml_line, toml_value
 from bonafed.data import differences, profile
 from bonafed.data.differences import Found
 from bonafed.data.reading import KINDS, kind_named
 from bonafed.data.tables import MISSING, is_number
-from bonafed.runs.sections.checks import COMPARED, contrary
+from bonafed.runs.sections.checks import between_clients
+from bonafed.runs.splits import prepare
 from bonafed.starters.look import Look
 from bonafed.text import printable
 
@@ -25,11 +26,14 @@ USED = ("number", "comma", "code", "category", "apart")  # and the kinds of `KIN
 NUMBERS = ("number", "comma", "apart", "index")
 SHOWN = {"comma": "number", "apart": "number"}
 TINY = 20  # rows of a client
+# of a configuration that reads rows, by the number of classes: none, -, two, several
+LOSSES = ('loss = "huber"', "", 'loss = "logistic"', 'loss = "multinomial"\nmodel = "softmax"')
 FEW = 3  # rows below which a category of a small table is pooled
 ANSWERED = {
     "labels": "Is the outcome coded the other way round there? Then correct the table.",
     "units": "If so, convert the column in that client's table, or add it to `exclude`.",
     "codes": "If so, write them alike in the tables, or, if each stands for this, take:",
+    "sentinel": "",
     "persons": "Keep each person at one client; so that no split parts their rows, take:",
     "names": "If so, take:",
 }
@@ -50,10 +54,8 @@ class Line(NamedTuple):
 # --------------------------------------------------------------------------------- [data] as text
 
 
-def data_keys(look: Look, odd: Sequence[Found] = ()) -> str:
-    """The keys of [data] that the look at the tables proposes, with their reasons; ``odd`` is asked
-    about.
-    """
+def data_keys(look: Look) -> str:
+    """The keys of [data] that the look at the tables proposes, with their reasons."""
     written = [_stated(line, why) for line, why in _written(look)]
     for name, texts in look.odd.items():
         what = f"{name!r} has numbers or dates, but {look.places(name, texts)}: correct such a"
@@ -61,7 +63,7 @@ def data_keys(look: Look, odd: Sequence[Found] = ()) -> str:
     if look.accepted:
         missing = toml_line("missing", [*look.accepted])
         written.append(_stated(missing, "they stand for a missing cell"))
-    return "\n".join([*_roles(look), *written, *_columns(look), *_notes(look, odd), *_asked(odd)])
+    return "\n".join([*_roles(look), *written, *_columns(look), *_notes(look)])
 
 
 def _whose(look: Look) -> list[str]:
@@ -194,77 +196,47 @@ def _least(look: Look) -> int:
     return profile.RARE if sum(look.sizes.values()) >= profile.LARGE else FEW
 
 
-def questions(look: Look) -> list[Found]:
-    """What a client seems to write otherwise than the others."""
-    roles, clients = look.roles, look.clients
-    found = differences.of_names(roles.client or "client", [*clients])
-    of_people = [n for n in look.names if look.kinds[n].name in ("person", "identifier")]
-    for name in filter(profile.names_a_person, of_people):
-        cells = {c: map(str, filter(None, table[name].tolist())) for c, table in clients.items()}
-        found += differences.of_persons(name, {c: [*each] for c, each in cells.items()})
-    if len(clients) * len(look.names) > COMPARED:
-        return found
-    made: dict[str, list[Array]] = {client: [] for client in clients}
-    for name in used(look):
-        kind, merge = look.kinds[name].name, profile.spellings(look.columns[name].counts or {})
-        if kind in NUMBERS:
-            numbers = {client: _numbers(table[name]) for client, table in clients.items()}
-            found += differences.of_numbers(name, numbers)
-            middle = np.nanmean(np.concatenate([*numbers.values()]))
-            for client, each in numbers.items():
-                made[client].append(np.where(np.isnan(each), middle, each))
-        elif kind in ("category", "code"):
-            found += differences.of_codes(name, _counts(look, name, merge))
-            often = [*(look.columns[name].counts or ())][: differences.CODES]
-            for client, table in clients.items():
-                made[client] += [table[name].astype(str) == value for value in often]
-    target = roles.target
-    if look.classes:
-        found += differences.of_codes(target, _counts(look, target, look.target_merge))
-        ends = np.cumsum([len(table[target]) for table in clients.values()])
-        truth = np.split(np.array(look.targets, object), ends[:-1])
-        told = [np.array([one is not None for one in y]) for y in truth]
-    else:
-        truth = [_numbers(table[target]) for table in clients.values()]
-        told = [np.isfinite(y) for y in truth]
-        found += differences.of_numbers(target, dict(zip(clients, truth, strict=True)))
-    rows = {
-        client: (np.stack(columns, 1)[of].astype(float), y[of])
-        for (client, columns), y, of in zip(made.items(), truth, told, strict=True)
-        if of.any()
-    }
-    classes = np.array([*look.classes], object) if look.classes else None
-    return found + (contrary(target, rows, classes) or [])
+def questions(look: Look, source: str, folder: Path) -> list[Found]:
+    """What a client seems to write otherwise than the others, if ``source`` are the keys of [data];
+    tables that cannot be read so have none, and a run says why.
+    """
+    found: list[Found] = []
+    for name in filter(profile.names_a_person, look.names):
+        if look.kinds[name].name == "identifier":  # no run reads it
+            cells = {c: filter(None, table[name].tolist()) for c, table in look.clients.items()}
+            found += differences.of_persons(name, {c: [*map(str, n)] for c, n in cells.items()})
+    loss = LOSSES[min(len(look.classes), 3)]
+    keys = re.sub(r"(?m)^min_count.*$", "", source)  # rare codes are compared as well
+    text = f"[data]\n{keys}\ntest = 0.0\n[problem]\n{loss}\n[robust]\nradius = 0.0"
+    with suppress(ValueError):
+        parts = prepare(parse_config(text, folder=folder))
+        found += [one for each in between_clients(parts).values() for one in each or ()]
+    return found
 
 
-def _counts(look: Look, name: str, merge: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """The values of a column of few by client, with spellings taken together."""
-    parts = look.parts[name].items()
-    return {c: dict(profile.merged(part.counts or {}, merge)) for c, part in parts}
-
-
-def _numbers(cells: NDArray[Any]) -> Array:
-    """Cells of a column of numbers, NaN where there is none."""
-    if cells.dtype.kind != "O":
-        return cells.astype(np.float64)
-    return np.array([None if c is None else profile.number_of(str(c)) for c in cells], np.float64)
-
-
-def _asked(found: Sequence[Found]) -> Iterator[str]:
+def asked(look: Look, found: Sequence[Found]) -> list[str]:
     """Questions about what a client writes otherwise, with a key where one answers them."""
-    for one in (one for one in found if one.kind != "sentinel"):
+    lines: list[str] = []
+    for one in found:
         answer = ANSWERED[one.kind]
         if one.kind == "codes" and not one.instead:  # one number has two meanings
             answer = "If so, write them alike in the tables."
-        yield from _comment(f"Question: {one} {answer}")
-        if one.instead:
+        lines += _comment(f"Question: {one} {answer}")
+        if one.instead and one.kind != "sentinel":
             pairs = ", ".join(f"{toml_value(a)} = {toml_value(b)}" for a, b in one.instead.items())
-            yield f"# merge.{toml_key(one.column)} = {{ {pairs} }}"
+            column = one.column or str(look.roles.client)
+            lines.append(f"# merge.{toml_key(column)} = {{ {pairs} }}")
         if one.kind == "persons":
-            yield f"# {toml_line('person', one.column)}"
+            lines.append(f"# {toml_line('person', one.column)}")
+    codes = [text for one in found if one.kind == "sentinel" for text in one.instead]
+    if codes:
+        instead = " instead of the line above" * bool(look.accepted)
+        lines += _comment(f"If such numbers stand for missing cells, take{instead}:")
+        lines.append(f"# {toml_line('missing', [*dict.fromkeys((*look.accepted, *codes))])}")
+    return lines
 
 
-def _notes(look: Look, odd: Sequence[Found]) -> Iterator[str]:
+def _notes(look: Look) -> Iterator[str]:
     """What a person should know, and may want otherwise."""
     of_target, merge = look.parts[look.roles.target].items(), look.target_merge
     one_class = [c for c, part in of_target if len(profile.merged(part.counts or {}, merge)) == 1]
@@ -272,10 +244,7 @@ def _notes(look: Look, odd: Sequence[Found]) -> Iterator[str]:
         yield from _comment(f"Only one class is at {_listed(one_class)}.")
     if tiny := [client for client, n in look.sizes.items() if n < TINY]:
         yield from _comment(f"Fewer than {TINY} rows are at {_listed(tiny)}.")
-    kinds, chosen, codes = look.kinds, used(look), []
-    for one in (one for one in odd if one.kind == "sentinel"):
-        codes += one.instead
-        yield from _comment(f"Question: {one}")
+    kinds, chosen = look.kinds, used(look)
     for name in chosen:
         column = look.columns[name]
         if kinds[name].name == "apart":
@@ -289,14 +258,6 @@ def _notes(look: Look, odd: Sequence[Found]) -> Iterator[str]:
         if column.absent > 0.5 * column.rows:
             text = "is missing in most rows: exclude it if you expected that."
             yield from _comment(f"{name!r} {text}")
-        far = profile.sentinel(column) if kinds[name].name in ("number", "comma") else None
-        if far and far not in codes:
-            codes.append(far)
-            yield from _comment(f"{name!r}: {far} is far from all others.")
-    if codes:
-        instead = " instead of the line above" * bool(look.accepted)
-        yield from _comment(f"If such numbers stand for missing cells, take{instead}:")
-        yield f"# {toml_line('missing', [*dict.fromkeys((*look.accepted, *codes))])}"
     numbers = ((name, look.columns[name]) for name in chosen if kinds[name].name == "number")
     if few := [name for name, c in numbers if 2 < c.distinct <= 10 and c.whole == c.present]:
         yield from _comment("Few whole numbers: add those that are codes to `categorical`:")

@@ -373,7 +373,7 @@ def inspect_tables(path: Sequence[str], out: Path, asked: Asked, private: bool) 
     seen = look(path, asked)
     if problems := seen.problems(private):
         raise ConfigError("\n".join(problems))
-    lines, odd = proposals.lines_of(seen, private), [] if private else proposals.questions(seen)
+    lines = proposals.lines_of(seen, private)
     if not proposals.used(seen):
         text = "\n".join(proposals.drawn(lines))
         raise ConfigError(f"no column is left for the features:\n{text}")
@@ -383,14 +383,16 @@ def inspect_tables(path: Sequence[str], out: Path, asked: Asked, private: bool) 
         for one in path
     ]
     where = seen_from[0] if len(path) == 1 else seen_from
-    keys = proposals.private_keys(seen) if private else proposals.data_keys(seen, odd)
+    keys = proposals.private_keys(seen) if private else proposals.data_keys(seen)
+    source = f"{toml_line('path', where)}\n{keys}"
+    odd = [] if private else proposals.questions(seen, source, out.parent)
     # the name of a file, or of the folder of many
     first = Path(path[0])
     title = stem(first).strip("*") if len(path) == 1 else first.absolute().parent.name
     title = title or first.absolute().parent.name or "run"
     return Inspected(
         title=title,
-        source=f"{toml_line('path', where)}\n{keys}",
+        source="\n".join([source, *proposals.asked(seen, odd)]),
         classes=dict(zip(seen.values_of_classes, seen.classes.values(), strict=True)),
         columns=proposals.declared(seen),
         about=[*proposals.summary(seen, private), *proposals.drawn(lines, 78)],

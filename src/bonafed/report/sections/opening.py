@@ -19,6 +19,10 @@ UNJUDGED = (
     "Nobody knows: the model was judged on no rows that were held out of training. Set data.test,"
     " such as 0.3; where it is set, a warning says why no rows were judged."
 )
+NOT_COMPARED = (
+    "Units, codes, numbers that stand for missing cells, and persons were not compared between the"
+    " sites, since no site tells them."
+)
 CLOSE = 0.1  # a relative gap up to this counts as good
 NOTES = 2  # warnings that a terminal shows
 
@@ -38,10 +42,10 @@ def about_differences(run: Run) -> Section | None:
     odd = [row for row in made if row["name"] in KINDS and row["passed"] is False]
     if not odd:
         return None
-    said = [tables.capital(f"{_where(row)}: {CHECKS[row['name']].advice}.") for row in odd]
+    said = [f"{_where(row)}. {tables.capital(CHECKS[row['name']].advice)}." for row in odd]
     title = "Clients write the same thing in different ways"
     chapter = Chapter("differences", title, [Items(said)], warning=True)
-    brief = [Text(f"warning: {text}") for text in said]
+    brief = [Text(f"warning: a check of the rows fails: {text}") for text in said]
     return Section(
         [chapter], [Fact(str(len(odd)), "failed checks of clients", "warn")], brief=brief
     )
@@ -71,7 +75,8 @@ def answers(run: Run) -> dict[str, str]:
             found[TRIVIAL] = f"Yes: {why['kind']}. The warning above says why, and what to do."
     if judged and (verdicts := words.answer(result)) and not words.private(result):
         found[words.question(result)] = verdicts[0]
-    text, gap = verdict(result) if "checks" in result else "", result["certificate"]["relative_gap"]
+    text, gap = NOT_COMPARED * words.at_sites(result), result["certificate"]["relative_gap"]
+    text = verdict(result) if "checks" in result else text
     ways = {
         " No model meets all constraints: that is proven.": words.infeasible(result),
         " The guarantee of privacy is in the public part.": words.private(result),

@@ -30,7 +30,7 @@ from bonafed.data import differences
 from bonafed.data.differences import Found
 from bonafed.data.federation import Federation
 from bonafed.data.schema import Categorical, Schema
-from bonafed.measures import auc
+from bonafed.measures import auc, beyond_chance
 from bonafed.problem.predictors.affine import scores
 from bonafed.runs import forms
 from bonafed.runs.files import Record
@@ -64,7 +64,8 @@ class DataChecks(Section):
         """Every check, in the order of a report."""
         parts = inputs.parts
         # a private run declares its columns, and here nothing more is read off its rows
-        more = () if inputs.config.privacy is not None else between_clients(parts)
+        found = {} if inputs.config.privacy is not None else between_clients(parts)
+        more = [_same(kind, each) for kind, each in found.items()]
         return {"checks": [*of_rows(parts), *more, _trivial(inputs)]}
 
 
@@ -243,29 +244,39 @@ def _shift(fed: Federation, X: Array) -> Record:
 # ------------------------------------------------------------- what one client writes otherwise
 
 
-def between_clients(parts: Parts) -> Iterator[Record]:
-    """What a client writes otherwise than the others, by kind; nothing is judged of a kind where
-    nothing can be compared, or too much.
+def _same(kind: str, found: list[Found] | None) -> Record:
+    """That no client writes otherwise than the others."""
+    where = [str(one) for one in found or ()]
+    return _check(kind, None if found is None else not found, 0, len(where), where)
+
+
+def between_clients(parts: Parts) -> dict[str, list[Found] | None]:
+    """What a client writes otherwise than the others, by kind; None of a kind where nothing can be
+    compared, or too much.
     """
     fed, schema, held = parts.owners, parts.owners.schema, parts.tests.get(HELD_OUT)
     found: dict[str, list[Found] | None] = dict.fromkeys(differences.KINDS)
     target = "the target" if schema is None or schema.target is None else schema.target
     if fed.n_clients > 1:
-        found["names"] = differences.of_names("client", fed.names)
+        found["names"] = differences.of_names(fed.names)
         rows = {name: (X, y) for name, X, y in zip(fed.names, fed.X, fed.y, strict=True)}
         for name, *more in () if held is None else zip(held.names, held.X, held.y, strict=True):
             pairs = zip(rows[name], more, strict=True)
             rows[name] = tuple(np.concatenate(pair) for pair in pairs)  # type: ignore[assignment]
         found["labels"] = contrary(target, rows, fed.classes)
         if fed.persons is not None:
-            people = {c: [*map(str, of)] for c, of in zip(fed.names, fed.persons, strict=True)}
+            people = {
+                name: [*map(str, of)] for name, of in zip(fed.names, fed.persons, strict=True)
+            }
+            for name, of in (
+                () if held is None else zip(held.names, held.persons or (), strict=True)
+            ):
+                people[name] += map(str, of)
             found["persons"] = differences.of_persons("persons", people)
     if schema and not schema.unit and len(schema.columns) * fed.n_clients <= COMPARED:
         odd = [*_of_columns(fed, schema, target)]
         found |= {kind: [one for one in odd if one.kind == kind] for kind in differences.OF_COLUMNS}
-    for kind, each in found.items():
-        where = [str(one) for one in each or ()]
-        yield _check(kind, None if each is None else not each, 0, len(where), where)
+    return found
 
 
 def _of_columns(fed: Federation, schema: Schema, target: str) -> Iterator[Found]:
@@ -283,7 +294,9 @@ def _of_columns(fed: Federation, schema: Schema, target: str) -> Iterator[Found]
         digits = 9 - int(np.log10(max(1.0, *(abs(part).max() for part in values))))
         # missing cells are the mean, which tells nothing
         mean = round(column.mean, digits)
-        values = [np.where(v == mean, np.nan, v) for v in (np.round(v, digits) for v in values)]
+        values = [
+            np.where(v == mean, np.nan, v) for v in (np.round(v, digits) + 0.0 for v in values)
+        ]
         yield from differences.of_numbers(column.name, dict(zip(names, values, strict=True)))
     if fed.classes is None:
         yield from differences.of_numbers(target, dict(zip(names, fed.y, strict=True)))
@@ -315,20 +328,17 @@ def contrary(
     others = np.moveaxis(said.sum(0) - said, 0, 1)  # (D, N, C)
     w = np.linalg.solve(gram + RIDGE * np.eye(len(length)), others.reshape(len(length), -1))
     w = np.moveaxis((w / length[:, None]).reshape(others.shape), 1, 0)
-    area, z = np.full((2, len(X), truth[0].shape[1]), 0.5)
+    z, area = np.zeros((len(X), truth[0].shape[1])), np.ones(len(X))
     for i, (part, y) in enumerate(zip(X, truth, strict=True)):
         for c in np.flatnonzero(y.any(0) & ~y.all(0)):
-            n, most = len(y), y[:, c].sum()
-            area[i, c] = auc(y[:, c], part @ w[i, :, c]) or 0.0
-            z[i, c] = (area[i, c] - 0.5) / np.sqrt((n + 1) / (12 * most * (n - most)))
-    z = np.where(area == 0.5, 0.0, z)
+            found = auc(y[:, c], part @ w[i, :, c]) or 0.0
+            area[i] = min(area[i], found)
+            z[i, c] = beyond_chance(found, len(y), int(y[:, c].sum()))
     works = (z.sum(0) - z) / np.sqrt(max(len(X) - 1, 1)) > -ndtri(UNSURE)
     odd = (z < ndtri(np.where(works, WRONG, UNSURE) / z.size)).any(1)
-    why = "the others' rows rank its own the wrong way: AUC {:.2f}"
+    why = "a model of the other clients ranks its rows the wrong way: AUC {:.2f}"
     return [
-        Found("labels", target, name, why.format(area[i].min()))
-        for i, name in enumerate(rows)
-        if odd[i]
+        Found("labels", target, name, why.format(area[i])) for i, name in enumerate(rows) if odd[i]
     ]
 
 

@@ -1,0 +1,377 @@
+"""What one client writes otherwise than the others: `init` asks about it, a check of the run fails
+and names column and client; and ordinary hospitals are left in peace.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ordinary
+import pytest
+import small_run
+from met import met
+from rich.console import Console
+
+from bonafed import Federation
+from bonafed.cli import app
+from bonafed.config.config import parse_config, read_config
+from bonafed.data import differences
+from bonafed.data.schema import Recipe
+from bonafed.report.sections import opening, told
+from bonafed.report.terminal import show
+from bonafed.runs.sections.checks import between_clients
+from bonafed.runs.splits import HELD_OUT, Parts, prepare
+from bonafed.runs.verification import passed, verify_run
+from bonafed.sites import judging
+
+SEED = 8  # of tables in which something is wrong
+SILENT = "nothing was asked, and no check failed"
+SHIFTED = "nothing was asked, and a check named the client, but neither column nor cause"
+ASKED = "init and a check name column and client"
+
+
+def failing(
+    tables: ordinary.Tables, target: str = "sick", person: str | None = None
+) -> dict[str, list[str]]:
+    """The checks that fail, and where, on rows of which some are held out."""
+    codes = [name for name in ("sex", "smoker") if name in next(iter(tables.values()))]
+    if person is None:
+        tables = {c: {k: v for k, v in t.items() if k != "patient"} for c, t in tables.items()}
+    recipe = Recipe(categorical=tuple(codes))
+    fed = Federation.from_tables(tables, target, schema=recipe, person=person)
+    train, held = fed.split(0.3, seed=1)
+    found = between_clients(Parts(train, {HELD_OUT: held}))
+    return {kind: [*map(str, each)] for kind, each in found.items() if each}
+
+
+# ------------------------------------------------------------------------------- ordinary tables
+
+
+@pytest.mark.parametrize("rows", [240, 1200])
+def test_no_check_fails_on_thirty_ordinary_tables(rows: int) -> None:
+    for seed in range(30):
+        assert failing(ordinary.ordinary(seed, rows, 4 + seed % 3)) == {}, seed
+
+
+def test_no_check_fails_on_shared_out_cancers() -> None:
+    from sklearn.datasets import load_breast_cancer
+
+    data = load_breast_cancer()
+    at = np.random.default_rng(0).integers(0, 6, len(data.data))
+    names = [*map(str, data.feature_names)]
+    tables: ordinary.Tables = {
+        f"h{i}": {**dict(zip(names, data.data[at == i].T, strict=True))}
+        | {"sick": data.target[at == i].astype(str)}
+        for i in range(6)
+    }
+    assert failing(tables) == {}
+    tables["h2"]["sick"] = np.where(tables["h2"]["sick"] == "1", "0", "1")
+    assert [*failing(tables)] == ["labels"]
+
+
+# ------------------------------------------------------------------------ one thing that is wrong
+
+of_columns = {
+    "µmol/l": ("creatinine in µmol/l at one of five hospitals", SHIFTED, ""),
+    "pounds": ("weight in pounds at one hospital", SHIFTED, "creatinine in µmol/l"),
+    "cm": ("height in cm at one hospital, in m at the others", SHIFTED, "creatinine in µmol/l"),
+    "fahrenheit": ("temperature in °F at one hospital", SHIFTED, "creatinine in µmol/l"),
+    "kPa": ("blood pressure in kPa at one hospital", SHIFTED, "creatinine in µmol/l"),
+    "sex 0/1": ("sex as 0 and 1 at one hospital, as f and m at the others", SHIFTED, ""),
+    "sex words": ("sex as female and male at one hospital", SHIFTED, "sex as 0 and 1"),
+    "smoker 1/2": ("smoker as 1 and 2 at one hospital, 0 and 1 elsewhere", SILENT, "sex as 0/1"),
+    "stage 0-3": ("stages 0 to 3 at one hospital, 1 to 4 elsewhere", SILENT, "sex as 0/1"),
+    "age 999": ("age 999 in every sixth row of one hospital", "init named no client", ""),
+    "age -9": ("age -9 at one hospital", SILENT, "age 999"),
+    "age 99": ("age 99 at one hospital", SILENT, "age 999"),
+    "crp 9999": ("CRP 9999 at one hospital", "init named no client", "age 999"),
+    "pressure 0": ("pressure 0 at one hospital", SILENT, "age 999"),
+    "stage 9": ("stage 9 beside stages 1 to 4", SILENT, "age 999"),
+}
+
+
+def every(test: Any) -> Any:
+    for example, before, relative_of in of_columns.values():
+        test = met("B", example, before, ASKED, relative_of)(test)
+    return test
+
+
+@every
+@met("B", "outcome yes/no at four hospitals and pos/neg at one", "4 classes, not asked", ASKED)
+@pytest.mark.parametrize("what", [*of_columns, "pos/neg"])
+@pytest.mark.parametrize("rows", [240, 1200])
+@pytest.mark.parametrize("small", [False, True])
+def test_a_check_names_column_and_client(what: str, rows: int, small: bool) -> None:
+    tables, client = ordinary.spoilt(SEED, what, rows, small)
+    kind, column, _ = ordinary.SPOILT[what]
+    assert [where.split(" (")[0] for where in failing(tables).pop(kind)] == [
+        f"{column} at {client}"
+    ]
+
+
+@met("B", "the outcome coded the other way round at one hospital", SILENT, ASKED)
+@met("B", "the same at the smallest one, of 35 rows", SILENT, ASKED, "the outcome coded")
+@met("B", "a score of three grades, written upside down at one", SILENT, ASKED, "the outcome coded")
+@met("B", "a number to predict, with its sign changed at one", SILENT, ASKED, "the outcome coded")
+@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize("rows", [240, 1200])
+@pytest.mark.parametrize("grades", [2, 3, 0])
+def test_a_check_names_the_client_whose_outcome_is_turned(
+    small: bool, rows: int, grades: int
+) -> None:
+    tables = ordinary.ordinary(SEED, rows)
+    client = ordinary.sites_of(tables)[small]
+    rng = np.random.default_rng(1)
+    for name, table in tables.items():
+        n = len(table["age"])
+        y = table["age"] / 8 + np.log(table["creatinine"]) * 3 + rng.normal(size=n)
+        y = (y - np.median(y)) * (-1 if name == client else 1)
+        names = np.array(["low", "medium", "high"])
+        table["sick"] = {
+            0: y,
+            2: np.where(y > 0, "yes", "no"),
+            3: names[np.searchsorted(np.quantile(y, [1 / 3, 2 / 3]), y)],
+        }[grades]
+    found = failing(tables)
+    assert [where.split(" (")[0] for where in found.pop("labels")] == [f"sick at {client}"]
+    assert found == {}
+
+
+@met("B", "two of four hospitals code the outcome the other way round", SILENT, ASKED, "outcome")
+def test_a_tie_names_all() -> None:
+    tables = ordinary.ordinary(SEED, 600, 4)
+    for name in [*tables][:2]:
+        tables[name]["sick"] = np.where(tables[name]["sick"] == "yes", "no", "yes")
+    assert len(failing(tables)["labels"]) >= 2
+
+
+@met("B", "two units at half of the hospitals each", SHIFTED, ASKED, "creatinine in µmol/l")
+@met("B", "every third row of one hospital is in pounds", SILENT, ASKED, "creatinine in µmol/l")
+def test_units_at_half_of_the_clients_or_in_some_rows() -> None:
+    tables = ordinary.ordinary(SEED, 600, 6)
+    for name in [*tables][:3]:
+        tables[name]["creatinine"] = tables[name]["creatinine"] * 88.4
+    found = failing(tables)["units"]
+    assert len(found) == 3
+    assert all("creatinine" in where for where in found)
+    tables = ordinary.ordinary(SEED, 600, 6)
+    name = ordinary.sites_of(tables)[0]
+    height = tables[name]["height"]
+    tables[name]["height"] = np.where(np.arange(len(height)) % 3 == 0, 100 * height, height)
+    assert failing(tables)["units"][0].startswith(f"height at {name} (")
+
+
+# --------------------------------------------------------------------------- persons and names
+
+
+@met("B", "four persons who are patients of two hospitals", SILENT, ASKED)
+@met("B", "every hospital counts its patients 1, 2, 3, ...", "rightly silent", "silent", "persons")
+@met("B", "ids of six digits, of which chance makes some alike", "silent", "silent", "persons")
+@met("B", "19 digits, four of them at two hospitals", SILENT, ASKED, "persons")
+def test_persons_at_two_clients_are_found_and_numbers_of_a_counter_are_not() -> None:
+    tables = ordinary.ordinary(SEED, 240)
+    assert "persons" not in failing(tables, person="patient")
+    first, second, *_ = tables.values()
+    second["patient"][:4] = first["patient"][:4]
+    found = failing(tables, person="patient")["persons"]
+    assert [where.split(" (")[0] for where in found] == [
+        f"persons at {name}" for name in [*tables][:2]
+    ]
+    counted = {c: [*map(str, range(1, 40 + 20 * k))] for k, c in enumerate("abc")}
+    assert differences.of_persons("id", counted) == []
+    assert differences.of_persons("id", {c: [f"P{n}" for n in i] for c, i in counted.items()}) == []
+    rng = np.random.default_rng(0)
+    chance = {c: [*map(str, rng.integers(10**5, 10**6, 900))] for c in "abcd"}
+    assert differences.of_persons("id", chance) == []
+    long = {c: [str(10**18 + int(n)) for n in rng.integers(0, 10**17, 60)] for c in "abc"}
+    long["a"][:4] = long["b"][:4]
+    assert [one.client for one in differences.of_persons("id", long)] == ["a", "b"]
+
+
+@met("B", "St. Mary's and St Mary's are two hospitals", SILENT, ASKED)
+@met("B", "Köln and Koeln", SILENT, ASKED, "St. Mary's")
+@met("B", "Köln in two Unicode forms", SILENT, ASKED, "St. Mary's")
+@met("B", "Hillcrest and Hilcrest", SILENT, ASKED, "St. Mary's")
+@met("B", "site-1 and Site 01", SILENT, ASKED, "St. Mary's")
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("St. Mary's", "St Mary’s"),
+        ("Saint Mary", "St. Mary"),
+        ("Köln", "Koeln"),
+        ("Köln", "Ko\u0308ln"),
+        ("Kö\u200bln", "KÖLN "),
+        ("Hillcrest", "Hilcrest"),
+        ("site-1", "Site 01"),
+    ],
+)
+def test_one_client_of_two_names_is_found(pair: tuple[str, str]) -> None:
+    (found,) = differences.of_names([*pair, "Bern"])
+    assert (found.client, found.instead) == (pair[1], {pair[1]: pair[0]})
+
+
+def test_clients_of_names_that_differ_are_two() -> None:
+    names = ["Site 1", "Site 10", "Site 1.0", "1", "-1", "A", "AA", "AAA", "A+", "A-", "B", "a b 2"]
+    names += ["Ward 1 2", "Ward 12", "North", "South", "North East", "East North", "x1", "x11"]
+    assert differences.of_names(names) == []
+
+
+# ------------------------------------------------------------------------- what is left in peace
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"a": "111222", "b": "333444", "c": "555666"},  # wards of each client
+        {"a": "000111", "b": "000000", "c": "010101"},
+        {"a": "GHGHGH", "b": "GHGHGH", "c": "SSSSSS"},  # another maker of devices
+        {"a": "fmfmfm", "b": "fmfmfo", "c": "ffffff"},
+    ],
+)
+def test_values_that_may_be_other_things_are_no_other_code(parts: dict[str, str]) -> None:
+    counts = {client: Counter(values * 4) for client, values in parts.items()}
+    assert differences.of_codes("x", counts) == []
+
+
+def test_a_tail_the_top_of_a_scale_and_zeros_of_all_are_no_missing_cells() -> None:
+    rng = np.random.default_rng(0)
+    for values in (
+        np.rint(rng.pareto(1.5, (4, 200)) * 5),
+        np.minimum(np.rint(rng.normal(97, 2, (4, 200))), 99.0),
+        np.minimum(rng.poisson(6, (4, 200)), 9).astype(float),
+        np.where(rng.random((4, 200)) < 0.4, 0.0, rng.uniform(50, 80, (4, 200))),
+        rng.normal(0, 6, (4, 200)).round(),
+    ):
+        assert differences.of_numbers("x", dict(zip("abcd", values, strict=True))) == []
+
+
+# ------------------------------------------------------------------------------------------- init
+
+
+def written(folder: Path, tables: ordinary.Tables) -> Path:
+    """The tables as one file with a column of hospitals."""
+    first = next(iter(tables.values()))
+    lines = [",".join(["hospital", *first])]
+    for name, table in tables.items():
+        cells = (
+            [f"{v:g}" if isinstance(v, float) else v for v in c.tolist()] for c in table.values()
+        )
+        lines += [",".join([name, *row]) for row in zip(*cells, strict=True)]
+    (folder / "t.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder / "t.csv"
+
+
+@pytest.fixture
+def init(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[str, str]]:
+    """The configuration that ``init`` writes, and what it prints."""
+
+    def made(tables: ordinary.Tables, *options: str) -> tuple[str, str]:
+        monkeypatch.chdir(tmp_path)
+        written(tmp_path, tables)
+        app(["init", "t.csv", "--out", "t.toml", "--force", *options], standalone_mode=False)
+        text = (tmp_path / "t.toml").read_text(encoding="utf-8")
+        parse_config(text, folder=tmp_path)
+        return text, capsys.readouterr().out
+
+    return made
+
+
+def test_init_asks_about_each_with_a_key_that_answers(init: Any, tmp_path: Path) -> None:
+    tables = ordinary.ordinary(SEED, 240)
+    assert "uestion" not in "".join(init(tables))
+    first, second, third, fourth, fifth = tables
+    for name, what in ((first, "µmol/l"), (second, "sex 0/1"), (third, "age 99")):
+        ordinary.SPOILT[what][2](tables[name], np.random.default_rng(0))
+    tables[fourth]["smoker"] = tables[fourth]["smoker"] + 1
+    tables[second]["patient"][:4] = tables[first]["patient"][:4]
+    ordinary.SPOILT["labels swapped"][2](tables[fifth], None)
+    tables["St Anna"] = {k: v[:12] for k, v in tables[fourth].items()}
+    tables[fourth] = {k: v[12:] for k, v in tables[fourth].items()}
+    text, said = init(tables)
+    plain = " ".join(text.replace("#", " ").split())
+    for asked in (
+        f"creatinine at {first}",
+        f"sex at {second} (0, 1 where the others have f, m",
+        f"age at {third} (99 in",
+        f"smoker at {fourth} (1, 2 where the others have 0, 1: another code?)",
+        f"patient at {first} (",
+        f"sick at {fifth} (a model of the other clients ranks its rows the wrong way",
+        "St Anna (the same as St. Anna?)",
+    ):
+        assert f"Question: {asked}" in plain
+        assert f"question: {asked}" in said
+    keys = [line[2:] for line in text.splitlines() if line.startswith(("# merge", "# missing"))]
+    assert sorted(keys) == [
+        'merge.hospital = { "St Anna" = "St. Anna" }',
+        'merge.sex = { "0" = "f", "1" = "m" }',
+        'missing = ["99"]',
+    ]
+    answered = text
+    for key in keys:
+        answered = answered.replace(f"# {key}", key)
+    found = between_clients(prepare(parse_config(answered, folder=tmp_path)))
+    assert {kind for kind, each in found.items() if each} == {"units", "codes", "labels"}
+    assert {one.column for one in found["codes"] or ()} == {"smoker"}
+
+
+def test_init_asks_whether_pos_is_yes_and_its_key_makes_two_classes(init: Any) -> None:
+    text, _ = init(ordinary.spoilt(SEED, "pos/neg")[0])
+    assert '# merge.sick = { "neg" = "no", "pos" = "yes" }' in text or (
+        '# merge.sick = { "pos" = "yes", "neg" = "no" }' in text
+    )
+
+
+def test_init_of_a_private_run_asks_nothing_about_cells(init: Any) -> None:
+    tables = ordinary.spoilt(SEED, "µmol/l")[0]
+    assert "uestion" not in "".join(init(tables, "--private"))
+
+
+# ---------------------------------------------------------------------------------------- the run
+
+
+def test_a_run_whose_check_fails_says_so_before_its_figures(tmp_path: Path) -> None:
+    head, *lines = small_run.table(rows=60).splitlines()
+    turned = [
+        line.replace("yes", "?").replace("no", "yes").replace("?", "no") if "East" in line else line
+        for line in lines
+    ]
+    config = small_run.write_config(tmp_path, small_run.MIXED, "\n".join([head, *turned]) + "\n")
+    run = small_run.finish(read_config(config), tmp_path / "runs", draw=True)
+    row = next(row for row in run.result["checks"] if row["name"] == "labels")
+    assert row["passed"] is False
+    assert row["where"][0].startswith("sick at East (")
+    page = (run.path / "report.html").read_text(encoding="utf-8")
+    assert page.index("sick at East") < page.index("How good is the model?")
+    printed = io.StringIO()
+    show(run, Console(file=printed, width=200))
+    assert "warning: a check of the rows fails: sick at East (" in printed.getvalue()
+    assert passed(verify_run(run.path))
+    row["passed"], row["where"], row["count"] = True, [], 0
+    odd = [c for c in verify_run(run.path) if c.name == "data checks"]
+    assert odd[0].ok  # of the folder as it is
+
+
+def test_a_private_run_reads_no_more_of_its_rows(tmp_path: Path) -> None:
+    run = small_run.private_run(tmp_path)
+    assert run.owner is not None
+    names = {row["name"] for row in run.owner.result["checks"]}
+    assert names.isdisjoint(differences.KINDS)
+
+
+def test_a_run_over_sites_says_what_turned_figures_mean_and_what_was_not_compared() -> None:
+    site: dict[str, Any] = {"client": "North", "n": 60, "positives": 30, "auc": 0.8}
+    row = {"clients": [site, {**site, "client": "East", "auc": 0.25}]}
+    assert judging.contrary(row)[0].startswith(
+        "The model ranks the held-out rows the wrong way, beyond chance, at East (AUC 0.25): ask"
+    )
+    for other in ({"auc": 0.45}, {"auc": None}, {"positives": 60}, {"n": 8, "positives": 2}):
+        assert judging.contrary({"clients": [site, {**site, "auc": 0.3, **other}]}) == []
+    assert "not compared" in opening.NOT_COMPARED
+    assert told is not None
