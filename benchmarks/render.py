@@ -82,7 +82,7 @@ SECTIONS = (
     Section(
         "heart.py",
         "Four real hospitals",
-        "Heart disease: the robust model beside each hospital's own, and rows pooled.",
+        "The robust model beside each hospital's own, and rows pooled.",
         "the worst gains most, beyond its interval",
     ),
     Section(
@@ -303,12 +303,7 @@ SECTIONS = (
             ),
         ),
     ),
-    Section(
-        "worst_client.py",
-        "The worst client",
-        "How often promises about new rows fail.",
-        "8.1 % at most",
-    ),
+    Section("worst_client.py", "The worst client", "How often promises fail.", "8.1 % at most"),
     Section(
         "private_search.py",
         "A private search",

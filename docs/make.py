@@ -27,6 +27,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from bonafed.report.blocks import Questions
 from bonafed.report.sections import told
@@ -41,7 +42,7 @@ from untidy import patients  # noqa: E402
 
 README, PICTURE = ROOT / "README.md", ROOT / "docs" / "report.png"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-TYPED = ("pip install", "flower-supernode")
+TYPED = ("pip ", "flower-supernode ", "ufw ", "docker ", "python3 -m venv ")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e[-+]?\d+)?")
 MADE = re.compile(r"(?<=<!-- benchmarks/heart.py -->\n\n).*?(?=\n\n)", re.DOTALL)
@@ -214,7 +215,10 @@ def draw(path: Path) -> None:
         text(0.38, y, "\n".join(question), 11, weight="bold", linespacing=1.45)
         text(3.0, y, "\n".join(answer), 11, linespacing=1.45)
         y += high
-    figure.savefig(path, metadata={"Description": words(), "Software": None})
+    figure.savefig(drawn := io.BytesIO(), format="png")
+    described = PngInfo()
+    described.add_text("Description", words())
+    Image.open(drawn).convert("RGB").quantize(32).save(path, pnginfo=described, optimize=True)
 
 
 # --------------------------------------------------------------------------------------------- all

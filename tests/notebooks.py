@@ -14,6 +14,8 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
 TUTORIALS = sorted((Path(__file__).parents[1] / "docs" / "tutorials").glob("*.ipynb"))
+# a warning, between its file and its line of code
+WARNED = re.compile(r"^\S+:\d+: (\w+Warning: .*\n)(?:  .*\n)?", re.MULTILINE)
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e[-+]?\d+)?")
 
 
@@ -45,6 +47,8 @@ def executed(path: Path, manager: KernelManager) -> Any:
         for output in cell.outputs:
             if "execution_count" in output:
                 output.execution_count = count + 1
+            if output.get("name") == "stderr":  # not where this machine keeps the code
+                output.text = WARNED.sub(r"\1", output.text)
     return notebook
 
 

@@ -35,7 +35,7 @@ def rows(seed=0):
         ),
         (
             lambda: bf.Problem(bf.Logistic(), local_constraint=(bf.NeymanPearson,)),
-            "every part of local_constraint must be a value",
+            "local_constraint must be a constraint or a sequence of them",
         ),
         (
             lambda: bf.Problem(

@@ -224,7 +224,7 @@ def test_the_table_says_what_the_adversary_does(fed, label_cost, active):
 
 @pytest.mark.parametrize("algorithm", [bf.CentralConic(), "bundle", bf.Bundle])
 def test_only_federated_algorithms_are_run(fed, algorithm):
-    with pytest.raises(TypeError, match="must be a federated one"):
+    with pytest.raises(TypeError, match="algorithm must be"):
         bf.solve(PROBLEM, fed, algorithm=algorithm)
 
 
@@ -328,12 +328,12 @@ class OnlyWorst:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"engine": "clock"}, r"engine must be such as InProcess\(\).*, got 'clock'"),
+        ({"engine": "clock"}, r"engine must be a value such as InProcess\(\).*, got 'clock'"),
         ({"engine": object()}, "engine must be such as"),
-        ({"engine": bf.VirtualClock}, "engine must be such as.*, got <class"),
-        ({"watch": 3}, "watch must be a list of functions .*, got 3"),
-        ({"watch": [3]}, "watch must be a list of functions"),
-        ({"watch": print}, "watch must be a list of functions"),
+        ({"engine": bf.VirtualClock}, "engine must be a value, got the class VirtualClock: write"),
+        ({"watch": 3}, "watch must be a list, each a function, got 3"),
+        ({"watch": [3]}, "watch must be a list, each a function"),
+        ({"watch": print}, "watch must be a list, each a function"),
     ],
 )
 def test_what_cannot_run_a_problem_is_refused_in_words(settings, text):

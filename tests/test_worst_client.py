@@ -121,7 +121,7 @@ def counts(*rows: tuple[int, int]) -> list[Counted]:
 
 
 def test_the_sentence_is_that_of_the_numbers() -> None:
-    clients = [{"client": "Hillcrest"}, {"client": "Lakeview"}]
+    clients = [{"client": "Hillcrest", "n": 25}, {"client": "Lakeview", "n": 100}]
     row = promise(TWO, clients, counts((1, 25), (3, 100))) | {"clients": clients}
     assert in_words(row).startswith(
         "With 95 % confidence the model is wrong in at most 18 % of new rows at every client, if"

@@ -191,6 +191,8 @@ def init(
         raise ValueError(
             "--private and --agnostic exclude each other: private rounds wait for all clients"
         )
+    if not (folder := out.absolute().parent).is_dir():
+        raise ValueError(f"there is no folder {str(folder)!r}: make it, or give another --out")
     if out.exists() and not force:
         raise ValueError(f"{out} exists: give another --out, or --force to overwrite it")
     texts, days = missing or (), orders(dates or ())

@@ -5,7 +5,6 @@ for it, in one place, so that an error names the parameter, what was given and w
 import builtins
 import dataclasses
 import inspect
-import math
 import re
 import sys
 import types
@@ -14,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import MISSING, dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cache, wraps
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -123,24 +123,32 @@ def check_names(what: str, given: Mapping[str, Any], known: Mapping[str, Any]) -
 
 
 def checking(function: Function) -> Function:
-    """The function, whose arguments are checked as those of the public classes are."""
+    """The function, whose arguments are checked as those of the public classes are, and where it is
+    the fit of an estimator its parameters too.
+    """
     known = parameters(function)
     public = {name: each for name, each in known.items() if name not in ("self", "cls")}
-    method = len(known) - len(public)
-    kinds = inspect.signature(function).parameters
-    by_name = [name for name in known if kinds[name].kind is inspect.Parameter.KEYWORD_ONLY]
-    most = len(known) - len(by_name)
+    kinds = {name: each.kind for name, each in inspect.signature(function).parameters.items()}
+    by_name = [name for name in known if kinds[name] is inspect.Parameter.KEYWORD_ONLY]
+    most, method = len(known) - len(by_name), len(known) - len(public)
+    # further parameters by name are those of another function, which checks them
+    others = inspect.Parameter.VAR_KEYWORD in kinds.values()
 
     @wraps(function)
     def checked(*args: Any, **given: Any) -> Any:
         if len(args) > most:
-            extra = next((name for name in known if name not in given and name in by_name), "")
+            extra = next((name for name in by_name if name not in given), "")
             raise ParameterError(
                 f"{function.__name__} takes {most - method} arguments without a name, got"
                 f" {len(args) - method}: name the others, as in {extra}=..."
             )
-        check_names(function.__name__, given, public)
-        check({**dict(zip(known, args, strict=False)), **given}, function)
+        if not others:
+            check_names(function.__name__, given, public)
+        values = {**dict(zip(known, args, strict=False)), **given}
+        plain = [n for n in public if n in values and isinstance(values[n], (*OTHERS, type(None)))]
+        check({name: values[name] for name in plain}, function)  # objects say what they lack
+        if args and isinstance(getattr(type(args[0]), "get_params", None), types.FunctionType):
+            check(args[0].get_params(deep=False), type(args[0]))
         return function(*args, **given)
 
     return typing.cast("Function", checked)
@@ -167,8 +175,8 @@ def check(
             own()
         except (ValueError, TypeError) as error:
             said = str(error)  # Python's and NumPy's texts are no whole sentences
-            if re.search(rf"\b{name}\b", said) and said.endswith((".", "?")):
-                text = said
+            whole = re.search(rf"\b{name}\b", said) and said.endswith((".", "?"))
+            text = said if whole and not isinstance(value, type) else text
         except Exception:  # such as AttributeError: it is not what the class expects
             pass
         raise ParameterError(text) from None
@@ -176,7 +184,12 @@ def check(
 
 MATRIX = Sequence[Sequence[float]]
 OTHERS = (bool, int, float, complex, str, bytes, list, tuple, dict, set, np.ndarray, np.generic)
-OTHERS = (*OTHERS, type, types.FunctionType)  # than objects of bonafed's or of a user's classes
+OTHERS = (
+    *OTHERS,
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+)  # than objects of bonafed's or of a user's classes
 PLAIN: dict[Any, str] = {float: "a number", int: "a whole number", bool: "True or False"}
 SUCH = {  # a value of each of the types that have values of several classes
     "Aggregation": "Krum(1)",
@@ -212,7 +225,8 @@ def _taker(kind: Any) -> Callable[[object], bool]:
     kind = getattr(typing.get_origin(kind) or kind, "__value__", kind)
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind is float:
-        return lambda value: is_number(value) and _is_float(value)
+        whole = Integral  # none beyond 2^1023 is a number of double precision, and nor is nan
+        return lambda v: is_number(v) and v == v and (not isinstance(v, whole) or abs(v) < 2**1023)
     if kind is int:  # 1e4 rounds are a whole number, too
         return lambda value: is_number(value) and abs(value) < 2**63 and value % 1 == 0
     if kind is bool:
@@ -239,18 +253,10 @@ def _taker(kind: Any) -> Callable[[object], bool]:
         return _list_of([_taker(each) for each in inner if each is not ...])
     cls = origin or kind
     if not isinstance(cls, type) or cls in (object, Any):
-        return lambda value: True
+        return lambda value: not isinstance(value, type)
     if getattr(cls, "_is_protocol", False):
         return lambda value: not (value is None or isinstance(value, OTHERS))
     return lambda value: isinstance(value, cls)
-
-
-def _is_float(value: float) -> bool:
-    """Whether a number is one of double precision: neither nan nor a larger whole number."""
-    try:
-        return not math.isnan(float(value))
-    except OverflowError:
-        return False
 
 
 def shape_of_numbers(value: object) -> tuple[int, ...] | None:

@@ -23,7 +23,7 @@ one is named in at most 5 % of runs, although the reader looks at the worst.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,7 @@ ENOUGH = 200  # rows, of which a sentence says what as many would show
 NAME = 40  # characters of a client's name in a sentence
 HALVINGS = 24  # of an interval that holds a bound
 
-Unstated: TypeAlias = Literal["numbers", "weights", "chosen", "persons", "other figures"]
-WHY: Final[Mapping[Unstated, str]] = {
+WHY = {  # nothing is promised of new rows
     "numbers": "errors of numbers have no known largest value, so that any few rows may hide a"
     " large one",
     "weights": "the rows have weights, so that their rates are not those of counted rows",
@@ -173,7 +172,9 @@ def in_words(row: Mapping[str, Any], like: str = "its held-out ones") -> str:
     if (promise := row.get("promise")) is None:
         return f"No bound for every client is stated: {WHY[row['unstated']]}."
     first, every = promise["figures"]["accuracy"], len(row["clients"]) > 1
-    new, more = "persons (of each, one row counts)" if promise["people"] else "rows", ""
+    several = any(client["n"] > client.get("people", client["n"]) for client in row["clients"])
+    new, more = "persons" if promise["people"] else "rows", ""
+    new += " (one row of each counts)" * several
     if (then := first.get("then")) is not None:
         less = percent(1 - then["bound"], up=True)
         more = f"; with {then['wrong']:,} wrong of {then['of']:,} it would be {less}"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from bonafed.config.config import parse_config
 from bonafed.report.blocks import Text
-from bonafed.report.sections.opening import about_border
+from bonafed.report.sections.governance import _border
 from bonafed.runs.border import CURIOUS, LAWLESS, MASKED, PRIVATE, READER, TABLE, markdown, of_run
 from bonafed.sites.commands import site
 
@@ -48,8 +48,5 @@ def test_a_report_says_where_sites_must_have_allowed_more(loss: str):
         f'[data.columns]\nx = {{}}\n[problem]\nloss = "{loss}"\n'
     )
     run: Any = SimpleNamespace(config=config, result={"at_sites": True})
-    section = about_border(run)
-    assert section is not None
-    [chapter] = section.chapters
-    texts = [block.text for block in chapter.blocks if isinstance(block, Text)]
+    texts = [block.text for block in _border(run) if isinstance(block, Text)]
     assert any("allow more than the default" in text for text in texts) is (loss == "hinge")

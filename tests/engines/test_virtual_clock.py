@@ -300,7 +300,7 @@ def test_other_traces_are_refused(tmp_path):
         ({"keep_rows": True}, ValueError, "keep_rows must be a whole number >= 1, got True"),
         ({"every": 1.5}, ValueError, "every must be"),
         ({"wait": 10}, TypeError, r"wait must be such as First\(10\), got 10"),
-        ({"wait": First}, TypeError, "wait must be such as"),
+        ({"wait": First}, TypeError, "wait must be a value"),
         ({"delays": 1.0}, TypeError, r"delays must be such as LogNormal\(\), got 1.0"),
     ],
 )

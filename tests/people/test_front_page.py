@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from met import met
 
+from bonafed.data import load
+
 ROOT = Path(__file__).parents[2]
 sys.path += [str(ROOT / "docs"), str(ROOT / "tests")]
 
@@ -111,6 +113,20 @@ def test_no_comment_says_what_is_printed(path: Path) -> None:
 
 
 @met(
+    "C",
+    "a tutorial whose run warns stores where the machine that ran it keeps its files",
+    "nothing looked for that; no tutorial warned",
+    "a stored warning is its sentence only",
+    relative_of=PICTURE,
+)
+def test_no_tutorial_shows_a_place_of_the_machine_that_ran_it() -> None:
+    for path in (ROOT / "docs" / "tutorials").glob("*.ipynb"):
+        text = path.read_text(encoding="utf-8")
+        assert "Warning: " not in re.sub(r'"\w+Warning: ', "", text), path.name
+        assert "ipykernel_" not in text
+
+
+@met(
     "F",
     "the flagship run ends 'no difference that these data could show'",
     "six invented hospitals, where nothing was to be gained",
@@ -131,7 +147,7 @@ def test_the_front_page_is_a_case_where_it_matters() -> None:
     relative_of="the flagship run ends 'no difference that these data could show'",
 )
 def test_every_number_of_the_front_page_was_measured() -> None:
-    said = section().replace("CC BY\n4.0", "").replace("`Simplex()`", "")
+    said = section().replace("CC BY 4.0", "").replace("`Simplex()`", "")
     assert not not_printed(said, saved())
     assert {*not_printed(said.replace(".495", ".459"), saved())} == {"0.459", ".459"}
 
@@ -153,3 +169,24 @@ def test_the_hospital_that_does_not_gain_is_named() -> None:
     for row in worse:
         for key in ("its loss", "robust"):
             assert re.search(rf"(?<!\d)\{f'{row[key]:.3f}'[1:]}\b", section())
+
+
+@met(
+    "F",
+    "the front page's data on a machine without network",
+    "only scikit-learn's breast cancer data were here: real hospitals needed a folder of files",
+    "they are in the package, with source, licence, and what was changed",
+    relative_of="the flagship run ends 'no difference that these data could show'",
+)
+def test_the_data_of_the_front_page_are_here_with_their_licence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(load.SETTING, raising=False)
+    (here,) = (each for each in load.available() if each.name == "heart_disease")
+    assert here.present
+    stated = Path(load.__file__).with_name("sources.toml").read_text(encoding="utf-8")
+    for text in ("A. Janosi", "10.24432/C52P4X", "CC BY 4.0", "Changed here"):
+        assert text in stated
+    names = load.heart_disease().feature_names
+    assert not any("cholesterol" in name for name in names)
+    assert "Cholesterol is left out" in section()

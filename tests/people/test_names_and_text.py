@@ -623,7 +623,7 @@ def test_the_system_and_codecs_speak_in_words(
     (tmp_path / "mark.toml").write_bytes("\ufeffseed = 0\n".encode())
     for command, words in (
         (("run", "."), "it is a folder: name a file in it"),
-        (("init", "table.csv", "--out", "no/q.toml"), "is not there: correct the path"),
+        (("init", "table.csv", "--out", "no/q.toml"), "make it, or give another --out"),
         (("run", "w.toml"), "line 2, is not text in UTF-8: save the file as UTF-8"),
         (("run", "mark.toml"), "[data] is missing"),
         (("run", "gone.toml"), "there is no configuration 'gone.toml'"),

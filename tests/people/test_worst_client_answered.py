@@ -199,7 +199,7 @@ def test_of_five_rows_of_a_patient_one_counts(tmp_path: Path) -> None:
     client = next(c for c in judged["clients"] if c["client"] == first["client"])
     assert first["of"] == client["people"]
     assert 1 - first["wrong"] / first["of"] == pytest.approx(client["accuracy"])
-    assert "of new persons (of each, one row counts) at every client" in badness(run)
+    assert "of new persons (one row of each counts) at every client" in badness(run)
     assert "of new persons" in said_by_verify(run)
 
 
@@ -214,7 +214,7 @@ def test_evaluate_counts_persons_once() -> None:
     fed = rows({"a": (40, 50), "b": (45, 50)}, persons=5)
     solution = bf.solve(bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.L2(0.1)), fed)
     table = solution.evaluate(fed)
-    assert "of new persons (of each, one row counts) at every client" in table.text
+    assert "of new persons (one row of each counts) at every client" in table.text
     assert table[0]["accuracy_at_least"] <= 1 - most(0, 10, 1 - 0.95**0.5)
 
 
@@ -232,6 +232,10 @@ def test_a_patient_with_many_rows_counts_once() -> None:
     who = np.repeat([f"p{i}" for i in range(6)], n)
     known = {"classes": ["no", "yes"], "persons": who}
     judged = told(bf.Federation.from_arrays(X, y, ["a"] * sum(n), **known))
+    assert "of new persons (one row of each counts) at a, if" in badness(judged)
+    once = {"classes": ["no", "yes"], "persons": np.arange(45)}
+    alone = told(bf.Federation.from_arrays(X, y, ["a"] * sum(n), **once))
+    assert "of new persons at a, if they are like" in badness(alone)
     first = judged.result["evaluation"]["measures"][0]["promise"]["figures"]["accuracy"]
     assert (first["wrong"], first["of"]) == (1, 6)
 

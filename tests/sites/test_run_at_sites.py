@@ -227,6 +227,21 @@ def test_a_model_that_is_no_better_than_a_constant_says_so(here, loss):
     assert said in run.result["notes"][-1]
 
 
+def test_a_site_that_codes_the_outcome_the_other_way_round_is_named_first(here, capsys):
+    keys(capsys)
+    for name in NAMES:
+        same_split(name)
+    file = Path("sites", "south", "rows.csv")
+    turned = file.read_text().replace(",well,", ",?,").replace(",ill,", ",well,")
+    file.write_text(turned.replace(",?,", ",ill,"))
+    folder = finished(config())
+    assert "beyond chance, at south (AUC 0." in capsys.readouterr().out
+    run = read_run(folder)
+    assert run.result["notes"][0].startswith("The model ranks the held-out rows the wrong way")
+    assert "not compared between the sites" in answers(run)["Can I trust the numbers?"]
+    assert bonafed("verify", str(folder), "--keys", "keys") == 0
+
+
 def test_a_model_that_is_better_than_a_constant_says_nothing(here):
     notes = read_run(finished(config())).result["notes"]
     assert not any("would be" in note for note in notes)

@@ -28,6 +28,7 @@ from bonafed.problem.risks.weight_sets import Mean
 
 LARGEST = 4_000_000  # entries of A up to which a program is solved
 ALONG = 1e3  # how many times as long as the model the direction is followed
+STEPS, FAR = 12, 1e4  # until a program is solved, and how large scaled coefficients may grow
 NONE = 1e-9  # relative to the sizes of its terms: a margin up to this is 0
 
 
@@ -92,13 +93,18 @@ def _direction(A: Array, w: Array, share: Array) -> Array | None:
     A, share = A[kept], share[kept]
     sizes = np.sqrt((A * A).mean(0))
     A = A / np.where(sizes > 0, sizes, 1.0)
-    margin = A @ (w * sizes)
-    if (margin > NONE * (np.abs(A) @ np.abs(w * sizes))).all():
-        return w
-    p = share * np.exp(-np.logaddexp(0.0, margin))
-    moved = A @ np.linalg.lstsq(A.T @ A, A.T @ p, rcond=None)[0]
-    if (np.abs(moved) < 0.5 * p).all():
-        return None
+    u, gram, whole = w * sizes, A.T @ A, np.abs(A)
+    for _ in range(STEPS):  # of Newton's method for the logistic loss
+        margin = A @ u
+        if (margin > NONE * (whole @ np.abs(u))).all():
+            return np.where(sizes > 0, u / np.where(sizes > 0, sizes, 1.0), 0.0)
+        p, right = share * np.exp(-np.logaddexp(0.0, margin)), np.exp(-np.logaddexp(0.0, -margin))
+        slope = A.T @ p
+        if (np.abs(A @ np.linalg.lstsq(gram, slope, rcond=None)[0]) < 0.5 * p).all():
+            return None
+        u = u + np.linalg.lstsq((A * (p * right)[:, None]).T @ A, slope, rcond=None)[0]
+        if not float(np.abs(u).max()) < FAR:
+            break
     from scipy.optimize import linprog
 
     scale = np.maximum(np.abs(A).max(1, keepdims=True), 1e-300)
@@ -107,7 +113,7 @@ def _direction(A: Array, w: Array, share: Array) -> Array | None:
         return None
     v = np.where(sizes > 0, found.x / np.where(sizes > 0, sizes, 1.0), 0.0)
     along = A @ found.x
-    return v if (along >= -NONE * (np.abs(A) @ np.abs(found.x))).all() else None
+    return v if (along >= -NONE * (whole @ np.abs(found.x))).all() else None
 
 
 def _falls(problem: Problem, fed: Data, w: Array, v: Array, value: float) -> bool:

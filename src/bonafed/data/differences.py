@@ -30,10 +30,10 @@ from bonafed.text import short
 
 FAR = 2.0  # robust standard deviations between clients from which a unit is asked about
 STRANGE = 5.0  # and from which also where no known unit explains it
-MIXED, MANY = 0.05, 5  # share and number of a client's rows that may be in another unit
+MIXED, MANY = 0.05, 5  # share, and values, of a client's rows that may be in another unit
 FEW = 8  # rows of a client below which nothing is said of it
 CODES = 10  # values of a column of codes
-OFTEN, SOME = 0.1, 0.03  # shares of the rows that have a code which the others lack
+OFTEN, SOME = 0.05, 0.02  # shares of the rows that have a code which the others lack
 TIMES = 3  # how often a number stands that is there by no chance
 LARGEST = 20  # clients that may be the centre of the reference
 NAME = 24  # characters of a name in a sentence
@@ -81,8 +81,13 @@ def of_numbers(name: str, parts: Mapping[str, Array]) -> list[Found]:
     """What differs in a column of numbers by client; NaN is missing."""
     kept = {client: values[np.isfinite(values)] for client, values in parts.items()}
     kept = {client: values for client, values in kept.items() if len(values)}
-    if all(len(np.unique(values)) <= CODES for values in kept.values()):
-        counts = {c: Counter(f"{v:.9g}" for v in values.tolist()) for c, values in kept.items()}
+    counts = {}
+    for client, values in kept.items():
+        unique, times = np.unique(values, return_counts=True)
+        counts[client] = {f"{v:.9g}": n for v, n in zip(unique, times.tolist(), strict=True)}
+        if len(unique) > CODES:
+            break
+    else:
         return of_codes(name, counts)
     odd = [*_sentinels(name, kept, few=False)]
     for one in odd:
@@ -164,7 +169,8 @@ def _units(name: str, parts: Mapping[str, Array]) -> Iterator[Found]:
         odd, away = np.ones(len(values), bool), (values - m) * np.sign(values.mean() - m)
         if alike[i]:  # some of its rows may be in another unit, with none between
             odd = away > STRANGE * s
-            if odd.sum() < max(MANY, MIXED * len(odd)) or not s or odd.all():
+            several = len(np.unique(values[odd])) >= MANY  # few values are steps of a scale
+            if not several or odd.sum() < MIXED * len(odd) or not s or odd.all():
                 continue
             if away[odd].min() - away[~odd].max() < FAR * s:
                 continue
@@ -241,7 +247,7 @@ def _is_code(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
     numbers = [{v for v in values if NUMBER.fullmatch(v)} for values in (own, usual)]
     if numbers == [own, usual]:
         a, b = (sorted(map(float, values)) for values in numbers)
-        moved = len(b) <= 6 and any({v + by for v in a} <= {*b} for by in (-1.0, 1.0))
+        moved = len(b) <= 5 and any({v + by for v in a} <= {*b} for by in (-1.0, 1.0))
         alike = len(a) == len(b) and (len(b) == 2 or not own & usual)
         return len(b) > 1 and (alike or (moved and len(a) >= len(b) - 1))
     two = len(own) == len(usual) == 2 and not own & usual
@@ -261,8 +267,9 @@ def _of_words(own: Collection[str], usual: Collection[str]) -> dict[str, str]:
 
 def _meaning(own: Mapping[str, int], usual: Mapping[str, int]) -> dict[str, str]:
     """The usual value of each own one, where words say so; else in order, a guess that is asked."""
-    often = sorted(sorted(usual, key=usual.__getitem__)[-len(own) :])
-    guess = dict(zip(sorted(own), often, strict=True)) if len(often) == len(own) else {}
+    k = min(len(own), len(usual))
+    often = (sorted(sorted(of, key=of.__getitem__)[-k:]) for of in (own, usual))
+    guess = {} if abs(len(own) - len(usual)) > 1 or k < 2 else dict(zip(*often, strict=True))
     return _of_words(own, usual) or guess
 
 

@@ -92,9 +92,9 @@ def hospitals(mix: float = 1.5, seed: int = 0) -> Federation:
 
 
 def heart_disease_tables() -> dict[str, tables.Table]:
-    """920 patients of four real hospitals, who were examined for narrowed arteries of the heart,
-    one table each; target "diagnosis": "ill" where an artery is narrowed by half or more, else
-    "healthy". The column "patient" tells them apart.
+    """920 records of four real hospitals, one table each, of patients who were examined for
+    narrowed arteries of the heart; target "diagnosis": "ill" where an artery is narrowed by half or
+    more, else "healthy". The column "patient" tells the patients apart.
 
     Of the 13 columns of the UCI Heart Disease data these are the eight that all four hospitals
     measured: cholesterol is 0 for every patient of Zurich and Basel, which means that it is

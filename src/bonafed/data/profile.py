@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.data.reading import KINDS, NUMBER
-from bonafed.data.tables import COMMA, is_number, names_something, parsed, written
+from bonafed.data.tables import COMMA, EXACT, is_number, names_something, parsed, written
 from bonafed.data.validation import EXTREME
 
 KEPT = 1000  # values of a column that are counted one by one
@@ -466,7 +466,7 @@ MAINLY = 0.8  # share of cells that make a column of numbers or dates in spite o
 
 PEOPLE = frozenset({"patient", "person", "subject", "participant", "proband", "customer"})
 PEOPLE |= {"member", "user", "employee", "student", "client", "resident", "mrn", "pid", "kunde"}
-PEOPLE |= {"household"}
+PEOPLE |= {"household", "pat", "subj", "usubj", "patienten", "kunden", "versicherten", "nhs"}
 MARKS = frozenset({"id", "ids", "uuid", "guid", "nr", "no", "num", "number", "key", "identifier"})
 ALONE = frozenset({"mrn", "ssn", "uuid", "guid", "pid", "iban", "identifier", "email", "phone"})
 CODES = frozenset({"zip", "zipcode", "postcode", "postal", "plz", "postleitzahl", "icd", "icd10"})
@@ -503,7 +503,7 @@ def words(name: str) -> list[str]:
 def names_a_person(name: str) -> bool:
     """Whether the name is that of a person's identifier: ``patient``, ``patient_id``, ``mrn``."""
     own = words(name)
-    if len(own) == 1 and own[0].removesuffix("id").removesuffix("nr") in PEOPLE:
+    if len(own) == 1 and re.sub("(id|nr|nummer)$", "", own[0]) in PEOPLE:
         return True
     rest = [word for word in own if word not in MARKS]
     return len(rest) == 1 and rest[0] in PEOPLE
@@ -601,7 +601,8 @@ def _identity(name: str, column: Summary) -> str:
         return "digits and signs, as identities are written"
     if dates or DATED & {*words(name)}:
         return ""
-    if column.padded or column.lengths[0] == column.lengths[1] >= 8:
+    rounded = EXACT < low <= high < 10 * low  # as float64 keeps 19 digits
+    if column.padded or rounded or column.lengths[0] == column.lengths[1] >= 8:
         return "many digits or zeros in front, as identities are written"
     # of n amounts about n^2 / (2 range) are equal to one before
     if (equal := n * n / (2 * (high - low + 1))) > 10 and n - column.distinct < equal / 4:

@@ -108,9 +108,10 @@ def stacked(parts: Sequence[Cells]) -> Cells:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def written(value: float) -> str:
-    """A number as text, a whole one without a point."""
-    return str(int(value)) if abs(value) <= EXACT and float(value).is_integer() else str(value)
+def written(value: Any) -> str:
+    """A number as text, a whole one without a point unless it is a large float."""
+    exact = not isinstance(value, float) or abs(value) <= EXACT
+    return str(int(value)) if exact and value == value // 1 else str(value)
 
 
 # -------------------------------------------------------------------- frames
@@ -191,7 +192,7 @@ def _from_objects(column: Cells) -> Cells:
     present = [v for v in column if not check.missing(v)]
     if present and all(isinstance(v, bool | int | float | np.number | Decimal) for v in present):
         if any(not isinstance(v, float) and abs(v) > EXACT for v in present):
-            return _objects([None if check.missing(v) else _as_digits(v) for v in column])
+            return _objects([None if check.missing(v) else written(v) for v in column])
         return np.array([np.nan if check.missing(v) else v for v in column], dtype=np.float64)
     return _objects([_seen(v) for v in column])
 
@@ -199,10 +200,6 @@ def _from_objects(column: Cells) -> Cells:
 def _seen(cell: Any) -> Any:
     """A cell of any kind, text as people read it; None where it is missing."""
     return None if check.missing(cell) else plain(cell) if isinstance(cell, str) else cell
-
-
-def _as_digits(number: Any) -> str:
-    return str(int(number)) if number == number // 1 else str(number)
 
 
 def matrix(table: Table, names: Sequence[str], where: str = "the table") -> Array:
@@ -227,17 +224,19 @@ def numbers(table: Table, name: str, where: str = "the table") -> Array:
 
 def parsed(cells: Sequence[str], as_text: bool = False, absent: Collection[str] = MISSING) -> Cells:
     """Cells of text as int64, float64 with NaN where missing, or text with None where missing."""
-    if not as_text and "_" not in "".join(cells):  # Python reads 1_000 as a number
+    whole = "".join(cells)
+    seen = str.strip if whole.isascii() and whole.isprintable() else plain  # which is slower
+    if not as_text and "_" not in whole:  # Python reads 1_000 as a number
         with suppress(ValueError, OverflowError):  # a missing cell, an integer beyond 64 bits, text
             values = np.array(list(map(float, cells)))
-            whole = (values == np.rint(values)).all()  # and no "1.0"
             if not _are_names(values, cells):
-                return np.array(list(map(int, cells)), dtype=np.int64) if whole else values
+                integers = (values == np.rint(values)).all()  # and no "1.0"
+                return np.array(list(map(int, cells)), dtype=np.int64) if integers else values
         with suppress(ValueError):
-            values = np.array([np.nan if plain(c) in absent else float(c) for c in cells])
+            values = np.array([np.nan if seen(c) in absent else float(c) for c in cells])
             if not _are_names(values, cells):
                 return values
-    kept = [None if (cell := plain(c)) in absent else sys.intern(cell) for c in cells]
+    kept = [None if (cell := seen(c)) in absent else sys.intern(cell) for c in cells]
     return np.array(kept, dtype=object)
 
 

@@ -48,7 +48,6 @@ from bonafed.estimators.rows import (
     Groups,
     Matrix,
     Rows,
-    check_parameters,
     check_rows,
     names_of,
     prior_of,
@@ -230,7 +229,6 @@ class PrivateClassifier(Classifier):
             parameters out of range, labels outside ``classes`` or of one class, values that are not
             finite
         """
-        check_parameters(self)
         budget = self._budget()
         algorithm = self._algorithm(budget)  # raises before a row is looked at
         with without_values(private=True):

@@ -34,15 +34,7 @@ from bonafed.arrays import Array, Features, is_number, shape_of
 from bonafed.data.holdout import drawn
 from bonafed.estimators.base import Seed, chosen, seed_of
 from bonafed.estimators.private import PrivateClassifier, Spent
-from bonafed.estimators.rows import (
-    Groups,
-    Matrix,
-    Rows,
-    check_parameters,
-    check_rows,
-    rows_of_groups,
-    tables,
-)
+from bonafed.estimators.rows import Groups, Matrix, Rows, check_rows, rows_of_groups, tables
 from bonafed.parameters import checking
 from bonafed.privacy import odometer
 from bonafed.privacy.accounting import Release, gaussian_epsilon, noise_of_search
@@ -164,7 +156,6 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ValueError
             parameters out of range, settings that no candidate can have, labels outside ``classes``
         """
-        check_parameters(self)
         options = self._options()  # raises before a row is looked at
         rows = check_rows(self, X, y, groups, None)
         base = self._base(rows)

@@ -18,15 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from bonafed.arrays import Array, Features, Label
 from bonafed.data.federation import Federation
 from bonafed.estimators.base import Classifier, FederatedModel, Plan, Regressor
-from bonafed.estimators.rows import (
-    Groups,
-    Rows,
-    arrays,
-    by_value,
-    check_parameters,
-    named_groups,
-    rows_of_groups,
-)
+from bonafed.estimators.rows import Groups, Rows, arrays, by_value, named_groups, rows_of_groups
 from bonafed.fairness import fairness_metrics, group_rates
 from bonafed.parameters import checking
 from bonafed.problem.losses import Logistic, Loss, Squared
@@ -74,7 +66,6 @@ class _RankModel(FederatedModel):
         TypeError
             a risk that does not rank rows
         """
-        check_parameters(self)
         X, groups = named_groups(self, X, groups)
         rows, targets = arrays(self, X, y)
         names = ["all"] * len(targets) if groups is None else groups

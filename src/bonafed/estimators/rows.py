@@ -24,7 +24,6 @@ from bonafed.data.federation import Federation
 from bonafed.data.row_errors import RowError, RowErrors, listed
 from bonafed.data.tables import column_names, is_number, table_of
 from bonafed.data.validation import grouped, missing
-from bonafed.parameters import check
 from bonafed.problem.constraints.constraint import Stated
 from bonafed.problem.constraints.group_means import Coupled
 from bonafed.problem.risks.risk import PerClient, Prior, resolve_prior
@@ -83,7 +82,6 @@ def check_rows(
 
     ``estimator.alone`` says what a fit without groups is.
     """
-    check_parameters(estimator)
     X, groups = named_groups(estimator, X, groups)
     rows, targets = arrays(estimator, X, y)
     n = len(targets)
@@ -94,7 +92,7 @@ def check_rows(
             " after sklearn.set_config(enable_metadata_routing=True);"
             " bonafed.model_selection.cross_validate does it for you.",
             MissingGroupsWarning,
-            stacklevel=3,
+            stacklevel=4,  # past the check of parameters
         )
         groups = ["all"] * n
     if getattr(groups, "ndim", 1) != 1:
@@ -114,11 +112,6 @@ def check_rows(
             "sample_weight is zero for every row: give at least one row a positive weight."
         )
     return Rows(rows[kept], targets[kept], [names[i] for i in kept], weight[kept], kept)
-
-
-def check_parameters(estimator: Any) -> None:
-    """Raise ``ParameterError`` for a parameter of another type than it has."""
-    check(estimator.get_params(deep=False), type(estimator))
 
 
 def named_groups(estimator: BaseEstimator, X: Any, groups: Any) -> tuple[Any, Groups | None]:

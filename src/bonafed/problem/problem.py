@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from bonafed.arrays import Array, Block, by_row, dense
 from bonafed.data.federation import Federation
 from bonafed.data.row_errors import RowError, without_values
-from bonafed.parameters import Checked, written
+from bonafed.parameters import Checked
 from bonafed.privacy.budget import Budget
 from bonafed.problem import metadata as of_data
 from bonafed.problem.client_means import client_gradients, client_values, in_one_pass, row_shares
@@ -163,10 +163,7 @@ class Problem(Checked):
             self._check_over_rows()
 
     def _check_slots(self) -> None:
-        """Raise ``TypeError`` where a slot holds a class instead of a value, or another thing."""
-        for name, value in [pair for slot in fields(self) for pair in self._inside(slot.name)]:
-            if isinstance(value, type):
-                raise TypeError(f"{name} must be a value, got {written(value)}.")
+        """Raise ``TypeError`` where a slot holds another thing than it needs."""
         check_prior(self.over_clients)
         if not getattr(self.over_clients, "convex", True):
             raise ValueError(
@@ -186,13 +183,6 @@ class Problem(Checked):
                     " a value such as loss=Hinge(), predictor=Linear(), over_clients=LpBall(0.1),"
                     " regulariser=L2(1e-3)."
                 )
-
-    def _inside(self, slot: str) -> Iterator[tuple[str, object]]:
-        """The value of a slot, and the parts of a sequence, each with its name."""
-        value = getattr(self, slot)
-        yield slot, value
-        for part in value if isinstance(value, tuple | list) else ():
-            yield f"every part of {slot}", part
 
     def _check_weights(self) -> None:
         """Raise where classes cannot have weights."""

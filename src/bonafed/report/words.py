@@ -1,7 +1,7 @@
 """What the numbers of a run mean, in plain sentences."""
 
 from bonafed.report.tables import Record, Result, by_set, capital, merit, number, people, precise
-from bonafed.rounds import Outcome, Stop
+from bonafed.rounds import Stop
 from bonafed.solution.outcome import unproven as warned
 from bonafed.text import first_true
 
@@ -55,8 +55,9 @@ def proven(result: Result) -> bool:
 
 def unproven(result: Result) -> bool:
     """Whether a reader has to be warned of how the run ended."""
-    outcome = Outcome(Stop(result["outcome"]["stop"]), result["outcome"]["text"])
-    return not (private(result) or public_part(result) or infeasible(result)) and warned(outcome)
+    stop, text = result["outcome"]["stop"], result["outcome"]["text"]
+    said = private(result) or public_part(result) or infeasible(result)
+    return not said and warned(Stop(stop), text)
 
 
 # ---------------------------------------------------------------------------------------- phrases

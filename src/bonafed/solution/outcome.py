@@ -75,9 +75,8 @@ class UnprovenWarning(UserWarning):
     """
 
 
-def unproven(outcome: Outcome) -> bool:
+def unproven(stop: Stop, text: str) -> bool:
     """Whether an outcome is that of a model to be warned of, see `UnprovenWarning`."""
-    stop, text = outcome.stop, outcome.text
     if stop is Stop.OPTIMAL or DONE in text or DONE_THERE in text:
         return False
     rests = stop is Stop.UNPROVEN and UNBOUNDABLE in text

@@ -101,13 +101,14 @@ def evaluated(
         judged = figures(loss, scores, truth, calibration, weight)
         row = {"client": name, "small": measures.small(judged)}
         table.append(row | dict(_flat(judged, inputs)))
-    rows: list[measures.Figures] = [{"client": name} for name in fed.names]
+    pairs = zip(fed.names, fed.sizes.tolist(), strict=True)
+    rows: list[measures.Figures] = [{"client": name, "n": n} for name, n in pairs]
     said: measures.Figures = {"unstated": "weights"}
     if whole is None:
         said = promised(loss, rows, clients, truths, calibration, fed.persons, confidence)
-    for row, bounds in zip(table, rows, strict=False):
-        for key, bound in bounds.get("bounds", {}).items():
-            row[f"{key}_{'at_least' if key != 'brier' else 'at_most'}"] = bound
+    for row, stated in zip(table, rows, strict=False):
+        for key, bound in stated.get("bounds", {}).items():
+            row[f"{key}_at_{'most' if key == 'brier' else 'least'}"] = bound
     table.text = in_words({**said, "clients": rows}, HELD_OUT)
     return table
 

@@ -226,7 +226,7 @@ class Charge:
                 f"the ledger file {self.file.path.name} could not be settled: {error} All that the"
                 " run might have released stays charged, if the file still has the run.",
                 RuntimeWarning,
-                stacklevel=7,
+                stacklevel=8,
             )
             return releases, ""
         with contextlib.suppress(OSError):  # the digest of before is known as well

@@ -166,11 +166,12 @@ def warn_of(solution: Solution, category: type[Warning] = UnprovenWarning) -> No
     """Warn where a model is not proven near the optimum, or is trivial. Of a private one only that
     its run was interrupted: all else would have to be paid for.
     """
-    private, level, frame = solution.problem.privacy is not None, 1, inspect.currentframe()
+    private, end = solution.problem.privacy is not None, solution.outcome
+    level, frame = 1, inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith("bonafed."):
         level, frame = level + 1, frame.f_back  # to the line of the user
-    if solution.outcome.stop is Stop.INTERRUPTED if private else unproven(solution.outcome):
-        warnings.warn(solution.outcome.text, category, stacklevel=level)
+    if end.stop is Stop.INTERRUPTED if private else unproven(end.stop, end.text):
+        warnings.warn(end.text, category, stacklevel=level)
     if (found := solution.trivial) is not None and not private:
         warnings.warn(found.text, TrivialModelWarning, stacklevel=level)
 
@@ -190,8 +191,6 @@ def fit(
     engine = settings.get("engine")
     if engine is not None and (isinstance(engine, type) or not hasattr(engine, "run")):
         raise TypeError(f"engine must be such as InProcess() or VirtualClock(), got {engine!r}.")
-    if not isinstance(watch, Sequence) or not all(map(callable, watch)):
-        raise TypeError(f"watch must be a list of functions of (row, state), got {watch!r}.")
     began = time.perf_counter()
     with remembering():
         finished = run(plan(problem, fed, **settings), seed=seed, watch=watch, resume=resume)
@@ -559,7 +558,7 @@ def radius_path(
                 "trivial": trivial(point, train, last.w, proof),
             }
             table.append(row | judged(point, test, last.w) | {"w": last.w, "duals": last.duals})
-            open_at += [ball.radius] * unproven(last.outcome)
+            open_at += [ball.radius] * unproven(last.outcome.stop, last.outcome.text)
             if watch is not None:
                 watch(table[-1])
     if open_at:
@@ -568,7 +567,7 @@ def radius_path(
             f" ones, at the radii {short(str(open_at), 80)}: see relative_gap and outcome, and"
             " raise max_rounds or tol."
         )
-        warnings.warn(text, UnprovenWarning, stacklevel=2)
+        warnings.warn(text, UnprovenWarning, stacklevel=3)
     return table
 
 

@@ -509,20 +509,10 @@ def _is_label(table: Table) -> bool:
     """Whether the first row has text in two columns or more that have numbers or dates below it,
     and no number or date.
     """
-    labels = 0
-    for cells in table.values() if table.lines is not None else ():
-        first, *below = cells.tolist()
-        present = [cell for cell in below if cell is not None]
-        if first is not None and len(present) >= 5 and all(map(_is_amount, present[:50])):
-            if _is_amount(first) or str(first).casefold() in profile.TOKENS:
-                return False
-            labels += 1
-    return labels > 1
-
-
-def _is_amount(cell: object) -> bool:
-    text = str(cell)
-    return profile.number_of(text) is not None or any(kind.fits(text) for kind in KINDS.values())
+    below = {name: summarise(cells[1:50]) for name, cells in table.items()}
+    amounts = [name for name, c in below.items() if c.present >= 5 and c.text <= ODD * c.present]
+    first = [summarise(table[name][:1]) for name in amounts if table.lines is not None]
+    return sum(c.text for c in first) > 1 and all(c.text == c.present for c in first)
 
 
 def _below(file: str, table: Table) -> list[str]:

@@ -217,17 +217,23 @@ def questions(look: Look, source: str, folder: Path) -> list[Found]:
 def asked(look: Look, found: Sequence[Found]) -> list[str]:
     """Questions about what a client writes otherwise, with a key where one answers them."""
     lines: list[str] = []
+    merged = {str(look.roles.client): look.client_merge, look.roles.target: look.target_merge}
     for one in found:
-        answer = ANSWERED[one.kind]
+        answer, key = ANSWERED[one.kind], ""
         if one.kind == "codes" and not one.instead:  # one number has two meanings
             answer = "If so, write them alike in the tables."
-        lines += _comment(f"Question: {one} {answer}")
-        if one.instead and one.kind != "sentinel":
-            pairs = ", ".join(f"{toml_value(a)} = {toml_value(b)}" for a, b in one.instead.items())
+        elif one.kind in ("codes", "names"):
             column = one.column or str(look.roles.client)
-            lines.append(f"# merge.{toml_key(column)} = {{ {pairs} }}")
-        if one.kind == "persons":
-            lines.append(f"# {toml_line('person', one.column)}")
+            if column not in merged:
+                merged[column] = profile.spellings(look.columns[column].counts or {})
+            if merged[column]:
+                answer = answer.replace("take:", "take instead of the line above:")
+            merged[column] = {**merged[column], **one.instead}
+            key = _merge(column, merged[column])
+        elif one.kind == "persons":
+            key = toml_line("person", one.column)
+        lines += _comment(f"Question: {one} {answer}")
+        lines += [f"# {key}"] * bool(key)
     codes = [text for one in found if one.kind == "sentinel" for text in one.instead]
     if codes:
         instead = " instead of the line above" * bool(look.accepted)
@@ -272,14 +278,18 @@ def _notes(look: Look) -> Iterator[str]:
 def _merges(name: str, merge: Mapping[str, str]) -> Iterator[str]:
     if not merge:
         return
-    pairs = ", ".join(f"{toml_value(a)} = {toml_value(b)}" for a, b in merge.items())
     why = "they differ by case or spaces only"
     if {*map(profile.fold, merge)} - {*map(profile.fold, merge.values())}:
         why = "they are one number"
     folded = ([profile.fold(a).removesuffix(".0") for a in pair] for pair in merge.items())
     if any(one != other for one, other in folded):
         why = "spellings of one answer: if they are not, delete this line"
-    yield _stated(f"merge.{toml_key(name)} = {{ {pairs} }}", why)
+    yield _stated(_merge(name, merge), why)
+
+
+def _merge(name: str, merge: Mapping[str, str]) -> str:
+    pairs = ", ".join(f"{toml_value(a)} = {toml_value(b)}" for a, b in merge.items())
+    return f"merge.{toml_key(name)} = {{ {pairs} }}"
 
 
 def _stated(line: str, why: str) -> str:

@@ -46,10 +46,10 @@ LEFT_OUT = 0.05  # share of the rows that have no target, or no client
 SHIFT = 0.8  # standardised difference of means: a large one by the usual convention
 CHANCE = 0.005  # that some difference of means is larger than its sampling error allows
 NAMED = 5  # features or clients that a check names
-COMPARED = 10_000  # columns times clients that are compared by their values
-WIDE = 2_000  # features of which a ridge regression is made
+COMPARED = 5_000  # columns times clients that are compared by their values
+WIDE = 8_000_000  # numbers in the ridge regressions of all clients and classes
 RIDGE = 0.5  # of features of unit length
-WRONG = 0.05  # level of all clients' z_i together, if those of the others are above chance
+WRONG = 0.1  # level of all clients' z_i together, if those of the others are above chance
 UNSURE = 0.01  # and if they are not
 KEY = re.compile(r"(^|[\W_])(id|ids|uuid|guid|identifier|index|key|mrn|nr|no|number)$", re.I)
 
@@ -319,7 +319,7 @@ def contrary(
         else y[:, None] == np.asarray(classes)[None, (0 if of_several else 1) :]
         for _, y in rows.values()
     ]
-    if X[0].shape[1] > WIDE:
+    if X[0].shape[1] * max(X[0].shape[1], len(X) * truth[0].shape[1]) > WIDE:
         return None
     length = np.sqrt(sum((part**2).sum(0) for part in X))
     length = np.where(length > 0, length, np.inf)
