@@ -43,7 +43,8 @@ def test_row_client_class_probability_and_the_name_of_the_class(
 ) -> None:
     (tmp_path / "new.csv").write_text(small_run.table(rows=4), "utf-8")
     found = rows(folder, tmp_path / "new.csv")
-    assert [*found[0]] == ["row", "client", "prediction", "probability", "positive", "score"]
+    head = ["row", "client", "prediction", "probability", "positive", "cut", "score"]
+    assert [*found[0]] == head
     assert [row["row"] for row in found] == [str(k) for k in range(1, 13)]
     assert [row["client"] for row in found[::4]] == ["North", "East", "South"]
     for row in found:
