@@ -92,7 +92,7 @@ def test_a_frame_names_its_clients_as_client_or_groups():
     table = {"x0": X[:, 0], "site": GROUPS, "x1": X[:, 1], "state": y}
     one = bf.Federation.from_frame(table, "site", "state")
     assert bf.Federation.from_frame(table, groups="site", target="state").digests() == one.digests()
-    with pytest.raises(ValueError, match="needs the names of two columns, client and target, got"):
+    with pytest.raises(TypeError, match="client must be a text or None, got array"):
         bf.Federation.from_frame(table, GROUPS, "state")
 
 

@@ -43,14 +43,14 @@ def test_row_client_class_probability_and_the_name_of_the_class(
 ) -> None:
     (tmp_path / "new.csv").write_text(small_run.table(rows=4), "utf-8")
     found = rows(folder, tmp_path / "new.csv")
-    names = ["row", "client", "prediction", "probability", "positive", "cut", "score"]
-    assert [*found[0]] == names
+    head = ["row", "client", "prediction", "probability", "positive", "cut", "score"]
+    assert [*found[0]] == head
     assert [row["row"] for row in found] == [str(k) for k in range(1, 13)]
     assert [row["client"] for row in found[::4]] == ["North", "East", "South"]
     for row in found:
         assert row["positive"] == "yes"
         assert float(row["probability"]) == pytest.approx(expit(float(row["score"])))
-        assert (row["prediction"] == "yes") == (float(row["probability"]) > float(row["cut"]))
+        assert (row["prediction"] == "yes") == (float(row["probability"]) > 0.5)
 
 
 def test_an_identifier_stands_in_place_of_the_row_as_it_is_in_the_table(
