@@ -134,7 +134,7 @@ def test_rounds_are_whole():
 @pytest.mark.parametrize(
     ("run", "text"),
     [
-        (lambda p, f: bf.solve(f, p), "problem must be a value .* got Federation"),
+        (lambda p, f: bf.solve(f, p), "solve.problem, federation. got Federation and Problem"),
         (lambda p, f: bf.solve(p, f, tol="a"), "tol must be a number or None, got 'a'"),
         (
             lambda p, f: bf.solve(p, f, max_rounds="3"),

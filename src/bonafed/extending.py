@@ -147,3 +147,4 @@ from bonafed.solvers.rank.proxes import gradient_at as gradient_at
 from bonafed.solvers.smooth.proximal_newton import Minimum as Minimum
 from bonafed.solvers.smooth.proximal_newton import Smooth as Smooth
 from bonafed.solvers.smooth.proximal_newton import minimise as minimise
+from bonafed.text import warn as warn

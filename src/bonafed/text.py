@@ -1,10 +1,12 @@
 """Text that other people wrote, such as names of clients, shown to a person: on one line, not too
-long, and as HTML without a tag of theirs. And the words that several errors share.
+long, and as HTML without a tag of theirs. And the words that several errors share, and warnings.
 """
 
 import errno
 import re
+import sys
 import unicodedata
+import warnings
 from collections.abc import Iterable, Mapping
 from html import escape
 
@@ -18,6 +20,14 @@ UNSEEN = re.compile(
     "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Warn at the line that called the library."""
+    level, frame, ours = 1, sys._getframe(), ("bonafed.", "contextlib")
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(ours):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
 
 
 def plain(text: str) -> str:

@@ -103,8 +103,9 @@ def test_one_step_reaches_the_optimum_and_more_drift_off_it():
         ("pulled", bf.FedProx(1.0, local_steps=20)),
     ):
         solution = bf.solve(problem, fed, algorithm=algorithm, tol=1e-8, max_rounds=2000)
-        assert solution.outcome.stop is bf.Stop.UNPROVEN
-        assert "came to rest" in solution.outcome.text
+        proven = solution.certificate.relative_gap <= 1e-8
+        assert proven == (name == "one") == (solution.outcome.stop is bf.Stop.OPTIMAL)
+        assert proven or "came to rest" in solution.outcome.text
         values[name] = solution.certificate.value - best
         assert solution.certificate.gap is not None
         assert solution.certificate.bound <= best + 1e-9
@@ -359,7 +360,7 @@ def test_other_settings_out_of_range():
         with pytest.raises(ValueError, match="weight_step must be"):
             bf.DRFA(weight_step=weight_step)
     for rule in ("median", bf.CoordinateMedian, None):
-        with pytest.raises(TypeError, match="aggregate must be a rule"):
+        with pytest.raises(TypeError, match="aggregate must be a "):
             bf.FedAvg(aggregate=rule)
     with pytest.raises(ValueError, match=r"Krum\(byzantine=1.*needs 5 models"):
         bf.solve(

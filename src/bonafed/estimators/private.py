@@ -22,7 +22,6 @@ more. It is charged, see `Centring`; where noise exceeds it, it is shortened to 
 
 import math
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
@@ -70,6 +69,7 @@ from bonafed.problem.risks.weight_sets import Mean
 from bonafed.solution.solution import Solution
 from bonafed.solution.solve import solve
 from bonafed.solution.trivial import TrivialModelWarning
+from bonafed.text import warn
 
 FEW = 20  # rows that all get one class, of which that is nothing to be warned of
 T = TypeVar("T")
@@ -459,7 +459,7 @@ class PrivateClassifier(Classifier):
                     f" The highest probability of {known[1 - at]!r} is {most:.3g}: both classes"
                     " are predicted above any smaller one."
                 )
-            warnings.warn(text, TrivialModelWarning, stacklevel=2)
+            warn(text, TrivialModelWarning)
         return self.classes_[positions]
 
     def __sklearn_tags__(self) -> Any:

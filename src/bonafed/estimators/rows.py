@@ -5,7 +5,6 @@ a row of weight 0 equals an absent row.
 """
 
 import datetime
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from bonafed.data.validation import grouped, missing
 from bonafed.problem.constraints.constraint import Stated
 from bonafed.problem.constraints.group_means import Coupled
 from bonafed.problem.risks.risk import PerClient, Prior, resolve_prior
+from bonafed.text import warn
 
 R = TypeVar("R")
 
@@ -86,13 +86,12 @@ def check_rows(
     rows, targets = arrays(estimator, X, y)
     n = len(targets)
     if groups is None:
-        warnings.warn(
+        warn(
             f"fit got no groups, so all rows are one client: {estimator.alone}. Pass groups=<client"
             " of each row>. Inside a Pipeline, GridSearchCV or cross_validate groups arrive only"
             " after sklearn.set_config(enable_metadata_routing=True);"
             " bonafed.model_selection.cross_validate does it for you.",
             MissingGroupsWarning,
-            stacklevel=4,  # past the check of parameters
         )
         groups = ["all"] * n
     if getattr(groups, "ndim", 1) != 1:

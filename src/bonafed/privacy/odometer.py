@@ -14,8 +14,6 @@ the memory of the process.
 
 import contextlib
 import secrets
-import sys
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
@@ -29,6 +27,7 @@ from numpy.typing import NDArray
 
 from bonafed.privacy.accounting import Release, total_epsilon, under
 from bonafed.privacy.budget import Budget, BudgetSpentError
+from bonafed.text import warn
 
 AT_ONCE = 2**17  # numbers hashed at once, which fit in a cache
 ODD = np.uint64(0x9E3779B97F4A7C15)  # of splitmix64
@@ -179,11 +178,10 @@ def counted(
             )
         if digests[-1] not in _warned:
             _warned.add(digests[-1])
-            warnings.warn(
+            warn(
                 f"{text} Give all runs on these rows one ledger file, book=<a file>, which keeps"
                 ' their total within one budget, or try things out with noise="simulation".',
                 RepeatedRunWarning,
-                stacklevel=_outside(),
             )
     for digest in {*digests}:
         _counts[digest].append(count)
@@ -201,14 +199,6 @@ def _earlier(digests: tuple[int, ...], budget: Budget) -> list[tuple[Release, ..
         ways.add(tuple(spent for one in (*whole, *own) if (spent := one.within(budget))))
     known = filter(None, ways)
     return [*max(known, key=lambda way: total_epsilon(chain(*way), budget.delta), default=())]
-
-
-def _outside() -> int:
-    """The stack level, as seen by who calls this, of the code that called the library."""
-    level, frame, ours = 1, sys._getframe(1), ("bonafed.", "contextlib")
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith(ours):
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 # ---- known rows

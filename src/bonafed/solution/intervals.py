@@ -21,7 +21,6 @@ does to it in the mean, and Student's t with the degrees of freedom that its var
 """
 
 import math
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +32,7 @@ from bonafed.problem.losses import Squared
 from bonafed.problem.problem import Problem
 from bonafed.solution.solution import Solution
 from bonafed.solution.tables import Table
+from bonafed.text import warn
 
 DRAWS = 1000  # of the bootstrap
 HIDDEN = 2.0  # the least eigenvalue of the matrix, over the operator norm of its noise
@@ -216,10 +216,9 @@ def _check_rows(moments: Moments) -> None:
             " estimate, and no interval holds that: state larger ones."
         )
     if sure > 0:
-        warnings.warn(
+        warn(
             f"some {moments.over:.1%} of the rows are shortened by clip or bound (at least"
             f" {sure:.1%}), which biases the estimate; intervals do not include that. Larger ones"
             " cost noise.",
             RuntimeWarning,
-            stacklevel=3,
         )

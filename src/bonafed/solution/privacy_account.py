@@ -31,7 +31,6 @@ released beyond its checkpoint; the budget holds for the run in any case.
 import contextlib
 import hashlib
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,6 +51,7 @@ from bonafed.problem.problem import Problem
 from bonafed.rounds import Stop, members
 from bonafed.solution.plan import Plan
 from bonafed.storage import OWN, write_whole
+from bonafed.text import warn
 
 Releases = dict[str, tuple[Release, ...]]  # by client
 
@@ -222,11 +222,10 @@ class Charge:
         try:
             final, digest = self.file.close_run(self.number, releases), self.file.digest()
         except (OSError, ValueError) as error:
-            warnings.warn(
+            warn(
                 f"the ledger file {self.file.path.name} could not be settled: {error} All that the"
                 " run might have released stays charged, if the file still has the run.",
                 RuntimeWarning,
-                stacklevel=8,
             )
             return releases, ""
         with contextlib.suppress(OSError):  # the digest of before is known as well

@@ -4,9 +4,7 @@ The certificate of a run's model takes rounds that prove it, through the same en
 path of Wasserstein radii every model is judged on held-out rows.
 """
 
-import inspect
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -62,7 +60,7 @@ from bonafed.solution.tables import Limits, client_table, constraint_table
 from bonafed.solution.trivial import TrivialModelWarning, finding
 from bonafed.solution.warnings import notes
 from bonafed.storage import OWN, write_whole
-from bonafed.text import printable, short
+from bonafed.text import printable, short, warn
 
 Radius = float | Sequence[float] | Array | ByClient[float]  # of the Wasserstein balls
 INTERRUPTED = "interrupted"  # why a proof failed: by Ctrl-C
@@ -167,13 +165,10 @@ def warn_of(solution: Solution, category: type[Warning] = UnprovenWarning) -> No
     its run was interrupted: all else would have to be paid for.
     """
     private, end = solution.problem.privacy is not None, solution.outcome
-    level, frame = 1, inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("bonafed."):
-        level, frame = level + 1, frame.f_back  # to the line of the user
     if end.stop is Stop.INTERRUPTED if private else unproven(end.stop, end.text):
-        warnings.warn(end.text, category, stacklevel=level)
+        warn(end.text, category)
     if (found := solution.trivial) is not None and not private:
-        warnings.warn(found.text, TrivialModelWarning, stacklevel=level)
+        warn(found.text, TrivialModelWarning)
 
 
 def fit(
@@ -567,7 +562,7 @@ def radius_path(
             f" ones, at the radii {short(str(open_at), 80)}: see relative_gap and outcome, and"
             " raise max_rounds or tol."
         )
-        warnings.warn(text, UnprovenWarning, stacklevel=3)
+        warn(text, UnprovenWarning)
     return table
 
 

@@ -15,7 +15,6 @@ equation numbers are theirs.
 """
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -89,7 +88,7 @@ class PublishedADMM(bf.PrivateADMM):
     def planned(self, problem: bf.Problem, fed: Any, spent: Any = ()) -> Any:
         """The method with its noise, as a multiple of what a row adds to a gradient."""
         text = f"NO privacy: {self.caveat}, and so reveals them. For comparisons with the paper."
-        warnings.warn(text, NoPrivacyWarning, stacklevel=6)
+        ext.warn(text, NoPrivacyWarning)
         own: Any = super().planned(problem, fed, spent)
         told = {"multiplier": 1 / self.local_epsilon, "sensitivity": np.ones(fed.n_clients)}
         return replace(own, plan=replace(own.plan, kind=self.kind, **told))

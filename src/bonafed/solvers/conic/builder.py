@@ -290,6 +290,8 @@ class Model:
         x, z, curved = solved.x, solved.z, float(solved.x @ P @ solved.x) / 2
         values = float(q @ x) + curved + offset, -float(c @ z) - curved + offset
         status = Status.SOLVED if solved.error <= tol else Status.ALMOST_SOLVED
+        if status is Status.ALMOST_SOLVED and (other := self.solve(tol)).error < solved.error:
+            return other  # where one ends just short, rounding decides by how much
         ended = status, solved.iterations, status.value, solved.error
         return ConicSolution(x + origin, z, *values, *ended)
 
