@@ -124,9 +124,10 @@ def test_the_sentence_is_that_of_the_numbers() -> None:
     clients = [{"client": "Hillcrest", "n": 25}, {"client": "Lakeview", "n": 100}]
     row = promise(TWO, clients, counts((1, 25), (3, 100))) | {"clients": clients}
     assert in_words(row).startswith(
-        "With 95 % confidence the model is wrong in at most 18 % of new rows at every client, if"
-        " they are like its held-out ones. Hillcrest (1 wrong of 25) decides this; with 8 wrong of"
-        " 200 it would be 7.6 %. Likewise, each by itself: recall at least 0 % (Hillcrest, 0 of 0)"
+        "With 95 % confidence the model is wrong in at most 18 % of new rows at each of the 2"
+        " clients, if they are like its held-out ones. Hillcrest (1 wrong of 25) decides this;"
+        " with 8 wrong of 200 it would be 7.6 %. Likewise, each by itself: recall at least 0 %"
+        " (Hillcrest, 0 of 0)"
     )
     # with 200 rows there, the other client decides: 3 wrong of 100
     assert row["promise"]["figures"]["accuracy"]["then"]["bound"] == 1 - most(3, 100)

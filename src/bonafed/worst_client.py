@@ -171,7 +171,8 @@ def in_words(row: Mapping[str, Any], like: str = "its held-out ones") -> str:
     """
     if (promise := row.get("promise")) is None:
         return f"No bound for every client is stated: {WHY[row['unstated']]}."
-    first, every = promise["figures"]["accuracy"], len(row["clients"]) > 1
+    # clients without such rows are not among them, and nothing is said of these
+    first, many = promise["figures"]["accuracy"], len(row["clients"])
     several = any(client["n"] > client.get("people", client["n"]) for client in row["clients"])
     new, more = "persons" if promise["people"] else "rows", ""
     new += " (one row of each counts)" * several
@@ -188,7 +189,7 @@ def in_words(row: Mapping[str, Any], like: str = "its held-out ones") -> str:
     text = (
         f"With {100 * promise['confidence']:.10g} % confidence the model is wrong in at most"
         f" {percent(1 - first['bound'], up=True)} of new {new} at"
-        f" {'every client' if every else _name(first)}, if they are like {like}."
+        f" {f'each of the {many} clients' if many > 1 else _name(first)}, if they are like {like}."
         f" {_name(first)} ({first['wrong']:,} wrong of {first['of']:,}) decides this{more}."
     )
     return text + f" Likewise, each by itself: {', '.join(others)}." * bool(others)

@@ -557,6 +557,25 @@ def test_classes_may_be_written_as_text(tmp_path: Path) -> None:
     assert fed.classes.tolist() == [0, 1]
 
 
+@pytest.mark.parametrize(("zero", "one"), [("0.0", "1.0"), ("00", "01"), ("0", "1.00")])
+@met(
+    "A",
+    "a target of 0 and 1, written 0.0 and 1.0 by the pandas of one hospital",
+    "a target of numbers with the Huber loss; with --classes four classes",
+    "2 classes, 0 and 1",
+    'classes = ["0", "1"] of a column of 0 and 1',
+)
+def test_one_number_in_two_forms_is_one_class(zero: str, one: str, tmp_path: Path) -> None:
+    sites = untidy.people(N)["site"]
+    forms = {sites[0]: (zero, one)}
+    sick = [forms.get(site, ("0", "1"))[k % 3 == 0] for k, site in enumerate(sites)]
+    text, _ = written(table(tmp_path, sick=sick))
+    assert "# 2 classes: 0 in 80 rows, 1 in 40 rows." in text
+    train = prepare(parse_config(text, folder=tmp_path)).train
+    assert train.classes is not None
+    assert train.classes.tolist() == [0, 1]
+
+
 # -------------------------------------------------------------------------------- words of errors
 
 

@@ -71,12 +71,14 @@ SMALL = bf.Problem(
 )
 
 
-@met(
+met(
     "C",
     "a run that stalls, of a small objective",
     "'proven gap 1.80e-04, relative 2.73e-01': what tolerances are about stood last",
     "the relative gap stands first, then the absolute one, as in every other outcome",
 )
+
+
 @met(
     "C",
     "a method that says OPTIMAL or UNPROVEN at the same gap",
@@ -130,6 +132,24 @@ def test_a_capped_run_within_its_tolerance_is_not_blamed() -> None:
     assert "optimal within tol" in solution.outcome.text
     assert "raise" not in solution.outcome.text
     assert not said
+
+
+@pytest.mark.parametrize("tol", [1e-15, 1e-18])
+@met(
+    "C",
+    "tol = 1e-18, which no float reaches, with L2(1e-3)",
+    'STALLED at a relative gap of 8.6e-13, and "So the model is optimal within tol"',
+    "not optimal, with a warning: the gap is larger than tol",
+    "UNPROVEN at a gap of 14 %",
+)
+def test_a_tolerance_below_all_gaps_is_not_said_to_be_met(tol: float) -> None:
+    problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(1e-3))
+    solution, warned = solved(*rows(), problem, tol=tol)
+    gap = solution.certificate.relative_gap
+    assert gap is not None
+    within = gap <= 2 * tol
+    assert within == (not warned) == ("optimal within" in solution.outcome.text)
+    assert (solution.outcome.stop is Stop.OPTIMAL) <= within
 
 
 @met(

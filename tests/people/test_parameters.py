@@ -173,6 +173,13 @@ def test_every_parameter_of_an_estimator_is_checked_at_fit(rows):
     "Did you mean 'groups'?",
     "solve(..., verbose=True)",
 )
+@met(
+    "E",
+    "RobustClassifier(penalty='l2'), RobustClassifier(max_iter=9), RobustClassifier(C=1)",
+    "__init__() got an unexpected keyword argument",
+    "RobustClassifier has no parameter 'penalty', it has ... Did you mean 'regulariser'?",
+    "solve(..., verbose=True)",
+)
 def test_arguments_of_another_name_are_answered_with_the_one_that_is_meant(rows):
     X, y, groups = rows
     fed, problem = bf.Federation.from_arrays(X, y, groups), bf.Problem(bf.Hinge())
@@ -182,6 +189,7 @@ def test_arguments_of_another_name_are_answered_with_the_one_that_is_meant(rows)
     linear: Any = bf.Linear
     softmax: Any = bf.Softmax
     made: Any = bf.Problem
+    robust: Any = bf.RobustClassifier
     for call, said in {
         lambda: solve(problem, fed, algorithm="bundle"): r"got 'bundle': write Bundle\(\)",
         lambda: solve(problem, fed, engine="virtual_clock"): r"engine.* write VirtualClock\(\)",
@@ -195,6 +203,9 @@ def test_arguments_of_another_name_are_answered_with_the_one_that_is_meant(rows)
         lambda: linear(intercept=False): "it has fit_intercept. Did you mean 'fit_intercept'",
         lambda: softmax(intercepts=False): "Did you mean 'fit_intercept'",
         lambda: made(bf.Hinge(), regularizer=bf.L2(0.1)): "Did you mean 'regulariser'",
+        lambda: robust(penalty="l2"): "Did you mean 'regulariser'",
+        lambda: robust(max_iter=9): "Did you mean 'max_rounds'",
+        lambda: robust(C=1): "no parameter 'C', it has loss",
     }.items():
         with pytest.raises(ParameterError, match=said):
             call()

@@ -108,7 +108,8 @@ def test_a_run_says_what_holds_at_every_client(run: Run) -> None:
 )
 def test_the_client_that_decides_is_named_with_its_counts() -> None:
     text = badness(told(rows(FOUR)))
-    assert SENTENCE + "18 % of new rows at every client, if they are like its held-out ones" in text
+    said = "18 % of new rows at each of the 4 clients, if they are like its held-out ones"
+    assert SENTENCE + said in text
     assert "Hillcrest (1 wrong of 25) decides this; with 8 wrong of 200 it would be 11 %." in text
 
 
@@ -199,7 +200,7 @@ def test_of_five_rows_of_a_patient_one_counts(tmp_path: Path) -> None:
     client = next(c for c in judged["clients"] if c["client"] == first["client"])
     assert first["of"] == client["people"]
     assert 1 - first["wrong"] / first["of"] == pytest.approx(client["accuracy"])
-    assert "of new persons (one row of each counts) at every client" in badness(run)
+    assert "of new persons (one row of each counts) at each of the 2 clients" in badness(run)
     assert "of new persons" in said_by_verify(run)
 
 
@@ -214,7 +215,7 @@ def test_evaluate_counts_persons_once() -> None:
     fed = rows({"a": (40, 50), "b": (45, 50)}, persons=5)
     solution = bf.solve(bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.L2(0.1)), fed)
     table = solution.evaluate(fed)
-    assert "of new persons (one row of each counts) at every client" in table.text
+    assert "of new persons (one row of each counts) at each of the 2 clients" in table.text
     assert table[0]["accuracy_at_least"] <= 1 - most(0, 10, 1 - 0.95**0.5)
 
 

@@ -71,7 +71,7 @@ def test_what_travels_states_the_guarantee_the_budget_and_what_is_withheld(trave
     text, p = text_of(travels), travels.result["privacy"]
     for said in (*privacy.guaranteed(travels.result), *p["public"]):
         assert " ".join(tables.printable(said).split()) in text
-    assert f"multiplies the odds by at most {np.exp(p['epsilon']):.4g}" in text
+    assert f"at most {np.exp(p['epsilon']):.4g} times as probable as without that row, plus" in text
     assert "No privacy ledger is kept" in text
     for row in travels.result["withheld"]:
         assert row["what"] in text

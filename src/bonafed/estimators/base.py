@@ -33,7 +33,7 @@ from bonafed.data.tables import column_names
 from bonafed.engines.engine import Engine
 from bonafed.estimators.rows import FORM, Matrix, Rows, in_words, merged, names_of
 from bonafed.measures import TWO, classification, figures_of
-from bonafed.parameters import Parameters
+from bonafed.parameters import Parameters, check_names, parameters
 from bonafed.problem.calibration import Sigmoid, calibrated
 from bonafed.problem.losses import Loss, has_log_link
 from bonafed.problem.metadata import Balance, class_counts, class_factors, masses, weighted
@@ -73,6 +73,11 @@ class FederatedModel(BaseEstimator):
     report_keys: ClassVar[tuple[str, ...] | None] = None  # of the client table; None: all
     # what a fit without groups is
     alone: ClassVar[str] = "the model is robust within the pooled rows only"
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        check_names(cls.__name__, given, parameters(cls))
+        return super().__new__(cls)
+
     # scikit-learn's protocol: groups are always requested
     __metadata_request__fit = {"groups": True}  # noqa: RUF012
 

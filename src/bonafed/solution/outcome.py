@@ -375,7 +375,7 @@ def _within(gap: float, algorithm: Method, scale: float) -> bool:
     """Whether an algorithm calls a gap optimal; cuts hold to the tolerance of their solver."""
     settings = settings_of(algorithm)
     allowed = max(settings.get("atol", 0.0), settings.get("tol", TOL) * scale)
-    return -1e-6 * scale <= gap <= allowed + 1e-8 * scale
+    return -1e-6 * scale <= gap <= allowed + min(1e-8 * scale, allowed)
 
 
 def _judged_with_limits(

@@ -231,12 +231,19 @@ class Look:
         return profile.spellings(counts) if counts and self.target.text else {}
 
     @cached_property
+    def target_names(self) -> dict[str, str]:
+        """What texts of the target are read as: ``1`` where ``1.0`` stands among numbers."""
+        if not _all_numbers(self.target):
+            return self.target_merge
+        return {text: str(_value(text)) for text in self.target.counts or ()}
+
+    @cached_property
     def classes(self) -> dict[str, int]:
         """The rows of every class; none of a target of numbers."""
         column = self.target
         if column.counts is None:
             return {}
-        counts = profile.merged(column.counts, self.target_merge)
+        counts = profile.merged(column.counts, self.target_names)
         if _all_numbers(column) and len(counts) > 2 and not self.asked.classes:
             return {}
         return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
@@ -305,7 +312,7 @@ class Look:
         cells = stacked([table[self.roles.target] for table in self.clients.values()]).tolist()
         missing = (cell is None or cell != cell or str(cell) in self.accepted for cell in cells)
         names = ((str(cell), absent) for cell, absent in zip(cells, missing, strict=True))
-        return [None if absent else self.target_merge.get(name, name) for name, absent in names]
+        return [None if absent else self.target_names.get(name, name) for name, absent in names]
 
     @cached_property
     def decimal(self) -> str:

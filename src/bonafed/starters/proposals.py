@@ -244,7 +244,7 @@ def asked(look: Look, found: Sequence[Found]) -> list[str]:
 
 def _notes(look: Look) -> Iterator[str]:
     """What a person should know, and may want otherwise."""
-    of_target, merge = look.parts[look.roles.target].items(), look.target_merge
+    of_target, merge = look.parts[look.roles.target].items(), look.target_names
     one_class = [c for c, part in of_target if len(profile.merged(part.counts or {}, merge)) == 1]
     if look.classes and one_class:
         yield from _comment(f"Only one class is at {_listed(one_class)}.")

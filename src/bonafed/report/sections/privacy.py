@@ -157,8 +157,9 @@ def guaranteed(result: Result) -> list[str]:
     return [
         f"Everything in this folder{where} and {sent}{paid} is ({number(epsilon)},"
         f" {delta:g})-differentially private; ({privacy['allowed']:g}, {delta:g}) was allowed."
-        " Whatever somebody believed about one row before, seeing all of it multiplies the odds"
-        f" by at most {number(odds)}, except with probability {delta:g}.{first_true(others)}",
+        " Whatever can be seen in it is, with any one row among the data, at most"
+        f" {number(odds)} times as probable as without that row, plus {delta:g}."
+        f"{first_true(others)}",
         *filter(None, [views["text"]]),
         privacy["protects"],
         f"In each of {result['rounds']} rounds every client answered with one sum of gradients,"
