@@ -216,6 +216,10 @@ def test_evaluate_counts_persons_once() -> None:
     solution = bf.solve(bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.L2(0.1)), fed)
     table = solution.evaluate(fed)
     assert "of new persons (one row of each counts) at each of the 2 clients" in table.text
+    for row, people in zip(table, (10, 10, 20), strict=True):  # whose five rows are alike
+        right = round(people * row["accuracy"])
+        found = row["accuracy_low"], row["accuracy_high"]
+        assert found == pytest.approx(clopper_pearson(right, people))
     assert table[0]["accuracy_at_least"] <= 1 - most(0, 10, 1 - 0.95**0.5)
 
 

@@ -416,6 +416,13 @@ class Federation:
         """The clients' names as text, as files and random streams know them."""
         return tuple(map(str, self.clients))
 
+    @property
+    def whose(self) -> tuple[list[NDArray[Any] | None], NDArray[Any] | None]:
+        """Whose each row is, by client and over all of them; None where that is not known."""
+        if self.persons is None:
+            return [None] * self.n_clients, None
+        return [*self.persons], np.concatenate(self.persons)
+
     def position(self, client: ClientName) -> int:
         """The position of a client, by name."""
         return client_names.position(client, self.clients)

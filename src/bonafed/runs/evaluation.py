@@ -109,8 +109,10 @@ def judge(
     """
     rows = rows_of(problem, w, fed)
     numbers = measure(problem, w, fed, trained, rows)
-    for record, part in zip((numbers, *numbers["clients"]), (together(rows), *rows), strict=True):
-        judged = figures(problem.loss, part.prediction, part.y, calibration)
+    whose, everyone = fed.whose
+    parts = zip((together(rows), *rows), (everyone, *whose), strict=True)
+    for record, (part, who) in zip((numbers, *numbers["clients"]), parts, strict=True):
+        judged = figures(problem.loss, part.prediction, part.y, calibration, persons=who)
         record |= {**judged, "small": small(judged)}
         if main and (record is numbers or not record["small"]):
             points = CLIENT_POINTS if record is not numbers else POINTS

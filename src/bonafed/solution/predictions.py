@@ -92,13 +92,14 @@ def evaluated(
     truths = [inputs.codes(y) if inputs.classes else np.asarray(y, float) for y in fed.y]
     weights = [None] * fed.n_clients if fed.sample_weight is None else [*fed.sample_weight]
     whole = None if fed.sample_weight is None else np.concatenate(fed.sample_weight)
+    whose, everyone = fed.whose
     parts = [
-        *zip(fed.clients, truths, clients, weights, strict=True),
-        (TOGETHER, np.concatenate(truths), np.concatenate(clients), whole),
+        *zip(fed.clients, truths, clients, weights, whose, strict=True),
+        (TOGETHER, np.concatenate(truths), np.concatenate(clients), whole, everyone),
     ]
     table = Table()
-    for name, truth, scores, weight in parts:
-        judged = figures(loss, scores, truth, calibration, weight)
+    for name, truth, scores, weight, who in parts:
+        judged = figures(loss, scores, truth, calibration, weight, who)
         row = {"client": name, "small": measures.small(judged)}
         table.append(row | dict(_flat(judged, inputs)))
     pairs = zip(fed.names, fed.sizes.tolist(), strict=True)
@@ -131,18 +132,25 @@ def figures(
     y: Array,
     calibration: Sigmoid | None = None,
     weight: Array | None = None,
+    persons: NDArray[Any] | None = None,
 ) -> measures.Figures:
     """The figures of predictions (n,), or (n, C) of C classes.
 
     Of two classes y is above 0 where a row is of the positive one, of several it has their numbers.
+    Where ``persons`` says whose each row is, intervals are of one row of each person.
     """
     task = task_of(loss, prediction)
     if task == measures.NUMBERS:
         return measures.regression(y, expected(loss, prediction), weight)
     if task == measures.SEVERAL:
-        return measures.several_classes(y, softmax(prediction, axis=1), weight)
-    score = decisions(prediction)
-    return measures.classification(y, score, positive(loss, prediction, calibration), weight)
+        found = measures.several_classes(y, softmax(prediction, axis=1), weight)
+    else:
+        p = positive(loss, prediction, calibration)
+        found = measures.classification(y, decisions(prediction), p, weight)
+    if persons is not None and "interval" in found:  # rows of one person are not independent
+        kept = once(len(y), persons)
+        found["interval"] = figures(loss, prediction[kept], y[kept], calibration)["interval"]
+    return found
 
 
 def promised(
