@@ -67,7 +67,7 @@ class Form:
     ----------
     shape : names of the axes, such as "K, D". Axes of one name are equally long in all records of
         a checkpoint; N is the number of clients, n that of the clients in a memory. An axis may be
-        a sum ("D + p_c") or have alternatives ("D|0"); "..." stands for any further axes, and a
+        a sum ("D + N * p") or have alternatives ("D|0"); "..." stands for any further axes, and a
         number has none ("")
     infinite, nan : whether infinities and NaN are allowed
     least : the least whole number

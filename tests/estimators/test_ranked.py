@@ -323,7 +323,7 @@ def test_probabilities_of_a_tail_are_calibrated_to_the_rows(clinics, loss):
         ({"risk": WassersteinBall(0.1, 1.0)}, TypeError, "risk must be"),
         ({"risk": LpBall(0.1)}, TypeError, "risk must be"),
         ({"risk": "superquantile"}, TypeError, "risk must be"),
-        ({"risk": Superquantile}, TypeError, "over_samples must be"),
+        ({"risk": Superquantile}, TypeError, "risk must be a value, got the class"),
         ({"risk": Superquantile(0.2, prior="size")}, ValueError, "prior"),
         ({"risk": TopK(121)}, ValueError, "121"),
         ({"loss": Absolute()}, ValueError, "RiskClassifier needs a loss of the margin"),

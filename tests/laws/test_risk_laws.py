@@ -321,7 +321,7 @@ def test_prior_by_size_by_name_and_as_given():
         (lambda: LpBall(0.1, 2, [1.5, -0.5]).at([1, 1]), "prior must be >= 0, got -0.5"),
         (lambda: Mean([0.5, 0.5]).at([1, 1, 1]), "prior must be a vector of 3 numbers"),
         (lambda: Mean([math.nan, 0.5]).at([1, 1]), "prior must be finite"),
-        (lambda: Mean("sizes").at([1, 1]), "'uniform', 'size' or 2 weights, got 'sizes'"),
+        (lambda: Mean("sizes").at([1, 1]), "'uniform', 'size', numbers or .*, got 'sizes'"),
         (lambda: Mean({"a": 1.0}).at([1, 1], ["a", "b"]), "exactly one entry for each client"),
         (lambda: Mean("size").at([1, 0]), "drop empty clients"),
         (lambda: Mean("size").value(np.ones(2)), r"call risk.at\(sizes\) first"),

@@ -138,13 +138,17 @@ class Fields:
             raise ValueError(f"{where} has shape {value.shape}, and must be {must}")
 
     def _is_long(self, size: int, axis: str) -> bool:
-        """Whether an axis, a sum of names and numbers, has this length, which is noted where it is
-        not known yet.
+        """Whether an axis, a sum of names, products of two and numbers, has this length, which is
+        noted where it is not known yet.
         """
         parts = axis.replace(" - ", " + -").split(" + ")
         numbers = [part for part in parts if part.lstrip("-").isdigit()]
-        unknown = [part for part in parts if part not in numbers and part not in self.axes]
-        known = sum(map(int, numbers)) + sum(self.axes.get(part, 0) for part in parts)
+        names = [part for part in parts if part not in numbers]
+        unknown = [part for part in names if not {*part.split(" * ")} <= {*self.axes}]
+        products = (math.prod(self.axes.get(n, 0) for n in part.split(" * ")) for part in names)
+        known = sum(map(int, numbers)) + sum(products)
+        if len(unknown) == 1 and " * " in unknown[0]:
+            return size >= known
         if len(unknown) == 1 and size >= known:
             self.axes[unknown[0]] = size - known
             return True

@@ -195,7 +195,7 @@ class Scale:
     """Divisors of the objective and of every row of ``Pieces``, and the coefficients' units."""
 
     objective: float
-    rows: Annotated[Array, Form("M")]
+    rows: Annotated[Array, Form("N * p + p_c + p_0")]
     units: Annotated[Array, Form("D")]
 
 
@@ -461,6 +461,7 @@ class InteriorState:
     nu: float = 1.0  # penalty of the merit function
     delta: float = 0.0  # regularisation of the Hessian
     refused: Counter = 0
+    duals: Multipliers | None = None
     scale: Scale | None = None
     # residuals of the last accepted points: they need not fall at every step
     recent: tuple[Extended, ...] = ()
@@ -470,7 +471,6 @@ class InteriorState:
     value: Annotated[float, Form(infinite=True, nan=True)] = math.nan  # objective at w
     violation: Extended = math.inf
     residual: Extended = math.inf
-    duals: Multipliers | None = None
     rounds: Annotated[int, Form(rounds=0)] = 0
     steps: int = 0
 
