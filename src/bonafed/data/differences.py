@@ -193,7 +193,7 @@ def _unit(name: str, values: Array, m: float, s: float) -> str:
         for said, back in ways.items():
             logs = np.log(back[back > 0])
             if len(logs) == len(back) and _spread(logs) < 2.5 * s:
-                away, of = abs(float(np.median(logs)) - m), said.partition(" of ")[2][:5]
+                away, of = abs(float(np.median(logs)) - m), said.partition(" of ")[2][:4]
                 found |= {(of not in name.casefold(), not of, away): said} if away <= s else {}
     return found[min(found)] if found else ""
 

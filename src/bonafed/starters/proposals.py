@@ -232,6 +232,10 @@ def asked(look: Look, found: Sequence[Found]) -> list[str]:
             key = _merge(column, merged[column])
         elif one.kind == "persons":
             key = toml_line("person", one.column)
+            if look.kinds[one.column].name != "person":  # it stands in `exclude`
+                answer = answer.replace("take:", "take it out of `exclude`, and take:")
+            if f"# {key}" in lines or look.kinds[one.column].name == "person":
+                answer, key = ANSWERED["persons"].partition(";")[0] + ".", ""
         lines += _comment(f"Question: {one} {answer}")
         lines += [f"# {key}"] * bool(key)
     codes = [text for one in found if one.kind == "sentinel" for text in one.instead]
