@@ -5,7 +5,7 @@
 
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ class Met:
     """kind : the kind of the fault, "A" to "F"
     example : what a person gave or did
     before, after : what was answered, and what is now
-    relative_of : the example that this one is a relative of; "" for one that was reported
+    relative_of : the beginning of the example that this one is a relative of; "" for one that was
+        reported
     """
 
     kind: str
@@ -40,12 +41,27 @@ def met(
     return marked
 
 
-def every() -> Iterator[tuple[Met, str]]:
+def every() -> list[tuple[Met, str]]:
     """All examples, each with the test that holds it."""
+    found = []
     for file in sorted((HERE / "people").glob("test_*.py")):
         for name, test in runpy.run_path(str(file)).items():
             if name.startswith("test_"):
-                yield from ((one, f"{file.stem}.{name}") for one in getattr(test, "met", []))
+                found += [(one, f"{file.stem}.{name}") for one in getattr(test, "met", [])]
+    return found
+
+
+def relatives(examples: list[Met]) -> dict[str, list[Met]]:
+    """Of every reported example those that name the beginning of its text."""
+    return {
+        reported.example: [
+            one
+            for one in examples
+            if one.relative_of and reported.example.startswith(one.relative_of)
+        ]
+        for reported in examples
+        if not reported.relative_of
+    }
 
 
 if __name__ == "__main__":

@@ -83,8 +83,12 @@ of_columns = {
     "kPa": ("blood pressure in kPa at one hospital", SHIFTED, "creatinine in µmol/l"),
     "sex 0/1": ("sex as 0 and 1 at one hospital, as f and m at the others", SHIFTED, ""),
     "sex words": ("sex as female and male at one hospital", SHIFTED, "sex as 0 and 1"),
-    "smoker 1/2": ("smoker as 1 and 2 at one hospital, 0 and 1 elsewhere", SILENT, "sex as 0/1"),
-    "stage 0-3": ("stages 0 to 3 at one hospital, 1 to 4 elsewhere", SILENT, "sex as 0/1"),
+    "smoker 1/2": (
+        "smoker as 1 and 2 at one hospital, 0 and 1 elsewhere",
+        SILENT,
+        "sex as 0 and 1",
+    ),
+    "stage 0-3": ("stages 0 to 3 at one hospital, 1 to 4 elsewhere", SILENT, "sex as 0 and 1"),
     "age 999": ("age 999 in every sixth row of one hospital", "init named no client", ""),
     "age -9": ("age -9 at one hospital", SILENT, "age 999"),
     "age 99": ("age 99 at one hospital", SILENT, "age 999"),
@@ -141,7 +145,13 @@ def test_a_check_names_the_client_whose_outcome_is_turned(
     assert found == {}
 
 
-@met("B", "two of four hospitals code the outcome the other way round", SILENT, ASKED, "outcome")
+@met(
+    "B",
+    "two of four hospitals code the outcome the other way round",
+    SILENT,
+    ASKED,
+    "the outcome coded",
+)
 def test_a_tie_names_all() -> None:
     tables = ordinary.ordinary(SEED, 600, 4)
     for name in [*tables][:2]:
@@ -169,9 +179,15 @@ def test_units_at_half_of_the_clients_or_in_some_rows() -> None:
 
 
 @met("B", "four persons who are patients of two hospitals", SILENT, ASKED)
-@met("B", "every hospital counts its patients 1, 2, 3, ...", "rightly silent", "silent", "persons")
-@met("B", "ids of six digits, of which chance makes some alike", "silent", "silent", "persons")
-@met("B", "19 digits, four of them at two hospitals", SILENT, ASKED, "persons")
+@met(
+    "B",
+    "every hospital counts its patients 1, 2, 3, ...",
+    "rightly silent",
+    "silent",
+    "four persons",
+)
+@met("B", "ids of six digits, of which chance makes some alike", "silent", "silent", "four persons")
+@met("B", "19 digits, four of them at two hospitals", SILENT, ASKED, "four persons")
 def test_persons_at_two_clients_are_found_and_numbers_of_a_counter_are_not() -> None:
     tables = ordinary.ordinary(SEED, 240)
     assert "persons" not in failing(tables, person="patient")
@@ -307,17 +323,14 @@ def test_init_asks_about_each_with_a_key_that_answers(init: Any, tmp_path: Path)
         assert f"Question: {asked}" in plain
         assert f"question: {asked}" in said
     keys = [line[2:] for line in text.splitlines() if line.startswith(("# merge", "# missing"))]
-    assert sorted(keys) == [
-        'merge.hospital = { "St Anna" = "St. Anna" }',
-        'merge.sex = { "0" = "f", "1" = "m" }',
-        'missing = ["99"]',
-    ]
+    assert sorted(keys) == ['merge.hospital = { "St Anna" = "St. Anna" }', 'missing = ["99"]']
     answered = text
     for key in keys:
         answered = answered.replace(f"# {key}", key)
     found = between_clients(prepare(parse_config(answered, folder=tmp_path)))
     assert {kind for kind, each in found.items() if each} == {"units", "codes", "labels"}
-    assert {one.column for one in found["codes"] or ()} == {"smoker"}
+    # whether 0 is f only the client knows
+    assert {one.column for one in found["codes"] or ()} == {"smoker", "sex"}
 
 
 def test_init_asks_whether_pos_is_yes_and_its_key_makes_two_classes(init: Any) -> None:
@@ -331,7 +344,7 @@ def test_init_asks_whether_pos_is_yes_and_its_key_makes_two_classes(init: Any) -
 def test_a_key_that_is_proposed_goes_on_from_the_one_that_is_written(
     init: Any, tmp_path: Path
 ) -> None:
-    tables, _ = ordinary.spoilt(SEED, "sex 0/1")
+    tables, _ = ordinary.spoilt(SEED, "sex words")
     largest = max(tables, key=lambda name: len(tables[name]["sex"]))
     tables[largest]["sex"] = np.where(tables[largest]["sex"] == "f", "F", tables[largest]["sex"])
     text, _ = init(tables)
@@ -340,6 +353,20 @@ def test_a_key_that_is_proposed_goes_on_from_the_one_that_is_written(
     assert "take instead of the line" in " ".join(text.replace("#", " ").split())
     found = between_clients(prepare(parse_config(text.replace(written, key), folder=tmp_path)))
     assert found["codes"] == []
+
+
+@met("B", "sex as M and W at one hospital, M and F elsewhere", SILENT, ASKED, "sex as 0 and 1")
+@met("B", "sex as m and w at one hospital, M and F elsewhere", SILENT, ASKED, "sex as 0 and 1")
+@met("B", "sex as F and H at one hospital, F and M elsewhere", SILENT, ASKED, "sex as 0 and 1")
+@pytest.mark.parametrize(("f", "m", "key"), [("w", "m", "w"), ("W", "M", "W"), ("F", "H", "H")])
+def test_a_code_that_shares_a_letter_is_asked_about(init: Any, f: str, m: str, key: str) -> None:
+    tables = ordinary.ordinary(SEED, 240)
+    for k, columns in enumerate(tables.values()):
+        letters = (f, m) if k == 1 else ("F", "M")
+        columns["sex"] = np.where(columns["sex"] == "f", *letters)
+    text, said = init(tables)
+    assert f"question: sex at {list(tables)[1]} (" in said
+    assert f'"{key}" = "{"M" if key == "H" else "F"}"' in text
 
 
 def test_init_of_a_private_run_asks_nothing_about_cells(init: Any) -> None:

@@ -71,14 +71,12 @@ SMALL = bf.Problem(
 )
 
 
-met(
+@met(
     "C",
     "a run that stalls, of a small objective",
     "'proven gap 1.80e-04, relative 2.73e-01': what tolerances are about stood last",
     "the relative gap stands first, then the absolute one, as in every other outcome",
 )
-
-
 @met(
     "C",
     "a method that says OPTIMAL or UNPROVEN at the same gap",

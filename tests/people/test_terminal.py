@@ -125,7 +125,7 @@ def test_a_bar_goes_from_the_first_gap_to_the_tolerance() -> None:
     "bonafed verify of the folder with all runs",
     '"not a complete run", and four files that are missing',
     "one of its runs is named",
-    relative_of="what to open after a first run",
+    relative_of="a run on a terminal of 80 columns",
 )
 def test_errors_of_usage_name_what_to_do(
     bonafed: Call, tmp_path: Path, capsys: Capture, plain: Run

@@ -223,8 +223,7 @@ def of_codes(name: str, parts: Mapping[str, Mapping[str, int]]) -> list[Found]:
         own = each[k]
         if not alike[k] and _recoded(own, usual) and _is_code(own, usual):
             why = f"{_listed(own)} where the others have {_listed(usual)}: another code?"
-            instead = {} if {*own} & {*usual} else _meaning(own, usual)
-            found.append(Found("codes", name, client, why, instead))
+            found.append(Found("codes", name, client, why, _meaning(own, usual)))
     return found
 
 
@@ -251,7 +250,7 @@ def _is_code(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
         alike = len(a) == len(b) and (len(b) == 2 or not own & usual)
         return len(b) > 1 and (alike or (moved and len(a) >= len(b) - 1))
     two = len(own) == len(usual) == 2 and not own & usual
-    return any(numbers) != all(numbers) or two or len(_of_words(own, usual)) > 1
+    return any(numbers) != all(numbers) or two or bool(_of_words(own, usual))
 
 
 def _of_words(own: Collection[str], usual: Collection[str]) -> dict[str, str]:
@@ -259,17 +258,20 @@ def _of_words(own: Collection[str], usual: Collection[str]) -> dict[str, str]:
     for words in _known()["words"]:
         of = {word: k for k, known in enumerate(words) for word in known}
         by = {of[fold(v)]: v for v in usual if fold(v) in of}
-        found = {v: by[of[fold(v)]] for v in own if of.get(fold(v)) in by and v not in usual}
+        found = {v: v if v in usual else by[of[fold(v)]] for v in own if of.get(fold(v)) in by}
         if len({*found.values()}) > 1:
-            return found
+            return {value: other for value, other in found.items() if value != other}
     return {}
 
 
 def _meaning(own: Mapping[str, int], usual: Mapping[str, int]) -> dict[str, str]:
-    """The usual value of each own one, where words say so; else in order, a guess that is asked."""
-    k = min(len(own), len(usual))
-    often = (sorted(sorted(of, key=of.__getitem__)[-k:]) for of in (own, usual))
-    guess = {} if abs(len(own) - len(usual)) > 1 or k < 2 else dict(zip(*often, strict=True))
+    """The usual value of each own one, where words say so; of numbers for numbers in order, a guess
+    that is asked. Which word a number stands for, only its client knows.
+    """
+    k, guess = min(len(own), len(usual)), dict[str, str]()
+    if all(map(NUMBER.fullmatch, (*own, *usual))) and abs(len(own) - len(usual)) <= 1 < k:
+        often = (sorted(sorted(of, key=of.__getitem__)[-k:]) for of in (own, usual))
+        guess = {} if {*own} & {*usual} else dict(zip(*often, strict=True))
     return _of_words(own, usual) or guess
 
 
