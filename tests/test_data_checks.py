@@ -130,6 +130,23 @@ def test_rows_at_two_clients_and_test_rows_in_training_are_found() -> None:
     assert found["trained_on"]["passed"]
 
 
+def test_rows_that_are_alike_by_chance_are_not_called_copies() -> None:
+    by_name = {
+        name: {"age": table["age"], "size": np.rint(20 * table["size"]), "sick": table["sick"]}
+        for name, table in tables(clients=4, n=300).items()
+    }
+    fed = federation(by_name)
+    found = results(fed.restrict([*by_name][:3]), held=fed.restrict(["site 3"]))
+    for name in ("duplicates", "trained_on"):
+        assert found[name]["seen"] > 0.01
+        assert found[name]["passed"] is None
+    # and two hundred copies among them are found
+    one, two, *_ = by_name.values()
+    for key in one:
+        two[key] = np.concatenate([one[key][:200], two[key][200:]])
+    assert {"site 0", "site 1"} <= {*failing(by_name)["duplicates"]}
+
+
 def test_rows_of_few_values_are_not_judged_by_their_copies() -> None:
     by_name = {
         name: {"sex": table["sex"], "age": table["age"] // 20, "sick": table["sick"]}

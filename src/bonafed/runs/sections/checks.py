@@ -16,11 +16,13 @@ and z_i below the quantile of a level over all clients says that it is, or that 
 """
 
 import hashlib
+import math
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 
 import numpy as np
 from scipy.special import ndtri
@@ -41,6 +43,7 @@ IDENTIFIER = 0.9  # share of the rows that have a value of a column to themselve
 COPY = 0.99  # AUC of one feature, or its correlation with the target
 SHARED = 0.01  # share of the rows that stand elsewhere, too
 TELLING = 0.95  # share of the rows that are alone at their client; with fewer, copies tell nothing
+TIMES = 3  # how much more often rows across two sets are alike than by chance
 TINY = 20  # rows of a client
 LEFT_OUT = 0.05  # share of the rows that have no target, or no client
 SHIFT = 0.8  # standardised difference of means: a large one by the usual convention
@@ -181,17 +184,38 @@ def _shared_rows(fed: Federation, tests: Mapping[str, Federation]) -> Iterator[R
     shared = [sum(clients[row] > 1 for row in each) / len(each) for each in held]
     at = [name for name, share in zip(fed.names, shared, strict=True) if share > SHARED]
     share = sum(s * len(each) for s, each in zip(shared, held, strict=True)) / fed.sizes.sum()
-    several = fed.n_clients > 1
-    yield _check("duplicates", _within(share, judged and several), SHARED, float(share), at)
-    shares = {}
+    own, every = np.sum([_alike(Counter(each)) for each in held], axis=0), Counter(chain(*held))
+    columns = [*np.concatenate(fed.X).T, np.concatenate(fed.y)]
+    values = [np.unique(column, return_counts=True)[1] / len(column) for column in columns]
+    usual = math.prod(float(p @ p) for p in values)  # of pairs alike, if columns were independent
+    copied = fed.n_clients > 1 and not _by_chance(_alike(every) - own, own, usual)
+    yield _check("duplicates", _within(share, judged and copied), SHARED, float(share), at)
+    shares, chance = {}, True
     persons = all(each.persons is not None for each in (fed, *tests.values()))
-    known = {row for each in _digests(fed, key, persons) for row in each}
+    known = Counter(chain(*_digests(fed, key, persons)))
     for name, test in tests.items():
-        seen = sum(row in known for each in _digests(test, key, persons) for row in each)
-        shares[name] = seen / float(test.sizes.sum())
+        rows = [*chain(*_digests(test, key, persons))]
+        shares[name] = sum(row in known for row in rows) / float(test.sizes.sum())
+        alike = np.array([sum(known[row] for row in rows), known.total() * len(rows)])
+        chance = chance and _by_chance(alike, _alike(known), usual)
+    judged = judged and not (chance and tests)
     most = max(shares.values(), default=None)
     odd = [name for name, share in shares.items() if share > SHARED]
     yield _check("trained_on", _within(most, judged), SHARED, most, odd)
+
+
+def _alike(counts: Counter[bytes]) -> Array:
+    """How many pairs of rows are alike, and all pairs."""
+    n = counts.total()
+    return np.array([sum(c * (c - 1) for c in counts.values()), n * (n - 1)]) / 2
+
+
+def _by_chance(across: Array, own: Array, usual: float) -> bool:
+    """Whether pairs across two sets are alike hardly more often than those within one, or than is
+    ``usual``: then few values make a row, and equal rows are no copies.
+    """
+    rate = max(usual, own[0] / max(own[1], 1.0))
+    return bool(0 < across[0] <= TIMES * rate * across[1])
 
 
 def _within(share: float | None, judged: bool) -> bool | None:
