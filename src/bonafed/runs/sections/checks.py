@@ -212,7 +212,7 @@ def _alike(counts: Counter[bytes]) -> Array:
 
 def _by_chance(across: Array, own: Array, usual: float) -> bool:
     """Whether pairs across two sets are alike hardly more often than those within one, or than is
-    ``usual``: then few values make a row, and equal rows are no copies.
+    ``usual``: then few values make a row, and equal rows need not be copies.
     """
     rate = max(usual, own[0] / max(own[1], 1.0))
     return bool(0 < across[0] <= TIMES * rate * across[1])
