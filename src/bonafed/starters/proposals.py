@@ -231,11 +231,11 @@ def asked(look: Look, found: Sequence[Found]) -> list[str]:
             merged[column] = {**merged[column], **one.instead}
             key = _merge(column, merged[column])
         elif one.kind == "persons":
-            key = toml_line("person", one.column)
-            if look.kinds[one.column].name != "person":  # it stands in `exclude`
-                answer = answer.replace("take:", "take it out of `exclude`, and take:")
-            if f"# {key}" in lines or look.kinds[one.column].name == "person":
+            kind, key = look.kinds.get(one.column), toml_line("person", one.column)
+            if kind is None or kind.name == "person" or f"# {key}" in lines:  # nothing to take
                 answer, key = ANSWERED["persons"].partition(";")[0] + ".", ""
+            else:
+                answer = answer.replace("take:", "take it out of `exclude`, and take:")
         lines += _comment(f"Question: {one} {answer}")
         lines += [f"# {key}"] * bool(key)
     codes = [text for one in found if one.kind == "sentinel" for text in one.instead]
