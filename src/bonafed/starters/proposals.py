@@ -209,8 +209,9 @@ def questions(look: Look, source: str, folder: Path) -> list[Found]:
     keys = re.sub(r"(?m)^min_count.*$", "", source)  # rare codes are compared as well
     text = f"[data]\n{keys}\ntest = 0.0\n[problem]\n{loss}\n[robust]\nradius = 0.0"
     with suppress(ValueError):
-        parts = prepare(parse_config(text, folder=folder))
-        found += [one for each in between_clients(parts).values() for one in each or ()]
+        config = parse_config(text, folder=folder)
+        differing = between_clients(prepare(config), config.data.person)
+        found += [one for each in differing.values() for one in each or ()]
     return found
 
 

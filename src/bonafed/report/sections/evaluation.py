@@ -95,7 +95,8 @@ def goodness(run: Run) -> str:
         if (right := judged.get("precision")) is not None:
             text += f", and is right in {percent(right)} of those that it calls {classes[1]}"
         text += "."
-    return text
+    counted = judged.get("promise", {}).get("people", False)
+    return text + " Intervals are of one row of each person." * counted
 
 
 def first_figures(judged: Record) -> list[Measure]:

@@ -65,9 +65,10 @@ class DataChecks(Section):
 
     def result(self, inputs: Inputs) -> Record:
         """Every check, in the order of a report."""
-        parts = inputs.parts
+        parts, config = inputs.parts, inputs.config
         # a private run declares its columns, and here nothing more is read off its rows
-        found = {} if inputs.config.privacy is not None else between_clients(parts)
+        plain = config.privacy is None
+        found = between_clients(parts, config.data.person) if plain else {}
         more = [_same(kind, each) for kind, each in found.items()]
         return {"checks": [*of_rows(parts), *more, _trivial(inputs)]}
 
@@ -274,9 +275,9 @@ def _same(kind: str, found: list[Found] | None) -> Record:
     return _check(kind, None if found is None else not found, 0, len(where), where)
 
 
-def between_clients(parts: Parts) -> dict[str, list[Found] | None]:
+def between_clients(parts: Parts, person: str | None = None) -> dict[str, list[Found] | None]:
     """What a client writes otherwise than the others, by kind; None of a kind where nothing can be
-    compared, or too much.
+    compared, or too much. ``person`` is the column of persons.
     """
     fed, schema, held = parts.owners, parts.owners.schema, parts.tests.get(HELD_OUT)
     found: dict[str, list[Found] | None] = dict.fromkeys(differences.KINDS)
@@ -296,7 +297,7 @@ def between_clients(parts: Parts) -> dict[str, list[Found] | None]:
                 () if held is None else zip(held.names, held.persons or (), strict=True)
             ):
                 people[name] += map(str, of)
-            found["persons"] = differences.of_persons("persons", people)
+            found["persons"] = differences.of_persons(person or "persons", people)
     if schema and not schema.unit and len(schema.columns) * fed.n_clients <= COMPARED:
         odd = [*_of_columns(fed, schema, target)]
         found |= {kind: [one for one in odd if one.kind == kind] for kind in differences.OF_COLUMNS}
