@@ -239,6 +239,23 @@ def test_where_column_and_outcome_explain_it_alike_both_are_named() -> None:
     assert where.endswith("; age the other way round would explain it as well)")
 
 
+ONE = "a number to predict that is 5 in all rows of one hospital"
+
+
+@met("B", ONE, "'9.8 times the others': mm for cm?'", "asked whether it means missing")
+@met("B", "a column of measurements that is 0 in all rows of one", SHIFTED, "the same", ONE)
+@met("B", "a column with one value at most hospitals", "silent", "silent", ONE)
+def test_one_value_in_all_rows_of_a_client_is_asked_about_and_is_no_unit() -> None:
+    rng = np.random.default_rng(0)
+    parts = {c: rng.random(40) for c in "abcd"}
+    for value in (5.0, 0.0):
+        (found,) = differences.of_numbers("y", {**parts, "a": np.full(40, value)})
+        assert (found.kind, found.client) == ("sentinel", "a")
+        assert found.why == f"{value:g} in all of its 40 rows: does it mean missing?"
+    most = {c: np.full(40, 5.0 + k) for k, c in enumerate("abc")}
+    assert all(f.kind != "sentinel" for f in differences.of_numbers("y", {**parts, **most}))
+
+
 # --------------------------------------------------------------------------- persons and names
 
 

@@ -582,6 +582,27 @@ def test_one_number_in_two_forms_is_one_class(zero: str, one: str, tmp_path: Pat
     assert train.classes.tolist() == [0, 1]
 
 
+@met(
+    "A", "a target of one class, in a configuration", "'has 1 values, not two'", "one value, named"
+)
+@met(
+    "A",
+    "the same with a loss of several classes",
+    "'has 1 values: a loss of classes needs 2 to 1000'",
+    "the same",
+    "a target of one class",
+)
+@met("A", "the same at init", "'has one value in all rows'", "as before", "a target of one class")
+def test_a_target_of_one_class_says_so(tmp_path: Path) -> None:
+    path = table(tmp_path, sick=["yes"] * N)
+    for more in ('loss = "logistic"', 'loss = "multinomial"\nmodel = "softmax"'):
+        text = f'[data]\npath = "table.csv"\nclient = "site"\ntarget = "sick"\n[problem]\n{more}\n'
+        with pytest.raises(ConfigError, match="column 'sick' has one value in all rows, 'yes', so"):
+            prepare(parse_config(text, folder=tmp_path))
+    with pytest.raises(ConfigError, match="the target 'sick' has one value in all rows"):
+        written(path)
+
+
 # -------------------------------------------------------------------------------- words of errors
 
 

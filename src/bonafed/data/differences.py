@@ -92,6 +92,11 @@ def of_numbers(name: str, parts: Mapping[str, Array]) -> list[Found]:
     odd = [*_sentinels(name, kept, few=False)]
     for one in odd:
         kept[one.client] = kept[one.client][kept[one.client] != float(*one.instead)]
+    same = {c: v for c, v in kept.items() if len(v) >= FEW and v.min() == v.max()}
+    for client, values in same.items() if 2 * len(same) < len(kept) else ():
+        of = f"{values[0]:.9g} in all of its {len(values):,} rows: does it mean missing?"
+        odd.append(Found("sentinel", name, client, of))
+        del kept[client]
     return [*odd, *_units(name, {c: values for c, values in kept.items() if len(values) >= FEW})]
 
 
