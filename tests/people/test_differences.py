@@ -311,6 +311,47 @@ def test_one_client_of_two_names_is_found(pair: tuple[str, str]) -> None:
     assert (found.client, found.instead) == (pair[1], {pair[1]: pair[0]})
 
 
+GIESSEN = "Gießen and Giessen"
+MERGED = "merged without a question, since 'they differ by case or spaces only'"
+REASON = "asked, with the true reason"
+
+
+@met("A", GIESSEN, MERGED, REASON)
+@met("A", "Zürich and Zuerich", "asked without a reason", REASON, GIESSEN)
+@met("A", "Ulm (Nord) and Ulm Nord", "two hospitals, not asked", REASON, GIESSEN)
+@met("A", "Mount Sinai and Mt. Sinai", "two hospitals, not asked", REASON, GIESSEN)
+@met("A", "Aachen with a Cyrillic A", "two hospitals, not asked", REASON, GIESSEN)
+@met("A", "clients 1 and 1.0", "merged as 1.0, without a question", REASON, GIESSEN)
+@pytest.mark.parametrize(
+    ("pair", "differs"),
+    [
+        (("Gießen", "Giessen"), "ß and ss"),
+        (("Zürich", "Zuerich"), "accents or dots and an e for two dots"),
+        (("Ulm (Nord)", "Ulm Nord"), "signs or spaces"),
+        (("Mount Sinai", "Mt Sinai"), "an abbreviation"),
+        (("Saint Anna", "Sankt Anna"), "an abbreviation"),
+        (("Aachen", "\u0410achen"), "letters of two alphabets that look alike"),
+        (("1", "1.0"), "the form of a number"),
+        (("ULM", "ulm"), "capitals"),
+    ],
+)
+def test_names_that_may_be_one_are_asked_about_with_the_reason(
+    pair: tuple[str, str], differs: str, init: Any, tmp_path: Path
+) -> None:
+    tables = dict(zip([*pair, "Bern"], ordinary.ordinary(SEED, 240, 4).values(), strict=False))
+    text, said = init(tables)
+    if differs == "capitals":
+        assert "}  # they differ by case or spaces only" in text
+        return
+    plain = " ".join(text.replace("#", " ").split())
+    assert f"{pair[1]} (the same as {pair[0]}, but for {differs}?) If so, take:" in plain
+    assert f"question: {pair[1]} (the same as" in said
+    key = f'merge.hospital = {{ "{pair[1]}" = "{pair[0]}" }}'
+    for source, names in ((text, {*pair, "Bern"}), (text.replace(f"# {key}", key), {pair[0]})):
+        fed = prepare(parse_config(source, folder=tmp_path)).train
+        assert {*map(str, fed.names)} == names | {"Bern"}
+
+
 def test_clients_of_names_that_differ_are_two() -> None:
     names = ["Site 1", "Site 10", "Site 1.0", "1", "-1", "A", "AA", "AAA", "A+", "A-", "B", "a b 2"]
     names += ["Ward 1 2", "Ward 12", "North", "South", "North East", "East North", "x1", "x11"]
@@ -399,7 +440,7 @@ def test_init_asks_about_each_with_a_key_that_answers(init: Any, tmp_path: Path)
         f"smoker at {fourth} (1, 2 where the others have 0, 1: another code?)",
         f"patient at {first} (",
         f"sick at {fifth} (a model of the other clients ranks its rows the wrong way",
-        "St Anna (the same as St. Anna?)",
+        "St Anna (the same as St. Anna, but for signs or spaces?)",
     ):
         assert f"Question: {asked}" in plain
         assert f"question: {asked}" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -465,6 +466,11 @@ def test_names_that_look_alike_are_one_client(other: str, tmp_path: Path) -> Non
     assert printed[0].startswith(f"{N} rows of 3 clients")
     fed = prepare(parse_config(text, folder=tmp_path)).train
     assert sorted(fed.clients) == ["Köln", "east", "south"]
+    said = " ".join(" ".join(printed).split())
+    told = (
+        r"'site' has 'Köln' in \d+ rows in another form of Unicode, or with signs that nobody sees"
+    )
+    assert bool(re.search(told, said)) == (other.strip() not in ("Köln", "\u00a0Köln"))
     X, y = np.eye(4), np.array([0, 1, 0, 1])
     assert Federation.from_arrays(X, y, ["Köln", other, "Ulm", other]).clients == ("Köln", "Ulm")
 
