@@ -15,6 +15,7 @@ import untidy
 from met import met
 
 from bonafed import Federation
+from bonafed.client_names import closest
 from bonafed.config.config import ConfigError, parse_config
 from bonafed.data.profile import summarise
 from bonafed.data.readers import read
@@ -649,6 +650,23 @@ def test_a_line_that_is_not_toml_is_shown_with_what_it_needs(text: str, words: s
         parse_config(text)
     assert words in str(caught.value)
     assert "Correct this line" in str(caught.value)
+
+
+NO_MALE = "no column 'male'"
+
+
+@met("A", NO_MALE, "'Did you mean 'age'?'", "the columns are listed, and nothing is suggested")
+@met("A", "no column 'died' beside 'age', 'side'", "'Did you mean 'side'?'", "the same", NO_MALE)
+@met("A", "no column 'SITE' beside 'site'", "no suggestion", "'Did you mean 'site'?'", NO_MALE)
+def test_only_a_name_that_is_close_is_suggested() -> None:
+    for name, known, suggested in (
+        ("male", ["age", "bp", "sex"], ""),
+        ("died", ["age", "side", "sex"], ""),
+        ("SITE", ["age", "site"], " Did you mean 'site'?"),
+        ("agee", ["age", "site"], " Did you mean 'age'?"),
+    ):
+        listed = ", ".join(map(repr, known))
+        assert closest(name, known) == f"; there are {listed}.{suggested}"
 
 
 @met("A", "a folder for a configuration", "[Errno 21] Is a directory", "name a file in it")
