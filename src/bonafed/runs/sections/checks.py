@@ -312,7 +312,8 @@ def between_clients(parts: Parts, person: str | None = None) -> dict[str, list[F
                 () if held is None else zip(held.names, held.persons or (), strict=True)
             ):
                 people[name] += map(str, of)
-            found["persons"] = differences.of_persons(person or "persons", people)
+            cells = {name: X for name, (X, _) in rows.items()}
+            found["persons"] = differences.of_persons(person or "persons", people, cells)
     if schema and not schema.unit and len(schema.columns) * fed.n_clients <= COMPARED:
         odd = [*_of_columns(fed, schema, target)]
         found |= {kind: [one for one in odd if one.kind == kind] for kind in differences.OF_COLUMNS}
