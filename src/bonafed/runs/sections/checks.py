@@ -220,7 +220,9 @@ def _by_chance(across: Array, own: Array, usual: float) -> bool:
 
 
 def _within(share: float | None, judged: bool) -> bool | None:
-    return bool(share <= SHARED) if judged and share is not None else None
+    if share is None or (share > SHARED and not judged):
+        return None
+    return bool(share <= SHARED)
 
 
 def _digests(fed: Federation, key: bytes, persons: bool = False) -> Iterator[list[bytes]]:
