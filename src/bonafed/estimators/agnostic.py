@@ -50,8 +50,8 @@ class AgnosticClassifier(Classifier):
     ----------
     uncertainty : the client weights allowed. ``ChiSquareBall(0.2, prior="size")`` (None) costs
         little where clients are alike; ``Simplex()`` is the worst client only, whatever its size:
-        the choice for the worst group, whose held-out accuracy it raises from .59 to .71 on five
-        tables with a bad one, while that of all rows falls from .79 to .74; it costs .01 to .15 of
+        the choice for the worst group, whose held-out accuracy it raises from .59 to .70 on five
+        tables with a bad one, while that of all rows falls from .80 to .74; it costs .01 to .15 of
         AUC where that group is tiny or has wrong labels. Others are
         ``CDNorm``, ``Box``, ``KLBall``, ``TotalVariationBall``, ``Ellipsoid``, ``LpBall``,
         ``WassersteinOverClients``, ``Polyhedron``, ``Superquantile`` or a custom set

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -38,6 +39,7 @@ from bonafed.runs import forms
 from bonafed.runs.files import Record
 from bonafed.runs.sections.section import Inputs, Section
 from bonafed.runs.splits import HELD_OUT, Parts
+from bonafed.worst_client import once
 
 IDENTIFIER = 0.9  # share of the rows that have a value of a column to themselves
 COPY = 0.99  # AUC of one feature, or its correlation with the target
@@ -262,7 +264,9 @@ def _shift(fed: Federation, X: Array) -> Record:
     deviation = X.std(0)
     varies = deviation > 1e-9 * np.maximum(1.0, np.abs(X).max(0))
     apart = np.abs(means - others)[:, varies] / deviation[varies]
-    error = -ndtri(CHANCE / max(2 * apart.size, 1)) * np.sqrt(1 / n + 1 / (len(X) - n))
+    if fed.persons is not None:  # rows of one person say as much as one row, or little more
+        n = np.array([[len(np.unique(of))] for of in fed.persons], float)
+    error = -ndtri(CHANCE / max(2 * apart.size, 1)) * np.sqrt(1 / n + 1 / (n.sum() - n))
     most = np.maximum(apart - error, 0.0).max(1, initial=0.0)
     odd = [fed.names[i] for i in np.argsort(-most, kind="stable") if most[i] > SHIFT]
     return _check("shift", not odd, SHIFT, float(most.max()), odd)
@@ -286,24 +290,27 @@ def between_clients(parts: Parts, person: str | None = None) -> dict[str, list[F
     target = "the target" if schema is None or schema.target is None else schema.target
     if fed.n_clients > 1:
         found["names"] = differences.of_names(fed.names)
-        rows = {name: (X, y) for name, X, y in zip(fed.names, fed.X, fed.y, strict=True)}
-        for name, *more in () if held is None else zip(held.names, held.X, held.y, strict=True):
-            pairs = zip(rows[name], more, strict=True)
-            rows[name] = tuple(np.concatenate(pair) for pair in pairs)  # type: ignore[assignment]
-        found["labels"] = contrary(target, rows, fed.classes)
+        whole = {name: [rows] for name, *rows in _of_clients(fed)}
+        for name, *rows in () if held is None else _of_clients(held):
+            whole[name].append(rows)
+        rows = {
+            name: [*map(np.concatenate, zip(*each, strict=True))] for name, each in whole.items()
+        }
         if fed.persons is not None:
-            people = {
-                name: [*map(str, of)] for name, of in zip(fed.names, fed.persons, strict=True)
-            }
-            for name, of in (
-                () if held is None else zip(held.names, held.persons or (), strict=True)
-            ):
-                people[name] += map(str, of)
+            people = {name: [*map(str, each.pop())] for name, each in rows.items()}
             found["persons"] = differences.of_persons(person or "persons", people)
+            ones = {name: once(len(of), np.array(of)) for name, of in people.items()}
+            rows = {name: [part[ones[name]] for part in each] for name, each in rows.items()}
+        found["labels"] = contrary(target, rows, fed.classes)
     if schema and not schema.unit and len(schema.columns) * fed.n_clients <= COMPARED:
         odd = [*_of_columns(fed, schema, target)]
         found |= {kind: [one for one in odd if one.kind == kind] for kind in differences.OF_COLUMNS}
     return found
+
+
+def _of_clients(fed: Federation) -> Iterator[tuple[Any, ...]]:
+    """Of every client its name, features, targets and, where that is known, whose each row is."""
+    return zip(fed.names, fed.X, fed.y, *([fed.persons] if fed.persons else []), strict=True)
 
 
 def _of_columns(fed: Federation, schema: Schema, target: str) -> Iterator[Found]:
@@ -333,7 +340,7 @@ def _of_columns(fed: Federation, schema: Schema, target: str) -> Iterator[Found]
 
 
 def contrary(
-    target: str, rows: Mapping[str, tuple[Array, Array]], classes: Array | None
+    target: str, rows: Mapping[str, Sequence[Array]], classes: Array | None
 ) -> list[Found] | None:
     """The clients whose outcomes the model of all others ranks the wrong way, of each client's
     features and outcomes; None where there are too many features.
