@@ -475,3 +475,31 @@ def test_a_run_over_sites_says_what_turned_figures_mean() -> None:
     )
     for other in ({"auc": 0.45}, {"auc": None}, {"positives": 60}, {"n": 8, "positives": 2}):
         assert judging.contrary({"clients": [site, {**site, "auc": 0.3, **other}]}) == []
+
+
+@met(
+    "B",
+    "Kreatinin, créatinine, glycémie, Blutzucker, Harnstoff in another unit",
+    "'cm for m, or percent and shares?' of Kreatinin",
+    "the unit of what the column measures, in the languages of its name",
+    "creatinine in µmol/l",
+)
+@pytest.mark.parametrize(
+    ("column", "factor", "unit"),
+    [
+        ("Kreatinin", 88.4, "µmol/l for mg/dl of creatinine"),
+        ("Créatinine", 1 / 88.4, "mg/dl of creatinine for µmol/l"),
+        ("glycémie", 18.02, "mg/dl for mmol/l of glucose"),
+        ("Blutzucker", 18.02, "mg/dl for mmol/l of glucose"),
+        ("Harnstoff", 2.8, "mg/dl for mmol/l of urea nitrogen"),
+    ],
+)
+def test_units_are_named_in_the_language_of_the_column(
+    column: str, factor: float, unit: str
+) -> None:
+    rng = np.random.default_rng(0)
+    values = {name: np.exp(rng.normal(0, 0.2, 60)) for name in ("Bonn", "Ulm", "Trier")}
+    values["Ulm"] *= factor
+    (found,) = differences.of_numbers(column, values)
+    assert found.client == "Ulm"
+    assert found.why.endswith(f": {unit}?")
