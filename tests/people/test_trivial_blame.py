@@ -141,3 +141,39 @@ def test_a_large_table_is_asked_by_a_sample() -> None:
     found = why(data, over_samples=bf.WassersteinBall(5.0))
     assert found.parameter == "radius"
     assert "of the 8,000 rows" in found.text
+
+
+CONSTANT = "a target that is 5 in all rows trained on"
+SAID = "'the features say little or nothing about the target. Look for other features'"
+
+
+@met("C", CONSTANT, SAID, "the target has one value in all rows: name another one")
+@met(
+    "C",
+    "the same with the squared loss",
+    f"'worse than the constant', and {SAID}",
+    "the same",
+    CONSTANT,
+)
+@met("C", "classes that are declared, and rows of one of them", SAID, "the same", CONSTANT)
+@met("C", "one row of 200 is another number", "no such warning", "as before", CONSTANT)
+def test_a_constant_target_is_named_and_no_feature_is_blamed() -> None:
+    X, clients = fed().pooled().rows(0)[0], np.repeat([*"abcd"], N // 4)
+    fives = np.full(N, 5.0)
+    for loss, y, classes in (
+        (bf.Huber(1.0), fives, None),
+        (bf.Squared(), fives, None),
+        (bf.Logistic(), np.full(N, "yes"), ("no", "yes")),
+    ):
+        data = bf.Federation.from_arrays(X, y, clients, classes=classes)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = bf.solve(bf.Problem(loss, MODEL), data).trivial
+        assert found is not None
+        assert f"the target is {y[0]} in all {N} rows trained on" in found.text
+        assert "features" not in found.text
+        assert "Name another target" in found.text
+    fives[3] = 6.0
+    data = bf.Federation.from_arrays(X, fives, clients)
+    found = bf.solve(bf.Problem(bf.Huber(1.0), MODEL), data).trivial
+    assert found is None or "in all" not in found.text

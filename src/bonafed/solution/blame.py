@@ -79,6 +79,14 @@ def triviality(
     found = search.judged(problem, w, proof)
     if found is None:
         return None
+    if len(same := np.unique(np.concatenate(fed.y))) == 1:
+        column = f" {fed.schema.target!r}" if fed.schema and fed.schema.target else ""
+        text = (
+            f"The model is trivial: the target{column} is {same.tolist()[0]} in all"
+            f" {fed.sizes.sum():,} rows trained on, so that there is nothing to learn. Name another"
+            " target, or train on rows with other values."
+        )
+        return Triviality(found.kind, None, None, None, text)
     share, all_rows = SMALL / (fed.n_features * float(fed.sizes.sum())), int(fed.sizes.sum())
     if share < 1:  # what is to blame is asked of a sample, so that it costs little
         with suppress(ValueError):
