@@ -124,12 +124,9 @@ class Inputs:
 
     @cached_property
     def trivial(self) -> Triviality | None:
-        """Why the main model is no better than a constant, None where it is. What is solved for it
-        starts from the data only, so that verification finds the same.
-        """
-        (name, w), *_ = self.models.items()
-        rounds = len(self.histories.get(name, ()))
-        return triviality(self.problem, self.parts.train, w, self.certificate, rounds, fit)
+        """Why the main model is no better than a constant, None where it is."""
+        w, *_ = self.models.values()
+        return triviality(self.problem, self.parts.train, w, self.certificate)
 
     def compared(self, name: str, stated: object, again: object) -> Check:
         """Stated numbers against those computed again, relative to the objective."""
