@@ -278,13 +278,12 @@ class _Search:
 
     def _unfinished(self, better: bool) -> Triviality:
         """That the model is not the best one, or not proved to be: then nothing is to blame yet."""
-        kind, convex = self.found.kind, self.problem.convex
-        known = "and a better one is known" if better else "and nothing proves that none is better"
+        known = "a better one is known" if better else "nothing proves that none is better"
         do = "The problem is not convex: try another start or method."
-        if convex:
-            do = "The run stopped before it was done: raise max_rounds, or lower tol."
-        text = f"The model is trivial ({kind}), {known}. {do}"
-        return Triviality(kind, "max_rounds" if convex else "start", None, None, text)
+        if self.problem.convex:
+            do = "The run stopped before it was done: its outcome says what to do."
+        text = f"The model is trivial ({self.found.kind}), and {known}. {do}"
+        return Triviality(self.found.kind, None, None, None, text)
 
     def _advice(self, cause: Cause, limit: Threshold | None = None) -> str:
         """What to do about a parameter, with the number to give it."""
@@ -339,7 +338,7 @@ def _harmless(causes: Sequence[Cause]) -> dict[str, Any]:
 def _near(proof: Certificate, share: float = trivial.LOOSEST) -> bool:
     """Whether a model is proved to be near the optimum: an unfinished solve suggests nothing."""
     bound = proof.nearby if proof.bound is None else proof.bound
-    return bound is not None and proof.value - bound <= share * abs(proof.value)
+    return bound is not None and abs(proof.value - bound) <= share * abs(proof.value)
 
 
 def _formula(problem: Problem, fed: Federation, cause: Cause) -> Threshold | None:

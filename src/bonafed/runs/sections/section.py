@@ -29,7 +29,6 @@ from bonafed.runs.files import Record, Row, plain
 from bonafed.runs.privacy_plan import budget_of, privacy_of
 from bonafed.runs.splits import Parts
 from bonafed.solution.blame import triviality
-from bonafed.solution.solve import fit
 from bonafed.solution.trivial import Triviality
 
 
