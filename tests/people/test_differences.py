@@ -176,6 +176,70 @@ def test_units_at_half_of_the_clients_or_in_some_rows() -> None:
     assert failing(tables)["units"][0].startswith(f"height at {name} (")
 
 
+BLAMED = "the outcome of that hospital was blamed, and the column was not named"
+TURNED = "the column and the client are named, and the outcome is not blamed"
+TURNS: dict[str, Callable[[Any], Any]] = {
+    "sex": lambda cells: np.array([{"f": "m", "m": "f"}.get(c, c) for c in cells.tolist()]),
+    "age": lambda cells: 106 - cells,
+    "smoker": lambda cells: 1 - cells,
+    "stage": lambda cells: 5 - cells,
+}
+
+
+def telling(column: str, strength: float, others: float, rows: int = 1200) -> ordinary.Tables:
+    """Ordinary tables whose outcome follows from one column, and from pressure and creatinine."""
+    tables, rng = ordinary.ordinary(SEED, rows), np.random.default_rng(SEED)
+    for table in tables.values():
+        x = (table[column] == "m").astype(float) if column == "sex" else table[column] * 1.0
+        z = np.stack([(table["pressure"] - 130) / 18, np.log(table["creatinine"]) / 0.35])
+        y = strength * (x - x.mean()) / (x.std() or 1.0) + others * z.sum(0)
+        y += rng.logistic(size=len(y))
+        table["sick"] = np.where(y > np.median(y), "yes", "no")
+    return tables
+
+
+SEX = "sex = 1 - sex at one of five hospitals, where sex matters most"
+
+
+@met("B", SEX, BLAMED, TURNED)
+@met("B", "age counted backwards at one hospital", BLAMED, TURNED, SEX)
+@met("B", "smoker = 1 - smoker at one hospital, where smoking matters less", SILENT, TURNED, SEX)
+@met("B", "stages 1 to 4 written upside down at the smallest hospital", SILENT, TURNED, SEX)
+@pytest.mark.parametrize(
+    ("column", "strength", "small"),
+    [("sex", 3.0, 0), ("age", 3.0, 0), ("smoker", 1.0, 0), ("stage", 1.5, 1)],
+)
+def test_a_column_that_is_turned_is_named_and_the_outcome_is_not(
+    column: str, strength: float, small: int
+) -> None:
+    tables = telling(column, strength, 1.0)
+    assert failing(tables) == {}
+    client = ordinary.sites_of(tables)[small]
+    tables[client][column] = TURNS[column](tables[client][column])
+    (where,) = failing(tables).pop("codes")
+    assert where.startswith(f"{column} at {client} (it goes with sick the other way round ")
+    assert where.endswith("than at the others: is it coded so?)")
+    assert "labels" not in failing(tables)
+
+
+@met(
+    "B",
+    "the same where no other column tells anything",
+    "the outcome was blamed, with certainty",
+    "both are named, since either would explain it",
+    SEX,
+)
+def test_where_column_and_outcome_explain_it_alike_both_are_named() -> None:
+    tables = telling("age", 2.0, 0.0, 600)
+    client = ordinary.sites_of(tables)[0]
+    tables[client]["age"] = TURNS["age"](tables[client]["age"])
+    (where,) = failing(tables)["labels"]
+    assert where.startswith(
+        f"sick at {client} (a model of the other clients ranks its rows the wro"
+    )
+    assert where.endswith("; age the other way round would explain it as well)")
+
+
 # --------------------------------------------------------------------------- persons and names
 
 
@@ -412,3 +476,31 @@ def test_a_run_over_sites_says_what_turned_figures_mean() -> None:
     )
     for other in ({"auc": 0.45}, {"auc": None}, {"positives": 60}, {"n": 8, "positives": 2}):
         assert judging.contrary({"clients": [site, {**site, "auc": 0.3, **other}]}) == []
+
+
+@met(
+    "B",
+    "Kreatinin, créatinine, glycémie, Blutzucker, Harnstoff in another unit",
+    "'cm for m, or percent and shares?' of Kreatinin",
+    "the unit of what the column measures, in the languages of its name",
+    "creatinine in µmol/l",
+)
+@pytest.mark.parametrize(
+    ("column", "factor", "unit"),
+    [
+        ("Kreatinin", 88.4, "µmol/l for mg/dl of creatinine"),
+        ("Créatinine", 1 / 88.4, "mg/dl of creatinine for µmol/l"),
+        ("glycémie", 18.02, "mg/dl for mmol/l of glucose"),
+        ("Blutzucker", 18.02, "mg/dl for mmol/l of glucose"),
+        ("Harnstoff", 2.8, "mg/dl for mmol/l of urea nitrogen"),
+    ],
+)
+def test_units_are_named_in_the_language_of_the_column(
+    column: str, factor: float, unit: str
+) -> None:
+    rng = np.random.default_rng(0)
+    values = {name: np.exp(rng.normal(0, 0.2, 60)) for name in ("Bonn", "Ulm", "Trier")}
+    values["Ulm"] *= factor
+    (found,) = differences.of_numbers(column, values)
+    assert found.client == "Ulm"
+    assert found.why.endswith(f": {unit}?")

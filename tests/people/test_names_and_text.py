@@ -6,6 +6,8 @@ import json
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from socket import gaierror
+from urllib.error import URLError
 
 import numpy as np
 import pandas as pd
@@ -15,6 +17,7 @@ from met import met
 
 from bonafed import Federation
 from bonafed.config.config import ConfigError, parse_config
+from bonafed.data import load
 from bonafed.data.profile import summarise
 from bonafed.data.readers import read
 from bonafed.data.reading import Reading
@@ -670,3 +673,23 @@ def test_the_system_and_codecs_speak_in_words(
         said = capsys.readouterr().err
         assert words in said
         assert "Errno" not in said
+
+
+@met(
+    "A",
+    "bonafed run examples/fairness.toml without a network",
+    "'OpenML answers URLError(gaierror(-2, ...))'",
+    "OpenML gives none, the system's reason, and where to put which file",
+    "a folder for a configuration",
+)
+def test_a_network_that_is_not_there_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise URLError(gaierror(-2, "Name or service not known"))
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", refuse)
+    monkeypatch.delenv("BONAFED_DATA", raising=False)
+    with pytest.raises(FileNotFoundError) as caught:
+        load.adult()
+    said = str(caught.value)
+    assert "gives none: Name or service not known. Put uci/adult.data.gz and" in said
+    assert "Error" not in said

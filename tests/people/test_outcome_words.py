@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -320,6 +321,28 @@ def test_a_proof_over_a_stated_region(method: Any) -> None:
     assert proof.nearby <= best.certificate.value
     again = bf.certify(solution.problem, bf.Federation.from_arrays(X, y, GROUPS), solution.w)
     assert again.nearby == pytest.approx(proof.nearby, rel=1e-9)
+
+
+@met(
+    "C",
+    "hinge, absolute and quantile loss without a penalty",
+    "'no bound is proved', nothing else, and a warning",
+    "no model up to 1,000 times as large is better by more than 5e-9, and nothing warns",
+    "no regulariser and no bound, classes that overlap",
+)
+@pytest.mark.parametrize("loss", [bf.Hinge(), bf.Absolute(), bf.Quantile(0.3)], ids=repr)
+@pytest.mark.parametrize("over_clients", [bf.Mean(), bf.Simplex()], ids=repr)
+def test_a_region_is_stated_for_losses_with_kinks(loss: Any, over_clients: Any) -> None:
+    X, y = rows()
+    target = y if isinstance(loss, bf.Hinge) else X[:, 0] + 0.1 * np.sin(7 * X).sum(1)
+    problem = bf.Problem(loss, over_clients=over_clients)
+    solution, said = solved(X, target, problem)
+    proof = solution.certificate
+    assert proof.bound is None
+    assert not said
+    assert "optimal within tol among these" in solution.outcome.text
+    best, _ = solved(X, target, replace(problem, regulariser=bf.L2(1e-9)))
+    assert best.certificate.bound - 1e-6 <= proof.nearby <= best.certificate.value
 
 
 @met(

@@ -15,10 +15,10 @@ from typing import Any
 
 from bonafed.algorithms.alternatives import instead
 from bonafed.algorithms.method import Method, settings_of
-from bonafed.certificates.certificate import NEARBY, Certificate
+from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
 from bonafed.engines.endings import MAX_TIME, UNUSED, lies_in
-from bonafed.problem.lower_bounds import Multipliers, without_dual
+from bonafed.problem.lower_bounds import NEARBY, Multipliers, without_dual
 from bonafed.problem.own_functions import declared
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
