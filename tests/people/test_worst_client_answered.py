@@ -118,7 +118,7 @@ def test_the_client_that_decides_is_named_with_its_counts() -> None:
 @met(
     "D",
     "one client only",
-    "an interval of all rows",
+    "'There is one client, so that nobody can be served worse than another'",
     "the same sentence with the client's name in the place of 'every client'",
     "a run with held-out rows",
 )
@@ -186,8 +186,8 @@ def with_patients(text: str, each: int) -> str:
 @met(
     "D",
     "five rows of each patient, with `data.person`",
-    "all rows are counted: '95 % interval 88 to 99' from 5 times as many independent rows as there"
-    " are; a bound made of it misses in a fifth of all runs",
+    "all rows are counted: intervals from 5 times as many independent rows as there are; a bound"
+    " made of them misses in a fifth of all runs",
     "one row of each patient counts, drawn by a seed, and the sentence is about persons",
 )
 def test_of_five_rows_of_a_patient_one_counts(tmp_path: Path) -> None:
@@ -357,7 +357,8 @@ def test_verify_says_that_independence_is_not_checked(run: Run) -> None:
 @met(
     "D",
     "[sweep] with test = 0: the held-out rows judge the values, too",
-    "figures and intervals as if nothing had been chosen by these rows",
+    "figures and intervals as if nothing had been chosen by these rows; only beside the sweep's"
+    " table 'a value that is chosen by them needs new rows'",
     "no bound is stated, and why; `verify` computes from the configuration that these rows looked",
 )
 def test_rows_that_judge_a_sweep_promise_nothing(tmp_path: Path) -> None:
