@@ -146,7 +146,7 @@ def test_the_few_plain_numbers_of_a_column_do_not_make_it_a_feature(
     bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     columns = untidy.people()
-    costs = [f"{k + 1}.234,50" for k in range(240)]
+    costs = [f"{k + 1}'234,50" for k in range(240)]
     for k, cell in (("yes", "610,5"), ("no", "909,5")):  # they do not overlap between the classes
         costs[columns["sick"].index(k)] = cell
     exported(tmp_path, dose=untidy.with_comma(columns["dose"]), cost=costs)

@@ -438,7 +438,7 @@ def test_init_asks_about_each_with_a_key_that_answers(init: Any, tmp_path: Path)
         f"creatinine at {first}",
         f"sex at {second} (0, 1 where the others have f, m",
         f"age at {third} (99 in",
-        f"smoker at {fourth} (1, 2 where the others have 0, 1: another code?)",
+        f"smoker at {fourth} (1, 2 where the others have 0, 1: another code, 1 for 0 and 2 for 1?)",
         f"patient at {first} (",
         f"sick at {fifth} (a model of the other clients ranks its rows the wrong way",
         "St Anna (the same as St. Anna, but for signs or spaces?)",

@@ -17,13 +17,14 @@ import untidy
 from met import met
 
 from bonafed import Federation
+from bonafed.client_names import closest
 from bonafed.config.config import ConfigError, parse_config
 from bonafed.data import load
 from bonafed.data.profile import summarise
 from bonafed.data.readers import read
 from bonafed.data.reading import Reading
 from bonafed.data.row_errors import RowError
-from bonafed.data.schema import Recipe
+from bonafed.data.schema import Numeric, Recipe
 from bonafed.runs.splits import prepare
 from bonafed.starters.look import Asked
 from bonafed.starters.starter import starter
@@ -658,6 +659,129 @@ def test_a_line_that_is_not_toml_is_shown_with_what_it_needs(text: str, words: s
         parse_config(text)
     assert words in str(caught.value)
     assert "Correct this line" in str(caught.value)
+
+
+HALF = "a target of 1 and 2 at one hospital, 0 and 1 elsewhere"
+GENERAL = "'holds 3 different whole numbers: give --classes': no hospital is named"
+NAMED = "the hospital and its recoding are named; with --classes the written file runs"
+
+
+@met("A", HALF, f"{GENERAL}; with --classes a second question blames the outcome", NAMED)
+@met("A", "-1 and 1 at one hospital", GENERAL, f"{NAMED}, with a key that merges", HALF)
+@met("A", "0 and 1 at one hospital, 1 and 2 elsewhere", GENERAL, NAMED, HALF)
+@pytest.mark.parametrize(
+    ("usual", "own", "ways", "key"),
+    [
+        ("01", ("1", "2"), ", 1 for 0 and 2 for 1", None),
+        ("01", ("-1", "1"), "", '# merge.sick = { "-1" = "0" }'),
+        ("12", ("0", "1"), ", 0 for 1 and 1 for 2", None),
+    ],
+)
+def test_a_target_that_is_coded_otherwise_names_the_client_and_the_recoding(
+    usual: str, own: tuple[str, str], ways: str, key: str | None, tmp_path: Path
+) -> None:
+    people, rng = untidy.people(N), np.random.default_rng(0)
+    sick = (np.array(people["age"], float) > 55) ^ (rng.random(N) < 0.1)
+    pairs = ((own if site == "north" else usual) for site in people["site"])
+    path = table(tmp_path, sick=[pair[int(one)] for pair, one in zip(pairs, sick, strict=True)])
+    asked = f"1 where the others have {', '.join(usual)}: another code{ways}?"
+    asked = f"{own[0]}, {own[1]}{asked[1:]}"
+    with pytest.raises(ConfigError, match=rf"north has {re.escape(asked)} Then write them alike"):
+        written(path)
+    text, printed = written(path, classes=True)
+    (line,) = (line for line in printed if "question" in line)
+    assert line == f"question: sick at north ({asked})"
+    assert key is None or key in text
+    for source in (text, text.replace(key, key[2:]) if key else text):
+        train = prepare(parse_config(source, folder=tmp_path)).train
+        assert train.classes is not None
+        assert len(train.classes) == 3 - (source != text)
+
+
+DECIMALS = "decimal commas in one column at one hospital, and points in all others"
+
+
+@met("A", DECIMALS, "--exclude is proposed for both columns", "for the column with commas")
+@met(
+    "A",
+    "the column with commas is excluded",
+    "its commas counted still, and the file was not written",
+    "a file that runs",
+    DECIMALS,
+)
+@met(
+    "A",
+    "--decimal , where a column has points after thousands",
+    "a file that does not run",
+    "the column is named, with --exclude",
+    DECIMALS,
+)
+def test_advice_on_decimal_signs_is_given_by_column(tmp_path: Path) -> None:
+    people = untidy.people(N)
+    crea = [f"{0.5 + k % 40 / 20:.2f}" for k in range(N)]
+    mixed = places(lambda k: crea[k].replace(".", ","))
+    mixed = [m if s == "north" else c for m, c, s in zip(mixed, crea, people["site"], strict=True)]
+    path = table(tmp_path, sign=";", crea=mixed, bp=[f"{100 + k % 30}.5" for k in range(N)])
+    with pytest.raises(ConfigError, match=r"commas in 'crea' at north .*give --exclude crea$"):
+        written(path)
+    text, _ = written(path, exclude=["crea"])
+    assert prepare(parse_config(text, folder=tmp_path)).read == N
+    path = table(
+        tmp_path,
+        sign=";",
+        dose=[f"{k % 9},5" for k in range(N)],
+        income=[f"{1 + k % 7}.{100 + k}" for k in range(N)],
+    )
+    with pytest.raises(ConfigError, match=r"points stand in 'income'.*give --exclude income"):
+        written(path, decimal=",")
+
+
+THOUSANDS = "1.234,50 and 950,00 in a column"
+
+
+@met("A", THOUSANDS, "'numbers with signs after the thousands': left out", "a number")
+@met("A", "1,234.50 and 950.00", "left out", "a number", THOUSANDS)
+@met("A", "1.234 beside 1.234,50, which may be either", "left out", "asked", THOUSANDS)
+@pytest.mark.parametrize(("sign", "group", "decimal"), [(";", ".", ","), (",", ",", ".")])
+def test_a_sign_after_thousands_is_read_where_decimals_tell_it(
+    sign: str, group: str, decimal: str, tmp_path: Path
+) -> None:
+    amounts = [f"{321.25 * (1 + k % 50):,.2f}" for k in range(N)]
+    cells = ["".join({",": group, ".": decimal}.get(c, c) for c in cell) for cell in amounts]
+    assert any(group in cell for cell in cells)
+    assert not all(group in cell for cell in cells)
+    doses = [cell.replace(".", decimal) for cell in untidy.people(N)["dose"]]
+    path = table(tmp_path, sign=sign, income=cells, dose=doses)
+    text, printed = written(path)
+    assert kinds(printed)["income"] == "number"
+    schema = prepare(parse_config(text, folder=tmp_path)).train.schema
+    assert schema is not None
+    (income,) = (column for column in schema.columns if column.name == "income")
+    assert isinstance(income, Numeric)
+    assert 321 < income.mean < 321.25 * 50
+    if decimal == ",":
+        cells[7] = "1.234"
+        with pytest.raises(
+            ConfigError, match=r"decimal commas in .*'income' at .* and points in 'income' at"
+        ):
+            written(table(tmp_path, sign=sign, income=cells, dose=doses))
+
+
+NO_MALE = "no column 'male'"
+
+
+@met("A", NO_MALE, "'Did you mean 'age'?'", "the columns are listed, and nothing is suggested")
+@met("A", "no column 'died' beside 'age', 'side'", "'Did you mean 'side'?'", "the same", NO_MALE)
+@met("A", "no column 'SITE' beside 'site'", "no suggestion", "'Did you mean 'site'?'", NO_MALE)
+def test_only_a_name_that_is_close_is_suggested() -> None:
+    for name, known, suggested in (
+        ("male", ["age", "bp", "sex"], ""),
+        ("died", ["age", "side", "sex"], ""),
+        ("SITE", ["age", "site"], " Did you mean 'site'?"),
+        ("agee", ["age", "site"], " Did you mean 'age'?"),
+    ):
+        listed = ", ".join(map(repr, known))
+        assert closest(name, known) == f"; there are {listed}.{suggested}"
 
 
 @met("A", "a folder for a configuration", "[Errno 21] Is a directory", "name a file in it")

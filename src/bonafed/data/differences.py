@@ -229,8 +229,13 @@ def of_codes(name: str, parts: Mapping[str, Mapping[str, int]]) -> list[Found]:
     for k, client in enumerate(parts):
         own = each[k]
         if not alike[k] and _recoded(own, usual) and _is_code(own, usual):
-            why = f"{_listed(own)} where the others have {_listed(usual)}: another code?"
-            found.append(Found("codes", name, client, why, _meaning(own, usual)))
+            guess, instead = _meaning(own, usual), dict[str, str]()
+            if not any(v in usual for v in guess):  # what is written instead holds at every client
+                instead, guess = guess, {}
+            ways = " and ".join(f"{v} for {other}" for v, other in guess.items())
+            why = f"{_listed(own)} where the others have {_listed(usual)}: another code"
+            why += f", {ways}?" if ways else "?"
+            found.append(Found("codes", name, client, why, instead))
     return found
 
 
@@ -277,8 +282,8 @@ def _meaning(own: Mapping[str, int], usual: Mapping[str, int]) -> dict[str, str]
     """
     k, guess = min(len(own), len(usual)), dict[str, str]()
     if all(map(NUMBER.fullmatch, (*own, *usual))) and abs(len(own) - len(usual)) <= 1 < k:
-        often = (sorted(sorted(of, key=of.__getitem__)[-k:]) for of in (own, usual))
-        guess = {} if {*own} & {*usual} else dict(zip(*often, strict=True))
+        often = (sorted(sorted(of, key=of.__getitem__)[-k:], key=float) for of in (own, usual))
+        guess = {v: other for v, other in zip(*often, strict=True) if v != other}
     return _of_words(own, usual) or guess
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.data.reading import KINDS, NUMBER
-from bonafed.data.tables import COMMA, EXACT, is_number, names_something, parsed, written
+from bonafed.data.tables import COMMA, EXACT, is_number, names_something, parsed, ungrouped, written
 from bonafed.data.validation import EXTREME
 
 KEPT = 1000  # values of a column that are counted one by one
@@ -260,10 +260,11 @@ def _of_texts(cells: Sequence[str]) -> Summary:
             continue
         if (number := number_of(text)) is not None:
             numbers[text] = number
-            tally["commas" if "," in text else "numbers"] += n
-            tally["points"] += n * ("." in text)
+            bare = ungrouped(text)
+            tally["commas" if "," in bare else "numbers"] += n
+            tally["points"] += n * ("." in bare)
             tally["pointed"] += n * bool(POINTED.fullmatch(text))
-            tally["whole"] += n * ("," not in text and float(number).is_integer())
+            tally["whole"] += n * ("," not in bare and float(number).is_integer())
             tally["padded"] += n * _is_padded(text)
             tally["thousands"] += n * bool(THOUSANDS.fullmatch(text))
         elif names_something(text):
@@ -304,7 +305,7 @@ def number_of(text: str) -> float | None:
     """The number that a cell is, with a decimal point or a decimal comma; None if it is none, too
     large for its square, or has too many digits.
     """
-    if COMMA.fullmatch(text):
+    if COMMA.fullmatch(text := ungrouped(text)):
         text = text.replace(",", ".")
     if not is_number(text) or not abs(float(text)) <= EXTREME or names_something(text):
         return None

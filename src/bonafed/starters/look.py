@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bonafed.config.config import ConfigError
-from bonafed.data import profile
+from bonafed.data import differences, profile
 from bonafed.data.files import LINES, MARKED, delimiter_and_header, encoding_of, opened
 from bonafed.data.profile import Kind, Summary, fold, summarise
 from bonafed.data.readers import paths, read, stem
@@ -330,7 +330,7 @@ class Look:
     @cached_property
     def commas(self) -> list[str]:
         """The columns of numbers with commas in them."""
-        columns = self.columns.items()
+        columns = ((n, c) for n, c in self.columns.items() if n not in self.asked.exclude)
         return [n for n, c in columns if (c.commas or c.comma_limits) and _is_of_numbers(c)]
 
     # ----------------------------------------------------------------- what has to be asked
@@ -366,9 +366,13 @@ class Look:
         elif unsaid and 2 < counts <= GRADES and column.whole == column.present:
             odd = profile.odd_class(column.counts or {})
             one = f"--missing {odd} if that" if odd and not private else "--missing X if one, X,"
+            parts = {c: part.counts or {} for c, part in self.parts[self.roles.target].items()}
+            coded = [] if private else differences.of_codes("", parts)
+            other = [f". {one.client} has {one.why}" for one in coded if one.kind == "codes"]
             yield (
                 f"holds {counts} different whole numbers: give --classes if they are classes,"
                 f" --numbers if they are amounts, and {one} stands for a missing cell"
+                f"{''.join(other)}{' Then write them alike in the tables' * bool(other)}"
             )
         elif unsaid and not self.classes and (odd := profile.sentinel(column)):
             what, odd = ("a number", "X") if private else (odd, odd)
@@ -380,16 +384,20 @@ class Look:
     def _of_decimals(self) -> Iterator[str]:
         columns = [name for name, c in self.columns.items() if c.points and _is_of_numbers(c)]
         points = [name for name in columns if name not in self.asked.exclude]
+        # where commas do not part the cells, points may stand after thousands
+        sure = any(self.columns[name].points > self.columns[name].pointed for name in points)
+        named = ", ".join(map(repr, points))
         if self.asked.decimal:
-            return
-        if not self.commas:
-            # where commas do not part the cells, points may stand after thousands
-            sure = any(self.columns[name].points > self.columns[name].pointed for name in points)
+            if points and self.asked.decimal == ",":
+                yield (
+                    f"points stand in {named}, where --decimal is a comma: write its numbers"
+                    f" without points in the tables, or {_options('exclude', points)}"
+                )
+        elif not self.commas:
             if points and not sure and self.shape.delimiter not in (",", None):
                 yield (
-                    f"the points in {', '.join(map(repr, points))} may be decimal or stand after"
-                    " thousands: give --decimal . if they are decimal, else"
-                    f" {_options('exclude', points)}"
+                    f"the points in {named} may be decimal or stand after thousands: give --decimal"
+                    f" . if they are decimal, else {_options('exclude', points)}"
                 )
         elif not self._sure_commas:
             yield (
@@ -397,11 +405,12 @@ class Look:
                 " thousands: give --decimal , or --decimal . (then they are text, and left out)"
             )
         elif points:
-            commas = [self._where(name, "commas") for name in self._sure_commas]
+            commas, fewer = self._sure_commas, min(self._sure_commas, points, key=len)
             yield (
-                f"decimal commas in {', '.join(commas)} and decimal points in"
+                f"decimal commas in {', '.join(self._where(name, 'commas') for name in commas)} and"
+                f" {'decimal ' * sure}points in"
                 f" {', '.join(self._where(name, 'points') for name in points)}: write one of them"
-                f" in the tables, or {_options('exclude', points)}"
+                f" in the tables, or {_options('exclude', fewer)}"
             )
 
     def _where(self, name: str, sign: str) -> str:
@@ -451,7 +460,7 @@ def _is_of_numbers(column: Summary) -> bool:
 
 
 def _value(text: str) -> int | float:
-    value = float(text.replace(",", "."))
+    value = profile.number_of(text) or 0.0
     return int(value) if value.is_integer() else value
 
 

@@ -320,8 +320,9 @@ def between_clients(parts: Parts, person: str | None = None) -> dict[str, list[F
     if schema and not schema.unit and len(schema.columns) * fed.n_clients <= COMPARED:
         odd = [*_of_columns(fed, schema, target)]
         found |= {kind: [one for one in odd if one.kind == kind] for kind in differences.OF_COLUMNS}
-    if turned is not None:
-        known = {one[1:3] for each in found.values() for one in each or ()}
+    known = {one[1:3] for each in found.values() for one in each or ()}
+    # of outcomes in several codes nothing is compared
+    if turned is not None and not any(column == target for column, _ in known):
         found["labels"] = [one for one in turned if one.kind == "labels"]
         more = [one for one in turned if one.kind == "codes" and one[1:3] not in known]
         found["codes"] = [*(found["codes"] or ()), *more] if more else found["codes"]
