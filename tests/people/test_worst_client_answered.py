@@ -17,6 +17,7 @@ from problems import PLAIN
 from rich.console import Console
 
 import bonafed as bf
+from bonafed import worst_client
 from bonafed.measures import clopper_pearson
 from bonafed.report.sections.clients import clients as table_of_clients
 from bonafed.report.sections.evaluation import badness, by_client, goodness, measures
@@ -113,6 +114,41 @@ def test_the_client_that_decides_is_named_with_its_counts() -> None:
     said = "18 % of new rows at each of the 4 clients, if they are like its held-out ones"
     assert SENTENCE + said in text
     assert "Hillcrest (1 wrong of 25) decides this; with 8 wrong of 200 it would be 11 %." in text
+
+
+@met(
+    "D",
+    "one client has the largest share of wrong rows, and another one decides the bound",
+    "'worst at Northgate ... Hillcrest decides this': two worst clients, without a word why",
+    "a larger share is wrong at Northgate, but more is known of it than of Hillcrest",
+)
+@met(
+    "D",
+    "the client with the largest share decides, or all are alike",
+    "one client was named",
+    "the same: nothing is added where there is nothing to explain",
+    "one client has the largest share",
+)
+@met(
+    "D",
+    "a person with all the wrong rows of a client, of whom one row counts",
+    "two clients were named, without a word why",
+    "of all rows a larger share is wrong at the other one",
+    "one client has the largest share",
+)
+def test_why_another_client_decides_than_the_worst_is_said() -> None:
+    text = badness(told(rows(FOUR)))
+    assert "It does worst at Northgate, with accuracy 95.0" in text
+    assert (
+        " A larger share is wrong at Northgate, but more is known of it, so that less is left open"
+        " there than at Hillcrest."
+    ) in text
+    for right in ({"a": (20, 25), "b": (95, 100)}, {"a": (9, 10), "b": (9, 10)}):
+        assert "larger share" not in badness(told(rows(right)))
+    people = [{"client": "a", "accuracy": 0.7, "n": 90, "people": 3}]
+    people += [{"client": "b", "accuracy": 0.8, "n": 40, "people": 4}]
+    said = worst_client._other_worst(people, {"client": "b", "of": 4})
+    assert said == " Of all rows a larger share is wrong at a."
 
 
 @met(
