@@ -224,7 +224,7 @@ def test_clients_by_one_number_days_of_a_spreadsheet_and_encodings_are_told(
     days = [str(42_000 + (k * 37) % 900) for k in range(240)]
     exported(tmp_path, ",", site=site, admission_date=days, sick=[*"FT"] * 120)
     said = said_of(bonafed, capsys, "table.csv")
-    assert 'merge.site = { "2.0" = "2" } they are one number' in said
+    assert "Question: 2.0 (the same as 2, but for the form of a number?) If so, take:" in said
     assert "'admission_date' may be days as a spreadsheet counts them" in said
     assert 'positive = "T"' in said
     for name, encoding in (("a", "latin-1"), ("b", "utf-8"), ("c", "latin-1")):

@@ -240,6 +240,23 @@ def test_where_column_and_outcome_explain_it_alike_both_are_named() -> None:
     assert where.endswith("; age the other way round would explain it as well)")
 
 
+ONE = "a number to predict that is 5 in all rows of one hospital"
+
+
+@met("B", ONE, "'9.8 times the others': mm for cm?'", "asked whether it means missing")
+@met("B", "a column of measurements that is 0 in all rows of one", SHIFTED, "the same", ONE)
+@met("B", "a column with one value at most hospitals", "silent", "silent", ONE)
+def test_one_value_in_all_rows_of_a_client_is_asked_about_and_is_no_unit() -> None:
+    rng = np.random.default_rng(0)
+    parts = {c: rng.random(40) for c in "abcd"}
+    for value in (5.0, 0.0):
+        (found,) = differences.of_numbers("y", {**parts, "a": np.full(40, value)})
+        assert (found.kind, found.client) == ("sentinel", "a")
+        assert found.why == f"{value:g} in all of its 40 rows: does it mean missing?"
+    most = {c: np.full(40, 5.0 + k) for k, c in enumerate("abc")}
+    assert all(f.kind != "sentinel" for f in differences.of_numbers("y", {**parts, **most}))
+
+
 # --------------------------------------------------------------------------- persons and names
 
 
@@ -293,6 +310,47 @@ def test_persons_at_two_clients_are_found_and_numbers_of_a_counter_are_not() -> 
 def test_one_client_of_two_names_is_found(pair: tuple[str, str]) -> None:
     (found,) = differences.of_names([*pair, "Bern"])
     assert (found.client, found.instead) == (pair[1], {pair[1]: pair[0]})
+
+
+GIESSEN = "Gießen and Giessen"
+MERGED = "merged without a question, since 'they differ by case or spaces only'"
+REASON = "asked, with the true reason"
+
+
+@met("A", GIESSEN, MERGED, REASON)
+@met("A", "Zürich and Zuerich", "asked without a reason", REASON, GIESSEN)
+@met("A", "Ulm (Nord) and Ulm Nord", "two hospitals, not asked", REASON, GIESSEN)
+@met("A", "Mount Sinai and Mt. Sinai", "two hospitals, not asked", REASON, GIESSEN)
+@met("A", "Aachen with a Cyrillic A", "two hospitals, not asked", REASON, GIESSEN)
+@met("A", "clients 1 and 1.0", "merged as 1.0, without a question", REASON, GIESSEN)
+@pytest.mark.parametrize(
+    ("pair", "differs"),
+    [
+        (("Gießen", "Giessen"), "ß and ss"),
+        (("Zürich", "Zuerich"), "accents or dots and an e for two dots"),
+        (("Ulm (Nord)", "Ulm Nord"), "signs or spaces"),
+        (("Mount Sinai", "Mt Sinai"), "an abbreviation"),
+        (("Saint Anna", "Sankt Anna"), "an abbreviation"),
+        (("Aachen", "\u0410achen"), "letters of two alphabets that look alike"),
+        (("1", "1.0"), "the form of a number"),
+        (("ULM", "ulm"), "capitals"),
+    ],
+)
+def test_names_that_may_be_one_are_asked_about_with_the_reason(
+    pair: tuple[str, str], differs: str, init: Any, tmp_path: Path
+) -> None:
+    tables = dict(zip([*pair, "Bern"], ordinary.ordinary(SEED, 240, 4).values(), strict=False))
+    text, said = init(tables)
+    if differs == "capitals":
+        assert "}  # they differ by case or spaces only" in text
+        return
+    plain = " ".join(text.replace("#", " ").split())
+    assert f"{pair[1]} (the same as {pair[0]}, but for {differs}?) If so, take:" in plain
+    assert f"question: {pair[1]} (the same as" in said
+    key = f'merge.hospital = {{ "{pair[1]}" = "{pair[0]}" }}'
+    for source, names in ((text, {*pair, "Bern"}), (text.replace(f"# {key}", key), {pair[0]})):
+        fed = prepare(parse_config(source, folder=tmp_path)).train
+        assert {*map(str, fed.names)} == names | {"Bern"}
 
 
 def test_clients_of_names_that_differ_are_two() -> None:
@@ -383,7 +441,7 @@ def test_init_asks_about_each_with_a_key_that_answers(init: Any, tmp_path: Path)
         f"smoker at {fourth} (1, 2 where the others have 0, 1: another code?)",
         f"patient at {first} (",
         f"sick at {fifth} (a model of the other clients ranks its rows the wrong way",
-        "St Anna (the same as St. Anna?)",
+        "St Anna (the same as St. Anna, but for signs or spaces?)",
     ):
         assert f"Question: {asked}" in plain
         assert f"question: {asked}" in said

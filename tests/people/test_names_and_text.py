@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -474,6 +475,11 @@ def test_names_that_look_alike_are_one_client(other: str, tmp_path: Path) -> Non
     assert printed[0].startswith(f"{N} rows of 3 clients")
     fed = prepare(parse_config(text, folder=tmp_path)).train
     assert sorted(fed.clients) == ["Köln", "east", "south"]
+    said = " ".join(" ".join(printed).split())
+    told = (
+        r"'site' has 'Köln' in \d+ rows in another form of Unicode, or with signs that nobody sees"
+    )
+    assert bool(re.search(told, said)) == (other.strip() not in ("Köln", "\u00a0Köln"))
     X, y = np.eye(4), np.array([0, 1, 0, 1])
     assert Federation.from_arrays(X, y, ["Köln", other, "Ulm", other]).clients == ("Köln", "Ulm")
 
@@ -589,6 +595,27 @@ def test_one_number_in_two_forms_is_one_class(zero: str, one: str, tmp_path: Pat
     train = prepare(parse_config(text, folder=tmp_path)).train
     assert train.classes is not None
     assert train.classes.tolist() == [0, 1]
+
+
+@met(
+    "A", "a target of one class, in a configuration", "'has 1 values, not two'", "one value, named"
+)
+@met(
+    "A",
+    "the same with a loss of several classes",
+    "'has 1 values: a loss of classes needs 2 to 1000'",
+    "the same",
+    "a target of one class",
+)
+@met("A", "the same at init", "'has one value in all rows'", "as before", "a target of one class")
+def test_a_target_of_one_class_says_so(tmp_path: Path) -> None:
+    path = table(tmp_path, sick=["yes"] * N)
+    for more in ('loss = "logistic"', 'loss = "multinomial"\nmodel = "softmax"'):
+        text = f'[data]\npath = "table.csv"\nclient = "site"\ntarget = "sick"\n[problem]\n{more}\n'
+        with pytest.raises(ConfigError, match="column 'sick' has one value in all rows, 'yes', so"):
+            prepare(parse_config(text, folder=tmp_path))
+    with pytest.raises(ConfigError, match="the target 'sick' has one value in all rows"):
+        written(path)
 
 
 # -------------------------------------------------------------------------------- words of errors

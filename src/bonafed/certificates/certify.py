@@ -16,6 +16,7 @@ from bonafed.certificates.separation import separated
 from bonafed.codec import Form
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
+from bonafed.parameters import checking
 from bonafed.problem import client_means, plausible, regularisers
 from bonafed.problem.claims import Below, Claim, Number
 from bonafed.problem.constraints.constraint import (
@@ -55,6 +56,7 @@ from bonafed.rounds import Done, Each, Max, Next, Round, Stop, Sum, record
 from bonafed.solvers.smooth.stepwise import ConjugateGradients, started, stepped
 
 
+@checking
 def certify(
     problem: Problem,
     fed: Federation,

@@ -17,6 +17,7 @@ import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -92,6 +93,11 @@ def of_numbers(name: str, parts: Mapping[str, Array]) -> list[Found]:
     odd = [*_sentinels(name, kept, few=False)]
     for one in odd:
         kept[one.client] = kept[one.client][kept[one.client] != float(*one.instead)]
+    same = {c: v for c, v in kept.items() if len(v) >= FEW and v.min() == v.max()}
+    for client, values in same.items() if 2 * len(same) < len(kept) else ():
+        of = f"{values[0]:.9g} in all of its {len(values):,} rows: does it mean missing?"
+        odd.append(Found("sentinel", name, client, of))
+        del kept[client]
     return [*odd, *_units(name, {c: values for c, values in kept.items() if len(values) >= FEW})]
 
 
@@ -304,23 +310,62 @@ def of_persons(name: str, parts: Mapping[str, Collection[str]]) -> list[Found]:
 
 
 def of_names(clients: Collection[str]) -> list[Found]:
-    """Clients whose names differ by signs, accents, capitals or doubled letters only."""
+    """Clients whose names differ only by what people write in several ways."""
     alike: dict[str, list[str]] = {}
     for client in clients:
         alike.setdefault(_plain(client), []).append(client)
-    return [
-        Found("names", "", client, f"the same as {short(first, NAME)}?", {client: first})
-        for first, *others in alike.values()
-        for client in others
-    ]
+    found = []
+    for first, *others in alike.values():
+        for client in others:
+            why = f"the same as {short(first, NAME)}, but for {_differs(first, client)}?"
+            found.append(Found("names", "", client, why, {client: first}))
+    return found
+
+
+def _differs(one: str, other: str) -> str:
+    """The ways of spelling that bring two names nearer to each other."""
+    ways: list[str] = []
+    for way, without in SPELT.items():
+        apart, (one, other) = (one, other), (without(one), without(other))
+        if SequenceMatcher(None, one, other).ratio() > SequenceMatcher(None, *apart).ratio():
+            ways.append(way)
+    return " and ".join(ways)
+
+
+def _without_marks(name: str) -> str:
+    """Letters without accents, and signs in their simplest form."""
+    text = unicodedata.normalize("NFKD", name)
+    return "".join(c for c in text if not unicodedata.category(c).startswith(("M", "C")))
+
+
+def _without_signs(name: str) -> str:
+    signs = r"[\s._,'’`´\"()\[\]-]+"
+    name = re.sub(rf"(?<=[^\W\d]){signs}(?=\w)|(?<=\d)[\s._()-]+(?=[^\W\d])", "", name)
+    return name.strip(" .\"'()[]")
+
+
+# letters of Cyrillic and Greek that look like Latin ones, as small or as capital letters
+LOOKS = str.maketrans("авеѕіјкмнорстухαβεζηικμνορτυχ", "abesijkmhopctyxabezhikmnoptyx")
+ABBREVIATED = {"saint": "st", "sankt": "st", "mount": "mt", "hospital": "hosp"}
+# how one name may be spelt, in the order in which that is taken away
+SPELT: dict[str, Callable[[str], str]] = {
+    "capitals": str.lower,
+    "letters of two alphabets that look alike": lambda name: name.translate(LOOKS),
+    "ß and ss": lambda name: name.replace("ß", "ss"),
+    "accents or dots": _without_marks,
+    "an abbreviation": lambda name: re.sub(
+        r"\w+", lambda word: ABBREVIATED.get(word[0], word[0]), name
+    ),
+    "an e for two dots": lambda name: re.sub(r"([aou])e", r"\1", name),
+    "the form of a number": lambda name: re.sub(r"^(\d+)\.0+$", r"\1", name),
+    "signs or spaces": _without_signs,
+    "zeros in front": lambda name: re.sub(r"(?<!\d)0+(?=\d)", "", name),
+    "a doubled letter": lambda name: re.sub(r"(?<=[^\W\d]{2})([^\W\d])\1(?=[^\W\d])", r"\1", name),
+}
 
 
 def _plain(name: str) -> str:
     """A name by its letters and digits, as somebody hears it."""
-    text = unicodedata.normalize("NFKD", name.replace("ß", "ss").casefold())
-    text = "".join(c for c in text if not unicodedata.category(c).startswith(("M", "C")))
-    text = re.sub(r"\b(saint|sankt|st)\b", "st", text)
-    text = re.sub(r"([aou])e", r"\1", text)
-    text = re.sub(r"(?<=[^\W\d])[\s._,'’`´\"-]+(?=\w)|(?<=\d)[\s._-]+(?=[^\W\d])", "", text)
-    text = re.sub(r"(?<!\d)0+(?=\d)", "", text.strip(" .\"'"))
-    return re.sub(r"(?<=[^\W\d]{2})([^\W\d])\1(?=[^\W\d])", r"\1", text)
+    for without in SPELT.values():
+        name = without(name)
+    return name

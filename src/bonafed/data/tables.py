@@ -40,7 +40,8 @@ class Table(dict[str, Cells]):
 
     ``header``: the columns of the file, also those that were left out; ``reading``: how it was
     read, None for a table as somebody gave it; ``others``: the lines of the file on which no row
-    begins, by what they are; ``files``: that of every row, where the rows are from several.
+    begins, by what they are; ``forms``: by column the rows of a text whose signs nobody sees, or
+    which has another form of Unicode; ``files``: that of every row, where they are from several.
     """
 
     file: str = ""
@@ -48,6 +49,7 @@ class Table(dict[str, Cells]):
     header: tuple[str, ...] = ()
     reading: Reading | None = None
     others: Mapping[str, int] = MappingProxyType({})
+    forms: Mapping[str, Mapping[str, int]] = MappingProxyType({})
     files: Cells | None = None
 
     def with_columns(self, columns: Mapping[str, Cells]) -> "Table":

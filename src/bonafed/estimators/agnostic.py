@@ -22,7 +22,6 @@ from bonafed.data.federation import Federation
 from bonafed.engines.inprocess import Replay, VirtualClock
 from bonafed.estimators.base import Classifier, ClassWeight, Plan, coefficients
 from bonafed.estimators.rows import Groups, Matrix, Rows, centred, check_rows, merged
-from bonafed.parameters import checking
 from bonafed.problem.losses import Logistic, Loss, Multinomial
 from bonafed.problem.predictors.affine import (
     Linear,
@@ -124,7 +123,6 @@ class AgnosticClassifier(Classifier):
     prior: Prior | None = None
     model: Literal["linear", "softmax"] | Predictor = "linear"
 
-    @checking
     def fit(
         self,
         X: Features,

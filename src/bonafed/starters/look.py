@@ -89,6 +89,7 @@ class Shape:
     header: tuple[str, ...] = ()
     header_lines: int = 1
     others: Mapping[str, int] = field(default_factory=dict)  # lines that begin no row
+    forms: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # as of `Table`
 
 
 @dataclass(frozen=True)
@@ -507,9 +508,12 @@ def _below_header(whole: Mapping[str, Table], shape: Shape) -> tuple[dict[str, T
             )
         tables, more = {file: t.pick(slice(1, None)) for file, t in tables.items()}, more + 1
     others = Counter({"with labels or units": more * len(tables)} if more else {})
+    forms: dict[str, Counter[str]] = {}
     for table in tables.values():
         others.update(table.others)
-    return tables, replace(shape, header_lines=1 + more, others=others)
+        for name, of in table.forms.items():
+            forms.setdefault(name, Counter()).update(of)
+    return tables, replace(shape, header_lines=1 + more, others=others, forms=forms)
 
 
 def _is_label(table: Table) -> bool:
@@ -568,7 +572,7 @@ def _by_column(known: Look, client: str) -> Look:
     """The rows by the values of the column of clients, variants of a name taken together."""
     column = stacked([table[client] for table in known.clients.values()])
     counts = summarise(column).counts or {}
-    merge = profile.variants(counts, lambda name: re.sub(r"^(\d+)\.0$", r"\1", fold(name)))
+    merge = profile.variants(counts)
     clients: dict[str, list[Table]] = {}
     dropped = []
     for table in known.clients.values():

@@ -284,10 +284,7 @@ def _merges(name: str, merge: Mapping[str, str]) -> Iterator[str]:
     if not merge:
         return
     why = "they differ by case or spaces only"
-    if {*map(profile.fold, merge)} - {*map(profile.fold, merge.values())}:
-        why = "they are one number"
-    folded = ([profile.fold(a).removesuffix(".0") for a in pair] for pair in merge.items())
-    if any(one != other for one, other in folded):
+    if any(profile.fold(one) != profile.fold(other) for one, other in merge.items()):
         why = "spellings of one answer: if they are not, delete this line"
     yield _stated(_merge(name, merge), why)
 
@@ -376,7 +373,13 @@ def summary(look: Look, private: bool = False) -> list[str]:
     others = {what: n for what, n in look.shape.others.items() if n}
     lines = f"{look.rows + sum(others.values()):,} lines: {look.rows:,} begin a row"
     counted = [lines, *(f"{n:,} {what}" for what, n in others.items())]
-    return [*textwrap.wrap(text, 78), *(textwrap.wrap(", ".join(counted), 78) if others else [])]
+    said = [text]
+    for name, of in look.shape.forms.items():
+        if of and name in (look.roles.client, look.roles.target):
+            how = "in another form of Unicode, or with signs that nobody sees: they are read alike"
+            said.append(f"{name!r} has {_listed(of)} in {sum(of.values()):,} rows {how}")
+    said += [", ".join(counted)] if others else []
+    return [line for each in said for line in textwrap.wrap(each, 78)]
 
 
 def lines_of(look: Look, private: bool = False) -> list[Line]:

@@ -12,7 +12,7 @@ from bonafed.report.blocks import Chapter, Code, Fact, Fold, Items, Questions, S
 from bonafed.report.sections import evaluation
 from bonafed.report.tables import Record, Result, Table, number, percent
 from bonafed.runs.sections.section import Run
-from bonafed.text import first_true
+from bonafed.text import counted, first_true
 
 TRIVIAL, TRUST = "Is it trivial?", "Can I trust the numbers?"
 UNJUDGED = (
@@ -108,7 +108,9 @@ def about_summary(run: Run) -> Section | None:
     result = run.result
     gap, n = result["certificate"]["relative_gap"], words.clients(len(tables.people(result)))
     proven, lied = words.proven(result), words.contradicted(result)
-    after = f"proven relative gap, after {result['rounds']} rounds{words.CONDITION * lied}"
+    after = (
+        f"proven relative gap, after {counted(result['rounds'], 'round')}{words.CONDITION * lied}"
+    )
     mood = "good" if proven and not lied and gap <= CLOSE else "warn"
     rows = sum(row["n"] for row in result["clients"])
     facts = [
