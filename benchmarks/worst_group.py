@@ -86,8 +86,9 @@ def judged(make: Callable[[], Any], train: Table, test: Table) -> tuple[float, f
     else:
         model.fit(train.X, train.y, sensitive_features=train.groups)
     seconds = time.process_time() - began
-    if hasattr(model, "_pmf_predict"):  # the chance that the model drawn is right
-        right = model._pmf_predict(test.X)[np.arange(len(test.y)), test.y]
+    chances = getattr(model, "_pmf_predict", None)  # that the model drawn says each class
+    if chances is not None:
+        right = chances(test.X)[np.arange(len(test.y)), test.y]
     else:
         right = np.equal(model.predict(test.X), test.y)
     worst = min(right[test.groups == name].mean() for name in np.unique(test.groups))

@@ -347,7 +347,7 @@ def test_every_function_and_method_names_what_is_too_much_too_little_or_unknown(
 @met(
     "E",
     "solve(problem, fed, engine='flower'), algorithm=Bundle without brackets",
-    "'str' object has no attribute 'run'; type object 'Bundle' has no attribute",
+    "engine must be such as InProcess() or VirtualClock(), got 'flower'; Give a value: Bundle()",
     "got the class Bundle: write Bundle()",
     "solve(problem, fed, algorithm='bundle')",
 )
