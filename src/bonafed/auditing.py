@@ -38,6 +38,7 @@ from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, Block
 from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
+from bonafed.parameters import checking
 from bonafed.privacy.accounting import Release, gaussian_epsilon
 from bonafed.privacy.bounds import how_many, least_epsilon, least_mu
 from bonafed.problem.problem import Problem
@@ -135,6 +136,7 @@ class Audit:
         )
 
 
+@checking
 def audit(
     problem: Problem,
     fed: Federation,

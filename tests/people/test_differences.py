@@ -29,8 +29,9 @@ from bonafed.runs.verification import passed, verify_run
 from bonafed.sites import judging
 
 SEED = 8  # of tables in which something is wrong
-SILENT = "nothing was asked, and no check failed"
+SILENT = "nothing was asked, and no check failed of it"
 SHIFTED = "nothing was asked, and a check named the client, but neither column nor cause"
+OTHER_WORDS = "outcome yes/no at four hospitals and pos/neg at one"
 ASKED = "init and a check name column and client"
 
 
@@ -85,7 +86,7 @@ of_columns = {
     "sex words": ("sex as female and male at one hospital", SHIFTED, "sex as 0 and 1"),
     "smoker 1/2": (
         "smoker as 1 and 2 at one hospital, 0 and 1 elsewhere",
-        SILENT,
+        SHIFTED,
         "sex as 0 and 1",
     ),
     "stage 0-3": ("stages 0 to 3 at one hospital, 1 to 4 elsewhere", SILENT, "sex as 0 and 1"),
@@ -105,7 +106,7 @@ def every(test: Any) -> Any:
 
 
 @every
-@met("B", "outcome yes/no at four hospitals and pos/neg at one", "4 classes, not asked", ASKED)
+@met("B", OTHER_WORDS, "4 classes, not asked; a check named all five", ASKED)
 @pytest.mark.parametrize("what", [*of_columns, "pos/neg"])
 @pytest.mark.parametrize("rows", [240, 1200])
 @pytest.mark.parametrize("small", [False, True])
@@ -159,8 +160,8 @@ def test_a_tie_names_all() -> None:
     assert len(failing(tables)["labels"]) >= 2
 
 
-@met("B", "two units at half of the hospitals each", SHIFTED, ASKED, "creatinine in µmol/l")
-@met("B", "every third row of one hospital is in pounds", SILENT, ASKED, "creatinine in µmol/l")
+@met("B", "two units at half of the hospitals each", SILENT, ASKED, "creatinine in µmol/l")
+@met("B", "height in cm in every third row of one", SHIFTED, ASKED, "creatinine in µmol/l")
 def test_units_at_half_of_the_clients_or_in_some_rows() -> None:
     tables = ordinary.ordinary(SEED, 600, 6)
     for name in [*tables][:3]:
@@ -502,7 +503,7 @@ def test_init_asks_whether_pos_is_yes_and_its_key_makes_two_classes(init: Any) -
     )
 
 
-@met("B", "codes beside spellings that are merged already", SILENT, ASKED, "sex as 0 and 1")
+@met("B", "codes beside spellings that are merged already", SHIFTED, ASKED, "sex as 0 and 1")
 def test_a_key_that_is_proposed_goes_on_from_the_one_that_is_written(
     init: Any, tmp_path: Path
 ) -> None:
@@ -519,7 +520,7 @@ def test_a_key_that_is_proposed_goes_on_from_the_one_that_is_written(
 
 @met("B", "sex as M and W at one hospital, M and F elsewhere", SILENT, ASKED, "sex as 0 and 1")
 @met("B", "sex as m and w at one hospital, M and F elsewhere", SILENT, ASKED, "sex as 0 and 1")
-@met("B", "sex as F and H at one hospital, F and M elsewhere", SILENT, ASKED, "sex as 0 and 1")
+@met("B", "sex as F and H at one hospital, F and M elsewhere", SHIFTED, ASKED, "sex as 0 and 1")
 @pytest.mark.parametrize(("f", "m", "key"), [("w", "m", "w"), ("W", "M", "W"), ("F", "H", "H")])
 def test_a_code_that_shares_a_letter_is_asked_about(init: Any, f: str, m: str, key: str) -> None:
     tables = ordinary.ordinary(SEED, 240)
@@ -573,3 +574,31 @@ def test_a_run_over_sites_says_what_turned_figures_mean() -> None:
     )
     for other in ({"auc": 0.45}, {"auc": None}, {"positives": 60}, {"n": 8, "positives": 2}):
         assert judging.contrary({"clients": [site, {**site, "auc": 0.3, **other}]}) == []
+
+
+@met(
+    "B",
+    "Kreatinin, créatinine, glycémie, Blutzucker, Harnstoff in another unit",
+    "'cm for m, or percent and shares?' of Kreatinin",
+    "the unit of what the column measures, in the languages of its name",
+    "creatinine in µmol/l",
+)
+@pytest.mark.parametrize(
+    ("column", "factor", "unit"),
+    [
+        ("Kreatinin", 88.4, "µmol/l for mg/dl of creatinine"),
+        ("Créatinine", 1 / 88.4, "mg/dl of creatinine for µmol/l"),
+        ("glycémie", 18.02, "mg/dl for mmol/l of glucose"),
+        ("Blutzucker", 18.02, "mg/dl for mmol/l of glucose"),
+        ("Harnstoff", 2.8, "mg/dl for mmol/l of urea nitrogen"),
+    ],
+)
+def test_units_are_named_in_the_language_of_the_column(
+    column: str, factor: float, unit: str
+) -> None:
+    rng = np.random.default_rng(0)
+    values = {name: np.exp(rng.normal(0, 0.2, 60)) for name in ("Bonn", "Ulm", "Trier")}
+    values["Ulm"] *= factor
+    (found,) = differences.of_numbers(column, values)
+    assert found.client == "Ulm"
+    assert found.why.endswith(f": {unit}?")

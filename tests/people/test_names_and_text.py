@@ -7,6 +7,8 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from socket import gaierror
+from urllib.error import URLError
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,7 @@ from met import met
 from bonafed import Federation
 from bonafed.client_names import closest
 from bonafed.config.config import ConfigError, parse_config
+from bonafed.data import load
 from bonafed.data.profile import summarise
 from bonafed.data.readers import read
 from bonafed.data.reading import Reading
@@ -113,7 +116,7 @@ NAMES: dict[str, tuple[list[str], str]] = {
 @met(
     "A",
     "the numbers 0 to 119, shuffled",
-    "a number and a feature",
+    "a number and a feature, of which a check of the run warned",
     "identifier",
     "19-digit patient numbers",
 )
@@ -164,7 +167,7 @@ def test_a_second_identity_of_a_person_is_left_out(tmp_path: Path) -> None:
 @met(
     "A",
     "a patient's number is missing in some rows",
-    "a configuration that does not run",
+    "a constant, left out; shorter numbers: a configuration that does not run",
     "these rows count as those of one person",
     "19-digit patient numbers",
 )
@@ -303,7 +306,7 @@ def opened(first: tuple[int, int], last: tuple[int, int], sign: str = ",") -> st
 @met(
     "A",
     "a quote left open in the first line",
-    "columns named by cells of patients",
+    "'there is no column sick', and a list of cells of patients",
     "named with its lines",
     "a quote left open",
 )
@@ -459,7 +462,13 @@ def places(of_north: Callable[[int], str]) -> list[str]:
 )
 @met("A", "'Köln' in two forms of Unicode", "two hospitals", "one")
 @met("A", "'Köln' with a zero-width space", "two hospitals", "one", "'Köln' in two forms")
-@met("A", "'Köln' with a hard space", "one: spaces were stripped", "one", "'Köln' in two forms")
+@met(
+    "A",
+    "'Köln' with a hard space",
+    "one in a table, two in `from_arrays`",
+    "one",
+    "'Köln' in two forms",
+)
 @met("A", "'Köln' with a soft hyphen", "two hospitals", "one", "'Köln' in two forms")
 def test_names_that_look_alike_are_one_client(other: str, tmp_path: Path) -> None:
     path = table(tmp_path, site=places(lambda k: ("Köln", other)[k % 2]))
@@ -479,7 +488,7 @@ def test_names_that_look_alike_are_one_client(other: str, tmp_path: Path) -> Non
 @met(
     "A",
     "a column, a class and a category in two forms, also in the configuration",
-    "three clients' columns differ, four classes",
+    "four classes, and the ward twice",
     "one each",
     "'Köln' in two forms",
 )
@@ -508,11 +517,11 @@ def test_columns_classes_and_categories_are_read_as_people_see_them(tmp_path: Pa
 @met(
     "A",
     "three files of a year with the same sites",
-    "one client a file; the run refused a client in two files",
+    'one client a file; with client = "site" the run refused a client in two files',
     'client = "site"',
     "init de/*.csv",
 )
-@met("A", "a file given twice", "read twice", "refused by name", "init de/*.csv")
+@met("A", "a file given twice", "refused as a client in two", "refused by name", "init de/*.csv")
 @met(
     "A",
     "files with sites of their own",
@@ -815,3 +824,23 @@ def test_the_system_and_codecs_speak_in_words(
         said = capsys.readouterr().err
         assert words in said
         assert "Errno" not in said
+
+
+@met(
+    "A",
+    "bonafed run examples/fairness.toml without a network",
+    "'OpenML answers URLError(gaierror(-2, ...))'",
+    "OpenML gives none, the system's reason, and where to put which file",
+    "a folder for a configuration",
+)
+def test_a_network_that_is_not_there_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise URLError(gaierror(-2, "Name or service not known"))
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", refuse)
+    monkeypatch.delenv("BONAFED_DATA", raising=False)
+    with pytest.raises(FileNotFoundError) as caught:
+        load.adult()
+    said = str(caught.value)
+    assert "gives none: Name or service not known. Put uci/adult.data.gz and" in said
+    assert "Error" not in said

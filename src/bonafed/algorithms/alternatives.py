@@ -100,9 +100,8 @@ def check_requirements(algorithm: Requiring, problem: Problem, setting: Setting)
 
 def known_methods() -> list[type[Method]]:
     """The algorithms of ``bonafed.names``; comparators and then those of the papers come last."""
-    order = ("", ".comparators.", ".papers.")
     classes = [of_place(place) for place in NAMED["algorithm"].values()]
-    return sorted(classes, key=lambda cls: max(k for k in (0, 1, 2) if order[k] in cls.__module__))
+    return sorted(classes, key=lambda cls: cls.advised)
 
 
 def takes(cls: type[Method], problem: Problem, setting: Setting) -> bool:

@@ -193,14 +193,15 @@ def _unit(name: str, values: Array, m: float, s: float) -> str:
     the column is named after comes first, one of another thing last.
     """
     found = {}
-    for factor, offset, large, small in _known()["units"]:
+    for factor, offset, large, small, *spelt in _known()["units"]:
+        named = any(stem in name.casefold() for stem in spelt)
         ways = {f"{small} for {large}": values * factor + offset}
         ways[f"{large} for {small}"] = (values - offset) / factor
         for said, back in ways.items():
             logs = np.log(back[back > 0])
             if len(logs) == len(back) and _spread(logs) < 2.5 * s:
-                away, of = abs(float(np.median(logs)) - m), said.partition(" of ")[2][:4]
-                found |= {(of not in name.casefold(), not of, away): said} if away <= s else {}
+                away, other = abs(float(np.median(logs)) - m), bool(spelt) and not named
+                found |= {(other, not spelt, away): said} if away <= s else {}
     return found[min(found)] if found else ""
 
 

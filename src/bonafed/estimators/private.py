@@ -53,7 +53,6 @@ from bonafed.estimators.rows import (
     rows_of_groups,
     tables,
 )
-from bonafed.parameters import checking
 from bonafed.privacy import odometer
 from bonafed.privacy.accounting import Release, noise_for, total_epsilon
 from bonafed.privacy.budget import Budget, BudgetSpentError
@@ -209,7 +208,6 @@ class PrivateClassifier(Classifier):
     repeat: str = "warn"
     random_state: Seed = None
 
-    @checking
     def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
         """Fit to rows, labels and the client of each row.
 

@@ -18,6 +18,7 @@ from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
+from bonafed.parameters import checking
 from bonafed.problem.conic_form import sample_radii
 from bonafed.problem.constraints.constraint import Stack
 from bonafed.problem.lower_bounds import Multipliers, owners
@@ -231,6 +232,13 @@ def broken(table: list[dict[str, Any]], most: int = 5) -> str:
     return named([words.format(**row) for row in worst], most)
 
 
+def tiny(table: list[dict[str, Any]], most: int = 3) -> str:
+    """The limits above 0 that are smaller than `MET` and hold the model, in words."""
+    words = "{owner} ({constraint}: limit {limit:.4g})"
+    held = (row for row in table if 0 < row["limit"] <= MET and row["slack"] <= MET)
+    return named([words.format(**row) for row in held], most)
+
+
 def gains(
     table: list[dict[str, Any]], change: float = 0.01, most: int = 5, convex: bool = True
 ) -> list[str]:
@@ -292,6 +300,7 @@ def client_table(
     return table
 
 
+@checking
 def exposed_rows(
     problem: Problem, fed: Federation, w: Array, client: str, top: int = 10
 ) -> list[dict[str, Any]]:

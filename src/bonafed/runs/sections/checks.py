@@ -30,6 +30,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -47,6 +48,7 @@ from bonafed.runs.files import Record
 from bonafed.runs.sections.section import Inputs, Section
 from bonafed.runs.splits import HELD_OUT, Parts
 from bonafed.text import short
+from bonafed.worst_client import once
 
 IDENTIFIER = 0.9  # share of the rows that have a value of a column to themselves
 COPY = 0.99  # AUC of one feature, or its correlation with the target
@@ -231,7 +233,9 @@ def _by_chance(across: Array, own: Array, usual: float) -> bool:
 
 
 def _within(share: float | None, judged: bool) -> bool | None:
-    return bool(share <= SHARED) if judged and share is not None else None
+    if share is None or (share > SHARED and not judged):
+        return None
+    return bool(share <= SHARED)
 
 
 def _digests(fed: Federation, key: bytes, persons: bool = False) -> Iterator[list[bytes]]:
@@ -271,7 +275,9 @@ def _shift(fed: Federation, X: Array) -> Record:
     deviation = X.std(0)
     varies = deviation > 1e-9 * np.maximum(1.0, np.abs(X).max(0))
     apart = np.abs(means - others)[:, varies] / deviation[varies]
-    error = -ndtri(CHANCE / max(2 * apart.size, 1)) * np.sqrt(1 / n + 1 / (len(X) - n))
+    if fed.persons is not None:  # rows of one person say as much as one row, or little more
+        n = np.array([[len(np.unique(of))] for of in fed.persons], float)
+    error = -ndtri(CHANCE / max(2 * apart.size, 1)) * np.sqrt(1 / n + 1 / (n.sum() - n))
     most = np.maximum(apart - error, 0.0).max(1, initial=0.0)
     odd = [fed.names[i] for i in np.argsort(-most, kind="stable") if most[i] > SHIFT]
     return _check("shift", not odd, SHIFT, float(most.max()), odd)
@@ -296,24 +302,22 @@ def between_clients(parts: Parts, person: str | None = None) -> dict[str, list[F
     turned: list[Found] | None = None
     if fed.n_clients > 1:
         found["names"] = differences.of_names(fed.names)
-        rows = {name: (X, y) for name, X, y in zip(fed.names, fed.X, fed.y, strict=True)}
-        for name, *more in () if held is None else zip(held.names, held.X, held.y, strict=True):
-            pairs = zip(rows[name], more, strict=True)
-            rows[name] = tuple(np.concatenate(pair) for pair in pairs)  # type: ignore[assignment]
+        whole = {name: [rows] for name, *rows in _of_clients(fed)}
+        for name, *rows in () if held is None else _of_clients(held):
+            whole[name].append(rows)
+        rows = {
+            name: [*map(np.concatenate, zip(*each, strict=True))] for name, each in whole.items()
+        }
+        if fed.persons is not None:
+            people = {name: [*map(str, each.pop())] for name, each in rows.items()}
+            cells = {name: each[0] for name, each in rows.items()}
+            found["persons"] = differences.of_persons(person or "persons", people, cells)
+            ones = {name: once(len(of), np.array(of)) for name, of in people.items()}
+            rows = {name: [part[ones[name]] for part in each] for name, each in rows.items()}
         own = () if schema is None else schema.columns
         columns = [column.name for column in own for _ in column.feature_names]
         columns += fed.feature_names[len(columns) :]
         turned = contrary(target, rows, fed.classes, columns)
-        if fed.persons is not None:
-            people = {
-                name: [*map(str, of)] for name, of in zip(fed.names, fed.persons, strict=True)
-            }
-            for name, of in (
-                () if held is None else zip(held.names, held.persons or (), strict=True)
-            ):
-                people[name] += map(str, of)
-            cells = {name: X for name, (X, _) in rows.items()}
-            found["persons"] = differences.of_persons(person or "persons", people, cells)
     if schema and not schema.unit and len(schema.columns) * fed.n_clients <= COMPARED:
         odd = [*_of_columns(fed, schema, target)]
         found |= {kind: [one for one in odd if one.kind == kind] for kind in differences.OF_COLUMNS}
@@ -324,6 +328,11 @@ def between_clients(parts: Parts, person: str | None = None) -> dict[str, list[F
         more = [one for one in turned if one.kind == "codes" and one[1:3] not in known]
         found["codes"] = [*(found["codes"] or ()), *more] if more else found["codes"]
     return found
+
+
+def _of_clients(fed: Federation) -> Iterator[tuple[Any, ...]]:
+    """Of every client its name, features, targets and, where that is known, whose each row is."""
+    return zip(fed.names, fed.X, fed.y, *([fed.persons] if fed.persons else []), strict=True)
 
 
 def _of_columns(fed: Federation, schema: Schema, target: str) -> Iterator[Found]:
@@ -353,10 +362,7 @@ def _of_columns(fed: Federation, schema: Schema, target: str) -> Iterator[Found]
 
 
 def contrary(
-    target: str,
-    rows: Mapping[str, tuple[Array, Array]],
-    classes: Array | None,
-    columns: Sequence[str],
+    target: str, rows: Mapping[str, Sequence[Array]], classes: Array | None, columns: Sequence[str]
 ) -> list[Found] | None:
     """The clients whose outcomes the model of all others ranks the wrong way, and those of whose
     features one goes the other way, of each client's features and outcomes; ``columns`` names the
