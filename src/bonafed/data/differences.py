@@ -192,6 +192,8 @@ def _unit(name: str, values: Array, m: float, s: float) -> str:
     """The unit that explains why values are not like the reference; empty without one. One of what
     the column is named after comes first, one of another thing last.
     """
+    if values.min() >= 1900 and values.max() <= 2100 and np.exp(m) < 120:
+        return "years of birth for ages"
     found = {}
     for factor, offset, large, small, *spelt in _known()["units"]:
         named = any(stem in name.casefold() for stem in spelt)

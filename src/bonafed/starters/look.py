@@ -16,6 +16,7 @@ import numpy as np
 
 from bonafed.config.config import ConfigError
 from bonafed.data import differences, profile
+from bonafed.data.differences import Found
 from bonafed.data.files import LINES, MARKED, delimiter_and_header, encoding_of, opened
 from bonafed.data.profile import Kind, Summary, fold, summarise
 from bonafed.data.readers import paths, read, stem
@@ -348,13 +349,19 @@ class Look:
         counts, numbers = len(self.classes) or column.distinct, _all_numbers(column)
         among = column.numbers + column.commas
         unsaid = numbers and self.asked.classes is None
-        parts = self.clients.items() if unsaid else ()
-        cells = {client: profile.numbers_of(t[self.roles.target].tolist()) for client, t in parts}
-        found = differences.of_numbers("", cells)
+        found: list[Found] = []
+        if column.distinct <= GRADES:
+            parts = self.parts[self.roles.target].items()
+            found = differences.of_codes("", {c: part.counts or {} for c, part in parts})
+        elif unsaid:
+            cells = {c: table[self.roles.target].tolist() for c, table in self.clients.items()}
+            found = differences.of_numbers("", {c: profile.numbers_of(v) for c, v in cells.items()})
         odd = sorted({text for one in found for text in one.instead if one.kind == "sentinel"})
-        what = "a number" if private else ", ".join(odd)
+        what, coded = ", ".join(odd), [one for one in found if one.kind == "codes"]
+        asks = "".join(f". {one.client} has {one.why}" for one in coded)
+        asks += " Then write them alike in the tables" * bool(coded)
         if private:  # no value is said
-            found, odd = [], ["X"] * bool(odd)
+            what, asks, odd = "a number", "", ["X"] * bool(odd)
         if not column.present:
             yield f"has no value in any row: {other}"
         elif counts == 1:
@@ -366,18 +373,16 @@ class Look:
             cells = f" ({self.places(self.roles.target, column.odd)})" if named else ""
             yield (
                 f"is numbers in {among:,} rows and text in {column.text:,}{cells}: correct these"
-                f" cells, give --missing for each such text, or {other}"
+                f" cells, give --missing for each such text, or {other}{asks}"
             )
         elif not numbers and counts > MOST:
             yield f"holds text of {counts:,} kinds: {other}"
         elif unsaid and 2 < counts <= GRADES and column.whole == column.present:
             sure = len(odd) == 1 and not private
             one = f"--missing {odd[0]} if that" if sure else "--missing X if one, X,"
-            coded = [f". {one.client} has {one.why}" for one in found if one.kind == "codes"]
             yield (
                 f"holds {counts} different whole numbers: give --classes if they are classes,"
-                f" --numbers if they are amounts, and {one} stands for a missing cell"
-                f"{''.join(coded)}{' Then write them alike in the tables' * bool(coded)}"
+                f" --numbers if they are amounts, and {one} stands for a missing cell{asks}"
             )
         elif unsaid and not self.classes and odd:
             yield (
