@@ -234,7 +234,7 @@ def of_codes(name: str, parts: Mapping[str, Mapping[str, int]]) -> list[Found]:
             guess, instead = _meaning(own, usual), dict[str, str]()
             if not any(v in usual for v in guess):  # what is written instead holds at every client
                 instead, guess = guess, {}
-            ways = " and ".join(f"{v} for {other}" for v, other in guess.items())
+            ways = " and ".join(f"{v} for {other}" for v, other in [*guess.items()][:2])
             why = f"{_listed(own)} where the others have {_listed(usual)}: another code"
             why += f", {ways}?" if ways else "?"
             found.append(Found("codes", name, client, why, instead))

@@ -22,7 +22,7 @@ from bonafed.data.profile import Kind, Summary, fold, summarise
 from bonafed.data.readers import paths, read, stem
 from bonafed.data.reading import ENCODINGS, KINDS, ORDERS, Reading
 from bonafed.data.tables import Table, has_column, joined, same_columns, stacked
-from bonafed.text import plain
+from bonafed.text import listed, plain
 
 CLIENTS = ("client", "site", "hospital", "clinic", "center", "centre", "bank", "branch", "region")
 CLIENTS += ("group", "source")
@@ -426,7 +426,7 @@ class Look:
         """The column; of one with both signs also the clients that write this one."""
         parts, column = self.parts[name].items(), self.columns[name]
         at = [client for client, part in parts if getattr(part, sign)]
-        return repr(name) + f" at {_first(at)}" * bool(column.commas and column.points)
+        return repr(name) + f" at {listed(at, len(at), 6)}" * bool(column.commas and column.points)
 
     def _of_kinds(self) -> Iterator[str]:
         for name, of in self.kinds.items():
@@ -446,8 +446,8 @@ class Look:
                 if key in part.fits
             ]
             yield (
-                f"the {key} in {name!r} have no one order: {_first(at)}: write them in one order,"
-                f" or {_options('exclude', [name])}"
+                f"the {key} in {name!r} have no one order: {listed(at, len(at), 6)}: write them in"
+                f" one order, or {_options('exclude', [name])}"
             )
 
     # --------------------------------------------------------------------------- clients
@@ -471,11 +471,6 @@ def _is_of_numbers(column: Summary) -> bool:
 def _value(text: str) -> int | float:
     value = profile.number_of(text) or 0.0
     return int(value) if value.is_integer() else value
-
-
-def _first(names: Sequence[str]) -> str:
-    """The first of many names."""
-    return ", ".join(names[:6]) + ", ..." * (len(names) > 6)
 
 
 def _options(option: str, names: Collection[str]) -> str:
@@ -619,7 +614,7 @@ def _shape(files: Sequence[Path], asked: Asked) -> Shape:
         encoding, reason = "cp1252", known["cp1252"][1]
     elif len(known) > 1:
         names = {e: [file.name for file, (its, _) in found.items() if its == e] for e in known}
-        every = "; ".join(f"{_first(of)}: {e}" for e, of in names.items())
+        every = "; ".join(f"{listed(of, len(of), 6)}: {e}" for e, of in names.items())
         raise ConfigError(
             f"the files are in different encodings ({every}): save them in one, such as UTF-8"
         )
