@@ -220,8 +220,8 @@ def budget_used(rounds: int) -> Outcome:
     """
     return Outcome(
         Stop.MAX_ROUNDS,
-        f"all {rounds} rounds over which the budget is spread are done; to say how near the"
-        " optimum is would cost more.",
+        f"done after {counted(rounds, 'round')}, over which the budget is spread; to say how near"
+        " the optimum is would cost more.",
     )
 
 
