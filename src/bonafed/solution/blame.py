@@ -287,7 +287,9 @@ class _Search:
     def _unfinished(self, better: bool) -> Triviality:
         """That the model is not the best one, or not proved to be: then nothing is to blame yet."""
         known = "a better one is known" if better else "nothing proves that none is better"
-        do = "The problem is not convex: try another start or method."
+        do = "The problem is not convex: try another start or method"
+        causes = [*_causes(self.problem, self.fed)]
+        do += f". It may be so {_listed(causes)}." if causes else "."
         if self.problem.convex:
             do = "The run stopped before it was done: its outcome says what to do."
         text = f"The model is trivial ({self.found.kind}), and {known}. {do}"
@@ -298,6 +300,9 @@ class _Search:
         below = math.inf if limit is None else ROBUST * limit.value
         if cause.parameter == "radius" and below < float(cause.value):  # "auto" is never larger
             return f"Use radius='auto', or one below {below:.2g}."
+        lines = self.problem.loss.targets != "class" and self.found.of_coefficients
+        if cause.parameter == "radius" and lines and trivial.has_constant(self.problem):
+            return f"Use radius='auto', or a smaller one than {float(cause.value):g}."
         if cause.parameter == "strength" and limit is not None:
             return f"Use a strength below {below:.2g}."
         return cause.do
