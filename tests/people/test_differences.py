@@ -290,6 +290,46 @@ def test_persons_at_two_clients_are_found_and_numbers_of_a_counter_are_not() -> 
     assert [one.client for one in differences.of_persons("id", long)] == ["a", "b"]
 
 
+MOST = "30 of the 40 patients of a small hospital are those of a large one"
+COUNTED = "silent: so many ids were taken for row numbers"
+
+
+@met("B", MOST, COUNTED, ASKED)
+@met("B", "the same where the ids are 1, 2, 3, ...", COUNTED, ASKED, MOST)
+@met("B", "rows that are sorted by age, and numbered at every hospital", "silent", "silent", MOST)
+@met("B", "sex in turn by the number of the row", "silent", "silent", MOST)
+def test_persons_are_named_where_most_are_shared_and_their_other_cells_agree() -> None:
+    rng = np.random.default_rng(0)
+
+    def cells(n: int) -> Any:
+        return np.stack([rng.integers(0, 2, n), rng.integers(20, 90, n), rng.random(n)], 1)
+
+    large, small = cells(200), cells(40)
+    small[:30, :2] = large[:30, :2]  # sex and year of birth; the third is measured anew
+    for ids in ([f"P{n}" for n in rng.permutation(10**6)[:200]], [*map(str, range(1, 201))]):
+        parts = {"a": ids, "b": [*ids[:30], *(f"Q{n}" for n in range(10))]}
+        found = differences.of_persons("id", parts, {"a": large, "b": small})
+        assert [(one.client, one.why.split()[0]) for one in found] == [("a", "30"), ("b", "30")]
+        assert differences.of_persons("id", parts, {"a": cells(200), "b": small}) == []
+        assert differences.of_persons("id", parts) == []
+    for k, change in ((1, np.sort), (0, lambda column: np.arange(len(column)) % 2)):
+        sites = {"a": cells(200), "b": cells(150)}
+        for table in sites.values():
+            table[:, k] = change(table[:, k])
+        rows = {c: [*map(str, range(len(table)))] for c, table in sites.items()}
+        assert differences.of_persons("id", rows, sites) == []
+
+
+def test_init_names_persons_of_whom_a_small_hospital_has_most(init: Any) -> None:
+    tables = ordinary.ordinary(SEED, 240)
+    large, small = sorted(tables, key=lambda name: -len(tables[name]["age"]))[::4]
+    n = 2 * len(tables[small]["age"]) // 3
+    for column in ("patient", "sex", "age", "height"):
+        tables[small][column][:n] = tables[large][column][:n]
+    _, said = init(tables)
+    assert f"question: patient at {small} ({n} of its {len(tables[small]['age'])} persons" in said
+
+
 @met("B", "St. Mary's and St Mary's are two hospitals", SILENT, ASKED)
 @met("B", "Köln and Koeln", SILENT, ASKED, "St. Mary's")
 @met("B", "Köln in two Unicode forms", SILENT, ASKED, "St. Mary's")

@@ -295,23 +295,45 @@ def _listed(values: Collection[str]) -> str:
 # ------------------------------------------------------------------------- persons, and the clients
 
 
-def of_persons(name: str, parts: Mapping[str, Collection[str]]) -> list[Found]:
-    """Persons whose id stands at several clients, unless each client counts its own."""
+def of_persons(
+    name: str, parts: Mapping[str, Sequence[str]], rows: Mapping[str, NDArray[Any]] | None = None
+) -> list[Found]:
+    """Persons whose id stands at several clients, unless each client counts its own; ``rows`` has
+    the other cells of each row, which are alike where the persons are.
+    """
     ids = {client: {*values} for client, values in parts.items()}
     at = Counter(one for own in ids.values() for one in own)
     shared = {one for one, n in at.items() if n > 1}
     digits = [int(number) for one in at if (number := re.sub(r"\D", "", one)[:4000])]
-    sizes = [*map(len, ids.values())]
+    sizes, chance = [*map(len, ids.values())], 0.0
     if digits:  # how many would be alike if each client drew its numbers
         chance = (sum(sizes) ** 2 - sum(n * n for n in sizes)) / 2 / (max(digits) - min(digits) + 1)
-        if len(shared) <= chance + 3 * chance**0.5 + (chance > 0.01):
-            return []
-    if 2 * len(shared) > min(sizes, default=0):
+    likely = digits and len(shared) <= chance + 3 * chance**0.5 + (chance > 0.01)
+    counted = likely or 2 * len(shared) > min(sizes, default=0)
+    known = rows is not None and len(shared) > 2 and _are_alike(parts, shared, rows)
+    if counted and not known:
         return []
     why, found = "{:,} of its {:,} persons are at another client, too", Counter[str]()
     for client, own in ids.items():
         found[client] = len(own & shared)
     return [Found("persons", name, c, why.format(n, len(ids[c]))) for c, n in found.items() if n]
+
+
+def _are_alike(
+    parts: Mapping[str, Sequence[str]], shared: Collection[str], rows: Mapping[str, NDArray[Any]]
+) -> bool:
+    """Whether the rows of one id at two clients have more cells in common than those of neighbours,
+    which may be alike where tables are sorted or ids are given in turn.
+    """
+    pairs: dict[str, list[NDArray[Any]]] = {}
+    for client, own in parts.items():
+        first = {one: r for r, one in reversed([*enumerate(own)]) if one in shared}
+        for one in reversed(first):
+            pairs.setdefault(one, []).append(rows[client][first[one]])
+    here, there = (np.array([pair[k] for pair in pairs.values()], object) for k in (0, 1))
+    same, most = (here == there).sum(1), min(len(pairs) - 1, 5)
+    more = [same - (here == np.roll(there, by, 0)).sum(1) for by in range(1, most + 1)]
+    return all(m.mean() > 3 * m.std() / len(pairs) ** 0.5 for m in more)
 
 
 def of_names(clients: Collection[str]) -> list[Found]:

@@ -10,12 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from bonafed.config.config import parse_config
 from bonafed.config.toml_file import toml_key, toml_line, toml_value
 from bonafed.data import differences, profile
 from bonafed.data.differences import Found
 from bonafed.data.reading import KINDS, kind_named
-from bonafed.data.tables import MISSING, is_number
+from bonafed.data.tables import MISSING, is_number, present
 from bonafed.runs.sections.checks import between_clients
 from bonafed.runs.splits import prepare
 from bonafed.starters.look import Look
@@ -203,8 +205,11 @@ def questions(look: Look, source: str, folder: Path) -> list[Found]:
     found: list[Found] = []
     for name in filter(profile.names_a_person, look.names):
         if look.kinds[name].name == "identifier":  # no run reads it
-            cells = {c: filter(None, table[name].tolist()) for c, table in look.clients.items()}
-            found += differences.of_persons(name, {c: [*map(str, n)] for c, n in cells.items()})
+            tables = {c: present(table, name) for c, table in look.clients.items()}
+            ids = {c: [*map(str, table[name].tolist())] for c, table in tables.items()}
+            rows = {c: [*table.without(name).values()] for c, table in tables.items()}
+            cells = {c: np.array(columns, object).T for c, columns in rows.items()}
+            found += differences.of_persons(name, ids, cells)
     loss = LOSSES[min(len(look.classes), 3)]
     keys = re.sub(r"(?m)^min_count.*$", "", source)  # rare codes are compared as well
     text = f"[data]\n{keys}\ntest = 0.0\n[problem]\n{loss}\n[robust]\nradius = 0.0"

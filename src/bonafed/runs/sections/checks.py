@@ -310,7 +310,8 @@ def between_clients(parts: Parts, person: str | None = None) -> dict[str, list[F
         }
         if fed.persons is not None:
             people = {name: [*map(str, each.pop())] for name, each in rows.items()}
-            found["persons"] = differences.of_persons(person or "persons", people)
+            cells = {name: each[0] for name, each in rows.items()}
+            found["persons"] = differences.of_persons(person or "persons", people, cells)
             ones = {name: once(len(of), np.array(of)) for name, of in people.items()}
             rows = {name: [part[ones[name]] for part in each] for name, each in rows.items()}
         own = () if schema is None else schema.columns
