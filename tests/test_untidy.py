@@ -247,9 +247,11 @@ def test_a_number_that_may_stand_for_a_missing_target_is_asked_for(
         bonafed, capsys, "table.csv"
     )
     of_age = ("table.csv", "--target", "age")
-    assert "'age' has -999 far from all others" in said_of(bonafed, capsys, *of_age)
+    assert "'age' has -999, which looks like a missing cell: give --missing -999" in said_of(
+        bonafed, capsys, *of_age
+    )
     private = said_of(bonafed, capsys, *of_age, "--private")
-    assert "'age' has a number far from all others" in private
+    assert "'age' has a number, which looks like a missing cell: give --missing X" in private
     assert "999" not in private
     for words in (("table.csv",), of_age):
         said = said_of(bonafed, capsys, *words, "--missing", "-999")

@@ -420,6 +420,7 @@ def test_a_tail_the_top_of_a_scale_and_zeros_of_all_are_no_missing_cells() -> No
     rng = np.random.default_rng(0)
     for values in (
         np.rint(rng.pareto(1.5, (4, 200)) * 5),
+        np.repeat([[9996.0, 9997.0, 9998.0, 9999.0]], 4, 0).repeat(5, 1),
         np.minimum(np.rint(rng.normal(97, 2, (4, 200))), 99.0),
         np.minimum(rng.poisson(6, (4, 200)), 9).astype(float),
         np.where(rng.random((4, 200)) < 0.4, 0.0, rng.uniform(50, 80, (4, 200))),

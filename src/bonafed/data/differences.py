@@ -351,48 +351,47 @@ def of_names(clients: Collection[str]) -> list[Found]:
 
 def _differs(one: str, other: str) -> str:
     """The ways of spelling that bring two names nearer to each other."""
-    ways: list[str] = []
-    for way, without in SPELT.items():
-        apart, (one, other) = (one, other), (without(one), without(other))
-        if SequenceMatcher(None, one, other).ratio() > SequenceMatcher(None, *apart).ratio():
-            ways.append(way)
+    ways: dict[str, None] = {}
+    for (way, *_), a, b in zip(SPELT, _simpler(one), _simpler(other), strict=True):
+        if SequenceMatcher(None, a, b).ratio() > SequenceMatcher(None, one, other).ratio():
+            ways[way] = None
+        one, other = a, b
     return " and ".join(ways)
-
-
-def _without_marks(name: str) -> str:
-    """Letters without accents, and signs in their simplest form."""
-    text = unicodedata.normalize("NFKD", name)
-    return "".join(c for c in text if not unicodedata.category(c).startswith(("M", "C")))
-
-
-def _without_signs(name: str) -> str:
-    signs = r"[\s._,'’`´\"()\[\]-]+"
-    name = re.sub(rf"(?<=[^\W\d]){signs}(?=\w)|(?<=\d)[\s._()-]+(?=[^\W\d])", "", name)
-    return name.strip(" .\"'()[]")
-
-
-# letters of Cyrillic and Greek that look like Latin ones, as small or as capital letters
-LOOKS = str.maketrans("авеѕіјкмнорстухαβεζηικμνορτυχ", "abesijkmhopctyxabezhikmnoptyx")
-ABBREVIATED = {"saint": "st", "sankt": "st", "mount": "mt", "hospital": "hosp"}
-# how one name may be spelt, in the order in which that is taken away
-SPELT: dict[str, Callable[[str], str]] = {
-    "capitals": str.lower,
-    "letters of two alphabets that look alike": lambda name: name.translate(LOOKS),
-    "ß and ss": lambda name: name.replace("ß", "ss"),
-    "accents or dots": _without_marks,
-    "an abbreviation": lambda name: re.sub(
-        r"\w+", lambda word: ABBREVIATED.get(word[0], word[0]), name
-    ),
-    "an e for two dots": lambda name: re.sub(r"([aou])e", r"\1", name),
-    "the form of a number": lambda name: re.sub(r"^(\d+)\.0+$", r"\1", name),
-    "signs or spaces": _without_signs,
-    "zeros in front": lambda name: re.sub(r"(?<!\d)0+(?=\d)", "", name),
-    "a doubled letter": lambda name: re.sub(r"(?<=[^\W\d]{2})([^\W\d])\1(?=[^\W\d])", r"\1", name),
-}
 
 
 def _plain(name: str) -> str:
     """A name by its letters and digits, as somebody hears it."""
-    for without in SPELT.values():
-        name = without(name)
-    return name
+    return [*_simpler(name)][-1]
+
+
+def _simpler(name: str) -> Iterator[str]:
+    """The name after each way of `SPELT` is taken away."""
+    for _, pattern, by in SPELT:
+        name = by(name) if callable(by) else re.sub(pattern, by, name)
+        yield name
+
+
+def _without_marks(name: str) -> str:
+    text = unicodedata.normalize("NFKD", name)
+    return "".join(c for c in text if not unicodedata.category(c).startswith(("M", "C")))
+
+
+# letters of Cyrillic and Greek that look like Latin ones, as small or as capital letters
+LOOKS = str.maketrans("авеѕіјкмнорстухαβεζηικμνορτυχ", "abesijkmhopctyxabezhikmnoptyx")
+SIGNS = r"[\s._,'’`´\"()\[\]-]"
+# how one name may be spelt, in the order in which that is taken away: pattern, and instead
+SPELT: tuple[tuple[str, str, str | Callable[[str], str]], ...] = (
+    ("capitals", "", str.lower),
+    ("letters of two alphabets that look alike", "", lambda name: name.translate(LOOKS)),
+    ("ß and ss", "ß", "ss"),
+    ("accents or dots", "", _without_marks),
+    ("an abbreviation", r"\bsa(in|nk)t\b", "st"),
+    ("an abbreviation", r"\bmount\b", "mt"),
+    ("an abbreviation", r"\bhospital\b", "hosp"),
+    ("an e for two dots", "([aou])e", r"\1"),
+    ("the form of a number", r"^(\d+)\.0+$", r"\1"),
+    ("signs or spaces", rf"(?<=[^\W\d]){SIGNS}+(?=\w)|(?<=\d)[\s._()-]+(?=[^\W\d])", ""),
+    ("signs or spaces", r"^[ .\"'()\[\]]+|[ .\"'()\[\]]+$", ""),
+    ("zeros in front", r"(?<!\d)0+(?=\d)", ""),
+    ("a doubled letter", r"(?<=[^\W\d]{2})([^\W\d])\1(?=[^\W\d])", r"\1"),
+)

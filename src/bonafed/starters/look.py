@@ -348,6 +348,13 @@ class Look:
         counts, numbers = len(self.classes) or column.distinct, _all_numbers(column)
         among = column.numbers + column.commas
         unsaid = numbers and self.asked.classes is None
+        parts = self.clients.items() if unsaid else ()
+        cells = {client: profile.numbers_of(t[self.roles.target].tolist()) for client, t in parts}
+        found = differences.of_numbers("", cells)
+        odd = sorted({text for one in found for text in one.instead if one.kind == "sentinel"})
+        what = "a number" if private else ", ".join(odd)
+        if private:  # no value is said
+            found, odd = [], ["X"] * bool(odd)
         if not column.present:
             yield f"has no value in any row: {other}"
         elif counts == 1:
@@ -364,21 +371,18 @@ class Look:
         elif not numbers and counts > MOST:
             yield f"holds text of {counts:,} kinds: {other}"
         elif unsaid and 2 < counts <= GRADES and column.whole == column.present:
-            odd = profile.odd_class(column.counts or {})
-            one = f"--missing {odd} if that" if odd and not private else "--missing X if one, X,"
-            parts = {c: part.counts or {} for c, part in self.parts[self.roles.target].items()}
-            coded = [] if private else differences.of_codes("", parts)
-            other = [f". {one.client} has {one.why}" for one in coded if one.kind == "codes"]
+            sure = len(odd) == 1 and not private
+            one = f"--missing {odd[0]} if that" if sure else "--missing X if one, X,"
+            coded = [f". {one.client} has {one.why}" for one in found if one.kind == "codes"]
             yield (
                 f"holds {counts} different whole numbers: give --classes if they are classes,"
                 f" --numbers if they are amounts, and {one} stands for a missing cell"
-                f"{''.join(other)}{' Then write them alike in the tables' * bool(other)}"
+                f"{''.join(coded)}{' Then write them alike in the tables' * bool(coded)}"
             )
-        elif unsaid and not self.classes and (odd := profile.sentinel(column)):
-            what, odd = ("a number", "X") if private else (odd, odd)
+        elif unsaid and not self.classes and odd:
             yield (
-                f"has {what} far from all others: give --missing {odd} if it stands for a missing"
-                " cell, or --numbers if it is an amount"
+                f"has {what}, which looks like a missing cell: give --missing {odd[0]}"
+                " if so, or --numbers if it is an amount"
             )
 
     def _of_decimals(self) -> Iterator[str]:
