@@ -277,7 +277,7 @@ LARGE = "a trivial hinge of 20,000 rows"
     "C",
     "a tail of .05 of 8,000 rows",
     "a linear program over all rows, for tail*",
-    "no program over rows; `largest_tail` computes it",
+    "no program over rows; `tail_threshold` computes it",
     LARGE,
 )
 def test_a_large_table_is_asked_by_a_sample(monkeypatch: Any) -> None:

@@ -174,7 +174,7 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
         return ended.said.removesuffix(".") + "."
     method, settings = ended.method.called, settings_of(ended.method)
     after = f"after {counted(ended.rounds, 'round')}"
-    tol = f" (tol {settings['tol']:g})" if "tol" in settings else ""
+    tol = _tol(ended.method)
     if ended.stop is Stop.MAX_ROUNDS and ended.method.requirements.private:
         if problem.privacy is not None:
             return budget_used(ended.rounds).text
@@ -241,6 +241,11 @@ def diverged(method: Method, rounds: int) -> str:
     return f"the model is not finite after {counted(rounds, 'round')}. {lower} the features."
 
 
+def _tol(method: Method) -> str:
+    tol = settings_of(method).get("tol")
+    return "" if tol is None else f" (tol {tol:g})"
+
+
 def _steps(method: Method) -> list[str]:
     return [name for name in STEPS if name in settings_of(method)]
 
@@ -295,10 +300,8 @@ def _judged(ended: Ended, problem: Problem, certificate: Certificate) -> Outcome
         stop = Stop.OPTIMAL if proven else Stop.UNPROVEN
     how = "(as declared) " if own else "proven "
     if stop is Stop.OPTIMAL:
-        settings = settings_of(ended.method)
-        tol = f" (tol {settings['tol']:g})" if "tol" in settings else ""
-        numbers = f"{gap_in_words(certificate)} {how}after {counted(ended.rounds, 'round')}{tol}"
-        return Outcome(stop, f"{numbers}.{_stands_on(own)}")
+        after = f"after {counted(ended.rounds, 'round')}{_tol(ended.method)}"
+        return Outcome(stop, f"{gap_in_words(certificate)} {how}{after}.{_stands_on(own)}")
     left, cure = "; no bound is proved", REGULARISE
     if gap is not None:
         left = f"; {how}{gap_in_words(certificate)}"
