@@ -123,6 +123,12 @@ SECTIONS = (
         (Shown("overhead", columns=("mode", "all", "engine")),),
     ),
     Section(
+        "triviality.py",
+        "The check for trivial models",
+        "CPU of the check beside the fit, for models that are trivial or not.",
+        "a tenth of the fit, or of 50 ms",
+    ),
+    Section(
         "memory.py",
         "Memory",
         "Peak MiB of 1,000 clients with a million rows.",

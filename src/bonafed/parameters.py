@@ -197,7 +197,7 @@ def check(
             needs, got = "a value", written(value)
         elif isinstance(value, str):  # the short name of a class, as configurations have it
             places = [kind[value] for kind in NAMED.values() if value in kind]
-            got += f": write {call(of_place(places[0]))}" if places else ""
+            got += f": write {call(of_place(places[0]))}" if places and "such as" in needs else ""
         text = f"{name} must be {needs}, got {got}. It is given to {made_by.__name__}."
         try:
             own()

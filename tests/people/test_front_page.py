@@ -21,7 +21,7 @@ import make  # noqa: E402
 from test_docs import not_printed  # noqa: E402
 
 AGAIN = "run: python docs/make.py"
-PICTURE = "README's picture said 27 rounds, the run below it has 10"
+PICTURE = "README's picture of the run below it (27 rounds beside 10 were reported)"
 
 
 def saved() -> str:
@@ -37,7 +37,7 @@ def section() -> str:
 @met(
     "F",
     PICTURE,
-    "a picture of another run, drawn by hand; nothing compared it",
+    "made by hand of that run, with its 10 rounds; nothing would have compared it",
     "`python docs/make.py` draws it from the run of README's first command; its words are compared",
 )
 def test_the_picture_is_of_the_run_of_the_first_command() -> None:

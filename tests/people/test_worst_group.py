@@ -179,6 +179,13 @@ def test_a_grid_search_by_the_worst_group_warns_of_nothing():
 )
 @met(
     "E",
+    "ADLPMM(), DRFA() and EpigraphADMM() at a cap of 5 rounds",
+    "raise max_rounds or tol",
+    "and: use AsyncBundle(), ...",
+    "ASPIRE() on the page's problem",
+)
+@met(
+    "E",
     "AsyncBundle() at a cap of 1 round",
     "raise max_rounds or tol",
     "as before: no other method is named",
@@ -192,6 +199,9 @@ def test_the_outcome_of_a_papers_method_names_the_one_to_use():
     assert short.outcome.stop is bf.Stop.MAX_ROUNDS
     said = "ASPIRE is for comparison with its paper: use AsyncBundle(), which takes this problem"
     assert said in short.outcome.text
+    for method in (bf.ADLPMM(), bf.DRFA(), bf.EpigraphADMM()):
+        other = bf.solve(problem, fed, algorithm=method, max_rounds=5).outcome.text
+        assert f"{type(method).__name__} is for comparison with its paper: use Async" in other
     proven = bf.solve(problem, fed, algorithm=bf.AsyncBundle())
     assert proven.outcome.stop is bf.Stop.OPTIMAL
     other = bf.solve(problem, fed, algorithm=bf.AsyncBundle(), max_rounds=1)

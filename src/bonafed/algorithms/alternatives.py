@@ -144,8 +144,8 @@ def advice(
         return Advice(methods, tuple(mine or ()) if cheap else (), pooled=pooled)
     if reason.slot == "over_rows" and problem.over_rows is not None:
         same = next(candidates("over_rows", problem, setting))
-        if (one := _on_pooled_rows(same.problem, setting)) is not None:
-            return Advice((), (same,), one)
+        if ones := taking(same.problem, same.setting):
+            return Advice((), (same,), ones[0])
     best: tuple[float, Sequence[Change], type[Method] | None] = (float("inf"), (), None)
     for cls in sorted(known_methods(), key=lambda cls: cls.__name__ != reason.method):
         steps = changes_for(cls.requirements, cls.__name__, problem, setting)
@@ -171,7 +171,10 @@ def changes_for(
     """Changes, one after another, with which an algorithm takes the problem; None if none do."""
     steps: list[Change] = []
     while (reason := requirements.refusal(method, problem, setting)) is not None:
-        if reason.slot in {step.slot for step in steps}:
+        moved = any(step.slot == "over_rows" and step.problem.over_rows is None for step in steps)
+        if reason.slot in {step.slot for step in steps} or (
+            moved and reason.slot == "over_samples"
+        ):
             return None
         every = candidates(reason.slot, problem, setting)
         meets = (each for each in every if reason.need.holds(each.problem, each.setting))
@@ -195,7 +198,8 @@ def candidates(slot: str, problem: Problem, setting: Setting) -> Iterator[Change
         yield Change(slot, words, problem, there)
         return
     if slot == "over_rows" and (risk := problem.over_rows) is not None:
-        words = f"over_samples={risk!r} in place of over_rows on fed.pooled(), the same risk there"
+        pooled = " on fed.pooled()" * (setting.n_clients > 1)
+        words = f"over_samples={risk!r} in place of over_rows{pooled}, the same risk there"
         same = replace(problem, over_rows=None, over_samples=risk)
         yield Change(slot, words, same, replace(setting, n_clients=1))
     for words, values in _values(slot, problem):
@@ -215,7 +219,7 @@ def _values(slot: str, problem: Problem) -> list[tuple[str, dict[str, Any]]]:
         still = replace(ball, label_cost=math.inf, support=None)
         samples.insert(0, (words, {"over_samples": still}))
     rows = {"over_rows": Superquantile(0.1), "over_samples": Mean(), "over_clients": Mean()}
-    tail = "over_rows=Superquantile(0.1)", rows
+    tail = "over_rows=Superquantile(0.1) (another risk)", rows
     losses = {"sign": Logistic(), "real": Squared(), "class": Multinomial()}
     plain = {"predictor": Softmax() if several else Linear(), "over_clients": Mean()}
     plain |= {"loss": losses[problem.loss.targets]} if problem.loss.targets in losses else {}

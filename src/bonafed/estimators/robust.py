@@ -38,7 +38,7 @@ class _RobustModel(FederatedModel):
     _: KW_ONLY
     radius: PerClient | Literal["auto"] = "auto"
     label_cost: float = np.inf
-    norm: str = "linf"
+    norm: Literal["l1", "l2", "linf"] = "linf"
     support: Support | None = None
     clip: bool = False
     client_radius: float = 0.05

@@ -287,7 +287,9 @@ class _Search:
     def _unfinished(self, better: bool) -> Triviality:
         """That the model is not the best one, or not proved to be: then nothing is to blame yet."""
         known = "a better one is known" if better else "nothing proves that none is better"
-        do = "The problem is not convex: try another start or method."
+        do = "The problem is not convex: try another start or method"
+        causes = [*_causes(self.problem, self.fed)]
+        do += f". It may be so {_listed(causes)}." if causes else "."
         if self.problem.convex:
             do = "The run stopped before it was done: its outcome says what to do."
         text = f"The model is trivial ({self.found.kind}), and {known}. {do}"
@@ -298,6 +300,9 @@ class _Search:
         below = math.inf if limit is None else ROBUST * limit.value
         if cause.parameter == "radius" and below < float(cause.value):  # "auto" is never larger
             return f"Use radius='auto', or one below {below:.2g}."
+        lines = self.problem.loss.targets != "class" and self.found.of_coefficients
+        if cause.parameter == "radius" and lines and trivial.has_constant(self.problem):
+            return f"Use radius='auto', or a smaller one than {float(cause.value):g}."
         if cause.parameter == "strength" and limit is not None:
             return f"Use a strength below {below:.2g}."
         return cause.do
@@ -402,19 +407,13 @@ def _causes(problem: Problem, fed: Federation) -> Iterator[Cause]:
                 "Use label_cost=inf, or let fewer labels flip.",
             )
         yield Cause("radius", largest, harmless, f"at radius {largest:g}", "Use a smaller radius.")
-    elif by_rank(ball):
-        numbers = ((name, getattr(ball, name, None)) for name in ("tail", "r", "rho"))
-        for name, number in ((name, n) for name, n in numbers if isinstance(n, int | float)):
-            if (name, number) == ("tail", 1.0):  # the mean
-                break
-            words = f"at {name} {number:g} of {type(ball).__name__} over the rows"
-            do = "Let the risk count more rows: a larger tail, or Mean()."
-            yield Cause(name, float(number), harmless, words, do)
-            break
-        else:
-            words = f"under {ball!r} of the losses of rows"
-            do = "Let the risk count more rows: Superquantile with a large tail, or Mean()."
-            yield Cause("over_samples", repr(ball), harmless, words, do)
+    elif by_rank(ball) and (named := _number(ball, "tail", "r", "rho")) != ("tail", 1.0):
+        name, value = named or ("over_samples", repr(ball))
+        words = f"under {ball!r} of the losses of rows"
+        if named is not None:
+            words = f"at {name} {value:g} of {type(ball).__name__} over the rows"
+        do = "Let the risk count more rows: Superquantile with a large tail, or Mean()."
+        yield Cause(name, value, harmless, words, do)
     yield from _of_clients(problem, fed)
     yield from _of_regulariser(problem)
     curved = getattr(ball, "support", None) is None  # a curved loss has no worst case on a support
@@ -424,22 +423,23 @@ def _causes(problem: Problem, fed: Federation) -> Iterator[Cause]:
         yield Cause("loss", name, {"loss": Logistic()}, f"under the loss {name}", do)
 
 
+def _number(part: object, *names: str) -> tuple[str, float] | None:
+    """The first of these parameters that is a number, with its name."""
+    known = ((name, getattr(part, name, None)) for name in names)
+    return next(((name, float(x)) for name, x in known if isinstance(x, int | float)), None)
+
+
 def _of_clients(problem: Problem, fed: Federation) -> Iterator[Cause]:
-    risk = problem.over_clients
-    if isinstance(risk, Mean | Sum) or fed.n_clients == 1:
+    risk, named = problem.over_clients, _number(problem.over_clients, "radius", "tail")
+    mean = isinstance(risk, Mean | Sum) or named in (("radius", 0.0), ("tail", 1.0))
+    if mean or fed.n_clients == 1:
         return
     harmless = {"over_clients": Mean(getattr(risk, "prior", "size"))}
     words = f"under the worst client weights of {type(risk).__name__}"
+    words += "" if named is None else f" with {named[0]} {named[1]:g}"
     do = "Use ChiSquareBall(0.05, prior='size'), or the mean."
-    for name in ("radius", "tail"):
-        number = getattr(risk, name, None)
-        if isinstance(number, int | float):
-            if number == (1.0 if name == "tail" else 0.0):  # the mean
-                return
-            words += f" with {name} {number:g}"
-            yield Cause("over_clients", float(number), harmless, words, do)
-            return
-    yield Cause("over_clients", repr(risk), harmless, words, do)
+    value = repr(risk) if named is None else named[1]
+    yield Cause("over_clients", value, harmless, words, do)
 
 
 def _of_regulariser(problem: Problem) -> Iterator[Cause]:

@@ -34,7 +34,7 @@ REACHED = "By the answers before, the run's own objective was {:.9g} and its bou
 # of a run that did not end by its method's test, whose gap is within tol all the same
 DONE = "So the model is optimal within tol, though the method's own test was not met."
 DONE_THERE = "So the model is optimal within tol among these."
-TOL = 1e-6  # of methods that have none
+TOL, PRECISE = 1e-6, 1e-10  # of methods that have none; a relative gap that rounding leaves
 # why there is no bound; in an outcome of a run whose problem has none
 UNBOUNDABLE = "so no bound says how far the optimum may be"
 UNMET = " Not met: "  # before the limits that a model breaks
@@ -174,7 +174,7 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
         return ended.said.removesuffix(".") + "."
     method, settings = ended.method.called, settings_of(ended.method)
     after = f"after {counted(ended.rounds, 'round')}"
-    tol = f" (tol {settings['tol']:g})" if "tol" in settings else ""
+    tol = _tol(ended.method)
     if ended.stop is Stop.MAX_ROUNDS and ended.method.requirements.private:
         if problem.privacy is not None:
             return budget_used(ended.rounds).text
@@ -220,8 +220,8 @@ def budget_used(rounds: int) -> Outcome:
     """
     return Outcome(
         Stop.MAX_ROUNDS,
-        f"all {rounds} rounds over which the budget is spread are done; to say how near the"
-        " optimum is would cost more.",
+        f"done after {counted(rounds, 'round')}, over which the budget is spread; to say how near"
+        " the optimum is would cost more.",
     )
 
 
@@ -239,6 +239,11 @@ def diverged(method: Method, rounds: int) -> str:
     steps = _steps(method)
     lower = f"Give a smaller {' or '.join(steps)}, or rescale" if steps else "Rescale"
     return f"the model is not finite after {counted(rounds, 'round')}. {lower} the features."
+
+
+def _tol(method: Method) -> str:
+    tol = settings_of(method).get("tol")
+    return "" if tol is None else f" (tol {tol:g})"
 
 
 def _steps(method: Method) -> list[str]:
@@ -295,16 +300,16 @@ def _judged(ended: Ended, problem: Problem, certificate: Certificate) -> Outcome
         stop = Stop.OPTIMAL if proven else Stop.UNPROVEN
     how = "(as declared) " if own else "proven "
     if stop is Stop.OPTIMAL:
-        settings = settings_of(ended.method)
-        tol = f" (tol {settings['tol']:g})" if "tol" in settings else ""
-        numbers = f"{gap_in_words(certificate)} {how}after {counted(ended.rounds, 'round')}{tol}"
-        return Outcome(stop, f"{numbers}.{_stands_on(own)}")
+        after = f"after {counted(ended.rounds, 'round')}{_tol(ended.method)}"
+        return Outcome(stop, f"{gap_in_words(certificate)} {how}{after}.{_stands_on(own)}")
     left, cure = "; no bound is proved", REGULARISE
     if gap is not None:
         left = f"; {how}{gap_in_words(certificate)}"
         better = "" if type(ended.method).__name__ == "Bundle" else "bundle"
         better = better and instead(problem, len(certificate.weights), better)
-        cure = "accept it with atol or tol" if stop is Stop.STALLED else "lower tol"
+        # below `PRECISE` rounding is what is left, which no tolerance lowers
+        spent = stop is Stop.STALLED or (certificate.relative_gap or 0.0) <= PRECISE
+        cure = "accept it with atol or tol" if spent else "lower tol"
         cure = "" if within else cure + f", or use {better}" * bool(better)
     elif lacks or not (affine and problem.convex):
         cure = "try another start"

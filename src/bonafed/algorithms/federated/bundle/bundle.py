@@ -37,7 +37,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,8 +175,8 @@ class Bundle(base.Method):
     tol: float = 1e-6
     atol: float = 0.0
     max_rounds: int = 300
-    variant: str = "proximal"
-    metric: str = "auto"
+    variant: Literal["proximal", "level"] = "proximal"
+    metric: Literal["auto", "identity", "hessian", "secant"] = "auto"
     cuts: int = 30
     least_rows: int = 10
     start: Array | None = None
@@ -194,8 +194,6 @@ class Bundle(base.Method):
     )
 
     def __post_init__(self) -> None:
-        metrics = "auto", "identity", "hessian", "secant"
-        base.check_choice(self, variant=("proximal", "level"), metric=metrics)
         base.check_count("cuts", self.cuts)
         base.check_count("least_rows", self.least_rows)
 
