@@ -236,8 +236,7 @@ def of_codes(name: str, parts: Mapping[str, Mapping[str, int]]) -> list[Found]:
                 instead, guess = guess, {}
             ways = " and ".join(f"{v} for {other}" for v, other in [*guess.items()][:2])
             why = f"{_listed(own)} where the others have {_listed(usual)}: another code"
-            why += f", {ways}?" if ways else "?"
-            found.append(Found("codes", name, client, why, instead))
+            found.append(Found("codes", name, client, f"{why}{ways and f', {ways}'}?", instead))
     return found
 
 
@@ -342,7 +341,7 @@ def of_names(clients: Collection[str]) -> list[Found]:
     """Clients whose names differ only by what people write in several ways."""
     alike: dict[str, list[str]] = {}
     for client in clients:
-        alike.setdefault(_plain(client), []).append(client)
+        alike.setdefault([*_simpler(client)][-1], []).append(client)
     found = []
     for first, *others in alike.values():
         for client in others:
@@ -359,11 +358,6 @@ def _differs(one: str, other: str) -> str:
             ways[way] = None
         one, other = a, b
     return " and ".join(ways)
-
-
-def _plain(name: str) -> str:
-    """A name by its letters and digits, as somebody hears it."""
-    return [*_simpler(name)][-1]
 
 
 def _simpler(name: str) -> Iterator[str]:
