@@ -119,9 +119,8 @@ class _Search:
         """What makes the model of a problem trivial."""
 
         def plain_accuracy() -> float | None:
-            if (plain := self.plain) is None:
-                return None
-            return trivial.balanced_accuracy(*_plain(self.problem).at(self.fed), plain)
+            plain = self.plain
+            return None if plain is None else trivial.balanced_accuracy(concrete, data, plain)
 
         concrete, data = problem.at(self.fed)
         return trivial.finding(concrete, data, w, proof.value, proof.gap, plain_accuracy)
