@@ -43,7 +43,7 @@ COMMANDS = {
     "run": ("run", "clinics.toml"),
     "verify": ("verify", "RUN"),
     "predict": ("predict", "RUN", "clinics.csv"),
-    "predict --out": ("predict", "RUN", "clinics.csv", "--out", "p.csv"),
+    "predict --out": ("predict", "RUN", "clinics.csv", "--out", "p.csv", "--force"),
     "report": ("report", "RUN"),
     "report md": ("report", "RUN", "--format", "md"),
     "report json": ("report", "RUN", "--format", "json"),

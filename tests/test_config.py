@@ -652,7 +652,7 @@ def test_rows_without_owners_need_a_partition() -> None:
     ("options", "needle"),
     [
         ("{ varaint = 'level' }", "Did you mean 'variant'"),
-        ("{ variant = 'fast' }", "must be one of"),
+        ("{ variant = 'fast' }", "allowed: 'proximal' or 'level'"),
         ("{ tol = 1 }", "it takes"),
     ],
 )

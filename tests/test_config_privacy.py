@@ -207,9 +207,13 @@ BROKEN = {  # what is changed -> (line, key, words)
     "adjacency": (
         lambda t: t.replace("delta", 'adjacency = "swap"\ndelta'),
         "privacy.adjacency:",
-        "add-remove, replace",
+        "'add-remove', 'replace'",
     ),
-    "view": (lambda t: t.replace("delta", 'view = "all"\ndelta'), "privacy.view:", "answers, sum"),
+    "view": (
+        lambda t: t.replace("delta", 'view = "all"\ndelta'),
+        "privacy.view:",
+        "'answers', 'sum'",
+    ),
     "missing": (
         lambda t: t.replace("delta", "missing = -1\ndelta"),
         "privacy.missing:",

@@ -515,7 +515,7 @@ def test_a_link_that_is_named_is_followed_and_stays_a_link(
     (tmp_path / "far" / "r.md").write_text("old")
     (tmp_path / "r.md").symlink_to("far/r.md")
     (tmp_path / "q.toml").symlink_to("far/q.toml")  # which is not there yet
-    assert bonafed("report", run.path, "--format", "md", "--out", "r.md") == 0
+    assert bonafed("report", run.path, "--format", "md", "--out", "r.md", "--force") == 0
     assert bonafed("init", "--dataset", "hospitals", "--out", "q.toml") == 0
     assert (tmp_path / "r.md").is_symlink()
     assert (tmp_path / "far" / "r.md").read_text().startswith("# ")

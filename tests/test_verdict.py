@@ -65,7 +65,9 @@ def test_an_effect_of_twice_the_floor_is_claimed_in_rows() -> None:
     right = np.flatnonzero(score * y > 0)[: round(2 * FLOOR_OF_ROWS * len(y))]
     worse = score.copy()
     worse[right] *= -1
-    assert compared({"new": score, "old": worse}, y)[0].startswith("Yes. In 1 comparison of new")
+    assert compared({"new": score, "old": worse}, y)[0].startswith(
+        "Yes. New was compared with old on rows"
+    )
     assert compared({"new": worse, "old": score}, y)[0].startswith("No, it hurt. ")
     # half of the floor is no effect, however certain
     half = score.copy()
@@ -81,10 +83,10 @@ def test_an_effect_of_twice_the_floor_is_claimed_in_loss() -> None:
     while judged(factor * score, y).loss.mean() < (1 + 2 * FLOOR_OF_LOSS) * fit:
         factor += 0.01  # the same classes, with too large scores
     headline = compared({"new": score, "old": factor * score}, y)[0]
-    assert headline.startswith("Its mean loss by itself was lower. ")
-    assert "right neither more nor less often than chance would show" in headline
+    assert headline.startswith("Only in part: its mean loss is lower. ")
+    assert "How often it is right is not measurably different; its mean loss is lower" in headline
     headline = compared({"new": factor * score, "old": score}, y)[0]
-    assert headline.startswith("No, its mean loss was higher. ")
+    assert headline.startswith("No, its mean loss is higher. ")
 
 
 def test_a_difference_below_the_floor_is_not_claimed_however_certain() -> None:
@@ -207,7 +209,7 @@ def test_nothing_shown_comes_with_what_could_have_been() -> None:
     score, y = rows(400, 3)
     headline = compared({"new": score, "old": score}, y)[0]
     # seven rows under one model alone have a sign test below .05 / 2
-    assert "would have shown was 1.8 points of accuracy or 1.0 % of the mean loss. " in headline
+    assert "would have shown is 1.8 points of accuracy or 1.0 % of the mean loss. " in headline
     several = compared({"new": score, "old": score, "older": np.flip(score)}, y)[0]
     assert not several.startswith(NOTHING)
 
@@ -228,12 +230,18 @@ def numbers(better: int, p: float, less: float, count: int) -> tuple[list[Any], 
 @pytest.mark.parametrize(
     ("better", "p", "less", "answer", "said"),
     [
-        (9, 0.01, 0.3, "Yes. ", "more often than chance would show; its mean loss was lower."),
-        (9, 0.01, 0.0, "Yes. ", "its mean loss was not measurably different."),
-        (0, 0.01, -0.3, "No, it hurt. ", "less often than chance would show; its mean loss was"),
-        (9, 0.01, -0.3, "It depends. ", "more often than chance would show; its mean loss was h"),
-        (2, 0.90, 0.3, "Its mean loss by itself was lower. ", "neither more nor less often than"),
-        (2, 0.90, 0.0, NOTHING, "shown was 35.0 points of accuracy or 20.0 % of the mean loss."),
+        (9, 0.01, 0.3, "Yes. ", "It is right more often; its mean loss is lower (better)."),
+        (9, 0.01, 0.0, "Yes. ", "its mean loss is not measurably different."),
+        (0, 0.01, -0.3, "No, it hurt. ", "less often; its mean loss is higher (worse)."),
+        (9, 0.01, -0.3, "It depends. ", "more often; its mean loss is h"),
+        (
+            2,
+            0.90,
+            0.3,
+            "Only in part: its mean loss is lower. ",
+            "How often it is right is not measu",
+        ),
+        (2, 0.90, 0.0, NOTHING, "shown is 35.0 points of accuracy or 20.0 % of the mean loss."),
     ],
 )
 def test_one_comparison_is_described(
@@ -250,7 +258,7 @@ def test_several_are_counted_and_the_others_named_where_there_are_some() -> None
     headline = verdict(measures, pairs)[0]
     assert headline.startswith("Yes. ")
     assert "The other" not in headline
-    assert headline.endswith("where its interval, corrected for 4 tests, excludes zero.")
+    assert "chance does not explain it (corrected for 4 tests) and it is above 0.5 %" in headline
     pairs[1] |= {"p": 0.9, "less": 0.0}
     headline = verdict(measures, pairs)[0]
     assert headline.startswith("Yes, in part. ")
@@ -265,5 +273,6 @@ def test_no_comparison_of_accuracy_is_no_yes() -> None:
     for pair in pairs[3:]:
         pair["less"] = 0.0
     headline = verdict(measures, pairs)[0]
-    assert headline.startswith("Its mean loss by itself was lower. ")
-    assert "in 0 and less often in 0; its mean loss was lower in 3 and higher in 0" in headline
+    assert headline.startswith("Only in part: its mean loss is lower. ")
+    assert "How often it is right is not measurably different; its mean loss is lower" in headline
+    assert "lower (better) in 3 of 6 comparisons. The other 3 comparisons show no" in headline

@@ -118,5 +118,6 @@ from bonafed.solution.tables import exposed_rows as exposed_rows
 from bonafed.solution.thresholds import default_radius as default_radius
 from bonafed.solution.trivial import Triviality as Triviality
 from bonafed.solution.trivial import TrivialModelWarning as TrivialModelWarning
+from bonafed.solution.warnings import RareClassWarning as RareClassWarning
 
 __version__: str

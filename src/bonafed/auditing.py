@@ -32,12 +32,13 @@ from scipy.sparse import csr_array, vstack
 from scipy.special import betaincinv, ndtri
 
 from bonafed.algorithms.federated.private.mechanism import Mechanism, everybody
-from bonafed.algorithms.federated.private.method import PrivateMethod, number
+from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.federated.private_admm import Perturb, PrivateADMM
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, Block
 from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
+from bonafed.parameters import checking
 from bonafed.privacy.accounting import Release, gaussian_epsilon
 from bonafed.privacy.bounds import how_many, least_epsilon, least_mu
 from bonafed.problem.problem import Problem
@@ -135,6 +136,7 @@ class Audit:
         )
 
 
+@checking
 def audit(
     problem: Problem,
     fed: Federation,
@@ -237,14 +239,14 @@ def _check(
 ) -> None:
     """Raise for settings of an audit that are out of range."""
     for name, count in counts.items():
-        if not (count is None or (number(count) and count >= FEWEST and count % 1 == 0)):
+        if count is not None and count < FEWEST:
             raise ValueError(f"{name} must be a whole number >= {FEWEST}, got {count!r}.")
     for name, value in {"weaken": weaken, "claimed": claimed}.items():
-        if not (number(value) or (name == "claimed" and value is None)):
+        if value is not None and not 0 < value < math.inf:
             raise ValueError(f"{name} must be a number > 0, got {value!r}.")
-    if not (number(confidence) and 0.5 <= confidence < 1):
+    if not 0.5 <= confidence < 1:
         raise ValueError(f"confidence must lie in [0.5, 1), got {confidence!r}.")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+    if seed < 0:
         raise ValueError(f"seed must be a whole number >= 0, got {seed!r}.")
 
 

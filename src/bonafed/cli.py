@@ -20,10 +20,10 @@ from typer import Argument, Option
 from typer.core import TyperGroup
 
 from bonafed import signals
-from bonafed.report.output import deliver, guarded, note, printed
+from bonafed.report.output import check_out, deliver, guarded, note, printed
 from bonafed.report.tables import printable, sentence
-from bonafed.sites.commands import OUT, site
 from bonafed.sites.commands import engine as engine_commands
+from bonafed.sites.commands import out_option, site
 from bonafed.text import system
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ Quick = Annotated[bool, Option("--quick", help="Coarse: relative gap 1e-2, 30 ro
 Resumed = Annotated[Path | None, Option(help="Folder of an interrupted run to go on with.")]
 Seed = Annotated[int | None, Option(min=0, help="Instead of the seed of the configuration.")]
 Dry = Annotated[bool, Option("--dry-run", help="Only say what a private run would spend and tell.")]
+Force = Annotated[bool, Option("--force", help="Overwrite the file.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Say no more than what was written.")]
 ENGINES = "Run over sites: flare-sim, flare-poc, flare, flower-sim or flower."
 DataSet = Annotated[str | None, Argument(help="A data set: loads it and says what it holds.")]
@@ -133,10 +134,12 @@ def main() -> None:
                 if len(sys.argv) == 1:  # the message is the help
                     typer.echo(message, err=True)
                     sys.exit(2)
-                context, names = getattr(error, "ctx", None), ["--help"]
-                while context is not None and context.parent is not None:
-                    names, context = [context.info_name, *names], context.parent
-                message += f" (see bonafed {' '.join(names)})"
+                command, names = typer.main.get_command(app), ["bonafed"]
+                for name in sys.argv[1:]:
+                    if (command := getattr(command, "commands", {}).get(name)) is None:
+                        break
+                    names.append(name)
+                message += f" (see {' '.join(names)} --help)"
             elif os.environ.get("BONAFED_TRACEBACK") or not isinstance(error, EXPECTED):
                 raise
             if isinstance(error, OSError) and error.filename is not None:
@@ -177,8 +180,8 @@ def init(
     ] = None,
     private: Annotated[bool, Option("--private", help="Within a budget of privacy.")] = False,
     agnostic: Agnostic = False,
-    out: Annotated[Path, Option(*OUT, help="File to write.")] = Path("bonafed.toml"),
-    force: Annotated[bool, Option(help="Overwrite it.")] = False,
+    out: Annotated[Path, out_option("File to write.")] = Path("bonafed.toml"),
+    force: Force = False,
 ) -> None:
     """Look at tables, propose how to read them, and write it as a commented configuration."""
     from bonafed.config.config import parse_config
@@ -191,10 +194,7 @@ def init(
         raise ValueError(
             "--private and --agnostic exclude each other: private rounds wait for all clients"
         )
-    if not (folder := out.absolute().parent).is_dir():
-        raise ValueError(f"there is no folder {str(folder)!r}: make it, or give another --out")
-    if out.exists() and not force:
-        raise ValueError(f"{out} exists: give another --out, or --force to overwrite it")
+    check_out(out, force)
     texts, days = missing or (), orders(dates or ())
     asked = Asked(client, target, exclude or (), days, decimal, encoding, classes, alone, texts)
     more = {"private": private, "agnostic": agnostic}
@@ -231,7 +231,7 @@ def data(name: DataSet = None) -> None:
 @app.command()
 def run(
     config: Annotated[Path | None, Argument(help="Configuration, see `bonafed init`.")] = None,
-    out: Annotated[Path, Option(*OUT, help="Folder in which runs are kept.")] = Path("runs"),
+    out: Annotated[Path, out_option("Folder in which runs are kept.")] = Path("runs"),
     quick: Quick = False,
     resume: Resumed = None,
     seed: Seed = None,
@@ -349,15 +349,15 @@ def predict(
     table: Annotated[
         Path, Argument(help="CSV or Parquet file with the columns that the model was trained on.")
     ],
-    out: Annotated[
-        Path | None, Option(*OUT, help="CSV to write; default: standard output.")
-    ] = None,
+    out: Annotated[Path | None, out_option("CSV to write; default: standard output.")] = None,
+    force: Force = False,
     unknown: Unknown = "error",
     quiet: Quiet = False,
 ) -> None:
     """Predict every row of a table."""
     from bonafed.runs.model_file import as_csv, caution, predict_table
 
+    check_out(out, force)
     if warning := caution(model):
         note(f"warning: {warning}")
     columns = predict_table(model, table, unknown)
@@ -371,8 +371,9 @@ def report(
     run: RunPath,
     format: Annotated[str, Option("--format", help="html, md or json.")] = "html",
     out: Annotated[
-        Path | None, Option(*OUT, help="File to write; default: report.html, or standard output.")
+        Path | None, out_option("File to write; default: report.html, or standard output.")
     ] = None,
+    force: Force = False,
     client: Annotated[
         str | None, Option(help="Only show this client's most exposed rows, to their owner.")
     ] = None,
@@ -382,6 +383,7 @@ def report(
     from bonafed.runs.files import used
     from bonafed.runs.folder import read_run, replace_report
 
+    check_out(out, force)
     finished = read_run(run)
     if client is not None:
         from bonafed.report.terminal import show_exposed

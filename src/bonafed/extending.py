@@ -29,7 +29,6 @@ from bonafed.algorithms.method import Method as Method
 from bonafed.algorithms.method import Next as Next
 from bonafed.algorithms.method import at_model as at_model
 from bonafed.algorithms.method import at_models as at_models
-from bonafed.algorithms.method import check_choice as check_choice
 from bonafed.algorithms.method import check_end as check_end
 from bonafed.algorithms.method import check_finite as check_finite
 from bonafed.algorithms.method import check_least as check_least

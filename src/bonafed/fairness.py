@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed.arrays import Label
 from bonafed.data.validation import listed, missing
+from bonafed.parameters import checking
 
 NAN = math.nan
 
@@ -50,6 +51,7 @@ class GroupRates:
 Pair = tuple[GroupRates, GroupRates]  # of the unprivileged and the privileged
 
 
+@checking
 def group_rates(
     y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, positive: Label = 1
 ) -> dict[Any, GroupRates]:
@@ -82,6 +84,7 @@ def group_rates(
     return {name: _rates(truth[rows], chosen[rows]) for name, rows in own.items()}
 
 
+@checking
 def fairness_metrics(
     y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
 ) -> dict[str, float]:
@@ -123,6 +126,7 @@ def fairness_metrics(
     }
 
 
+@checking
 def statistical_parity_difference(
     y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
 ) -> float:
@@ -144,6 +148,7 @@ def statistical_parity_difference(
     return u.selected - p.selected
 
 
+@checking
 def disparate_impact(
     y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
 ) -> float:
@@ -171,6 +176,7 @@ def disparate_impact(
     return ratio
 
 
+@checking
 def equal_opportunity_difference(
     y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
 ) -> float:
@@ -192,6 +198,7 @@ def equal_opportunity_difference(
     return _difference(name, "positives", lambda of: of.tpr, both, positive)
 
 
+@checking
 def average_odds_difference(
     y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
 ) -> float:
@@ -215,6 +222,7 @@ def average_odds_difference(
     return _difference(name, needed, half, both, positive)
 
 
+@checking
 def false_negative_rate_difference(
     y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
 ) -> float:
@@ -237,6 +245,7 @@ def false_negative_rate_difference(
     return _difference(name, "positives", lambda of: of.fnr, both, positive)
 
 
+@checking
 def theil_index(y_true: ArrayLike, y_pred: ArrayLike, positive: Label = 1) -> float:
     """TI = mean_i (b_i / mu) ln(b_i / mu) >= 0 over all rows, b_i = y^_i - y_i + 1; 0 ln 0 = 0.
 
@@ -339,10 +348,14 @@ def _positive(
 
 def _column(values: ArrayLike, what: str, n: int | None) -> NDArray[Any]:
     """(n,) values, none missing; objects of one kind become an array of that kind."""
-    column = np.asarray(values)
+    try:
+        column = np.asarray(values)
+        shape = str(column.shape)
+    except ValueError:
+        column, shape = np.zeros((0, 0)), "lists of different lengths"
     if column.ndim != 1 or (n is not None and len(column) != n):
         needed = f"{what} must have shape {'(rows,)' if n is None else f'({n},) like y_true'}"
-        raise ValueError(f"{needed}, got {column.shape}. Pass one entry per row.")
+        raise ValueError(f"{needed}, got {shape}. Pass one entry per row.")
     if len(column) == 0:
         raise ValueError(f"{what} has no rows, and a rate needs one. Pass the rows to judge.")
     if gaps := [r for r, v in enumerate(column.tolist()) if missing(v)]:

@@ -109,6 +109,7 @@ _PUBLIC: tuple[str, ...] = (
     "estimators.constrained: ConstrainedClassifier InfeasibleProblemError",
     "estimators.rows: MissingGroupsWarning",
     "solution.trivial: TrivialModelWarning Triviality",
+    "solution.warnings: RareClassWarning",
     "estimators.private: PrivateClassifier",
     "estimators.private_search: PrivateSearch",
     "estimators.ranked: RiskClassifier RiskRegressor",

@@ -23,6 +23,8 @@ from bonafed.names import NAMED, of_place
 from bonafed.text import shown
 
 Function = typing.TypeVar("Function", bound=Callable[..., Any])
+Class = typing.TypeVar("Class", bound=type)
+OWNER = ("self", "cls")  # of a method
 
 # what people call a parameter that has another name here
 MEANT = {
@@ -115,7 +117,8 @@ def check_names(what: str, given: Mapping[str, Any], known: Mapping[str, Any]) -
     """Raise ``ParameterError`` for a parameter that does not exist, with the one that is meant."""
     for name in given:
         if name not in known:
-            near = [MEANT.get(name, ""), *get_close_matches(name, known, 1)]
+            meant = MEANT.get(name, name)
+            near = [meant, *get_close_matches(meant, known, 1), *get_close_matches(name, known, 1)]
             hint = next((f" Did you mean {each!r}?" for each in near if each in known), "")
             raise ParameterError(
                 f"{what} has no parameter {name!r}, it has {', '.join(known) or 'none'}.{hint}"
@@ -126,32 +129,57 @@ def checking(function: Function) -> Function:
     """The function, whose arguments are checked as those of the public classes are, and where it is
     the fit of an estimator its parameters too.
     """
-    known = parameters(function)
-    public = {name: each for name, each in known.items() if name not in ("self", "cls")}
-    kinds = {name: each.kind for name, each in inspect.signature(function).parameters.items()}
-    by_name = [name for name in known if kinds[name] is inspect.Parameter.KEYWORD_ONLY]
-    most, method = len(known) - len(by_name), len(known) - len(public)
-    # further parameters by name are those of another function, which checks them
-    others = inspect.Parameter.VAR_KEYWORD in kinds.values()
 
     @wraps(function)
     def checked(*args: Any, **given: Any) -> Any:
-        if len(args) > most:
-            extra = next((name for name in by_name if name not in given), "")
-            raise ParameterError(
-                f"{function.__name__} takes {most - method} arguments without a name, got"
-                f" {len(args) - method}: name the others, as in {extra}=..."
-            )
-        if not others:
-            check_names(function.__name__, given, public)
-        values = {**dict(zip(known, args, strict=False)), **given}
-        plain = [n for n in public if n in values and isinstance(values[n], (*OTHERS, type(None)))]
-        check({name: values[name] for name in plain}, function)  # objects say what they lack
-        if args and isinstance(getattr(type(args[0]), "get_params", None), types.FunctionType):
+        values = _bound(function, args, given)
+        check(values, function)
+        _check_count(function, args, given, values)
+        if function.__name__ == "fit":
             check(args[0].get_params(deep=False), type(args[0]))
         return function(*args, **given)
 
     return typing.cast("Function", checked)
+
+
+def checking_methods(cls: Class) -> Class:
+    """The class, of whose own public methods the arguments are checked."""
+    for name, method in [*vars(cls).items()]:
+        if inspect.isfunction(method) and not name.startswith("_"):
+            setattr(cls, name, checking(method))
+    return cls
+
+
+@cache
+def _kinds(function: Any) -> dict[str, Any]:
+    return {name: each.kind for name, each in inspect.signature(function).parameters.items()}
+
+
+def _bound(function: Any, args: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given to a function, by the names of its parameters."""
+    known = {name: each for name, each in parameters(function).items() if name not in OWNER}
+    # further parameters by name are those of another function, which checks them
+    if inspect.Parameter.VAR_KEYWORD not in _kinds(function).values():
+        check_names(function.__name__, given, known)
+    values = {**dict(zip(parameters(function), args, strict=False)), **given}
+    return {name: values[name] for name in known if name in values}
+
+
+def _check_count(
+    function: Any, args: Sequence[Any], given: Mapping[str, Any], values: Mapping[str, Any]
+) -> None:
+    """Raise ``ParameterError`` for an argument that is missing, or has no place without a name."""
+    known, kinds, name = parameters(function), _kinds(function), function.__name__
+    lacking = [k for k, each in known.items() if each.required and k not in (*OWNER, *values)]
+    if lacking:
+        raise ParameterError(f"{name} needs {' and '.join(lacking)}, and got nothing for it.")
+    by_name = [k for k in known if kinds[k] is inspect.Parameter.KEYWORD_ONLY]
+    method, most = sum(k in OWNER for k in known), len(known) - len(by_name)
+    if len(args) > most:
+        free = [k for k in by_name if k not in given]
+        do = f": name the others, as in {free[0]}=VALUE" if free else ""
+        places = f"{most - method or 'no'} argument{'s' * (most - method != 1)} without a name"
+        raise ParameterError(f"{name} takes {places}, got {len(args) - method}{do}.")
 
 
 def check(
@@ -169,7 +197,7 @@ def check(
             needs, got = "a value", written(value)
         elif isinstance(value, str):  # the short name of a class, as configurations have it
             places = [kind[value] for kind in NAMED.values() if value in kind]
-            got += f": write {call(of_place(places[0]))}" if places else ""
+            got += f": write {call(of_place(places[0]))}" if places and "such as" in needs else ""
         text = f"{name} must be {needs}, got {got}. It is given to {made_by.__name__}."
         try:
             own()
@@ -194,15 +222,18 @@ PLAIN: dict[Any, str] = {float: "a number", int: "a whole number", bool: "True o
 SUCH = {  # a value of each of the types that have values of several classes
     "Aggregation": "Krum(1)",
     "Engine": "InProcess()",
+    "Federation": "Federation.from_arrays(X, y, groups)",
     "Loss": "Logistic()",
     "Measure": "Score()",
     "Method": "Bundle()",
+    "PathLike": "Path('file')",
     "Penalty": "Growing()",
     "Predictor": "MLP()",
     "Regulariser": "L2(0.1)",
     "Risk": "Simplex()",
     "Stated": "NeymanPearson(label, level)",
     "Support": "BoxSupport(0, 1)",
+    "generic": "np.int64(1)",
 }
 PLAIN |= {
     MATRIX: "rows of numbers of one length",

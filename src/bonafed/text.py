@@ -23,11 +23,19 @@ UNSEEN = re.compile(
 
 
 def warn(text: str, category: type[Warning]) -> None:
-    """Warn at the line that called the library."""
-    level, frame, ours = 1, sys._getframe(), ("bonafed.", "contextlib")
+    """Warn at the line that called the library, or scikit-learn with an estimator of it."""
+    level, frame, ours = 1, sys._getframe(), ("bonafed.", "contextlib", "sklearn.")
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(ours):
         level, frame = level + 1, frame.f_back
     warnings.warn(text, category, stacklevel=level)
+
+
+def within(module: str) -> bool:
+    """Whether a function of a module is among those that called this one."""
+    frame = sys._getframe()
+    while frame.f_back and not frame.f_globals.get("__name__", "").startswith(module):
+        frame = frame.f_back
+    return frame.f_back is not None
 
 
 def plain(text: str) -> str:

@@ -24,7 +24,7 @@ from bonafed.arrays import Array, stream
 from bonafed.engines import InProcess, VirtualClock, checkpoint, clients, inprocess, loop
 from bonafed.rounds import Algorithm, Done, Each, Round, Stop, Sum, Version, encode, join, record
 
-MODES = pytest.mark.parametrize("mode", inprocess.MODES)
+MODES = pytest.mark.parametrize("mode", ["blocks", "each", "bytes"])
 
 
 @MODES

@@ -319,7 +319,7 @@ def test_settings_are_checked(options, error, text):
         (lambda: Stale(1, -1), "tau must be a whole number >= 0, got -1"),
         (lambda: Adaptive(factor=0.0), "factor must be > 0, got 0.0"),
         (lambda: Adaptive(threshold=-1.0), "threshold must be > 0"),
-        (lambda: Adaptive(centre="mode"), 'centre must be "median" or "mean"'),
+        (lambda: Adaptive(centre="mode"), "centre must be 'median' or 'mean'"),
         (lambda: LogNormal(sigma=-0.1), "sigma must be a finite number >= 0"),
         (lambda: LogNormal(unit=math.nan), "unit must be"),
         (lambda: LogNormal(client_sigma="x"), "client_sigma must be"),  # pyright: ignore

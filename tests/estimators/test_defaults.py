@@ -60,6 +60,7 @@ def test_weights_of_no_class_are_refused(rare, weight, said):
         bf.RobustClassifier(class_weight=weight).fit(X, y, groups=groups)
 
 
+@pytest.mark.filterwarnings("ignore::bonafed.RareClassWarning")
 @pytest.mark.parametrize("make", [*CLASSIFIERS, bf.RiskClassifier])
 def test_the_positive_class_is_the_one_that_figures_are_about(rare, make):
     X, y, groups = rare
@@ -117,6 +118,7 @@ def test_the_default_tail_is_never_one_at_which_a_constant_is_optimal():
     assert np.abs(model.coef_).max() > 0.1
 
 
+@pytest.mark.filterwarnings("ignore::bonafed.RareClassWarning")
 @pytest.mark.parametrize("share", [0.005, 0.02])
 def test_no_more_than_the_stated_share_of_labels_flips(rare, share):
     X, y, groups = rare
@@ -142,7 +144,8 @@ def test_the_robust_regressor_does_not_depend_on_the_unit_of_the_target(unit):
 
 def test_a_rare_class_is_told_with_both_cuts(rare):
     X, y, groups = rare
-    model = bf.RobustClassifier(positive="ill").fit(X, y, groups=groups)
+    with pytest.warns(bf.RareClassWarning, match="The rarer class has 12.0% of the rows"):
+        model = bf.RobustClassifier(positive="ill").fit(X, y, groups=groups)
     (said,) = [note for note in model.solution_.notes if "rarer class" in note]
     p = model.predict_proba(X)[:, 0]
     ill, share = y == "ill", (y == "ill").mean()

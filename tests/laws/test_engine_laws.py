@@ -15,11 +15,11 @@ from bonafed.arrays import Array
 from bonafed.engines import ClientError, InProcess, Replay, Run, VirtualClock
 from bonafed.engines.batching import Memories
 from bonafed.engines.delays import Adaptive, Constant, First, LogNormal, Stale, Trips
-from bonafed.engines.inprocess import MODES
 from bonafed.engines.run_record import Log
 from bonafed.rounds import Each, Round, Stop, Version, combine, copied, encode, join, record, rows
 from examples import ALGORITHMS, Example
 
+MODES = ("blocks", "each", "bytes")
 KINDS = (*MODES, "clock", "replay")
 KIND = pytest.mark.parametrize("kind", KINDS)
 SOON = 4  # rounds, where what follows an interruption shows as well as in hundreds

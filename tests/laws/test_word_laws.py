@@ -25,7 +25,7 @@ from sklearn.exceptions import ConvergenceWarning
 import bonafed as bf
 from bonafed.algorithms.method import settings_of
 from bonafed.algorithms.requirements import ONE_CLIENT
-from bonafed.certificates.certificate import NEARBY
+from bonafed.problem.lower_bounds import NEARBY
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.rounds import Stop
 from bonafed.solution import solve as solving

@@ -77,7 +77,7 @@ def given(name: str, cls: Any) -> dict[str, Any]:
 @met(
     "E",
     "Ball(1, centre={'a': 1}), Bounds('0', 1), VirtualClock(max_time=10**400)",
-    "float() argument must be a string or a real number, not 'dict'; OverflowError",
+    "float() argument must be a string or a real number, not 'dict'; the others were taken",
     "centre must be numbers or a number, got {'a': 1}",
     "Superquantile('0.1')",
 )
@@ -115,7 +115,7 @@ def rows() -> tuple[Any, Any, Any]:
 @met(
     "E",
     "RobustClassifier(tol='a').fit, RobustClassifier(loss='hinge').fit",
-    "'<' not supported; needs a loss of the margin, got 'hinge'",
+    "tol must be >= 0, got 'a'; needs a loss of the margin, got 'hinge'",
     "tol must be a number or None, got 'a'; ... got 'hinge': write Hinge().",
     "Superquantile('0.1')",
 )
@@ -145,7 +145,7 @@ def test_every_parameter_of_an_estimator_is_checked_at_fit(rows):
 @met(
     "E",
     "solve(problem, fed, algorithm='bundle')",
-    "'str' object has no attribute 'requirements'",
+    "algorithm must be a federated one, such as Bundle() or AsyncDRO(), got 'bundle'",
     "algorithm must be a value such as Bundle() or None, got 'bundle': write Bundle().",
 )
 @met(
@@ -218,3 +218,151 @@ def test_what_fits_is_taken_in_every_form():
     assert two_sides(bf.ProspectTheory())
     for lower in (0.0, [0.0, 0.0], (0.0, 0.0), np.zeros(2), np.array(0.0)):
         assert bf.Bounds(lower, 1.0).value(np.array([0.5, 0.5])) == 0
+
+
+# ------------------------------------------------------------------------------ functions, methods
+
+REFUSED = "certify('p', fed, w, duals), audit('p', fed), default_radius('p', fed)"
+INNER = {"block", "blocks", "digests", "position", "positions", "rows", "rows_alike", "share"}
+INNER |= {"without_server", "set_params"}  # of a federation or an estimator, for no user to call
+PUBLIC = {name: getattr(bf, name) for name in bf.__all__}
+FUNCTIONS = {name: made for name, made in PUBLIC.items() if inspect.isfunction(made)}
+
+
+def methods() -> dict[str, Any]:
+    """The public methods of what users hold, by class and name."""
+    found = {}
+    for cls in (bf.Federation, bf.Solution, *MODELS.values()):
+        for name in (name for name in dir(cls) if name not in INNER and not name.startswith("_")):
+            method = getattr(object.__new__(cls), name, None)  # which a class may not have
+            if inspect.ismethod(method) and method.__module__.startswith("bonafed"):
+                found[f"{cls.__name__}.{name}"] = method
+    return found
+
+
+@pytest.fixture(scope="module")
+def known(rows) -> dict[str, Any]:
+    """A value for every parameter of a public function."""
+    X, y, groups = rows
+    fed, problem = (
+        bf.Federation.from_arrays(X, y, groups),
+        bf.Problem(bf.Logistic(), regulariser=bf.L2(1.0)),
+    )
+    solution = bf.solve(problem, fed)
+    values = {"problem": problem, "fed": fed, "w": solution.w, "duals": solution.duals}
+    values |= {"solution": solution, "client": "1", "path": "none", "radii": [0.1]}
+    ill = (y == "b").astype(int)
+    return values | {"y_true": ill, "y_pred": ill, "group": groups, "privileged": 1}
+
+
+@met(
+    "E",
+    REFUSED,
+    "AttributeError: 'str' object has no attribute 'at'; could not convert string to float: 'w'",
+    "problem must be a value such as Problem(...), got 'p'. It is given to certify.",
+    "Superquantile('0.1')",
+)
+@met(
+    "E",
+    "exposed_rows(..., top='x'), load(3), private_intervals('s')",
+    "no rows and no error; 'str' object has no attribute 'moments'",
+    "top must be a whole number, got 'x'. It is given to exposed_rows.",
+    "Superquantile('0.1')",
+)
+def test_every_parameter_of_a_function_takes_what_it_declares_or_refuses_it_by_name(known):
+    tried, silent, unnamed = 0, [], []
+    for name, function in FUNCTIONS.items():
+        base = {key: known[key] for key, each in parameters(function).items() if each.required}
+        for key, parameter in parameters(function).items():
+            of_rows = key in ("y_true", "y_pred", "group")  # any column, which is read
+            for value in WRONG:
+                if value is parameter.default or (takes(parameter.type, value) and not of_rows):
+                    continue
+                tried += 1
+                case = f"{name}({key}={value!r:.40})"
+                try:
+                    function(**base | {key: value})
+                except (ValueError, TypeError) as error:
+                    if key not in str(error):
+                        unnamed.append(f"{case}: {error}")
+                else:
+                    silent.append(case)
+    assert not silent
+    assert not unnamed
+    assert tried > 600
+
+
+@met(
+    "E",
+    "fit(X), solve(problem), predict()",
+    "_RobustModel.fit() missing 1 required positional argument: 'y'",
+    "fit needs y, and got nothing for it.",
+    "RobustClassifier().fit(X, y, sensitive_features=g)",
+)
+@met(
+    "E",
+    "fit(X, y, g), the groups without their name",
+    "takes 3 positional arguments but 4 were given, which counts what nobody wrote",
+    "fit takes 2 arguments without a name, got 3: name the others, as in groups=VALUE.",
+    "RobustClassifier().fit(X, y, sensitive_features=g)",
+)
+@met(
+    "E",
+    "client_report(confidence=0.9), predict(X, groups=g)",
+    "FederatedModel.client_report() got an unexpected keyword argument 'confidence'",
+    "client_report has no parameter 'confidence', it has none.",
+    "RobustClassifier().fit(X, y, sensitive_features=g)",
+)
+@met(
+    "E",
+    "statistical_parity_difference(y, p, sensitive_features=g)",
+    "got an unexpected keyword argument 'sensitive_features'",
+    "it has y_true, y_pred, group, privileged, positive. Did you mean 'group'?",
+    "solve(problem, fed, verbose=True)",
+)
+def test_every_function_and_method_names_what_is_too_much_too_little_or_unknown():
+    called = {**FUNCTIONS, **methods()}
+    for function in called.values():
+        made = parameters(inspect.unwrap(function))
+        kinds = {each.kind for each in inspect.signature(function).parameters.values()}
+        if inspect.Parameter.VAR_KEYWORD not in kinds:
+            with pytest.raises(ParameterError, match="has no parameter 'odd'"):
+                function(odd=1)
+        with pytest.raises(ParameterError, match=r"without a name, got \d+|needs|must be"):
+            function(*([object()] * 30))
+        needed = [key for key, each in made.items() if each.required and key not in ("self", "cls")]
+        if needed:
+            with pytest.raises(ParameterError, match=f"needs {needed[0]}"):
+                function()
+    assert len(called) > 70
+
+
+@met(
+    "E",
+    "solution.evaluate(X, y)",
+    "Solution.evaluate() takes 2 positional arguments but 3 were given",
+    "fed must be a value such as Federation.from_arrays(X, y, groups), got array(...)",
+    "solve(problem, fed, verbose=True)",
+)
+@met(
+    "E",
+    "solve(problem, fed, engine='flower'), algorithm=Bundle without brackets",
+    "engine must be such as InProcess() or VirtualClock(), got 'flower'; Give a value: Bundle()",
+    "got the class Bundle: write Bundle()",
+    "solve(problem, fed, algorithm='bundle')",
+)
+def test_values_of_another_kind_are_answered_by_one_that_fits(rows, known):
+    X, y, _ = rows
+    solution: Any = known["solution"]
+    solve: Any = bf.solve
+    for call, said in {
+        lambda: solution.evaluate(X, y): r"such as Federation.from_arrays\(X, y, groups\), got arr",
+        lambda: solution.evaluate(known["fed"], 0.9): r"got 2: name the others, as in confidence=V",
+        lambda: solution.evaluate(known["fed"], confidence="x"): "confidence must be a number",
+        lambda: solution.save(3): r"path must be a text or a value such as Path\('file'\), got 3",
+        lambda: known["fed"].split(test="x"): "test must be a number, got 'x'",
+        lambda: solve(known["problem"], known["fed"], algorithm=bf.Bundle): r"write Bundle\(\)",
+        lambda: solve(known["problem"], known["fed"], engine="flower"): "engine must be a value",
+    }.items():
+        with pytest.raises(ParameterError, match=said):
+            call()

@@ -168,7 +168,7 @@ def test_the_names_that_errors_of_a_problem_give_exist():
 @met(
     "E",
     "two columns of a data frame with one name, given to from_arrays, from_frame, fit, predict",
-    "zip() argument 3 is longer than arguments 1-2; DuplicateError of a library",
+    "DuplicateError of a library; from fit and predict 'there is text where numbers are needed'",
     "columns need names that differ, got 'a' more than once: rename or drop one of each.",
 )
 @met(

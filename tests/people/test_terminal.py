@@ -7,12 +7,15 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import small_run
+import typer
 from met import met
 from rich.console import Console
 
+from bonafed import cli
 from bonafed.report import terminal
 from bonafed.runs.sections.section import Run
 
@@ -35,7 +38,7 @@ def on_terminal(run: Run, *options: bool) -> list[str]:
 @met(
     "F",
     "a run on a terminal of 80 columns",
-    "53 lines, the answers to the questions above two screens of text",
+    "41 lines, of which the first answer is the 21st",
     "at most 30 lines, those that a page opens with",
 )
 def test_a_run_fills_at_most_30_lines_of_a_terminal(plain: Run) -> None:
@@ -85,6 +88,91 @@ def test_quiet_says_where_the_report_is_and_nothing_twice(
     assert (tmp_path / "p.csv").is_file()
     assert bonafed("run", "clinics.toml", "-q", "-v") == 2
     assert "--verbose and --quiet exclude each other" in capsys.readouterr().err
+
+
+OVER = "bonafed predict -o FILE where FILE is there"
+WRITES = {  # all commands with --out: how they write a file; None for those that write a folder
+    "init": ("init", "clinics.csv"),
+    "predict": ("predict", "RUN", "clinics.csv"),
+    "report": ("report", "RUN"),
+    "run": None,
+    "engine export": None,
+}
+
+
+def commands(group: Any, *names: str) -> dict[str, Any]:
+    """All commands with their parameters, by what is typed."""
+    if not (inner := getattr(group, "commands", {})):
+        return {" ".join(names): group}
+    return {k: v for name, one in inner.items() for k, v in commands(one, *names, name).items()}
+
+
+@met(
+    "F",
+    OVER,
+    "the file is overwritten, without a question",
+    "FILE exists: give another --out, or --force to overwrite it",
+)
+@met("F", "bonafed report -o FILE where FILE is there", "overwritten", "the same", OVER)
+@met(
+    "F",
+    "bonafed predict MODEL TABLE -o TABLE",
+    "the table is lost: predictions stand in its place",
+    "refused, as any file that is there",
+    OVER,
+)
+@met(
+    "F",
+    "bonafed predict MODEL TABLE -o -q, the name forgotten",
+    "a file that is called -q",
+    "it needs a name, got '-q', which reads as an option",
+    OVER,
+)
+def test_no_command_overwrites_what_is_there(
+    plain: Run, bonafed: Call, tmp_path: Path, capsys: Capture
+) -> None:
+    known = commands(typer.main.get_command(cli.app))
+    out = {name for name, one in known.items() if any("--out" in p.opts for p in one.params)}
+    assert out == set(WRITES)
+    small_run.write_config(tmp_path, small_run.MIXED)
+    rows = (tmp_path / "clinics.csv").read_text("utf-8")
+    (tmp_path / "new").write_text("old", "utf-8")
+    for name in out:
+        assert bonafed(*name.split(), "--out", "-q", "x", "y") == 2
+        assert "it needs a name, got '-q', which reads as an option" in capsys.readouterr().err
+        if (how := WRITES[name]) is None:
+            continue
+        words = [str(plain.path) if word == "RUN" else word for word in how]
+        for file in ("new", "clinics.csv"):
+            assert bonafed(*words, "--out", file) == 2
+            assert f"{file} exists: give another --out, or --force" in capsys.readouterr().err
+        assert bonafed(*words, "--out", "no/new") == 2
+        assert "make it, or give another --out" in capsys.readouterr().err
+        assert bonafed(*words, "--out", ".") == 2
+        assert "is a folder: --out needs the name of a file" in capsys.readouterr().err
+        assert (tmp_path / "new").read_text("utf-8") == "old"
+        assert (tmp_path / "clinics.csv").read_text("utf-8") == rows
+        assert bonafed(*words, "--out", "new", "--force") == 0
+        assert (tmp_path / "new").read_text("utf-8") != "old"
+        (tmp_path / "new").write_text("old", "utf-8")
+
+
+@met(
+    "F",
+    "bonafed predict MODEL TABLE -o, and nothing after it",
+    '"(see bonafed --help)", where no command\'s options are',
+    '"(see bonafed predict --help)"',
+    OVER,
+)
+def test_an_option_without_its_value_names_the_help_of_its_command(
+    bonafed: Call, capsys: Capture
+) -> None:
+    for command in ("predict m t -o", "report -o", "init -o", "run --seed", "engine export c -o"):
+        words = command.split()
+        assert bonafed(*words) == 2
+        option, name = words[-1], "engine export" if "engine" in command else words[0]
+        said = f"bonafed: Option '{option}' requires an argument. (see bonafed {name} --help)\n"
+        assert capsys.readouterr().err == said
 
 
 @met(

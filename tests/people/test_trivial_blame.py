@@ -46,13 +46,13 @@ def why(data: Any = None, **slots: Any) -> bf.Triviality:
 @met(
     "C",
     "L2(1e9) over clients in LpBall(0)",
-    "'max_rounds': the run stopped before it was done; or the ball of radius 0 is to blame",
+    "'max_rounds': the run stopped before it was done",
     "the strength of L2 is to blame",
 )
 @met(
     "C",
     "L2(1e9) beside a tail of 1, a simplex, a radius of .001, or nothing else",
-    "'max_rounds', or the part that is stated beside it",
+    "'max_rounds' in all of them",
     "the strength of L2 is to blame",
     "L2(1e9) over clients in LpBall(0)",
 )
@@ -86,9 +86,9 @@ def test_an_idle_limit_is_not_blamed() -> None:
 
 @met(
     "C",
-    "bounds of 1e-9",
-    "'max_rounds': the run stopped before it was done",
-    "the bounds are to blame",
+    "bounds of 1e-9, a ball of 1e-9",
+    "'max_rounds': the run stopped before it was done; the ball was blamed rightly",
+    "the bounds and the ball are to blame",
     "L2(1e9) over clients in LpBall(0)",
 )
 @pytest.mark.parametrize("h", [bf.Bounds(-1e-9, 1e-9), bf.Ball(1e-9)])
@@ -148,20 +148,19 @@ HALF = "a plain mean that is not solved"
 @met(
     "C",
     f"{HALF}, or only half",
-    "an UNPROVEN solve counted: 'the features say little'; here a proved optimum was 'stopped'",
+    "'the features say little or nothing about the target', which tell the classes well, or the"
+    " strength is blamed without any proof",
     "nothing is said of the features; what is to blame was not found",
 )
 @pytest.mark.parametrize("steps", [0, 1])
 def test_nothing_is_said_from_a_model_that_was_not_found(steps: int, monkeypatch: Any) -> None:
-    rng = np.random.default_rng(1)
-    X, y = rng.normal(size=(N, 3)), rng.choice([-1, 1], N)
-    data = bf.Federation.from_arrays(X, y, np.repeat([*"abcd"], N // 4))
-    problem = bf.Problem(bf.Hinge(), MODEL, regulariser=bf.L2(10.0))
-    solution = fit(problem, data)
+    problem = bf.Problem(bf.Hinge(), MODEL, regulariser=bf.L2(1000.0))
+    solution = fit(problem, fed())
     monkeypatch.setattr(blame, "STEPS", steps)
-    found = blame.triviality(problem, data, solution.w, solution.certificate)
+    found = blame.triviality(problem, fed(), solution.w, solution.certificate)
     assert found is not None
     assert "say little" not in found.text
+    assert "Which parameter is to blame was not found" in found.text
 
 
 @met(
@@ -257,7 +256,7 @@ LARGE = "a trivial hinge of 20,000 rows"
 @met(
     "C",
     f"{LARGE} and 20 features",
-    "the search takes 20 s after a fit of .15 s",
+    "the search takes 8.2 CPU s after a fit of .05 s",
     "a sample of 1,000 rows is asked, no problem is solved, and the text says so",
 )
 @met(
@@ -308,3 +307,39 @@ def test_a_large_table_is_asked_by_a_sample(monkeypatch: Any) -> None:
         assert found is not None
         assert found.parameter == parameter
         assert "of the 8,000 rows" in found.text
+
+
+CONSTANT = "a target that is 5 in all rows trained on"
+SAID = "'the features say little or nothing about the target. Look for other features'"
+
+
+@met("C", CONSTANT, SAID, "the target has one value in all rows: name another one")
+@met(
+    "C",
+    "the same with the squared loss",
+    f"'worse than the constant', and {SAID}",
+    "the same",
+    CONSTANT,
+)
+@met("C", "classes that are declared, and rows of one of them", SAID, "the same", CONSTANT)
+@met("C", "one row of 200 is another number", "no such warning", "as before", CONSTANT)
+def test_a_constant_target_is_named_and_no_feature_is_blamed() -> None:
+    X, clients = fed().pooled().rows(0)[0], np.repeat([*"abcd"], N // 4)
+    fives = np.full(N, 5.0)
+    for loss, y, classes in (
+        (bf.Huber(1.0), fives, None),
+        (bf.Squared(), fives, None),
+        (bf.Logistic(), np.full(N, "yes"), ("no", "yes")),
+    ):
+        data = bf.Federation.from_arrays(X, y, clients, classes=classes)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = bf.solve(bf.Problem(loss, MODEL), data).trivial
+        assert found is not None
+        assert f"the target is {y[0]} in all {N} rows trained on" in found.text
+        assert "features" not in found.text
+        assert "Name another target" in found.text
+    fives[3] = 6.0
+    data = bf.Federation.from_arrays(X, fives, clients)
+    found = bf.solve(bf.Problem(bf.Huber(1.0), MODEL), data).trivial
+    assert found is None or "in all" not in found.text

@@ -28,7 +28,7 @@ def test_a_delta_that_is_none_is_refused(bad):
 
 @pytest.mark.parametrize("bad", ["", "add", "replace-one", None, 1, ["replace"], True])
 def test_an_unknown_adjacency_is_refused(bad):
-    with pytest.raises(ValueError, match="adjacency must be one of add-remove, replace"):
+    with pytest.raises(ValueError, match="adjacency must be 'add-remove' or 'replace'"):
         Budget(1.0, 1e-6, bad)
 
 

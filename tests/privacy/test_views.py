@@ -58,7 +58,7 @@ def plan_of(n: int, budget: Budget, prior: Any = "size", rounds: int = 5) -> Mec
 
 @pytest.mark.parametrize("bad", ["", "sums", None, 1, ["sum"]])
 def test_an_unknown_view_is_refused(bad):
-    with pytest.raises(ValueError, match="view must be one of answers, sum"):
+    with pytest.raises(ValueError, match="view must be 'answers' or 'sum'"):
         Budget(1.0, 1e-6, view=bad)
 
 

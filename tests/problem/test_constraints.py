@@ -73,7 +73,7 @@ def logistic(m):
         (lambda: bf.Sign({"dose": 2}), "a mapping of feature names to .1 or -1, got"),
         (lambda: bf.Sign(["dose"]), "a mapping of feature names to .1 or -1, got .'dose'."),
         (lambda: bf.Monotone(["dose", "dose"]), "two or more distinct names"),
-        (lambda: bf.Monotone("dose"), "two or more distinct names"),
+        (lambda: bf.Monotone("dose"), "features must be a list, each a text, got 'dose'"),
         (lambda: bf.Monotone(["dose", "weight"]), "no feature 'weight'"),
         (
             lambda: bf.CostLimit({"dose": 1.0}, np.inf),

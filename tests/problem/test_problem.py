@@ -51,7 +51,7 @@ SIGNS = np.tile([0, 1], 6)
         (lambda: bf.Quantile(1.0), "level must lie in"),
         (lambda: bf.EpsilonInsensitive(-1.0), "tolerance must be"),
         (lambda: bf.L2(-1.0), "strength"),
-        (lambda: bf.Bundle(variant="fast"), "variant must be one of"),
+        (lambda: bf.Bundle(variant="fast"), "variant must be 'proximal' or 'level'"),
     ],
 )
 def test_refused_at_construction(build, needle):

@@ -293,9 +293,9 @@ def test_features_of_a_federation_are_taken_by_name(solved):
         (lambda s, X, y: s.predict("rows.csv"), ValueError, "expected a pandas, polars"),
         (lambda s, X, y: s.score(X, y[:5]), ValueError, r"y must have shape \(120,\)"),
         (lambda s, X, y: s.score(X, y == "ill"), ValueError, "y holds .*, which is not a class"),
-        (lambda s, X, y: s.evaluate(X), TypeError, "evaluate needs a Federation, got ndarray"),
+        (lambda s, X, y: s.evaluate(X), TypeError, r"fed must be .* Federation.from_arrays\("),
         (lambda s, X, y: s.module, TypeError, "no torch module: its parameters are solution.w"),
-        (lambda s, X, y: s.plot("gap"), ValueError, "kind must be one of convergence, clients"),
+        (lambda s, X, y: s.plot("gap"), ValueError, "kind must be 'convergence', 'clients'"),
         (lambda s, X, y: s.clients_frame("dask"), ValueError, "backend must be one of pandas"),
     ],
 )

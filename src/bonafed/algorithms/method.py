@@ -241,14 +241,6 @@ def check_share(method: object, name: str, remedy: str) -> None:
         raise ValueError(f"{name} must be a share in (0, 1], got {value!r}. {remedy}")
 
 
-def check_choice(method: object, **allowed: tuple[object, ...]) -> None:
-    """Raise ``ValueError`` unless every setting is one of the values that it may have."""
-    for name, values in allowed.items():
-        if not isinstance(value := getattr(method, name), str | None) or value not in values:
-            listed = ", ".join(map(str, values))
-            raise ValueError(f"{name} must be one of {listed}, got {value!r}.")
-
-
 def check_end(method: object, *tolerances: str) -> None:
     """Raise ``ValueError`` unless these tolerances are numbers >= 0 and ``max_rounds`` is >= 1."""
     numbers = [getattr(method, name) for name in (*tolerances, "max_rounds")]

@@ -10,18 +10,13 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array, Block
 from bonafed.certificates import duality
-from bonafed.certificates.certificate import (
-    NEARBY,
-    Certificate,
-    certificate,
-    off_regulariser,
-    outside,
-)
+from bonafed.certificates.certificate import Certificate, certificate, off_regulariser, outside
 from bonafed.certificates.row_ranks import RankCertification, SpectrumCertification, certify_ranks
 from bonafed.certificates.separation import separated
 from bonafed.codec import Form
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
+from bonafed.parameters import checking
 from bonafed.problem import client_means, plausible, regularisers
 from bonafed.problem.claims import Below, Claim, Number
 from bonafed.problem.constraints.constraint import (
@@ -34,6 +29,7 @@ from bonafed.problem.constraints.constraint import (
 )
 from bonafed.problem.losses import Quadratic
 from bonafed.problem.lower_bounds import (
+    NEARBY,
     NOTHING,
     Duals,
     Multipliers,
@@ -60,6 +56,7 @@ from bonafed.rounds import Done, Each, Max, Next, Round, Stop, Sum, record
 from bonafed.solvers.smooth.stepwise import ConjugateGradients, started, stepped
 
 
+@checking
 def certify(
     problem: Problem,
     fed: Federation,

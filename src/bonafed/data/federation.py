@@ -253,6 +253,7 @@ class Federation:
         )
 
     @classmethod
+    @checking
     @before_a_problem()
     def from_tables(
         cls, tables: ByClient[Mapping[str, Any]], target: str, **options: Unpack[TableOptions]
@@ -302,6 +303,7 @@ class Federation:
         return cls.from_tables(by_client_name(table, client), target, **options)
 
     @classmethod
+    @checking
     @before_a_problem()
     def from_files(
         cls, files: Files, target: str, client: str | None = None, **options: Unpack[TableOptions]
@@ -317,6 +319,7 @@ class Federation:
         return cls.from_tables(tables, target, **options)
 
     @classmethod
+    @checking
     def from_quadratics(
         cls,
         A: Iterable[ArrayLike],
@@ -456,6 +459,7 @@ class Federation:
 
         return tuple(map(digest, range(self.n_clients)))
 
+    @checking
     def single(self) -> Federation:
         """The same rows in single precision: ``PrivateADMM`` then computes in it, at half the time
         and memory.
@@ -513,6 +517,7 @@ class Federation:
 
     # ---------------------------------------------------------------- new federations
 
+    @checking
     def with_targets(
         self, targets: Sequence[ArrayLike], classes: ArrayLike | None = "keep"
     ) -> Federation:
@@ -527,6 +532,7 @@ class Federation:
             return self._with(y=y)
         return self._with(y=y, classes=check.classes(y, classes, self.clients), positive=None)
 
+    @checking
     def with_features(self, X: Sequence[Any]) -> Federation:
         """The same clients and targets with other features, one (m_i, d) array per client."""
         check.one_per_client(self.clients, X=X)
@@ -541,11 +547,13 @@ class Federation:
         """The clients only."""
         return self._with(server=None)
 
+    @checking
     def restrict(self, names: ClientName | Iterable[ClientName]) -> Federation:
         """The named clients only, in the order they have here."""
         wanted = self.positions([names] if isinstance(names, str | int) else names)
         return self._pick([(i, slice(None)) for i in sorted({*wanted})])
 
+    @checking
     def split(self, test: float = 0.4, seed: int = 0) -> tuple[Federation, Federation]:
         """(train, test): a share ``test`` of every client's rows is held out, class by class where
         there are classes.
@@ -589,6 +597,7 @@ class Federation:
             "persons": None if self.persons is None else change(self.persons),
         }
 
+    @checking
     def pooled(self, prior: ArrayLike | ByClient[float] | None = None) -> Federation:
         """All rows as the one client "pooled".
 

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numba import njit
@@ -479,7 +479,7 @@ class Adaptive(Checked):
 
     n: int = 1
     factor: float = 2.0
-    centre: str = "median"
+    centre: Literal["median", "mean"] = "median"
     threshold: float | None = None
     as_printed: bool = False
 
@@ -489,8 +489,6 @@ class Adaptive(Checked):
             unset = value is None and name == "threshold"
             if not unset and not (is_number(value) and float(value or 0) > 0):
                 raise ValueError(f"{name} must be > 0, got {value!r}.")
-        if self.centre not in ("median", "mean"):
-            raise ValueError(f'centre must be "median" or "mean", got {self.centre!r}.')
 
     def need(self, view: View) -> tuple[int, NDArray[np.intp]]:
         """All answers, or n of any clients."""

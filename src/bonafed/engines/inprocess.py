@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +44,6 @@ from bonafed.engines.loop import Batch, EventEngine, Loop, Source
 from bonafed.engines.run_record import Log
 from bonafed.privacy.secure_sum.messages import SecureSum
 from bonafed.rounds import Algorithm, Outcome, Stop, record
-
-MODES = ("blocks", "each", "bytes")
 
 
 @dataclass(frozen=True)
@@ -78,15 +76,13 @@ class InProcess(EventEngine):
     at_once: ClassVar[bool] = True
     asynchronous: ClassVar[bool] = False
     keep_rows: ClassVar[int] = 1
-    mode: str = "blocks"
+    mode: Literal["blocks", "each", "bytes"] = "blocks"
     block_size: int = 64
     checkpoint: str | os.PathLike[str] | None = None
     every: int = 1
     secure_sum: SecureSum | bool | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}, got {self.mode!r}")
         self.check_settings(self.block_size)
 
     def loop(self, algorithm: Algorithm, federation: Known, seed: int) -> Loop:

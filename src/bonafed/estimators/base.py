@@ -33,7 +33,7 @@ from bonafed.data.tables import column_names
 from bonafed.engines.engine import Engine
 from bonafed.estimators.rows import FORM, Matrix, Rows, in_words, merged, names_of
 from bonafed.measures import TWO, classification, figures_of
-from bonafed.parameters import Parameters, check_names, parameters
+from bonafed.parameters import Parameters, check_names, checking, checking_methods, parameters
 from bonafed.problem.calibration import Sigmoid, calibrated
 from bonafed.problem.losses import Loss, has_log_link
 from bonafed.problem.metadata import Balance, class_counts, class_factors, masses, weighted
@@ -62,6 +62,7 @@ class Plan(NamedTuple):
     fed: Federation
 
 
+@checking_methods
 @dataclass(eq=False, repr=False)
 class FederatedModel(BaseEstimator):
     """An estimator that minimises a risk over the rows of several clients."""
@@ -77,6 +78,10 @@ class FederatedModel(BaseEstimator):
     def __new__(cls, *args: Any, **given: Any) -> Self:
         check_names(cls.__name__, given, parameters(cls))
         return super().__new__(cls)
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        checking_methods(cls)
 
     # scikit-learn's protocol: groups are always requested
     __metadata_request__fit = {"groups": True}  # noqa: RUF012
@@ -213,6 +218,7 @@ class FederatedModel(BaseEstimator):
         return safe_sparse_dot(X, np.ravel(self.coef_)) + float(np.ravel(self.intercept_)[0])
 
     @available_if(lambda self: self.reports_clients)
+    @checking
     def client_report(self) -> list[dict[str, Any]]:
         """One row per client: the columns of ``solution_.clients``, the scores of the model on the
         client's training rows, and whether it is the worst client by these. What holds of new rows

@@ -37,7 +37,6 @@ from bonafed.estimators.rows import (
     named,
     present,
 )
-from bonafed.parameters import checking
 from bonafed.problem.constraints import group_means
 from bonafed.problem.constraints.constraint import Slot, Stated, several
 from bonafed.problem.constraints.custom import FunctionConstraint
@@ -202,7 +201,6 @@ class ConstrainedClassifier(Classifier):
     prior: Prior = "size"
     over_clients: Risk | None = None
 
-    @checking
     def fit(
         self,
         X: Features,

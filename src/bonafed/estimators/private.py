@@ -24,7 +24,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,7 +53,6 @@ from bonafed.estimators.rows import (
     rows_of_groups,
     tables,
 )
-from bonafed.parameters import checking
 from bonafed.privacy import odometer
 from bonafed.privacy.accounting import Release, noise_for, total_epsilon
 from bonafed.privacy.budget import Budget, BudgetSpentError
@@ -192,24 +191,23 @@ class PrivateClassifier(Classifier):
     clip: float | None = None
     bound: float | None = None
     ranges: tuple[ArrayLike, ArrayLike] | None = None
-    mechanism: str = "gaussian"
-    adjacency: str = "add-remove"
+    mechanism: Literal["gaussian", "laplace"] = "gaussian"
+    adjacency: Literal["add-remove", "replace"] = "add-remove"
     sizes: ByClient[int] | int | None = None
     book: str | os.PathLike[str] | None = None
     spend: float | None = None
-    noise: str | None = None
+    noise: Literal["secure", "simulation"] | None = None
     classes: ArrayLike | None = None
     positive: Label | None = None
     prior: Prior = "size"
     rho: float | Callable[[int], float] | None = None
     average: bool = False
-    view: str = "answers"
+    view: Literal["answers", "sum"] = "answers"
     missing: int = 1
     sampling: float | None = None
-    repeat: str = "warn"
+    repeat: Literal["warn", "error"] = "warn"
     random_state: Seed = None
 
-    @checking
     def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
         """Fit to rows, labels and the client of each row.
 
@@ -245,12 +243,14 @@ class PrivateClassifier(Classifier):
         sizes = _plain(self.sizes)
         if isinstance(sizes, Mapping):
             sizes = {name: _plain(n) for name, n in sizes.items()}
-        total, view = (_plain(self.epsilon), _plain(self.delta)), (self.view, _plain(self.missing))
-        return Budget(*total, self.adjacency, sizes, self.book, *view, self.repeat)
+        epsilon, delta, missing = _plain(self.epsilon), _plain(self.delta), _plain(self.missing)
+        return Budget(
+            epsilon, delta, self.adjacency, sizes, self.book, self.view, missing, self.repeat
+        )
 
     def _algorithm(self, budget: Budget) -> PrivateMethod:
         rounds, spend, noise = _plain(self.rounds), _plain(self.spend), self.noise
-        if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
+        if rounds < 1:
             raise ValueError(
                 f"rounds must be a whole number >= 1, got {self.rounds!r}: the budget is spread"
                 " over it."

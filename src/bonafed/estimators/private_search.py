@@ -35,7 +35,7 @@ from bonafed.data.holdout import drawn
 from bonafed.estimators.base import Seed, chosen, seed_of
 from bonafed.estimators.private import PrivateClassifier, Spent
 from bonafed.estimators.rows import Groups, Matrix, Rows, check_rows, rows_of_groups, tables
-from bonafed.parameters import checking
+from bonafed.parameters import checking_methods
 from bonafed.privacy import odometer
 from bonafed.privacy.accounting import Release, gaussian_epsilon, noise_of_search
 from bonafed.privacy.bounds import check_number, drawn_number
@@ -58,6 +58,7 @@ SMALL_DELTA = 1e-9  # at which a candidate's noise is stated to `PrivateClassifi
 HASH = 5_327_401  # the seed of the hash, unlike those of folds, which would hold out the same rows
 
 
+@checking_methods
 @dataclass(eq=False, repr=False)
 class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """The best settings of a `PrivateClassifier` and its model, for one total (epsilon, delta).
@@ -145,7 +146,6 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     spend: float | None = None
     random_state: Seed = None
 
-    @checking
     def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
         """Search with rows, labels and the client of each row, as in `PrivateClassifier.fit`.
 

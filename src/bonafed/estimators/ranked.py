@@ -20,7 +20,6 @@ from bonafed.data.federation import Federation
 from bonafed.estimators.base import Classifier, FederatedModel, Plan, Regressor
 from bonafed.estimators.rows import Groups, Rows, arrays, by_value, named_groups, rows_of_groups
 from bonafed.fairness import fairness_metrics, group_rates
-from bonafed.parameters import checking
 from bonafed.problem.losses import Logistic, Loss, Squared
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.ranks import by_rank
@@ -46,7 +45,6 @@ class _RankModel(FederatedModel):
     loss: Loss | None = None
     tol: float | None = 1e-6
 
-    @checking
     def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
         """Fit to rows and labels or targets; without groups all rows are in the group "all".
 

@@ -18,7 +18,6 @@ from bonafed.arrays import Array, Features, Label, is_number
 from bonafed.data.federation import Federation
 from bonafed.estimators.base import Classifier, ClassWeight, FederatedModel, Regressor
 from bonafed.estimators.rows import Groups, Rows, centred, check_rows, merged, present
-from bonafed.parameters import checking
 from bonafed.problem.losses import Hinge, Huber, Logistic, Loss
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.risk import PerClient, Prior, Risk
@@ -39,7 +38,7 @@ class _RobustModel(FederatedModel):
     _: KW_ONLY
     radius: PerClient | Literal["auto"] = "auto"
     label_cost: float = np.inf
-    norm: str = "linf"
+    norm: Literal["l1", "l2", "linf"] = "linf"
     support: Support | None = None
     clip: bool = False
     client_radius: float = 0.05
@@ -48,7 +47,6 @@ class _RobustModel(FederatedModel):
     over_clients: Risk | None = None
     tol: float | None = 1e-6
 
-    @checking
     def fit(
         self,
         X: Features,

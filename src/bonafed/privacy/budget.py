@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from bonafed.arrays import is_number
 from bonafed.client_names import ByClient, ClientName, by_position, closest
@@ -100,12 +100,12 @@ class Budget(Checked):
 
     epsilon: float
     delta: float
-    adjacency: str = "add-remove"
+    adjacency: Literal["add-remove", "replace"] = "add-remove"
     sizes: ByClient[int] | int | None = None
     book: str | os.PathLike[str] | None = None
-    view: str = "answers"
+    view: Literal["answers", "sum"] = "answers"
     missing: int = 1
-    repeat: str = "warn"
+    repeat: Literal["warn", "error"] = "warn"
     # every owner has a file of their own
     unstated: ClassVar[tuple[str, ...]] = ("book", "repeat")
 
@@ -130,28 +130,14 @@ class Budget(Checked):
                 f"delta must be in (0, 1), got {self.delta}: it is the probability with which the"
                 " guarantee of epsilon may fail, such as 1e-6."
             )
-        if not isinstance(self.adjacency, str) or self.adjacency not in ADJACENCY:
-            raise ValueError(
-                f"adjacency must be one of {', '.join(ADJACENCY)}, got {self.adjacency!r}."
-            )
-        if not isinstance(self.view, str) or self.view not in VIEWS:
-            raise ValueError(
-                f"view must be one of {', '.join(VIEWS)}, got {self.view!r}: it says whether"
-                " the guarantee is for anyone who sees each client's answer or only their sums."
-            )
         if not (_finite(self.missing) and 0 <= self.missing <= MOST and self.missing % 1 == 0):
             raise ValueError(
                 f"missing must be a whole number >= 0, got {self.missing!r}: of so many clients"
                 " the noise may be known or absent. Give 1, or more where clients may collude."
             )
         object.__setattr__(self, "missing", int(self.missing))
-        if self.repeat not in ("warn", "error"):
-            raise ValueError(
-                f'repeat must be "warn" or "error", got {self.repeat!r}: give "error" to have a'
-                " second run on the same rows refused."
-            )
         if self.book is not None:
-            if not isinstance(self.book, str | os.PathLike) or not os.fspath(self.book):
+            if not os.fspath(self.book):
                 raise ValueError(f"book must be the path of a file, got {self.book!r}.")
             # once, whatever the working directory is later
             object.__setattr__(self, "book", Path(os.path.abspath(self.book)))

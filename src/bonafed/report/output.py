@@ -189,6 +189,18 @@ def note(text: str, *, whole: bool = False) -> None:
 # -------------------------------------------------------------------------------------- documents
 
 
+def check_out(out: Path | None, force: bool) -> None:
+    """Before a command begins: whether the file ``out`` can be written, and is not there yet."""
+    if out is None:
+        return
+    if not (folder := out.absolute().parent).is_dir():
+        raise ValueError(f"there is no folder {str(folder)!r}: make it, or give another --out")
+    if out.is_dir():
+        raise ValueError(f"{out} is a folder: --out needs the name of a file")
+    if out.is_file() and not force:
+        raise ValueError(f"{out} exists: give another --out, or --force to overwrite it")
+
+
 def deliver(text: str, out: Path | None = None, errors: str = "bonafed.plain") -> None:
     """Write a document to standard output, or in UTF-8 to the file ``out``: there the old file
     stands until the new one, which has its modes, is whole, and a symbolic link is followed.

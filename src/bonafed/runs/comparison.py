@@ -6,11 +6,12 @@ Rows are paired. A difference *counts* where chance does not explain it and a pe
 - mean loss (and the risk, for a risk by rank): an interval that excludes zero, and a difference
   above 1 % of the other model's loss.
 
-With T tests in a run each has the level .05 / T (Bonferroni), intervals alike: where no model
-differs, at most one run in twenty claims anything. What agrees to rounding is not a difference: a
-row near the border of two classes belongs to no model, and a loss near zero is held against that of
-a model without features. Where nothing counts, the verdict says so, with the smallest effect that
-these rows could have shown.
+Where rows name their persons, one row of each person is compared: rows of one person are not
+independent. With T tests in a run each has the level .05 / T (Bonferroni), intervals alike: where
+no model differs, at most one run in twenty claims anything. What agrees to rounding is not a
+difference: a row near the border of two classes belongs to no model, and a loss near zero is held
+against that of a model without features. Where nothing counts, the verdict says so, with the
+smallest effect that these rows could have shown.
 
 A robust model helped where it is right more often; where its mean loss by itself is lower, the
 verdict says that. A model of a risk by rank helped where that risk of the held-out losses is lower;
@@ -34,12 +35,19 @@ from bonafed.problem.risks.ranks import by_rank
 from bonafed.runs.evaluation import Judged, judge, risk_of, risk_saved, rows_of, together
 from bonafed.runs.files import Record, Row
 from bonafed.text import first_true
+from bonafed.worst_client import WHY, once
 
 ERROR = 0.05  # of all tests of a run together
 FLOOR_OF_ROWS, FLOOR_OF_LOSS = 0.005, 0.01  # what a person would care about
 ROUNDING = 1e-4  # of the loss without a model: rows whose losses differ by less belong to none
 NONE = "no difference that these data could show"
 LOSS = (NONE, "lower", "higher")
+UNMEASURED = "not measurably different"
+LOSS_IS = (
+    "its mean loss is lower (better)",
+    "its mean loss is higher (worse)",
+    f"its mean loss is {UNMEASURED}",
+)
 
 
 def sign_test(more: int, fewer: int) -> float:
@@ -61,10 +69,16 @@ def paired(
 
     ``less`` is how much lower the first model's mean loss is, ``margin`` half the width of its
     interval, which is corrected for the number of ``tests``; ``risk_less`` and ``risk_margin`` are
-    those of a risk by rank. Below ``floor`` and ``risk_floor`` a difference does not count.
+    those of a risk by rank. Below ``floor`` and ``risk_floor`` a difference does not count. Where
+    rows name their ``people``, one row of each is compared.
     """
     mine, theirs = (together(rows_of(problem, model, fed)) for model in (w, other))
-    pair = effects(problem.loss, mine, theirs, tests)
+    _, whose = fed.whose
+    one = [] if whose is None else once(len(whose), whose)
+    people = {"people": len(one)} if 0 < len(one) < len(mine.loss) else {}
+    if people:
+        mine, theirs = (Judged(*(part[one] for part in rows)) for rows in (mine, theirs))
+    pair = effects(problem.loss, mine, theirs, tests) | people
     if by_rank(problem.over_losses):
         less, width = risk_saved(problem.over_losses, mine.loss, theirs.loss, trained)
         if width is not None:  # of as many standard errors as the tests need, not of one
@@ -204,6 +218,11 @@ class Contrast(NamedTuple):
         """That of each test."""
         return ERROR / self.pair.get("tests", 1)
 
+    @property
+    def n(self) -> int:
+        """How many rows are compared."""
+        return self.pair.get("people", self.other["n"])
+
     def difference(self, kind: str) -> tuple[float, float, float]:
         """(difference, margin, floor) of losses or risks; no margin is an infinite one."""
         start = "risk_" * (kind == "risk")
@@ -216,7 +235,7 @@ class Contrast(NamedTuple):
         counts = abs(less) > max(margin, floor)
         if kind == "rows":
             less = self.pair["better"] - self.pair["worse"]
-            counts = self.pair["p"] < self.level and abs(less) > FLOOR_OF_ROWS * self.other["n"]
+            counts = self.pair["p"] < self.level and abs(less) > FLOOR_OF_ROWS * self.n
         return (1 if less > 0 else -1) * counts
 
     def least(self, kind: str) -> float:
@@ -225,7 +244,7 @@ class Contrast(NamedTuple):
         """
         if kind == "rows":
             single = self.pair["better"] + self.pair["worse"]
-            return smallest_share(single, self.other["n"], self.level)
+            return smallest_share(single, self.n, self.level)
         _, margin, floor = self.difference(kind)
         scale = max(abs(self.other.get(kind, 0.0)), floor / FLOOR_OF_LOSS)
         return max(margin, floor) / scale if scale else math.inf
@@ -241,8 +260,10 @@ class Contrast(NamedTuple):
 Contrasts: TypeAlias = Sequence[Contrast]
 
 
-def verdict(measures: Sequence[Row], pairs: Sequence[Row]) -> list[str]:
-    """The answer in short, then one sentence for each set and other model."""
+def verdict(measures: Sequence[Row], pairs: Sequence[Row], unknown: bool = False) -> list[str]:
+    """The answer in short, then one sentence for each set and other model; ``unknown``: a person
+    may have several rows, and nobody knows which.
+    """
     headline: list[str] = []
     sentence: Callable[[Contrast], str] = _sentence
     by = {(row["set"], row["model"]): row for row in measures}
@@ -256,11 +277,23 @@ def verdict(measures: Sequence[Row], pairs: Sequence[Row]) -> list[str]:
         headline, sentence = [_headline_of_rank(several)], _sentence_of_rank
     elif pairs:
         headline = [_headline(several)]
+    if unknown:
+        headline = [f"{UNKNOWN} {text}" for text in headline]
     return headline + [
-        f"On {each.pair['set']} ({each.main['n']} rows), against {each.pair['other']}:"
-        f" {sentence(each)}"
+        f"{_capital(each.name)} against {each.pair['other']} on {each.pair['set']}"
+        f" ({_compared_rows(each, unknown)}): {sentence(each)}"
         for each in several
     ]
+
+
+UNKNOWN = f"Not tested: {WHY['persons']}. If every row were of another person, the answer would be:"
+
+
+def _compared_rows(each: Contrast, unknown: bool) -> str:
+    people = each.pair.get("people")
+    text = f"; one row of each of {people} persons is compared" * (people is not None)
+    text += "; tests take every row for another person's" * unknown
+    return f"{each.main['n']} rows{text}"
 
 
 def smallest_share(single: int, n: int, level: float) -> float:
@@ -275,10 +308,11 @@ def smallest_share(single: int, n: int, level: float) -> float:
 
 def _compared(several: Contrasts) -> str:
     others = dict.fromkeys(each.pair["other"] for each in several)
-    sets, n = dict.fromkeys(each.pair["set"] for each in several), len(several)
+    sets = dict.fromkeys(each.pair["set"] for each in several)
+    text = " One row of each person is compared." * ("people" in several[0].pair)
     return (
-        f"In {n} comparison{'s' * (n > 1)} of {several[0].name} with {' and '.join(others)} on rows"
-        f" that no model was trained on ({'; '.join(sets)}),"
+        f"{_capital(several[0].name)} was compared with {' and '.join(others)} on rows that no"
+        f" model was trained on ({'; '.join(sets)}).{text}"
     )
 
 
@@ -303,7 +337,7 @@ def _no_difference(several: Contrasts, kinds: Sequence[str]) -> str:
     least = low + f" (in the least sensitive comparison {high})" * (low != high)
     agree = " The models agree to rounding." * all(each.alike for each in several)
     return (
-        f"{_capital(NONE)}. {_compared(several)} the smallest difference that would have shown was"
+        f"{_capital(NONE)}. {_compared(several)} The smallest difference that would have shown is"
         f" {least}.{agree}"
     )
 
@@ -322,16 +356,28 @@ def _capital(text: str) -> str:
 
 
 def _counted(several: Contrasts, kinds: Sequence[str]) -> str:
-    """What the comparisons show in which nothing counts, where there are some, and what counts."""
+    """The comparisons in which nothing counts, where there are some, and what counts."""
     tests = several[0].pair.get("tests", 1)
     n = sum(not any(map(each.sign, kinds)) for each in several)
     other = "The other comparison shows" if n == 1 else f"The other {n} comparisons show"
-    text = f" {other} {NONE}." if n else ""
+    text = f" {other} {NONE}." * bool(n)
     return (
-        f"{text} An effect counts above {100 * FLOOR_OF_ROWS:g} % of the rows or"
-        f" {100 * FLOOR_OF_LOSS:g} % of the loss where its interval"
-        f"{f', corrected for {tests} tests,' if tests > 1 else ''} excludes zero."
+        f"{text} A difference is only stated where chance does not explain it"
+        f"{f' (corrected for {tests} tests)' * (tests > 1)} and it is above"
+        f" {100 * FLOOR_OF_ROWS:g} % of the rows or {100 * FLOOR_OF_LOSS:g} % of the loss."
     )
+
+
+def _in_how_many(several: Contrasts, said: Mapping[str, Sequence[str]]) -> str:
+    """How a model does by the kinds of ``said``, each with its words for better, worse and for what
+    does not count in any comparison.
+    """
+    texts, n = [], len(several)
+    for kind, (up, down, neither) in said.items():
+        counts = zip((up, down), _counts(several, kind), strict=True)
+        found = [text + f" in {k} of {n} comparisons" * (n > 1) for text, k in counts if k]
+        texts.append(" and ".join(found) or neither)
+    return _capital("; ".join(texts))
 
 
 # ------------------------------------------------------------------------------------ robust models
@@ -347,19 +393,20 @@ def _headline(several: Contrasts) -> str:
         "Yes": up == n,
         "Yes, in part": up,
         "No, it hurt": down,
-        "Its mean loss by itself was lower": lower,
-        "No, its mean loss was higher": True,
+        "Only in part: its mean loss is lower": lower,
+        "No, its mean loss is higher": True,
     }
     close = "right" if _by_class(several) else "closer"
-    text = (
-        f"{close} more often than chance would show in {up} and less often in {down}; its mean"
-        f" loss was lower in {lower} and higher in {higher}."
-    )
-    if n == 1:
-        often = ("neither more nor less often", "more often", "less often")[up - down]
-        height = ("not measurably different", "lower", "higher")[lower - higher]
-        text = f"{close} {often} than chance would show; its mean loss was {height}."
-    return f"{first_true(answers)}. {_compared(several)} it was {text}{_counted(several, kinds)}"
+    said = {
+        "rows": (
+            f"it is {close} more often",
+            f"it is {close} less often",
+            f"how often it is {close} is {UNMEASURED}",
+        ),
+        "loss": LOSS_IS,
+    }
+    text = _in_how_many(several, said)
+    return f"{first_true(answers)}. {_compared(several)} {text}.{_counted(several, kinds)}"
 
 
 def _sentence(each: Contrast) -> str:
@@ -374,10 +421,10 @@ def _rows(each: Contrast) -> str:
         key, words, verb = ("error", "mean absolute error", "closer")
     here, there = main[f"worst_{key}"], other[f"worst_{key}"]
     return (
-        f"{pair['better']} that only {each.name} gets {verb}, {pair['worse']} only"
-        f" {pair['other']}, {(NONE, 'helped', 'hurt')[each.sign('rows')]} "
-        f"(sign test p = {pair['p']:.2g}); {words} {main[key]:.3f} against {other[key]:.3f}, "
-        f"at the worst client {here:.3f} against {there:.3f}."
+        f"only {each.name} is {verb} on {pair['better']}, only {pair['other']} on {pair['worse']}:"
+        f" {(NONE, 'helped', 'hurt')[each.sign('rows')]} (sign test p = {pair['p']:.2g});"
+        f" {words} {main[key]:.3f} against {other[key]:.3f}, at the worst client {here:.3f} against"
+        f" {there:.3f}."
     )
 
 
@@ -394,8 +441,8 @@ def _signed(value: float) -> str:
 
 
 def _confidence(pair: Row) -> str:
-    tests = pair.get("tests", 1)
-    return "95 %" + (f", corrected for {tests} tests" if tests > 1 else "")
+    tests, one = pair.get("tests", 1), ", one row of each person" * ("people" in pair)
+    return "95 %" + f", corrected for {tests} tests" * (tests > 1) + one
 
 
 # ------------------------------------------------------------------------------------ risks by rank
@@ -408,7 +455,7 @@ def _headline_of_rank(several: Contrasts) -> str:
     few = f" In {untested} too few rows carry the {name} for an interval." * bool(untested)
     if not (better or worse or lower or higher):
         if untested == n:
-            return f"It cannot be tested. {_compared(several)} too few rows carry the {name}."
+            return f"It cannot be tested. {_compared(several)} Too few rows carry the {name}."
         return _no_difference(several, kinds) + few
     answers = {
         "It depends": better and worse,
@@ -418,11 +465,9 @@ def _headline_of_rank(several: Contrasts) -> str:
         "It cannot be tested": untested == n,
         _capital(NONE): True,
     }
-    return (
-        f"{first_true(answers)}. {_compared(several)} the {name} of the losses was lower than"
-        f" chance would show in {better} and higher in {worse}; the mean loss was higher in"
-        f" {higher} and lower in {lower}.{_counted(several, kinds)}{few}"
-    )
+    risk = [f"the {name} of its losses is {how}" for how in ("lower", "higher", UNMEASURED)]
+    text = _in_how_many(several, {"risk": risk, "loss": LOSS_IS})
+    return f"{first_true(answers)}. {_compared(several)} {text}.{_counted(several, kinds)}{few}"
 
 
 def _sentence_of_rank(each: Contrast) -> str:
@@ -442,7 +487,7 @@ def _cost(each: Contrast) -> str:
     text = _mean_loss(each)
     if each.sign("loss") < 0:
         text = f"What it costs: {text[:1].lower()}{text[1:]}"
-    return f"{text}. Of the rows, {_rows(each)}"
+    return f"{text}. {_capital(_rows(each))}"
 
 
 # -------------------------------------------------------------------------------------- constraints
@@ -461,8 +506,8 @@ def _headline_of_constraints(measures: Sequence[Row]) -> str:
     also = f" {_capital(' and '.join(same))} meet{'s' * (len(same) == 1)} as many." * bool(same)
     return (
         f"{first_true(answers)}. Of the constraints that can be asked there,"
-        f" {name.replace('_', ' ')} meets {text}.{also} They are guaranteed for the training rows;"
-        " on others chance by itself violates some whose limit is reached."
+        f" {name.replace('_', ' ')} meets {text}.{also} On new rows"
+        " chance can exceed a limit that the training rows just meet."
     )
 
 

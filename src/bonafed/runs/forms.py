@@ -248,7 +248,7 @@ PAIR = form(
     needs(str, "set", "model", "other") | needs(Whole, "better", "worse") | needs(Share, "p"),
     needs(Number, "less") | perhaps(Number, "risk_less") | needs(Count, "tests"),
     needs(Extended, "margin") | perhaps(Extended | None, "risk_margin"),
-    needs(NonNegative, "floor") | perhaps(NonNegative, "risk_floor"),
+    needs(NonNegative, "floor") | perhaps(NonNegative, "risk_floor") | perhaps(Count, "people"),
 )
 # every model on every set of rows, the pairs and the verdict
 EVALUATION = form(

@@ -6,7 +6,7 @@ with one line for each fault.
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,7 +16,18 @@ site = typer.Typer(help="What a data owner's site allows, holds and has answered
 engine = typer.Typer(help="What an engine such as NVIDIA FLARE or Flower is given of a run.")
 Folder = Annotated[Path, typer.Argument(help="Folder of the site, with its site.toml.")]
 TABLE = "rows.csv"
-OUT = "--out", "-o", "--output"
+
+
+def _named(out: Path | None) -> Path | None:
+    """What is written, by its name, and no option that follows where the name was forgotten."""
+    if out is not None and str(out).startswith("-"):
+        raise typer.BadParameter(f"it needs a name, got {str(out)!r}, which reads as an option")
+    return out
+
+
+def out_option(help: str) -> Any:
+    """The option of every command that says where it writes."""
+    return typer.Option("--out", "-o", "--output", help=help, callback=_named)
 
 
 @site.callback(invoke_without_command=True)
@@ -145,7 +156,7 @@ def engines(context: typer.Context) -> None:
 def export(
     config: Annotated[Path, typer.Argument(help="Configuration with data.sites.")],
     to: Annotated[str, typer.Option("--to", help="flare or flower.")],
-    out: Annotated[Path, typer.Option(*OUT, help="Folder to write.")] = Path("export"),
+    out: Annotated[Path, out_option("Folder to write.")] = Path("export"),
     experiment: Annotated[
         str | None,
         typer.Option(help="Name by which all know the run; one that is given again goes on."),

@@ -51,8 +51,8 @@ from bonafed.worst_client import Counted, promise
 
 Models = dict[str, Array]  # by their names
 CONTRARY = (
-    "The model ranks the held-out rows the wrong way, beyond chance, at {}: ask whether the outcome"
-    " is coded the other way round there. Then no figure of this run can be believed."
+    "The model ranks the held-out rows the wrong way, beyond chance{}, at {}: ask whether the"
+    " outcome is coded the other way round there. Then no figure of this run can be believed."
 )
 ANOTHER = "a model that was judged earlier"
 OTHER = (
@@ -184,7 +184,7 @@ def evaluation(
     for k, other in enumerate(others):
         pair = counted([Compared(*row.tolist()) for row in up.compared[:, k]], 2 * len(others))
         pairs.append({"set": HELD_OUT, "model": main, "other": other, **pair})
-    return {"measures": measures, "pairs": pairs, "verdict": verdict(measures, pairs)}
+    return {"measures": measures, "pairs": pairs, "verdict": verdict(measures, pairs, people)}
 
 
 def contrary(row: Record) -> list[str]:
@@ -194,7 +194,8 @@ def contrary(row: Record) -> list[str]:
         n, most, area = site["n"], site.get("positives") or 0, site.get("auc")
         if area is not None and 0 < most < n and beyond_chance(area, n, most) < least:
             odd.append(f"{site['client']} (AUC {area:.2f})")
-    return [CONTRARY.format(", ".join(odd))] * bool(odd)
+    rows = " if each is of another person" * (row.get("unstated") == "persons")
+    return [CONTRARY.format(rows, ", ".join(odd))] * bool(odd)
 
 
 def _promise(row: Record, people: bool) -> None:
@@ -204,8 +205,8 @@ def _promise(row: Record, people: bool) -> None:
     sites = row["clients"]
     whys = {
         "numbers": "confusion" not in row,
-        "other figures": any("figures_of" in site or "merged" in site for site in sites),
         "persons": people,
+        "other figures": any("figures_of" in site or "merged" in site for site in sites),
     }
     if any(whys.values()):
         row["unstated"] = next(why for why, so in whys.items() if so)
@@ -243,7 +244,7 @@ def added_up(problem: Problem, models: Sequence[str], stated: Row, people: bool 
         named = {"set": HELD_OUT, "model": main, "other": other, "tests": 2 * len(models[1:])}
         p, less = sign_test(pair["better"], pair["worse"]), judged[other] - judged[main]
         pairs.append({**pair, **named, "p": p, "less": less})
-    words = [] if asked(problem) else verdict(measures, pairs)
+    words = [] if asked(problem) else verdict(measures, pairs, people)
     return {"measures": measures, "pairs": pairs, "verdict": words}
 
 

@@ -82,6 +82,14 @@ def triviality(
     found = search.judged(problem, w, proof)
     if found is None:
         return None
+    if len(same := np.unique(np.concatenate(fed.y))) == 1:
+        column = f" {fed.schema.target!r}" if fed.schema and fed.schema.target else ""
+        text = (
+            f"The model is trivial: the target{column} is {same.tolist()[0]} in all"
+            f" {fed.sizes.sum():,} rows trained on, so that there is nothing to learn. Name another"
+            " target, or train on rows with other values."
+        )
+        return Triviality(found.kind, None, None, None, text)
     few = search.few
     if problem.over_rows is not None and not problem.constrained:  # it is the same in one place
         one = replace(problem, over_rows=None, over_samples=problem.over_rows)

@@ -27,6 +27,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from bonafed.arrays import Array
+from bonafed.parameters import checking
 from bonafed.privacy.moments import Moments
 from bonafed.problem.losses import Squared
 from bonafed.problem.problem import Problem
@@ -84,6 +85,7 @@ class PrivateIntervals:
         )
 
 
+@checking
 def private_intervals(solution: Solution, level: float = 0.95) -> PrivateIntervals:
     """Confidence intervals of the coefficients of a private model, at no further cost of privacy.
 
@@ -127,7 +129,7 @@ def private_intervals(solution: Solution, level: float = 0.95) -> PrivateInterva
     >>> bool((found.low < found.estimate).all()), len(found.names)
     (True, 3)
     """
-    if not (isinstance(level, float) and 0 < level < 1):
+    if not 0 < level < 1:
         raise ValueError(f"level must be a number between 0 and 1, got {level!r}.")
     moments = solution.moments
     if moments is None:

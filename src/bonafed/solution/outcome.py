@@ -15,10 +15,10 @@ from typing import Any
 
 from bonafed.algorithms.alternatives import instead
 from bonafed.algorithms.method import Method, settings_of
-from bonafed.certificates.certificate import NEARBY, Certificate
+from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
 from bonafed.engines.endings import MAX_TIME, UNUSED, lies_in
-from bonafed.problem.lower_bounds import Multipliers, without_dual
+from bonafed.problem.lower_bounds import NEARBY, Multipliers, without_dual
 from bonafed.problem.own_functions import declared
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
@@ -34,7 +34,7 @@ REACHED = "By the answers before, the run's own objective was {:.9g} and its bou
 # of a run that did not end by its method's test, whose gap is within tol all the same
 DONE = "So the model is optimal within tol, though the method's own test was not met."
 DONE_THERE = "So the model is optimal within tol among these."
-TOL = 1e-6  # of methods that have none
+TOL, PRECISE = 1e-6, 1e-10  # of methods that have none; a relative gap that rounding leaves
 # why there is no bound; in an outcome of a run whose problem has none
 UNBOUNDABLE = "so no bound says how far the optimum may be"
 UNMET = " Not met: "  # before the limits that a model breaks
@@ -307,7 +307,9 @@ def _judged(ended: Ended, problem: Problem, certificate: Certificate) -> Outcome
         left = f"; {how}{gap_in_words(certificate)}"
         better = "" if type(ended.method).__name__ == "Bundle" else "bundle"
         better = better and instead(problem, len(certificate.weights), better)
-        cure = "accept it with atol or tol" if stop is Stop.STALLED else "lower tol"
+        # below `PRECISE` rounding is what is left, which no tolerance lowers
+        spent = stop is Stop.STALLED or (certificate.relative_gap or 0.0) <= PRECISE
+        cure = "accept it with atol or tol" if spent else "lower tol"
         cure = "" if within else cure + f", or use {better}" * bool(better)
     elif lacks or not (affine and problem.convex):
         cure = "try another start"

@@ -9,7 +9,7 @@ owners; the three steps are the same. Where no method is named, it is the first 
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -98,10 +98,6 @@ def plan(problem: Problem, data: Federation | Metadata, **settings: Unpack[Setti
     data : the rows by client, or the `Metadata` of rows that are elsewhere
     settings : as of `bonafed.solve`
     """
-    if not isinstance(problem, Problem) or not isinstance(data, Federation | Metadata):
-        raise TypeError(
-            f"solve(problem, federation) got {type(problem).__name__} and {type(data).__name__}."
-        )
     given = {"engine": InProcess(), **{k: v for k, v in settings.items() if v is not None}}
     engine: Any = given["engine"]
     problem = settled(problem, data)
@@ -187,26 +183,16 @@ def configure(
     return replace(algorithm, problem=problem, **overrides)  # type: ignore[type-var]
 
 
-def _check_method(algorithm: object) -> None:
-    """Raise ``TypeError`` unless ``solve`` can run the algorithm."""
-    name = type(algorithm).__name__
-    if isinstance(algorithm, Method):
-        if not is_dataclass(algorithm) or "problem" not in settings_of(algorithm):
-            raise TypeError(
-                f"{name} must be a dataclass with a field for the problem: decorate the class with"
-                " @dataclass(frozen=True) and write problem: Problem | None = None in it."
-            )
-        if type(algorithm).answer is not Method.answer:
-            return
+def _check_method(method: Method) -> None:
+    """Raise ``TypeError`` unless ``solve`` can run a method of the user's."""
+    name = type(method).__name__
+    if "problem" not in getattr(method, "__dataclass_fields__", ()):
+        raise TypeError(
+            f"{name} must be a dataclass with a field for the problem: decorate the class with"
+            " @dataclass(frozen=True) and write problem: Problem | None = None in it."
+        )
+    if type(method).answer is Method.answer:
         raise TypeError(f"{name} must define answer(state, concluded), which returns Answer(w).")
-    text = f"algorithm must be a federated one, such as Bundle() or AsyncDRO(), got {algorithm!r}."
-    if isinstance(algorithm, type):
-        text += f" Give a value: {algorithm.__name__}()."
-    elif callable(getattr(type(algorithm), "solve", None)):
-        text += f" For a reference on pooled rows call {name}().solve(problem, fed)."
-    else:
-        text += " A class of your own derives from bonafed.extending.Method."
-    raise TypeError(text)
 
 
 def default_algorithm(

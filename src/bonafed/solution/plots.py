@@ -32,8 +32,6 @@ def plotted(
         "clients": lambda panel: _clients(panel, clients, risk),
         "weights": lambda panel: _weights(panel, clients),
     }
-    if kind is not None and kind not in drawings:
-        raise ValueError(f"kind must be one of {', '.join(drawings)} or None, got {kind!r}.")
     kinds = [*drawings] if kind is None else [kind]
     with draw.styled():
         given: Any = draw.new_axes(len(kinds), WIDTH, HEIGHT) if axes is None else axes

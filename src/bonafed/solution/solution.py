@@ -31,6 +31,7 @@ from bonafed.data.federation import Federation
 from bonafed.data.schema import Schema
 from bonafed.engines.run_record import Log
 from bonafed.names import listed_places, of_place
+from bonafed.parameters import checking, checking_methods
 from bonafed.privacy.accounting import Release
 from bonafed.privacy.ledger import Ledger
 from bonafed.privacy.moments import Moments
@@ -91,6 +92,7 @@ LEFT_OUT = ("state",)  # fields that a file has not: the server's state is what 
 BLANK: dict[str, Any] = {"duals": None, "certificate": None, "notes": (), "seconds": 0.0}
 
 
+@checking_methods
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution:
     """A model, why the run ended, and what is guaranteed about it.
@@ -211,15 +213,8 @@ class Solution:
         counts, and exact 95 % intervals of the rates. Of a regression: MAE, RMSE, R2. ``small``
         marks clients whose figures are mostly chance. ``.frame()`` makes a data frame of it.
         """
-        if not isinstance(fed, Federation):
-            raise TypeError(
-                f"evaluate needs a Federation, got {type(fed).__name__}: for rows use"
-                " solution.score(X, y)."
-            )
-        if not isinstance(confidence, float) or not 0 < confidence < 1:
-            raise ValueError(
-                f"confidence must lie between 0 and 1, such as .95, got {confidence!r}."
-            )
+        if not 0 < confidence < 1:
+            raise ValueError(f"confidence must lie between 0 and 1, such as .95, got {confidence}.")
         self._of_rows()
         of_model = self._forward, self.inputs, self.problem.loss, self.calibration
         return predictions.evaluated(self.inputs.aligned(fed), *of_model, confidence)
@@ -521,6 +516,7 @@ def _stored(path: str | os.PathLike[str]) -> dict[str, Any]:
     return values
 
 
+@checking
 def load(path: str | os.PathLike[str], *, problem: Problem | None = None) -> Solution:
     """The solution that ``solution.save(path)`` wrote. No code in the file is run.
 

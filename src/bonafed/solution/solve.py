@@ -58,9 +58,9 @@ from bonafed.solution.privacy_account import charged
 from bonafed.solution.solution import BLANK, Solution
 from bonafed.solution.tables import Limits, client_table, constraint_table
 from bonafed.solution.trivial import TrivialModelWarning, finding
-from bonafed.solution.warnings import notes
+from bonafed.solution.warnings import RARER, RareClassWarning, notes
 from bonafed.storage import OWN, write_whole
-from bonafed.text import printable, short, warn
+from bonafed.text import printable, short, warn, within
 
 Radius = float | Sequence[float] | Array | ByClient[float]  # of the Wasserstein balls
 INTERRUPTED = "interrupted"  # why a proof failed: by Ctrl-C
@@ -117,6 +117,8 @@ def solve(
     -----
     UnprovenWarning
         the model is not proven to be within the tolerance of the best one
+    RareClassWarning
+        the model finds few rows of a class that has few; never from a search or cross-validation
     TrivialModelWarning
         the model is no better than a constant (``solution.trivial`` says why); never of a private
         run, whose ``trivial`` is for the owners
@@ -161,14 +163,17 @@ def solved(problem: Problem, fed: Federation | Metadata, **given: Any) -> Soluti
 
 
 def warn_of(solution: Solution, category: type[Warning] = UnprovenWarning) -> None:
-    """Warn where a model is not proven near the optimum, or is trivial. Of a private one only that
-    its run was interrupted: all else would have to be paid for.
+    """Warn where a model is not proven near the optimum, is trivial or finds few rows of a rare
+    class. Of a private one only that its run was interrupted: all else would have to be paid for.
     """
     private, end = solution.problem.privacy is not None, solution.outcome
     if end.stop is Stop.INTERRUPTED if private else unproven(end.stop, end.text):
         warn(end.text, category)
     if (found := solution.trivial) is not None and not private:
         warn(found.text, TrivialModelWarning)
+    elif not (private or solution.problem.constrained or within("sklearn.model_selection")):
+        for note in (note for note in solution.notes if note.startswith(RARER)):
+            warn(note, RareClassWarning)
 
 
 def fit(

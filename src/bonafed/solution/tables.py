@@ -18,6 +18,7 @@ from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
+from bonafed.parameters import checking
 from bonafed.problem.conic_form import sample_radii
 from bonafed.problem.constraints.constraint import Stack
 from bonafed.problem.lower_bounds import Multipliers, owners
@@ -299,6 +300,7 @@ def client_table(
     return table
 
 
+@checking
 def exposed_rows(
     problem: Problem, fed: Federation, w: Array, client: str, top: int = 10
 ) -> list[dict[str, Any]]:

@@ -38,6 +38,7 @@ from scipy.special import ndtri
 
 from bonafed.arrays import DUAL, Array, Block, dense, norm, stream
 from bonafed.data.federation import Federation
+from bonafed.parameters import checking
 from bonafed.problem import client_means
 from bonafed.problem.conic_form import sample_radii, weighting
 from bonafed.problem.losses import Hinge, Logistic, Loss, Squared
@@ -420,6 +421,7 @@ DRAWS = 200  # of random signs
 HALVINGS = 40  # of the interval in which a median lies
 
 
+@checking
 def default_radius(problem: Problem, fed: Federation) -> float:
     """A Wasserstein radius for all clients, from the noise in the gradients at a pilot model.
 

@@ -33,6 +33,31 @@ from bonafed.solution.trivial import BALANCED, scores_of
 # a client of fewer rows, so much of the weight and so many times its share of the rows is named
 FEW, MUCH, TIMES = 10, 0.05, 5.0
 RARE = 0.2  # a class of fewer rows is rare
+GAIN = 0.05  # of balanced accuracy, which a cut at its share brings where it is named
+RARER = "The rarer class has"
+
+
+class RareClassWarning(UserWarning):
+    """The predictions find few rows of a rare class.
+
+    Not where class weights or constraints say how many to find, and not from the fits of a search
+    or of a cross-validation, which are judged by their scores.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(400, 2))
+    >>> y = np.where(X[:, 0] + rng.normal(size=400) > 1.8, "ill", "well")
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     for weight in (None, "balanced"):
+    ...         _ = bf.RobustClassifier(class_weight=weight).fit(X, y, groups=np.arange(400) % 4)
+    >>> [w.category.__name__ for w in caught]
+    ['RareClassWarning']
+    """
 
 
 def notes(
@@ -186,16 +211,18 @@ def _cuts(problem: Problem, stated: Federation, fed: Federation, w: Array) -> It
     if share > 0.5:
         p, rare, found, share = 1 - p, ~positive, score <= 0, 1 - share
 
-    def in_words(found: NDArray[np.bool_]) -> str:
-        recall = float(np.average(found[rare], weights=weight[rare]))
-        others = float(np.average(found[~rare], weights=weight[~rare]))
-        return f"{recall:.0%} of its rows (balanced accuracy {(recall + 1 - others) / 2:.2f})"
-
-    yield (
-        f"The rarer class has {share:.1%} of the rows. The predictions find {in_words(found)}; all"
-        f" rows of probability {share:.3f} or more would find {in_words(p >= share)}. For"
-        f" predictions like these use {BALANCED}."
-    )
+    rates = [
+        [float(np.average(one[rows], weights=weight[rows])) for rows in (rare, ~rare)]
+        for one in (found, p >= share)
+    ]
+    (_, now), (_, then) = pairs = [(recall, (recall + 1 - other) / 2) for recall, other in rates]
+    if then > now + GAIN:
+        words = [f"{recall:.0%} of its rows (balanced accuracy {b:.2f})" for recall, b in pairs]
+        yield (
+            f"{RARER} {share:.1%} of the rows. The predictions find {words[0]}; all rows of"
+            f" probability {share:.3f} or more would find {words[1]}. For predictions like these"
+            f" use {BALANCED}."
+        )
 
 
 ERRORS = 1.6  # standard errors of a difference: chance alone exceeds them in one sample of nine

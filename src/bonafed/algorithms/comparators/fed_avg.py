@@ -32,7 +32,7 @@ from bonafed.algorithms.requirements import AVERAGE, Requirements
 from bonafed.arrays import Array, Block, Streams, is_number, stream
 from bonafed.codec import Extended, Form
 from bonafed.data.federation import Federation
-from bonafed.parameters import Checked
+from bonafed.parameters import Checked, checking
 from bonafed.problem.claims import Claim, Either, Features, Number
 from bonafed.problem.plausible import Claims, of_risk, zero_loss
 from bonafed.problem.problem import Problem
@@ -726,6 +726,7 @@ class FedAvg(LocalStepsMethod):
         return Round(Descend(state.w, state.weights, self._step(state), share, 0), to)
 
 
+@checking
 def FedProx(strength: float = 0.1, **settings: Any) -> FedAvg:
     """``FedAvg`` with local steps that also minimise strength/2 ||u - w||^2.
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numba import njit
@@ -107,13 +107,13 @@ class PrivateADMM(PrivateMethod):
     """
 
     rho: Annotated[Any, float | Callable[[int], float] | None] = None
-    update: str = "trust"
-    radius: str | None = None
-    region: str = "linf"
+    update: Literal["trust", "prox", "exact"] = "trust"
+    radius: Literal["constant", "1/t", "1/t^2"] | None = None
+    region: Literal["linf", "l2"] = "linf"
     scaling: float = 1.0
     eta: Annotated[Any, Callable[[int], float] | None] = None
     average: bool = False
-    noise: str | None = None
+    noise: Literal["secure", "simulation"] | None = None
     tol: float = 1e-6
     start: Array | None = None
     problem: Problem | None = None
@@ -121,9 +121,6 @@ class PrivateADMM(PrivateMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        method.check_choice(
-            self, update=("trust", "prox", "exact"), radius=(None, *RADII), region=("linf", "l2")
-        )
         self._check_positive("scaling", *([] if callable(self.rho) else ["rho"]))
         if self.eta is not None and not callable(self.eta):
             raise ValueError(
@@ -131,8 +128,6 @@ class PrivateADMM(PrivateMethod):
             )
         if not (self.tol == 0 or number(self.tol)):
             raise ValueError(f"tol must be a number >= 0, got {self.tol!r}.")
-        if not isinstance(self.average, bool | np.bool_):
-            raise ValueError(f"average must be True or False, got {self.average!r}.")
 
     # -- before anything runs ----------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ ledger charges one Gaussian release a round. The matrix is the sufficient statis
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, NamedTuple, Self
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numba import njit
@@ -142,7 +142,7 @@ class PrivateNewton(PrivateMethod):
     max_rounds: int = 8
     length: float | None = None
     inference: bool = False
-    noise: str | None = None
+    noise: Literal["secure", "simulation"] | None = None
     start: Array | None = None
     problem: Problem | None = None
     plan: Mechanism | None = None

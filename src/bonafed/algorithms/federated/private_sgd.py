@@ -14,7 +14,7 @@ private learning with adaptive clipping*, 2021), and the steps follow the clip.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -151,7 +151,7 @@ class PrivateSGD(PrivateMethod):
     """
 
     length: float | None = None
-    noise: str | None = None
+    noise: Literal["secure", "simulation"] | None = None
     start: Array | None = None
     problem: Problem | None = None
     plan: Mechanism | None = None

@@ -14,7 +14,7 @@ a scaled norm. At the end zeta = q*.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -226,7 +226,7 @@ class ADLPMM(projection.EpigraphMethod):
     True
     """
 
-    steps: str = "paper"
+    steps: Literal["paper", "tight"] = "paper"
     c: float | None = None
     sample: float | None = None
     tol: float = 1e-6
@@ -236,7 +236,6 @@ class ADLPMM(projection.EpigraphMethod):
     requirements: ClassVar[ext.Requirements] = ext.EPIGRAPH_REQUIREMENTS
 
     def __post_init__(self) -> None:
-        ext.check_choice(self, steps=("paper", "tight"))
         self.check_settings("c")
 
     # -- server ------------------------------------------------------------------------------------

@@ -530,11 +530,7 @@ def _predicting(measure: Measure | None, problem: Objective | None = None) -> Me
             "a mean score says nothing where a row has one for each class: a number may be added to"
             " all of them. Bound losses, as by BoundedGroupLoss(column, level)."
         )
-    if measure is None:
-        return Score()
-    if isinstance(measure, type) or not isinstance(measure, Measure):
-        raise TypeError(f"measure must be Score() or Probability(), got {measure!r}.")
-    return measure
+    return Score() if measure is None else measure
 
 
 def label_code(label: Label, data: Metadata, loss: Loss) -> float:
@@ -556,7 +552,7 @@ def label_code(label: Label, data: Metadata, loss: Loss) -> float:
 
 def groups_of(column: str, data: Metadata, name: str, most: int = MOST_GROUPS) -> list[Group]:
     """The groups of a column's values over all clients, sorted; 2 to ``most`` of them."""
-    if not isinstance(column, str) or column not in data.columns:
+    if column not in data.columns:
         raise ValueError(
             f"{name}: the federation has no column {column!r}; it has {sorted(data.columns)}."
             " Give Federation(..., columns={...}), or name a feature."

@@ -293,8 +293,7 @@ class Monotone(ByFeature):
     features: Sequence[str]
 
     def __post_init__(self) -> None:
-        several = isinstance(self.features, Sequence) and not isinstance(self.features, str)
-        if not several or len(self.features) < 2 or len(set(self.features)) < len(self.features):
+        if not 2 <= len(self.features) == len(set(self.features)):
             raise ValueError(
                 f"Monotone needs features, two or more distinct names, got {self.features!r}."
             )

@@ -72,10 +72,7 @@ def outputs_of(predictor: object) -> tuple[float, float]:
 
 def check_count(classes: int | None) -> None:
     """Raise ``ValueError`` unless it is None or a number of classes."""
-    if classes is None:
-        return
-    whole = isinstance(classes, int | np.integer) and not isinstance(classes, bool | np.bool_)
-    if not whole or classes < 2:
+    if classes is not None and (classes < 2 or not isinstance(classes, int | np.integer)):
         raise ValueError(
             f"classes must be >= 2, got {classes!r}. For one number a row use Linear() or MLP()."
         )

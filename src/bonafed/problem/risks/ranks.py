@@ -442,11 +442,6 @@ class RankedRange(NonconvexByRank):
                 f"k and m must be integers with 0 <= m < k, got k = {self.k}, m = {self.m}: the"
                 " losses of ranks m + 1 to k are averaged."
             )
-        if self.order not in ("ascending", "descending"):
-            raise ValueError(
-                "order must be 'ascending' (ranks count from the smallest loss) or 'descending',"
-                f" got {self.order!r}."
-            )
 
     def rank_weights(self, n: int) -> Array:
         enough(n, self.k, f"{self}")

@@ -250,13 +250,11 @@ class WassersteinBall(Checked):
 
     radius: PerClient | Literal["auto"]
     label_cost: float = math.inf
-    norm: str = "l1"
+    norm: Literal["l1", "l2", "linf"] = "l1"
     support: Support | None = None
     clip: bool = False
 
     def __post_init__(self) -> None:
-        if self.norm not in DUAL:
-            raise ValueError(f"norm must be 'l1', 'l2' or 'linf', got {self.norm!r}.")
         stated = [] if self.is_auto else self.radii()
         if not all(is_number(radius) and 0 <= radius < math.inf for radius in stated):
             raise ValueError(

@@ -95,8 +95,10 @@ def goodness(run: Run) -> str:
         if (right := judged.get("precision")) is not None:
             text += f", and is right in {percent(right)} of those that it calls {classes[1]}"
         text += "."
-    counted = judged.get("promise", {}).get("people", False)
-    return text + " Intervals are of one row of each person." * counted
+    unknown = judged.get("unstated") == "persons"
+    if judged.get("promise", {}).get("people", False):
+        text += " Intervals are of one row of each person."
+    return text + " Intervals count rows: they are too narrow where persons have several." * unknown
 
 
 def first_figures(judged: Record) -> list[Measure]:

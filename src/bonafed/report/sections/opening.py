@@ -249,8 +249,10 @@ def about_checks(run: Run) -> Section | None:
 def verdict(result: Result) -> str:
     """How many checks pass, and which fail: what they saw, where, and what to do."""
     judged = [row for row in result["checks"] if row["passed"] is not None]
-    unjudged = len(result["checks"]) - len(judged)
-    more = f" Not judged: {unjudged}." * (unjudged > 0)
+    others = [
+        f'"{CHECKS[row["name"]].called}"' for row in result["checks"] if row["passed"] is None
+    ]
+    more = f" Not judged: {', '.join(others)}." * bool(others)
     failures = []
     for row in (row for row in judged if not row["passed"]):
         check, where = CHECKS[row["name"]], f" for {_where(row)}" if row["where"] else ""

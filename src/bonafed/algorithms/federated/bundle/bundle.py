@@ -37,7 +37,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,8 +175,8 @@ class Bundle(base.Method):
     tol: float = 1e-6
     atol: float = 0.0
     max_rounds: int = 300
-    variant: str = "proximal"
-    metric: str = "auto"
+    variant: Literal["proximal", "level"] = "proximal"
+    metric: Literal["auto", "identity", "hessian", "secant"] = "auto"
     cuts: int = 30
     least_rows: int = 10
     start: Array | None = None
@@ -194,8 +194,6 @@ class Bundle(base.Method):
     )
 
     def __post_init__(self) -> None:
-        metrics = "auto", "identity", "hessian", "secant"
-        base.check_choice(self, variant=("proximal", "level"), metric=metrics)
         base.check_count("cuts", self.cuts)
         base.check_count("least_rows", self.least_rows)
 
@@ -296,10 +294,10 @@ class Bundle(base.Method):
         if (nothing := self._nothing_feasible(state)) is not None:
             return nothing
         if (stop := self._stop(state)) is not None:
-            return state, Done(stop)
+            return self._near_by(state) if stop is Stop.UNPROVEN else state, Done(stop)
         state = self._next(state)
         if state.stalled >= STALLS and self._boundless(state):
-            return state, Done(known(self._stop(state)))
+            return self._near_by(state), Done(known(self._stop(state)))
         return state, self._asking(state)
 
     def gain(self, state: BundleState, up: Evaluated) -> float:
@@ -523,6 +521,20 @@ class Bundle(base.Method):
             return state
         duals, minorant, _ = proof
         return self._proved(state, bounds.lower_bound(self.concrete, minorant, where)[0], duals)
+
+    def _near_by(self, state: BundleState) -> BundleState:
+        """With what proves a bound on the models near by, where nothing bounds all of them."""
+        cuts, units, best = state.cuts, self._sizes(state), -math.inf
+        if self.concrete.constrained or not state.w.any():
+            return state
+        where = bounds.nearby(self.concrete, state.w, state.value)
+        numbers = state.point, self._unit(state), self._finest
+        master = least(self._shape(state), cuts.pieces(self.concrete), where, *numbers)
+        given = master.multipliers, state.sizes, where, units
+        for bound, duals in server.proofs(self.concrete, cuts, *given) if master.solved else ():
+            if bound > best:
+                best, state = bound, replace(state, duals=duals)
+        return state
 
     def _proved(self, state: BundleState, bound: float, duals: bounds.Duals) -> BundleState:
         """With the bound, where it is the best."""

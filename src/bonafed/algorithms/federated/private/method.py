@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeGuard
 
 import numpy as np
 
@@ -18,10 +18,10 @@ from bonafed.algorithms.federated.private import mechanism as mechanisms
 from bonafed.algorithms.federated.private.integer_gradient import in_single_precision
 from bonafed.algorithms.federated.private.mechanism import ClientSizes, Mechanism
 from bonafed.algorithms.federated.private.noisy_gradient import NoiseKeys, new_keys
-from bonafed.algorithms.method import Concluded, Method, Next, S, check_choice, check_model
+from bonafed.algorithms.method import Concluded, Method, Next, S, check_model
 from bonafed.arrays import Array, Block
 from bonafed.data.federation import Federation
-from bonafed.privacy.accounting import MECHANISMS, MOST_ROUNDS, Release, noise_for
+from bonafed.privacy.accounting import MOST_ROUNDS, Release, noise_for
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.ledger import Ledger
 from bonafed.problem.conic_form import without_ball
@@ -44,11 +44,11 @@ class PrivateMethod(Method):
     """The base of the methods that keep a budget; `PrivateADMM` says what the parameters are."""
 
     max_rounds: int = 100
-    mechanism: str = "gaussian"
+    mechanism: Literal["gaussian", "laplace"] = "gaussian"
     clip: float | None = None
     bound: float | None = None
     if TYPE_CHECKING:  # fields of the subclasses, after their own: checkpoints state them in order
-        noise: str | None = None
+        noise: Literal["secure", "simulation"] | None = None
         start: Array | None = None
         problem: Problem | None = None
         plan: Mechanism | None = None
@@ -73,7 +73,6 @@ class PrivateMethod(Method):
     )
 
     def __post_init__(self) -> None:
-        check_choice(self, mechanism=tuple(MECHANISMS), noise=(None, "secure", "simulation"))
         T = self.max_rounds
         if not (number(T) and T % 1 == 0 and T <= MOST_ROUNDS):
             raise ValueError(
