@@ -125,7 +125,7 @@ SECTIONS = (
     Section(
         "triviality.py",
         "The check for trivial models",
-        "CPU of the check beside the fit, for models that are trivial or not.",
+        "CPU of the check beside the fit.",
         "a tenth of the fit, or of 60 ms",
     ),
     Section(
