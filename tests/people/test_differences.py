@@ -19,7 +19,7 @@ from rich.console import Console
 
 from bonafed import Federation
 from bonafed.cli import app
-from bonafed.config.config import parse_config, read_config
+from bonafed.config.config import ConfigError, parse_config, read_config
 from bonafed.data import differences
 from bonafed.data.schema import Recipe
 from bonafed.report.terminal import show
@@ -97,6 +97,9 @@ of_columns = {
     "pressure 0": ("pressure 0 at one hospital", SILENT, "age 999"),
     "stage 9": ("stage 9 beside stages 1 to 4", SILENT, "age 999"),
 }
+
+
+POS = "outcome yes/no at four hospitals and pos/neg at one"
 
 
 def every(test: Any) -> Any:
@@ -238,6 +241,18 @@ def test_where_column_and_outcome_explain_it_alike_both_are_named() -> None:
         f"sick at {client} (a model of the other clients ranks its rows the wro"
     )
     assert where.endswith("; age the other way round would explain it as well)")
+
+
+@met("B", "the year of birth for the age at one hospital", "'33 times': cm for feet?", ASKED, SEX)
+@pytest.mark.parametrize("rows", [240, 1200])
+def test_a_year_of_birth_is_no_other_unit_of_an_age(rows: int) -> None:
+    tables = telling("age", 3.0, 1.0, rows)
+    client = ordinary.sites_of(tables)[0]
+    tables[client]["age"] = 2024 - tables[client]["age"]
+    found = failing(tables)
+    assert [*found] == ["units"]
+    assert found["units"][0].startswith(f"age at {client} (")
+    assert found["units"][0].endswith("times the others': years of birth for ages?)")
 
 
 ONE = "a number to predict that is 5 in all rows of one hospital"
@@ -495,6 +510,58 @@ def test_init_asks_about_each_with_a_key_that_answers(init: Any, tmp_path: Path)
     assert {kind for kind, each in found.items() if each} == {"units", "codes", "labels"}
     # whether 0 is f only the client knows
     assert {one.column for one in found["codes"] or ()} == {"smoker", "sex"}
+
+
+@met("B", "outcome yes/no at four hospitals and true/false at one", "merged", "as before", POS)
+@met(
+    "B",
+    "outcome yes/no at four hospitals and dead/alive at one",
+    "4 classes, not asked",
+    ASKED,
+    POS,
+)
+@met("B", "outcome yes/no at four hospitals and A/B at one", "not asked", ASKED, POS)
+@pytest.mark.parametrize(
+    ("usual", "own", "merged"),
+    [
+        (("yes", "no"), ("true", "false"), True),
+        (("yes", "no"), ("dead", "alive"), False),
+        (("yes", "no"), ("A", "B"), False),
+    ],
+)
+def test_an_outcome_of_other_words_at_one_client_is_merged_or_asked_about(
+    usual: tuple[str, str], own: tuple[str, str], merged: bool, init: Any, tmp_path: Path
+) -> None:
+    tables = ordinary.ordinary(SEED, 240)
+    client = ordinary.sites_of(tables)[0]
+    for name, table in tables.items():
+        table["sick"] = np.where(table["sick"] == "yes", *(own if name == client else usual))
+    text, said = init(tables)
+    if not merged:
+        assert f"question: sick at {client} ({', '.join(sorted(own))} where the others" in said
+        assert "ranks its rows" not in said
+    classes = prepare(parse_config(text, folder=tmp_path)).train.classes
+    assert classes is not None
+    assert len(classes) == (2 if merged else 4)
+
+
+@met(
+    "B",
+    "outcome 1/0 at four hospitals and positive/negative at one",
+    "'text in 36 rows: correct these cells', by their lines; no hospital was named",
+    "the hospital and both codes are named as well",
+    POS,
+)
+def test_an_outcome_of_words_at_one_client_and_numbers_elsewhere_names_it(init: Any) -> None:
+    tables = ordinary.ordinary(SEED, 240)
+    client = ordinary.sites_of(tables)[0]
+    for name, table in tables.items():
+        codes = ("positive", "negative") if name == client else ("1", "0")
+        table["sick"] = np.where(table["sick"] == "yes", *codes)
+    with pytest.raises(ConfigError) as caught:
+        init(tables)
+    asked = f"{client} has negative, positive where the others have 0, 1: another code? Then write"
+    assert asked in str(caught.value)
 
 
 def test_init_asks_whether_pos_is_yes_and_its_key_makes_two_classes(init: Any) -> None:

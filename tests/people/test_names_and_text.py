@@ -369,6 +369,24 @@ def test_a_repeated_header_is_neither_client_nor_class(tmp_path: Path) -> None:
 
 @met(
     "A",
+    "the same in quotes, with spaces round the names",
+    "one more client and class, two columns lost",
+    "the same",
+    "a header repeated",
+)
+@met("A", "the same as the last line", "one more client and class", "the same", "a header repeated")
+def test_a_header_repeated_in_another_form_is_no_row(tmp_path: Path) -> None:
+    lines = table(tmp_path).read_text("utf-8").splitlines()
+    quoted = ", ".join(f'" {name} "' for name in lines[0].split(","))
+    (tmp_path / "table.csv").write_text("\n".join([*lines, quoted, lines[0]]) + "\n")
+    text, printed = written(tmp_path / "table.csv")
+    assert "drop_repeated_header = true  # in 2 lines" in text
+    assert printed[0].startswith(f"{N} rows of 3 clients")
+    assert prepare(parse_config(text, folder=tmp_path)).read == N
+
+
+@met(
+    "A",
     "a line of labels below the names",
     "one more client and class, all numbers lost",
     "header_lines = 2",
@@ -446,6 +464,36 @@ def test_odd_cells_are_named_with_their_lines(tmp_path: Path) -> None:
     doses[9] = "none yet"
     with pytest.raises(ConfigError, match=r"'none yet' in line 11 .*give --missing"):
         written(table(tmp_path, dose=doses), target="dose")
+
+
+@met(
+    "A",
+    "'see below' in a column with decimal commas",
+    "mixed, the column left out",
+    "named with its line, and missing",
+    "'see below'",
+)
+@met(
+    "A",
+    "'see below' in 13 of 120 cells of numbers",
+    "mixed, left out",
+    "left out still, with all cells named: they are too many for slips",
+    "'see below'",
+)
+def test_odd_cells_beside_decimal_commas_and_many_of_them(tmp_path: Path) -> None:
+    doses = [cell.replace(".", ",") for cell in untidy.people(N)["dose"]]
+    doses[9] = "see below"
+    text, printed = written(table(tmp_path, sign=";", dose=doses))
+    assert kinds(printed)["dose"] == "number"
+    assert "'see below' in line 11 of" in " ".join(text.replace("#", " ").split())
+    fed = prepare(parse_config(text, folder=tmp_path)).train
+    assert "dose" in fed.feature_names
+    for r in range(0, 120, 10):
+        doses[r] = "see below"
+    text, printed = written(table(tmp_path, sign=";", dose=doses))
+    assert kinds(printed)["dose"] == "mixed"
+    assert "'see below' in line 2" in text
+    assert prepare(parse_config(text, folder=tmp_path)).read == N
 
 
 # ------------------------------------------------------------------------------------------ names

@@ -192,6 +192,8 @@ def _unit(name: str, values: Array, m: float, s: float) -> str:
     """The unit that explains why values are not like the reference; empty without one. One of what
     the column is named after comes first, one of another thing last.
     """
+    if values.min() >= 1900 and values.max() <= 2100 and np.exp(m) < 120:
+        return "years of birth for ages"
     found = {}
     for factor, offset, large, small, *spelt in _known()["units"]:
         named = any(stem in name.casefold() for stem in spelt)
@@ -232,7 +234,7 @@ def of_codes(name: str, parts: Mapping[str, Mapping[str, int]]) -> list[Found]:
             guess, instead = _meaning(own, usual), dict[str, str]()
             if not any(v in usual for v in guess):  # what is written instead holds at every client
                 instead, guess = guess, {}
-            ways = " and ".join(f"{v} for {other}" for v, other in guess.items())
+            ways = " and ".join(f"{v} for {other}" for v, other in [*guess.items()][:2])
             why = f"{_listed(own)} where the others have {_listed(usual)}: another code"
             why += f", {ways}?" if ways else "?"
             found.append(Found("codes", name, client, why, instead))

@@ -583,15 +583,12 @@ def ungrouped(cell: str) -> str:
 
 
 def _of_points(table: Table, name: str, where: str) -> Cells:
-    """Numbers of which some have commas after the thousands, if all cells are numbers; else the
-    text.
-    """
-    cells = table[name].tolist()
-    bare = ["" if cell is None else ungrouped(str(cell)) for cell in cells]
-    whole = bare != ["" if c is None else c for c in cells] and all(
-        c == "" or is_number(c) for c in bare
-    )
-    return parsed(bare) if whole else table[name]
+    """Numbers of which some have commas after the thousands, if all are numbers; else the text."""
+    column = table[name]
+    bare = {c: ungrouped(str(c)) for c in {*column.tolist()} - {None}}
+    if not all(map(is_number, bare.values())) or all(c == of for c, of in bare.items()):
+        return column
+    return parsed([bare.get(cell, "") for cell in column.tolist()])
 
 
 def _of_commas(table: Table, name: str, where: str) -> Cells:

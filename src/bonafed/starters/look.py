@@ -16,12 +16,13 @@ import numpy as np
 
 from bonafed.config.config import ConfigError
 from bonafed.data import differences, profile
+from bonafed.data.differences import Found
 from bonafed.data.files import LINES, MARKED, delimiter_and_header, encoding_of, opened
 from bonafed.data.profile import Kind, Summary, fold, summarise
 from bonafed.data.readers import paths, read, stem
 from bonafed.data.reading import ENCODINGS, KINDS, ORDERS, Reading
 from bonafed.data.tables import Table, has_column, joined, same_columns, stacked
-from bonafed.text import plain
+from bonafed.text import listed, plain
 
 CLIENTS = ("client", "site", "hospital", "clinic", "center", "centre", "bank", "branch", "region")
 CLIENTS += ("group", "source")
@@ -348,13 +349,19 @@ class Look:
         counts, numbers = len(self.classes) or column.distinct, _all_numbers(column)
         among = column.numbers + column.commas
         unsaid = numbers and self.asked.classes is None
-        parts = self.clients.items() if unsaid else ()
-        cells = {client: profile.numbers_of(t[self.roles.target].tolist()) for client, t in parts}
-        found = differences.of_numbers("", cells)
+        found: list[Found] = []
+        if column.distinct <= GRADES:
+            parts = self.parts[self.roles.target].items()
+            found = differences.of_codes("", {c: part.counts or {} for c, part in parts})
+        elif unsaid:
+            cells = {c: table[self.roles.target].tolist() for c, table in self.clients.items()}
+            found = differences.of_numbers("", {c: profile.numbers_of(v) for c, v in cells.items()})
         odd = sorted({text for one in found for text in one.instead if one.kind == "sentinel"})
-        what = "a number" if private else ", ".join(odd)
+        what, coded = ", ".join(odd), [one for one in found if one.kind == "codes"]
+        asks = "".join(f". {one.client} has {one.why}" for one in coded)
+        asks += " Then write them alike in the tables" * bool(coded)
         if private:  # no value is said
-            found, odd = [], ["X"] * bool(odd)
+            what, asks, odd = "a number", "", ["X"] * bool(odd)
         if not column.present:
             yield f"has no value in any row: {other}"
         elif counts == 1:
@@ -366,18 +373,16 @@ class Look:
             cells = f" ({self.places(self.roles.target, column.odd)})" if named else ""
             yield (
                 f"is numbers in {among:,} rows and text in {column.text:,}{cells}: correct these"
-                f" cells, give --missing for each such text, or {other}"
+                f" cells, give --missing for each such text, or {other}{asks}"
             )
         elif not numbers and counts > MOST:
             yield f"holds text of {counts:,} kinds: {other}"
         elif unsaid and 2 < counts <= GRADES and column.whole == column.present:
             sure = len(odd) == 1 and not private
             one = f"--missing {odd[0]} if that" if sure else "--missing X if one, X,"
-            coded = [f". {one.client} has {one.why}" for one in found if one.kind == "codes"]
             yield (
                 f"holds {counts} different whole numbers: give --classes if they are classes,"
-                f" --numbers if they are amounts, and {one} stands for a missing cell"
-                f"{''.join(coded)}{' Then write them alike in the tables' * bool(coded)}"
+                f" --numbers if they are amounts, and {one} stands for a missing cell{asks}"
             )
         elif unsaid and not self.classes and odd:
             yield (
@@ -421,7 +426,7 @@ class Look:
         """The column; of one with both signs also the clients that write this one."""
         parts, column = self.parts[name].items(), self.columns[name]
         at = [client for client, part in parts if getattr(part, sign)]
-        return repr(name) + f" at {_first(at)}" * bool(column.commas and column.points)
+        return repr(name) + f" at {listed(at, len(at), 6)}" * bool(column.commas and column.points)
 
     def _of_kinds(self) -> Iterator[str]:
         for name, of in self.kinds.items():
@@ -441,8 +446,8 @@ class Look:
                 if key in part.fits
             ]
             yield (
-                f"the {key} in {name!r} have no one order: {_first(at)}: write them in one order,"
-                f" or {_options('exclude', [name])}"
+                f"the {key} in {name!r} have no one order: {listed(at, len(at), 6)}: write them in"
+                f" one order, or {_options('exclude', [name])}"
             )
 
     # --------------------------------------------------------------------------- clients
@@ -466,11 +471,6 @@ def _is_of_numbers(column: Summary) -> bool:
 def _value(text: str) -> int | float:
     value = profile.number_of(text) or 0.0
     return int(value) if value.is_integer() else value
-
-
-def _first(names: Sequence[str]) -> str:
-    """The first of many names."""
-    return ", ".join(names[:6]) + ", ..." * (len(names) > 6)
 
 
 def _options(option: str, names: Collection[str]) -> str:
@@ -614,7 +614,7 @@ def _shape(files: Sequence[Path], asked: Asked) -> Shape:
         encoding, reason = "cp1252", known["cp1252"][1]
     elif len(known) > 1:
         names = {e: [file.name for file, (its, _) in found.items() if its == e] for e in known}
-        every = "; ".join(f"{_first(of)}: {e}" for e, of in names.items())
+        every = "; ".join(f"{listed(of, len(of), 6)}: {e}" for e, of in names.items())
         raise ConfigError(
             f"the files are in different encodings ({every}): save them in one, such as UTF-8"
         )

@@ -66,6 +66,7 @@ RIDGE = 0.5  # of features of unit length
 WRONG = 0.1  # level of all clients' z_i together, if those of the others are above chance
 UNSURE = 0.01  # and if they are not
 SURE = 3.0  # standard errors from which the others say how a feature goes with the outcome
+RANKED = 2_000  # rows of a client that are ranked
 EQUAL = 0.05  # level at which what is left contradicts an explanation
 KEY = re.compile(r"(^|[\W_])(id|ids|uuid|guid|identifier|index|key|mrn|nr|no|number)$", re.I)
 
@@ -389,11 +390,14 @@ def contrary(
     own = np.zeros((*z.shape, len(length)))  # of each feature, and of the model without its column
     rest = np.zeros_like(own)
     for i, (part, y) in enumerate(zip(X, truth, strict=True)):
+        some = slice(None, None, 1 + len(y) // RANKED)
+        ranks = _ranks(part[some])
         for c in np.flatnonzero(y.any(0) & ~y.all(0)):
             found = auc(y[:, c], part @ w[i, :, c]) or 0.0
             area[i] = min(area[i], found)
             z[i, c] = beyond_chance(found, len(y), int(y[:, c].sum()))
-            own[i, c], rest[i, c] = _by_feature(part, y[:, c].astype(float), w[i, :, c], columns)
+            yes = y[some, c].astype(float)
+            own[i, c], rest[i, c] = _by_feature(part[some], ranks, yes, w[i, :, c], columns)
     works = (z.sum(0) - z) / np.sqrt(max(len(X) - 1, 1)) > -ndtri(UNSURE)
     odd = (z < ndtri(np.where(works, WRONG, UNSURE) / z.size)).any(1)
     usual = (own.sum(0) - own) / np.sqrt(max(len(X) - 1, 1))
@@ -419,13 +423,15 @@ def contrary(
     return made
 
 
-def _by_feature(X: Array, y: Array, w: Array, columns: Sequence[str]) -> tuple[Array, Array]:
+def _by_feature(
+    X: Array, x: Array, y: Array, w: Array, columns: Sequence[str]
+) -> tuple[Array, Array]:
     """(z of every feature, z of the model ``w`` without its column): their partial correlations
-    with an outcome, each given the other one, by ranks.
+    with an outcome, each given the other one, by ranks; ``x`` has those of the features.
     """
     first = [k for k, name in enumerate(columns) if k == 0 or name != columns[k - 1]]
     said = np.repeat(np.add.reduceat(X * w, first, 1), np.diff([*first, len(columns)]), 1)
-    x, m, t = (_ranks(each) for each in (X, (X @ w)[:, None] - said, y[:, None]))
+    m, t = _ranks((X @ w)[:, None] - said), _ranks(y[:, None])
     xm, xt, mt = (x * m).sum(0), (x * t).sum(0), (m * t).sum(0)
     own, rest = (
         (one - xm * other) / np.sqrt(np.maximum((1 - xm**2) * (1 - other**2), 1e-12))
