@@ -125,8 +125,8 @@ SECTIONS = (
     Section(
         "triviality.py",
         "The check for trivial models",
-        "CPU of the check beside the fit, for models that are trivial or not.",
-        "a tenth of the fit, or of 50 ms",
+        "CPU of the check beside the fit.",
+        "a tenth of the fit, or of 60 ms",
     ),
     Section(
         "memory.py",

@@ -204,10 +204,8 @@ def _other_worst(clients: Sequence[Figures], first: Figures) -> str:
         return ""
     if worst.get("people", worst["n"]) <= first["of"]:  # one row of each person decides
         return f" Of all rows a larger share is wrong at {_name(worst)}."
-    return (
-        f" A larger share is wrong at {_name(worst)}, but more is known of it, so that less is left"
-        f" open there than at {_name(first)}."
-    )
+    why = f"but more is known of it, so that less is left open there than at {_name(first)}"
+    return f" A larger share is wrong at {_name(worst)}, {why}."
 
 
 def _name(at: Figures) -> str:

@@ -159,10 +159,9 @@ def _on_pooled_rows(problem: Problem, setting: Setting) -> type[Method] | None:
     """The first algorithm for the rows of one client that takes a risk by rank, if there are more
     clients.
     """
-    if setting.n_clients == 1 or not by_rank(problem.over_samples):
-        return None
-    ones = [cls for cls in known_methods() if cls.requirements.clients is ONE_CLIENT]
-    return next((cls for cls in ones if takes(cls, problem, replace(setting, n_clients=1))), None)
+    ranks = setting.n_clients > 1 and by_rank(problem.over_samples)
+    ones = taking(problem, replace(setting, n_clients=1)) if ranks else ()
+    return next((cls for cls in ones if cls.requirements.clients is ONE_CLIENT), None)
 
 
 def changes_for(

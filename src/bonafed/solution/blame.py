@@ -118,18 +118,17 @@ class _Search:
     def few(self) -> Federation:
         """The rows that are asked what is to blame."""
         fed = self.fed
-        if self.share < 1:
-            held = held_out(fed.clients, fed.y, self.share, 0, fed.classes is not None)
-            return fed._where(held) if any(part.any() for part in held) else fed
-        return fed
+        if self.share >= 1:
+            return fed
+        held = held_out(fed.clients, fed.y, self.share, 0, fed.classes is not None)
+        return fed._where(held) if any(part.any() for part in held) else fed
 
     def judged(self, problem: Problem, w: Array, proof: Certificate) -> Finding | None:
         """What makes the model of a problem trivial."""
 
         def plain_accuracy() -> float | None:
-            if (plain := self.plain) is None:
-                return None
-            return trivial.balanced_accuracy(*_plain(self.problem).at(self.fed), plain)
+            plain = self.plain
+            return None if plain is None else trivial.balanced_accuracy(concrete, data, plain)
 
         concrete, data = problem.at(self.fed)
         return trivial.finding(concrete, data, w, proof.value, proof.gap, plain_accuracy)
@@ -216,10 +215,11 @@ class _Search:
         return False
 
     def _witness(self, problem: Problem, data: Federation) -> bool:
-        if (u := self.plain) is None:
+        constant, u = trivial.has_constant(problem), self.plain
+        if u is None or (self.found.of_coefficients and not constant):
             return False
         c, level = np.zeros(len(u)), math.inf
-        if trivial.has_constant(problem):
+        if constant:
             c[data.n_features :] = trivial.best_constant(problem, data).intercept
             level = problem.objective_here(c, data) * (1 - trivial.CLOSE)
         best, model = math.inf, u
@@ -243,10 +243,9 @@ class _Search:
         """
         with suppress(*UNKNOWN):
             concrete, data = problem.at(self.fed)
-            alone = not (concrete.constrained or without_dual(concrete))
-            if not (alone and concrete.convex and concrete.over_rows is None):
-                return False
-            if not (self.found.of_coefficients and trivial.has_constant(concrete)):
+            known = self.found.of_coefficients and trivial.has_constant(concrete)
+            open_ = concrete.constrained or without_dual(concrete) or concrete.over_rows is not None
+            if open_ or not (known and concrete.convex):
                 return False
             best = trivial.best_constant(concrete, data)
             w = np.zeros(concrete.predictor.dimension(data.n_features))

@@ -259,10 +259,8 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     few = dimension <= SMALL and setting.n_clients <= FEW
     if setting.asynchronous and problem.convex and few:
         yield AsyncBundle()
-    if setting.asynchronous:
-        yield AsyncDRO()
-    elif not problem.convex:  # where nothing proves an end
-        yield AsyncDRO(max_rounds=ROUNDS)
+    if setting.asynchronous or not problem.convex:  # of which nothing proves an end
+        yield AsyncDRO() if setting.asynchronous else AsyncDRO(max_rounds=ROUNDS)
     yield from (Bundle(), MultiplierMethod(), AsyncDRO())
 
 

@@ -342,7 +342,8 @@ def targets_alone(problem: Problem, fed: Federation) -> list[Block]:
 def _risks(problem: Problem, b: float, block: Block) -> tuple[Array, Array]:
     """F_s(0, b) and its slope in b of every client of a block without features."""
     ball, radius = problem.over_samples, problem.radii(block)
-    if isinstance(ball, WassersteinBall) and radius.any():
+    # of a constant model only labels and targets that move change the risk
+    if isinstance(ball, WassersteinBall) and radius.any() and math.isfinite(ball.label_cost):
         free, w = replace(ball, support=None), np.array([0.0, b])
         cut = free_space(Near(w, block, problem.loss, Linear(True), free, radius))
         return cut.base + radius * cut.level, cut.gradient[:, -1]
