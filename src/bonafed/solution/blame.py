@@ -48,6 +48,8 @@ from bonafed.solvers.smooth.newton import lbfgs
 SMALL = 20_000  # features times rows of a sample
 FAINT = 1e-4  # strength of a regulariser that does no harm
 RARE = 0.25  # the share of a class up to which hardly any row may have a probability above 1/2
+# what computes a threshold, which may take a program over the rows
+PROGRAMS = {"radius": "radius_threshold", "tail": "tail_threshold"}
 ROBUST = 0.3  # of r*: a radius up to this leaves most of a model
 WAY = 1.0, 0.5, 0.25, 0.0625, 1 / 256  # from the best constant to the plain model
 STEPS, DONE = 100, 1e-3  # of L-BFGS at most; of the first gradient: what is left of it at the end
@@ -279,6 +281,9 @@ class _Search:
             star = "r*, " * (cause.parameter == "radius")
             text += f" {first} largest {cause.parameter} with a model is {limit.value:.3g}"
             text += f" ({star}{limit.how})."
+        elif zero and cause.parameter in PROGRAMS:
+            call = f"call bonafed.solution.thresholds.{PROGRAMS[cause.parameter]}"
+            advice += [f"To see at which {cause.parameter} a model begins, {call}."]
         advice += [] if (rarer := _rarer(found)) is None else [_cut(rarer)]
         text += "".join(f" {each}" for each in advice)
         return Triviality(found.kind, cause.parameter, cause.value, threshold, text)
