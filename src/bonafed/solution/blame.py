@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
@@ -191,18 +192,9 @@ class _Search:
     # -- which parameters
 
     def _needed(self, causes: Sequence[Cause]) -> list[Cause]:
-        """The causes that have to be taken away together, the mildest first."""
-        for cause in causes:
-            if self._has_better([cause]):
-                return [cause]
-        for k in range(2, len(causes) + 1):
-            if self._has_better(causes[:k]):
-                needed = [*causes[:k]]
-                for cause in causes[: k - 1]:
-                    left = [other for other in needed if other is not cause]
-                    needed = left if self._has_better(left) else needed
-                return needed
-        return []
+        """The fewest causes that have to be taken away together, the mildest first."""
+        sets = chain.from_iterable(combinations(causes, k + 1) for k in range(len(causes)))
+        return [*next(filter(self._has_better, sets), ())]
 
     def _has_better(self, causes: Sequence[Cause]) -> bool:
         """Whether a witness shows that without these causes there is a model that is not trivial
