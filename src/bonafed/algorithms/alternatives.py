@@ -141,9 +141,10 @@ def advice(
     mine = changes_for(requirements, reason.method, problem, setting)
     if methods:
         cheap = mine is not None and len(mine) == 1 and COST.get(mine[0].slot, 1.0) < 9.0
-        pooled = _on_pooled_rows(problem, setting) if reason.slot == "over_samples" else None
+        several = reason.slot == "over_samples" and setting.n_clients != 1
+        pooled = _on_pooled_rows(problem, setting) if several else None
         return Advice(methods, tuple(mine or ()) if cheap else (), pooled=pooled)
-    if reason.slot == "over_rows" and problem.over_rows is not None:
+    if problem.over_rows is not None:
         same = next(candidates("over_rows", problem, setting))
         if (one := _on_pooled_rows(same.problem, setting)) is not None:
             return Advice((), (same,), one)
@@ -157,10 +158,8 @@ def advice(
 
 
 def _on_pooled_rows(problem: Problem, setting: Setting) -> type[Method] | None:
-    """The first algorithm for the rows of one client that takes a risk by rank, if there are more
-    clients.
-    """
-    if setting.n_clients == 1 or not by_rank(problem.over_samples):
+    """The first algorithm for the rows of one client that takes a risk by rank."""
+    if not by_rank(problem.over_samples):
         return None
     ones = [cls for cls in known_methods() if cls.requirements.clients is ONE_CLIENT]
     return next((cls for cls in ones if takes(cls, problem, replace(setting, n_clients=1))), None)
@@ -196,7 +195,8 @@ def candidates(slot: str, problem: Problem, setting: Setting) -> Iterator[Change
         yield Change(slot, words, problem, there)
         return
     if slot == "over_rows" and (risk := problem.over_rows) is not None:
-        words = f"over_samples={risk!r} in place of over_rows on fed.pooled(), the same risk there"
+        there = "" if setting.n_clients == 1 else " on fed.pooled()"
+        words = f"over_samples={risk!r} in place of over_rows{there}, the same risk there"
         same = replace(problem, over_rows=None, over_samples=risk)
         yield Change(slot, words, same, replace(setting, n_clients=1))
     for words, values in _values(slot, problem):
