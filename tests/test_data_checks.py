@@ -215,7 +215,7 @@ def test_a_report_says_what_was_seen_where_and_what_to_do() -> None:
         "site 2",
     )
     assert verdict({"checks": [row for row in result["checks"] if row["name"] != "tiny"]}) == (
-        "All 5 checks of the rows and the model pass. Not judged: 1."
+        'All 5 checks of the rows and the model pass. Not judged: "No test rows in training".'
     )
 
 

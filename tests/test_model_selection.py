@@ -37,7 +37,7 @@ from bonafed.problem.regularisers import L2
 from bonafed.problem.risks.weight_sets import ChiSquareBall, LpBall, Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.solve import fit, solve
-from bonafed.solution.thresholds import largest_radius, residual_scale
+from bonafed.solution.thresholds import radius_threshold, residual_scale
 
 
 def clinics(seed=3):
@@ -422,7 +422,7 @@ def test_default_radius_is_never_trivial_and_never_zero():
     parts = Federation(("a",), (x,), ((x[:, 0] > 0).astype(int),))  # separable
     for fed in (noise, parts):
         ball = WassersteinBall(0.0, norm="linf")
-        largest = largest_radius(Problem(Logistic(), Linear(True), ball), fed)
+        largest = radius_threshold(Problem(Logistic(), Linear(True), ball), fed).value
         assert 0.01 * largest * (1 - 1e-9) <= auto(fed) <= 0.3 * largest * (1 + 1e-9)
     assert auto(FED, label_cost=1e-3) <= 0.005e-3
 

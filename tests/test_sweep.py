@@ -282,8 +282,8 @@ def test_the_best_point_is_named_with_what_it_is_worth(finished: Path) -> None:
     found, told = run.swept.table, sweep.choice(run.swept.table)
     point = found["points"][found["best"]]
     judged = point["sets"][JUDGES]
-    assert told[0].startswith(f"{point['at']:.4g} had the smallest held-out loss")
-    assert f"{judged['worst_loss']:.4g} at {judged['worst_client']}" in told[0]
+    assert told[0].startswith(f"At {point['at']:.4g} the largest of the clients' held-out")
+    assert f"{judged['worst_loss']:.4g}, at {judged['worst_client']}" in told[0]
     assert "This choice was made" in told[1]
     assert f"on {sum(found['held_out'].values())} rows" in told[1]
     out = io.StringIO()

@@ -11,9 +11,6 @@ from bonafed.solution import trivial as trivial_model
 from bonafed.solution.solve import fit
 from bonafed.solution.thresholds import (
     flip_threshold,
-    label_flip_limit,
-    largest_radius,
-    largest_tail,
     radius_threshold,
     strength_threshold,
     tail_threshold,
@@ -60,7 +57,7 @@ def test_from_r_star_on_a_constant_is_optimal(seed, norm, over):
     def at(radius):
         return logistic(bf.WassersteinBall(radius, norm=norm), over)
 
-    limit = largest_radius(at(1.0), fed)
+    limit = radius_threshold(at(1.0), fed).value
     assert largest(at(BELOW * limit), fed) > 1e-3
     assert largest(at(ABOVE * limit), fed) < 1e-6
 
@@ -93,7 +90,7 @@ def test_radii_that_differ_keep_their_proportions():
     fed, rho = table(1), np.array([1.0, 0.2, 0.6, 0.4])
     for over in (bf.Simplex(), bf.Superquantile(0.5, "size")):
         ball = bf.WassersteinBall(3 * rho, norm="l2")
-        limit = largest_radius(logistic(ball, over), fed)
+        limit = radius_threshold(logistic(ball, over), fed).value
         for factor, trivial in ((BELOW, False), (ABOVE, True)):
             there = logistic(replace(ball, radius=factor * limit * rho), over)
             assert (largest(there, fed) < 1e-6) is trivial
@@ -109,7 +106,7 @@ def test_r_star_of_a_regression_is_exact(loss):
     def at(radius):
         return logistic(bf.WassersteinBall(radius, norm="linf"), bf.Simplex(), loss=loss)
 
-    limit = largest_radius(at(1.0), fed)
+    limit = radius_threshold(at(1.0), fed).value
     assert largest(at(BELOW * limit), fed) > 1e-3
     assert largest(at(ABOVE * limit), fed) < 1e-6
 
@@ -128,7 +125,7 @@ def test_the_strength_of_l1_that_leaves_no_coefficient_is_exact():
 )
 def test_up_to_tail_star_a_constant_is_optimal(seed, loss):
     fed = table(seed).pooled()
-    limit = largest_tail(logistic(bf.Superquantile(0.2), loss=loss), fed)
+    limit = tail_threshold(logistic(bf.Superquantile(0.2), loss=loss), fed).value
     assert 0 < limit < 1 / ABOVE
     for factor, trivial in ((BELOW, True), (ABOVE, False)):
         there = logistic(bf.Superquantile(factor * limit), loss=loss)
@@ -138,7 +135,7 @@ def test_up_to_tail_star_a_constant_is_optimal(seed, loss):
 def test_no_tail_is_too_small_for_classes_that_can_be_separated():
     X = np.array([[-2.0], [-1.0], [1.0], [3.0]])
     fed = bf.Federation.from_arrays(X, np.array([-1, -1, 1, 1]), np.zeros(4, int))
-    assert largest_tail(logistic(bf.Superquantile(0.2)), fed) == 0
+    assert tail_threshold(logistic(bf.Superquantile(0.2)), fed).value == 0
 
 
 @pytest.mark.parametrize("loss", [bf.Logistic(), bf.Hinge()], ids=repr)
@@ -154,12 +151,12 @@ def test_the_share_of_flipped_labels_from_which_a_constant_is_optimal_is_exact(s
     assert 0 < limit.value < 0.5
     assert largest(at(BELOW * limit.value), fed) > 1e-3
     assert largest(at(ABOVE * limit.value), fed) < 1e-6
-    assert largest_radius(at(0.1), fed) == pytest.approx(0.7 * limit.value)
+    assert radius_threshold(at(0.1), fed).value == pytest.approx(0.7 * limit.value)
 
 
 def test_the_flips_of_several_clients_are_exact_under_fixed_weights():
     fed = table(1)
-    limit = label_flip_limit(logistic(bf.WassersteinBall(0.1, 1.0)), fed)
+    limit = flip_threshold(logistic(bf.WassersteinBall(0.1, 1.0)), fed).value
     for factor, trivial in ((BELOW, False), (ABOVE, True)):
         there = logistic(bf.WassersteinBall(factor * limit, 1.0))
         assert (largest(there, fed) < 1e-6) is trivial
@@ -171,10 +168,10 @@ def test_the_hinge_has_a_constant_at_every_radius_where_the_rarer_class_lies_wit
     X = rng.normal(size=(200, 3)) + 0.3 * (y[:, None] > 0)
     fed = bf.Federation.from_arrays(X, y, np.zeros(200, int))
     hinge = logistic(bf.Mean(), loss=bf.Hinge())
-    assert largest_radius(hinge, fed) == pytest.approx(0, abs=1e-7)
+    assert radius_threshold(hinge, fed).value == pytest.approx(0, abs=1e-7)
     assert largest(hinge, fed) < 1e-6
-    assert largest_tail(logistic(bf.Superquantile(0.5), loss=bf.Hinge()), fed) == 1
-    assert largest_radius(logistic(bf.Mean()), fed) > 0.01
+    assert tail_threshold(logistic(bf.Superquantile(0.5), loss=bf.Hinge()), fed).value == 1
+    assert radius_threshold(logistic(bf.Mean()), fed).value > 0.01
 
 
 def test_the_best_constant_is_that_of_a_solve_without_features():
@@ -216,11 +213,11 @@ def test_the_weights_of_the_best_constant_prove_it(loss, most, over, monkeypatch
 def test_problems_without_thresholds_are_refused():
     fed = table(0)
     with pytest.raises(ValueError, match="thresholds are known"):
-        largest_radius(logistic(bf.Superquantile(0.5)), fed)
+        radius_threshold(logistic(bf.Superquantile(0.5)), fed)
     with pytest.raises(ValueError, match="one client"):
         tail_threshold(logistic(bf.Superquantile(0.5)), fed)
     with pytest.raises(ValueError, match="gradient is unbounded"):
-        largest_radius(logistic(bf.Mean(), loss=bf.Exponential()), fed)
+        radius_threshold(logistic(bf.Mean(), loss=bf.Exponential()), fed)
     regression = logistic(bf.WassersteinBall(0.1, 1.0), loss=bf.Huber())
     real = bf.Federation(fed.clients, fed.X, tuple(x @ np.ones(4) for x in fed.X))
-    assert largest_radius(regression, real) == math.inf
+    assert radius_threshold(regression, real).value == math.inf

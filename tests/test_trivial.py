@@ -9,6 +9,7 @@ import pytest
 
 import bonafed as bf
 from bonafed.solution import blame
+from bonafed.solution import solve as solving
 from bonafed.solution.solve import fit
 
 AFFINE = bf.Linear(fit_intercept=True)
@@ -95,24 +96,26 @@ def at_label_cost(cost):
 
 
 @pytest.mark.parametrize(
-    ("at", "value", "parameter", "falls"),
-    [
-        (at_radius, 5.0, "radius", False),
-        (at_tail, 0.05, "tail", True),
-        (at_strength, 2.0, "strength", False),
-        (at_label_cost, 0.25, "label_cost", True),
-    ],
+    ("at", "value", "parameter"), [(at_radius, 5.0, "radius"), (at_strength, 2.0, "strength")]
 )
-def test_the_threshold_named_is_where_a_model_begins(at, value, parameter, falls):
+def test_the_threshold_named_is_where_a_model_begins(at, value, parameter):
     fed = table(2)
-    fed = fed.pooled() if parameter in ("tail", "label_cost") else fed
     why = trivial(at(value), fed)
     assert (why.parameter, why.value) == (parameter, value)
     assert f"{why.threshold:.3g}" in why.text
-    better, worse = (1.05, 0.97) if falls else (0.97, 1.05)
-    there = solved(at(better * why.threshold), fed)[0].trivial
+    there = solved(at(0.97 * why.threshold), fed)[0].trivial
     assert there is None or there.kind != "coefficients are zero"
-    assert trivial(at(worse * why.threshold), fed).kind == "coefficients are zero"
+    assert trivial(at(1.05 * why.threshold), fed).kind == "coefficients are zero"
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "parameter"), [(at_tail, 0.05, "tail"), (at_label_cost, 0.25, "label_cost")]
+)
+def test_thresholds_that_take_a_program_over_rows_are_not_computed_beside_a_fit(
+    at, value, parameter
+):
+    why = trivial(at(value), table(2).pooled())
+    assert (why.parameter, why.value, why.threshold) == (parameter, value, None)
 
 
 def at_l2(strength):
@@ -122,40 +125,29 @@ def at_l2(strength):
 @pytest.mark.parametrize(
     ("at", "value", "parameter"), [(at_l2, 10.0, "strength"), (at_radius_of_rows, 0.1, "radius")]
 )
-def test_at_most_two_solves_that_ended_find_the_parameter(at, value, parameter):
-    fed, ends = table(2, rarer=0.25), []
-
-    def counted(problem, fed, **settings):
-        ends.append(fit(problem, fed, **settings).outcome.stop)
-        return fit(problem, fed, **settings)
-
-    why = _why(at(value), fed, fit(at(value), fed), counted)
+def test_no_problem_is_solved_to_find_the_parameter(at, value, parameter, monkeypatch):
+    fed = table(2, rarer=0.25)
+    solution = fit(at(value), fed)
+    monkeypatch.setattr(bf.InProcess, "run", None)
+    monkeypatch.setattr(solving, "fit", None)
+    why = blame.triviality(at(value), fed, solution.w, solution.certificate)
     assert (why.parameter, why.threshold) == (parameter, None)
-    assert 1 <= len(ends) <= 2
 
 
-def test_nothing_is_said_from_a_solve_that_did_not_end():
+def test_nothing_is_said_where_the_plain_model_was_not_found(monkeypatch):
     fed, problem = table(2, rarer=0.25), at_l2(10.0)
-
-    def cut(problem, fed, **settings):
-        return fit(problem, fed, **(settings | {"max_rounds": 1}))
-
-    why = _why(problem, fed, fit(problem, fed), cut)
+    solution = fit(problem, fed)
+    monkeypatch.setattr(blame, "STEPS", 1)
+    why = blame.triviality(problem, fed, solution.w, solution.certificate)
     assert why.parameter is None
     assert "was not found" in why.text
 
 
 def test_a_large_table_is_asked_by_a_sample_that_the_text_names():
-    fed, asked = table(2, rarer=0.25, n=5_000, d=21), []
+    fed = table(2, rarer=0.25, n=5_000, d=21)
     solution = fit(at_l2(10.0), fed)
-
-    def counted(problem, fed, **settings):
-        asked.append((settings["max_rounds"], int(fed.sizes.sum())))
-        return fit(problem, fed, **settings)
-
-    why = _why(at_l2(10.0), fed, replace(solution, rounds=2_400), counted)
-    ((rounds, rows),) = asked
-    assert rounds == 120
+    why = blame.triviality(at_l2(10.0), fed, solution.w, solution.certificate)
+    rows = int(number(why.text.replace(",", ""), "found on "))
     assert rows * 21 == pytest.approx(blame.SMALL, rel=0.05)
     assert f"found on {rows:,} of the {fed.sizes.sum():,} rows" in why.text
 
@@ -169,8 +161,8 @@ def number(text, before):
 def test_the_radius_advised_is_a_number_at_which_there_is_a_model(rarer):
     fed = table(2, rarer=rarer, signal=2.0)
     why = trivial(at_radius(5.0), fed)
-    auto = number(why.text, "radius='auto' (")
-    assert auto == pytest.approx(bf.default_radius(at_radius(5.0), fed), rel=0.06)
+    auto = bf.default_radius(at_radius(5.0), fed)
+    assert "radius='auto'" in why.text
     below = number(why.text, "or one below ")
     assert auto < below < why.threshold
     for radius in (auto, below):
@@ -189,20 +181,13 @@ def test_a_rare_class_is_not_blamed_on_the_radius_alone():
     assert 'above a probability of 0.15, or use class_weight = "balanced"' in why.text
 
 
-def test_tails_strengths_and_flips_are_advised_by_number():
+def test_a_strength_is_advised_by_number():
     fed = table(2)
     why = trivial(at_tail(0.05), fed.pooled())
-    assert number(why.text, "Use a tail of ") == pytest.approx(
-        max(0.5, 2 * why.threshold), rel=0.06
-    )
     everywhere = trivial(logistic(over_rows=bf.Superquantile(0.05)), fed)
     assert everywhere.text.partition(": ")[2] == why.text.partition(": ")[2]
-    assert everywhere.threshold == why.threshold
     why = trivial(at_strength(2.0), fed)
     assert number(why.text, "Use a strength below ") == pytest.approx(0.3 * why.threshold, rel=0.06)
-    why = trivial(at_label_cost(0.25), fed.pooled())
-    share = number(why.text, "let at most ") / 100
-    assert share == pytest.approx(0.3 * 0.1 / why.threshold, rel=0.1)
 
 
 def test_a_radius_just_below_r_star_still_predicts_one_class_and_says_so():
@@ -212,7 +197,8 @@ def test_a_radius_just_below_r_star_still_predicts_one_class_and_says_so():
     assert why.kind in ("one class predicted", "no better than a constant in its own objective")
     assert why.parameter == "radius"
     assert number(why.text, "or one below ") < 0.95 * limit
-    auto = number(why.text, "radius='auto' (")
+    auto = bf.default_radius(at_radius(1.0), fed)
+    assert "radius='auto'" in why.text
     assert solved(at_radius(auto), fed)[0].trivial is None
 
 
@@ -349,8 +335,3 @@ def test_a_radius_read_off_the_rows_is_judged_as_the_number_that_it_is():
     solution, said = solved(logistic(over_samples=ball), table(2))
     assert not said
     assert solution.problem.over_samples.radius > 0
-
-
-def _why(problem, fed, solution, fit):
-    proof, rounds = solution.certificate, solution.rounds
-    return blame.triviality(problem, fed, solution.w, proof, rounds, fit)

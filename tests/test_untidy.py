@@ -146,7 +146,7 @@ def test_the_few_plain_numbers_of_a_column_do_not_make_it_a_feature(
     bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     columns = untidy.people()
-    costs = [f"{k + 1}.234,50" for k in range(240)]
+    costs = [f"{k + 1}'234,50" for k in range(240)]
     for k, cell in (("yes", "610,5"), ("no", "909,5")):  # they do not overlap between the classes
         costs[columns["sick"].index(k)] = cell
     exported(tmp_path, dose=untidy.with_comma(columns["dose"]), cost=costs)
@@ -224,7 +224,7 @@ def test_clients_by_one_number_days_of_a_spreadsheet_and_encodings_are_told(
     days = [str(42_000 + (k * 37) % 900) for k in range(240)]
     exported(tmp_path, ",", site=site, admission_date=days, sick=[*"FT"] * 120)
     said = said_of(bonafed, capsys, "table.csv")
-    assert 'merge.site = { "2.0" = "2" } they are one number' in said
+    assert "Question: 2.0 (the same as 2, but for the form of a number?) If so, take:" in said
     assert "'admission_date' may be days as a spreadsheet counts them" in said
     assert 'positive = "T"' in said
     for name, encoding in (("a", "latin-1"), ("b", "utf-8"), ("c", "latin-1")):
@@ -247,9 +247,11 @@ def test_a_number_that_may_stand_for_a_missing_target_is_asked_for(
         bonafed, capsys, "table.csv"
     )
     of_age = ("table.csv", "--target", "age")
-    assert "'age' has -999 far from all others" in said_of(bonafed, capsys, *of_age)
+    assert "'age' has -999, which looks like a missing cell: give --missing -999" in said_of(
+        bonafed, capsys, *of_age
+    )
     private = said_of(bonafed, capsys, *of_age, "--private")
-    assert "'age' has a number far from all others" in private
+    assert "'age' has a number, which looks like a missing cell: give --missing X" in private
     assert "999" not in private
     for words in (("table.csv",), of_age):
         said = said_of(bonafed, capsys, *words, "--missing", "-999")

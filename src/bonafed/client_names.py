@@ -82,8 +82,8 @@ def by_position(
 def closest(name: object, known: Iterable[object]) -> str:
     """The end of an error about an unknown name: "; there are ... Did you mean ...?"."""
     names = list(known)
-    texts = {str(name): name for name in names}
-    near = difflib.get_close_matches(str(name), texts, n=1, cutoff=0.5)
+    texts = {str(name).lower(): name for name in reversed(names)}
+    near = difflib.get_close_matches(str(name).lower(), texts, n=1, cutoff=0.6)
     shown = ", ".join(map(repr, names[:12]))
     shown += f", ... ({len(names)} in all)" * (len(names) > 12)
     hint = f" Did you mean {texts[near[0]]!r}?" if near else ""

@@ -80,6 +80,11 @@ def listed(names: Iterable[object], count: int, most: int = 4) -> str:
     return ", ".join(first) + (f" and {count - most:,} more" if count > most else "")
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, such as "1 round" or "2 rounds"."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def first_true(texts: Mapping[str, object]) -> str:
     """The first of several sentences whose condition holds; empty where none does."""
     return next((text for text, holds in texts.items() if holds), "")

@@ -191,8 +191,21 @@ def in_words(row: Mapping[str, Any], like: str = "its held-out ones") -> str:
         f" {percent(1 - first['bound'], up=True)} of new {new} at"
         f" {f'each of the {many} clients' if many > 1 else _name(first)}, if they are like {like}."
         f" {_name(first)} ({first['wrong']:,} wrong of {first['of']:,}) decides this{more}."
+        f"{_other_worst(row['clients'], first)}"
     )
     return text + f" Likewise, each by itself: {', '.join(others)}." * bool(others)
+
+
+def _other_worst(clients: Sequence[Figures], first: Figures) -> str:
+    """Why another client decides the bound than the one with the largest share of errors."""
+    worst, *_ = worst_first(clients, "accuracy") or [first]
+    (own,) = (row for row in clients if row["client"] == first["client"])
+    if worst["client"] == first["client"] or worst["accuracy"] >= own["accuracy"]:
+        return ""
+    if worst.get("people", worst["n"]) <= first["of"]:  # one row of each person decides
+        return f" Of all rows a larger share is wrong at {_name(worst)}."
+    why = f"but more is known of it, so that less is left open there than at {_name(first)}"
+    return f" A larger share is wrong at {_name(worst)}, {why}."
 
 
 def _name(at: Figures) -> str:

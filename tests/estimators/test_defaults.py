@@ -110,7 +110,9 @@ def test_the_default_tail_is_never_one_at_which_a_constant_is_optimal():
     y = (0.5 * X[:, 0] + rng.logistic(size=300) > 0).astype(int)
     model = bf.RiskClassifier().fit(X, y)
     risk, problem = model.solution_.problem.over_samples, model.solution_.problem
-    largest = bf.solution.thresholds.largest_tail(problem, bf.Federation(("a",), (X,), (y,)))
+    largest = bf.solution.thresholds.tail_threshold(
+        problem, bf.Federation(("a",), (X,), (y,))
+    ).value
     assert risk.tail == pytest.approx(min(1.0, max(0.5, 2 * largest)))
     assert largest > 0.3
     assert np.abs(model.coef_).max() > 0.1

@@ -3,6 +3,7 @@
 every number in a text is one of the run's: of its certificate, its limits, its settings
 it says what of the gap is proven, and of an optimum only what the gap bears out
 a warning is raised where the gap exceeds the tolerance, and nowhere else
+no two sentences give opposite advice on one parameter
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from sklearn.exceptions import ConvergenceWarning
 import bonafed as bf
 from bonafed.algorithms.method import settings_of
 from bonafed.algorithms.requirements import ONE_CLIENT
-from bonafed.certificates.certificate import NEARBY
+from bonafed.problem.lower_bounds import NEARBY
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.rounds import Stop
 from bonafed.solution import solve as solving
+from bonafed.solution.tables import MET
 from examples import ALGORITHMS, federation
 
 STATED = {name: example for name, example in ALGORITHMS.items() if example.stated}
@@ -36,7 +38,15 @@ NAMES = re.compile(
     r"class -?\d+(\.\d+)?|and \d+ more"
 )  # of classes, and how many owners are not told
 NUMBER = re.compile(r"(?<![\w.\-])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
-SAID = {1e-3, 1e6, 0.0, 1.0, float(NEARBY)}  # of advice, and of how far a proof reaches
+SAID = {1e-3, 1e6, 0.0, 1.0, float(NEARBY), MET}  # of advice, and of how far a proof reaches
+WAYS = {"raise": 1, "larger": 1, "accept it with": 1, "lower": -1, "smaller": -1}
+PARAMETERS = (
+    *("tol", "atol", "max_rounds", "max_time", "max_iterations", "level", "limit", "limits"),
+    *("radius", "strength", "tail", "label_cost", "epsilon", "step_size", "weight_step", "kappa"),
+)
+ADVICE = re.compile(
+    rf"\b({'|'.join(WAYS)})((?:,? (?:or |and |the |a )*(?:{'|'.join(PARAMETERS)})\b)+)", re.I
+)
 Ran = tuple[bf.Solution, dict[str, Any], list[Any]]
 
 
@@ -105,6 +115,15 @@ def unknown_numbers(text: str, known: Sequence[float]) -> list[str]:
     return [token for token in NUMBER.findall(text) if not any(shown(x, token) for x in finite)]
 
 
+def advised(texts: Sequence[str]) -> dict[str, set[int]]:
+    """Which parameters to raise (1) and which to lower (-1), by all that a person reads."""
+    found: dict[str, set[int]] = {}
+    for verb, names in (match for text in texts for match in ADVICE.findall(text)):
+        for name in set(re.findall(r"\w+", names)) & {*PARAMETERS}:
+            found.setdefault(name.removesuffix("s"), set()).add(WAYS[verb.lower()])
+    return found
+
+
 def judge(solution: bf.Solution, settings: dict[str, Any], caught: list[Any]) -> None:
     """All of the law, of one run."""
     proof, text, stop = solution.certificate, solution.outcome.text, solution.outcome.stop
@@ -137,6 +156,10 @@ def judge(solution: bf.Solution, settings: dict[str, Any], caught: list[Any]) ->
         assert "separated" in text
     if "known cuts" in text:
         assert settings.get("known") is not None
+    # the advice
+    trivial = [] if solution.trivial is None else [solution.trivial.text]
+    texts = [text, *(str(w.message) for w in caught), *solution.notes, *trivial]
+    assert all(len(ways) == 1 for ways in advised(texts).values()), texts
     # the warning
     said = [w for w in caught if issubclass(w.category, bf.UnprovenWarning)]
     assert all(str(w.message) == text for w in said)
@@ -241,6 +264,35 @@ def test_impossible(times: float, tmp_path: Any) -> None:
     assert any(issubclass(w.category, bf.UnprovenWarning) for w in caught)
     for relative in re.findall(r"relative gap (\S+) \(", text):
         assert relative == f"{max(proof.relative_gap, 0.0):.2e}"
+
+
+# ----------------------------------------------------------------------------------- opposite ways
+
+
+def test_the_law_reads_advice() -> None:
+    texts = ["stopped: raise max_rounds or tol.", "It is trivial: raise max_rounds, or lower tol."]
+    assert advised(texts) == {"max_round": {1}, "tol": {1, -1}}
+    assert advised(["Lower step_size or weight_step", "accept it with atol or tol"]) == {
+        **{"step_size": {-1}, "weight_step": {-1}},
+        **{"atol": {1}, "tol": {1}},
+    }
+
+
+TIGHT = (bf.InteriorPoint(max_rounds=15), bf.InteriorPoint(), bf.Bundle(max_rounds=20))
+TIGHT += (bf.ProximalAL(max_rounds=30), bf.ProximalAL(max_rounds=300))
+
+
+@pytest.mark.parametrize("level", [1e-9, 1e-3])
+@pytest.mark.parametrize("method", TIGHT, ids=repr)
+def test_of_limits_that_hardly_a_model_meets(method: Any, level: float) -> None:
+    problem = bf.Problem(
+        bf.Logistic(), bf.Linear(True), local_constraint=bf.NeymanPearson(1, level)
+    )
+    solution, *rest = ran(problem, FED, method)
+    judge(solution, *rest)
+    said = [solution.outcome.text, *(str(w.message) for w in rest[1])]
+    if level == 1e-9:
+        assert any("1e-09" in text and "Raise" in text for text in said), said
 
 
 # --------------------------------------------------------------------------------- every estimator

@@ -28,7 +28,13 @@ def asked(
 @met("F", "bonafed fit, evaluate", PLAIN, "the same", TRAIN)
 @met("F", "bonafed Check, infer, setup", PLAIN, "`verify`, `predict` and `init` are named", TRAIN)
 @met("F", "bonafed study.toml", PLAIN, "`bonafed run` is named", TRAIN)
-@met("F", "bonafed verfy, a slip", PLAIN, "`bonafed verify` is named", TRAIN)
+@met(
+    "F",
+    "bonafed verfy, a slip",
+    "right before: \"Did you mean 'verify'?\"",
+    "`bonafed verify` is named",
+    TRAIN,
+)
 @pytest.mark.parametrize(
     ("said", "meant"),
     [

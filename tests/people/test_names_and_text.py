@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from socket import gaierror
+from urllib.error import URLError
 
 import numpy as np
 import pandas as pd
@@ -14,12 +17,14 @@ import untidy
 from met import met
 
 from bonafed import Federation
+from bonafed.client_names import closest
 from bonafed.config.config import ConfigError, parse_config
+from bonafed.data import load
 from bonafed.data.profile import summarise
 from bonafed.data.readers import read
 from bonafed.data.reading import Reading
 from bonafed.data.row_errors import RowError
-from bonafed.data.schema import Recipe
+from bonafed.data.schema import Numeric, Recipe
 from bonafed.runs.splits import prepare
 from bonafed.starters.look import Asked
 from bonafed.starters.starter import starter
@@ -111,7 +116,7 @@ NAMES: dict[str, tuple[list[str], str]] = {
 @met(
     "A",
     "the numbers 0 to 119, shuffled",
-    "a number and a feature",
+    "a number and a feature, of which a check of the run warned",
     "identifier",
     "19-digit patient numbers",
 )
@@ -162,7 +167,7 @@ def test_a_second_identity_of_a_person_is_left_out(tmp_path: Path) -> None:
 @met(
     "A",
     "a patient's number is missing in some rows",
-    "a configuration that does not run",
+    "a constant, left out; shorter numbers: a configuration that does not run",
     "these rows count as those of one person",
     "19-digit patient numbers",
 )
@@ -301,7 +306,7 @@ def opened(first: tuple[int, int], last: tuple[int, int], sign: str = ",") -> st
 @met(
     "A",
     "a quote left open in the first line",
-    "columns named by cells of patients",
+    "'there is no column sick', and a list of cells of patients",
     "named with its lines",
     "a quote left open",
 )
@@ -360,6 +365,24 @@ def test_a_repeated_header_is_neither_client_nor_class(tmp_path: Path) -> None:
     plain = parse_config(text.replace("drop_repeated_header = true", ""), folder=tmp_path)
     with pytest.raises(RowError, match=r"line 31 names the columns again.*data\.drop_repeated"):
         prepare(plain)
+
+
+@met(
+    "A",
+    "the same in quotes, with spaces round the names",
+    "one more client and class, two columns lost",
+    "the same",
+    "a header repeated",
+)
+@met("A", "the same as the last line", "one more client and class", "the same", "a header repeated")
+def test_a_header_repeated_in_another_form_is_no_row(tmp_path: Path) -> None:
+    lines = table(tmp_path).read_text("utf-8").splitlines()
+    quoted = ", ".join(f'" {name} "' for name in lines[0].split(","))
+    (tmp_path / "table.csv").write_text("\n".join([*lines, quoted, lines[0]]) + "\n")
+    text, printed = written(tmp_path / "table.csv")
+    assert "drop_repeated_header = true  # in 2 lines" in text
+    assert printed[0].startswith(f"{N} rows of 3 clients")
+    assert prepare(parse_config(text, folder=tmp_path)).read == N
 
 
 @met(
@@ -443,6 +466,36 @@ def test_odd_cells_are_named_with_their_lines(tmp_path: Path) -> None:
         written(table(tmp_path, dose=doses), target="dose")
 
 
+@met(
+    "A",
+    "'see below' in a column with decimal commas",
+    "mixed, the column left out",
+    "named with its line, and missing",
+    "'see below'",
+)
+@met(
+    "A",
+    "'see below' in 13 of 120 cells of numbers",
+    "mixed, left out",
+    "left out still, with all cells named: they are too many for slips",
+    "'see below'",
+)
+def test_odd_cells_beside_decimal_commas_and_many_of_them(tmp_path: Path) -> None:
+    doses = [cell.replace(".", ",") for cell in untidy.people(N)["dose"]]
+    doses[9] = "see below"
+    text, printed = written(table(tmp_path, sign=";", dose=doses))
+    assert kinds(printed)["dose"] == "number"
+    assert "'see below' in line 11 of" in " ".join(text.replace("#", " ").split())
+    fed = prepare(parse_config(text, folder=tmp_path)).train
+    assert "dose" in fed.feature_names
+    for r in range(0, 120, 10):
+        doses[r] = "see below"
+    text, printed = written(table(tmp_path, sign=";", dose=doses))
+    assert kinds(printed)["dose"] == "mixed"
+    assert "'see below' in line 2" in text
+    assert prepare(parse_config(text, folder=tmp_path)).read == N
+
+
 # ------------------------------------------------------------------------------------------ names
 
 
@@ -457,7 +510,13 @@ def places(of_north: Callable[[int], str]) -> list[str]:
 )
 @met("A", "'Köln' in two forms of Unicode", "two hospitals", "one")
 @met("A", "'Köln' with a zero-width space", "two hospitals", "one", "'Köln' in two forms")
-@met("A", "'Köln' with a hard space", "one: spaces were stripped", "one", "'Köln' in two forms")
+@met(
+    "A",
+    "'Köln' with a hard space",
+    "one in a table, two in `from_arrays`",
+    "one",
+    "'Köln' in two forms",
+)
 @met("A", "'Köln' with a soft hyphen", "two hospitals", "one", "'Köln' in two forms")
 def test_names_that_look_alike_are_one_client(other: str, tmp_path: Path) -> None:
     path = table(tmp_path, site=places(lambda k: ("Köln", other)[k % 2]))
@@ -465,6 +524,11 @@ def test_names_that_look_alike_are_one_client(other: str, tmp_path: Path) -> Non
     assert printed[0].startswith(f"{N} rows of 3 clients")
     fed = prepare(parse_config(text, folder=tmp_path)).train
     assert sorted(fed.clients) == ["Köln", "east", "south"]
+    said = " ".join(" ".join(printed).split())
+    told = (
+        r"'site' has 'Köln' in \d+ rows in another form of Unicode, or with signs that nobody sees"
+    )
+    assert bool(re.search(told, said)) == (other.strip() not in ("Köln", "\u00a0Köln"))
     X, y = np.eye(4), np.array([0, 1, 0, 1])
     assert Federation.from_arrays(X, y, ["Köln", other, "Ulm", other]).clients == ("Köln", "Ulm")
 
@@ -472,7 +536,7 @@ def test_names_that_look_alike_are_one_client(other: str, tmp_path: Path) -> Non
 @met(
     "A",
     "a column, a class and a category in two forms, also in the configuration",
-    "three clients' columns differ, four classes",
+    "four classes, and the ward twice",
     "one each",
     "'Köln' in two forms",
 )
@@ -501,11 +565,11 @@ def test_columns_classes_and_categories_are_read_as_people_see_them(tmp_path: Pa
 @met(
     "A",
     "three files of a year with the same sites",
-    "one client a file; the run refused a client in two files",
+    'one client a file; with client = "site" the run refused a client in two files',
     'client = "site"',
     "init de/*.csv",
 )
-@met("A", "a file given twice", "read twice", "refused by name", "init de/*.csv")
+@met("A", "a file given twice", "refused as a client in two", "refused by name", "init de/*.csv")
 @met(
     "A",
     "files with sites of their own",
@@ -582,6 +646,27 @@ def test_one_number_in_two_forms_is_one_class(zero: str, one: str, tmp_path: Pat
     assert train.classes.tolist() == [0, 1]
 
 
+@met(
+    "A", "a target of one class, in a configuration", "'has 1 values, not two'", "one value, named"
+)
+@met(
+    "A",
+    "the same with a loss of several classes",
+    "'has 1 values: a loss of classes needs 2 to 1000'",
+    "the same",
+    "a target of one class",
+)
+@met("A", "the same at init", "'has one value in all rows'", "as before", "a target of one class")
+def test_a_target_of_one_class_says_so(tmp_path: Path) -> None:
+    path = table(tmp_path, sick=["yes"] * N)
+    for more in ('loss = "logistic"', 'loss = "multinomial"\nmodel = "softmax"'):
+        text = f'[data]\npath = "table.csv"\nclient = "site"\ntarget = "sick"\n[problem]\n{more}\n'
+        with pytest.raises(ConfigError, match="column 'sick' has one value in all rows, 'yes', so"):
+            prepare(parse_config(text, folder=tmp_path))
+    with pytest.raises(ConfigError, match="the target 'sick' has one value in all rows"):
+        written(path)
+
+
 # -------------------------------------------------------------------------------- words of errors
 
 
@@ -624,6 +709,129 @@ def test_a_line_that_is_not_toml_is_shown_with_what_it_needs(text: str, words: s
     assert "Correct this line" in str(caught.value)
 
 
+HALF = "a target of 1 and 2 at one hospital, 0 and 1 elsewhere"
+GENERAL = "'holds 3 different whole numbers: give --classes': no hospital is named"
+NAMED = "the hospital and its recoding are named; with --classes the written file runs"
+
+
+@met("A", HALF, f"{GENERAL}; with --classes a second question blames the outcome", NAMED)
+@met("A", "-1 and 1 at one hospital", GENERAL, f"{NAMED}, with a key that merges", HALF)
+@met("A", "0 and 1 at one hospital, 1 and 2 elsewhere", GENERAL, NAMED, HALF)
+@pytest.mark.parametrize(
+    ("usual", "own", "ways", "key"),
+    [
+        ("01", ("1", "2"), ", 1 for 0 and 2 for 1", None),
+        ("01", ("-1", "1"), "", '# merge.sick = { "-1" = "0" }'),
+        ("12", ("0", "1"), ", 0 for 1 and 1 for 2", None),
+    ],
+)
+def test_a_target_that_is_coded_otherwise_names_the_client_and_the_recoding(
+    usual: str, own: tuple[str, str], ways: str, key: str | None, tmp_path: Path
+) -> None:
+    people, rng = untidy.people(N), np.random.default_rng(0)
+    sick = (np.array(people["age"], float) > 55) ^ (rng.random(N) < 0.1)
+    pairs = ((own if site == "north" else usual) for site in people["site"])
+    path = table(tmp_path, sick=[pair[int(one)] for pair, one in zip(pairs, sick, strict=True)])
+    asked = f"1 where the others have {', '.join(usual)}: another code{ways}?"
+    asked = f"{own[0]}, {own[1]}{asked[1:]}"
+    with pytest.raises(ConfigError, match=rf"north has {re.escape(asked)} Then write them alike"):
+        written(path)
+    text, printed = written(path, classes=True)
+    (line,) = (line for line in printed if "question" in line)
+    assert line == f"question: sick at north ({asked})"
+    assert key is None or key in text
+    for source in (text, text.replace(key, key[2:]) if key else text):
+        train = prepare(parse_config(source, folder=tmp_path)).train
+        assert train.classes is not None
+        assert len(train.classes) == 3 - (source != text)
+
+
+DECIMALS = "decimal commas in one column at one hospital, and points in all others"
+
+
+@met("A", DECIMALS, "--exclude is proposed for both columns", "for the column with commas")
+@met(
+    "A",
+    "the column with commas is excluded",
+    "its commas counted still, and the file was not written",
+    "a file that runs",
+    DECIMALS,
+)
+@met(
+    "A",
+    "--decimal , where a column has points after thousands",
+    "a file that does not run",
+    "the column is named, with --exclude",
+    DECIMALS,
+)
+def test_advice_on_decimal_signs_is_given_by_column(tmp_path: Path) -> None:
+    people = untidy.people(N)
+    crea = [f"{0.5 + k % 40 / 20:.2f}" for k in range(N)]
+    mixed = places(lambda k: crea[k].replace(".", ","))
+    mixed = [m if s == "north" else c for m, c, s in zip(mixed, crea, people["site"], strict=True)]
+    path = table(tmp_path, sign=";", crea=mixed, bp=[f"{100 + k % 30}.5" for k in range(N)])
+    with pytest.raises(ConfigError, match=r"commas in 'crea' at north .*give --exclude crea$"):
+        written(path)
+    text, _ = written(path, exclude=["crea"])
+    assert prepare(parse_config(text, folder=tmp_path)).read == N
+    path = table(
+        tmp_path,
+        sign=";",
+        dose=[f"{k % 9},5" for k in range(N)],
+        income=[f"{1 + k % 7}.{100 + k}" for k in range(N)],
+    )
+    with pytest.raises(ConfigError, match=r"points stand in 'income'.*give --exclude income"):
+        written(path, decimal=",")
+
+
+THOUSANDS = "1.234,50 and 950,00 in a column"
+
+
+@met("A", THOUSANDS, "'numbers with signs after the thousands': left out", "a number")
+@met("A", "1,234.50 and 950.00", "left out", "a number", THOUSANDS)
+@met("A", "1.234 beside 1.234,50, which may be either", "left out", "asked", THOUSANDS)
+@pytest.mark.parametrize(("sign", "group", "decimal"), [(";", ".", ","), (",", ",", ".")])
+def test_a_sign_after_thousands_is_read_where_decimals_tell_it(
+    sign: str, group: str, decimal: str, tmp_path: Path
+) -> None:
+    amounts = [f"{321.25 * (1 + k % 50):,.2f}" for k in range(N)]
+    cells = ["".join({",": group, ".": decimal}.get(c, c) for c in cell) for cell in amounts]
+    assert any(group in cell for cell in cells)
+    assert not all(group in cell for cell in cells)
+    doses = [cell.replace(".", decimal) for cell in untidy.people(N)["dose"]]
+    path = table(tmp_path, sign=sign, income=cells, dose=doses)
+    text, printed = written(path)
+    assert kinds(printed)["income"] == "number"
+    schema = prepare(parse_config(text, folder=tmp_path)).train.schema
+    assert schema is not None
+    (income,) = (column for column in schema.columns if column.name == "income")
+    assert isinstance(income, Numeric)
+    assert 321 < income.mean < 321.25 * 50
+    if decimal == ",":
+        cells[7] = "1.234"
+        with pytest.raises(
+            ConfigError, match=r"decimal commas in .*'income' at .* and points in 'income' at"
+        ):
+            written(table(tmp_path, sign=sign, income=cells, dose=doses))
+
+
+NO_MALE = "no column 'male'"
+
+
+@met("A", NO_MALE, "'Did you mean 'age'?'", "the columns are listed, and nothing is suggested")
+@met("A", "no column 'died' beside 'age', 'side'", "'Did you mean 'side'?'", "the same", NO_MALE)
+@met("A", "no column 'SITE' beside 'site'", "no suggestion", "'Did you mean 'site'?'", NO_MALE)
+def test_only_a_name_that_is_close_is_suggested() -> None:
+    for name, known, suggested in (
+        ("male", ["age", "bp", "sex"], ""),
+        ("died", ["age", "side", "sex"], ""),
+        ("SITE", ["age", "site"], " Did you mean 'site'?"),
+        ("agee", ["age", "site"], " Did you mean 'age'?"),
+    ):
+        listed = ", ".join(map(repr, known))
+        assert closest(name, known) == f"; there are {listed}.{suggested}"
+
+
 @met("A", "a folder for a configuration", "[Errno 21] Is a directory", "name a file in it")
 @met(
     "A",
@@ -664,3 +872,23 @@ def test_the_system_and_codecs_speak_in_words(
         said = capsys.readouterr().err
         assert words in said
         assert "Errno" not in said
+
+
+@met(
+    "A",
+    "bonafed run examples/fairness.toml without a network",
+    "'OpenML answers URLError(gaierror(-2, ...))'",
+    "OpenML gives none, the system's reason, and where to put which file",
+    "a folder for a configuration",
+)
+def test_a_network_that_is_not_there_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise URLError(gaierror(-2, "Name or service not known"))
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", refuse)
+    monkeypatch.delenv("BONAFED_DATA", raising=False)
+    with pytest.raises(FileNotFoundError) as caught:
+        load.adult()
+    said = str(caught.value)
+    assert "gives none: Name or service not known. Put uci/adult.data.gz and" in said
+    assert "Error" not in said

@@ -77,7 +77,7 @@ def given(name: str, cls: Any) -> dict[str, Any]:
 @met(
     "E",
     "Ball(1, centre={'a': 1}), Bounds('0', 1), VirtualClock(max_time=10**400)",
-    "float() argument must be a string or a real number, not 'dict'; OverflowError",
+    "float() argument must be a string or a real number, not 'dict'; the others were taken",
     "centre must be numbers or a number, got {'a': 1}",
     "Superquantile('0.1')",
 )
@@ -115,7 +115,7 @@ def rows() -> tuple[Any, Any, Any]:
 @met(
     "E",
     "RobustClassifier(tol='a').fit, RobustClassifier(loss='hinge').fit",
-    "'<' not supported; needs a loss of the margin, got 'hinge'",
+    "tol must be >= 0, got 'a'; needs a loss of the margin, got 'hinge'",
     "tol must be a number or None, got 'a'; ... got 'hinge': write Hinge().",
     "Superquantile('0.1')",
 )
@@ -145,7 +145,7 @@ def test_every_parameter_of_an_estimator_is_checked_at_fit(rows):
 @met(
     "E",
     "solve(problem, fed, algorithm='bundle')",
-    "'str' object has no attribute 'requirements'",
+    "algorithm must be a federated one, such as Bundle() or AsyncDRO(), got 'bundle'",
     "algorithm must be a value such as Bundle() or None, got 'bundle': write Bundle().",
 )
 @met(
@@ -376,7 +376,7 @@ def test_every_function_and_method_names_what_is_too_much_too_little_or_unknown(
 @met(
     "E",
     "solve(problem, fed, engine='flower'), algorithm=Bundle without brackets",
-    "'str' object has no attribute 'run'; type object 'Bundle' has no attribute",
+    "engine must be such as InProcess() or VirtualClock(), got 'flower'; Give a value: Bundle()",
     "got the class Bundle: write Bundle()",
     "solve(problem, fed, algorithm='bundle')",
 )

@@ -67,6 +67,45 @@ def test_a_risk_of_all_rows_is_advised_where_it_is_the_same(risk):
     assert np.isfinite(solution.w).all()
 
 
+@met(
+    "E",
+    "over_rows=ValueAtRisk(.9) on pooled rows",
+    "use over_rows=Superquantile(0.1), which RankInteriorPoint() takes: another risk",
+    "use over_samples=ValueAtRisk(...) in place of over_rows, the same risk there: RankADMM()",
+)
+@met(
+    "E",
+    "over_rows=Extremile(2) with a hinge, on pooled rows",
+    "use loss=Logistic(), which RankBundle() takes: another problem",
+    "the same risk in over_samples, which Bundle() takes",
+    "over_rows=ValueAtRisk(.9) on pooled rows",
+)
+@met(
+    "E",
+    "over_rows=RankedRange(20, 5) beside a limit",
+    "use over_samples=RankedRange(...) ... and over_samples=Mean(): two values of one slot",
+    "no constraint and the same risk, or another risk, which is called so",
+    "over_rows=ValueAtRisk(.9) on pooled rows",
+)
+def test_a_risk_of_all_rows_of_one_client_is_advised_where_it_is_the_same():
+    one = federation().pooled()
+    extremile = bf.Problem(bf.Hinge(), over_rows=bf.Extremile(2))
+    for problem in (bf.Problem(bf.Logistic(), over_rows=bf.ValueAtRisk(0.9)), extremile):
+        with pytest.raises(RefusedError, match="the same risk there") as caught:
+            bf.solve(problem, one)
+        assert "fed.pooled()" not in str(caught.value)
+        assert "Logistic()" not in str(caught.value)
+    limit = bf.NeymanPearson(1, 0.7)
+    for risk, data in itertools.product(RANGES.values(), (one, federation())):
+        for loss in (bf.Logistic(), bf.Hinge()):
+            problem = bf.Problem(loss, over_rows=risk, local_constraint=limit)
+            with pytest.raises(RefusedError) as caught:
+                bf.solve(problem, data)
+            text = str(caught.value)
+            assert text.count("over_samples=") + text.count("over_rows=") <= 1
+            assert "the same risk" in text or "(another risk)" in text
+
+
 def problems() -> dict[str, tuple[bf.Problem, int]]:
     """Problems of every slot, each with its number of classes."""
     h: Any = bf.L2(0.1)
@@ -140,7 +179,7 @@ def test_the_names_that_errors_of_a_problem_give_exist():
 @met(
     "E",
     "two columns of a data frame with one name, given to from_arrays, from_frame, fit, predict",
-    "zip() argument 3 is longer than arguments 1-2; DuplicateError of a library",
+    "DuplicateError of a library; from fit and predict 'there is text where numbers are needed'",
     "columns need names that differ, got 'a' more than once: rename or drop one of each.",
 )
 @met(
@@ -255,6 +294,49 @@ def test_a_delta_above_one_over_the_rows_is_remarked_on(delta, sizes, said):
     "another model, and no word of the uniform prior",
     'the docstrings say that each client counts alike, and that Mean("size") is the other one',
 )
+@met(
+    "E",
+    "Squared() and Multinomial() of clients of 10 and 50 rows",
+    "another model than of pooled rows, and no word of the uniform prior",
+    'the same docstrings hold for them: Mean("size") gives the model of the pooled rows',
+    "Problem(Logistic()) of clients",
+)
+@met(
+    "E",
+    "Problem(Logistic()) of two clients of 30 rows",
+    "the model of the pooled rows",
+    "the same: clients of one size count like their rows",
+    "Problem(Logistic()) of clients",
+)
+@met(
+    "E",
+    'ChiSquareBall(0, "size") of clients of 10 and 50 rows',
+    "the model of the pooled rows",
+    "the same: a ball of radius 0 is its prior",
+    "Problem(Logistic()) of clients",
+)
+def test_clients_count_alike_or_by_size_under_every_loss():
+    rng, h, few = np.random.default_rng(0), bf.L2(1 / 60), np.repeat(["few", "many"], [10, 50])
+    X = rng.standard_normal((60, 2))
+    score = X[:, 0] + 0.5 * rng.standard_normal(60)
+    two, three = (score > 0).astype(int), np.digitize(score, [-0.5, 0.5])
+    cases: list[tuple[Any, Any, Any, Any, bool]] = [
+        (bf.Squared(), score, few, bf.Mean(), False),
+        (bf.Squared(), score, few, bf.Mean("size"), True),
+        (bf.Multinomial(), three, few, bf.Mean(), False),
+        (bf.Multinomial(), three, few, bf.Mean("size"), True),
+        (bf.Logistic(), two, np.repeat(["a", "b"], 30), bf.Mean(), True),
+        (bf.Logistic(), two, few, bf.ChiSquareBall(0.0, "size"), True),
+    ]
+    for loss, y, groups, risk, alike in cases:
+        predictor = bf.Softmax() if loss == bf.Multinomial() else bf.Linear()
+        fed = bf.Federation.from_arrays(X, y, groups)
+        pooled = bf.solve(bf.Problem(loss, predictor, regulariser=h), fed.pooled(), tol=1e-9)
+        problem = bf.Problem(loss, predictor, over_clients=risk, regulariser=h)
+        found = bf.solve(problem, fed, tol=1e-9)
+        assert (np.abs(found.w - pooled.w).max() < 2e-3) == alike
+
+
 def test_the_uniform_prior_is_said_and_size_is_the_fit_to_pooled_rows():
     X, y = federation().pooled().rows(0)
     fed = bf.Federation.from_arrays(X, y, np.repeat(["few", "many"], [10, 50]))

@@ -31,7 +31,7 @@ def said(*entries: Entry) -> list[str]:
 @met(
     "F",
     "a turn in a site's log",
-    "two lines of up to 600 characters",
+    "two lines, of 92 and 300 characters",
     "one line of at most 120 with totals; `--long` for the rest",
 )
 def test_a_turn_is_one_line_with_totals() -> None:

@@ -38,7 +38,7 @@ def on_terminal(run: Run, *options: bool) -> list[str]:
 @met(
     "F",
     "a run on a terminal of 80 columns",
-    "53 lines, the answers to the questions above two screens of text",
+    "41 lines, of which the first answer is the 21st",
     "at most 30 lines, those that a page opens with",
 )
 def test_a_run_fills_at_most_30_lines_of_a_terminal(plain: Run) -> None:

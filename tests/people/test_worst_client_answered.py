@@ -17,6 +17,7 @@ from problems import PLAIN
 from rich.console import Console
 
 import bonafed as bf
+from bonafed import worst_client
 from bonafed.measures import clopper_pearson
 from bonafed.report.sections.clients import clients as table_of_clients
 from bonafed.report.sections.evaluation import badness, by_client, goodness, measures
@@ -117,8 +118,43 @@ def test_the_client_that_decides_is_named_with_its_counts() -> None:
 
 @met(
     "D",
+    "one client has the largest share of wrong rows, and another one decides the bound",
+    "'worst at Northgate ... Hillcrest decides this': two worst clients, without a word why",
+    "a larger share is wrong at Northgate, but more is known of it than of Hillcrest",
+)
+@met(
+    "D",
+    "the client with the largest share decides, or all are alike",
+    "one client was named",
+    "the same: nothing is added where there is nothing to explain",
+    "one client has the largest share",
+)
+@met(
+    "D",
+    "a person with all the wrong rows of a client, of whom one row counts",
+    "two clients were named, without a word why",
+    "of all rows a larger share is wrong at the other one",
+    "one client has the largest share",
+)
+def test_why_another_client_decides_than_the_worst_is_said() -> None:
+    text = badness(told(rows(FOUR)))
+    assert "It does worst at Northgate, with accuracy 95.0" in text
+    assert (
+        " A larger share is wrong at Northgate, but more is known of it, so that less is left open"
+        " there than at Hillcrest."
+    ) in text
+    for right in ({"a": (20, 25), "b": (95, 100)}, {"a": (9, 10), "b": (9, 10)}):
+        assert "larger share" not in badness(told(rows(right)))
+    people = [{"client": "a", "accuracy": 0.7, "n": 90, "people": 3}]
+    people += [{"client": "b", "accuracy": 0.8, "n": 40, "people": 4}]
+    said = worst_client._other_worst(people, {"client": "b", "of": 4})
+    assert said == " Of all rows a larger share is wrong at a."
+
+
+@met(
+    "D",
     "one client only",
-    "an interval of all rows",
+    "'There is one client, so that nobody can be served worse than another'",
     "the same sentence with the client's name in the place of 'every client'",
     "a run with held-out rows",
 )
@@ -186,8 +222,8 @@ def with_patients(text: str, each: int) -> str:
 @met(
     "D",
     "five rows of each patient, with `data.person`",
-    "all rows are counted: '95 % interval 88 to 99' from 5 times as many independent rows as there"
-    " are; a bound made of it misses in a fifth of all runs",
+    "all rows are counted: intervals from 5 times as many independent rows as there are; a bound"
+    " made of them misses in a fifth of all runs",
     "one row of each patient counts, drawn by a seed, and the sentence is about persons",
 )
 def test_of_five_rows_of_a_patient_one_counts(tmp_path: Path) -> None:
@@ -357,7 +393,8 @@ def test_verify_says_that_independence_is_not_checked(run: Run) -> None:
 @met(
     "D",
     "[sweep] with test = 0: the held-out rows judge the values, too",
-    "figures and intervals as if nothing had been chosen by these rows",
+    "figures and intervals as if nothing had been chosen by these rows; only beside the sweep's"
+    " table 'a value that is chosen by them needs new rows'",
     "no bound is stated, and why; `verify` computes from the configuration that these rows looked",
 )
 def test_rows_that_judge_a_sweep_promise_nothing(tmp_path: Path) -> None:

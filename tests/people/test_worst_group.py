@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from sklearn.preprocessing import StandardScaler
 
 import bonafed as bf
 from bonafed.model_selection import WithinClients, cross_validate
+
+ROOT = Path(__file__).parents[2]
 
 
 def rows(
@@ -71,25 +75,64 @@ def accuracies(model: Any, X: Any, y: Any, groups: Any, of: Any) -> tuple[float,
     "the worst of two groups, whose classes follow other rules",
 )
 def test_the_front_door_serves_the_worst_group_at_its_price():
-    gains, prices = [], []
+    """The gain exceeds two standard errors of pairs on every table; and over all of them it
+    exceeds what all rows lose.
+    """
     rules = [((-0.5, 1.0, 1.5), 0.0), ((-1.5, 1.0, 0.0), 0.0), ((1.5, 1.0, 0.0), 2.5)]
     rules += [((0.0, 0.0, 2.0), 0.0)]
     other = [((-1.5, 1.0, 0.0), 0.0, 12), ((-1.5, 1.0, 0.0), 0.0, 6, 1)]
+    beyond = []
     for rule in [*rules, *other]:
         found = []
-        for seed in range(3):
+        for seed in range(12):
             table = rows(seed, *rule)
             of = np.random.default_rng(seed).random(600) < 0.6
             models = LogisticRegression(), bf.AgnosticClassifier(bf.Simplex())
             found.append([accuracies(model, *table, of) for model in models])
-        plain, worst = np.mean(found, axis=0)
-        gains.append(worst[0] - plain[0])
-        prices.append(plain[1] - worst[1])
-    assert min(gains) > 0.03
-    assert np.mean(gains) > 0.08
-    assert np.mean(prices) < np.mean(gains)
-    for cls in (bf.AgnosticClassifier, bf.RobustClassifier):
-        assert "worst group" in " ".join((cls.__doc__ or "").split())
+        plain, worst = np.array(found).transpose(1, 2, 0)
+        gain, lost = worst[0] - plain[0], plain[1] - worst[1]
+        assert gain.mean() > 2 * error(gain)
+        beyond += list(gain - lost)
+    assert np.mean(beyond) > 2 * error(beyond)
+
+
+def error(each: Any) -> float:
+    """Standard error of a mean."""
+    return float(np.std(each, ddof=1) / len(each) ** 0.5)
+
+
+@met(
+    "E",
+    "which model serves the worst group, and at what price?",
+    "no page said it, and no benchmark measured it",
+    "docstrings and docs/aspire.md say what benchmarks/worst_group.py saved, beside fairlearn, and"
+    " on which table it does not pay",
+    "the worst of two groups, whose classes follow other rules",
+)
+def test_what_is_said_of_the_worst_group_was_measured():
+    saved = ROOT / "benchmarks" / "results" / "worst_group.json"
+    lines = json.loads(saved.read_text(encoding="utf-8"))["tables"]["models"]["rows"]
+    figures = {(t, m): [f"{v:.2f}".removeprefix("0") for v in each] for t, m, *each in lines}
+    ours, mean = "AgnosticClassifier(Simplex())", "mean of the five"
+    others = "fairlearn, error rates", "RobustClassifier()", "LogisticRegression()"
+    (best, overall, _), *rest = (figures[mean, model] for model in (ours, *others))
+    (first, all_of, _), (second, less, _), (third, least, _) = rest
+    hospitals = [figures["heart disease, 4 hospitals", m][0] for m in (ours, others[-1])]
+    page = (ROOT / "docs" / "aspire.md").read_text(encoding="utf-8")
+    [said] = (line for line in page.splitlines() if "worst_group.py" in line)
+    assert f"is {best} on average" in said
+    assert f"fairlearn has {first}, `RobustClassifier()` {second}" in said
+    assert f"`LogisticRegression()` {third}; of all rows {overall}, {all_of}, {less} and" in said
+    assert f"and {least}. At the four hospitals it is {hospitals[0]}, below" in said
+    assert f"last one's {hospitals[1]} " in said
+    rows = json.loads(saved.read_text(encoding="utf-8"))["tables"]["minus fairlearn"]["rows"]
+    lower = [sum(n == of and gain < 0 for _, n, gain, *_ in rows) for of in (40, 5)]
+    slow = {name: round(times) for name, n, *_, times in rows if n == 40 and times < 10}
+    assert (lower, slow) == ([0, 2], {"heart disease, 4 hospitals": 7})  # docs/deviations.md
+    text = " ".join((bf.AgnosticClassifier.__doc__ or "").split())
+    assert f"from {third} to {best} on" in text
+    assert f"from {least} to {overall};" in text
+    assert "worst group" in (bf.RobustClassifier.__doc__ or "")
 
 
 @met(
@@ -101,7 +144,7 @@ def test_the_front_door_serves_the_worst_group_at_its_price():
 @met(
     "E",
     'scoring=["accuracy", "worst_client_loss"], {"tail": "tail_loss"}',
-    "InvalidParameterError",
+    "ValueError: 'worst_client_loss' is not a valid scoring value",
     "scikit-learn's names and bonafed's beside each other",
     'cross_validate(..., scoring="worst_client_accuracy")',
 )
@@ -146,8 +189,8 @@ def test_names_of_scorers_are_taken_without_a_warning():
 @met(
     "E",
     "GridSearchCV over the models for the worst group, groups routed",
-    "MissingGroupsWarning unless one knows set_config",
-    "no warning with metadata routing; the warning says how to switch it on",
+    "right before: no warning with metadata routing, and without it how to switch it on",
+    "the same, held by a test",
 )
 @met(
     "E",
@@ -212,6 +255,13 @@ def test_a_grid_search_by_the_worst_group_warns_of_nothing():
 )
 @met(
     "E",
+    "ADLPMM(), DRFA() and EpigraphADMM() at a cap of 5 rounds",
+    "raise max_rounds or tol",
+    "and: use AsyncBundle(), ...",
+    "ASPIRE() on the page's problem",
+)
+@met(
+    "E",
     "AsyncBundle() at a cap of 1 round",
     "raise max_rounds or tol",
     "as before: no other method is named",
@@ -225,6 +275,9 @@ def test_the_outcome_of_a_papers_method_names_the_one_to_use():
     assert short.outcome.stop is bf.Stop.MAX_ROUNDS
     said = "ASPIRE is for comparison with its paper: use AsyncBundle(), which takes this problem"
     assert said in short.outcome.text
+    for method in (bf.ADLPMM(), bf.DRFA(), bf.EpigraphADMM()):
+        other = bf.solve(problem, fed, algorithm=method, max_rounds=5).outcome.text
+        assert f"{type(method).__name__} is for comparison with its paper: use Async" in other
     proven = bf.solve(problem, fed, algorithm=bf.AsyncBundle())
     assert proven.outcome.stop is bf.Stop.OPTIMAL
     other = bf.solve(problem, fed, algorithm=bf.AsyncBundle(), max_rounds=1)

@@ -126,6 +126,9 @@ def test_a_rehearsal_guarantees_nothing(tmp_path: Path) -> None:
     text = text_of(run)
     assert "Nothing is guaranteed to anybody." in text
     assert "What would be guaranteed" in text
+    # in one breath with "nothing is guaranteed" nothing is called private
+    assert re.search(r"\bwould be \([\d.e+-]+, [\d.e+-]+\)-differentially private", text)
+    assert not re.search(r"\bis \([\d.e+-]+, [\d.e+-]+\)-differentially private", text)
     assert "anyone who has that can subtract it" in text
     assert "evaluation" not in drawn(run)
     assert run.owner is not None

@@ -115,7 +115,9 @@ def test_a_private_solve_across_sites_ends_with_its_guarantee_and_no_certificate
 ):
     solution = sites.solve()
     assert solution.outcome.stop is Stop.MAX_ROUNDS
-    assert solution.outcome.text.startswith(f"all {T} rounds over which the budget is spread")
+    assert solution.outcome.text.startswith(
+        f"done after {T} rounds, over which the budget is spread"
+    )
     assert solution.rounds == T
     assert solution.certificate is None
     assert 0.69 < solution.ledger.epsilon <= 0.7

@@ -100,9 +100,8 @@ def check_requirements(algorithm: Requiring, problem: Problem, setting: Setting)
 
 def known_methods() -> list[type[Method]]:
     """The algorithms of ``bonafed.names``; comparators and then those of the papers come last."""
-    order = ("", ".comparators.", ".papers.")
     classes = [of_place(place) for place in NAMED["algorithm"].values()]
-    return sorted(classes, key=lambda cls: max(k for k in (0, 1, 2) if order[k] in cls.__module__))
+    return sorted(classes, key=lambda cls: cls.advised)
 
 
 def takes(cls: type[Method], problem: Problem, setting: Setting) -> bool:
@@ -141,13 +140,12 @@ def advice(
     mine = changes_for(requirements, reason.method, problem, setting)
     if methods:
         cheap = mine is not None and len(mine) == 1 and COST.get(mine[0].slot, 1.0) < 9.0
-        several = reason.slot == "over_samples" and setting.n_clients != 1
-        pooled = _on_pooled_rows(problem, setting) if several else None
+        pooled = _on_pooled_rows(problem, setting) if reason.slot == "over_samples" else None
         return Advice(methods, tuple(mine or ()) if cheap else (), pooled=pooled)
     if problem.over_rows is not None:
         same = next(candidates("over_rows", problem, setting))
-        if (one := _on_pooled_rows(same.problem, setting)) is not None:
-            return Advice((), (same,), one)
+        if ones := taking(same.problem, same.setting):
+            return Advice((), (same,), ones[0])
     best: tuple[float, Sequence[Change], type[Method] | None] = (float("inf"), (), None)
     for cls in sorted(known_methods(), key=lambda cls: cls.__name__ != reason.method):
         steps = changes_for(cls.requirements, cls.__name__, problem, setting)
@@ -158,11 +156,12 @@ def advice(
 
 
 def _on_pooled_rows(problem: Problem, setting: Setting) -> type[Method] | None:
-    """The first algorithm for the rows of one client that takes a risk by rank."""
-    if not by_rank(problem.over_samples):
-        return None
-    ones = [cls for cls in known_methods() if cls.requirements.clients is ONE_CLIENT]
-    return next((cls for cls in ones if takes(cls, problem, replace(setting, n_clients=1))), None)
+    """The first algorithm for the rows of one client that takes a risk by rank, if there are more
+    clients.
+    """
+    ranks = setting.n_clients > 1 and by_rank(problem.over_samples)
+    ones = taking(problem, replace(setting, n_clients=1)) if ranks else ()
+    return next((cls for cls in ones if cls.requirements.clients is ONE_CLIENT), None)
 
 
 def changes_for(
@@ -171,7 +170,10 @@ def changes_for(
     """Changes, one after another, with which an algorithm takes the problem; None if none do."""
     steps: list[Change] = []
     while (reason := requirements.refusal(method, problem, setting)) is not None:
-        if reason.slot in {step.slot for step in steps}:
+        moved = any(step.slot == "over_rows" and step.problem.over_rows is None for step in steps)
+        if reason.slot in {step.slot for step in steps} or (
+            moved and reason.slot == "over_samples"
+        ):
             return None
         every = candidates(reason.slot, problem, setting)
         meets = (each for each in every if reason.need.holds(each.problem, each.setting))
@@ -195,8 +197,8 @@ def candidates(slot: str, problem: Problem, setting: Setting) -> Iterator[Change
         yield Change(slot, words, problem, there)
         return
     if slot == "over_rows" and (risk := problem.over_rows) is not None:
-        there = "" if setting.n_clients == 1 else " on fed.pooled()"
-        words = f"over_samples={risk!r} in place of over_rows{there}, the same risk there"
+        pooled = " on fed.pooled()" * (setting.n_clients > 1)
+        words = f"over_samples={risk!r} in place of over_rows{pooled}, the same risk there"
         same = replace(problem, over_rows=None, over_samples=risk)
         yield Change(slot, words, same, replace(setting, n_clients=1))
     for words, values in _values(slot, problem):
@@ -216,7 +218,7 @@ def _values(slot: str, problem: Problem) -> list[tuple[str, dict[str, Any]]]:
         still = replace(ball, label_cost=math.inf, support=None)
         samples.insert(0, (words, {"over_samples": still}))
     rows = {"over_rows": Superquantile(0.1), "over_samples": Mean(), "over_clients": Mean()}
-    tail = "over_rows=Superquantile(0.1)", rows
+    tail = "over_rows=Superquantile(0.1) (another risk)", rows
     losses = {"sign": Logistic(), "real": Squared(), "class": Multinomial()}
     plain = {"predictor": Softmax() if several else Linear(), "over_clients": Mean()}
     plain |= {"loss": losses[problem.loss.targets]} if problem.loss.targets in losses else {}

@@ -78,7 +78,14 @@ class Method(AboutRows):
     requirements: ClassVar[Requirements] = Requirements()
     unstated: ClassVar[tuple[str, ...]] = ("problem",)  # a problem is stated beside its algorithm
     unaware: ClassVar[bool] = False  # whether it never knows the exact objective on its way
+    # 0; 1 for a comparator and 2 for a paper's method, which advice names last
+    advised: ClassVar[int] = 0
     problem: Problem | None
+
+    @property
+    def called(self) -> str:
+        """Its name in sentences."""
+        return type(self).__name__
 
     def answer(self, state: Any, concluded: Concluded | None = None) -> Answer:
         """The answer of a run in this state; parts that the clients keep are in what they

@@ -16,7 +16,6 @@ from bonafed.rounds import Each, Sum, record
 from bonafed.solvers.rank.proxes import PLUS, Kernel, gradients_of
 from bonafed.text import card
 
-NEARBY = 1000  # how many times as long as a model those are that ``nearby`` is about
 WORDS = ("declared", "failed")  # entries of a certificate that are no numbers
 
 

@@ -10,13 +10,7 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array, Block
 from bonafed.certificates import duality
-from bonafed.certificates.certificate import (
-    NEARBY,
-    Certificate,
-    certificate,
-    off_regulariser,
-    outside,
-)
+from bonafed.certificates.certificate import Certificate, certificate, off_regulariser, outside
 from bonafed.certificates.row_ranks import RankCertification, SpectrumCertification, certify_ranks
 from bonafed.certificates.separation import separated
 from bonafed.codec import Form
@@ -35,6 +29,7 @@ from bonafed.problem.constraints.constraint import (
 )
 from bonafed.problem.losses import Quadratic
 from bonafed.problem.lower_bounds import (
+    NEARBY,
     NOTHING,
     Duals,
     Multipliers,

@@ -25,7 +25,6 @@ import numpy as np
 
 from bonafed.arrays import Array, Block, by_row
 from bonafed.certificates.certificate import (
-    NEARBY,
     Certificate,
     Differentiate,
     Differentiated,
@@ -525,9 +524,8 @@ def conclude(
         # a model that meets the constraints is as good, or this value is below the optimum
         proven = min(proven, value) if problem.constrained else proven
         bound = proven if math.isfinite(proven) else bound
-        length = NEARBY * float(np.linalg.norm(w))
-        if bound is None and length > 0 and not isinstance(problem.predictor, WithThresholds):
-            near = proofs.ball(problem, length, len(coefficients), value)
+        if bound is None and np.any(w) and not isinstance(problem.predictor, WithThresholds):
+            near = proofs.nearby(problem, w, value)
             nearby = stated_nearby(value, proofs.lower_bound(problem, minorant, near)[0])
     residuals = None if up.residuals is None else up.residuals[0]
     values = {name: array for name, (_, array) in limits.items()}

@@ -40,33 +40,44 @@ def separated(
 
     ``problem`` and ``fed`` are concrete; ``losses`` and ``weights`` are those of the clients at w.
     """
-    ball, loss, model = problem.over_samples, problem.loss, problem.predictor
-    falls = isinstance(loss, Logistic | Exponential | Multinomial)
-    falls &= isinstance(model, Linear | Softmax)
-    code = getattr(ball, "code", None) is not None  # of one class only
-    if not falls or code or problem.privacy is not None or not np.isfinite(w).all():
+    if not _may_fall(problem, fed, w, value):
         return None
-    if math.isfinite(region(problem, value, fed.n_features, None).length):
-        return None
-    zero = 1.0 if isinstance(loss, Exponential) else math.log(2.0)
-    if fed.alike and (fed.sizes * losses < (1 - NONE) * zero).all():
-        return 1.0 if _falls(problem, fed, w, w, value) else None
-    if not isinstance(fed, Federation):
-        return None
+    zero = 1.0 if isinstance(problem.loss, Exponential) else math.log(2.0)  # the loss of score 0
+    v = w if fed.alike and (fed.sizes * losses < (1 - NONE) * zero).all() else None
+    share = 1.0
+    if v is None and isinstance(fed, Federation):
+        v, share = _along(problem, fed, w, weights)
+    return share if v is not None and _falls(problem, fed, w, v, value) else None
+
+
+def _may_fall(problem: Problem, fed: Data, w: Array, value: float) -> bool:
+    """Whether the losses fall for ever along a direction that separates, and nothing else bounds
+    the models that are worth having.
+    """
+    falls = isinstance(problem.loss, Logistic | Exponential | Multinomial)
+    falls &= isinstance(problem.predictor, Linear | Softmax)
+    falls &= getattr(problem.over_samples, "code", None) is None  # which is of one class only
+    falls &= problem.privacy is None and bool(np.isfinite(w).all())
+    return falls and math.isinf(region(problem, value, fed.n_features, None).length)
+
+
+def _along(
+    problem: Problem, fed: Federation, w: Array, weights: Array
+) -> tuple[Array | None, float]:
+    """A direction that separates rows which count, and their share; None where none was found."""
+    model = problem.predictor
     pairs = (model.classes or 2) - 1 if isinstance(model, Softmax) else 1
     if fed.sizes.sum() * pairs * len(w) > LARGEST:
-        return None
+        return None, 0.0
     A, share = _rows(model, fed)
-    v = _direction(A, w, share)
-    if v is None:
-        return None
+    if (v := _direction(A, w, share)) is None:
+        return None, 0.0
     ahead = A @ v > NONE * (np.abs(A) @ np.abs(v))
-    plain = isinstance(ball, Mean) and problem.over_rows is None
     # what the worst clients weigh; ranks may leave out all rows that are ahead
-    counts = ahead @ (share * np.repeat(weights, fed.sizes * pairs))
-    if not (ahead.all() or (plain and counts > 0)) or not _falls(problem, fed, w, v, value):
-        return None
-    return float(ahead.reshape(-1, pairs).any(1).mean())
+    plain = isinstance(problem.over_samples, Mean) and problem.over_rows is None
+    counts = plain and ahead @ (share * np.repeat(weights, fed.sizes * pairs)) > 0
+    part = float(ahead.reshape(-1, pairs).any(1).mean())
+    return (v if counts or ahead.all() else None), part
 
 
 def _rows(model: Linear | Softmax, fed: Federation) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -92,6 +93,11 @@ def of_numbers(name: str, parts: Mapping[str, Array]) -> list[Found]:
     odd = [*_sentinels(name, kept, few=False)]
     for one in odd:
         kept[one.client] = kept[one.client][kept[one.client] != float(*one.instead)]
+    same = {c: v for c, v in kept.items() if len(v) >= FEW and v.min() == v.max()}
+    for client, values in same.items() if 2 * len(same) < len(kept) else ():
+        of = f"{values[0]:.9g} in all of its {len(values):,} rows: does it mean missing?"
+        odd.append(Found("sentinel", name, client, of))
+        del kept[client]
     return [*odd, *_units(name, {c: values for c, values in kept.items() if len(values) >= FEW})]
 
 
@@ -186,15 +192,18 @@ def _unit(name: str, values: Array, m: float, s: float) -> str:
     """The unit that explains why values are not like the reference; empty without one. One of what
     the column is named after comes first, one of another thing last.
     """
+    if values.min() >= 1900 and values.max() <= 2100 and np.exp(m) < 120:
+        return "years of birth for ages"
     found = {}
-    for factor, offset, large, small in _known()["units"]:
+    for factor, offset, large, small, *spelt in _known()["units"]:
+        named = any(stem in name.casefold() for stem in spelt)
         ways = {f"{small} for {large}": values * factor + offset}
         ways[f"{large} for {small}"] = (values - offset) / factor
         for said, back in ways.items():
             logs = np.log(back[back > 0])
             if len(logs) == len(back) and _spread(logs) < 2.5 * s:
-                away, of = abs(float(np.median(logs)) - m), said.partition(" of ")[2][:4]
-                found |= {(of not in name.casefold(), not of, away): said} if away <= s else {}
+                away, other = abs(float(np.median(logs)) - m), bool(spelt) and not named
+                found |= {(other, not spelt, away): said} if away <= s else {}
     return found[min(found)] if found else ""
 
 
@@ -222,8 +231,13 @@ def of_codes(name: str, parts: Mapping[str, Mapping[str, int]]) -> list[Found]:
     for k, client in enumerate(parts):
         own = each[k]
         if not alike[k] and _recoded(own, usual) and _is_code(own, usual):
-            why = f"{_listed(own)} where the others have {_listed(usual)}: another code?"
-            found.append(Found("codes", name, client, why, _meaning(own, usual)))
+            guess, instead = _meaning(own, usual), dict[str, str]()
+            if not any(v in usual for v in guess):  # what is written instead holds at every client
+                instead, guess = guess, {}
+            ways = " and ".join(f"{v} for {other}" for v, other in [*guess.items()][:2])
+            why = f"{_listed(own)} where the others have {_listed(usual)}: another code"
+            why += f", {ways}?" if ways else "?"
+            found.append(Found("codes", name, client, why, instead))
     return found
 
 
@@ -270,8 +284,8 @@ def _meaning(own: Mapping[str, int], usual: Mapping[str, int]) -> dict[str, str]
     """
     k, guess = min(len(own), len(usual)), dict[str, str]()
     if all(map(NUMBER.fullmatch, (*own, *usual))) and abs(len(own) - len(usual)) <= 1 < k:
-        often = (sorted(sorted(of, key=of.__getitem__)[-k:]) for of in (own, usual))
-        guess = {} if {*own} & {*usual} else dict(zip(*often, strict=True))
+        often = (sorted(sorted(of, key=of.__getitem__)[-k:], key=float) for of in (own, usual))
+        guess = {v: other for v, other in zip(*often, strict=True) if v != other}
     return _of_words(own, usual) or guess
 
 
@@ -283,18 +297,23 @@ def _listed(values: Collection[str]) -> str:
 # ------------------------------------------------------------------------- persons, and the clients
 
 
-def of_persons(name: str, parts: Mapping[str, Collection[str]]) -> list[Found]:
-    """Persons whose id stands at several clients, unless each client counts its own."""
+def of_persons(
+    name: str, parts: Mapping[str, Sequence[str]], rows: Mapping[str, NDArray[Any]] | None = None
+) -> list[Found]:
+    """Persons whose id stands at several clients, unless each client counts its own; ``rows`` has
+    the other cells of each row, which are alike where the persons are.
+    """
     ids = {client: {*values} for client, values in parts.items()}
     at = Counter(one for own in ids.values() for one in own)
     shared = {one for one, n in at.items() if n > 1}
     digits = [int(number) for one in at if (number := re.sub(r"\D", "", one)[:4000])]
-    sizes = [*map(len, ids.values())]
+    sizes, chance = [*map(len, ids.values())], 0.0
     if digits:  # how many would be alike if each client drew its numbers
         chance = (sum(sizes) ** 2 - sum(n * n for n in sizes)) / 2 / (max(digits) - min(digits) + 1)
-        if len(shared) <= chance + 3 * chance**0.5 + (chance > 0.01):
-            return []
-    if 2 * len(shared) > min(sizes, default=0):
+    likely = digits and len(shared) <= chance + 3 * chance**0.5 + (chance > 0.01)
+    counted = likely or 2 * len(shared) > min(sizes, default=0)
+    known = rows is not None and len(shared) > 2 and _are_alike(parts, shared, rows)
+    if counted and not known:
         return []
     why, found = "{:,} of its {:,} persons are at another client, too", Counter[str]()
     for client, own in ids.items():
@@ -302,24 +321,79 @@ def of_persons(name: str, parts: Mapping[str, Collection[str]]) -> list[Found]:
     return [Found("persons", name, c, why.format(n, len(ids[c]))) for c, n in found.items() if n]
 
 
+def _are_alike(
+    parts: Mapping[str, Sequence[str]], shared: Collection[str], rows: Mapping[str, NDArray[Any]]
+) -> bool:
+    """Whether the rows of one id at two clients have more cells in common than those of neighbours,
+    which may be alike where tables are sorted or ids are given in turn.
+    """
+    pairs: dict[str, list[NDArray[Any]]] = {}
+    for client, own in parts.items():
+        first = {one: r for r, one in reversed([*enumerate(own)]) if one in shared}
+        for one in reversed(first):
+            pairs.setdefault(one, []).append(rows[client][first[one]])
+    here, there = (np.array([pair[k] for pair in pairs.values()], object) for k in (0, 1))
+    same, most = (here == there).sum(1), min(len(pairs) - 1, 5)
+    more = [same - (here == np.roll(there, by, 0)).sum(1) for by in range(1, most + 1)]
+    return all(m.mean() > 3 * m.std() / len(pairs) ** 0.5 for m in more)
+
+
 def of_names(clients: Collection[str]) -> list[Found]:
-    """Clients whose names differ by signs, accents, capitals or doubled letters only."""
+    """Clients whose names differ only by what people write in several ways."""
     alike: dict[str, list[str]] = {}
     for client in clients:
         alike.setdefault(_plain(client), []).append(client)
-    return [
-        Found("names", "", client, f"the same as {short(first, NAME)}?", {client: first})
-        for first, *others in alike.values()
-        for client in others
-    ]
+    found = []
+    for first, *others in alike.values():
+        for client in others:
+            why = f"the same as {short(first, NAME)}, but for {_differs(first, client)}?"
+            found.append(Found("names", "", client, why, {client: first}))
+    return found
+
+
+def _differs(one: str, other: str) -> str:
+    """The ways of spelling that bring two names nearer to each other."""
+    ways: dict[str, None] = {}
+    for (way, *_), a, b in zip(SPELT, _simpler(one), _simpler(other), strict=True):
+        if SequenceMatcher(None, a, b).ratio() > SequenceMatcher(None, one, other).ratio():
+            ways[way] = None
+        one, other = a, b
+    return " and ".join(ways)
 
 
 def _plain(name: str) -> str:
     """A name by its letters and digits, as somebody hears it."""
-    text = unicodedata.normalize("NFKD", name.replace("ß", "ss").casefold())
-    text = "".join(c for c in text if not unicodedata.category(c).startswith(("M", "C")))
-    text = re.sub(r"\b(saint|sankt|st)\b", "st", text)
-    text = re.sub(r"([aou])e", r"\1", text)
-    text = re.sub(r"(?<=[^\W\d])[\s._,'’`´\"-]+(?=\w)|(?<=\d)[\s._-]+(?=[^\W\d])", "", text)
-    text = re.sub(r"(?<!\d)0+(?=\d)", "", text.strip(" .\"'"))
-    return re.sub(r"(?<=[^\W\d]{2})([^\W\d])\1(?=[^\W\d])", r"\1", text)
+    return [*_simpler(name)][-1]
+
+
+def _simpler(name: str) -> Iterator[str]:
+    """The name after each way of `SPELT` is taken away."""
+    for _, pattern, by in SPELT:
+        name = by(name) if callable(by) else re.sub(pattern, by, name)
+        yield name
+
+
+def _without_marks(name: str) -> str:
+    text = unicodedata.normalize("NFKD", name)
+    return "".join(c for c in text if not unicodedata.category(c).startswith(("M", "C")))
+
+
+# letters of Cyrillic and Greek that look like Latin ones, as small or as capital letters
+LOOKS = str.maketrans("авеѕіјкмнорстухαβεζηικμνορτυχ", "abesijkmhopctyxabezhikmnoptyx")
+SIGNS = r"[\s._,'’`´\"()\[\]-]"
+# how one name may be spelt, in the order in which that is taken away: pattern, and instead
+SPELT: tuple[tuple[str, str, str | Callable[[str], str]], ...] = (
+    ("capitals", "", str.lower),
+    ("letters of two alphabets that look alike", "", lambda name: name.translate(LOOKS)),
+    ("ß and ss", "ß", "ss"),
+    ("accents or dots", "", _without_marks),
+    ("an abbreviation", r"\bsa(in|nk)t\b", "st"),
+    ("an abbreviation", r"\bmount\b", "mt"),
+    ("an abbreviation", r"\bhospital\b", "hosp"),
+    ("an e for two dots", "([aou])e", r"\1"),
+    ("the form of a number", r"^(\d+)\.0+$", r"\1"),
+    ("signs or spaces", rf"(?<=[^\W\d]){SIGNS}+(?=\w)|(?<=\d)[\s._()-]+(?=[^\W\d])", ""),
+    ("signs or spaces", r"^[ .\"'()\[\]]+|[ .\"'()\[\]]+$", ""),
+    ("zeros in front", r"(?<!\d)0+(?=\d)", ""),
+    ("a doubled letter", r"(?<=[^\W\d]{2})([^\W\d])\1(?=[^\W\d])", r"\1"),
+)

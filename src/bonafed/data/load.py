@@ -26,6 +26,7 @@ from bonafed.data.federation import Federation
 from bonafed.data.files import expanded
 from bonafed.data.schema import Recipe, Schema
 from bonafed.data.tables import Table, parsed
+from bonafed.text import system
 
 __all__ = ["Arrays", "HospitalStudy", "Tabular", "abalone", "adult", "australian", "available"]
 __all__ += ["breast_cancer", "breast_cancer_wisconsin", "femnist", "heart", "heart_disease"]
@@ -495,8 +496,10 @@ def openml(source: Source) -> tuple[Table, NDArray[Any]]:
         bunch: Any = fetch_openml(data_id=source.openml, as_frame=False, parser="liac-arff")
     # URLError and HTTPError are among them, and what a damaged copy in scikit-learn's folder gives
     except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
-        why = f"its file is in no data directory, and OpenML (data set {source.openml}) answers"
-        raise absent(source, f"{why} {error!r}") from error
+        why = f"its file is in no data directory, and OpenML (data set {source.openml}) gives none"
+        reason = getattr(error, "reason", error)
+        reason = system(reason) if isinstance(reason, OSError) else str(reason)
+        raise absent(source, f"{why}: {reason}") from error
     columns = bunch.data.toarray().T if hasattr(bunch.data, "toarray") else bunch.data.T
     named = zip(bunch.feature_names, columns, strict=True)
     table = Table({name: _decoded(c, bunch.categories.get(name)) for name, c in named})

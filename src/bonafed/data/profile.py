@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.data.reading import KINDS, NUMBER
-from bonafed.data.tables import COMMA, EXACT, is_number, names_something, parsed, written
+from bonafed.data.tables import COMMA, EXACT, is_number, names_something, parsed, ungrouped, written
 from bonafed.data.validation import EXTREME
 
 KEPT = 1000  # values of a column that are counted one by one
@@ -260,10 +260,11 @@ def _of_texts(cells: Sequence[str]) -> Summary:
             continue
         if (number := number_of(text)) is not None:
             numbers[text] = number
-            tally["commas" if "," in text else "numbers"] += n
-            tally["points"] += n * ("." in text)
+            bare = ungrouped(text)
+            tally["commas" if "," in bare else "numbers"] += n
+            tally["points"] += n * ("." in bare)
             tally["pointed"] += n * bool(POINTED.fullmatch(text))
-            tally["whole"] += n * ("," not in text and float(number).is_integer())
+            tally["whole"] += n * ("," not in bare and float(number).is_integer())
             tally["padded"] += n * _is_padded(text)
             tally["thousands"] += n * bool(THOUSANDS.fullmatch(text))
         elif names_something(text):
@@ -304,7 +305,7 @@ def number_of(text: str) -> float | None:
     """The number that a cell is, with a decimal point or a decimal comma; None if it is none, too
     large for its square, or has too many digits.
     """
-    if COMMA.fullmatch(text):
+    if COMMA.fullmatch(text := ungrouped(text)):
         text = text.replace(",", ".")
     if not is_number(text) or not abs(float(text)) <= EXTREME or names_something(text):
         return None
@@ -367,14 +368,14 @@ def link(
         cells = [None if c != c else c for c in cells]
     rows = [row for row in zip(cells, target, strict=True) if row[1] is not None]
     if middles is not None:
-        x, y = (_numbers([row[k] for row in rows]) - middles[k] for k in (0, 1))
+        x, y = (numbers_of([row[k] for row in rows]) - middles[k] for k in (0, 1))
         both = np.isfinite(x) & np.isfinite(y)
         x, y = x[both], y[both]
         return Link(None, {}, (float(len(x)), *map(float, (x.sum(), y.sum(), x @ x, y @ y, x @ y))))
     counts = Counter(rows)
     ranges: dict[str, tuple[float, float]] = {}
     if len(counts) > 20:
-        values = _numbers([c for c, _ in rows])
+        values = numbers_of([c for c, _ in rows])
         names = np.array([t for _, t in rows], dtype=object)
         for name in sorted({*names.tolist()}):
             own = values[(names == name) & np.isfinite(values)]
@@ -384,7 +385,7 @@ def link(
     return Link(known if len(known) <= KEPT else None, ranges)
 
 
-def _numbers(cells: Sequence[object]) -> Array:
+def numbers_of(cells: Sequence[object]) -> Array:
     """Cells as numbers, NaN where they are none."""
     with suppress(TypeError, ValueError):  # text, and dates of Parquet
         return np.array([np.nan if cell is None else cell for cell in cells], dtype=np.float64)
@@ -397,7 +398,7 @@ def _numbers(cells: Sequence[object]) -> Array:
 
 def fold(value: str) -> str:
     """A value in small letters, with single spaces."""
-    return " ".join(value.casefold().split())
+    return " ".join(value.lower().split())  # ß and ss may be two words
 
 
 def variants(counts: Mapping[str, int], folded: Callable[[str], str] = fold) -> Merge:
@@ -644,22 +645,3 @@ def frequent(column: Summary) -> list[str] | None:
     often = counts if len(counts) <= MOST else {v: n for v, n in counts.items() if n >= RARE}
     enough = often is counts or sum(often.values()) >= 0.5 * column.present
     return [*often] if enough else None
-
-
-def sentinel(column: Summary) -> str | None:
-    """A number far from all others that looks as if it stood for a missing cell, such as -999."""
-    if column.numbers + column.commas < column.present or len(column.ends) < 4:
-        return None
-    low, second, last, high = column.ends
-    first, spread = f"{low:g}", last - second
-    near_zero = second >= 0 and low < -0.2 * spread
-    if re.fullmatch(r"-9{1,5}|-1", first) and (near_zero or low < min(second - 3 * spread, -98)):
-        return first
-    large = re.fullmatch(r"9{3,6}", f"{high:g}") and high >= 2 * max(last, spread)
-    return f"{high:g}" if large else None
-
-
-def odd_class(values: Iterable[str]) -> str | None:
-    """The value of few whole numbers that looks as if it stood for a missing cell."""
-    odd = [v for v in values if re.fullmatch(r"-9{1,5}|-1|9{2,6}", v)]
-    return odd[0] if len(odd) == 1 else None

@@ -91,11 +91,15 @@ def _columns(
         tables.once(header, name, "declared")
     absent, numbered, others = tables.MISSING.union(reading.missing), [], Counter[str]()
     chunks: list[list[NDArray[Any]]] = [[] for _ in header]
+    forms: dict[str, Counter[str]] = {name: Counter() for name in text}
     for lines, records in _chunks(file, options, header, path, start, reading, others):
         numbered.append(lines)
         for name, parts, cells in zip(header, chunks, zip(*records, strict=True), strict=True):
             if name in kept:
                 parts.append(_column(cells, name in text, absent, reading.decimal))
+                if name in forms and not "".join(cells).isascii():
+                    odd = {cell: plain(cell) for cell in {*cells} if plain(cell) != cell.strip()}
+                    forms[name].update(odd[cell] for cell in cells if cell in odd)
                 kinds = {parts[0].dtype.kind, parts[-1].dtype.kind}
                 if "O" in kinds and len(kinds) > 1:
                     raise _HoldsText(name)
@@ -104,7 +108,7 @@ def _columns(
     whole = zip(header, chunks, strict=True)
     table = tables.Table({name: _joined(parts) for name, parts in whole if name in kept})
     table.file, table.lines, table.header = path, _joined(numbered), tuple(header)
-    table.others = {"with the names of columns": start - 1, **others}
+    table.others, table.forms = {"with the names of columns": start - 1, **others}, forms
     return table
 
 

@@ -40,7 +40,8 @@ class Table(dict[str, Cells]):
 
     ``header``: the columns of the file, also those that were left out; ``reading``: how it was
     read, None for a table as somebody gave it; ``others``: the lines of the file on which no row
-    begins, by what they are; ``files``: that of every row, where the rows are from several.
+    begins, by what they are; ``forms``: by column the rows of a text whose signs nobody sees, or
+    which has another form of Unicode; ``files``: that of every row, where they are from several.
     """
 
     file: str = ""
@@ -48,6 +49,7 @@ class Table(dict[str, Cells]):
     header: tuple[str, ...] = ()
     reading: Reading | None = None
     others: Mapping[str, int] = MappingProxyType({})
+    forms: Mapping[str, Mapping[str, int]] = MappingProxyType({})
     files: Cells | None = None
 
     def with_columns(self, columns: Mapping[str, Cells]) -> "Table":
@@ -458,6 +460,8 @@ def persons_of(tables: ByClient[Table], person: str) -> list[Cells]:
 # an index that was saved with the rows has no name; pandas calls it "Unnamed: 0" when it reads it
 NAMELESS = re.compile(r"(Unnamed: \d+(_level_\d+)?)?")
 COMMA = re.compile(r"[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?")
+# with a sign after the thousands and another one in front of decimals, which tells them apart
+GROUPED = re.compile(r"[+-]?\d{1,3}((\.\d{3})+,\d+|(,\d{3})+\.\d+)")
 OTHERWISE = (
     "Correct these cells, list such texts in `missing`, or declare the column in `categorical` or"
     " `exclude`."
@@ -509,8 +513,9 @@ def _columns(
     kind = next((KINDS[key] for key in reading.kinds if name in reading.of(key)), None)
     column = _cells(table, name, reading, as_text or kind is not None, where)
     table = table.with_columns({name: column})
-    if kind is None and column.dtype.kind == "O" and (as_text or reading.decimal == ","):
-        yield name, _codes(column) if as_text else _of_commas(table, name, where)
+    if kind is None and column.dtype.kind == "O":
+        by_sign = _of_commas if reading.decimal == "," else _of_points
+        yield name, _codes(column) if as_text else by_sign(table, name, where)
     elif kind is None:
         yield name, column
     else:
@@ -568,12 +573,29 @@ def _codes(column: Cells) -> Cells:
     return _objects([None if cell is None else str(cell)[:-2] for cell in cells])
 
 
+def ungrouped(cell: str) -> str:
+    """The cell without the sign after its thousands, where it has one in front of decimals, too."""
+    if not GROUPED.fullmatch(cell):
+        return cell
+    return cell.replace("." if cell.rindex(".") < cell.rindex(",") else ",", "")
+
+
+def _of_points(table: Table, name: str, where: str) -> Cells:
+    """Numbers of which some have commas after the thousands, if all are numbers; else the text."""
+    column = table[name]
+    bare = {c: ungrouped(str(c)) for c in {*column.tolist()} - {None}}
+    if not all(map(is_number, bare.values())) or all(c == of for c, of in bare.items()):
+        return column
+    return parsed([bare.get(cell, "") for cell in column.tolist()])
+
+
 def _of_commas(table: Table, name: str, where: str) -> Cells:
     """Numbers with a decimal comma, where every cell is one, or a whole number; else the text."""
     column = table[name]
     present = {r: cell for r, cell in enumerate(column.tolist()) if cell is not None}
     if not present or not all(isinstance(cell, str) for cell in present.values()):
         return column
+    present = {r: ungrouped(cell) for r, cell in present.items()}
     rows = [r for r, cell in present.items() if not COMMA.fullmatch(cell)]
     if not rows:
         values = np.full(len(column), np.nan)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bonafed.rounds import Outcome, Stop
+from bonafed.text import counted
 
 MAX_TIME = "max_time = {:g} virtual seconds"
 WORDS = {  # by what the engine met
@@ -68,8 +69,8 @@ class ImpossibleAnswerError(RuntimeError):
 def ended_by(lies: Sequence[ImpossibleAnswerError], rounds: int) -> Outcome:
     """The outcome of a run that ended after so many rounds, as it needs answers of these sites."""
     more = rounds - min(lie.after for lie in lies)
-    alone = f"went on without {_them(lies)} for {more} rounds, until it needed all"
-    how = alone if more else f"ended after {rounds} rounds"
+    alone = f"went on without {_them(lies)} for {counted(more, 'round')}, until it needed all"
+    how = alone if more else f"ended after {counted(rounds, 'round')}"
     return Outcome(Stop.IMPOSSIBLE, f"{_told(lies)} The run {how}.")
 
 

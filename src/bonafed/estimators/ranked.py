@@ -26,7 +26,7 @@ from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.risk import Risk
 from bonafed.problem.risks.weight_sets import Mean, Superquantile
 from bonafed.solution.solution import Solution
-from bonafed.solution.thresholds import largest_tail
+from bonafed.solution.thresholds import tail_threshold
 
 TAIL, ABOVE = 0.5, 2.0  # the default tail, and how many times the largest trivial one at least
 
@@ -212,7 +212,7 @@ class RiskClassifier(_RankModel, Classifier):
         """Half of the losses, or twice the largest tail at which a constant is optimal."""
         problem = Problem(self._loss(), self._linear(), Superquantile(TAIL))
         try:
-            largest = largest_tail(problem, fed)
+            largest = tail_threshold(problem, fed).value
         except ArithmeticError:  # its program was not solved; a trivial model is warned of
             largest = 0.0
         return Superquantile(min(1.0, max(TAIL, ABOVE * largest)))

@@ -32,6 +32,7 @@ from bonafed.rounds import Each, Max, Sum, record
 from bonafed.solvers.conic.builder import P_OF, Model
 from bonafed.solvers.sets.projections import project_lp_unit_ball
 
+NEARBY = 1000  # times the length of a model, up to which a proof holds where nothing bounds optima
 NOTHING = 1e-18  # an objective that no relative gap of 1e-6 resolves from 0, which no loss is below
 
 
@@ -241,9 +242,10 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
     return Region(size, length, offset, value)
 
 
-def ball(problem: Problem, length: float, n_features: int, value: float) -> Region:
-    """The models whose numbers have at most this Euclidean length."""
-    size = length * (math.sqrt(n_features) if DUAL[_kind(problem)] == "l1" else 1.0)
+def nearby(problem: Problem, w: Array, value: float) -> Region:
+    """The models up to `NEARBY` times as long as w."""
+    length, n = NEARBY * float(np.linalg.norm(w)), len(problem.predictor.split(w)[0])
+    size = length * (math.sqrt(n) if DUAL[_kind(problem)] == "l1" else 1.0)
     return Region(size, length, length, value)
 
 

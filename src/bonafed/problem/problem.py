@@ -573,10 +573,14 @@ class Problem(Checked):
         """R(F_1(w), ..., F_N(w)) + h(w), exactly."""
         problem, fed = self.at(fed)
         w = checked_model(w, problem.predictor.dimension(fed.n_features))
-        if problem.over_rows is not None:
-            return float(problem.over_rows.value(problem.row_losses(w, fed))) + problem.penalty(w)
-        risks = [problem.client_risks(w, fed.block(i)) for i in range(fed.n_clients)]
-        return float(problem.over_clients.value(np.concatenate(risks))) + problem.penalty(w)
+        return problem.objective_here(w, fed)
+
+    def objective_here(self, w: Array, fed: Federation) -> float:
+        """The same of a concrete problem and its data (see `at`)."""
+        if self.over_rows is not None:
+            return float(self.over_rows.value(self.row_losses(w, fed))) + self.penalty(w)
+        risks = [self.client_risks(w, fed.block(i)) for i in range(fed.n_clients)]
+        return float(self.over_clients.value(np.concatenate(risks))) + self.penalty(w)
 
     def violation(self, w: Array, fed: Federation) -> float:
         """The largest violation at w, exactly: of c(w), |c(w)| for equalities, and 0."""

@@ -3,7 +3,7 @@
 from bonafed.report.tables import Record, Result, by_set, capital, merit, number, people, precise
 from bonafed.rounds import Stop
 from bonafed.solution.outcome import unproven as warned
-from bonafed.text import first_true
+from bonafed.text import counted, first_true
 
 CLASHING = 12  # constraints of a proof that are named
 CONDITION = " if all other answers of the site that is named are true"  # after what is proven
@@ -148,9 +148,10 @@ def whoever(result: Result) -> str:
 
 def _took(result: Result) -> str:
     rows, n = sum(row["n"] for row in result["clients"]), len(people(result))
+    rounds = counted(result["rounds"], "round")
     if pooled(result):
-        return f"{rows:,} pooled rows of {clients(n)} were fitted in {result['rounds']} rounds."
-    return f"{clients(n)} with {rows:,} rows took part in {result['rounds']} rounds."
+        return f"{rows:,} pooled rows of {clients(n)} were fitted in {rounds}."
+    return f"{clients(n)} with {rows:,} rows took part in {rounds}."
 
 
 def _unproven(result: Result) -> str:

@@ -506,8 +506,8 @@ def _headline_of_constraints(measures: Sequence[Row]) -> str:
     also = f" {_capital(' and '.join(same))} meet{'s' * (len(same) == 1)} as many." * bool(same)
     return (
         f"{first_true(answers)}. Of the constraints that can be asked there,"
-        f" {name.replace('_', ' ')} meets {text}.{also} They are guaranteed for the training rows;"
-        " on others chance by itself violates some whose limit is reached."
+        f" {name.replace('_', ' ')} meets {text}.{also} On new rows"
+        " chance can exceed a limit that the training rows just meet."
     )
 
 

@@ -442,6 +442,11 @@ def _known(config: Config, tables: Mapping[str, Table], target: str) -> NDArray[
     known = np.array(stated) if stated else _classes(tables, target, kind)
     if known.dtype.kind == "U" and all(t[target].dtype.kind in "if" for t in tables.values()):
         known = np.unique(as_numbers(known))  # "0" and "1" of a column of numbers
+    if len(known) == 1:
+        raise ConfigError(
+            f"data.target: column {target!r} has one value in all rows, {known.tolist()[0]!r}, so"
+            " that there is nothing to predict. Name another column, or add rows with other values."
+        )
     if kind == "sign" and len(known) != 2:
         shown = ", ".join(map(repr, known[:6].tolist()))
         several = " For several classes set problem.loss = 'multinomial'." * (len(known) > 2)
@@ -517,10 +522,10 @@ def _check_declared(tables: Mapping[str, Table], declared: Set[str]) -> None:
 def _classes(tables: Mapping[str, Table], target: str, kind: str) -> NDArray[Any]:
     """The classes over all clients, so that a client may hold some of them only."""
     classes = np.unique(np.concatenate(tabular.targets_of(tables, target)))
-    if kind == "class" and not 2 <= len(classes) <= MOST:
+    if kind == "class" and len(classes) > MOST:
         raise ConfigError(
-            f"data.target: column {target!r} has {len(classes)} values: a loss of classes needs 2"
-            f" to {MOST}"
+            f"data.target: column {target!r} has {len(classes)} values: a loss of classes takes at"
+            f" most {MOST}"
         )
     return classes
 

@@ -15,15 +15,16 @@ from typing import Any
 
 from bonafed.algorithms.alternatives import instead
 from bonafed.algorithms.method import Method, settings_of
-from bonafed.certificates.certificate import NEARBY, Certificate
+from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
 from bonafed.engines.endings import MAX_TIME, UNUSED, lies_in
-from bonafed.problem.lower_bounds import Multipliers, without_dual
+from bonafed.problem.lower_bounds import NEARBY, Multipliers, without_dual
 from bonafed.problem.own_functions import declared
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Outcome, Stop
-from bonafed.solution.tables import broken, in_conflict, out_of_bounds
+from bonafed.solution.tables import MET, broken, in_conflict, out_of_bounds, tiny
+from bonafed.text import counted
 
 UNPROVED = "That nothing is feasible could not be proved."  # in an outcome of a run that tried to
 FAILED = "The proof failed ({}): the model is kept, with no bound from a proof."
@@ -33,10 +34,12 @@ REACHED = "By the answers before, the run's own objective was {:.9g} and its bou
 # of a run that did not end by its method's test, whose gap is within tol all the same
 DONE = "So the model is optimal within tol, though the method's own test was not met."
 DONE_THERE = "So the model is optimal within tol among these."
-TOL = 1e-6  # of methods that have none
+TOL, PRECISE = 1e-6, 1e-10  # of methods that have none; a relative gap that rounding leaves
 # why there is no bound; in an outcome of a run whose problem has none
 UNBOUNDABLE = "so no bound says how far the optimum may be"
 UNMET = " Not met: "  # before the limits that a model breaks
+# before limits that hold the model, and are as small as what a limit may be exceeded by
+FAINT = " Limits up to {:g}, by which a limit may be broken, hold the model: {}. Raise them."
 STARTING = 2  # rounds before the first that a method counts to its cap, at most
 STEPS = "step_size", "weight_step", "step", "kappa"  # settings that make steps longer
 # what a stop becomes where a certificate does not bear it out
@@ -169,13 +172,13 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
     """How the run ended; ``left`` is the gap that is left, ``cure`` ends the advice."""
     if ended.said:
         return ended.said.removesuffix(".") + "."
-    method, settings = type(ended.method).__name__, settings_of(ended.method)
-    after = f"after {ended.rounds} rounds"
-    tol = f" (tol {settings['tol']:g})" if "tol" in settings else ""
+    method, settings = ended.method.called, settings_of(ended.method)
+    after = f"after {counted(ended.rounds, 'round')}"
+    tol = _tol(ended.method)
     if ended.stop is Stop.MAX_ROUNDS and ended.method.requirements.private:
         if problem.privacy is not None:
             return budget_used(ended.rounds).text
-        return f"all {ended.rounds} rounds are done; no test of optimality is made."
+        return f"done after {counted(ended.rounds, 'round')}; no test of optimality is made."
     if ended.stop is Stop.MAX_ROUNDS:
         cap, raised = settings.get("max_rounds"), ["max_rounds"]
         if ended.max_time is not None:
@@ -187,7 +190,7 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
             raised = ["max_iterations"]
             how = f"stopped at max_iterations = {settings['max_iterations']}"
         else:
-            beside = f" ({ended.rounds} rounds in all)" if ended.rounds != cap else ""
+            beside = f" ({counted(ended.rounds, 'round')} in all)" if ended.rounds != cap else ""
             how = f"stopped at max_rounds = {cap}{beside}"
         remedy = " or ".join([*raised, *["tol"] * bool(tol)]) if cure else ""
         return f"{method} {how}{left}{tol}{f': raise {remedy}' if remedy else ''}."
@@ -217,8 +220,8 @@ def budget_used(rounds: int) -> Outcome:
     """
     return Outcome(
         Stop.MAX_ROUNDS,
-        f"all {rounds} rounds over which the budget is spread are done; to say how near the"
-        " optimum is would cost more.",
+        f"done after {counted(rounds, 'round')}, over which the budget is spread; to say how near"
+        " the optimum is would cost more.",
     )
 
 
@@ -228,14 +231,19 @@ def public_outcome(outcome: Outcome, rounds: int) -> Outcome:
         return budget_used(rounds)
     if outcome.stop is Stop.IMPOSSIBLE:  # by an answer with noise, before any certificate
         return outcome
-    return Outcome(outcome.stop, f"{outcome.stop.value} after {rounds} rounds.")
+    return Outcome(outcome.stop, f"{outcome.stop.value} after {counted(rounds, 'round')}.")
 
 
 def diverged(method: Method, rounds: int) -> str:
     """That a run ended at a model that is not finite, and which settings to lower."""
     steps = _steps(method)
     lower = f"Give a smaller {' or '.join(steps)}, or rescale" if steps else "Rescale"
-    return f"the model is not finite after {rounds} rounds. {lower} the features."
+    return f"the model is not finite after {counted(rounds, 'round')}. {lower} the features."
+
+
+def _tol(method: Method) -> str:
+    tol = settings_of(method).get("tol")
+    return "" if tol is None else f" (tol {tol:g})"
 
 
 def _steps(method: Method) -> list[str]:
@@ -249,12 +257,12 @@ def refuted(ended: Ended, certificate: Certificate) -> str:
     settings, constrained = settings_of(ended.method), certificate.constraint_values
     stop, rounds, cap = ended.stop, ended.rounds, settings.get("max_rounds", math.inf)
     if rounds > cap + STARTING:
-        return f"{rounds} rounds are more than max_rounds = {cap} allows"
+        return f"{counted(rounds, 'round')} are more than max_rounds = {cap} allows"
     least = cap  # of rounds, or where nothing proves a bound one of iterations
     if "max_iterations" in settings and certificate.bound is None:
         least = min(cap, settings["max_iterations"] / settings["check"])
     if stop is Stop.MAX_ROUNDS and rounds < least and ended.max_time is None:
-        return f"it ended after {rounds} rounds, before max_rounds = {cap}"
+        return f"it ended after {counted(rounds, 'round')}, before max_rounds = {cap}"
     if stop is Stop.INTERRUPTED:
         return "a run that was interrupted has no folder"
     if stop in (Stop.INFEASIBLE, Stop.UNBOUNDED) and constrained is None:
@@ -292,16 +300,16 @@ def _judged(ended: Ended, problem: Problem, certificate: Certificate) -> Outcome
         stop = Stop.OPTIMAL if proven else Stop.UNPROVEN
     how = "(as declared) " if own else "proven "
     if stop is Stop.OPTIMAL:
-        settings = settings_of(ended.method)
-        tol = f" (tol {settings['tol']:g})" if "tol" in settings else ""
-        numbers = f"{gap_in_words(certificate)} {how}after {ended.rounds} rounds{tol}"
-        return Outcome(stop, f"{numbers}.{_stands_on(own)}")
+        after = f"after {counted(ended.rounds, 'round')}{_tol(ended.method)}"
+        return Outcome(stop, f"{gap_in_words(certificate)} {how}{after}.{_stands_on(own)}")
     left, cure = "; no bound is proved", REGULARISE
     if gap is not None:
         left = f"; {how}{gap_in_words(certificate)}"
         better = "" if type(ended.method).__name__ == "Bundle" else "bundle"
         better = better and instead(problem, len(certificate.weights), better)
-        cure = "accept it with atol or tol" if stop is Stop.STALLED else "lower tol"
+        # below `PRECISE` rounding is what is left, which no tolerance lowers
+        spent = stop is Stop.STALLED or (certificate.relative_gap or 0.0) <= PRECISE
+        cure = "accept it with atol or tol" if spent else "lower tol"
         cure = "" if within else cure + f", or use {better}" * bool(better)
     elif lacks or not (affine and problem.convex):
         cure = "try another start"
@@ -341,11 +349,11 @@ def _more(ended: Ended, stop: Stop, problem: Problem, certificate: Certificate, 
             " Were known cuts made on other data, or with another loss, label cost, norm or"
             " support? Solve without them."
         )
-    if stop in (Stop.UNPROVEN, Stop.MAX_ROUNDS) and ".papers." in type(ended.method).__module__:
+    if stop in (Stop.UNPROVEN, Stop.MAX_ROUNDS) and ended.method.advised == 2:
         names = ("async_bundle", "bundle")
         others = [instead(problem, len(certificate.weights), name) for name in names]
         if other := next(filter(None, others), ""):
-            text += f" {type(ended.method).__name__} is for comparison with its paper: use {other},"
+            text += f" {ended.method.called} is for comparison with its paper: use {other},"
             text += " which takes this problem, and whose rounds prove a bound."
     # of a run that did not end by itself, what is proved of its model
     cut_short = stop in (Stop.REFUSED, Stop.IMPOSSIBLE)
@@ -394,6 +402,9 @@ def _judged_with_limits(
     done = not unmet and gap is not None and _within(gap, ended.method, size)
     cure = "relax a limit, or give another start" if unmet else "" if done else "raise tol"
     other = instead(problem, len(clients), "proximal_al") if unmet else ""
+    # limits that may be as far below the least value of any model as above it: nothing else helps
+    faint = "" if done else tiny(table)
+    cure = "" if faint else cure
     met = ended.stop in (Stop.OPTIMAL, Stop.UNPROVEN)  # the method's test
     end = replace(ended, stop=Stop.OPTIMAL) if met else ended
     text = _words(end, problem, "", cure + (f", or use {other}" if other else ""))
@@ -420,6 +431,7 @@ def _judged_with_limits(
         )
     if unmet:
         text += f"{UNMET}{unmet}."
+    text += FAINT.format(MET, faint) if faint else ""
     if unmet or (met and certificate.failed):
         return Outcome(Stop.UNPROVEN if met else ended.stop, text)
     stop, proved = _proved(problem, certificate, ended, met)

@@ -44,6 +44,7 @@ from bonafed.solution.thresholds import settled
 
 READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton steps are the default
 SMALL = 500  # coefficients up to which second-order steps are the default
+ROUNDS = 5_000  # of all clients at once, at most, where nothing can be proved
 FEW = 100  # clients up to which the server solves a program for every answer by default
 
 
@@ -258,8 +259,8 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     few = dimension <= SMALL and setting.n_clients <= FEW
     if setting.asynchronous and problem.convex and few:
         yield AsyncBundle()
-    if setting.asynchronous or not problem.convex:
-        yield AsyncDRO()
+    if setting.asynchronous or not problem.convex:  # of which nothing proves an end
+        yield AsyncDRO() if setting.asynchronous else AsyncDRO(max_rounds=ROUNDS)
     yield from (Bundle(), MultiplierMethod(), AsyncDRO())
 
 

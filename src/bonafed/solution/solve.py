@@ -158,7 +158,7 @@ def solved(problem: Problem, fed: Federation | Metadata, **given: Any) -> Soluti
         interrupted, proof = solution.outcome.stop is Stop.INTERRUPTED, solution.certificate
         if isinstance(fed, Metadata) or interrupted or proof.failed:
             return solution
-        found = triviality(solution.problem, fed, solution.w, proof, solution.rounds, fit)
+        found = triviality(solution.problem, fed, solution.w, proof)
     return replace(solution, trivial=found)
 
 

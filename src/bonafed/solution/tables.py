@@ -232,6 +232,13 @@ def broken(table: list[dict[str, Any]], most: int = 5) -> str:
     return named([words.format(**row) for row in worst], most)
 
 
+def tiny(table: list[dict[str, Any]], most: int = 3) -> str:
+    """The limits above 0 that are smaller than `MET` and hold the model, in words."""
+    words = "{owner} ({constraint}: limit {limit:.4g})"
+    held = (row for row in table if 0 < row["limit"] <= MET and row["slack"] <= MET)
+    return named([words.format(**row) for row in held], most)
+
+
 def gains(
     table: list[dict[str, Any]], change: float = 0.01, most: int = 5, convex: bool = True
 ) -> list[str]:

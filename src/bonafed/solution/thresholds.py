@@ -77,21 +77,6 @@ class Threshold:
     how: str
 
 
-def largest_radius(problem: Problem, fed: Federation) -> float:
-    """r* as a number, see `radius_threshold`."""
-    return radius_threshold(problem, fed).value
-
-
-def largest_tail(problem: Problem, fed: Federation) -> float:
-    """tail* as a number, see `tail_threshold`."""
-    return tail_threshold(problem, fed).value
-
-
-def label_flip_limit(problem: Problem, fed: Federation) -> float:
-    """F as a number, see `flip_threshold`."""
-    return flip_threshold(problem, fed).value
-
-
 def radius_threshold(problem: Problem, fed: Federation) -> Threshold:
     """r*: from this Wasserstein radius on a constant model is optimal.
 
@@ -491,7 +476,7 @@ def default_radius(problem: Problem, fed: Federation) -> float:
     # at any radius > 0 a loss without a worst case is refused
     one = replace(problem, over_samples=replace(ball, radius=1.0, support=None))
     noise = _Rows(*one.at(fed)).noise(ball.norm)
-    largest = largest_radius(one, fed)
+    largest = radius_threshold(one, fed).value
     scale = 1.0 if loss.targets == "sign" else loss.lipschitz
     radius = min(max(SHARE[ball.norm] * noise / scale, LEAST * largest), MOST * largest)
     return min(radius, FLIPS * ball.label_cost) if loss.targets == "sign" else radius

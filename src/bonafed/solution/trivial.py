@@ -21,8 +21,9 @@ The best constant model has zero coefficients, and the intercept that is best un
 A constant model sees targets only, and of two classes only their shares: each client's share of
 positive rows (its targets, for a regression) is all that is read here. The slope of the objective
 at b is sum_s q_s F_s'(b) at the worst weights q of b. Halving the interval in which it changes its
-sign finds b to the last digits, and q as a mixture of the worst weights on either side. Every other
-step goes to where the tangents at the ends meet, which is soon a kink of losses that have some.
+sign finds b to the last digits, and q as a mixture of the worst weights on either side. Other steps
+go to where the tangents at the ends meet, which is soon a kink of losses that have some, or for
+smooth losses to where the secant of the slopes is 0.
 """
 
 import math
@@ -237,7 +238,7 @@ def constant_objective(problem: Problem, fed: Federation, enough: float = math.i
     if free:
         level = best.value + problem.penalty(constant)
     else:  # where rows cannot move as far as the best constant assumes
-        level = problem.objective(constant, fed)
+        level = problem.objective_here(constant, fed)
     return level if math.isfinite(level) else None
 
 
@@ -287,22 +288,25 @@ def best_constant(problem: Problem, fed: Federation, enough: float = math.inf) -
             high = float(np.log1p(rows.max()))
         else:
             low, high = float(rows.min()) - 1e-9, float(rows.max()) + 1e-9
-    left, right = at(low), at(high)
+    left, right, narrow = at(low), at(high), 1e-17 * (high - low)
+    slopes = [left[0], right[0]]  # the secant's; halved at an end that stays (Illinois)
     for k in range(STEPS):
         middle = (low + high) / 2
-        if left[0] >= 0 or right[0] <= 0 or not low < middle < high:
+        if left[0] >= 0 or right[0] <= 0 or not low + narrow < middle < high:
             break
         met = _meeting(low, high, left, right)
         if met in (low, high):  # a kink
             break
         if float(left[1] @ left[2]) + left[0] * (met - low) > enough:  # where the tangents meet
             break
-        if k % 2 and low < met < high:  # beyond them by rounding alone
+        if secant := bool(k % 3) and problem.loss.smooth:
+            met = low + (high - low) * slopes[0] / (slopes[0] - slopes[1])
+        if (secant or k % 2) and low < met < high:  # beyond them by rounding alone
             middle = met
         if (here := at(middle))[0] >= 0:
-            high, right = middle, here
+            high, right, slopes = middle, here, [slopes[0] / 2 if secant else left[0], here[0]]
         else:
-            low, left = middle, here
+            low, left, slopes = middle, here, [here[0], slopes[1] / 2 if secant else right[0]]
     # the better end, and weights mixed so that their slope is 0
     values = [float(problem.over_clients.value(end[2])) for end in (left, right)]
     b, end = (low, left) if values[0] <= values[1] else (high, right)
@@ -338,7 +342,8 @@ def targets_alone(problem: Problem, fed: Federation) -> list[Block]:
 def _risks(problem: Problem, b: float, block: Block) -> tuple[Array, Array]:
     """F_s(0, b) and its slope in b of every client of a block without features."""
     ball, radius = problem.over_samples, problem.radii(block)
-    if isinstance(ball, WassersteinBall) and radius.any():
+    # of a constant model only labels and targets that move change the risk
+    if isinstance(ball, WassersteinBall) and radius.any() and math.isfinite(ball.label_cost):
         free, w = replace(ball, support=None), np.array([0.0, b])
         cut = free_space(Near(w, block, problem.loss, Linear(True), free, radius))
         return cut.base + radius * cut.level, cut.gradient[:, -1]

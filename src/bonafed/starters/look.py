@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from bonafed.config.config import ConfigError
-from bonafed.data import profile
+from bonafed.data import differences, profile
+from bonafed.data.differences import Found
 from bonafed.data.files import LINES, MARKED, delimiter_and_header, encoding_of, opened
 from bonafed.data.profile import Kind, Summary, fold, summarise
 from bonafed.data.readers import paths, read, stem
 from bonafed.data.reading import ENCODINGS, KINDS, ORDERS, Reading
 from bonafed.data.tables import Table, has_column, joined, same_columns, stacked
-from bonafed.text import plain
+from bonafed.text import listed, plain
 
 CLIENTS = ("client", "site", "hospital", "clinic", "center", "centre", "bank", "branch", "region")
 CLIENTS += ("group", "source")
@@ -89,6 +90,7 @@ class Shape:
     header: tuple[str, ...] = ()
     header_lines: int = 1
     others: Mapping[str, int] = field(default_factory=dict)  # lines that begin no row
+    forms: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # as of `Table`
 
 
 @dataclass(frozen=True)
@@ -329,7 +331,7 @@ class Look:
     @cached_property
     def commas(self) -> list[str]:
         """The columns of numbers with commas in them."""
-        columns = self.columns.items()
+        columns = ((n, c) for n, c in self.columns.items() if n not in self.asked.exclude)
         return [n for n, c in columns if (c.commas or c.comma_limits) and _is_of_numbers(c)]
 
     # ----------------------------------------------------------------- what has to be asked
@@ -347,6 +349,19 @@ class Look:
         counts, numbers = len(self.classes) or column.distinct, _all_numbers(column)
         among = column.numbers + column.commas
         unsaid = numbers and self.asked.classes is None
+        found: list[Found] = []
+        if column.distinct <= GRADES:
+            parts = self.parts[self.roles.target].items()
+            found = differences.of_codes("", {c: part.counts or {} for c, part in parts})
+        elif unsaid:
+            cells = {c: table[self.roles.target].tolist() for c, table in self.clients.items()}
+            found = differences.of_numbers("", {c: profile.numbers_of(v) for c, v in cells.items()})
+        odd = sorted({text for one in found for text in one.instead if one.kind == "sentinel"})
+        what, coded = ", ".join(odd), [one for one in found if one.kind == "codes"]
+        asks = "".join(f". {one.client} has {one.why}" for one in coded)
+        asks += " Then write them alike in the tables" * bool(coded)
+        if private:  # no value is said
+            what, asks, odd = "a number", "", ["X"] * bool(odd)
         if not column.present:
             yield f"has no value in any row: {other}"
         elif counts == 1:
@@ -358,37 +373,40 @@ class Look:
             cells = f" ({self.places(self.roles.target, column.odd)})" if named else ""
             yield (
                 f"is numbers in {among:,} rows and text in {column.text:,}{cells}: correct these"
-                f" cells, give --missing for each such text, or {other}"
+                f" cells, give --missing for each such text, or {other}{asks}"
             )
         elif not numbers and counts > MOST:
             yield f"holds text of {counts:,} kinds: {other}"
         elif unsaid and 2 < counts <= GRADES and column.whole == column.present:
-            odd = profile.odd_class(column.counts or {})
-            one = f"--missing {odd} if that" if odd and not private else "--missing X if one, X,"
+            sure = len(odd) == 1 and not private
+            one = f"--missing {odd[0]} if that" if sure else "--missing X if one, X,"
             yield (
                 f"holds {counts} different whole numbers: give --classes if they are classes,"
-                f" --numbers if they are amounts, and {one} stands for a missing cell"
+                f" --numbers if they are amounts, and {one} stands for a missing cell{asks}"
             )
-        elif unsaid and not self.classes and (odd := profile.sentinel(column)):
-            what, odd = ("a number", "X") if private else (odd, odd)
+        elif unsaid and not self.classes and odd:
             yield (
-                f"has {what} far from all others: give --missing {odd} if it stands for a missing"
-                " cell, or --numbers if it is an amount"
+                f"has {what}, which looks like a missing cell: give --missing {odd[0]}"
+                " if so, or --numbers if it is an amount"
             )
 
     def _of_decimals(self) -> Iterator[str]:
         columns = [name for name, c in self.columns.items() if c.points and _is_of_numbers(c)]
         points = [name for name in columns if name not in self.asked.exclude]
+        # where commas do not part the cells, points may stand after thousands
+        sure = any(self.columns[name].points > self.columns[name].pointed for name in points)
+        named = ", ".join(map(repr, points))
         if self.asked.decimal:
-            return
-        if not self.commas:
-            # where commas do not part the cells, points may stand after thousands
-            sure = any(self.columns[name].points > self.columns[name].pointed for name in points)
+            if points and self.asked.decimal == ",":
+                yield (
+                    f"points stand in {named}, where --decimal is a comma: write its numbers"
+                    f" without points in the tables, or {_options('exclude', points)}"
+                )
+        elif not self.commas:
             if points and not sure and self.shape.delimiter not in (",", None):
                 yield (
-                    f"the points in {', '.join(map(repr, points))} may be decimal or stand after"
-                    " thousands: give --decimal . if they are decimal, else"
-                    f" {_options('exclude', points)}"
+                    f"the points in {named} may be decimal or stand after thousands: give --decimal"
+                    f" . if they are decimal, else {_options('exclude', points)}"
                 )
         elif not self._sure_commas:
             yield (
@@ -396,18 +414,19 @@ class Look:
                 " thousands: give --decimal , or --decimal . (then they are text, and left out)"
             )
         elif points:
-            commas = [self._where(name, "commas") for name in self._sure_commas]
+            commas, fewer = self._sure_commas, min(self._sure_commas, points, key=len)
             yield (
-                f"decimal commas in {', '.join(commas)} and decimal points in"
+                f"decimal commas in {', '.join(self._where(name, 'commas') for name in commas)} and"
+                f" {'decimal ' * sure}points in"
                 f" {', '.join(self._where(name, 'points') for name in points)}: write one of them"
-                f" in the tables, or {_options('exclude', points)}"
+                f" in the tables, or {_options('exclude', fewer)}"
             )
 
     def _where(self, name: str, sign: str) -> str:
         """The column; of one with both signs also the clients that write this one."""
         parts, column = self.parts[name].items(), self.columns[name]
         at = [client for client, part in parts if getattr(part, sign)]
-        return repr(name) + f" at {_first(at)}" * bool(column.commas and column.points)
+        return repr(name) + f" at {listed(at, len(at), 6)}" * bool(column.commas and column.points)
 
     def _of_kinds(self) -> Iterator[str]:
         for name, of in self.kinds.items():
@@ -427,8 +446,8 @@ class Look:
                 if key in part.fits
             ]
             yield (
-                f"the {key} in {name!r} have no one order: {_first(at)}: write them in one order,"
-                f" or {_options('exclude', [name])}"
+                f"the {key} in {name!r} have no one order: {listed(at, len(at), 6)}: write them in"
+                f" one order, or {_options('exclude', [name])}"
             )
 
     # --------------------------------------------------------------------------- clients
@@ -450,13 +469,8 @@ def _is_of_numbers(column: Summary) -> bool:
 
 
 def _value(text: str) -> int | float:
-    value = float(text.replace(",", "."))
+    value = profile.number_of(text) or 0.0
     return int(value) if value.is_integer() else value
-
-
-def _first(names: Sequence[str]) -> str:
-    """The first of many names."""
-    return ", ".join(names[:6]) + ", ..." * (len(names) > 6)
 
 
 def _options(option: str, names: Collection[str]) -> str:
@@ -507,9 +521,12 @@ def _below_header(whole: Mapping[str, Table], shape: Shape) -> tuple[dict[str, T
             )
         tables, more = {file: t.pick(slice(1, None)) for file, t in tables.items()}, more + 1
     others = Counter({"with labels or units": more * len(tables)} if more else {})
+    forms: dict[str, Counter[str]] = {}
     for table in tables.values():
         others.update(table.others)
-    return tables, replace(shape, header_lines=1 + more, others=others)
+        for name, of in table.forms.items():
+            forms.setdefault(name, Counter()).update(of)
+    return tables, replace(shape, header_lines=1 + more, others=others, forms=forms)
 
 
 def _is_label(table: Table) -> bool:
@@ -568,7 +585,7 @@ def _by_column(known: Look, client: str) -> Look:
     """The rows by the values of the column of clients, variants of a name taken together."""
     column = stacked([table[client] for table in known.clients.values()])
     counts = summarise(column).counts or {}
-    merge = profile.variants(counts, lambda name: re.sub(r"^(\d+)\.0$", r"\1", fold(name)))
+    merge = profile.variants(counts)
     clients: dict[str, list[Table]] = {}
     dropped = []
     for table in known.clients.values():
@@ -597,7 +614,7 @@ def _shape(files: Sequence[Path], asked: Asked) -> Shape:
         encoding, reason = "cp1252", known["cp1252"][1]
     elif len(known) > 1:
         names = {e: [file.name for file, (its, _) in found.items() if its == e] for e in known}
-        every = "; ".join(f"{_first(of)}: {e}" for e, of in names.items())
+        every = "; ".join(f"{listed(of, len(of), 6)}: {e}" for e, of in names.items())
         raise ConfigError(
             f"the files are in different encodings ({every}): save them in one, such as UTF-8"
         )

@@ -10,12 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from bonafed.config.config import parse_config
 from bonafed.config.toml_file import toml_key, toml_line, toml_value
 from bonafed.data import differences, profile
 from bonafed.data.differences import Found
 from bonafed.data.reading import KINDS, kind_named
-from bonafed.data.tables import MISSING, is_number
+from bonafed.data.tables import MISSING, is_number, present
 from bonafed.runs.sections.checks import between_clients
 from bonafed.runs.splits import prepare
 from bonafed.starters.look import Look
@@ -203,8 +205,11 @@ def questions(look: Look, source: str, folder: Path) -> list[Found]:
     found: list[Found] = []
     for name in filter(profile.names_a_person, look.names):
         if look.kinds[name].name == "identifier":  # no run reads it
-            cells = {c: filter(None, table[name].tolist()) for c, table in look.clients.items()}
-            found += differences.of_persons(name, {c: [*map(str, n)] for c, n in cells.items()})
+            tables = {c: present(table, name) for c, table in look.clients.items()}
+            ids = {c: [*map(str, table[name].tolist())] for c, table in tables.items()}
+            rows = {c: [*table.without(name).values()] for c, table in tables.items()}
+            cells = {c: np.array(columns, object).T for c, columns in rows.items()}
+            found += differences.of_persons(name, ids, cells)
     loss = LOSSES[min(len(look.classes), 3)]
     keys = re.sub(r"(?m)^min_count.*$", "", source)  # rare codes are compared as well
     text = f"[data]\n{keys}\ntest = 0.0\n[problem]\n{loss}\n[robust]\nradius = 0.0"
@@ -284,10 +289,7 @@ def _merges(name: str, merge: Mapping[str, str]) -> Iterator[str]:
     if not merge:
         return
     why = "they differ by case or spaces only"
-    if {*map(profile.fold, merge)} - {*map(profile.fold, merge.values())}:
-        why = "they are one number"
-    folded = ([profile.fold(a).removesuffix(".0") for a in pair] for pair in merge.items())
-    if any(one != other for one, other in folded):
+    if any(profile.fold(one) != profile.fold(other) for one, other in merge.items()):
         why = "spellings of one answer: if they are not, delete this line"
     yield _stated(_merge(name, merge), why)
 
@@ -376,7 +378,13 @@ def summary(look: Look, private: bool = False) -> list[str]:
     others = {what: n for what, n in look.shape.others.items() if n}
     lines = f"{look.rows + sum(others.values()):,} lines: {look.rows:,} begin a row"
     counted = [lines, *(f"{n:,} {what}" for what, n in others.items())]
-    return [*textwrap.wrap(text, 78), *(textwrap.wrap(", ".join(counted), 78) if others else [])]
+    said = [text]
+    for name, of in look.shape.forms.items():
+        if of and name in (look.roles.client, look.roles.target):
+            how = "in another form of Unicode, or with signs that nobody sees: they are read alike"
+            said.append(f"{name!r} has {_listed(of)} in {sum(of.values()):,} rows {how}")
+    said += [", ".join(counted)] if others else []
+    return [line for each in said for line in textwrap.wrap(each, 78)]
 
 
 def lines_of(look: Look, private: bool = False) -> list[Line]:

@@ -139,6 +139,7 @@ class AFL(base.Method):
     start: Array | None = None
     problem: Problem | None = None
     requirements: ClassVar[Requirements] = Requirements(over_clients=PROJECTION)
+    advised: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         remedy = "Leave it out for a measured one."

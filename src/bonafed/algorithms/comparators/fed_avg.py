@@ -641,6 +641,11 @@ class FedAvg(LocalStepsMethod):
     start: Array | None = None
     problem: Problem | None = None
     requirements: ClassVar[Requirements] = Requirements(over_clients=AVERAGE)
+    advised: ClassVar[int] = 1
+
+    @property
+    def called(self) -> str:
+        return "FedProx" if self.strength else "FedAvg"
 
     def __post_init__(self) -> None:
         self.check_settings()

@@ -405,6 +405,7 @@ class ASPIRE(ext.Method):
     mutates_state: ClassVar[bool] = True
     unaware: ClassVar[bool] = True
     requirements: ClassVar = ext.Requirements(over_samples=ext.MEAN_OF_ROWS, loss=ext.SMOOTH)
+    advised: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         positive = ("kappa", "rho1", "rho2", "eta_w", "eta_z", "eta_h", "smooth")

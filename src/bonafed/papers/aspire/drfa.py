@@ -106,6 +106,7 @@ class DRFA(ext.LocalStepsMethod):
     start: Array | None = None
     problem: bf.Problem | None = None
     requirements: ClassVar[ext.Requirements] = ext.Requirements(over_clients=ext.MIXTURE)
+    advised: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         self.check_settings()

@@ -204,6 +204,7 @@ class OutputPerturbedADMM(bf.PrivateADMM):
     """
 
     update: str = "prox"
+    advised: ClassVar[int] = 2
     output: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

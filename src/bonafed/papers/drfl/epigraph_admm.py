@@ -378,6 +378,7 @@ class DoubleLoop(ext.Method):
     problem: bf.Problem | None = None
     stateless: ClassVar[bool] = True
     requirements: ClassVar[ext.Requirements] = ext.EPIGRAPH_REQUIREMENTS
+    advised: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         ext.check_least(self, "inner", meaning=": it is the number of model steps per ascent step")

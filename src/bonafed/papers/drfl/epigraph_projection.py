@@ -193,6 +193,7 @@ State = TypeVar("State", bound=ConsensusState)
 class EpigraphMethod(ext.Method):
     """The base of both ADMMs on epigraphs: the clients' steps, the residuals and the answer."""
 
+    advised: ClassVar[int] = 2
     sample: float | None
     tol: float
     max_rounds: int

@@ -105,6 +105,7 @@ class SmoothedRankADMM(ext.RankMethod):
     True
     """
 
+    advised: ClassVar[int] = 2
     smoothing: Smoothing = Smoothing()
     tol: float = 1e-6
     atol: float = 0.0
@@ -233,6 +234,7 @@ class DCA(ext.PooledMethod):
     max_rounds: int = 10
     start: Array | None = None
     problem: bf.Problem | None = None
+    advised: ClassVar[int] = 2
     requirements: ClassVar = ext.Requirements(
         clients=ext.ONE_CLIENT, predictor=ext.AFFINE, over_samples=ext.ONE_SPECTRUM
     )

@@ -144,6 +144,7 @@ class EpochMethod(ext.PooledMethod):
     """The base of a method of epochs: SGD and LSVRG."""
 
     requirements: ClassVar = ext.Requirements(clients=ext.ONE_CLIENT, over_samples=ext.MEAN_OR_RANK)
+    advised: ClassVar[int] = 2
     learning_rate: float | None
     grid: Sequence[float] | None
     trial_epochs: int

@@ -12,7 +12,7 @@ from bonafed.report.blocks import Chapter, Code, Fact, Fold, Items, Questions, S
 from bonafed.report.sections import evaluation
 from bonafed.report.tables import Record, Result, Table, number, percent
 from bonafed.runs.sections.section import Run
-from bonafed.text import first_true
+from bonafed.text import counted, first_true
 
 TRIVIAL, TRUST = "Is it trivial?", "Can I trust the numbers?"
 UNJUDGED = (
@@ -108,7 +108,9 @@ def about_summary(run: Run) -> Section | None:
     result = run.result
     gap, n = result["certificate"]["relative_gap"], words.clients(len(tables.people(result)))
     proven, lied = words.proven(result), words.contradicted(result)
-    after = f"proven relative gap, after {result['rounds']} rounds{words.CONDITION * lied}"
+    after = (
+        f"proven relative gap, after {counted(result['rounds'], 'round')}{words.CONDITION * lied}"
+    )
     mood = "good" if proven and not lied and gap <= CLOSE else "warn"
     rows = sum(row["n"] for row in result["clients"])
     facts = [
@@ -247,8 +249,10 @@ def about_checks(run: Run) -> Section | None:
 def verdict(result: Result) -> str:
     """How many checks pass, and which fail: what they saw, where, and what to do."""
     judged = [row for row in result["checks"] if row["passed"] is not None]
-    unjudged = len(result["checks"]) - len(judged)
-    more = f" Not judged: {unjudged}." * (unjudged > 0)
+    others = [
+        f'"{CHECKS[row["name"]].called}"' for row in result["checks"] if row["passed"] is None
+    ]
+    more = f" Not judged: {', '.join(others)}." * bool(others)
     failures = []
     for row in (row for row in judged if not row["passed"]):
         check, where = CHECKS[row["name"]], f" for {_where(row)}" if row["where"] else ""

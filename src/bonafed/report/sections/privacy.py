@@ -154,10 +154,13 @@ def guaranteed(result: Result) -> list[str]:
         "The noise was made from the seed of the configuration: anyone who has that can subtract"
         " it.": True,
     }
+    verb, start = "is", "Everything in this folder"
+    if privacy["rehearsal"]:
+        verb, start = "would be", "With noise that only its owner knows, everything in this folder"
     return [
-        f"Everything in this folder{where} and {sent}{paid} is ({number(epsilon)},"
+        f"{start}{where} and {sent}{paid} {verb} ({number(epsilon)},"
         f" {delta:g})-differentially private; ({privacy['allowed']:g}, {delta:g}) was allowed."
-        " Whatever can be seen in it is, with any one row among the data, at most"
+        f" Whatever can be seen in it {verb}, with any one row among the data, at most"
         f" {number(odds)} times as probable as without that row, plus {delta:g}."
         f"{first_true(others)}",
         *filter(None, [views["text"]]),

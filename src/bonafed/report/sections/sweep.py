@@ -129,8 +129,8 @@ def choice(swept: Record) -> list[str]:
         " It lies at the end of the values tried: a wider sweep may find better.": at_end,
     }
     return [
-        f"{number(best['at'])} had the smallest held-out loss of a client:"
-        f" {number(judged['worst_loss'])} at {judged['worst_client']} (all rows:"
+        f"At {number(best['at'])} the largest of the clients' held-out losses is the smallest:"
+        f" {number(judged['worst_loss'])}, at {judged['worst_client']} (all rows:"
         f" {number(judged['loss'])}{accuracy}).{first_true(more)}",
         f"This choice was made on {sum(held)} rows held out of the training rows ({min(held)} at"
         " the smallest client): its numbers flatter it, and differences between neighbours may be"

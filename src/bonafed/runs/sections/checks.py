@@ -12,7 +12,14 @@ centred at every client, so that only what holds within clients counts,
     w_i = (sum_j X_j^T X_j + c I)^-1 sum_{j != i} X_j^T y_j      no label of i is in it
     z_i = (AUC of X_i w_i - 1/2) / sqrt((n + 1) / (12 n+ n-))
 
-and z_i below the quantile of a level over all clients says that it is, or that i truly differs.
+and z_i below the quantile of a level over all clients says that it is, or that i truly differs. It
+is also so where one feature k is coded the other way round at i, and matters. So by ranks within i
+
+    u_ik = z of the partial correlation of x_ik with y_i, given b_ik = X_i w_i - x_ik w_ik
+    v_ik = z of that of b_ik with y_i, given x_ik
+
+u_ik against the sign of sum_{j != i} u_jk, where that is sure, says that k or y is turned: where
+v_ik > 0 it is k, where v_ik < 0 it is y, and between the quantiles either may be.
 """
 
 import hashlib
@@ -27,10 +34,11 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
+from scipy.stats import rankdata
 
 from bonafed.arrays import Array
 from bonafed.data import differences
-from bonafed.data.differences import Found
+from bonafed.data.differences import NAME, Found
 from bonafed.data.federation import Federation
 from bonafed.data.schema import Categorical, Schema
 from bonafed.measures import auc, beyond_chance
@@ -39,6 +47,7 @@ from bonafed.runs import forms
 from bonafed.runs.files import Record
 from bonafed.runs.sections.section import Inputs, Section
 from bonafed.runs.splits import HELD_OUT, Parts
+from bonafed.text import short
 from bonafed.worst_client import once
 
 IDENTIFIER = 0.9  # share of the rows that have a value of a column to themselves
@@ -56,6 +65,9 @@ WIDE = 8_000_000  # numbers in the ridge regressions of all clients and classes
 RIDGE = 0.5  # of features of unit length
 WRONG = 0.1  # level of all clients' z_i together, if those of the others are above chance
 UNSURE = 0.01  # and if they are not
+SURE = 3.0  # standard errors from which the others say how a feature goes with the outcome
+RANKED = 2_000  # rows of a client that are ranked
+EQUAL = 0.05  # level at which what is left contradicts an explanation
 KEY = re.compile(r"(^|[\W_])(id|ids|uuid|guid|identifier|index|key|mrn|nr|no|number)$", re.I)
 
 
@@ -222,7 +234,9 @@ def _by_chance(across: Array, own: Array, usual: float) -> bool:
 
 
 def _within(share: float | None, judged: bool) -> bool | None:
-    return bool(share <= SHARED) if judged and share is not None else None
+    if share is None or (share > SHARED and not judged):
+        return None
+    return bool(share <= SHARED)
 
 
 def _digests(fed: Federation, key: bytes, persons: bool = False) -> Iterator[list[bytes]]:
@@ -286,6 +300,7 @@ def between_clients(parts: Parts, person: str | None = None) -> dict[str, list[F
     fed, schema, held = parts.owners, parts.owners.schema, parts.tests.get(HELD_OUT)
     found: dict[str, list[Found] | None] = dict.fromkeys(differences.KINDS)
     target = "the target" if schema is None or schema.target is None else schema.target
+    turned: list[Found] | None = None
     if fed.n_clients > 1:
         found["names"] = differences.of_names(fed.names)
         whole = {name: [rows] for name, *rows in _of_clients(fed)}
@@ -296,13 +311,23 @@ def between_clients(parts: Parts, person: str | None = None) -> dict[str, list[F
         }
         if fed.persons is not None:
             people = {name: [*map(str, each.pop())] for name, each in rows.items()}
-            found["persons"] = differences.of_persons(person or "persons", people)
+            cells = {name: each[0] for name, each in rows.items()}
+            found["persons"] = differences.of_persons(person or "persons", people, cells)
             ones = {name: once(len(of), np.array(of)) for name, of in people.items()}
             rows = {name: [part[ones[name]] for part in each] for name, each in rows.items()}
-        found["labels"] = contrary(target, rows, fed.classes)
+        own = () if schema is None else schema.columns
+        columns = [column.name for column in own for _ in column.feature_names]
+        columns += fed.feature_names[len(columns) :]
+        turned = contrary(target, rows, fed.classes, columns)
     if schema and not schema.unit and len(schema.columns) * fed.n_clients <= COMPARED:
         odd = [*_of_columns(fed, schema, target)]
         found |= {kind: [one for one in odd if one.kind == kind] for kind in differences.OF_COLUMNS}
+    known = {one[1:3] for each in found.values() for one in each or ()}
+    # of outcomes in several codes nothing is compared
+    if turned is not None and not any(column == target for column, _ in known):
+        found["labels"] = [one for one in turned if one.kind == "labels"]
+        more = [one for one in turned if one.kind == "codes" and one[1:3] not in known]
+        found["codes"] = [*(found["codes"] or ()), *more] if more else found["codes"]
     return found
 
 
@@ -338,10 +363,11 @@ def _of_columns(fed: Federation, schema: Schema, target: str) -> Iterator[Found]
 
 
 def contrary(
-    target: str, rows: Mapping[str, Sequence[Array]], classes: Array | None
+    target: str, rows: Mapping[str, Sequence[Array]], classes: Array | None, columns: Sequence[str]
 ) -> list[Found] | None:
-    """The clients whose outcomes the model of all others ranks the wrong way, of each client's
-    features and outcomes; None where there are too many features.
+    """The clients whose outcomes the model of all others ranks the wrong way, and those of whose
+    features one goes the other way, of each client's features and outcomes; ``columns`` names the
+    column of every feature. None where there are too many features.
     """
     X = [part - part.mean(0) for part, _ in rows.values()]
     of_several = classes is not None and len(classes) > 2
@@ -361,17 +387,65 @@ def contrary(
     w = np.linalg.solve(gram + RIDGE * np.eye(len(length)), others.reshape(len(length), -1))
     w = np.moveaxis((w / length[:, None]).reshape(others.shape), 1, 0)
     z, area = np.zeros((len(X), truth[0].shape[1])), np.ones(len(X))
+    own = np.zeros((*z.shape, len(length)))  # of each feature, and of the model without its column
+    rest = np.zeros_like(own)
     for i, (part, y) in enumerate(zip(X, truth, strict=True)):
+        some = slice(None, None, 1 + len(y) // RANKED)
+        ranks = _ranks(part[some])
         for c in np.flatnonzero(y.any(0) & ~y.all(0)):
             found = auc(y[:, c], part @ w[i, :, c]) or 0.0
             area[i] = min(area[i], found)
             z[i, c] = beyond_chance(found, len(y), int(y[:, c].sum()))
+            yes = y[some, c].astype(float)
+            own[i, c], rest[i, c] = _by_feature(part[some], ranks, yes, w[i, :, c], columns)
     works = (z.sum(0) - z) / np.sqrt(max(len(X) - 1, 1)) > -ndtri(UNSURE)
     odd = (z < ndtri(np.where(works, WRONG, UNSURE) / z.size)).any(1)
-    why = "a model of the other clients ranks its rows the wrong way: AUC {:.2f}"
-    return [
-        Found("labels", target, name, why.format(area[i])) for i, name in enumerate(rows) if odd[i]
-    ]
+    usual = (own.sum(0) - own) / np.sqrt(max(len(X) - 1, 1))
+    against = own * np.sign(usual) * (np.abs(usual) > SURE)
+    turned = against < ndtri(WRONG / own.size)
+    # where some are turned against others that are turned, the fewer ones are odd
+    up, down = ((turned & (sign * own > 0)).sum(0) for sign in (1, -1))
+    turned &= np.where(own > 0, (up <= down) | (down == 0), (down <= up) | (up == 0))
+    made: list[Found] = []
+    for i, name in enumerate(rows):
+        c, k = divmod(int(against[i].argmin()), len(columns))
+        column, agree = columns[k], rest[i, c, k]
+        fits = bool(against[i, c, k] < ndtri(EQUAL) < agree)
+        alone = fits and bool(agree > -ndtri(EQUAL))
+        if odd[i] and not alone:
+            why = f"a model of the other clients ranks its rows the wrong way: AUC {area[i]:.2f}"
+            also = f"; {short(column, NAME)} the other way round would explain it as well"
+            made.append(Found("labels", target, name, why + also * fits))
+        elif odd[i] or (turned[i].any() and fits):
+            why = f"it goes with {short(target, NAME)} the other way round than at the others"
+            which = "it" if alone else f"it, or {short(target, NAME)},"
+            made.append(Found("codes", column, name, f"{why}: is {which} coded so?"))
+    return made
+
+
+def _by_feature(
+    X: Array, x: Array, y: Array, w: Array, columns: Sequence[str]
+) -> tuple[Array, Array]:
+    """(z of every feature, z of the model ``w`` without its column): their partial correlations
+    with an outcome, each given the other one, by ranks; ``x`` has those of the features.
+    """
+    first = [k for k, name in enumerate(columns) if k == 0 or name != columns[k - 1]]
+    said = np.repeat(np.add.reduceat(X * w, first, 1), np.diff([*first, len(columns)]), 1)
+    m, t = _ranks((X @ w)[:, None] - said), _ranks(y[:, None])
+    xm, xt, mt = (x * m).sum(0), (x * t).sum(0), (m * t).sum(0)
+    own, rest = (
+        (one - xm * other) / np.sqrt(np.maximum((1 - xm**2) * (1 - other**2), 1e-12))
+        for one, other in ((xt, mt), (mt, xt))
+    )
+    z = np.arctanh(np.clip([own, rest], -0.999, 0.999)) * np.sqrt(max(len(y) - 4, 0))
+    return z[0], z[1]
+
+
+def _ranks(values: Array) -> Array:
+    """The ranks of every column, centred, of length 1."""
+    ranks = rankdata(values, axis=0)
+    ranks -= ranks.mean(0)
+    return ranks / np.maximum(np.sqrt((ranks**2).sum(0)), 1e-12)
 
 
 # ------------------------------------------------------------------------------------------ model

@@ -29,7 +29,6 @@ from bonafed.runs.files import Record, Row, plain
 from bonafed.runs.privacy_plan import budget_of, privacy_of
 from bonafed.runs.splits import Parts
 from bonafed.solution.blame import triviality
-from bonafed.solution.solve import fit
 from bonafed.solution.trivial import Triviality
 
 
@@ -124,12 +123,9 @@ class Inputs:
 
     @cached_property
     def trivial(self) -> Triviality | None:
-        """Why the main model is no better than a constant, None where it is. What is solved for it
-        starts from the data only, so that verification finds the same.
-        """
-        (name, w), *_ = self.models.items()
-        rounds = len(self.histories.get(name, ()))
-        return triviality(self.problem, self.parts.train, w, self.certificate, rounds, fit)
+        """Why the main model is no better than a constant, None where it is."""
+        w, *_ = self.models.values()
+        return triviality(self.problem, self.parts.train, w, self.certificate)
 
     def compared(self, name: str, stated: object, again: object) -> Check:
         """Stated numbers against those computed again, relative to the objective."""

@@ -294,10 +294,10 @@ class Bundle(base.Method):
         if (nothing := self._nothing_feasible(state)) is not None:
             return nothing
         if (stop := self._stop(state)) is not None:
-            return state, Done(stop)
+            return self._near_by(state) if stop is Stop.UNPROVEN else state, Done(stop)
         state = self._next(state)
         if state.stalled >= STALLS and self._boundless(state):
-            return state, Done(known(self._stop(state)))
+            return self._near_by(state), Done(known(self._stop(state)))
         return state, self._asking(state)
 
     def gain(self, state: BundleState, up: Evaluated) -> float:
@@ -521,6 +521,20 @@ class Bundle(base.Method):
             return state
         duals, minorant, _ = proof
         return self._proved(state, bounds.lower_bound(self.concrete, minorant, where)[0], duals)
+
+    def _near_by(self, state: BundleState) -> BundleState:
+        """With what proves a bound on the models near by, where nothing bounds all of them."""
+        cuts, units, best = state.cuts, self._sizes(state), -math.inf
+        if self.concrete.constrained or not state.w.any():
+            return state
+        where = bounds.nearby(self.concrete, state.w, state.value)
+        numbers = state.point, self._unit(state), self._finest
+        master = least(self._shape(state), cuts.pieces(self.concrete), where, *numbers)
+        given = master.multipliers, state.sizes, where, units
+        for bound, duals in server.proofs(self.concrete, cuts, *given) if master.solved else ():
+            if bound > best:
+                best, state = bound, replace(state, duals=duals)
+        return state
 
     def _proved(self, state: BundleState, bound: float, duals: bounds.Duals) -> BundleState:
         """With the bound, where it is the best."""
