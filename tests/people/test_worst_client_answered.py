@@ -5,6 +5,7 @@ said.
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -495,7 +496,7 @@ def test_a_client_that_is_worse_is_named() -> None:
 def test_chance_at_the_worst_and_none_at_another() -> None:
     right = {"tiny": (1, 3), "Hillcrest": (60, 100), "a": (95, 100), "b": (95, 100)}
     text = badness(told(rows(right)))
-    assert text.startswith("It does worst at tiny, with accuracy 33.3 % on 3 rows (at least ")
+    assert text.startswith("It does worst at tiny, with accuracy 33.3 % on 3 rows, and ")
     assert "Chance does not explain the errors at Hillcrest" in text
     assert "At tiny it may." in text
 
@@ -515,13 +516,17 @@ def test_equal_clients_are_called_equal() -> None:
     "C",
     "a small client is the worst: 77.8 % on 9 rows, beside 83.3 % on 30",
     "the card says 77.8 % at the small one, the text 83.3 % at the other: two worst clients",
-    "card, text, terminal and every table name the small one, with its bound",
+    "card, text, terminal and every table name the small one, and one bound holds there too",
 )
 def test_one_report_has_one_worst_client() -> None:
     run = told(rows({"Big": (25, 30), "Good": (28, 30), "Small": (7, 9)}))
     judged = run.result["evaluation"]["measures"][0]
     assert judged["worst_accuracy_client"] == "Small"
-    assert badness(run).startswith("It does worst at Small, with accuracy 77.8 % on 9 rows (at le")
+    text = badness(run)
+    assert text.startswith("It does worst at Small, with accuracy 77.8 % on 9 rows, and best at ")
+    # one bound of the error, which holds at the small one as well
+    assert len(re.findall("wrong in at most", text)) == 1
+    assert "at least" not in text.partition("Likewise")[0]
     run.result["risk"] = {"name": "mean"}
     assert by_client(run)[0].rows[0][0] == "Small (small)"
     rows_of = {row[0]: row for row in measures(run)[0].rows}

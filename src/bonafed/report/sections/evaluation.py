@@ -18,7 +18,6 @@ from bonafed.report.tables import Record, Result, Rows, Table, Way, number, perc
 from bonafed.runs.comparison import ERROR
 from bonafed.runs.sections.section import Run
 from bonafed.worst_client import in_words, worst_first
-from bonafed.worst_client import percent as percent_of
 from bonafed.worst_client import shown as bound_of
 
 if TYPE_CHECKING:
@@ -127,12 +126,10 @@ def _worst_client(judged: Record) -> str:
     worst, *_, best = worst_first(clients, key, key != "error")
     if worst[key] == best[key]:
         return f"It does equally well at {len(clients)} clients: {key} {show(worst[key])}."
-    called, bound = "mean absolute error" if key == "error" else key, ""
-    if (least := worst.get("bounds", {}).get(key)) is not None:
-        bound = f" (at least {percent_of(least)} with 95 % confidence for all clients at once)"
-    return (
+    called = "mean absolute error" if key == "error" else key
+    return (  # what holds on new rows follows, for the worst and all others at once
         f"It does worst at {worst['client']}, with {called} {show(worst[key])} on {worst['n']}"
-        f" rows{bound}, and best at {best['client']}, with {show(best[key])} on {best['n']}."
+        f" rows, and best at {best['client']}, with {show(best[key])} on {best['n']}."
         f" {_by_chance(clients, worst['client'])}"
     )
 
