@@ -8,12 +8,14 @@ along its radii, and `default_radius` computes a radius from the data.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from difflib import get_close_matches
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn import config_context, model_selection
 from sklearn.base import BaseEstimator, is_classifier
+from sklearn.metrics import get_scorer_names
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils.validation import _num_samples
 
@@ -224,4 +226,13 @@ def cross_validate(
 
 def _scorer(stated: Any) -> Any:
     """The scorer of a name that scikit-learn does not know; anything else as it is."""
-    return OF_CLIENTS.get(stated, stated) if isinstance(stated, str) else stated
+    if not isinstance(stated, str) or stated in (known := get_scorer_names()):
+        return stated
+    if stated not in OF_CLIENTS:
+        near = get_close_matches(stated, [*OF_CLIENTS, *known], 3)
+        did = f" Did you mean {' or '.join(map(repr, near))}?" * bool(near)
+        raise ValueError(
+            f"scoring has no score {stated!r}: {', '.join(OF_CLIENTS)}, or one of"
+            f" scikit-learn's.{did}"
+        )
+    return OF_CLIENTS[stated]

@@ -180,6 +180,27 @@ def test_every_parameter_of_an_estimator_is_checked_at_fit(rows):
     "RobustClassifier has no parameter 'penalty', it has ... Did you mean 'regulariser'?",
     "solve(problem, fed, verbose=True)",
 )
+@met(
+    "E",
+    "RobustClassifier(intercept=False), RiskClassifier(use_intercept=False)",
+    "__init__() got an unexpected keyword argument 'intercept'",
+    "Did you mean 'fit_intercept'?",
+    "Linear(intercept=False)",
+)
+@met(
+    "E",
+    "ConstrainedClassifier(fit_intercepts=False), a slip; MLP((2,), intercept=False)",
+    "__init__() got an unexpected keyword argument",
+    "Did you mean 'fit_intercept'? MLP has hidden, activation, classes, seed",
+    "Linear(intercept=False)",
+)
+@met(
+    "E",
+    "RobustClassifier().set_params(intercept=False)",
+    "Invalid parameter 'intercept' for estimator RobustClassifier(). Valid parameters are: [...]",
+    "Did you mean 'fit_intercept'?",
+    "Linear(intercept=False)",
+)
 def test_arguments_of_another_name_are_answered_with_the_one_that_is_meant(rows):
     X, y, groups = rows
     fed, problem = bf.Federation.from_arrays(X, y, groups), bf.Problem(bf.Hinge())
@@ -190,6 +211,9 @@ def test_arguments_of_another_name_are_answered_with_the_one_that_is_meant(rows)
     softmax: Any = bf.Softmax
     made: Any = bf.Problem
     robust: Any = bf.RobustClassifier
+    risk: Any = bf.RiskClassifier
+    constrained: Any = bf.ConstrainedClassifier
+    mlp: Any = bf.MLP
     for call, said in {
         lambda: solve(problem, fed, algorithm="bundle"): r"got 'bundle': write Bundle\(\)",
         lambda: solve(problem, fed, engine="virtual_clock"): r"engine.* write VirtualClock\(\)",
@@ -206,6 +230,11 @@ def test_arguments_of_another_name_are_answered_with_the_one_that_is_meant(rows)
         lambda: robust(penalty="l2"): "Did you mean 'regulariser'",
         lambda: robust(max_iter=9): "Did you mean 'max_rounds'",
         lambda: robust(C=1): "no parameter 'C', it has loss",
+        lambda: robust(intercept=False): "Did you mean 'fit_intercept'",
+        lambda: robust().set_params(intercept=False): "Did you mean 'fit_intercept'",
+        lambda: risk(use_intercept=False): "Did you mean 'fit_intercept'",
+        lambda: constrained(fit_intercepts=False): "Did you mean 'fit_intercept'",
+        lambda: mlp((2,), intercept=False): "it has hidden, activation, classes, seed.$",
     }.items():
         with pytest.raises(ParameterError, match=said):
             call()
@@ -351,10 +380,27 @@ def test_every_function_and_method_names_what_is_too_much_too_little_or_unknown(
     "got the class Bundle: write Bundle()",
     "solve(problem, fed, algorithm='bundle')",
 )
+@met(
+    "E",
+    "audit(..., algorithm='private_admm'), RobustClassifier(algorithm='bundle').fit",
+    "str adds no noise: there is no guarantee to refute; algorithm must be a federated one",
+    "got 'private_admm': write PrivateADMM()",
+    "solve(problem, fed, algorithm='bundle')",
+)
+@met(
+    "E",
+    "radius_path(..., algorithm='bundle'), algorithm='lbfgs', which no method is called",
+    "radius_path needs over_samples=WassersteinBall(...), got Mean(...)",
+    "algorithm must be a value such as Bundle() or None, got 'bundle': write Bundle()",
+    "solve(problem, fed, algorithm='bundle')",
+)
 def test_values_of_another_kind_are_answered_by_one_that_fits(rows, known):
     X, y, _ = rows
     solution: Any = known["solution"]
     solve: Any = bf.solve
+    path: Any = bf.radius_path
+    audit: Any = bf.audit
+    robust: Any = bf.RobustClassifier
     for call, said in {
         lambda: solution.evaluate(X, y): r"such as Federation.from_arrays\(X, y, groups\), got arr",
         lambda: solution.evaluate(known["fed"], 0.9): r"got 2: name the others, as in confidence=V",
@@ -363,6 +409,14 @@ def test_values_of_another_kind_are_answered_by_one_that_fits(rows, known):
         lambda: known["fed"].split(test="x"): "test must be a number, got 'x'",
         lambda: solve(known["problem"], known["fed"], algorithm=bf.Bundle): r"write Bundle\(\)",
         lambda: solve(known["problem"], known["fed"], engine="flower"): "engine must be a value",
+        lambda: solve(
+            known["problem"], known["fed"], algorithm="lbfgs"
+        ): "got 'lbfgs'. It is given",
+        lambda: path(
+            known["problem"], known["fed"], radii=[0.1], algorithm="bundle"
+        ): r"Bundle\(\)",
+        lambda: audit(known["problem"], known["fed"], algorithm="private_admm"): r"PrivateADMM\(\)",
+        lambda: robust(algorithm="bundle").fit(X, y, groups=rows[2]): r"write Bundle\(\)",
     }.items():
         with pytest.raises(ParameterError, match=said):
             call()

@@ -43,12 +43,23 @@ def federation(classes: int = 2) -> bf.Federation:
     "the same risk on pooled rows",
     "over_rows=RankedRange(20, 5)",
 )
+@met(
+    "E",
+    "over_rows=RankedRange(20, 5) with RankADMM() over three clients, or with the default over one",
+    "use over_samples=RankedRange(...), which AFL() takes; then over_rows=Superquantile(0.1)",
+    "over_samples=RankedRange(...), the same risk on pooled rows or for the one client",
+    "over_rows=RankedRange(20, 5)",
+)
 @pytest.mark.parametrize("risk", RANGES.values(), ids=RANGES)
 def test_a_risk_of_all_rows_is_advised_where_it_is_the_same(risk):
     fed, h = federation(), bf.L2(0.1)
     problem = bf.Problem(bf.Logistic(), over_rows=risk, regulariser=h)
     with pytest.raises(RefusedError, match=r"on fed\.pooled\(\), the same risk there.*RankADMM"):
         bf.solve(problem, fed)
+    with pytest.raises(RefusedError, match=r"on fed\.pooled\(\), the same risk there.*RankADMM"):
+        bf.solve(problem, fed, algorithm=bf.RankADMM())
+    with pytest.raises(RefusedError, match=r"in place of over_rows, the same risk there.*RankADMM"):
+        bf.solve(problem, fed.pooled())
     same = bf.Problem(bf.Logistic(), over_samples=risk, regulariser=h)
     for w in np.random.default_rng(1).standard_normal((3, 3)):
         assert same.objective(w, fed.pooled()) == pytest.approx(problem.objective(w, fed), rel=1e-9)
@@ -178,6 +189,20 @@ def test_the_names_that_errors_of_a_problem_give_exist():
     "the same words",
     "two columns of a data frame with one name",
 )
+@met(
+    "E",
+    "two columns 'a' and 'a ', 'é' in two Unicode forms, 1 and '1'",
+    "two columns; or, since names are normalised, one of the two in silence",
+    "the same words",
+    "two columns of a data frame with one name",
+)
+@met(
+    "E",
+    "solution.score and predict_proba of a table with a column twice",
+    "DuplicateError of a library: Expected unique column names",
+    "the same words",
+    "two columns of a data frame with one name",
+)
 def test_two_columns_of_one_name_are_refused_by_it():
     pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
@@ -187,7 +212,23 @@ def test_two_columns_of_one_name_are_refused_by_it():
     site = pd.DataFrame({"a": X[:, 0], "site": groups, "y": y})
     site.columns = ["site", "site", "y"]
     model = bf.RobustClassifier().fit(X, y, groups=groups)
+    named = pd.DataFrame(X, columns=["a", "b", "c"])
+    solution = bf.solve(
+        bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1)),
+        bf.Federation.from_arrays(named, y, groups),
+    )
+    alike: list[Any] = [
+        pd.DataFrame(X[:, :2], columns=names).assign(y=y, site=groups)
+        for names in (["a", "a "], ["a", "a\u200b"], ["a\u0301", "\xe1"], [1, "1"])
+    ]
+    for table in alike:
+        with pytest.raises(ValueError, match=r"differ, got '(a|\xe1|1)' more than once"):
+            bf.Federation.from_frame(table, "site", "y")
+        with pytest.raises(ValueError, match="names that differ"):
+            bf.Federation.from_tables({"n": {c: table[c].to_numpy() for c in table}}, "y")
     for call in (
+        lambda: solution.score(twice.assign(y=y), "y"),
+        lambda: solution.predict_proba(twice),
         lambda: bf.Federation.from_arrays(twice, y, groups),
         lambda: bf.Federation.from_frame(twice.assign(y=y, site=groups), "site", "y"),
         lambda: bf.Federation.from_frame(site, "site", "y"),
@@ -212,9 +253,31 @@ def test_two_columns_of_one_name_are_refused_by_it():
     "the note counts the declared rows",
     "Budget(1, delta=0.1) for 60 rows",
 )
+@met(
+    "E",
+    "Budget(1, delta=1/60) for 60 rows, delta=1/61",
+    "nothing is said",
+    "the note for the first, none for the second",
+    "Budget(1, delta=0.1) for 60 rows",
+)
+@met(
+    "E",
+    "Budget(1, delta=0.02, sizes={...}) that declares 30 rows of each of three clients",
+    "nothing is said",
+    "the note counts 90 rows; sizes by name are added up",
+    "Budget(1, delta=0.1) for 60 rows",
+)
 @pytest.mark.parametrize(
     ("delta", "sizes", "said"),
-    [(0.1, None, "1 / 60"), (1 / 60, None, "1 / 60"), (1 / 61, None, ""), (0.02, 30, "1 / 90")],
+    [
+        *(
+            (0.1, None, "1 / 60"),
+            (1 / 60, None, "1 / 60"),
+            (1 / 61, None, ""),
+            (0.02, 30, "1 / 90"),
+        ),
+        (0.02, {"north": 10, "east": 30, "south": 50}, "1 / 90"),
+    ],
 )
 def test_a_delta_above_one_over_the_rows_is_remarked_on(delta, sizes, said):
     budget = bf.Budget(1.0, delta, sizes=sizes)

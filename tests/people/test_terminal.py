@@ -181,6 +181,20 @@ def test_an_option_without_its_value_names_the_help_of_its_command(
     "a table of numbers, in which nobody sees how far a model is",
     "a bar for every model: of its rounds, or of the gap that is left",
 )
+@met(
+    "F",
+    "a gap that grows on its way, or is none or nan",
+    "a table of numbers, of which each replaces the last",
+    "the bar never goes back, and stays where nothing is known",
+    relative_of="progress on a terminal",
+)
+@met(
+    "F",
+    "a method that proves no bound before its end",
+    "gap -, and nobody sees how far it is",
+    "a bar of its rounds, 4 of 10",
+    relative_of="progress on a terminal",
+)
 def test_a_bar_goes_from_the_first_gap_to_the_tolerance() -> None:
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
     shown = terminal.Display(console, stopping=(1e-6, 100))
@@ -228,6 +242,13 @@ def test_errors_of_usage_name_what_to_do(
     assert f"is a folder of runs: give one, such as {plain.path}" in capsys.readouterr().err
 
 
+@met(
+    "F",
+    "progress in a log, which is no terminal",
+    "a line after some seconds, then at twice the time",
+    "as before: lines, and no signs of a bar",
+    relative_of="progress on a terminal",
+)
 def test_a_log_has_lines_and_no_bar(capsys: Capture) -> None:
     shown = terminal.Display(Console(force_terminal=False, width=200), verbose=True)
     shown.watch("M")({"round": 1, "objective": 0.5, "gap": 0.1}, None)

@@ -12,7 +12,7 @@ import pytest
 from met import met
 from sklearn import config_context
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -22,13 +22,19 @@ from bonafed.model_selection import WithinClients, cross_validate
 ROOT = Path(__file__).parents[2]
 
 
-def rows(seed: int, second: tuple[float, float, float], cut: float = 0.0) -> tuple[Any, Any, Any]:
-    """600 rows, a sixth of them of a group whose classes follow other coefficients."""
+def rows(
+    seed: int, second: tuple[float, float, float], cut: float = 0.0, share: int = 6, more: int = 0
+) -> tuple[Any, Any, Any]:
+    """600 rows, a sixth of them of a group whose classes follow other coefficients; ``more``: as
+    many of a third one.
+    """
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((600, 3))
-    groups = np.where(np.arange(600) % 6 == 0, "few", "most")
+    groups = np.where(np.arange(600) % share == 0, "few", "most")
     few = groups == "few"
+    groups[np.arange(600) % share == more] = "other" if more else "few"
     z = (X * np.where(few[:, None], second, (1.5, 1.0, 0.0))).sum(1) - cut * few
+    z = np.where(groups == "other", X @ [0.0, 1.0, 1.5], z)
     return X, (rng.random(600) < 1 / (1 + np.exp(-2 * z))).astype(int), groups
 
 
@@ -54,16 +60,32 @@ def accuracies(model: Any, X: Any, y: Any, groups: Any, of: Any) -> tuple[float,
     "the same front door gains in all of them",
     "the worst of two groups, whose classes follow other rules",
 )
+@met(
+    "E",
+    "a group of a twelfth of the rows with the opposite rule",
+    "LogisticRegression .40 worst of .81 in all, RobustClassifier() .42",
+    "AgnosticClassifier(Simplex()) .61 of .63",
+    "the worst of two groups, whose classes follow other rules",
+)
+@met(
+    "E",
+    "three groups, two of which follow other rules",
+    "LogisticRegression .44 worst of .72 in all, RobustClassifier() .48",
+    "AgnosticClassifier(Simplex()) .56 of .67",
+    "the worst of two groups, whose classes follow other rules",
+)
 def test_the_front_door_serves_the_worst_group_at_its_price():
     """The gain exceeds two standard errors of pairs on every table; and over all of them it
     exceeds what all rows lose.
     """
     rules = [((-0.5, 1.0, 1.5), 0.0), ((-1.5, 1.0, 0.0), 0.0), ((1.5, 1.0, 0.0), 2.5)]
+    rules += [((0.0, 0.0, 2.0), 0.0)]
+    other = [((-1.5, 1.0, 0.0), 0.0, 12), ((-1.5, 1.0, 0.0), 0.0, 6, 1)]
     beyond = []
-    for second, cut in [*rules, ((0.0, 0.0, 2.0), 0.0)]:
+    for rule in [*rules, *other]:
         found = []
         for seed in range(12):
-            table = rows(seed, second, cut)
+            table = rows(seed, *rule)
             of = np.random.default_rng(seed).random(600) < 0.6
             models = LogisticRegression(), bf.AgnosticClassifier(bf.Simplex())
             found.append([accuracies(model, *table, of) for model in models])
@@ -128,6 +150,20 @@ def test_what_is_said_of_the_worst_group_was_measured():
     "scikit-learn's names and bonafed's beside each other",
     'cross_validate(..., scoring="worst_client_accuracy")',
 )
+@met(
+    "E",
+    'scoring=("accuracy", "tail_loss"), {"accuracy"}, "tail_loss"',
+    "'tail_loss' is not a valid scoring value; InvalidParameterError",
+    "lists, sets and tuples of both kinds of names",
+    'cross_validate(..., scoring="worst_client_accuracy")',
+)
+@met(
+    "E",
+    'scoring="worst_client_acuracy", a slip',
+    "InvalidParameterError with all 70 names of scikit-learn",
+    "Did you mean 'worst_client_accuracy'?",
+    'cross_validate(..., scoring="worst_client_accuracy")',
+)
 def test_names_of_scorers_are_taken_without_a_warning():
     X, y, groups = rows(0, (-0.5, 1.0, 1.5))
     model = make_pipeline(StandardScaler(), bf.AgnosticClassifier(bf.Simplex()))
@@ -138,11 +174,18 @@ def test_names_of_scorers_are_taken_without_a_warning():
         same = cross_validate(model, X, y, scoring=bf.worst_client_accuracy, **given)
         several = cross_validate(model, X, y, scoring=["accuracy", "worst_client_loss"], **given)
         named = cross_validate(model, X, y, scoring={"tail": "tail_loss"}, **given)
+        pair = cross_validate(model, X, y, scoring=("accuracy", "tail_loss"), **given)
     assert one["test_score"].tolist() == same["test_score"].tolist()
     assert {"test_accuracy", "test_worst_client_loss"} < set(several)
     assert (named["test_tail"] < 0).all()
-    with pytest.raises(ValueError, match="worst_group"):
-        cross_validate(model, X, y, scoring="worst_group", groups=groups)
+    assert pair["test_tail_loss"].tolist() == named["test_tail"].tolist()
+    for slip, said in {
+        "worst_group": "no score 'worst_group': worst_client_accuracy, worst_client_loss, tail_l",
+        "worst_client_acuracy": "Did you mean 'worst_client_accuracy'",
+        "acuracy": "Did you mean 'accuracy'",
+    }.items():
+        with pytest.raises(ValueError, match=said):
+            cross_validate(model, X, y, scoring=slip, groups=groups)
 
 
 @met(
@@ -150,6 +193,27 @@ def test_names_of_scorers_are_taken_without_a_warning():
     "GridSearchCV over the models for the worst group, groups routed",
     "right before: no warning with metadata routing, and without it how to switch it on",
     "the same, held by a test",
+)
+@met(
+    "E",
+    "RandomizedSearchCV, or a pipeline with a scaler in GridSearchCV, groups routed",
+    "the same warning",
+    "no warning with metadata routing",
+    "GridSearchCV over the models",
+)
+@met(
+    "E",
+    "GridSearchCV with several scores, refit by that of the worst group",
+    "InvalidParameterError for bonafed's names",
+    "bonafed's scorers beside names of scikit-learn, and no warning",
+    "GridSearchCV over the models",
+)
+@met(
+    "E",
+    "cross_validate of a GridSearchCV, a search in every fold",
+    "MissingGroupsWarning from the inner fits",
+    "groups reach the inner fits, and no warning",
+    "GridSearchCV over the models",
 )
 def test_a_grid_search_by_the_worst_group_warns_of_nothing():
     X, y, groups = rows(1, (-0.5, 1.0, 1.5))
@@ -162,6 +226,18 @@ def test_a_grid_search_by_the_worst_group_warns_of_nothing():
         search.fit(X, y, groups=groups)
         assert search.best_params_["uncertainty"] != bf.Mean("size")
         assert search.score(X, y, groups=groups) > 0.6
+        steps = make_pipeline(StandardScaler(), bf.AgnosticClassifier())
+        few = {"agnosticclassifier__uncertainty": [bf.Mean("size"), bf.Simplex()]}
+        how: dict[str, Any] = {"scoring": bf.worst_client_accuracy, "cv": WithinClients(2)}
+        GridSearchCV(steps, few, **how).fit(X, y, groups=groups)
+        RandomizedSearchCV(steps, few, n_iter=2, **how).fit(X, y, groups=groups)
+        both = {"all": "accuracy", "worst": bf.worst_client_accuracy}
+        several = GridSearchCV(steps, few, scoring=both, refit="worst", cv=WithinClients(2))
+        several.fit(X, y, groups=groups)
+        assert {"mean_test_all", "mean_test_worst"} < set(several.cv_results_)
+        inner = GridSearchCV(bf.AgnosticClassifier(), {"uncertainty": [bf.Simplex()]}, **how)
+        nested = cross_validate(inner, X, y, groups=groups, cv=2, scoring="worst_client_accuracy")
+        assert nested["test_score"].min() > 0.5
     with pytest.warns(bf.MissingGroupsWarning, match="enable_metadata_routing"):
         bf.AgnosticClassifier().fit(X, y)
 

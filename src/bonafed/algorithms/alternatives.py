@@ -142,7 +142,7 @@ def advice(
         cheap = mine is not None and len(mine) == 1 and COST.get(mine[0].slot, 1.0) < 9.0
         pooled = _on_pooled_rows(problem, setting) if reason.slot == "over_samples" else None
         return Advice(methods, tuple(mine or ()) if cheap else (), pooled=pooled)
-    if reason.slot == "over_rows" and problem.over_rows is not None:
+    if problem.over_rows is not None:
         same = next(candidates("over_rows", problem, setting))
         if ones := taking(same.problem, same.setting):
             return Advice((), (same,), ones[0])

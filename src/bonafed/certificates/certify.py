@@ -173,7 +173,8 @@ INSIDE = 1 - 1e-6  # of a radius: a model that is not on the edge of a ball
 BALANCING = 8  # rounds of balancing at most
 DENSE = 500  # coefficients up to which Hessians are matrices; products take their place beyond
 PRODUCTS = 400  # of the Hessian with a direction, at most
-# how far the remainder is charged for a bound; for a proof of infeasibility it is ``FAR``
+# how far the remainder is charged for a bound; for a proof of infeasibility it is ``FAR``: charged
+# that far, 1e-13 would be 1e-7 of a bound, above the tolerances of second-order methods
 REACH = 1e2
 
 

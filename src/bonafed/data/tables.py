@@ -120,11 +120,9 @@ def written(value: Any) -> str:
 
 
 def column_names(X: Any) -> list[str] | None:
-    """The names of the columns of a table, which differ; None where X has none."""
-    if isinstance(X, Mapping):
-        return [*X]
-    names = getattr(X, "column_names", getattr(X, "columns", None))
-    if names is not None and (twice := repeated(names)):
+    """The names of the columns of a table, which differ to a reader; None where X has none."""
+    names = X if isinstance(X, Mapping) else getattr(X, "column_names", getattr(X, "columns", None))
+    if names is not None and (twice := repeated(plain(str(name)) for name in names)):
         raise ValueError(
             f"columns need names that differ, got {', '.join(map(repr, twice[:5]))} more than once:"
             " rename or drop one of each."
@@ -136,12 +134,12 @@ def table_of(frame: object) -> Table:
     """The columns of a pandas, polars or Arrow table, or of a mapping from names to arrays."""
     if isinstance(frame, Table):
         return frame
+    column_names(frame)
     if isinstance(frame, Mapping):
         columns = frame.items()
         return Table({plain(str(name)): _from_objects(_array(column)) for name, column in columns})
     import narwhals as nw
 
-    column_names(frame)
     try:
         table: Any = nw.from_native(frame, eager_only=True)  # type: ignore[call-overload]
     except TypeError as error:

@@ -240,6 +240,8 @@ class FederatedModel(BaseEstimator):
         Risks, losses and regularisers are values, so that one which several estimators share stays
         as it is.
         """
+        names = dict.fromkeys(key.partition("__")[0] for key in params)
+        check_names(type(self).__name__, names, parameters(type(self)))
         plain: dict[str, Any] = {}
         for key, value in params.items():
             name, _, field = key.partition("__")

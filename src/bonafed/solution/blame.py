@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ from bonafed.solvers.smooth.newton import lbfgs
 SMALL = 20_000  # features times rows of a sample
 FAINT = 1e-4  # strength of a regulariser that does no harm
 RARE = 0.25  # the share of a class up to which hardly any row may have a probability above 1/2
+# what computes a threshold, which may take a program over the rows
+PROGRAMS = {"radius": "radius_threshold", "tail": "tail_threshold"}
 ROBUST = 0.3  # of r*: a radius up to this leaves most of a model
 WAY = 1.0, 0.5, 0.25, 0.0625, 1 / 256  # from the best constant to the plain model
 STEPS, DONE = 100, 1e-3  # of L-BFGS at most; of the first gradient: what is left of it at the end
@@ -189,18 +192,9 @@ class _Search:
     # -- which parameters
 
     def _needed(self, causes: Sequence[Cause]) -> list[Cause]:
-        """The causes that have to be taken away together, the mildest first."""
-        for cause in causes:
-            if self._has_better([cause]):
-                return [cause]
-        for k in range(2, len(causes) + 1):
-            if self._has_better(causes[:k]):
-                needed = [*causes[:k]]
-                for cause in causes[: k - 1]:
-                    left = [other for other in needed if other is not cause]
-                    needed = left if self._has_better(left) else needed
-                return needed
-        return []
+        """The fewest causes that have to be taken away together, the mildest first."""
+        sets = chain.from_iterable(combinations(causes, k + 1) for k in range(len(causes)))
+        return [*next(filter(self._has_better, sets), ())]
 
     def _has_better(self, causes: Sequence[Cause]) -> bool:
         """Whether a witness shows that without these causes there is a model that is not trivial
@@ -279,6 +273,9 @@ class _Search:
             star = "r*, " * (cause.parameter == "radius")
             text += f" {first} largest {cause.parameter} with a model is {limit.value:.3g}"
             text += f" ({star}{limit.how})."
+        elif zero and cause.parameter in PROGRAMS:
+            call = f"call bonafed.solution.thresholds.{PROGRAMS[cause.parameter]}"
+            advice += [f"To see at which {cause.parameter} a model begins, {call}."]
         advice += [] if (rarer := _rarer(found)) is None else [_cut(rarer)]
         text += "".join(f" {each}" for each in advice)
         return Triviality(found.kind, cause.parameter, cause.value, threshold, text)
