@@ -335,6 +335,24 @@ def test_persons_are_named_where_most_are_shared_and_their_other_cells_agree() -
         assert differences.of_persons("id", rows, sites) == []
 
 
+@met("B", "12 of 1,200 numbers of one register are at two hospitals", "silent", ASKED, MOST)
+@met(
+    "B",
+    "numbers of each hospital that chance makes alike in a narrow range",
+    "silent",
+    "silent",
+    MOST,
+)
+def test_numbers_of_one_register_are_persons() -> None:
+    rng = np.random.default_rng(0)
+    register = [*map(str, 100_000 + rng.permutation(1200))]
+    parts = {c: register[300 * k : 300 * k + 300] for k, c in enumerate("abcd")}
+    parts["b"][:12] = parts["a"][:12]
+    assert [one.client for one in differences.of_persons("pid", parts)] == ["a", "b"]
+    drawn = {c: [*map(str, 100_000 + rng.permutation(1200)[:300])] for c in "abcd"}
+    assert differences.of_persons("pid", drawn) == []
+
+
 def test_init_names_persons_of_whom_a_small_hospital_has_most(init: Any) -> None:
     tables = ordinary.ordinary(SEED, 240)
     large, small = sorted(tables, key=lambda name: -len(tables[name]["age"]))[::4]

@@ -309,7 +309,9 @@ def of_persons(
     sizes, chance = [*map(len, ids.values())], 0.0
     if digits:  # how many would be alike if each client drew its numbers
         chance = (sum(sizes) ** 2 - sum(n * n for n in sizes)) / 2 / (max(digits) - min(digits) + 1)
-    likely = digits and len(shared) <= chance + 3 * chance**0.5 + (chance > 0.01)
+    register = chance > 20 and 4 * len(shared) < chance  # which gives each number once
+    drawn = len(shared) <= chance + 3 * chance**0.5 + (chance > 0.01)
+    likely = digits and drawn and not register
     counted = likely or 2 * len(shared) > min(sizes, default=0)
     known = rows is not None and len(shared) > 2 and _are_alike(parts, shared, rows)
     if counted and not known:

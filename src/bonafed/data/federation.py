@@ -290,7 +290,7 @@ class Federation:
         given as ``groups`` too, and a column ``target``; options as in `from_tables`.
         """
         client = groups if client is None else client
-        if not isinstance(client, str) or not isinstance(target, str):
+        if client is None or target is None:
             raise ValueError(
                 "from_frame needs the names of two columns, client and target, got"
                 f" {shown(client, 40)} and {shown(target, 40)}; arrays go to from_arrays(X, y,"

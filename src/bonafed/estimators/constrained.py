@@ -261,10 +261,6 @@ class ConstrainedClassifier(Classifier):
     def _server(self, server: ServerRows | None, names: list[str]) -> Federation | None:
         if server is None:
             return None
-        if not isinstance(server, tuple | list) or len(server) not in (2, 3):
-            raise ValueError(
-                f"server must be (X0, y0) or (X0, y0, columns), got {type(server).__name__}."
-            )
         X, y = arrays(self, server[0], server[1], reset=False)
         given, features = server[2] if len(server) == 3 else None, self._features()
         columns = columns_of(given, names, len(y), features).items()

@@ -89,7 +89,8 @@ class PrivateIntervals:
 def private_intervals(solution: Solution, level: float = 0.95) -> PrivateIntervals:
     """Confidence intervals of the coefficients of a private model, at no further cost of privacy.
 
-    They include what other rows would change and the noise that was added. They need the run of
+    They include what other rows would change and the noise that was added, for independent rows:
+    where a person has several, they are too narrow. They need the run of
     ``PrivateNewton(inference=True)``, and are computed from released and public numbers only, so
     that ``solution.public()`` and a file of it are enough.
 
