@@ -7,7 +7,8 @@ import re
 import sys
 import unicodedata
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from html import escape
 
 Facts = Iterable[tuple[str, str]]  # what something is, and its value in words
@@ -128,6 +129,15 @@ SYSTEM = {
 def system(error: OSError) -> str:
     """What an error of the system means and what to do, in words."""
     return SYSTEM.get(error.errno or 0) or error.strerror or str(error)
+
+
+@contextmanager
+def in_words(path: object) -> Iterator[None]:
+    """Errors of the system about a file that a user named, in words and without their number."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(f"{str(path)!r}: {system(error)}.") from error
 
 
 def install(extra: str) -> str:

@@ -16,6 +16,7 @@ import pytest
 import untidy
 from met import met
 
+import bonafed as bf
 from bonafed import Federation
 from bonafed.client_names import closest
 from bonafed.config.config import ConfigError, parse_config
@@ -25,6 +26,7 @@ from bonafed.data.readers import read
 from bonafed.data.reading import Reading
 from bonafed.data.row_errors import RowError
 from bonafed.data.schema import Numeric, Recipe
+from bonafed.engines.run_record import Log
 from bonafed.runs.splits import prepare
 from bonafed.starters.look import Asked
 from bonafed.starters.starter import starter
@@ -892,3 +894,29 @@ def test_a_network_that_is_not_there_is_said_in_words(monkeypatch: pytest.Monkey
     said = str(caught.value)
     assert "gives none: Name or service not known. Put uci/adult.data.gz and" in said
     assert "Error" not in said
+
+
+@met(
+    "A",
+    "bf.load, Solution.save, Log.save and a checkpoint, of a folder or of a file that is not there",
+    "'[Errno 2] No such file or directory'",
+    "what is wrong with the path, and what to do",
+    "a folder for a configuration",
+)
+def test_files_that_python_code_names_are_refused_in_words(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    fed = Federation.from_arrays(X, X[:, 0] > 0, np.repeat(["a", "b"], 20))
+    problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1))
+    solution = bf.solve(problem, fed)
+    folder, lost = tmp_path / "folder", tmp_path / "lost" / "model"
+    folder.mkdir()
+    for call in (
+        lambda: bf.load(lost),
+        lambda: solution.save(lost),
+        lambda: solution.save(folder),
+        lambda: Log.load(lost),
+        lambda: bf.solve(problem, fed, engine=bf.InProcess(checkpoint=folder)),
+    ):
+        with pytest.raises(OSError, match=r"correct the path|name a file in it") as caught:
+            call()
+        assert "Errno" not in str(caught.value)

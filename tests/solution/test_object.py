@@ -495,7 +495,7 @@ def test_a_file_is_whole_or_not_there(solved, tmp_path, monkeypatch):
     solved.save(path)
     before = path.read_bytes()
     monkeypatch.setattr("os.fsync", lambda file: (_ for _ in ()).throw(OSError(28, "full")))
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="the disk is full: free some space"):
         solved.save(path)
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == ["solution"]

@@ -121,6 +121,8 @@ class RunFile:
         if path and not path.parent.is_dir():
             text = f"no folder {path.parent} for the checkpoint {path.name}: create it first"
             raise FileNotFoundError(text)
+        if path and path.is_dir():
+            raise IsADirectoryError(f"the checkpoint {path} is a folder: name a file in it")
         # most runs are not kept, and both take longer than a round
         digests = tuple(federation.digests()) if path else ()
         algorithm = " on ".join(map(describe, run)) if path else ""

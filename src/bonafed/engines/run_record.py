@@ -15,6 +15,7 @@ from bonafed.codec import FIELDS, Form
 from bonafed.engines.checkpoint_schema import Fields
 from bonafed.rounds import CodecError, Outcome, decode, encode, marks, record
 from bonafed.storage import write_whole
+from bonafed.text import in_words
 
 # ---- who answered when
 
@@ -276,7 +277,8 @@ class Log:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the log to a file, in one step."""
-        write_whole(Path(path), encode(self))
+        with in_words(path):
+            write_whole(Path(path), encode(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Log":
@@ -287,7 +289,8 @@ class Log:
         ValueError : a damaged file, or one that holds something else
         """
         try:
-            log = decode(Path(path).read_bytes())
+            with in_words(path):
+                log = decode(Path(path).read_bytes())
         except CodecError as error:
             raise ValueError(f"the log {path} cannot be read: {error}") from error
         if type(log) is not Log:

@@ -50,7 +50,7 @@ from bonafed.solution.predictions import Inputs, Rated, decisions
 from bonafed.solution.tables import Table, frame
 from bonafed.solution.trivial import Triviality
 from bonafed.storage import write_whole
-from bonafed.text import card, listed, shown
+from bonafed.text import card, in_words, listed, shown
 from bonafed.text import described as as_text
 from bonafed.worst_client import CONFIDENCE
 
@@ -300,7 +300,8 @@ class Solution:
         problem = kept.pop("problem")
         slots = {slot.name: described(getattr(problem, slot.name)) for slot in fields(problem)}
         values = {"problem": slots, "solution": {k: described(v) for k, v in kept.items()}}
-        write_whole(Path(path), encode({"what": FORMAT, **values}))
+        with in_words(path):
+            write_whole(Path(path), encode({"what": FORMAT, **values}))
 
     @property
     def private(self) -> bool:
@@ -502,7 +503,8 @@ def _stored(path: str | os.PathLike[str]) -> dict[str, Any]:
             " a run's folder predicts by `bonafed predict`."
         )
     try:
-        values = decode(Path(path).read_bytes())
+        with in_words(path):
+            values = decode(Path(path).read_bytes())
     except CodecError as error:
         raise ValueError(
             f"{path} is not a solution that solution.save(path) wrote, or it was changed since:"
