@@ -131,7 +131,7 @@ def commands(path: Path, out: Path, html: bool) -> list[Callable[[], object]]:
         lambda: cli.report(path, "md", out / "page.md"),
         lambda: cli.report(path, "json", out / "page.json"),
         lambda: cli.compare([path, path]),
-        lambda: cli.predict(path, table, out / "scores.csv"),
+        lambda: cli.predict(path, table, out / "scores.csv", force=True),
         *page,
     ]
 
