@@ -525,7 +525,7 @@ class Bundle(base.Method):
     def _near_by(self, state: BundleState) -> BundleState:
         """With what proves a bound on the models near by, where nothing bounds all of them."""
         cuts, units, best = state.cuts, self._sizes(state), -math.inf
-        if self.concrete.constrained or not state.w.any():
+        if only_constrained(self.concrete) or not state.w.any():
             return state
         where = bounds.nearby(self.concrete, state.w, state.value)
         numbers = state.point, self._unit(state), self._finest
