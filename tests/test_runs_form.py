@@ -126,10 +126,10 @@ def _drawn(record: object, rng: np.random.Generator) -> Place:
 def commands(path: Path, out: Path, html: bool) -> list[Callable[[], object]]:
     """What reads a run, as the command line calls it."""
     table = path.parent.parent / "clinics.csv"
-    page = [lambda: cli.report(path, "html", out / "page.html")] * html
+    page = [lambda: cli.report(path, "html", out / "page.html", force=True)] * html
     return [
-        lambda: cli.report(path, "md", out / "page.md"),
-        lambda: cli.report(path, "json", out / "page.json"),
+        lambda: cli.report(path, "md", out / "page.md", force=True),
+        lambda: cli.report(path, "json", out / "page.json", force=True),
         lambda: cli.compare([path, path]),
         lambda: cli.predict(path, table, out / "scores.csv", force=True),
         *page,
