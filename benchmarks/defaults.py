@@ -33,6 +33,7 @@ from sklearn.metrics import r2_score, roc_auc_score
 
 import bonafed as bf
 from bonafed.data import load
+from bonafed.solution import thresholds
 
 Array = NDArray[np.float64]
 TWO, SEVERAL, NUMBERS = "two classes", "several classes", "numbers"  # kinds of tables
@@ -511,11 +512,24 @@ def held(limit: Limit, table: Table) -> Held | None:
     train = table.split()[0]
     first = fitted(limit.first(), train)
     named = first.solution_.trivial
-    if not is_constant(first) or named.parameter != limit.parameter or named.threshold is None:
+    if not is_constant(first) or named.parameter != limit.parameter:
+        return None
+    if (value := named.threshold or by_program(first, train)) is None:
         return None
     factors = (BELOW, ABOVE) if limit.falls else (ABOVE, BELOW)
-    inside, outside = (fitted(limit.at(first, each * named.threshold), train) for each in factors)
-    return Held(table.name, named.threshold, is_constant(inside), has_scores(outside))
+    inside, outside = (fitted(limit.at(first, each * value), train) for each in factors)
+    return Held(table.name, value, is_constant(inside), has_scores(outside))
+
+
+def by_program(model: object, train: Table) -> float | None:
+    """The limit that no warning names, since its program over rows takes longer than the fit."""
+    problem = model.solution_.problem
+    fed = bf.Federation.from_arrays(train.X, train.y, train.groups)
+    if model.solution_.trivial.parameter == "tail":
+        found = thresholds.tail_threshold(problem, fed.pooled())
+        return found.value if found.exact else None
+    found = thresholds.flip_threshold(problem, fed)
+    return max(model.radius_) / found.value if found.exact and found.value > 0 else None
 
 
 def show_limits(only: str) -> bool:

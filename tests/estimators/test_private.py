@@ -423,10 +423,10 @@ def test_a_class_that_no_row_has_is_declared(clinics):
         ({"rounds": 2.5}, "rounds must be a whole number, got 2.5"),
         ({"clip": -1.0}, "clip must be a number > 0, got -1.0"),
         ({"bound": 0.0}, "bound must be a number > 0, got 0.0"),
-        ({"mechanism": "uniform"}, "mechanism must be one of gaussian, laplace, got 'uniform'"),
+        ({"mechanism": "uniform"}, "mechanism must be 'gaussian' or 'laplace', got 'uniform'"),
         ({"mechanism": "laplace"}, "give bound=.*or clip="),
-        ({"adjacency": "zero-out"}, "adjacency must be one of add-remove, replace, got 'zero-out'"),
-        ({"noise": "none"}, "noise must be one of None, secure, simulation, got 'none'"),
+        ({"adjacency": "zero-out"}, "adjacency must be 'add-remove' or 'replace', got 'zero-out'"),
+        ({"noise": "none"}, "noise must be 'secure', 'simulation' or None, got 'none'"),
         (
             {"sizes": {"north": 60, "east": 20}},
             "sizes has no entry for south: declare every client's rows",
