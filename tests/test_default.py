@@ -131,7 +131,7 @@ def test_a_claim_of_the_clock_is_judged_by_the_certificate(fed, monkeypatch):
     monkeypatch.setattr(Progress, "allowed", lambda self, margin=1.0: 1e9)
     solution = bf.solve(LOGISTIC, fed, engine=CLOCK)
     assert solution.outcome.stop is Stop.UNPROVEN
-    assert "lower tol" in solution.outcome.text
+    assert "use Bundle()" in solution.outcome.text
 
 
 def test_a_time_that_runs_out_is_no_optimum(fed):

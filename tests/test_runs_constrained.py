@@ -353,7 +353,7 @@ def test_a_run_that_nothing_satisfies_has_its_own_status_and_warns(
     assert bonafed("run", "clinics.toml", "--out", "runs") == 3
     said = " ".join(capsys.readouterr().out.split())
     assert "No model is recommended" in said
-    assert "coefficient of age >= 0" in said
+    assert "minus the coefficient of age <= 0" in said
     assert "No model meets all constraints" in said
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "report.html").is_file()

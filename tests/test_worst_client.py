@@ -126,7 +126,8 @@ def test_the_sentence_is_that_of_the_numbers() -> None:
     assert in_words(row).startswith(
         "With 95 % confidence the model is wrong in at most 18 % of new rows at each of the 2"
         " clients, if they are like its held-out ones. Hillcrest (1 wrong of 25) decides this;"
-        " with 8 wrong of 200 it would be 7.6 %. Likewise, each by itself: recall at least 0 %"
+        " with 8 wrong of 200 it would be 7.6 %, since another client would then decide."
+        " Likewise, each by itself: recall at least 0 %"
         " (Hillcrest, 0 of 0)"
     )
     # with 200 rows there, the other client decides: 3 wrong of 100

@@ -179,6 +179,8 @@ def in_words(row: Mapping[str, Any], like: str = "its held-out ones") -> str:
     if (then := first.get("then")) is not None:
         less = percent(1 - then["bound"], up=True)
         more = f"; with {then['wrong']:,} wrong of {then['of']:,} it would be {less}"
+        alone = most(then["wrong"], then["of"], 1 - promise["confidence"])
+        more += ", since another client would then decide" * (alone < 1 - then["bound"] - 1e-9)
     others = [
         f"{figure.spoken} {'at least' if figure.higher else 'at most'}"
         f" {shown(figure, at['bound'])} ({_name(at)}"

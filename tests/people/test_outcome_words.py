@@ -646,3 +646,56 @@ def test_nobody_is_told_to_lower_a_tolerance_that_rounding_ends() -> None:
     again, said = solved(X, y, problem, tol=2 * solution.certificate.relative_gap)
     assert again.outcome.stop is Stop.OPTIMAL
     assert not said
+
+
+@met(
+    "C",
+    "FedAvg over clients that differ, at rest",
+    "'lower tol, or use Bundle()': a tolerance of 1e-12 leaves the same gap",
+    "another method, and nothing about tol",
+    "UNPROVEN at a gap of 14 %",
+)
+@met(
+    "C",
+    "Bundle(tol=0), stalled at a gap of 2e-13",
+    "'bring the features to similar sizes', which they have",
+    "the tolerance to accept the model with",
+    "a run that stalls",
+)
+def test_advice_is_only_what_helps() -> None:
+    X, y = rows()
+    problem = replace(PLAIN, regulariser=bf.L2(1e-3))
+    text = solved(X, y, problem, algorithm=bf.FedAvg(max_rounds=3000))[0].outcome.text
+    assert "lower tol" not in text
+    assert "use Bundle()" in text
+    text = solved(X, y, problem, tol=0.0)[0].outcome.text
+    assert "sizes" not in text
+    assert "accept it with atol or tol" in text
+
+
+@met(
+    "C",
+    "a superquantile under which a constant is best: coefficients of 1e-10",
+    "'the model is constant', and probabilities of .994 and .037",
+    "the share of the class for everybody",
+    "separated classes without a penalty",
+)
+@met(
+    "C",
+    "Sign({'age': 1}) in the table of constraints, and a limit that is missed by 1e-5",
+    "'coefficient of age >= 0: measured -0.0157, met'; '-1, limit -1' is not met",
+    "minus the coefficient is measured against 0; by how much a limit is missed",
+    "separated classes without a penalty",
+)
+def test_what_only_a_solver_leaves_parts_nobody() -> None:
+    X, y = rows()
+    fed = bf.Federation.from_arrays(X, y, GROUPS).pooled()
+    problem = bf.Problem(bf.Logistic(), over_samples=bf.Superquantile(0.1), regulariser=bf.L2(1e4))
+    p = bf.solve(problem, fed).predict_proba(X)[:, 1]
+    assert np.ptp(p) < 1e-3
+    assert abs(p.mean() - np.mean(y > 0)) < 0.05
+    signs = replace(PLAIN, constraint=bf.Sign({"x0": 1}), regulariser=bf.L2(1e-2))
+    (row,) = bf.solve(signs, bf.Federation.from_arrays(X, y, GROUPS)).constraints
+    assert row["constraint"] == "minus the coefficient of x0 <= 0"
+    assert row["measured"] < 0 == row["limit"]
+    assert str(row["limit"]) == "0.0"

@@ -107,14 +107,17 @@ def test_a_run_says_what_holds_at_every_client(run: Run) -> None:
     "1 wrong of 25 rows at the smallest hospital, 5 of 100 at another",
     "'the 95 % interval at Northgate is 88.7 to 98.4': nothing about Hillcrest",
     "at most 18 % at every client; Hillcrest (1 wrong of 25) decides this; with 8 wrong of 200 it"
-    " would be 11 %, since Northgate then decides",
+    " would be 11 %, since another client would then decide",
     "a run with held-out rows",
 )
 def test_the_client_that_decides_is_named_with_its_counts() -> None:
     text = badness(told(rows(FOUR)))
     said = "18 % of new rows at each of the 4 clients, if they are like its held-out ones"
     assert SENTENCE + said in text
-    assert "Hillcrest (1 wrong of 25) decides this; with 8 wrong of 200 it would be 11 %." in text
+    assert (
+        "Hillcrest (1 wrong of 25) decides this; with 8 wrong of 200 it would be 11 %, since"
+        in text
+    )
 
 
 @met(

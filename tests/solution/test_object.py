@@ -170,7 +170,7 @@ def test_the_lines_say_what_a_person_asks(solved):
     assert f"{solved.certificate.value:.6g}; no model is below" in lines[3]
     assert "4 coefficients; features x0, x1, x2; classes ill, well" in lines[4]
     worst = max(solved.clients, key=lambda row: row["weight"])
-    assert f"3 with 120 rows; client {worst['client']} has the largest weight" in lines[5]
+    assert f"3 with 120 rows; client {worst['client']} has the largest weight " in lines[5]
 
 
 # ------------------------------------------------------------------------------------- predictions

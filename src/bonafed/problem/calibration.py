@@ -34,6 +34,7 @@ STEPS, HALVINGS = 100, 30
 BY_CHANCE = 3.84  # twice the gain in log likelihood by an offset that is 0: exceeded in 5 %
 ROUNDING = 1e-14  # relative: a value that rises by no more does not refuse a step of Newton
 FLAT = 1e-12  # relative: the gradient of a fitted sigmoid, and the spread of equal scores
+EQUAL = 1e-6  # spread of scores that only a solver's accuracy parts: no loss differs by more
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def has_log_odds(problem: Problem) -> bool:
 def fit_sigmoid(score: Array, positive: NDArray[np.bool_], weight: Array) -> Sigmoid:
     """The sigmoid of scores (n,), of whether each row is positive (n,), and of their weights (n,).
 
-    Where all scores are equal, or larger ones do not mean more positives, its slope is 0.
+    Where all scores are equal, but for what a solver leaves, or larger ones do not mean more positives, its slope is 0.
     """
     plus, minus = float(weight[positive].sum()), float(weight[~positive].sum())
     target = np.where(positive, (plus + 1) / (plus + 2), 1 / (minus + 2))
@@ -120,7 +121,7 @@ def fit_sigmoid(score: Array, positive: NDArray[np.bool_], weight: Array) -> Sig
     mean = float(weight @ score) / total
     spread = math.sqrt(float(weight @ (score - mean) ** 2) / total)
     base = Sigmoid(0.0, math.log((weight @ target) / (weight @ (1 - target))))
-    if spread <= FLAT * max(abs(mean), 1.0):
+    if spread <= max(FLAT * abs(mean), EQUAL):
         return base
     rows = np.column_stack([(score - mean) / spread, np.ones_like(score)])
     (slope, offset), least = _fitted(np.array([0.0, base.offset]), rows, target, weight)

@@ -116,6 +116,7 @@ class _Search:
         self.fed, self.share = fed, share
         self.found = Finding("coefficients are zero")  # until `answer` knows
         self.done = True  # whether the model is proved to be near the optimum
+        self.most = math.inf  # percent by which a coefficient may lower the objective
 
     @cached_property
     def few(self) -> Federation:
@@ -171,6 +172,8 @@ class _Search:
         """Why a model w with this finding is trivial."""
         self.fed, self.share = self.few, 1.0
         self.found, self.done, kind = found, _near(proof), found.kind
+        gap = _gap(proof) if self.done else 0.0
+        self.most = math.ceil(1e4 * (gap + max(min(gap, trivial.LOOSEST), trivial.CLOSE))) / 100
         better = self._has_better([]) if self.private or not self.done else False
         if self.private and better:
             text = (
@@ -260,7 +263,8 @@ class _Search:
         robust = any(name in cause.parameter for name in ("radius", "label_cost"))
         what = "the worst-case loss" if robust else "the objective"
         zero = found.of_coefficients
-        lowers = f"no coefficient lowers {what}" if zero else f"that is best for {what}"
+        lowers = f"no coefficient lowers {what} by more than {self.most:.2f} %"
+        lowers = lowers if zero else f"that is best for {what}"
         also = "".join(f" and {other.words}" for other in others)
         if zero and not self.done:  # of a problem in which nothing bounds an optimum
             lowers = "no better model was found"
@@ -287,7 +291,7 @@ class _Search:
         causes = [*_causes(self.problem, self.fed)]
         do += f". It may be so {_listed(causes)}." if causes else "."
         if self.problem.convex:
-            do = "The run stopped before it was done: its outcome says what to do."
+            do = "The proven gap leaves room for it: a finer solve would tell."
         text = f"The model is trivial ({self.found.kind}), and {known}. {do}"
         return Triviality(self.found.kind, None, None, None, text)
 
@@ -346,8 +350,14 @@ def _harmless(causes: Sequence[Cause]) -> dict[str, Any]:
 
 def _near(proof: Certificate, share: float = trivial.LOOSEST) -> bool:
     """Whether a model is proved to be near the optimum: an unfinished solve suggests nothing."""
+    return _gap(proof) <= share
+
+
+def _gap(proof: Certificate) -> float:
+    """By which share of its value a model may be above the optimum, or the best one near by."""
     bound = proof.nearby if proof.bound is None else proof.bound
-    return bound is not None and abs(proof.value - bound) <= share * abs(proof.value)
+    gap = math.inf if bound is None else abs(proof.value - bound)
+    return gap / abs(proof.value) if proof.value else math.inf if gap else 0.0
 
 
 def _formula(problem: Problem, fed: Federation, cause: Cause) -> Threshold | None:

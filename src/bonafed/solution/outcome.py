@@ -168,8 +168,10 @@ def _beside(
     return Outcome(stop, " ".join(said))
 
 
-def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
-    """How the run ended; ``left`` is the gap that is left, ``cure`` ends the advice."""
+def _words(ended: Ended, problem: Problem, left: str, cure: str, spent: bool = False) -> str:
+    """How the run ended; ``left`` is the gap that is left, ``cure`` ends the advice, and is all of
+    it where only rounding is left.
+    """
     if ended.said:
         return ended.said.removesuffix(".") + "."
     method, settings = ended.method.called, settings_of(ended.method)
@@ -205,7 +207,7 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
         how = "made no further progress"
         shorter = [f"lower {' or '.join(steps)}"] if (steps := _steps(ended.method)) else []
         shorter = ", ".join([*shorter, "bring the features to similar sizes"])
-        cure = f": {shorter}, or {cure}" if cure else ""
+        cure = f": {cure if spent else f'{shorter}, or {cure}'}" if cure else ""
     elif ended.stop is Stop.UNBOUNDED:
         how = "found that the objective falls without end at models that meet all constraints"
         cure = f": {REGULARISE}, or a constraint"
@@ -302,19 +304,22 @@ def _judged(ended: Ended, problem: Problem, certificate: Certificate) -> Outcome
     if stop is Stop.OPTIMAL:
         after = f"after {counted(ended.rounds, 'round')}{_tol(ended.method)}"
         return Outcome(stop, f"{gap_in_words(certificate)} {how}{after}.{_stands_on(own)}")
-    left, cure = "; no bound is proved", REGULARISE
+    left, cure, spent = "; no bound is proved", REGULARISE, False
     if gap is not None:
         left = f"; {how}{gap_in_words(certificate)}"
         better = "" if type(ended.method).__name__ == "Bundle" else "bundle"
         better = better and instead(problem, len(certificate.weights), better)
         # below `PRECISE` rounding is what is left, which no tolerance lowers
-        spent = stop is Stop.STALLED or (certificate.relative_gap or 0.0) <= PRECISE
-        cure = "accept it with atol or tol" if spent else "lower tol"
-        cure = "" if within else cure + f", or use {better}" * bool(better)
+        spent = (certificate.relative_gap or 0.0) <= PRECISE
+        accept = spent or stop is Stop.STALLED
+        cure = "accept it with atol or tol" if accept else "lower tol"
+        alone = better and ended.reached is None  # a method that proves no bound goes on in vain
+        cure = f"use {better}" if alone else cure + f", or use {better}" * bool(better)
+        cure = "" if within else cure
     elif lacks or not (affine and problem.convex):
         cure = "try another start"
     cure = "" if certificate.separated is not None else cure  # what to do is said below
-    text = _words(replace(ended, stop=stop), problem, left, cure)
+    text = _words(replace(ended, stop=stop), problem, left, cure, spent)
     more = "" if certificate.failed else _more(ended, stop, problem, certificate, lacks)
     if within and certificate.separated is None and stop in (Stop.MAX_ROUNDS, Stop.STALLED):
         more += f" {DONE}"

@@ -287,6 +287,11 @@ class Solution:
 
     # ------------------------------------------------------------------------------ files, texts
 
+    @property
+    def value(self) -> float:
+        """The objective at the model, as its certificate has it."""
+        return self.certificate.value
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the solution to a file, in one step, for ``bonafed.load``.
 
@@ -378,7 +383,9 @@ class Solution:
         else:
             facts.append(("value", self.certificate.in_words()))
             worst = max(part.clients, key=lambda row: row["weight"])
-            clients += f"; client {shown(worst['client'], 40)} has the largest weight,"
+            alike = worst["weight"] - min(row["weight"] for row in part.clients) <= 1e-9
+            has = "as all others the" if alike else "the largest"
+            clients += f"; client {shown(worst['client'], 40)} has {has} weight"
             clients += f" {worst['weight']:.3g}, and mean loss {worst['loss']:.4g}"
         return [*facts, ("model", model), ("clients", clients)]
 

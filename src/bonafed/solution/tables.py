@@ -195,7 +195,7 @@ def constraint_rows(
         {
             "owner": owner,
             "constraint": word,
-            "limit": float(limit),
+            "limit": float(limit) + 0.0,  # and not -0
             "measured": float(limit + value),
             "slack": -abs(float(value)) if equal else -float(value),
             "price": float(multiplier),
@@ -227,7 +227,8 @@ def out_of_bounds(table: list[dict[str, Any]], certificate: Certificate) -> bool
 
 def broken(table: list[dict[str, Any]], most: int = 5) -> str:
     """The constraints that are not met, the worst first, in words."""
-    words = "{owner} ({constraint}: {measured:.4g}, limit {limit:.4g})"
+    words = "{owner} ({constraint}: {measured:.4g}, limit {limit:.4g}, missed by {missed:.2g})"
+    table = [row | {"missed": -row["slack"]} for row in table]
     worst = sorted((row for row in table if not row["met"]), key=lambda row: row["slack"])
     return named([words.format(**row) for row in worst], most)
 

@@ -257,8 +257,9 @@ class Sign(ByFeature):
             raise ValueError(f"Sign needs a mapping of feature names to +1 or -1, got {self.of!r}.")
 
     def at(self, problem: Objective, data: Metadata) -> OnModel:
-        rows, sides = [{name: -float(sign)} for name, sign in self.of.items()], {1: ">=", -1: "<="}
-        words = (f"coefficient of {name} {sides[sign]} 0" for name, sign in self.of.items())
+        rows = [{name: -float(sign)} for name, sign in self.of.items()]
+        minus = {1: "minus the ", -1: ""}  # as it is measured
+        words = (f"{minus[sign]}coefficient of {name} <= 0" for name, sign in self.of.items())
         return self._at(rows, 0.0, words, problem, data)
 
 
