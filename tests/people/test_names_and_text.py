@@ -920,3 +920,113 @@ def test_files_that_python_code_names_are_refused_in_words(tmp_path: Path) -> No
         with pytest.raises(OSError, match=r"correct the path|name a file in it") as caught:
             call()
         assert "Errno" not in str(caught.value)
+
+
+# ----------------------------------------- tables as spreadsheets show them, and words of outcomes
+
+CLIENTLESS = "the hospital stands in the first row of each block only, as where cells were merged"
+UNKNOWN = "an outcome of Yes, No and Unknown"
+ABSENCE = "an outcome of 'No (0)' in 30 rows and 'Yes (1)' in 90"
+SUBTOTAL = "a line 'North total' below the rows, with a number for the outcome"
+TWO_LINES = "a line Patient,,,Lab,,Outcome above the names"
+CLASS = "a class was trained of it, not asked"
+
+
+def kept(config: str) -> str:
+    """[data] of a configuration as one line."""
+    return " ".join(config.replace("#", " ").split())
+
+
+@met("A", CLIENTLESS, "trained on 3 of 120 rows: `drop_missing_client = true`", "refused in words")
+@met("A", "the hospital in every third row", "trained on 40 of 120 rows", "the same", CLIENTLESS)
+@met("A", "no hospital in 50 of 120 rows", "left out, as is said", "the same", CLIENTLESS)
+def test_rows_without_a_client_are_not_dropped_where_they_are_most(tmp_path: Path) -> None:
+    sites = untidy.people(N)["site"]
+    for keep in (lambda k: k in (0, 40, 80), lambda k: k % 3 == 0):
+        path = table(tmp_path, site=[s if keep(k) else "" for k, s in enumerate(sites)])
+        with pytest.raises(ConfigError, match=r"'site' is empty in \d+ of 120 rows.*every row"):
+            written(path)
+    path = table(tmp_path, site=[s if k >= 50 else "" for k, s in enumerate(sites)])
+    assert "drop_missing_client = true  # 50 rows have none" in written(path)[0]
+
+
+@met("A", UNKNOWN, CLASS, "read as missing, with its rows")
+@met("A", "ja, nein and unbekannt", CLASS, "the same", UNKNOWN)
+@met("A", "pending and lost to follow-up beside yes and no", CLASS, "the same", UNKNOWN)
+@met("A", "none, mild and severe", "three classes", "three classes", UNKNOWN)
+@met("A", "yes and unknown", "two classes", "two classes", UNKNOWN)
+def test_words_for_an_unknown_outcome_are_no_class(tmp_path: Path) -> None:
+    for words, others in (
+        (("Yes", "No"), ["Unknown"]),
+        (("ja", "nein"), ["unbekannt"]),
+        (("yes", "no"), ["lost to follow-up", "pending"]),
+    ):
+        cells = [others[k % len(others)] if k < 6 else words[k % 5 // 3] for k in range(N)]
+        config = kept(written(table(tmp_path, sick=cells))[0])
+        assert "2 classes: " in config
+        assert f"missing = {json.dumps(others)}" in config
+        assert f"6 rows have none, {others[0]} in {6 // len(others)}" in config
+    for cells in (["none", "mild", "severe"] * 40, ["yes", "unknown", "yes"] * 40):
+        config = kept(written(table(tmp_path, sick=cells))[0])
+        assert f"{len({*cells})} classes: " in config
+        assert "missing =" not in config
+
+
+@met("A", ABSENCE, "positive = 'No (0)', the rarer class", "positive = 'Yes (1)', and why")
+@met("A", "sick and not sick", "positive = 'not sick'", "positive = 'sick'", ABSENCE)
+@met("A", "krank and gesund", "positive = 'gesund'", "positive = 'krank'", ABSENCE)
+@met("A", "positif and négatif, да and нет", "the negation", "the other one", ABSENCE)
+@met("A", "red and blue", "the rarer one", "the rarer one", ABSENCE)
+@pytest.mark.parametrize(
+    "pair",
+    [
+        *(("Yes (1)", "No (0)"), ("sick", "not sick"), ("event", "no event"), ("krank", "gesund")),
+        *(("positif", "négatif"), ("да", "нет"), ("abnormal", "normal"), ("case", "control")),
+        *(("ill", "non-ill"), ("Rezidiv", "kein Rezidiv"), ("blue", "red")),
+    ],
+)
+def test_a_negation_is_not_positive_where_it_is_rarer(tmp_path: Path, pair: Sequence[str]) -> None:
+    cells = [pair[k % 4 == 0] for k in range(N)]
+    positive = pair[pair == ("blue", "red")]
+    assert f'positive = "{positive}"' in written(table(tmp_path, sick=cells))[0]
+
+
+@met("A", SUBTOTAL, "a client and classes, not asked", "refused by its line")
+@met("A", "Average, with all cells filled", "a client", "refused by its line", SUBTOTAL)
+@met("A", "Summe Nord below each block", "a client", "refused by its line", SUBTOTAL)
+@met("A", "a hospital of the name Sumner", "a client", "a client", SUBTOTAL)
+def test_subtotals_are_not_clients(tmp_path: Path) -> None:
+    columns = untidy.people(N)
+    last = {name: cells[-1] for name, cells in columns.items()}
+    for label in ("North total", "Average", "Summe Nord", "Sumner"):
+        rows = {name: [*cells, last[name]] for name, cells in columns.items()}
+        rows["site"][-1] = label
+        (path := tmp_path / "t.csv").write_text(untidy.text(rows, ","), "utf-8")
+        if label == "Sumner":
+            written(path)
+            continue
+        with pytest.raises(ConfigError, match=f"'{label}' in line 122 of .*looks like a total"):
+            written(path)
+
+
+@met("A", TWO_LINES, "the names were a row, and three columns never read", "refused by its line")
+@met(
+    "A",
+    "the same with the last cell empty",
+    "taken for the names",
+    "refused by its line",
+    TWO_LINES,
+)
+@met("A", "an index without a name", "left out", "left out", TWO_LINES)
+def test_a_line_above_the_names_is_not_the_names(tmp_path: Path) -> None:
+    text = untidy.text(untidy.people(N), ",")
+    width = text.partition("\n")[0].count(",") + 1
+    path = tmp_path / "t.csv"
+    for some in ({0: "Patient", 3: "Lab"}, {k: f"of {k}" for k in range(width - 1)}):
+        path.write_text(",".join(some.get(k, "") for k in range(width)) + "\n" + text, "utf-8")
+        with pytest.raises(ConfigError, match=f"{len(some)} of {width} columns, and the"):
+            written(path)
+    lines = text.splitlines()
+    indexed = [f"{k or ''},{line}" for k, line in enumerate(lines)]
+    path.write_text("\n".join(indexed), "utf-8")
+    written(path)

@@ -68,6 +68,14 @@ def _known() -> dict[str, Any]:
     return tomllib.loads((files("bonafed.data") / "units.toml").read_text("utf-8"))
 
 
+def is_absence(value: str) -> bool:
+    """Whether one of two outcomes says that what the other one is about is absent: ``no``, ``No
+    (0)``, ``not sick``, ``healthy``.
+    """
+    known, text = _known(), re.sub(r"(?<=.)\s*\(.*\)$", "", fold(value))
+    return text in known["absent"] or text.startswith(tuple(known["absent_begins"]))
+
+
 def _reference(rows: Sequence[int], alike: Callable[[int, int], bool]) -> NDArray[np.bool_]:
     """Which clients are like one of the largest, that which has the most rows beside it."""
     centres = np.argsort([-n for n in rows], kind="stable")[:LARGEST]

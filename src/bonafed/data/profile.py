@@ -33,6 +33,12 @@ SURE |= {"#div/0!", "#value!", "#ref!", "#name?", "#num!", "#wert!", "#bezug!", 
 # the same, where nothing else is text
 TOKENS = SURE | {"none", "nil", "missing", "unknown", "not available", "keine angabe", "unbekannt"}
 TOKENS |= {"n/d", "nd", "not done", "not measured", "unk", "nask", "asku"}
+TOKENS |= {"n/k", "nk", "not known", "not yet known", "don't know", "pending", "tbd", "refused"}
+TOKENS |= {"declined", "no answer", "lost to follow-up", "lost to follow up", "unklar"}
+TOKENS |= {"weiß nicht", "verweigert", "inconnu", "inconnue", "en attente", "perdu de vue"}
+TOKENS |= {"desconocido", "pendiente", "desconhecido", "sconosciuto", "onbekend", "nieznany"}
+TOKENS |= {"неизвестно", "ausstehend"}
+NOTHING = frozenset({"none", "nil"})  # of them, those that may as well be an outcome
 TOKENS |= {f".{letter}" for letter in "_abcdefghijklmnopqrstuvwxyz"}  # as SAS writes them
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 POINTED = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")  # 1.234 may be a thousand and more

@@ -2,9 +2,11 @@
 is, and of which kind every column is.
 """
 
+import csv
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -34,9 +36,11 @@ TOLD = 0.98  # share of a class from which a column is a near-copy of the target
 BELOW = 5  # lines at the end of a file that may be no rows
 TOTALS = re.compile(
     r"\W*((grand |sub)?-?totals?|sum|summe|gesamt|insgesamt|average|mean|mittelwert|durchschnitt"
-    r"|median|min(imum)?|max(imum)?|count|anzahl)\W*",
+    r"|median|min(imum)?|max(imum)?|count|anzahl|somme|moyenne|promedio|suma|sd|std)\W*",
     re.I,
 )
+# such a word beside the name of a client
+SUMMED = re.compile(r"\b(sub)?-?(totals?|sum(me)?|gesamt|average|mean|mittelwert|moyenne)\b", re.I)
 NAMING = ("number", "code", "category", "text", "apart")  # kinds that may name a person
 ODD = 0.05  # share of a column's cells that are odd ones
 UNUSED = ("person", "identifier", "text", "mixed")  # kinds of no feature, beside the target or not
@@ -204,8 +208,13 @@ class Look:
     def accepted(self) -> tuple[str, ...]:
         """The texts that stand for a missing cell beside the usual ones."""
         found = {*self.asked.missing}
-        for column in self._whole.values():
-            found |= {t for t in column.tokens if not column.text or t.casefold() in profile.SURE}
+        for name, column in self._whole.items():
+            sure = profile.SURE
+            if name == self.roles.target and len(profile.spellings(column.counts or {})) + 2 <= (
+                column.distinct
+            ):  # a word for an outcome that nobody knows stands beside two others
+                sure = profile.TOKENS - profile.NOTHING
+            found |= {t for t in column.tokens if not column.text or t.casefold() in sure}
         return tuple(sorted(found))
 
     @cached_property
@@ -342,7 +351,16 @@ class Look:
         """
         target = self.roles.target
         of_target = [f"the target {target!r} {text}" for text in self._of_target(private)]
-        return [*of_target, *self._of_decimals(), *([] if private else self._of_kinds())]
+        of_kinds = [] if private else self._of_kinds()
+        return [*self._of_clients(), *of_target, *self._of_decimals(), *of_kinds]
+
+    def _of_clients(self) -> Iterator[str]:
+        if 2 * self.unnamed > self.rows:
+            yield (
+                f"the client {self.roles.client!r} is empty in {self.unnamed:,} of {self.rows:,}"
+                " rows, as where cells of a spreadsheet were merged: write the client into every"
+                " row, or give another --client"
+            )
 
     def _of_target(self, private: bool) -> Iterator[str]:
         column, other = self.target, "give another --target"
@@ -588,6 +606,15 @@ def _by_column(known: Look, client: str) -> Look:
     merge = profile.variants(counts)
     clients: dict[str, list[Table]] = {}
     dropped = []
+    # a total or an average below the rows of each client, or below all
+    sums = [c for c in counts if TOTALS.fullmatch(c) or SUMMED.search(c)]
+    few = len(counts) - len(sums)
+    if sums := [c for c in sums if counts[c] <= few]:
+        at = Look.places(known, client, sums)
+        raise ConfigError(
+            f"{client!r} is {at}: this looks like a total or an average, and not like a client."
+            " Delete such lines, or give the client another name if it is one"
+        )
     for table in known.clients.values():
         labels = np.array([None if c is None else str(c) for c in table[client].tolist()], object)
         absent = np.array([c is None for c in labels])
@@ -630,9 +657,25 @@ def _shape(files: Sequence[Path], asked: Asked) -> Shape:
                 f"{file.name}: its first line names one of {len(names)} columns. It has to name all"
                 " of them: delete the lines above the names"
             )
+        if not all(names) and _names_all(lines[1:3], sign, len(names)):
+            raise ConfigError(
+                f"{file.name}: its first line names {sum(map(bool, names))} of {len(names)}"
+                " columns, and the line below it seems to name all of them: delete the first line"
+            )
         signs.add(sign)
         header |= dict.fromkeys(names)
     return Shape(encoding, signs.pop() if len(signs) == 1 else None, reason, tuple(header))
+
+
+def _names_all(lines: Sequence[str], sign: str, width: int) -> bool:
+    """Whether the first of two lines has different texts in all cells, and numbers are below."""
+    cells: list[list[str]] = []
+    with suppress(csv.Error):
+        cells = [[*map(plain, one)] for one in csv.reader(lines, delimiter=sign)]
+    if len(cells) < 2 or not len(cells[0]) == width == len({*map(fold, cells[0])} - {""}):
+        return False
+    texts = [[profile.number_of(cell) for cell in one].count(None) for one in cells]
+    return texts[0] == width > texts[1]
 
 
 # ----------------------------------------------------------------------------- target and client

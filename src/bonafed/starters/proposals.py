@@ -39,8 +39,6 @@ ANSWERED = {
     "persons": "Keep each person at one client; so that no split parts their rows, take:",
     "names": "If so, take:",
 }
-# classes that stand for the absence of what the other one says
-ABSENT = frozenset({"0", "0.0", "no", "n", "nein", "non", "false", "negative", "negativ"})
 
 
 class Line(NamedTuple):
@@ -85,7 +83,8 @@ def _roles(look: Look) -> Iterator[str]:
         yield from _comment(f"{len(counted)} classes: {', '.join(counted[:12])}.")
     yield from positive(look)
     if absent := look.target.absent:
-        yield _stated("drop_missing_target = true", f"{absent:,} rows have none")
+        words = "".join(f", {_cut(t, 30)} in {n:,}" for t, n in look.target.tokens.items())
+        yield _stated("drop_missing_target = true", f"{absent:,} rows have none{words}")
     if look.unnamed:
         yield _stated("drop_missing_client = true", f"{look.unnamed:,} rows have none")
     yield from _merges(str(roles.client), look.client_merge)
@@ -101,7 +100,7 @@ def positive(look: Look) -> Iterator[str]:
     (larger, most), (smaller, least) = look.classes.items()
     which, why = 1, f"the rarer class: {100 * least / (most + least):.1f} % of the rows"
     answers = profile.fold(smaller) in profile.NO and profile.fold(larger) in profile.YES
-    if answers or (smaller.casefold() in ABSENT and larger.casefold() not in ABSENT):
+    if answers or (differences.is_absence(smaller) and not differences.is_absence(larger)):
         which, why = 0, f"{_cut(smaller, 30)}, the other one, says that something is absent"
     elif most == least:
         why = f"both classes are as frequent: this one, or {_cut(larger, 30)}"
