@@ -113,7 +113,8 @@ def has_log_odds(problem: Problem) -> bool:
 def fit_sigmoid(score: Array, positive: NDArray[np.bool_], weight: Array) -> Sigmoid:
     """The sigmoid of scores (n,), of whether each row is positive (n,), and of their weights (n,).
 
-    Where all scores are equal, but for what a solver leaves, or larger ones do not mean more positives, its slope is 0.
+    Where all scores are equal, but for what a solver leaves, or larger ones do not mean more
+    positives, its slope is 0.
     """
     plus, minus = float(weight[positive].sum()), float(weight[~positive].sum())
     target = np.where(positive, (plus + 1) / (plus + 2), 1 / (minus + 2))
