@@ -688,3 +688,21 @@ def test_units_are_named_in_the_language_of_the_column(
     (found,) = differences.of_numbers(column, values)
     assert found.client == "Ulm"
     assert found.why.endswith(f": {unit}?")
+
+
+@met(
+    "B",
+    "a column that hardly varies, whose median differs by .05 % at one hospital",
+    "'South (1 times the others')'",
+    "both medians",
+    "creatinine in µmol/l",
+)
+def test_medians_are_said_where_their_ratio_says_nothing() -> None:
+    rng = np.random.default_rng(0)
+    days = {c: 20230100.0 + rng.integers(1, 29, 60) for c in ("Bonn", "Ulm", "Trier")}
+    days["Ulm"] += 10_000
+    (found,) = differences.of_numbers("admitted", days)
+    assert found.client == "Ulm"
+    assert "times" not in found.why
+    assert "median 202401" in found.why
+    assert "where the others have 202301" in found.why

@@ -30,6 +30,7 @@ from bonafed.data.profile import fold
 from bonafed.text import short
 
 FAR = 2.0  # robust standard deviations between clients from which a unit is asked about
+NEAR = 1.1  # a ratio of medians below which the medians say more
 STRANGE = 5.0  # and from which also where no known unit explains it
 MIXED, MANY = 0.05, 5  # share, and values, of a client's rows that may be in another unit
 FEW = 8  # rows of a client below which nothing is said of it
@@ -188,8 +189,11 @@ def _units(name: str, parts: Mapping[str, Array]) -> Iterator[Found]:
                 continue
             if away[odd].min() - away[~odd].max() < FAR * s:
                 continue
-        times = np.exp(np.median(values[odd]) - m)
-        of = f"{times:.3g} times the others'" + f" in {odd.sum():,} rows" * bool(alike[i])
+        own, usual = np.exp([np.median(values[odd]), m])
+        of = f"{own / usual:.3g} times the others'"
+        if max(own, usual) < NEAR * min(own, usual):  # "1 times" says nothing
+            of = f"median {own:.9g} where the others have {usual:.9g}"
+        of += f" in {odd.sum():,} rows" * bool(alike[i])
         if unit := _unit(name, np.exp(values[odd]), m, s):
             yield Found("units", name, client, f"{of}: {unit}?")
         elif not alike[i] and abs(middle[i] - m) > STRANGE * max(s, spread[i]):

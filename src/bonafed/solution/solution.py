@@ -288,9 +288,9 @@ class Solution:
     # ------------------------------------------------------------------------------ files, texts
 
     @property
-    def value(self) -> float:
-        """The objective at the model, as its certificate has it."""
-        return self.certificate.value
+    def value(self) -> float | None:
+        """The objective at the model, as its certificate has it; None where it has none."""
+        return self.certificate and self.certificate.value
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the solution to a file, in one step, for ``bonafed.load``.
