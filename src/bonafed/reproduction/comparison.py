@@ -33,6 +33,7 @@ from bonafed.storage import write_whole
 
 LEAST = 10  # trials that decide a ranking
 LEVEL = 0.95
+SECONDS = "CPU s"  # of a machine, which is not the paper's
 SIZE = (7.2, 3.6)  # inches of a figure
 SIGNS = {
     "same": "=",
@@ -54,10 +55,10 @@ program of five lines; `bonafed reproduce drfl/figure-2` runs one. A folder of d
 In a table a cell has the paper's number, a stroke, ours with its 95 % interval over the trials, and
 a sign: `=` the same within the interval (or to the printed digits, where there is one run), `+`
 better, `-` worse, `>` higher, `<` lower, `?` not decided by fewer than {LEAST} trials, `~` another
-setting: other data, or the quick settings. A trial is one seed of splits, noise and starts. Trials
-on one data set share its rows: their intervals say how seeds differ, and nothing of other data. A
-claim holds where the interval of the differences, taken trial by trial, excludes zero in at least
-{LEAST} trials. "Not reached" is a run that ended before.
+setting: other data, the quick settings, and every time, which is of another machine. A trial is one
+seed of splits, noise and starts. Trials on one data set share its rows: their intervals say how
+seeds differ, and nothing of other data. A claim holds where the interval of the differences, taken
+trial by trial, excludes zero in at least {LEAST} trials. "Not reached" is a run that ended before.
 """
 
 
@@ -84,7 +85,8 @@ def is_other(one: Experiment, result: Result) -> bool:
 def verdict(one: Experiment, result: Result, number: Number, values: Array) -> str:
     """A key of `SIGNS`."""
     mean, half = interval(values)
-    if is_other(one, result) or not math.isfinite(mean) or {number.case, "*"} & {*one.other}:
+    stands_in = is_other(one, result) or not {number.case, "*"}.isdisjoint(one.other)
+    if stands_in or number.figure == SECONDS or not math.isfinite(mean):
         return "other"
     printed, n = Decimal(number.value), int(np.isfinite(values).sum())
     digit = 0.5 * 10.0 ** int(printed.as_tuple().exponent)
@@ -112,11 +114,11 @@ def judged(one: Experiment, result: Result, claim: Claim) -> Iterator[tuple[str,
                     yield case, "", "not run"
                 continue
             said = f"{claim.method} - {other}"
-            yield case, *_difference(one, claim, said, ours, theirs)
+            yield case, *_difference(one, claim, said, ours, theirs, is_other(one, result))
 
 
 def _difference(
-    one: Experiment, claim: Claim, said: str, ours: Array, theirs: Array
+    one: Experiment, claim: Claim, said: str, ours: Array, theirs: Array, is_other: bool
 ) -> tuple[str, str]:
     known = np.isfinite(ours) & np.isfinite(theirs)
     n, lost = int(known.sum()), int((~np.isfinite(ours)).sum())
@@ -124,20 +126,18 @@ def _difference(
         return said, "not reached" if lost else f"{claim.than[0]} did not get there"
     mean, half = interval(ours[known] - theirs[known])
     text = f"{said} = {mean:+.3g}" + (f" ± {half:.2g}" if n > 1 else "")
-    if n < LEAST and not one.deterministic:
-        return text, f"not decided by {n} trial{'s' * (n > 1)}"
+    least, most = mean - half, mean + half
     if claim.by == "same":
-        size = float(np.abs(theirs[known]).mean())
-        holds, fails = (
-            abs(mean) + half <= claim.within * size,
-            abs(mean) - half > claim.within * size,
-        )
+        size = claim.within * float(np.abs(theirs[known]).mean())
+        holds, fails = max(-least, most) <= size, least > size or most < -size
     else:
-        sign = 1 if (claim.by or one.better[claim.figure]) == "higher" else -1
-        holds, fails = sign * mean - half > 0, sign * mean + half < 0
+        higher = (claim.by or one.better[claim.figure]) == "higher"
+        above, below = least > 0, most < 0
+        holds, fails = (above, below) if higher else (below, above)
+    if (n < LEAST and not one.deterministic) or not (holds or fails):
+        return text, "equal" if one.deterministic else f"not decided by {n} trial{'s' * (n > 1)}"
     ending = "" if known.all() else f", in {n} of {len(known)} trials"
-    if not holds and not fails:
-        return text, f"not decided by {n} trial{'s' * (n > 1)}"
+    ending += ", at quick settings" * is_other
     return text, ("holds" if holds else "does not hold") + ending
 
 
@@ -151,28 +151,31 @@ def beside(result: Result, own: Own) -> str | None:
     }
     if not pairs:
         return None
-    found, lost = [], 0
-    for theirs, ours in pairs.values():
-        known = np.isfinite(theirs) & np.isfinite(ours)
-        lost += int((~np.isfinite(theirs) & np.isfinite(ours)).sum())
-        if own.how == "ratio":
-            known &= (theirs > 0) & (ours > 0)
-            each = np.log(theirs[known] / ours[known])
-        else:
-            each = ours[known] - theirs[known]
-        if known.any():
-            found.append(float(each.mean()))
-    over = f" over {len(found)} cases" if len(found) > 1 else ""
-    text = "not reached by the paper's method"
-    if found and own.how == "ratio":
-        mean, low, high = (float(np.exp(f(found))) for f in (np.mean, min, max))
-        text = f"{mean:.3g} times" + (f" ({low:.3g} to {high:.3g}{over})" if over else "")
-    elif found:
-        text = f"{np.mean(found):+.3g}"
-        text += f" ({min(found):+.3g} to {max(found):+.3g}{over})" if over else ""
-    if found and lost:
-        text += f"; {lost} run{'s' * (lost > 1)} of the paper's method did not get there"
-    return text
+    ratio = own.how == "ratio"
+    each = np.array([_behind(theirs, ours, ratio) for theirs, ours in pairs.values()])
+    known = each[np.isfinite(each).any(1)]
+    lost = sum(int((~np.isfinite(a) & np.isfinite(b)).sum()) for a, b in pairs.values())
+    lacking = f"{lost} of {each.size} runs of the paper's method did not get there"
+    if not known.size:
+        return lacking if lost else None
+    # a trial is a mean over the cases
+    mean, half = interval(np.nanmean(known[:, np.isfinite(known).any(0)], axis=0))
+    low, high = (float(end(np.nanmean(known, axis=1))) for end in (np.min, np.max))
+    if ratio:
+        text = f"{math.exp(mean):.3g} times"
+        ends = f"{math.exp(low):.3g} to {math.exp(high):.3g}"
+    else:
+        text, ends = f"{mean:+.3g}" + f" ± {half:.2g}" * (half > 0), f"{low:+.3g} to {high:+.3g}"
+    text += f" ({ends} over {len(known)} cases)" * (len(known) > 1)
+    return text + f"; {lacking}" * (lost > 0)
+
+
+def _behind(theirs: Array, ours: Array, ratio: bool) -> Array:
+    """By trial, log(theirs / ours) or ours - theirs; nan where one of them is missing."""
+    if not ratio:
+        return np.where(np.isfinite(theirs), ours - theirs, np.nan)
+    positive = (theirs > 0) & (ours > 0)
+    return np.log(np.where(positive, theirs, np.nan) / np.where(positive, ours, np.nan))
 
 
 # ---------------------------------------------------------------------------------------- figures
