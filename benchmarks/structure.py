@@ -56,6 +56,7 @@ PLACE = {  # the column of every layer; its row follows from the layers that it 
     **{"foundation": 1.5, "privacy": 0, "solvers": 1, "rounds": 2, "data": 3, "measures": 4},
     **{"problem": 1, "engines": 2, "fairness": 3, "algorithms": 0.5, "certificates": 1.5},
     **{"functional": 0, "solution": 1, "extending": 0, "papers": 0, "auditing": 1, "estimators": 2},
+    "reproduction": 5.5,
     **{"model_selection": 2, "config": 4, "runs": 3.5, "public": 1},
     **{"report": 2.5, "starters": 3.5, "sites": 4.5, "cli": 3.5},
 }

@@ -45,6 +45,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "estimators": ("estimators/",),
     "extending": ("extending.py",),
     "papers": ("papers/",),
+    "reproduction": ("reproduction/",),
     "auditing": ("auditing.py",),
     "model_selection": ("model_selection.py",),
     "config": ("config/",),
@@ -74,6 +75,7 @@ LEFT_OF: dict[str, tuple[str, ...]] = {
     "estimators": ("solution", "fairness"),
     "extending": ("functional", "solution"),
     "papers": ("extending",),
+    "reproduction": ("papers",),
     "auditing": ("solution",),
     "model_selection": ("estimators",),
     "config": ("solution",),
@@ -81,7 +83,7 @@ LEFT_OF: dict[str, tuple[str, ...]] = {
     "report": ("runs",),
     "starters": ("runs",),
     "sites": ("runs",),
-    "cli": ("report", "starters", "sites"),
+    "cli": ("report", "starters", "sites", "reproduction"),
     "public": ("model_selection", "auditing", "papers"),
 }
 

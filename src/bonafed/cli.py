@@ -41,6 +41,7 @@ MEANT = {
     "verify": "check validate audit certify",
     "init": "new create setup configure config",
     "data": "list ls dataset datasets",
+    "reproduce": "paper papers experiment experiments replicate benchmark",
     "compare": "diff",
     "report": "show view open plot html summary",
     "site": "log policy key client",
@@ -225,6 +226,45 @@ def data(name: DataSet = None) -> None:
         last = f"files are looked for in {folder}"
     shown = [f"{name:<24} {rows:>9} x {count:<5} {source}" for name, rows, count, source in lines]
     deliver("\n".join([*shown, last]) + "\n")
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str | None, Argument(help="Such as drfl/figure-2; see --list.")] = None,
+    every: Annotated[bool, Option("--all", help="All of them, one after the other.")] = False,
+    listed: Annotated[bool, Option("--list", help="Name all, with settings and times.")] = False,
+    quick: Annotated[bool, Option("--quick", help="With settings for a first look.")] = False,
+    trials: Annotated[int | None, Option(min=1, help="How many seeds.")] = None,
+    seed: Annotated[int, Option(min=0, help="The first seed.")] = 0,
+    out: Annotated[Path, out_option("Folder of the page, the figures and the numbers.")] = Path(),
+) -> None:
+    """Run a table or figure of one of the five papers, and compare it with what is printed."""
+    from bonafed.reproduction import comparison, experiments
+
+    if listed:
+        deliver("\n".join(experiments.listed()) + "\n")
+        return
+    if every == (name is not None):
+        raise ValueError("needed is one name of `bonafed reproduce --list`, or --all.")
+    chosen = experiments.experiments().values() if name is None else [experiments.experiment(name)]
+    for one in chosen:
+        lacking = experiments.missing(one, download=not every)
+        for text in lacking.values():
+            note(f"{one.name}: {text}")
+        if one.data and len(lacking) == len(one.data):
+            if not every:
+                raise FileNotFoundError(f"{one.name} has no data to run on.")
+            continue
+        here = [each for each in one.data if each not in lacking]
+        asked: dict[str, Any] = {"quick": quick, "trials": trials, "seed": seed, "data": here}
+        try:
+            result = experiments.reproduce(one, out, **asked, say=note)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"finished trials are in {out / 'reproduction'}; the same command goes on"
+            ) from None
+        deliver(comparison.section(one, result))
+    print(f"wrote {comparison.save_page(out)}")
 
 
 # ---------------------------------------------------------------------------------------- run

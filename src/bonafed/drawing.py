@@ -24,6 +24,7 @@ INK = "#010203"  # becomes currentColor
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#3b82c4", "#d97a1e", "#3f9a62", "#9a66c7", "#8a8f98"
 RED, SAND = "#b0413e", "#e0b252"
 MODELS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
+COLOURS = (*MODELS[:4], RED, SAND, GREY)
 DASHED = (0, (3, 2))
 LETTERS = 54  # that a figure is wide
 STYLE: dict[Any, Any] = {

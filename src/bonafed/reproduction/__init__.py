@@ -1,0 +1,1 @@
+"""`bonafed reproduce`: the papers' tables and figures, run and compared."""

@@ -1,0 +1,336 @@
+"""Our numbers beside a paper's: intervals, verdicts, and the page that states them.
+
+A trial is one seed. A mean of n trials has the interval +- t sd / sqrt(n), t of Student at 95 %; a
+difference of two methods is taken trial by trial. A ranking is decided by at least `LEAST` trials
+whose interval excludes zero, or by one run where nothing is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bonafed.arrays import Array
+from bonafed.drawing import svg
+from bonafed.papers.reproduction import Curve
+from bonafed.reproduction.experiments import (
+    Claim,
+    Experiment,
+    Number,
+    Own,
+    Result,
+    experiments,
+    papers,
+    path_of,
+    results,
+)
+from bonafed.storage import write_whole
+
+LEAST = 10  # trials that decide a ranking
+LEVEL = 0.95
+SECONDS = "CPU s"  # of a machine, which is not the paper's
+SIZE = (7.2, 3.6)  # inches of a figure
+SIGNS = {
+    "same": "=",
+    "better": "+",
+    "worse": "-",
+    "higher": ">",
+    "lower": "<",
+    "undecided": "?",
+    "other": "~",
+}
+INTRODUCTION = f"""\
+# Five papers, reproduced
+
+This page is the output of `bonafed reproduce --all --out docs`. `bonafed reproduce --list` names
+every table and figure with its data, the paper's settings, quick settings, the expected time and a
+program of five lines; `bonafed reproduce drfl/figure-2` runs one. A folder of data is named by
+`BONAFED_DATA`.
+
+In a table a cell has the paper's number, a stroke, ours with its 95 % interval over the trials, and
+a sign: `=` the same within the interval (or to the printed digits, where there is one run), `+`
+better, `-` worse, `>` higher, `<` lower, `?` not decided by fewer than {LEAST} trials, `~` another
+setting: other data, the quick settings, and every time, which is of another machine. A trial is one
+seed of splits, noise and starts. Trials on one data set share its rows: their intervals say how
+seeds differ, and nothing of other data. A claim holds where the interval of the differences, taken
+trial by trial, excludes zero in at least {LEAST} trials. "Not reached" is a run that ended before.
+"""
+
+
+def interval(values: Array) -> tuple[float, float]:
+    """The mean of the trials and half the width of its interval; 0 for one trial."""
+    from scipy.stats import t
+
+    known = values[np.isfinite(values)]
+    n = len(known)
+    if n == 0:
+        return math.nan, 0.0
+    half = t.ppf(0.5 + LEVEL / 2, n - 1) * known.std(ddof=1) / math.sqrt(n) if n > 1 else 0.0
+    return float(known.mean()), float(half)
+
+
+# --------------------------------------------------------------------------------------- verdicts
+
+
+def is_other(one: Experiment, result: Result) -> bool:
+    """Whether the run has settings that are not the paper's, beside the number of trials."""
+    return result.quick and {**one.quick, "trials": 0} != {**one.full, "trials": 0}
+
+
+def verdict(one: Experiment, result: Result, number: Number, values: Array) -> str:
+    """A key of `SIGNS`."""
+    mean, half = interval(values)
+    stands_in = is_other(one, result) or not {number.case, "*"}.isdisjoint(one.other)
+    if stands_in or number.figure == SECONDS or not math.isfinite(mean):
+        return "other"
+    printed, n = Decimal(number.value), int(np.isfinite(values).sum())
+    digit = 0.5 * 10.0 ** int(printed.as_tuple().exponent)
+    spread = 2 * (number.spread or 0.0) / math.sqrt(one.full.get("trials", 1))
+    off = mean - float(printed)
+    if abs(off) <= digit + math.hypot(half, spread):
+        return "same"
+    if n < LEAST and not one.deterministic:
+        return "undecided"
+    way = "higher" if off > 0 else "lower"
+    better = one.better.get(number.figure)
+    return way if better is None else "better" if way == better else "worse"
+
+
+def judged(one: Experiment, result: Result, claim: Claim) -> Iterator[tuple[str, str, str]]:
+    """(case, difference, judgement) of a claim, for each case and method compared with."""
+    table = {key[:3]: values for key, values in result.values.items() if key[3] is None}
+    cases = dict.fromkeys(case for case, *_ in table)
+    for case in cases if claim.case == "*" else [claim.case]:
+        ours = table.get((case, claim.figure, claim.method))
+        for other in claim.than:
+            theirs = table.get((case, claim.figure, other))
+            if ours is None or theirs is None:
+                if claim.case != "*":
+                    yield case, "", "not run"
+                continue
+            said = f"{claim.method} - {other}"
+            yield case, *_difference(one, claim, said, ours, theirs, is_other(one, result))
+
+
+def _difference(
+    one: Experiment, claim: Claim, said: str, ours: Array, theirs: Array, is_other: bool
+) -> tuple[str, str]:
+    known = np.isfinite(ours) & np.isfinite(theirs)
+    n, lost = int(known.sum()), int((~np.isfinite(ours)).sum())
+    if n == 0:
+        return said, "not reached" if lost else f"{claim.than[0]} did not get there"
+    mean, half = interval(ours[known] - theirs[known])
+    text = f"{said} = {mean:+.3g}" + (f" ± {half:.2g}" if n > 1 else "")
+    least, most = mean - half, mean + half
+    if claim.by == "same":
+        size = claim.within * float(np.abs(theirs[known]).mean())
+        holds, fails = max(-least, most) <= size, least > size or most < -size
+    else:
+        higher = (claim.by or one.better[claim.figure]) == "higher"
+        above, below = least > 0, most < 0
+        holds, fails = (above, below) if higher else (below, above)
+    if (n < LEAST and not one.deterministic) or not (holds or fails):
+        return text, "equal" if one.deterministic else f"not decided by {n} trial{'s' * (n > 1)}"
+    ending = "" if known.all() else f", in {n} of {len(known)} trials"
+    ending += ", at quick settings" * is_other
+    return text, ("holds" if holds else "does not hold") + ending
+
+
+def beside(result: Result, own: Own) -> str | None:
+    """By how much the paper's method is behind ours, in words; None where not both were run."""
+    table = {key[:3]: values for key, values in result.values.items() if key[3] is None}
+    pairs = {
+        case: (values, table[case, figure, own.own])
+        for (case, figure, method), values in table.items()
+        if (figure, method) == (own.figure, own.method) and (case, figure, own.own) in table
+    }
+    if not pairs:
+        return None
+    ratio = own.how == "ratio"
+    each = np.array([_behind(theirs, ours, ratio) for theirs, ours in pairs.values()])
+    known = each[np.isfinite(each).any(1)]
+    lost = sum(int((~np.isfinite(a) & np.isfinite(b)).sum()) for a, b in pairs.values())
+    lacking = f"{lost} of {each.size} runs of the paper's method did not get there"
+    if not known.size:
+        return lacking if lost else None
+    # a trial is a mean over the cases
+    mean, half = interval(np.nanmean(known[:, np.isfinite(known).any(0)], axis=0))
+    low, high = (float(end(np.nanmean(known, axis=1))) for end in (np.min, np.max))
+    if ratio:
+        text = f"{math.exp(mean):.3g} times"
+        ends = f"{math.exp(low):.3g} to {math.exp(high):.3g}"
+    else:
+        text, ends = f"{mean:+.3g}" + f" ± {half:.2g}" * (half > 0), f"{low:+.3g} to {high:+.3g}"
+    text += f" ({ends} over {len(known)} cases)" * (len(known) > 1)
+    return text + f"; {lacking}" * (lost > 0)
+
+
+def _behind(theirs: Array, ours: Array, ratio: bool) -> Array:
+    """By trial, log(theirs / ours) or ours - theirs; nan where one of them is missing."""
+    if not ratio:
+        return np.where(np.isfinite(theirs), ours - theirs, np.nan)
+    positive = (theirs > 0) & (ours > 0)
+    return np.log(np.where(positive, theirs, np.nan) / np.where(positive, ours, np.nan))
+
+
+# ---------------------------------------------------------------------------------------- figures
+
+
+def picture(one: Experiment, result: Result) -> str | None:
+    """The figure as SVG, on white; None for a table."""
+    if one.draw is None:
+        return None
+    points: dict[tuple[str, str, str], list[tuple[float, ...]]] = {}
+    for (case, figure, method, x), values in result.values.items():
+        mean, half = interval(values)
+        point = (math.nan if x is None else x, mean, mean - half, mean + half)
+        points.setdefault((case, figure, method), []).append(point)
+    curves = {key: Curve(*np.array(sorted(rows)).T) for key, rows in points.items()}
+    draw = one.draw
+    text = svg(one.name.replace("/", "-"), *SIZE, lambda canvas: draw(canvas, curves))
+    start = text.index(">", text.index("<svg")) + 1
+    return f'{text[:start]}<rect width="100%" height="100%" fill="white"/>{text[start:]}'
+
+
+def save_page(out: Path) -> Path:
+    """Write ``reproduction.md`` and the figures of all results in a folder."""
+    found = results(out)
+    for one in experiments().values():
+        if (result := found.get(one.name)) and (drawn := picture(one, result)) is not None:
+            write_whole(path_of(out, one, False).with_suffix(".svg"), drawn.encode())
+    path = out / "reproduction.md"
+    write_whole(path, page(found).encode())
+    return path
+
+
+# ------------------------------------------------------------------------------------------- page
+
+
+def page(found: Mapping[str, Result]) -> str:
+    """The whole page of some results."""
+    parts = [INTRODUCTION, "## The paper's method beside ours\n"]
+    note = "A ratio is the paper's number over ours, a difference ours less the paper's.\n"
+    rows = [
+        (f"[{name}](#{_anchor(one)})", own.method, own.own, own.figure, text)
+        for name, (one, result) in _run(found).items()
+        for own in one.own
+        if (text := beside(result, own)) is not None
+    ]
+    parts += [note, _table(("experiment", "paper's", "ours", "figure", "by"), rows)]
+    for paper in papers().values():
+        parts.append(f"## {paper.title}\n\n{paper.authors}. {paper.source}.\n")
+        for one in paper.experiments.values():
+            parts.append(section(one, found.get(one.name)))
+    return "\n".join(parts)
+
+
+def section(one: Experiment, result: Result | None) -> str:
+    """What one table or figure printed, here and in the paper."""
+    parts = [f"### {_heading(one)}\n", f"{one.title} ({one.where}). {one.setting}"]
+    if one.here:
+        parts.append(f"*Here*: {one.here}")
+    for name, texts in (("In place of", one.other), ("Not to be had", one.absent)):
+        parts += [
+            f"*{name}* {'all cases' if case == '*' else case}: {text}"
+            for case, text in texts.items()
+        ]
+    if result is None:
+        return "\n\n".join([*parts, f"Not run: `bonafed reproduce {one.name}`.\n"])
+    parts.append(_how(one, result))
+    if cells := _cells(one, result):
+        parts.append(cells)
+    rows = [
+        (claim.says, case, text, what)
+        for claim in one.claims
+        for case, text, what in judged(one, result, claim)
+    ]
+    if rows:
+        parts.append(_table(("the paper says", "case", "here", "so"), rows))
+    for own in one.own:
+        if (text := beside(result, own)) is not None:
+            parts.append(f"{own.method} beside our {own.own}, {own.figure}: {text}.")
+    cases = {case for case, *_ in result.values}
+    parts += [
+        f"*Why*{_of(reason.case)}: {reason.text}"
+        for reason in one.why
+        if reason.case in {"*", *cases}
+    ]
+    if one.draw is not None:
+        parts.append(f"![{one.title}](reproduction/{one.room}-{one.key}.svg)")
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _run(found: Mapping[str, Result]) -> dict[str, tuple[Experiment, Result]]:
+    return {
+        one.name: (one, found[one.name])
+        for paper in papers().values()
+        for one in paper.experiments.values()
+        if one.name in found
+    }
+
+
+def _heading(one: Experiment) -> str:
+    return one.name.replace("_", "-").replace("/", ", ").replace("-", " ").capitalize()
+
+
+def _anchor(one: Experiment) -> str:
+    return _heading(one).lower().replace(",", "").replace(" ", "-")
+
+
+def _of(case: str) -> str:
+    return "" if case == "*" else f" ({case})"
+
+
+def _how(one: Experiment, result: Result) -> str:
+    kind = "quick" if result.quick else "full"
+    shown = {k: v for k, v in result.settings.items() if k != "data"}
+    settings = ", ".join(f"{key} = {value}" for key, value in shown.items())
+    data = ", ".join(result.settings.get("data", ())) or "made data"
+    n, last = len(result.trials), max(trial.date for trial in result.trials)
+    trials = f"{n} trial{'s' * (n > 1)}" if not one.deterministic else "one run"
+    command = f"`bonafed reproduce {one.name}{' --quick' * result.quick}`"
+    return (
+        f"{command}: {kind} settings ({settings or 'none'}), {data}, {trials}, "
+        f"{result.seconds:.3g} CPU s, {last}, version {result.version}."
+    )
+
+
+def _cells(one: Experiment, result: Result) -> str:
+    """The table: a row for each case and figure, a column for each method."""
+    table = {key[:3]: values for key, values in result.values.items() if key[3] is None}
+    printed = {(n.case, n.figure, n.method): n for n in one.numbers}
+    keys = [*table, *(key for key in printed if key not in table)]
+    rows = dict.fromkeys(key[:2] for key in keys)
+    methods = [*dict.fromkeys(key[2] for key in keys)]
+    lines = []
+    for case, figure in rows:
+        cells = []
+        for method in methods:
+            number, values = printed.get((case, figure, method)), table.get((case, figure, method))
+            cells.append(_cell(one, result, number, values))
+        lines.append((case, figure, *cells))
+    return _table(("case", "figure", *methods), lines) if lines else ""
+
+
+def _cell(one: Experiment, result: Result, number: Number | None, values: Array | None) -> str:
+    if values is None:
+        return "" if number is None else f"{number.value} / not run"
+    mean, half = interval(values)
+    text = f"{mean:.4g}" if math.isfinite(mean) else "not reached"
+    if half:
+        text += f" ± {half:.2g}"
+    if math.isfinite(mean) and (lost := int((~np.isfinite(values)).sum())):
+        text += f" ({lost} of {len(values)} not reached)"
+    if number is None:
+        return text
+    return f"{number.value} / {text} {SIGNS[verdict(one, result, number, values)]}"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)

@@ -1,0 +1,185 @@
+"""`bonafed reproduce`: what every experiment of every room must state, and how numbers compare."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bonafed.data import load
+from bonafed.papers.reproduction import Row
+from bonafed.reproduction import comparison, experiments
+from bonafed.reproduction.experiments import Claim, Experiment, Number, Own, Reason
+
+ALL = experiments.experiments()
+
+
+def drawn(seed: int, *, offset: float = 1.0) -> list[Row]:
+    """A method and a baseline that is lower by the offset, and a method that ends sometimes."""
+    rng = np.random.default_rng(seed)
+    level, noise = rng.normal(), 0.01 * rng.normal()
+    rows = [
+        Row("a", "accuracy", "ours", level + offset + noise),
+        Row("a", "accuracy", "old", level),
+    ]
+    rows += [Row("a", "rounds", "ours", 1.0), Row("a", "rounds", "old", 10.0)]
+    rows += [Row("a", "curve", "ours", level + k, x=float(k)) for k in range(3)]
+    return [*rows, Row("b", "rounds", "old", math.nan if seed % 2 else 4.0)]
+
+
+ONE = Experiment(
+    "drfl",
+    "figure-2",
+    title="A picture",
+    where="section 1",
+    setting="As it is.",
+    program="",
+    full={"trials": 12, "offset": 1.0},
+    quick={"trials": 2, "offset": 0.5},
+    seconds={"full": 1, "quick": 1},
+    better={"accuracy": "higher", "rounds": "lower"},
+    numbers=(Number("a", "accuracy", "ours", "0.5"), Number("a", "rounds", "old", "12")),
+    claims=(Claim("Ours is better.", "accuracy", "ours", ("old",)),),
+    own=(Own("old", "ours", "rounds", how="ratio"),),
+    why=(Reason("A reason."), Reason("Of no case here.", "c")),
+)
+
+
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code of a room that has ONE."""
+    code = type("Code", (), {"RUN": {"figure-2": staticmethod(drawn)}, "DRAW": {}})
+    monkeypatch.setattr(experiments, "_code", lambda _: code)
+
+
+def run(folder: Path, one: Experiment = ONE, **settings: Any) -> experiments.Result:
+    return experiments.reproduce(one, folder, **settings)
+
+
+@pytest.mark.usefixtures("room")
+def test_a_claim_is_decided_by_paired_differences_over_ten_trials(tmp_path: Path):
+    result = run(tmp_path)
+    ((case, text, said),) = comparison.judged(ONE, result, ONE.claims[0])
+    assert (case, said) == ("a", "holds")
+    # the levels of trials differ by 1, their differences by 0.01
+    assert re.fullmatch(r"ours - old = \+1(\.00\d)? ± 0\.00\d+|ours - old = \+0\.99\d ± .*", text)
+    opposite = replace(ONE.claims[0], method="old", than=("ours",))
+    assert next(iter(comparison.judged(ONE, result, opposite)))[2] == "does not hold"
+    few = run(tmp_path / "few", trials=9)
+    assert next(iter(comparison.judged(ONE, few, ONE.claims[0])))[2] == "not decided by 9 trials"
+    same = run(tmp_path / "same", replace(ONE, full={"trials": 12, "offset": 0.0}))
+    said = next(iter(comparison.judged(ONE, same, ONE.claims[0])))[2]
+    assert said == "not decided by 12 trials"
+
+
+@pytest.mark.usefixtures("room")
+def test_a_number_is_compared_within_the_interval_of_the_trials(tmp_path: Path):
+    result, (accuracy, seconds) = run(tmp_path), ONE.numbers
+
+    def said(number: Number, value: str, one: Experiment = ONE, **more: Any) -> str:
+        key = (number.case, number.figure, number.method, None)
+        return comparison.verdict(one, result, replace(number, value=value), result.values[key])
+
+    mean, half = comparison.interval(result.values["a", "accuracy", "ours", None])
+    assert said(accuracy, f"{mean + 0.9 * half:.6f}") == "same"
+    assert said(accuracy, f"{mean - half - 0.1:.6f}") == "better"
+    assert said(accuracy, f"{mean + half + 0.1:.6f}") == "worse"
+    assert said(seconds, "10.5") == "better"  # ours needs less
+    assert said(seconds, "9") == "worse"
+    assert said(seconds, "10") == "same"
+    assert said(seconds, "9", replace(ONE, other={"a": "other data"})) == "other"
+    assert said(seconds, "9", replace(ONE, better={})) == "higher"
+    fewer = run(tmp_path / "few", trials=3)
+    key = ("a", "rounds", "old", None)
+    assert comparison.verdict(ONE, fewer, seconds, fewer.values[key]) == "undecided"
+    one = replace(ONE, deterministic=True)
+    assert comparison.verdict(one, fewer, seconds, fewer.values[key]) == "better"
+    timed = replace(seconds, figure=comparison.SECONDS)  # of another machine
+    assert comparison.verdict(one, fewer, timed, fewer.values[key]) == "other"
+    quick = run(tmp_path, quick=True)
+    assert comparison.verdict(ONE, quick, seconds, quick.values[key]) == "other"
+
+
+@pytest.mark.usefixtures("room")
+def test_the_paper_s_method_beside_ours_says_where_it_did_not_get(tmp_path: Path):
+    assert comparison.beside(run(tmp_path), ONE.own[0]) == "10 times"
+    lost = [Row("a", "rounds", "ours", 1.0), Row("a", "rounds", "old", math.nan)]
+    trial = experiments.Trial(0, 0.0, "2026-01-01", tuple(lost))
+    result = experiments.Result("x", False, {}, "0", (trial,))
+    assert comparison.beside(result, ONE.own[0]) == (
+        "1 of 1 runs of the paper's method did not get there"
+    )
+
+
+def test_an_interrupted_run_goes_on_with_its_finished_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[int] = []
+
+    def interrupted(seed: int, **settings: Any) -> list[Row]:
+        asked.append(seed)
+        if seed == 2 and asked.count(2) == 1:
+            raise KeyboardInterrupt
+        return drawn(seed, **settings)
+
+    code = type("Code", (), {"RUN": {"figure-2": staticmethod(interrupted)}, "DRAW": {}})
+    monkeypatch.setattr(experiments, "_code", lambda room: code)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, trials=4)
+    result = run(tmp_path, trials=4)
+    assert asked == [0, 1, 2, 2, 3]
+    assert [trial.seed for trial in result.trials] == [0, 1, 2, 3]
+    kept = experiments.read(experiments.path_of(tmp_path, ONE, quick=False))
+    assert kept is not None
+    np.testing.assert_equal(kept.values, result.values)
+    changed = replace(ONE, full={"trials": 1, "offset": 3.0})  # other settings: nothing is mixed
+    assert len(run(tmp_path, changed).trials) == 1
+    assert asked[-1] == 0
+
+
+@pytest.mark.usefixtures("room")
+def test_a_section_shows_paper_and_ours_and_says_what_was_not_run(tmp_path: Path):
+    text = comparison.section(ONE, run(tmp_path))
+    assert "| a | rounds | 1 | 12 / 10 + |" in text
+    assert "*Why*: A reason." in text
+    assert "Of no case here" not in text
+    assert "(6 of 12 not reached)" in text
+    assert "Not run: `bonafed reproduce drfl/figure-2`" in comparison.section(ONE, None)
+
+
+# ------------------------------------------------------------------------ laws of every experiment
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_experiment_says_what_a_reader_needs(name: str):
+    one = ALL[name]
+    for text in (one.title, one.where, one.setting):
+        assert text
+    assert {"full", "quick"} == {*one.seconds}
+    assert {*one.quick} == {*one.full}
+    assert set(one.data) <= set(load.SOURCES)
+    assert one.seconds["quick"] <= 60
+    for claim in one.claims:
+        assert claim.by or claim.figure in one.better
+    for number in one.numbers:
+        assert math.isfinite(float(number.value))
+    keys = [(number.case, number.figure, number.method) for number in one.numbers]
+    assert len(keys) == len(set(keys))
+    if one.key.startswith("figure"):
+        assert one.draw is not None
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_program_has_five_lines_and_runs_where_data_are_made(name: str):
+    lines = ALL[name].program.strip().splitlines()
+    assert 0 < len(lines) <= 5
+    assert max(map(len, lines)) <= 100
+    ast.parse(ALL[name].program)
+    if not ALL[name].data:
+        exec(compile(ALL[name].program, name, "exec"), {"__name__": "program"})
