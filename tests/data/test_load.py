@@ -493,6 +493,16 @@ def test_downloads_go_to_the_folder_of_scikit_learn_without_a_data_directory(
     assert "titanic" in [line.name for line in load.available() if line.present]
 
 
+def test_labels_of_images_are_here_where_the_images_are(nowhere, tmp_path):
+    def here():
+        return [line.name for line in load.available(tmp_path) if line.present]
+
+    (tmp_path / "qmnist_labels.npz").write_bytes(b"")
+    assert "qmnist" not in here()
+    (tmp_path / "mnist.npz").write_bytes(b"")
+    assert {"qmnist", "mnist"} <= {*here()}
+
+
 def test_nothing_but_https_is_opened(monkeypatch):
     for url in ("http://127.0.0.1:1/a", "ftp://127.0.0.1/a", "file:///etc/hostname", "data:,a"):
         with pytest.raises(URLError, match="unknown url type"):

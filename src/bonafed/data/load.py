@@ -555,8 +555,8 @@ def utkface() -> NoReturn:
 # directory, else OpenML by pinned id, else an address that gives these files.
 #
 # The data directory is the argument ``data_dir`` or the environment variable BONAFED_DATA. What is
-# downloaded stays there, without one in scikit-learn's data folder, so that later runs need no
-# network. Whatever the source, shape and class counts are checked.
+# downloaded stays there, or in scikit-learn's data folder where there is none that can be written
+# to, so that later runs need no network. Whatever the source, shape and class counts are checked.
 
 SETTING = "BONAFED_DATA"
 WAIT = 60.0  # seconds in which an address must answer
@@ -613,6 +613,7 @@ class Source:
     columns: int
     text: str  # one line for `bonafed data`
     page: str = ""  # where it is described
+    of: str = ""  # the data set whose rows these files describe
     files: Sequence[File] = ()
     published: Sequence[File] = ()
     openml: int | None = None
@@ -669,7 +670,8 @@ def available(data_dir: str | Path | None = None) -> tuple[Available, ...]:
 
     def present(source: Source) -> bool:
         found = (all(_place(file, folders) for file in form) for form in source.forms)
-        return not source.absent and (not source.forms or any(found))
+        alone = not source.absent and (not source.forms or any(found))
+        return alone and (not source.of or present(SOURCES[source.of]))
 
     return tuple(
         Available(s.name, s.rows, s.columns, s.text, present(s), s.absent) for s in SOURCES.values()
