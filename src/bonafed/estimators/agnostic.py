@@ -5,13 +5,8 @@ speeds.
 
 Q is a set of weights of the clients, all of them (``Simplex``) or those near a prior. Mohri, Sivek,
 Suresh, *Agnostic federated learning*; Jiao, Yang, Song, *Federated distributionally robust
-<<<<<<< HEAD
-optimization with non-convex objectives: algorithm and analysis*. Two classes have the logistic
-loss, several the multinomial one.
-=======
 optimization with non-convex objectives*. Two classes have the logistic loss, several the
 multinomial one.
->>>>>>> f
 """
 
 from dataclasses import KW_ONLY, dataclass, field
