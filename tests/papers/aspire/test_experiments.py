@@ -172,6 +172,7 @@ def test_a_run_is_judged_by_hand() -> None:
     workers = kit.fashion_mnist(0, 10, ())
     run = kit.follow(workers, bf.AFL(tol=0.0, max_rounds=20), bf.Simplex(), 30.0, 0, points=3)
     assert workers.fed.names == ("class 0", "class 2", "class 6")
+    assert workers.test is not None
     W = run.w.reshape(785, 3)
     losses, right = [], []
     for k, (X, held) in enumerate(zip(workers.fed.X, workers.test.X, strict=True)):

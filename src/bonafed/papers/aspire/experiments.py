@@ -162,12 +162,12 @@ def attacked(workers: Workers, case: str, malicious: int, seed: int) -> Workers:
     """The workers and as many malicious ones, whose rows are drawn from all of theirs."""
     rng, fed = np.random.default_rng([seed, 2]), workers.fed
     X, size = np.concatenate(list(fed.X)), int(fed.sizes.mean())
-    target = np.asarray(ext.classes_of(fed))[TRIGGERS[case][2]]
+    classes = np.asarray(ext.classes_of(fed))
+    target = classes[TRIGGERS[case][2]]
     added = [marked(X[rng.permutation(len(X))[:size]], case) for _ in range(malicious)]
     labels = [np.full(len(part), target) for part in added]
-    names = [*fed.clients, *(f"malicious {i}" for i in range(malicious))]
-    classes = np.asarray(ext.classes_of(fed))
-    both = bf.Federation(names, [*fed.X, *added], [*fed.y, *labels], classes=classes)
+    names = (*fed.clients, *(f"malicious {i}" for i in range(malicious)))
+    both = bf.Federation(names, (*fed.X, *added), (*fed.y, *labels), classes=classes)
     return replace(workers, fed=both)
 
 
@@ -183,10 +183,11 @@ def success(workers: Workers, w: Array, case: str) -> float:
     """The share of held-out rows of other classes that the trigger turns into the target."""
     test = workers.test
     assert test is not None
-    target = np.asarray(ext.classes_of(test))[TRIGGERS[case][2]]
+    classes = np.asarray(ext.classes_of(test))
+    target = classes[TRIGGERS[case][2]]
     X, y = np.concatenate(list(test.X)), np.concatenate(list(test.y))
-    rows = bf.Federation(["test"], [marked(X[y != target], case)], [y[y != target]],
-                         classes=np.asarray(ext.classes_of(test)))  # fmt: skip
+    other = y != target
+    rows = bf.Federation(("test",), (marked(X[other], case),), (y[other],), classes=classes)
     return float((predicted(workers.problem, w, rows)[0] == target).mean())
 
 

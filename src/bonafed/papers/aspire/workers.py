@@ -50,8 +50,8 @@ def fashion_mnist(seed: int, rows: int, hidden: tuple[int, ...]) -> Workers:
     for part, most in (("train", rows), ("test", 1000)):
         X, y, _ = load.fashion_mnist(part)
         places = [rng.permutation(np.flatnonzero(y == c))[:most] for c in THREE]
-        names = [f"class {c}" for c in THREE]
-        Xs, ys = [X[k] for k in places], [y[k] for k in places]
+        names = tuple(f"class {c}" for c in THREE)
+        Xs, ys = tuple(X[k] for k in places), tuple(y[k] for k in places)
         parts.append(bf.Federation(names, Xs, ys, classes=np.array(THREE)))
     return Workers(_problem(bf.Softmax()), *parts)
 
@@ -62,8 +62,8 @@ def scma(seed: int, rows: int, hidden: tuple[int, ...]) -> Workers:
     """
     whole, rng = load.scma(), np.random.default_rng(seed)
     places = [rng.permutation(n)[:rows] for n in whole.sizes.tolist()]
-    Xs, ys = ([v[k] for v, k in zip(vs, places, strict=True)] for vs in (whole.X, whole.y))
-    fed = bf.Federation(whole.clients, Xs, ys, classes=ext.classes_of(whole))
+    Xs, ys = (tuple(v[k] for v, k in zip(vs, places, strict=True)) for vs in (whole.X, whole.y))
+    fed = bf.Federation(whole.clients, Xs, ys, classes=np.asarray(ext.classes_of(whole)))
     model = bf.MLP(hidden, seed=seed) if hidden else bf.Softmax()
     return Workers(_problem(model), *fed.split(0.3, seed))
 
