@@ -386,6 +386,14 @@ def drawn(
             axis.plot(points.x, points.mean, dash, color=colours[name], label=name, lw=1.4)
             axis.fill_between(points.x, points.low, points.high, color=colours[name], alpha=0.15)
         axis.set(xlabel=across, ylabel=panel[1], title=panel[0], xscale=scale, yscale=scale)
+        means = np.concatenate([line.get_ydata() for line in axis.lines])
+        if scale == "log":
+            for ticks in (axis.xaxis, axis.yaxis):  # the page's style has no mathematics in texts
+                ticks.set_major_formatter("{x:g}")
+                ticks.set_minor_formatter("")
+        elif np.isfinite(means).any():  # intervals of few trials may be far wider
+            low, high = np.nanmin(means), np.nanmax(means)
+            axis.set_ylim(low - 0.1 * (high - low) - 1e-3, high + 0.1 * (high - low) + 1e-3)
     axes[0].legend(fontsize=7)
 
 
