@@ -360,8 +360,8 @@ def update_multipliers(w, z, dual, rho, next_rho, new_dual, to):
 #                                  + near(z, z_p^t)                                       (8), (9)
 #     lambda_p^{t+1} = lambda_p^t + rho (w - z_p^{t+1})                                       (4c)
 #
-# Ryu and Kim, *Differentially private federated learning via inexact ADMM with multiple local
-# updates*, first version; equation numbers are theirs. f_p(z) = a_p sum_i l(z; x_pi, y_pi) with
+# Ryu and Kim, *Differentially private federated learning via inexact ADMM*; equation numbers are
+# theirs. f_p(z) = a_p sum_i l(z; x_pi, y_pi) with
 # public a_p. A sum over all clients of functions of z_p^{t+1} is all that leaves a client, and
 # z_p^{t+1} depends on the data through one clipped gradient with noise.
 
