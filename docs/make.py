@@ -31,6 +31,8 @@ from PIL.PngImagePlugin import PngInfo
 
 from bonafed.report.blocks import Questions
 from bonafed.report.sections import told
+from bonafed.reproduction import comparison
+from bonafed.reproduction.experiments import results
 from bonafed.runs.folder import read_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -236,6 +238,7 @@ def made() -> Iterator[tuple[Path, str]]:
     """Every text that is made, and where it stands."""
     yield from ((path, page(path)) for path in PAGES)
     yield render.PAGE, render.page()
+    yield ROOT / "docs" / "reproduction.md", comparison.page(results(ROOT / "docs"))
 
 
 if __name__ == "__main__":

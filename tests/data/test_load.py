@@ -1,4 +1,5 @@
 import dataclasses
+import gzip
 import hashlib
 import os
 from pathlib import Path
@@ -112,6 +113,23 @@ def test_every_data_set_that_is_listed_can_be_named():
     for name in named()[1:]:
         assert callable(getattr(load, name))
         assert name in load.__all__
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("shl", "www.shl-dataset.org under terms"),
+        ("person_activity", "archive.ics.uci.edu/dataset/196"),
+        ("utkface", "susanqq.github.io/UTKFace .* not commercial"),
+        ("adult_b", r"heyaudace/ml-bias-fairness .* `load.adult\(\)`"),
+    ],
+)
+def test_what_no_loader_reads_says_where_it_is_to_be_had(name, where, tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"{name} .* is not here: .*{where}"):
+        getattr(load, name)()
+    (line,) = [line for line in load.available(tmp_path) if line.name == name]
+    assert line.absent
+    assert not line.present
 
 
 def test_a_wrong_file_is_refused(nowhere, tmp_path, monkeypatch):
@@ -229,6 +247,79 @@ def test_small_files_of_the_other_ranked_data_sets(nowhere, tmp_path, monkeypatc
     assert load.australian(data_dir=tmp_path).y.tolist() == [0, 1]
 
 
+def packed(folder, monkeypatch, name, arrays, **shape):
+    """A data set with small arrays in place of the published ones."""
+    (file,) = sources.SOURCES[name].files
+    (folder / file).parent.mkdir(exist_ok=True)
+    np.savez(folder / file, **arrays)
+    digest = hashlib.sha256((folder / file).read_bytes()).hexdigest()
+    source = dataclasses.replace(sources.SOURCES[name], files={file: digest}, **shape)
+    monkeypatch.setitem(sources.SOURCES, name, source)
+
+
+def test_images_by_writer_have_the_pixels_of_mnist(nowhere, tmp_path, monkeypatch):
+    images = np.zeros((4, 784), np.uint8)
+    images[:, 0] = [0, 51, 102, 255]
+    y = np.array([3, 1, 3, 1], np.uint8)
+    split = {"x_train": images[:3], "y_train": y[:3], "x_test": images[3:], "y_test": y[3:]}
+    monkeypatch.setattr(load, "_part", lambda part, _: slice(3) if part == "train" else slice(3, 4))
+    shape = {"rows": 4, "counts": (2, 2)}
+    packed(tmp_path, monkeypatch, "mnist", split, **shape)
+    packed(tmp_path, monkeypatch, "fashion_mnist", split, **shape)
+    labels = {"train": [[3, 0, 77, 5], [1, 4, 21, 5], [3, 0, 77, 6]], "test": [[1, 0, 8, 0]] * 2}
+    packed(tmp_path, monkeypatch, "qmnist", labels, **shape)
+    fed = load.qmnist(data_dir=tmp_path)
+    assert fed.clients == (77, 21)
+    assert [x[:, 0].tolist() for x in fed.X] == [[0, 0.4], [0.2]]
+    assert [labels.tolist() for labels in fed.y] == [[3, 3], [1]]
+    assert load.qmnist("test", tmp_path).clients == (8,)  # MNIST has one
+    assert load.fashion_mnist("test", tmp_path).X[:, 0].tolist() == [1]
+    packed(tmp_path, monkeypatch, "qmnist", labels | {"train": [[2, 0, 77]] * 3})
+    with pytest.raises(ValueError, match="not those of the images"):
+        load.qmnist(data_dir=tmp_path)
+
+
+def test_a_recording_is_cut_into_windows_of_one_activity_and_person(nowhere, tmp_path, monkeypatch):
+    y = np.array([0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 0])
+    x = np.zeros((12, 3), np.uint16)
+    x[:, 0] = [9, 1, 3, 5, 5, 9, 4, 4, 9, 4, 8, 9]
+    arrays = {"x": x, "y": y.astype(np.uint8), "offsets": [0, 9, 12]}
+    packed(tmp_path, monkeypatch, "scma", arrays, rows=12, counts=(2, 5, 5))
+    fed = load.scma(tmp_path, window=2)
+    assert fed.clients == ("1", "2")
+    # samples 1-2 and 3-4 of activity 1, 6-7 and (of the second person) 9-10 of activity 2
+    assert [y.tolist() for y in fed.y] == [[1, 1, 2], [2]]
+    means = np.concatenate(fed.X)[:, fed.feature_names.index("mean x")]
+    expected = np.array([2, 5, 4, 6])
+    np.testing.assert_allclose(means, (expected - expected.mean()) / expected.std())
+    changes = np.concatenate(fed.X)[:, fed.feature_names.index("change x")]
+    expected = np.array([2, 0, 0, 4])
+    np.testing.assert_allclose(changes, (expected - expected.mean()) / expected.std())
+
+
+def test_small_files_of_the_further_ranked_data_sets(nowhere, tmp_path, monkeypatch):
+    (tmp_path / "uci").mkdir()
+    (tmp_path / "libsvm").mkdir()
+    texts = {"uci/ad.data.gz": b" 125, 125,   1.0,1,ad.\n   ?, 60, ?,0,nonad.\n"}
+    texts |= {"libsvm/svmguide1.gz": b"1 1:2.5e+01 2:-3 3:4 4:5 \n"}
+    texts |= {"libsvm/svmguide1.t.gz": b"0 1:6 2:7 3:8 4:9.5\n"}
+    digests = {}
+    for file, text in texts.items():
+        (tmp_path / file).write_bytes(gzip.compress(text))
+        digests[file] = hashlib.sha256((tmp_path / file).read_bytes()).hexdigest()
+    for name, columns in (("advertisements", 4), ("svmguide1", 4)):
+        old = sources.SOURCES[name]
+        files = {file: digests[file] for file in old.files}
+        new = dataclasses.replace(old, files=files, rows=2, columns=columns, counts=(1, 1))
+        monkeypatch.setitem(sources.SOURCES, name, new)
+    X, y, names = load.advertisements(tmp_path)
+    assert (X.tolist(), y.tolist(), names[3]) == ([[125, 125, 1, 1]], [1], "feature_4")
+    assert np.isnan(load.advertisements(tmp_path, missing="keep").X).sum() == 2
+    X, y, _ = load.svmguide1("all", tmp_path)
+    assert X.tolist() == [[25, -3, 4, 5], [6, 7, 8, 9.5]]
+    assert y.tolist() == [1, 0]
+
+
 def test_without_network_the_manual_path_is_named(nowhere, monkeypatch):
     def offline(**_):
         raise URLError("no route to host")
@@ -281,6 +372,8 @@ def test_unknown_options_are_refused():
         (lambda: load.monks(3, "train"), "test rows only"),
         (lambda: load.australian("uci"), "version must be"),
         (lambda: load.breast_cancer_wisconsin(missing="mean"), "missing must be"),
+        (lambda: load.advertisements(missing="mean"), "missing must be 'drop' or 'keep'"),
+        (lambda: load.qmnist("all"), "part must be 'train' or 'test'"),
     ):
         with pytest.raises(ValueError, match=text):
             call()
@@ -318,6 +411,16 @@ def test_files_with_a_story_of_their_own():
     assert (X.min(), X.max(), len(y)) == (0, 1, 10000)
     train, test = load.femnist("train"), load.femnist("test")
     assert (train.n_clients, test.n_clients) == (114, 195)
+    assert np.bincount(load.advertisements().y).tolist() == [1978, 381]
+    parts = [np.bincount(load.svmguide1(part).y).tolist() for part in ("train", "test")]
+    assert parts == [[1089, 2000], [2000, 2000]]
+    assert np.bincount(load.fashion_mnist("test").y).tolist() == [1000] * 10
+    train, test = load.qmnist("train"), load.qmnist("test")
+    assert (train.n_clients, test.n_clients) == (539, 297)
+    assert not {*train.clients} & {*test.clients}
+    people = load.scma()
+    assert (people.n_clients, people.sizes.sum()) == (15, 36918)
+    assert all({*y.tolist()} == {*range(1, 8)} for y in people.y)
 
 
 @REAL

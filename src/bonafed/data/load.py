@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,10 +28,11 @@ from bonafed.data.schema import Recipe, Schema
 from bonafed.data.tables import Table, parsed
 from bonafed.text import system
 
-__all__ = ["Arrays", "HospitalStudy", "Tabular", "abalone", "adult", "australian", "available"]
-__all__ += ["breast_cancer", "breast_cancer_wisconsin", "femnist", "heart", "heart_disease"]
-__all__ += ["hospital_study", "hospitals", "mnist", "monks", "monks_1", "monks_3", "phoneme"]
-__all__ += ["splice", "titanic"]
+__all__ = ["Arrays", "HospitalStudy", "Tabular", "abalone", "adult", "adult_b", "advertisements"]
+__all__ += ["australian", "available", "breast_cancer", "breast_cancer_wisconsin"]
+__all__ += ["fashion_mnist", "femnist", "heart", "heart_disease", "hospital_study", "hospitals"]
+__all__ += ["mnist", "monks", "monks_1", "monks_3", "person_activity", "phoneme", "qmnist", "scma"]
+__all__ += ["shl", "splice", "svmguide1", "titanic", "utkface"]
 
 Folder = str | Path | None
 
@@ -210,8 +211,7 @@ def breast_cancer_wisconsin(data_dir: Folder = None, *, missing: str = "drop") -
     16 records miss "bare_nuclei": ``missing`` = "drop" leaves 683 rows (444/239), "keep" has NaN
     there (for a Schema).
     """
-    if missing not in ("drop", "keep"):
-        raise ValueError(f"missing must be 'drop' or 'keep', got {missing!r}.")
+    _choice(missing, "missing", ("drop", "keep"))
     source, columns, target, from_file = _columns("breast_cancer_wisconsin", data_dir)
     if from_file:  # the first column is an identifier
         columns = [tables.parsed(column) for column in columns[1:]]
@@ -262,6 +262,11 @@ def monks_3(data_dir: Folder = None) -> Arrays:
     return monks(3, data_dir=data_dir)
 
 
+def _choice(value: str, name: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, got {value!r}.")
+
+
 def _part(part: str, n_train: int) -> slice:
     """The rows of a part; those to train on come first."""
     parts = {"train": slice(n_train), "test": slice(n_train, None), "all": slice(None)}
@@ -274,8 +279,7 @@ def _keel(name: str, version: str, data_dir: Folder, one_openml: str = "1") -> A
     """A file of KEEL, or the version at OpenML, whose numbers differ: never one silently for the
     other.
     """
-    if version not in ("keel", "openml"):
-        raise ValueError(f"version must be 'keel' or 'openml', got {version!r}.")
+    _choice(version, "version", ("keel", "openml"))
     source = SOURCES[name]
     if version == "openml":
         table, target = openml(source)
@@ -333,6 +337,35 @@ def splice(data_dir: Folder = None) -> Arrays:
     return Arrays(X, y, tuple(f"base_{k}" for k in range(1, 61)))
 
 
+def advertisements(data_dir: Folder = None, *, missing: str = "drop") -> Arrays:
+    """Internet advertisements: 3,279 images on pages, 1,558 features; y = 1 for an advertisement
+    (459).
+
+    920 rows miss one of the first four features: ``missing`` = "drop" leaves 2,359 rows
+    (1,978/381), the table of the rank-based-loss paper; "keep" has NaN there.
+    """
+    _choice(missing, "missing", ("drop", "keep"))
+    source = SOURCES["advertisements"]
+    *columns, target = cells(_needed(source, data_dir).popitem()[1])
+    X = _numbers([cell.strip().replace("?", "nan") for cell in column] for column in columns)
+    named = replace(source, names=[f"feature_{k}" for k in range(1, source.columns + 1)])
+    rows = np.asarray(~np.isnan(X).any(1) | (missing == "keep"))
+    return _checked(named, X, _labels(target, "ad."), rows)
+
+
+def svmguide1(part: str = "train", data_dir: Folder = None) -> Arrays:
+    """SVMguide1, a table of astroparticle physics: 4 features; y = 0 or 1.
+
+    ``part`` "train" (3,089 rows, 1,089/2,000: the table of the rank-based-loss paper), "test"
+    (4,000, 2,000/2,000) or "all".
+    """
+    source, rows = SOURCES["svmguide1"], _part(part, 3089)
+    parts = (cells(content, None) for content in _needed(source, data_dir).values())
+    target, *columns = [(*a, *b) for a, b in zip(*parts, strict=True)]
+    X = _numbers([cell.partition(":")[2] for cell in column] for column in columns)
+    return _checked(source, X, _labels(target, "1"), rows)
+
+
 # -------------------------------------------------------------------- tables with categories
 
 
@@ -365,7 +398,18 @@ def mnist(part: str = "train", data_dir: Folder = None) -> Arrays:
     """MNIST: pixels in [0, 1], y = 0 ... 9; ``part`` "train" (60,000 images), "test" (10,000) or
     "all".
     """
-    source, rows = SOURCES["mnist"], _part(part, 60000)
+    return _images("mnist", part, data_dir)
+
+
+def fashion_mnist(part: str = "train", data_dir: Folder = None) -> Arrays:
+    """Fashion-MNIST: pixels in [0, 1], y = 0 ... 9 (0 T-shirt, 1 trouser, 2 pullover, 3 dress, 4
+    coat, 5 sandal, 6 shirt, 7 sneaker, 8 bag, 9 boot); ``part`` as for `mnist`.
+    """
+    return _images("fashion_mnist", part, data_dir)
+
+
+def _images(name: str, part: str, data_dir: Folder) -> Arrays:
+    source, rows = SOURCES[name], _part(part, 60000)
     if (files := contents(source, data_dir)) is not None:
         with np.load(io.BytesIO(files.popitem()[1]), allow_pickle=False) as file:
             X, y = (np.concatenate([file[f"{key}_train"], file[f"{key}_test"]]) for key in "xy")
@@ -377,23 +421,101 @@ def mnist(part: str = "train", data_dir: Folder = None) -> Arrays:
     return Arrays(X[rows] / 255.0, y[rows], tuple(f"pixel_{k}" for k in range(784)))
 
 
+def qmnist(part: str = "train", data_dir: Folder = None) -> Federation:
+    """The images of `mnist` by the person who wrote them, as QMNIST's labels tell: 784 pixels in
+    [0, 1], classes 0 ... 9; a client is a writer.
+
+    ``part`` "train": 60,000 images of 539 writers; "test": 10,000 of 297 others.
+    """
+    _choice(part, "part", ("train", "test"))
+    source = SOURCES["qmnist"]
+    files = _needed(source, data_dir)
+    with np.load(io.BytesIO(files["qmnist_labels.npz"]), allow_pickle=False) as file:
+        label, _, writer = file[part][:, :3].T
+    X, y, names = mnist(part, data_dir)
+    if not np.array_equal(label[: len(y)], y):
+        raise ValueError("the labels of qmnist are not those of the images of mnist.")
+    return Federation.from_arrays(
+        X, y, writer[: len(y)], feature_names=names, classes=np.arange(10)
+    )
+
+
 def femnist(part: str = "train", data_dir: Folder = None) -> Federation:
     """FEMNIST by writer: 784 pixels in [0, 1] (ink is high), 62 classes; a client is a writer.
 
     A part of LEAF's 5 % sample: 114 of its 195 training writers (15,440 images); all 195 test
     writers (4,167).
     """
-    if part not in ("train", "test"):
-        raise ValueError(f"part must be 'train' or 'test', got {part!r}.")
-    source = SOURCES["femnist"]
-    files = contents(source, data_dir)
-    if files is None:
-        raise absent(source, "its file is in no data directory, and it has no copy at OpenML")
+    _choice(part, "part", ("train", "test"))
+    files = _needed(SOURCES["femnist"], data_dir)
     prefix = "" if part == "train" else "test_"
     with np.load(io.BytesIO(files.popitem()[1]), allow_pickle=False) as file:
         X, y = file[f"x_{part}"] / 255.0, file[f"y_{part}"].astype(np.int64)
         groups = np.repeat(file[f"{prefix}users"], np.diff(file[f"{prefix}offsets"]))
     return Federation.from_arrays(X, y, groups, classes=np.arange(62))
+
+
+# -------------------------------------------------------------------- recordings
+
+
+def scma(data_dir: Folder = None, *, window: int = 52) -> Federation:
+    """Activities of 15 people from an accelerometer on the chest (SC-MA), a client is a person;
+    classes 1 working at a computer, 2 standing up, walking and stairs, 3 standing, 4 walking, 5
+    stairs, 6 walking and talking, 7 talking.
+
+    The published recording has three axes at 52 Hz. A row here is a ``window`` of consecutive
+    samples of one activity (52: one second; windows do not overlap, the rest of an activity and
+    samples labelled 0 are left out), and its features are the mean, standard deviation, least and
+    greatest value and the mean absolute change from sample to sample, of each axis and of the
+    length of the three, standardised over all windows. The ASPIRE paper does not say which features
+    it used.
+    """
+    source = SOURCES["scma"]
+    with np.load(io.BytesIO(_needed(source, data_dir).popitem()[1]), allow_pickle=False) as file:
+        x, y, ends = file["x"].astype(np.float64), file["y"].astype(np.int64), file["offsets"]
+    validate(source, x, y)
+    signals = np.column_stack([x, np.sqrt((x**2).sum(1))])
+    person = np.repeat(np.arange(1, len(ends)), np.diff(ends))
+    runs = np.flatnonzero(np.diff(y, prepend=-1) | np.diff(person, prepend=-1))
+    lengths = np.diff(runs, append=len(y)) // window
+    starts = np.concatenate(
+        [run + window * np.arange(n) for run, n in zip(runs, lengths, strict=True)]
+    )
+    starts = starts[y[starts] > 0]
+    parts = signals[starts[:, None] + np.arange(window)]  # (windows, samples, signals)
+    change = abs(np.diff(parts, axis=1)).mean(1)
+    of = {"mean": parts.mean(1), "sd": parts.std(1), "least": parts.min(1)}
+    of |= {"greatest": parts.max(1), "change": change}
+    table = {f"{kind} {axis}": v[:, k] for kind, v in of.items() for k, axis in enumerate(_AXES)}
+    table |= {"person": person[starts], "activity": y[starts]}
+    people = tables.by_client(tables.table_of(table), "person")
+    return Federation.from_tables(people, "activity", schema=Recipe())
+
+
+_AXES = ("x", "y", "z", "length")
+
+
+# -------------------------------------------------------------------- what cannot be loaded
+
+
+def adult_b() -> NoReturn:
+    """The cleaned table of the constrained paper's Table 2: an error that says why it is absent."""
+    raise absent(SOURCES["adult_b"])
+
+
+def person_activity() -> NoReturn:
+    """ASPIRE's Person Activity: an error that says where and how it is to be had."""
+    raise absent(SOURCES["person_activity"])
+
+
+def shl() -> NoReturn:
+    """ASPIRE's SHL: an error that says where and under which terms it is to be had."""
+    raise absent(SOURCES["shl"])
+
+
+def utkface() -> NoReturn:
+    """The ranks paper's UTKFace: an error that says where and under which terms it is to be had."""
+    raise absent(SOURCES["utkface"])
 
 
 # Where the papers' data sets come from: files in a data directory with pinned checksums, else
@@ -421,6 +543,7 @@ class Source:
     # rows of each class, classes sorted; None for real targets
     counts: Sequence[int] | None = None
     names: Sequence[str] = ()  # of the columns, where the files have none
+    absent: str = ""  # why no loader reads it, and where it is to be had under which terms
 
 
 _STATED = tomllib.loads(Path(__file__).with_name("sources.toml").read_text("utf-8"))
@@ -436,6 +559,7 @@ class Available:
     columns: int
     source: str
     present: bool  # usable without network: bundled, or its files lie in the data directory
+    absent: str  # why no loader reads it, else ""
 
 
 def directory(data_dir: str | Path | None = None) -> Path | None:
@@ -449,13 +573,16 @@ def directory(data_dir: str | Path | None = None) -> Path | None:
 
 
 def available(data_dir: str | Path | None = None) -> tuple[Available, ...]:
-    """All data sets, and which of them are here."""
+    """All data sets, and which of them are here; those that no loader reads are among them."""
     folder = directory(data_dir)
 
     def present(source: Source) -> bool:
-        return all(folder is not None and (folder / file).is_file() for file in source.files)
+        files = (folder is not None and (folder / file).is_file() for file in source.files)
+        return not source.absent and all(files)
 
-    return tuple(Available(s.name, s.rows, s.columns, s.text, present(s)) for s in SOURCES.values())
+    return tuple(
+        Available(s.name, s.rows, s.columns, s.text, present(s), s.absent) for s in SOURCES.values()
+    )
 
 
 def contents(source: Source, data_dir: str | Path | None = None) -> dict[str, bytes] | None:
@@ -475,8 +602,17 @@ def contents(source: Source, data_dir: str | Path | None = None) -> dict[str, by
     return {file: (folder / file).read_bytes() for file in source.files}
 
 
-def absent(source: Source, why: str) -> FileNotFoundError:
-    """The error that says how to get the files by hand."""
+def _needed(source: Source, data_dir: Folder) -> dict[str, bytes]:
+    """The files of a data set that has no equal copy at OpenML."""
+    if (files := contents(source, data_dir)) is None:
+        raise absent(source, "its file is in no data directory, and it has no copy at OpenML")
+    return files
+
+
+def absent(source: Source, why: str = "") -> FileNotFoundError:
+    """The error that says how to get the files by hand, or why there is nothing to be had."""
+    if source.absent:
+        return FileNotFoundError(f"{source.name} ({source.text}) is not here: {source.absent}")
     files = " and ".join(source.files)
     return FileNotFoundError(
         f"{source.name} ({source.text}) is not here: {why}. Put {files} into a folder and name that"
