@@ -13,7 +13,7 @@ import pytest
 import bonafed as bf
 from bonafed.extending import Method
 from bonafed.papers import aspire, constrained, dp_iadmm, drfl, rank
-from bonafed.papers.constrained import neyman_pearson
+from bonafed.papers.constrained import experiments
 from bonafed.papers.dp_iadmm import curves
 
 # (paper, what its text calls it): the word, and what the text says of it
@@ -42,7 +42,7 @@ METHODS: dict[tuple[str, str], tuple[Callable[[], Any], dict[str, Any]]] = {
     ),
     ("constrained", "E.2"): (
         lambda: constrained.proximal_al(section="E.2"),
-        {"beta": 10.0, "rho": 1.0, "s_bar": 0.1},
+        {"beta": 10.0, "rho": 1.0, "s_bar": 0.1, "q": 1e-9},
     ),
     ("DP-IADMM", "ObjP"): (
         lambda: dp_iadmm.obj_p(0.05, 20_000),
@@ -166,7 +166,7 @@ def test_out_p_is_obj_p_without_noise_and_has_normal_noise_by_the_longest_row():
             lambda: rank.dca("hinge", "nodata"),
             "no data set 'nodata'; there are 'monks_3', 'australian'",
         ),
-        (lambda: neyman_pearson.trial("iris", 1), "no data set 'iris'; there are 'breast-cancer"),
+        (lambda: experiments.split("iris", 1), "no data set 'iris'; there are 'breast-cancer"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_known_ones(word, text):
