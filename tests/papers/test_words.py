@@ -164,7 +164,7 @@ def test_out_p_is_obj_p_without_noise_and_has_normal_noise_by_the_longest_row():
         (lambda: rank.dca("squared"), "no loss 'squared'; there are 'logistic', 'hinge'"),
         (
             lambda: rank.dca("hinge", "nodata"),
-            "no data set 'nodata'; there are 'monk', 'australian'",
+            "no data set 'nodata'; there are 'monks_3', 'australian'",
         ),
         (lambda: experiments.split("iris", 1), "no data set 'iris'; there are 'breast-cancer"),
     ],
@@ -172,4 +172,4 @@ def test_out_p_is_obj_p_without_noise_and_has_normal_noise_by_the_longest_row():
 def test_an_unknown_name_is_refused_with_the_known_ones(word, text):
     with pytest.raises(ValueError, match=text):
         word()
-    assert (rank.dca(data="splice").inner, rank.dca(data="monk").inner) == (1000, 2000)
+    assert (rank.dca(data="splice").inner, rank.dca(data="monks_3").inner) == (1000, 2000)
