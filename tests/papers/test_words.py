@@ -14,7 +14,7 @@ import bonafed as bf
 from bonafed.extending import Method
 from bonafed.papers import aspire, constrained, dp_iadmm, drfl, rank
 from bonafed.papers.constrained import neyman_pearson
-from bonafed.papers.dp_iadmm import curves
+from bonafed.papers.dp_iadmm import experiments
 
 # (paper, what its text calls it): the word, and what the text says of it
 METHODS: dict[tuple[str, str], tuple[Callable[[], Any], dict[str, Any]]] = {
@@ -143,7 +143,7 @@ def test_out_p_is_obj_p_without_noise_and_has_normal_noise_by_the_longest_row():
     fed = bf.Federation.from_arrays(
         rng.random((60, 4)), rng.integers(3, size=60), np.arange(60) % 2
     )
-    problem = curves.problem()
+    problem = experiments.problem()
     with pytest.warns(bf.NoPrivacyWarning):
         run = bf.solve(problem, fed, algorithm=dp_iadmm.out_p_printed(0.5, 1, "femnist"))
     # at w = 0 a row's gradient is x (1/3 - e_y)', of length ||x|| sqrt(1 - 1/3)
