@@ -188,19 +188,13 @@ SECTIONS = (
     Section(
         "rank.py",
         "Risks by rank",
-        "Proven gaps, rivals and ranges; seconds of a whole solve with its certificate, and the"
-        " relative excess over the proven bound (CPU s).",
+        "Proven gaps and ranges; seconds of a whole solve with its certificate.",
         "gaps of 1e-8 (l2) and 1e-6 (l1); least objectives within 1 % of the least known",
         (
             Shown(
                 "convex",
                 ("6000 x 1000 | logistic",),
                 ("rows x features", "penalty", "mean", "superquantile"),
-            ),
-            Shown(
-                "baselines",
-                ("600 x 500, superquantile, logistic, l1",),
-                ("RankADMM", "RankADMM, Table 6", "SGD", "LSVRG, not uniform", "DCA"),
             ),
         ),
     ),

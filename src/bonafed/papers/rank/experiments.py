@@ -253,7 +253,7 @@ def ranges(seed: int, *, data: Sequence[str], sets: int, **effort: Any) -> Itera
 
 
 def constant(problem: bf.Problem, fed: bf.Federation) -> tuple[float, float]:
-    """The best model that has a coefficient of the column of ones alone, and its objective."""
+    """The best model whose only coefficient is that of the column of ones, and its objective."""
     only = owned(fed.X[0][:, -1:], fed.y[0])
 
     def value(b: float) -> float:
