@@ -515,7 +515,7 @@ def test_nothing_but_https_is_opened(monkeypatch):
             answer.msg = "Found"
             return answer
 
-    monkeypatch.setattr(load, "HTTPSHandler", Moved)
+    monkeypatch.setattr("urllib.request.HTTPSHandler", Moved)
     with pytest.raises(URLError, match="unknown url type: http"):
         load.opener().open("https://one.example/a", timeout=1)
 
