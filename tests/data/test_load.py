@@ -148,7 +148,7 @@ def test_every_data_set_that_is_listed_can_be_named():
 @pytest.mark.parametrize(
     ("name", "where"),
     [
-        ("shl", "www.shl-dataset.org under terms"),
+        ("shl", "www.shl-dataset.org/download, for research under the terms"),
         ("person_activity", "archive.ics.uci.edu/dataset/196"),
         ("utkface", "susanqq.github.io/UTKFace .* not commercial"),
         ("adult_b", r"heyaudace/ml-bias-fairness .* `load.adult\(\)`"),
@@ -515,7 +515,7 @@ def test_nothing_but_https_is_opened(monkeypatch):
             answer.msg = "Found"
             return answer
 
-    monkeypatch.setattr(load, "HTTPSHandler", Moved)
+    monkeypatch.setattr("urllib.request.HTTPSHandler", Moved)
     with pytest.raises(URLError, match="unknown url type: http"):
         load.opener().open("https://one.example/a", timeout=1)
 

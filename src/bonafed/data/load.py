@@ -19,15 +19,7 @@ from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
-from urllib.request import (
-    HTTPDefaultErrorHandler,
-    HTTPErrorProcessor,
-    HTTPRedirectHandler,
-    HTTPSHandler,
-    OpenerDirector,
-    ProxyHandler,
-    UnknownHandler,
-)
+from urllib import request
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -579,12 +571,13 @@ class File:
         return f"{self.path} ({self.size:,} bytes, sha256 {self.sha256}){origin}"
 
     def verified(self, stream: IO[bytes], origin: object, name: str) -> bytes:
-        """The content of an open file, unpacked if need be; another one is refused."""
-        packed, parts, found = stream.read(2) == b"\x1f\x8b", list[bytes](), 0
-        stream.seek(0)
-        source: Any = gzip.GzipFile(fileobj=stream) if packed else stream
-        digest = hashlib.sha256()
-        with suppress(EOFError, zlib.error, gzip.BadGzipFile):  # damaged: what comes before counts
+        """The content of an open file, which is closed, unpacked if need be; another is refused."""
+        packed, parts, found, digest = False, list[bytes](), 0, hashlib.sha256()
+        # of a damaged archive counts what comes before
+        with stream, suppress(EOFError, zlib.error, gzip.BadGzipFile):
+            packed = stream.read(2) == b"\x1f\x8b"
+            stream.seek(0)
+            source: Any = gzip.GzipFile(fileobj=stream) if packed else stream
             # an archive is not unpacked further than to see that it is too long
             while (part := source.read1(2**16)) and not (packed and found > self.size):
                 found += len(part)
@@ -703,14 +696,10 @@ def contents(
     """
     folders = _folders(data_dir)
     for form in source.forms:
-        places = [(file, _place(file, folders)) for file in form]
-        if all(place is not None for _, place in places):
-            found = dict[str, bytes]()
-            for file, place in places:
-                assert place is not None
-                with place.open("rb") as stream:
-                    found[file.path] = file.verified(stream, place, source.name)
-            return found
+        places = [place for file in form if (place := _place(file, folders))]
+        if len(places) == len(form):
+            pairs = zip(form, places, strict=True)
+            return {f.path: f.verified(place.open("rb"), place, source.name) for f, place in pairs}
     if not download:
         return None
     missing = [file for file in source.fetched if _place(file, folders) is None]
@@ -740,13 +729,13 @@ def _download(source: Source, file: File, folder: Path) -> None:
     raise absent(source, "; ".join(reasons or ["no address gives it"]))
 
 
-def opener() -> OpenerDirector:
+def opener() -> request.OpenerDirector:
     """What opens addresses: https and nothing else, also where it is sent on."""
-    made = OpenerDirector()
-    for handler in (ProxyHandler, HTTPSHandler, HTTPRedirectHandler, HTTPDefaultErrorHandler):
+    made = request.OpenerDirector()
+    handlers = request.ProxyHandler, request.HTTPSHandler, request.HTTPRedirectHandler
+    errors = request.HTTPErrorProcessor, request.HTTPDefaultErrorHandler, request.UnknownHandler
+    for handler in (*handlers, *errors):
         made.add_handler(handler())
-    made.add_handler(HTTPErrorProcessor())
-    made.add_handler(UnknownHandler())
     return made
 
 

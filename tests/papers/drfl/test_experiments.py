@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sklearn
+from sklearn import model_selection
 
 import bonafed as bf
+from bonafed.model_selection import WithinClients
 from bonafed.papers import drfl
 from bonafed.papers.drfl import experiments
 from bonafed.reproduction.experiments import papers
@@ -42,9 +45,11 @@ def test_an_image_has_every_method_and_claim(key: str):
     own = one.own[0]
     assert {(one.data[0], own.figure, own.own), (one.data[0], own.figure, own.method)} <= found
     assert all(np.isfinite(row.value) for row in rows)
-    panel = [row for row in rows if row.figure == "accuracy, SD" and row.method == "ERM"]
-    assert [row.x for row in panel] == [0.0, 1.0, None]
-    assert panel[2].value == pytest.approx((panel[0].value + panel[1].value) / 2)
+    erm = [row for row in rows if row.case == one.data[0] and row.method == "ERM"]
+    curve = {row.x: row.value for row in erm if row.figure == "accuracy by SD"}
+    assert [*curve] == TINY["levels"]
+    mean = next(row.value for row in erm if row.figure == "accuracy, SD")
+    assert mean == pytest.approx(np.mean([*curve.values()]))
 
 
 def test_clients_one_and_two_lack_half_of_their_rarer_class():
@@ -113,3 +118,42 @@ def test_rounds_and_seconds_to_a_gap():
         drfl.standard(), experiments._clients("heart", 0, (1, 1, 1))[0], bf.Bundle(), 1e-9, [0.1], 9
     )
     assert np.isnan(none[0.1][0])
+
+
+# ---- the grid
+
+
+def test_the_grid_is_that_of_section_6_1_and_the_figures_take_a_part_of_it():
+    grid = drfl.grid("robustclassifier__")
+    assert [len(values) for values in grid.values()] == [15, 10, 6]
+    assert all(len(set(values)) == len(values) for values in grid.values())
+    for one in (PAPER[f"figure-{k}"] for k in range(2, 6)):
+        for mine, whole in zip(("radii", "label_costs", "thetas"), grid.values(), strict=True):
+            assert set(one.full[mine]) <= set(whole)
+
+
+@pytest.mark.parametrize(("kind", "loss"), [("heart", drfl.HINGE), ("abalone", drfl.HUBER)])
+def test_the_estimator_has_the_paper_s_model(kind: str, loss: Any):
+    fed = experiments._clients(kind, 0, (1.0, 1.0, 1.0))[0]
+    X, y = np.concatenate(fed.X), np.concatenate(fed.y)
+    point = {"radius": 0.02, "label_cost": 0.5, "client_radius": 0.1}
+    assert {*drfl.grid()} == {*point}
+    model = drfl.estimator(loss).set_params(**point)
+    model.fit(X, y, groups=np.repeat(fed.clients, fed.sizes))
+    problem = drfl.drfl(0.02, 0.1, 0.5, loss)
+    best = bf.solve(problem, fed).value
+    assert model.solution_.problem.regulariser == bf.Zero()
+    assert problem.objective(np.ravel(model.coef_), fed) == pytest.approx(best, rel=1e-5)
+
+
+def test_a_part_of_the_grid_through_a_search():
+    fed = experiments._clients("heart", 0, (1.0, 1.0, 1.0))[0]
+    X, y = np.concatenate(fed.X), np.concatenate(fed.y)
+    grid = {key: values[:: len(values) - 1] for key, values in drfl.grid().items()}
+    grid["radius"] = [0.01]
+    model = drfl.estimator().set_params(tol=1e-3)
+    search = model_selection.GridSearchCV(model, grid, cv=WithinClients(2))
+    with sklearn.config_context(enable_metadata_routing=True):
+        search.fit(X, y, groups=np.repeat(fed.clients, fed.sizes))
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert {*search.best_params_} == {*grid}

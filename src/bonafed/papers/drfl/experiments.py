@@ -1,6 +1,6 @@
 """Example 4.1, the figures of section 6, and the rounds of Algorithm 1.
 
-Cross-validation has 15 x 10 pairs (rho, kappa), but fewer models, as these minimise alike:
+The 15 x 10 pairs (rho, kappa) of a cross-validation are fewer models:
 
 Hinge. Let F be the objective on the box, and G the one whose adversary only flips labels, which
 follows from rho / kappa. F >= G, and F(w) = G(w) where every multiplier is at least ||w||_*: so a
@@ -23,10 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import bonafed as bf
-from bonafed.data import load, partition
-from bonafed.data.corrupt import add_noise
+import bonafed.papers.drfl as drfl
+from bonafed.data import corrupt, load, partition
 from bonafed.extending import COLOURS, Array
-from bonafed.papers import drfl
 from bonafed.papers.reproduction import Curve, Row
 
 Rows = Iterator[Row]
@@ -176,7 +175,12 @@ def _clients(
     rows = np.concatenate([rng.permutation(rows) for rows in kept])
     fed = bf.Federation.from_arrays(X[rows], y[rows], groups)
     mean = NOISE if name == "breast_cancer_wisconsin" else 0.0
-    return add_noise(fed, NOISE, mean=mean, seed=seed, clients=CLIENTS[:1]), X[held], y[held], loss
+    return (
+        corrupt.add_noise(fed, NOISE, mean=mean, seed=seed, clients=CLIENTS[:1]),
+        X[held],
+        y[held],
+        loss,
+    )
 
 
 def _selected(method: str, fed: bf.Federation, loss: Any, grid: Grid, folds: int) -> Array:
@@ -308,13 +312,13 @@ def _tested(
     """Scores at every level of noise, with the same draws for every method and level."""
     drawn = np.random.default_rng((seed, 1)).normal(size=(draws, *X.shape))
     metric = "accuracy" if loss.targets == "sign" else "MSE"
-    methods = (*METHODS, "our default")
+    methods = (*METHODS, "RobustClassifier" if metric == "accuracy" else "RobustRegressor")
     yield from _rows(name, f"{metric}, no noise", methods, _scores(X, y, models, loss))
     found: dict[str, list[Array]] = {panel: [] for panel in PANELS}
     for level in levels:
         for panel, (mean, sd) in test.panels(level).items():
             found[panel].append(_scores(X + mean + sd * drawn, y, models, loss).mean(0))
-            yield from _rows(name, f"{metric}, {panel}", methods, found[panel][-1], level)
+            yield from _rows(name, f"{metric} by {panel}", methods, found[panel][-1], level)
     for panel, values in found.items():
         yield from _rows(name, f"{metric}, {panel}", methods, np.mean(values, axis=0))
     high = [values[len(levels) // 2 :] for values in found.values()]
@@ -410,8 +414,14 @@ def _draw(figure: Any, rows: Mapping[tuple[str, str, str], Curve], panels: Seque
         axis.set_title(title, fontsize=8)
         axis.set_xlabel(label, fontsize=7)
         axis.tick_params(labelsize=7)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=6, fontsize=7, frameon=False)
+    lines = {
+        label: line
+        for a in axes
+        for line, label in zip(*a.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        lines.values(), lines.keys(), loc="outside lower center", ncols=6, fontsize=7, frameon=False
+    )
 
 
 def draw_figure_1(figure: Any, rows: Mapping[tuple[str, str, str], Curve]) -> None:
@@ -423,12 +433,12 @@ def draw_figure_1(figure: Any, rows: Mapping[tuple[str, str, str], Curve]) -> No
 
 def draw_resilience(figure: Any, rows: Mapping[tuple[str, str, str], Curve]) -> None:
     """Score by the level of noise."""
-    found = {(c, f): curve for (c, f, _), curve in rows.items() if f.endswith(PANELS)}
-    shown = [(c, f) for (c, f), curve in found.items() if np.isfinite(curve.x).all()]
+    shown = dict.fromkeys((case, what) for case, what, _ in rows if " by " in what)
     title = {"breast_cancer_wisconsin": "breast cancer"}
     panels = [
-        (c, f, f"{title.get(c, c)}: {f.split(',')[0]}", f"{f.split(', ')[1]} of the noise")
-        for c, f in sorted(shown, key=lambda key: (key[0] == "abalone", key[0]))
+        (case, what, f"{title.get(case, case)}: {metric}", f"{panel} of the noise")
+        for case, what in shown
+        for metric, panel in [what.split(" by ")]
     ]
     _draw(figure, rows, panels)
 
