@@ -265,14 +265,16 @@ def rounds_figure(
 
 def figure_2(seed: int, *, data: Sequence[str], **settings: Any) -> Iterator[Row]:
     """The last points again, by epsilon."""
+    later: list[Row] = []
     for row in rounds_figure(seed, data=data, fields=(ERROR,), methods=MAIN, **settings):
         if row.x is not None:
             continue
         yield row
         name, _, epsilon = row.case.partition(", epsilon ")
         if row.figure == ERROR and epsilon and row.method not in OURS:
-            yield Row(name, ERROR, row.method, row.value, float(epsilon))
-            yield Row(f"{name}, {row.method}", BY, f"epsilon {epsilon}", row.value)
+            later.append(Row(name, ERROR, row.method, row.value, float(epsilon)))
+            later.append(Row(f"{name}, {row.method}", BY, f"epsilon {epsilon}", row.value))
+    yield from later
 
 
 def figure_4(
@@ -296,12 +298,13 @@ def figure_4(
 
 def figure_5(seed: int, *, rounds: int, **settings: Any) -> Iterator[Row]:
     """Violation and error, and the violation at the end beside that after a tenth."""
-    methods = (*MAIN, "OutP+")
+    methods, later = (*MAIN, "OutP+"), list[Row]()
     for row in rounds_figure(seed, rounds=rounds, methods=methods, fields=(ERROR, GAP), **settings):
         yield row
         if row.figure == GAP and row.x in (max(rounds // 10, 1), rounds):
             when = "at the end" if row.x == rounds else "after a tenth of the rounds"
-            yield Row(f"{row.method}, {row.case.partition(', ')[2]}", GAP, when, row.value)
+            later.append(Row(f"{row.method}, {row.case.partition(', ')[2]}", GAP, when, row.value))
+    yield from later
 
 
 def figure_6(
