@@ -74,7 +74,7 @@ LEFT_OF: dict[str, tuple[str, ...]] = {
     "solution": ("algorithms", "certificates", "measures"),
     "estimators": ("solution", "fairness"),
     "extending": ("functional", "solution"),
-    "papers": ("extending",),
+    "papers": ("extending", "estimators"),
     "reproduction": ("papers",),
     "auditing": ("solution",),
     "model_selection": ("estimators",),

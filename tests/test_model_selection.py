@@ -23,13 +23,7 @@ from bonafed.estimators import (
     worst_client_accuracy,
     worst_client_loss,
 )
-from bonafed.model_selection import (
-    WithinClients,
-    cross_validate,
-    default_radius,
-    paper_grid,
-    radius_path,
-)
+from bonafed.model_selection import WithinClients, cross_validate, default_radius, radius_path
 from bonafed.problem.losses import Exponential, Hinge, Huber, Logistic
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
@@ -267,28 +261,6 @@ def test_grid_search_over_a_pipeline(cv):
     if isinstance(cv, WithinClients):
         nested = cross_validate(search, X, Y, groups=GROUPS, cv=2)
         assert nested["test_worst_client_accuracy"].min() > 0.5
-
-
-# ---- the paper's grid
-
-
-def test_paper_grid():
-    grid = paper_grid("robustclassifier__")
-    assert [len(v) for v in grid.values()] == [15, 10, 6]
-    assert all(len(set(v)) == len(v) for v in grid.values())
-    assert {key.removeprefix("robustclassifier__") for key in grid} <= set(
-        RobustClassifier().get_params()
-    )
-
-
-def test_a_part_of_the_papers_grid_through_grid_search():
-    grid = {key: values[:: len(values) - 1] for key, values in paper_grid().items()}
-    grid["radius"] = [r for r in grid["radius"] if r < 0.05]  # below label_cost / 2 = 0.05
-    search = model_selection.GridSearchCV(RobustClassifier(tol=1e-4), grid, cv=WithinClients(2))
-    with sklearn.config_context(enable_metadata_routing=True):
-        search.fit(X, Y, groups=GROUPS)
-    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-    assert set(search.best_params_) == {"radius", "label_cost", "client_radius"}
 
 
 # ---- the path

@@ -215,14 +215,16 @@ def data(name: DataSet = None) -> None:
     if name is not None:
         deliver(dataset(name).text() + "\n")
         return
-    lines = [("hospitals", 569, 30, "the same patients in six invented hospitals (here)")]
+    lines = [("hospitals", "569", "30", "the same patients in six invented hospitals (here)")]
     for known in available():
         where = "here" if known.present else "needs files or the network"
-        lines.append((known.name, known.rows, known.columns, f"{known.source} ({where})"))
+        where = "not loaded: see its error" if known.absent else where
+        rows, count = (f"{n:,}" if n else "?" for n in (known.rows, known.columns))
+        lines.append((known.name, rows, count, f"{known.source} ({where})"))
     last = f"to use files of your own, name their folder by {SETTING}"
     if folder := directory():
         last = f"files are looked for in {folder}"
-    shown = [f"{name:<24} {rows:>7,} x {count:<5} {source}" for name, rows, count, source in lines]
+    shown = [f"{name:<24} {rows:>9} x {count:<5} {source}" for name, rows, count, source in lines]
     deliver("\n".join([*shown, last]) + "\n")
 
 

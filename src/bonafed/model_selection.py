@@ -36,23 +36,7 @@ OF_CLIENTS: dict[str, Scorer] = {
     "tail_loss": tail_loss,
 }
 
-__all__ = ["PrivateSearch", "WithinClients", "cross_validate", "default_radius", "paper_grid"]
-__all__ += ["radius_path"]
-
-
-def paper_grid(prefix: str = "") -> dict[str, list[float]]:
-    """The grid of Bai, Wong, Qiao, Ho, section 6: 15 radii rho, 10 label costs kappa, 6 client
-    radii theta (A24).
-
-    ``prefix`` is for a step of a pipeline, such as "robustclassifier__". Of the 900 points, those
-    with radius >= label_cost / 2 are trivial for classification.
-    """
-    ones, twos = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2), (2e-6, 2e-5, 2e-4, 2e-3, 2e-2)
-    return {
-        f"{prefix}radius": [*ones, *twos, 5e-6, 5e-4, 5e-2, 5e-1, 1.0],
-        f"{prefix}label_cost": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0],
-        f"{prefix}client_radius": [1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0],
-    }
+__all__ = ["PrivateSearch", "WithinClients", "cross_validate", "default_radius", "radius_path"]
 
 
 @dataclass(eq=False, repr=False)

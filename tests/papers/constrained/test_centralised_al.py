@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 import bonafed as bf
 from bonafed.papers.constrained.centralised import CentralisedAL
-from bonafed.papers.constrained.lcqp import LCQP, aggregate, lcqp
+from bonafed.papers.constrained.lcqp import LCQP, exact, lcqp, rows_of, value
 from bonafed.problem.lower_bounds import Multipliers
 from bonafed.rounds import Stop
 
@@ -161,18 +161,36 @@ def test_parity_of_scores():
     close(EXACT.solve(problem, FED), w.value, value, mu.ravel())
 
 
-@pytest.mark.parametrize("options", [{}, {"condition": 1e3}, {"singular": 1}, {"redundant": True}])
+def changed(spectrum=None, redundant=False):
+    """An instance with another spectrum of every A_i, or whose last rows are the others' sum."""
+    fed = lcqp(30, 4, 2, 1)
+    A, (C, d) = list(fed.X), [part.reshape(5, 2, -1) for part in rows_of(fed)]
+    d = d[..., 0]
+    if spectrum is not None:
+        A = [U * spectrum @ U.T for U in (np.linalg.eigh(square)[1] for square in A)]
+    if redundant:
+        C[-1], d[-1] = C[:-1].sum(0), d[:-1].sum(0)
+    return bf.Federation.from_quadratics(A, fed.y, list(C), list(d))
+
+
+SPECTRA = {"wide": np.geomspace(1e-3, 1, 30), "singular": np.append(0.0, np.linspace(0.5, 1, 29))}
+
+
+@pytest.mark.parametrize(
+    "fed",
+    [changed(), *(changed(spectrum) for spectrum in SPECTRA.values()), changed(redundant=True)],
+    ids=["plain", *SPECTRA, "redundant"],
+)
 @pytest.mark.parametrize("beta", [10.0, 300.0])
-def test_quadratic_programs_with_equalities(options, beta):
-    fed = lcqp(30, 4, 2, 1, **options)
-    w, mu, value = aggregate(fed)
+def test_quadratic_programs_with_equalities(fed, beta):
+    w, mu = exact(fed)
     result = CentralisedAL(beta, tol=1e-9).solve(LCQP, fed)
     assert result.stop is Stop.OPTIMAL
-    assert_allclose(result.value, value, rtol=1e-6)
+    assert_allclose(result.value, value(fed, w), rtol=1e-6)
     assert_allclose(result.w, w, atol=1e-6 * np.abs(w).max())
-    if "redundant" not in options:  # else multipliers are many; from 0 these are the shortest, too
-        assert_allclose(result.multipliers.local, mu.local, atol=1e-6 * np.abs(mu.local).max())
-    assert_allclose(result.multipliers.server, mu.server, atol=1e-6 * np.abs(mu.server).max())
+    C, _ = rows_of(fed)  # multipliers of redundant rows are many, and pull alike
+    found = np.concatenate([result.multipliers.server, result.multipliers.local.ravel()])
+    assert_allclose(C.T @ found, C.T @ mu, atol=1e-6 * np.abs(C.T @ mu).max())
 
 
 def test_loss_gap_that_is_not_convex_against_slsqp():

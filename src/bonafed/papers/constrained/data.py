@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 
 import bonafed as bf
 import bonafed.extending as ext
-from bonafed.data import load, partition
+from bonafed.data import load
 from bonafed.extending import Array
 
 Labels = NDArray[np.intp]
-SIZES = {1: 22_654, 0: 5_659}  # rows of the fairness study: clients', server's
+# rows of the fairness study, clients' and server's, of the 32,561
+SIZES, ALL = (22_654, 5_659), 32_561
 
 
 class Encoded(NamedTuple):
@@ -44,21 +45,9 @@ def breast_cancer_wisconsin() -> Encoded:
     Features are 9 standardised ones, their squares minus 1, and ones.
     """
     table = load.breast_cancer_wisconsin()
-    Z = _standardised(table.X)
+    Z = standardised(table.X)
     names = (*table.feature_names, *(f"{name}^2" for name in table.feature_names), "ones")
     return Encoded(np.column_stack([Z, Z**2 - 1, np.ones(len(Z))]), table.y, names)
-
-
-def breast_cancer_flagged() -> Encoded:
-    """All 699 records: the same features, a missing value at the mean, and a flag of the 16 with
-    one.
-    """
-    table = load.breast_cancer_wisconsin(missing="keep")
-    missing = np.isnan(table.X)
-    Z = _standardised(np.where(missing, np.nanmean(table.X, 0), table.X))
-    names = (*table.feature_names, *(f"{name}^2" for name in table.feature_names))
-    X = np.column_stack([Z, Z**2 - 1, missing.any(1), np.ones(len(Z))]).astype(float)
-    return Encoded(X, table.y, (*names, "missing", "ones"))
 
 
 def monks_1() -> Encoded:
@@ -67,7 +56,7 @@ def monks_1() -> Encoded:
     The indicators of an attribute add up to the ones, so the rank is 12 of 18: models are not
     unique but predictions are.
     """
-    table = load.monks(1)
+    table = load.monks_1()
     columns = zip(table.X.T, table.feature_names, strict=True)
     flags = {f"{name}={v:g}": values == v for values, name in columns for v in np.unique(values)}
     X = np.column_stack([*flags.values(), np.ones(len(table.y))])
@@ -84,24 +73,25 @@ VALUES = {  # the most frequent ones, in that order
 }
 
 
-def adult() -> Encoded:
-    """The 32,561 training rows; class 1 is an income > 50K, and ``group`` is the sex.
+def adult(every: int = 1) -> Encoded:
+    """The 32,561 training rows, or every k-th; class 1 is an income > 50K, ``group`` is the sex.
 
     Features are 6 standardised numbers, 13 indicators of frequent values, and ones.
     """
     table = load.adult("train").table
-    numbers = _standardised(np.column_stack([np.asarray(table[name], float) for name in NUMBERS]))
+    numbers = standardised(np.column_stack([np.asarray(table[name], float) for name in NUMBERS]))
     flags = {f"{key}={value}": table[key] == value for key in VALUES for value in VALUES[key]}
     X = np.column_stack([numbers, *flags.values(), np.ones(len(numbers))]).astype(float)
     y = (table["income"] == ">50K").astype(np.intp)
-    return Encoded(X, y, (*NUMBERS, *flags, "ones"), table["sex"].astype(str))
+    group = table["sex"].astype(str)
+    return Encoded(X[::every], y[::every], (*NUMBERS, *flags, "ones"), group[::every])
 
 
 # the paper's names
 DATA = {"breast-cancer-wisc": breast_cancer_wisconsin, "adult-a": adult, "monks-1": monks_1}
 
 
-def _standardised(X: Array) -> Array:
+def standardised(X: Array) -> Array:
     """The columns with mean 0 and standard deviation 1, or 0 where they are constant."""
     spread = X.std(0)
     return (X - X.mean(0)) / np.where(spread > 0, spread, 1.0)
@@ -120,22 +110,6 @@ def stratified(y: Labels, n_clients: int, seed: int = 0) -> Labels:
     return owner
 
 
-def unlike(X: Array, y: Labels, n_clients: int, seed: int = 0) -> Labels:
-    """Cut each class into bands of its first principal component, with normal noise on it.
-
-    The noise has the component's standard deviation. Features differ between clients, and the k-th
-    client has 0.8^k times the rows of the first; each has rows of both classes.
-    """
-    shares = 0.8 ** np.arange(n_clients)
-    Z = _standardised(X)
-    score = Z @ np.linalg.svd(Z, full_matrices=False)[2][0]
-    owner = np.empty(len(y), np.intp)
-    for label in np.unique(y):
-        rows = np.flatnonzero(y == label)
-        owner[rows] = partition.by_feature(score[rows], (shares / shares.sum()).tolist(), 1.0, seed)
-    return owner
-
-
 def federation(data: Encoded, owner: Labels) -> bf.Federation:
     """The federation of clients "0", "1", … that hold these rows."""
     columns = None if data.group is None else {"group": data.group}
@@ -143,20 +117,19 @@ def federation(data: Encoded, owner: Labels) -> bf.Federation:
     return bf.Federation.from_arrays(data.X, data.y, who, feature_names=names, columns=columns)
 
 
-def with_server(data: Encoded, n_clients: int, seed: int = 0, part: float = 1.0) -> bf.Federation:
-    """Random rows, dealt to n clients in turn, and others at the server.
+def with_server(data: Encoded, n_clients: int, seed: int = 0) -> bf.Federation:
+    """22,654 rows of adult, drawn and dealt to n clients in turn, and 5,659 others at the server.
 
-    These are 22,654 and 5,659 rows, or the share ``part`` of as many.
+    Of fewer rows it is the same share.
 
     Raises
     ------
     ValueError
-        where the data have fewer rows, or no groups
+        where the data have no groups
     """
-    group, clients, server = data.group, int(part * SIZES[1]), int(part * SIZES[0])
-    if group is None or clients + server > len(data.y):
-        text = f"with_server needs groups and {clients + server} rows, got {len(data.y)}"
-        raise ValueError(f"{text}: use adult(), or a smaller part.")
+    if (group := data.group) is None:
+        raise ValueError("with_server needs groups: use adult().")
+    clients, server = (size * len(data.y) // ALL for size in SIZES)
     order = ext.stream(seed, "server", n_clients).permutation(len(data.y))
 
     def chosen(rows: Labels, owner: Labels) -> bf.Federation:

@@ -2,7 +2,8 @@
 
 A word for each method: `ad_lpmm` (Algorithm 1), `double_loop` (what it rejects), `central` (the
 program (4)). A word for each objective of section 6 and appendix C, with features in [-1, 1] and
-the l1 metric: `drfl`, and the baselines `afl`, `drfa`, `wafl` and `standard`.
+the l1 metric: `drfl`, and the baselines `afl`, `drfa`, `wafl` and `standard`. `estimator` and
+`grid` are for a search by cross-validation; `bonafed reproduce --list` names the figures.
 """
 
 from math import inf
@@ -55,6 +56,32 @@ def wafl(radius: float, label_cost: float = inf, loss: Any = HINGE) -> bf.Proble
 def standard(loss: Any = HINGE) -> bf.Problem:
     """The mean over clients of the mean losses, corollaries 6.1 and 6.2."""
     return _problem(loss, bf.Mean("uniform"), bf.Mean())
+
+
+def estimator(loss: Any = HINGE) -> bf.RobustClassifier | bf.RobustRegressor:
+    """`drfl` as an estimator: no intercept, no regulariser, SVM on the box with clipped rows."""
+    kind = bf.RobustClassifier if loss.targets == "sign" else bf.RobustRegressor
+    ball = _ball(0.0, inf, loss)
+    return kind(
+        loss,
+        norm="l1",
+        support=ball.support,
+        clip=ball.clip,
+        client_p=2.0,
+        regulariser=bf.Zero(),
+        fit_intercept=False,
+    )
+
+
+def grid(prefix: str = "") -> dict[str, list[float]]:
+    """The 900 points of section 6.1 for `estimator`: 15 radii rho, 10 label costs kappa, 6 client
+    radii theta.
+
+    ``prefix`` is for a step of a pipeline, such as "robustclassifier__". Points of a classifier
+    with radius >= label_cost / 2 have the model 0.
+    """
+    values = {"radius": RADII, "label_cost": LABEL_COSTS, "client_radius": THETAS}
+    return {prefix + name: [*points] for name, points in values.items()}
 
 
 def _ball(radius: float, label_cost: float, loss: Any) -> bf.WassersteinBall:
