@@ -113,7 +113,8 @@ def follow(
     """The numbers of one run after some of its rounds; ``name`` is that of its checkpoint."""
     marks, points = set(rounds), dict[int, Point]()
     folder = os.environ.get("BONAFED_CHECKPOINTS")
-    kept = Path(folder, f"{name}-{seed}".replace(" ", "_")) if folder and name else None
+    file = f"{name}-{seed}".replace(" ", "_").replace("/", "over")
+    kept = Path(folder, file) if folder and name else None
     seen = kept and kept.with_name(f"{kept.name}.json")
     if resume := bool(kept and kept.exists()):
         assert seen is not None
