@@ -191,19 +191,13 @@ SECTIONS = (
     Section(
         "rank.py",
         "Risks by rank",
-        "Proven gaps, rivals and ranges; seconds of a whole solve with its certificate, and the"
-        " relative excess over the proven bound (CPU s).",
+        "Proven gaps and ranges; seconds of a whole solve with its certificate.",
         "gaps of 1e-8 (l2) and 1e-6 (l1); least objectives within 1 % of the least known",
         (
             Shown(
                 "convex",
                 ("6000 x 1000 | logistic",),
                 ("rows x features", "penalty", "mean", "superquantile"),
-            ),
-            Shown(
-                "baselines",
-                ("600 x 500, superquantile, logistic, l1",),
-                ("RankADMM", "RankADMM, Table 6", "SGD", "LSVRG, not uniform", "DCA"),
             ),
         ),
     ),
@@ -368,7 +362,7 @@ SECTIONS = (
         "aspire.py",
         "Asynchronous min-max",
         "Virtual seconds of a proof on ordinary tables, `AsyncBundle` / `Bundle` / `AsyncDRO`;"
-        " events a CPU second; every set. The paper's experiments: `bonafed reproduce aspire/figure-8`.",
+        " events a CPU second; every set. The paper's experiments: `bonafed reproduce --list`.",
         "where one is slow, AsyncBundle no later than Bundle; 25,000 events at S = 10; gaps of 1e-8"
         " and 1e-3 for every set",
         (

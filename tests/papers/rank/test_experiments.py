@@ -42,6 +42,7 @@ def tables(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(experiments, "SIZES", {"1": (60, 8), "2": (60, 8)})
     yield
     experiments.rate_of.cache_clear()
+    experiments.warm_up.cache_clear()
 
 
 def rows_of(key: str) -> dict[tuple[str, str, str], float]:
