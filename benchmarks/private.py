@@ -1,20 +1,14 @@
-"""Private ADMM: CPU seconds of a round, test error within totals, the paper's curves, and what
-those add up to.
+"""Private ADMM: CPU seconds of a round, and test error within totals.
 
     private.py speed  a round with noise at the shapes of MNIST (10 x 6,000 x 784 x 10) and FEMNIST
         (195 ragged clients, 36,708 rows, 784 x 62), beside the same in plain NumPy in the same run,
         and peak memory. Targets: 0.05 and 0.14 CPU s.
-    private.py mnist  digits of the published code without noise; test error within (1, 1e-6) after
-        100 and 300 rounds, within (0.5, 1e-6) after 100: means of three seeds. Targets: 13.0, 11.0,
-        13.5 %.
+    private.py mnist  test error within (1, 1e-6) after 100 and 300 rounds, within (0.5, 1e-6) after
+        100: means of three seeds. Targets: 13.0, 11.0, 13.5 %.
     private.py femnist  test error on the public part of FEMNIST within totals. No target.
-    private.py paper  the paper's methods with its epsilon of one iteration. No guarantee, no
-        target.
-    private.py composition  what its numbers of rounds add up to. Target: within 1 % of figures
-        noted before, where the accountant has one of its own and not the sum.
 
-``--quick`` runs small parts. All but ``speed`` and ``composition`` need the data directory. One
-thread.
+``--quick`` runs small parts. All but ``speed`` need the data directory; ``bonafed reproduce``
+runs the paper's experiments. One thread.
 """
 
 from __future__ import annotations
@@ -31,11 +25,12 @@ import numpy as np
 import bonafed as bf
 from bonafed.algorithms.federated import private_admm as private_client
 from bonafed.algorithms.federated.private_admm import PrivateADMM
-from bonafed.papers.dp_iadmm import curves
-from bonafed.papers.dp_iadmm import published as published_totals
+from bonafed.papers.dp_iadmm import experiments
+from bonafed.papers.dp_iadmm.published import DELTA
 
 Targets = measure.Targets
-SHAPES = {"MNIST": (np.full(10, 6000), 10, 5.0), "FEMNIST": (curves.ragged(), 62, 5.0)}
+# of FEMNIST: clients, rows in all, their mean, standard deviation and largest number
+FEMNIST = (195, 36_708, 188.0, 89.0, 550)
 # with Gaussian noise; Laplace's finer grid needs doubles and has none
 TARGETS = {("MNIST", "single"): 0.05, ("FEMNIST", "single"): 0.14}
 TOTALS = ((1.0, 100, 0.130), (1.0, 300, 0.110), (0.5, 100, 0.135))
@@ -44,9 +39,43 @@ TOTALS = ((1.0, 100, 0.130), (1.0, 300, 0.110), (0.5, 100, 0.135))
 # -------------------------------------------------------------------- speed
 
 
+def shaped(sizes: np.ndarray, features: int = 784, classes: int = 10, seed: int = 0) -> Any:
+    """A federation of generated images, a fifth of the entries not zero: labels of a linear rule,
+    double precision.
+    """
+    rng = np.random.default_rng(seed)
+    rule, Xs, ys = rng.normal(size=(features, classes)), [], []
+    for m in sizes:
+        X = rng.random((m, features)) * (rng.random((m, features)) < 0.2)
+        Xs.append(X)
+        ys.append((X @ rule + rng.gumbel(size=(m, classes))).argmax(1))
+    names = tuple(f"client {i}" for i in range(len(sizes)))
+    return bf.Federation(names, tuple(Xs), tuple(ys), classes=np.arange(classes))
+
+
+def ragged(seed: int = 0) -> np.ndarray:
+    """Sizes like those of FEMNIST's clients: the same number, sum, mean and largest size, and about
+    the same deviation.
+    """
+    clients, rows, mean, sd, most = FEMNIST
+    spread = np.log1p((sd / mean) ** 2)
+    middle, rng = np.log(mean) - spread / 2, np.random.default_rng(seed)
+    drawn = rng.lognormal(middle, np.sqrt(spread), clients)
+    sizes = np.clip(drawn, 18, most).astype(np.int64)
+    sizes[sizes.argmax()] = most
+    others = np.flatnonzero(sizes < most)
+    while (off := rows - int(sizes.sum())) != 0:
+        at = others[: abs(off)]
+        sizes[at] = np.clip(sizes[at] + np.sign(off), 18, most - 1)
+    return sizes
+
+
+SHAPES = {"MNIST": (np.full(10, 6000), 10, 5.0), "FEMNIST": (ragged(), 62, 5.0)}
+
+
 def federation(shape: str, precision: str) -> bf.Federation:
     sizes, classes, _ = SHAPES[shape]
-    fed = curves.shaped(sizes, classes=classes)
+    fed = shaped(sizes, classes=classes)
     return fed.single() if precision == "single" else fed
 
 
@@ -64,7 +93,7 @@ def client_seconds(fed: bf.Federation, mechanism: str, rounds: int) -> np.ndarra
     private_client.perturb = timed
     try:
         algorithm = PrivateADMM(max_rounds=rounds, mechanism=mechanism, clip=clip)
-        bf.solve(curves.problem(1.0), fed, algorithm=algorithm)
+        bf.solve(within(1.0), fed, algorithm=algorithm)
     finally:
         private_client.perturb = own
     return np.reshape(spent, (rounds, -1)).sum(1)
@@ -168,37 +197,37 @@ def peak(shape: str, precision: str) -> None:
     fed = bf.Federation([f"c{i}" for i in range(len(sizes))], Xs, ys, classes=np.arange(classes))
     rows = sum(X.nbytes for X in Xs) / 2**20
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    bf.solve(
-        curves.problem(1.0), fed, algorithm=PrivateADMM(max_rounds=3, clip=clip, noise="simulation")
-    )
+    bf.solve(within(1.0), fed, algorithm=PrivateADMM(max_rounds=3, clip=clip, noise="simulation"))
     print(json.dumps({"data": rows, "before": before}))
 
 
 # -------------------------------------------------------------------- errors
 
 
+def within(epsilon: float) -> bf.Problem:
+    """The paper's problem within a total (epsilon, 1e-6)."""
+    return experiments.problem(bf.Budget(epsilon, DELTA))
+
+
+def errors_within(
+    split: experiments.Split, epsilon: float, rounds: int, seeds: range, **settings: Any
+) -> tuple[list[float], float]:
+    """The test errors of a run by seed, in single precision, and the ledger's epsilon."""
+    algorithm = PrivateADMM(max_rounds=rounds, noise="simulation", **settings)
+    runs = [
+        bf.solve(within(epsilon), split.fed.single(), algorithm=algorithm, seed=k) for k in seeds
+    ]
+    ledger = runs[0].ledger
+    assert ledger is not None
+    return [split.error(run.w) for run in runs], ledger.epsilon or 0.0
+
+
 def mnist(targets: Targets, quick: bool) -> None:
-    exact, rows = curves.mnist(single=False), []
-    points = curves.noise_free(exact).points
-    for k, (accuracy, violation) in curves.DIGITS.items():
-        # of w^k, and of the round that starts there
-        found, gap = 1 - points[k - 2].error, points[k - 1].violation
-        rows.append((f"w^{k}", f"{found:.4f}", accuracy, f"{gap:.5g}", violation))
-        targets.need(
-            round(found, 4) == accuracy,
-            f"accuracy of w^{k} without noise: {found:.4f} = {accuracy}",
-        )
-        targets.need(
-            abs(gap / violation - 1) <= 1e-4,
-            f"consensus violation there: {gap:.5g} = {violation:.5g}",
-        )
-    columns = ("model", "accuracy", "published code", "violation", "published code")
-    measure.show("digits", columns, rows)
-    split, rows = curves.mnist(600) if quick else curves.mnist(), []
+    split, rows = experiments.mnist(600 if quick else experiments.ROWS), []
     for name, settings in (("defaults", {}), ("rho 0.5, clip 5", {"rho": 0.5, "clip": 5.0})):
         for epsilon, rounds, limit in TOTALS[:1] if quick else TOTALS:
-            runs = curves.total(split, epsilon, rounds, range(1 if quick else 3), **settings)
-            errors, said = curves.errors(runs), max(run.epsilon or 0.0 for run in runs)
+            seeds = range(1 if quick else 3)
+            errors, said = errors_within(split, epsilon, rounds, seeds, **settings)
             mean = float(np.mean(errors))
             rows.append(
                 (
@@ -231,10 +260,9 @@ def mnist(targets: Targets, quick: bool) -> None:
 
 
 def femnist(targets: Targets, quick: bool) -> None:
-    split, rows, rounds = curves.femnist(), [], 10 if quick else 100
+    split, rows, rounds = experiments.femnist(), [], 10 if quick else 100
     for epsilon in (1.0, 4.0, 8.0):
-        runs = curves.total(split, epsilon, rounds, range(1 if quick else 3))
-        errors, said = curves.errors(runs), max(run.epsilon or 0.0 for run in runs)
+        errors, said = errors_within(split, epsilon, rounds, range(1 if quick else 3))
         where = f"({epsilon:g}, 1e-6)"
         rows.append(
             (
@@ -249,8 +277,8 @@ def femnist(targets: Targets, quick: bool) -> None:
         targets.need(said <= epsilon, f"FEMNIST, total {where}: the ledger says {said:.6f}")
     # the best of 5, 2 and 1 over P
     plain = PrivateADMM(max_rounds=rounds, rho=1 / split.fed.n_clients)
-    free = curves.follow(plain, curves.problem(), split, every=[rounds])
-    rows.append(("none", rounds, 100 * free.points[-1].error, None, None, None))
+    free = bf.solve(experiments.problem(), split.fed.single(), algorithm=plain)
+    rows.append(("none", rounds, 100 * split.error(free.w), None, None, None))
     columns = (
         "total",
         "rounds",
@@ -262,82 +290,7 @@ def femnist(targets: Targets, quick: bool) -> None:
     measure.show("femnist", columns, rows)
 
 
-def paper(targets: Targets, quick: bool) -> None:
-    split, rounds = curves.mnist(600 if quick else 6000), 10 if quick else 100
-    marks, rows = (5, 10) if quick else (10, 25, 50, 100), []
-    for epsilon in curves.EPSILONS[:1] if quick else curves.EPSILONS:
-        for name in curves.METHODS:
-            band = curves.bands(
-                curves.published(split, name, epsilon, rounds, range(1 if quick else 3))
-            )
-            at = [band[k - 1] for k in marks]
-            errors = [
-                f"{100 * p['error']:.1f} ({100 * p['error_20']:.1f}-{100 * p['error_80']:.1f})"
-                for p in at
-            ]
-            rows.append(
-                (
-                    name,
-                    f"{epsilon:g}",
-                    *errors,
-                    band[-1]["violation"],
-                    band[-1]["noise"],
-                    "no guarantee",
-                )
-            )
-            print(rows[-1], flush=True)
-    runs = curves.total(split, 1.0, rounds, range(1 if quick else 3), every=marks)
-    at = [curves.bands(runs)[i] for i in range(len(marks))]
-    errors = [
-        f"{100 * p['error']:.1f} ({100 * p['error_20']:.1f}-{100 * p['error_80']:.1f})" for p in at
-    ]
-    rows.append(
-        ("PrivateADMM()", "-", *errors, at[-1]["violation"], at[-1]["noise"], "total (1, 1e-6)")
-    )
-    columns = (
-        "method",
-        "epsilon of one iteration",
-        *(f"% at {k}" for k in marks),
-        "violation",
-        "noise",
-        "promise",
-    )
-    measure.show("paper", columns, rows)
-    print(
-        "\nmean (20-80 % quantiles) of three seeds; violation: sum over clients of ||w - z||_1"
-        " over P\n"
-    )
-    targets.need(
-        all(run.epsilon is not None and run.epsilon <= 1 for run in runs),
-        "the total keeps its budget",
-    )
-
-
-def composition(targets: Targets, quick: bool) -> None:
-    rows = []
-    chosen = published_totals.SETTINGS[: 3 if quick else None]
-    for row, noted in zip(
-        published_totals.composition(chosen), published_totals.STATED, strict=False
-    ):
-        where = f"{row['epsilon']:g} x {row['rounds']:,}"
-        rows.append(
-            (where, *(row[key] for key in ("basic", "closed_form", "renyi", "total")), noted)
-        )
-        digit = 0.05 if noted < 20 else 0.5  # of the last digit
-        if row["total"] < row["basic"]:
-            told = f"{where}: {row['total']:.4g} as noted, {noted:g}"
-            targets.need(abs(row["total"] - noted) <= max(0.01 * noted, digit), told)
-    columns = ("epsilon x T", "sum", "closed form", "Renyi, 1-D Laplace", "total", "noted before")
-    measure.show("composition", columns, rows)
-
-
-PARTS = {
-    "speed": speed,
-    "mnist": mnist,
-    "femnist": femnist,
-    "paper": paper,
-    "composition": composition,
-}
+PARTS = {"speed": speed, "mnist": mnist, "femnist": femnist}
 
 
 def main(words: list[str]) -> None:

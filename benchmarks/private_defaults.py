@@ -39,7 +39,7 @@ import bonafed as bf
 from bonafed.algorithms.federated.private_newton import matrix_error
 from bonafed.data import load
 from bonafed.data.schema import middles, unit_rows
-from bonafed.papers.dp_iadmm import curves
+from bonafed.papers.dp_iadmm import experiments
 from bonafed.privacy.accounting import noise_for
 from bonafed.solution.plan import READABLE
 from bonafed.solution.solve import fit
@@ -262,9 +262,9 @@ def histograms(X: np.ndarray) -> np.ndarray:
 
 
 def show_images(name: str, quick: bool, targets: measure.Targets) -> None:
-    rows_each = 600 if quick else curves.ROWS
-    split = curves.femnist() if name == "femnist" else curves.mnist(rows_each)
-    X, y = np.concatenate(split.fed.X), np.concatenate(split.fed.y)
+    rows_each = 600 if quick else experiments.ROWS
+    split = experiments.femnist() if name == "femnist" else experiments.mnist(rows_each)
+    X, y = np.concatenate(split.fed.X).astype(np.float32), np.concatenate(split.fed.y)
     if name == "hog":
         X, split = histograms(X), split._replace(X=histograms(split.X))
     groups, rows = np.repeat(split.fed.names, split.fed.sizes), []

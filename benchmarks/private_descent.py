@@ -19,7 +19,8 @@ import numpy as np
 
 import bonafed as bf
 from bonafed.data.schema import unit_rows
-from bonafed.papers.dp_iadmm import curves
+from bonafed.papers.dp_iadmm import experiments
+from bonafed.papers.dp_iadmm.published import DELTA
 from bonafed.solution.plan import plan
 from bonafed.solution.solve import run
 
@@ -33,11 +34,15 @@ TARGETS = {  # (view, missing) -> {rounds: error}
 
 
 def errors(
-    split: curves.Split, rounds: int, view: str = "answers", missing: int = 1, sampling: float = 1.0
+    split: experiments.Split,
+    rounds: int,
+    view: str = "answers",
+    missing: int = 1,
+    sampling: float = 1.0,
 ) -> tuple[list[float], float]:
     """The test errors of three runs, and the total epsilon of the other view."""
-    budget = bf.Budget(1.0, curves.DELTA, view=view, missing=missing)
-    problem = replace(curves.problem(1.0), privacy=budget)
+    budget = bf.Budget(1.0, DELTA, view=view, missing=missing)
+    problem = experiments.problem(budget)
     method = bf.PrivateSGD(max_rounds=rounds, bound=1.0, noise="simulation", sampling=sampling)
     # without a certificate, which takes longer
     runs = [run(plan(problem, split.fed, algorithm=method), seed=seed) for seed in range(3)]
@@ -47,7 +52,7 @@ def errors(
     return [split.error(w) for w in models], ledger.epsilon_of(budget.other_view) or 0.0
 
 
-def sampled(split: curves.Split, rounds: int, targets: measure.Targets) -> None:
+def sampled(split: experiments.Split, rounds: int, targets: measure.Targets) -> None:
     """All rows in every round, and a sample of them: errors, and CPU seconds a run."""
     rows = []
     for q in SHARES:
@@ -71,7 +76,7 @@ def sampled(split: curves.Split, rounds: int, targets: measure.Targets) -> None:
 
 def main() -> None:
     targets, quick = measure.Targets(), "--quick" in sys.argv
-    split = curves.mnist(600 if quick else curves.ROWS)
+    split = experiments.mnist(600 if quick else experiments.ROWS)
     X = tuple(unit_rows(x, CENTRE).astype(np.float32) for x in split.fed.X)
     split = split._replace(fed=replace(split.fed, X=X), X=unit_rows(split.X, CENTRE))
     if "sampling" in sys.argv:

@@ -1,36 +1,28 @@
-"""Rank-based risks: proven gaps of every convex case, rivals, time to a gap, and best-known figures
-of the others.
+"""Rank-based risks: proven gaps of every convex case, and best-known figures of the others.
 
     objective = R(losses of n rows) + mu / 2 ||w||_2^2  or  + mu / 2 ||w||_1
             data: see ``rank_data``
 
 ``rank.py convex``: mean, superquantile, extremile and ESRM, logistic and hinge, l2 and l1, at three
 sizes: CPU seconds of a whole solve, its certificate included. Targets: relative gaps of 1e-8 (l2)
-and 1e-6 (l1), known optima, four times. ``rank.py baselines``: the least objective that each method
-found within ``BUDGET`` CPU seconds, tuning not counted, over the proven bound. Target: none is
-below RankADMM's, which runs until its proof. ``rank.py curves``: of the same runs the CPU seconds
-at which relative excesses are reached. Target: RankADMM is at 1e-6 before the baselines. ``rank.py
-ranges``: ranked ranges, both directions, and prospect theory. Target: 1 % over the least objective
-known.
+and 1e-6 (l1), known optima, four times. ``rank.py ranges``: ranked ranges, both directions, and
+prospect theory. Target: 1 % over the least objective known. The paper's baselines are beside our
+method in ``bonafed reproduce rank/table-1`` and the others of its room.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import measure
 import numpy as np
 import rank_data as data
 
 import bonafed as bf
-from bonafed.papers.rank.stochastic import tuned
-from bonafed.solution.plan import configure
 
 RISKS = {
     "mean": bf.Mean(),
@@ -50,10 +42,6 @@ SECONDS = {  # (gap, CPU seconds) targets
     ("600 x 500", "mean", "hinge", "l1"): (1e-6, 5.0),
     ("600 x 500", "superquantile", "hinge", "l1"): (1e-6, 8.0),
 }
-RIVALS = {"600 x 500": (1000, 500), "12000 x 20": (20_000, 20)}
-BUDGET = 2.0  # CPU seconds of every rival, its tuning not counted
-PUBLISHED = bf.Growing(1e-5, 1.2)  # the paper's schedule of rho, with its cap of 300 iterations
-LEVELS = (1e-2, 1e-4, 1e-6, 1e-8)
 WITHIN = 1.01  # of the least objectives known
 
 Targets = measure.Targets
@@ -85,8 +73,7 @@ def warm_up() -> None:
     ranged = bf.Problem(
         data.LOGISTIC, LINEAR, over_samples=bf.RankedRange(50, 5), regulariser=bf.L2(1e-2)
     )
-    for algorithm in (None, bf.LSVRG(0.01, max_rounds=2), bf.DCA(inner=5, max_rounds=2)):
-        bf.solve(ranged, small.federation(), algorithm=algorithm)
+    bf.solve(ranged, small.federation())
 
 
 # -------------------------------------------------------------------- convex
@@ -140,167 +127,6 @@ def _case(size: str, rows: data.Rows, risk: str, loss: str, g: str, targets: Tar
     return size, risk, loss, g, seconds, solution.state.steps, gap, f"{proof.value:.10f}"
 
 
-# -------------------------------------------------------------------- rivals
-
-
-class Trace(NamedTuple):
-    """CPU seconds and least objective so far, after every round."""
-
-    seconds: np.ndarray
-    values: np.ndarray
-
-
-def followed(algorithm: Any, stated: bf.Problem, rows: data.Rows, budget: float) -> Trace:
-    """A run until it ends or the budget does; the clock starts with the arrays."""
-    seconds, values, began = [], [], time.process_time()
-    concrete, fed = stated.at(rows.federation())
-
-    def watch(row: dict[str, Any], state: Any) -> None:
-        seconds.append(time.process_time() - began)
-        values.append(row["objective"])
-        if seconds[-1] >= budget:
-            raise KeyboardInterrupt  # ends a run after the round
-
-    bf.InProcess().run(
-        configure(algorithm, concrete, fed, None, None, None, None), fed, watch=[watch]
-    )
-    return Trace(np.array(seconds), np.minimum.accumulate(values))
-
-
-@cache
-def rivals(size: str, risk: str, loss: str, g: str) -> tuple[float, dict[str, Trace]]:
-    """A proven bound on the optimum, 1e-10 below it at most where that is reached, and the traces
-    of all methods.
-    """
-    rows, stated = rows_of(*RIVALS[size]), problem(risk, loss, g)
-    optimum = solved(stated, rows, tol=1e-10)[1].certificate
-    assert optimum.bound is not None, "the bound to compare with is missing"
-    methods: dict[str, Any] = {
-        "RankADMM": bf.RankADMM(tol=1e-9),
-        "SmoothedRankADMM": bf.SmoothedRankADMM(tol=1e-9, max_rounds=10**6),
-        "RankADMM, Table 6": bf.RankADMM(
-            penalty=PUBLISHED, relaxation=1.0, finish=False, max_rounds=30
-        ),
-        "SmoothedRankADMM, Table 6": bf.SmoothedRankADMM(
-            penalty=PUBLISHED, relaxation=1.0, max_rounds=30
-        ),
-        "SGD": bf.SGD(max_rounds=10**6),
-        "LSVRG, uniform": bf.LSVRG(max_rounds=10**6),
-        "LSVRG, not uniform": bf.LSVRG(uniform=False, max_rounds=10**6),
-        "DCA": bf.DCA(inner=100, max_rounds=10**6),
-    }
-    traces = {}
-    for name, algorithm in methods.items():
-        if hasattr(algorithm, "learning_rate"):
-            grid = (1.0, 0.1, 0.01) if name == "DCA" else None
-            algorithm = tuned(
-                algorithm, stated, rows.federation(), grid, rounds=1 if name == "DCA" else 20
-            )[0]
-            algorithm = replace(algorithm, tol=0.0)
-        traces[name] = followed(
-            algorithm, stated, rows, 10 * BUDGET if name == "RankADMM" else BUDGET
-        )
-    if (risk, loss) == ("mean", "logistic"):
-        traces |= _scikit_learn(rows, stated, g)
-    return optimum.bound, traces
-
-
-def _scikit_learn(rows: data.Rows, stated: bf.Problem, g: str) -> dict[str, Trace]:
-    """LogisticRegression on the same objective: C = 1 / (n mu) or, with l1, 1 / (n mu / 2)."""
-    from sklearn.linear_model import LogisticRegression
-
-    strength, fed, traces = REGULARISERS[g].strength, rows.federation(), {}
-    for solver in ("lbfgs", "newton-cholesky") if g == "l2" else ("liblinear", "saga"):
-        options = {
-            "C": 1 / (len(rows.y) * strength),
-            "fit_intercept": False,
-            "tol": 1e-10,
-            "solver": solver,
-        }
-        model = LogisticRegression(
-            **options, l1_ratio=float(g == "l1"), max_iter=1000, random_state=0
-        )
-        began = time.process_time()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # at its cap of iterations
-            model.fit(rows.X, rows.y)
-        seconds = time.process_time() - began
-        traces[f"scikit-learn, {solver}"] = Trace(
-            np.array([seconds]), np.array([stated.objective(model.coef_[0], fed)])
-        )
-    return traces
-
-
-def _problems() -> list[tuple[str, str, str, str]]:
-    kinds = [
-        (risk, loss, g)
-        for risk in ("mean", "superquantile")
-        for loss in LOSSES
-        for g in REGULARISERS
-    ]
-    return [("600 x 500", *kind) for kind in kinds] + [
-        ("12000 x 20", *kind) for kind in kinds if kind[2] == "l2"
-    ]
-
-
-def baselines(targets: Targets) -> None:
-    table = []
-    for key in _problems():
-        bound, traces = rivals(*key)
-        for name, trace in traces.items():
-            excess = (trace.values[-1] - bound) / bound
-            table.append(
-                (
-                    ", ".join(key),
-                    name,
-                    trace.seconds[-1],
-                    f"{trace.values[-1]:.9f}",
-                    f"{excess:.1e}",
-                )
-            )
-        best = min(trace.values[-1] for trace in traces.values())
-        ours = traces["RankADMM"].values[-1]
-        targets.need(
-            ours <= best * (1 + 1e-6),
-            f"{', '.join(key)}: RankADMM {ours:.9f}, least of all {best:.9f}",
-        )
-    measure.show("baselines", ("problem", "method", "CPU s", "objective", "excess"), table)
-
-
-def curves(targets: Targets) -> None:
-    table = []
-    for key in _problems():
-        bound, traces = rivals(*key)
-        times = {name: _reached(trace, bound) for name, trace in traces.items()}
-        table += [(", ".join(key), name, *reached) for name, reached in times.items()]
-        others = [
-            reached[2]
-            for name, reached in times.items()
-            if name.startswith(("SGD", "LSVRG", "DCA"))
-        ]
-        soonest = min((t for t in others if t is not None), default=None)
-        ours = times["RankADMM"][2]
-        met = ours is not None and (soonest is None or ours <= soonest)
-        targets.need(
-            met, f"{', '.join(key)}: excess {LEVELS[2]:g} after {_s(ours)}, baselines {_s(soonest)}"
-        )
-    columns = ("problem", "method", *(f"s to {level:g}" for level in LEVELS))
-    measure.show("curves", columns, table)
-
-
-def _reached(trace: Trace, bound: float) -> list[float | None]:
-    """CPU seconds at which the excess is first below every level; None where it is not."""
-    excess = (trace.values - bound) / bound
-    return [
-        float(trace.seconds[np.argmax(excess <= level)]) if excess[-1] <= level else None
-        for level in LEVELS
-    ]
-
-
-def _s(seconds: float | None) -> str:
-    return "never" if seconds is None else f"{seconds:.2f} s"
-
-
 # -------------------------------------------------------------------- ranges
 
 
@@ -335,12 +161,7 @@ def _beside_known(
     return name, seconds, len(solution.tries), f"{value:.7g}", f"{value / known:.4f}", worst
 
 
-PARTS: dict[str, Callable[[Targets], None]] = {
-    "convex": convex,
-    "baselines": baselines,
-    "curves": curves,
-    "ranges": ranges,
-}
+PARTS: dict[str, Callable[[Targets], None]] = {"convex": convex, "ranges": ranges}
 
 
 def main(names: list[str]) -> None:

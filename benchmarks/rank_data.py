@@ -13,15 +13,10 @@ that other recipes miss:
   too, mu = 1e-4. Descending hinge on titanic then ends at 0.9306622 (not stratified 0.9143, the
   other half 1), descending logistic on monks_3 at 0.6398094 (not stratified below 0.05). Splice and
   australian tell less: w = 0 is best there descending.
-
-Run it for the checks: sizes, log 2 at w = 0, and optima of logistic ERM by Newton's method and
-L-BFGS to 1e-9.
 """
 
 from __future__ import annotations
 
-import math
-import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -78,7 +73,6 @@ RANGES = (
     RangeCase("phoneme", LOGISTIC, 1400, 100, 0.00253661, 0.6870673),
     RangeCase("phoneme", HINGE, 1400, 410, 4.893e-5, 0.4540998),
 )
-BEST = {(case.name, case.loss): case for case in RANGES}
 
 # optima on synthetic(1000, 500), each proved to 1e-10: (mean or superquantile 0.8, loss, power of
 # the norm)
@@ -142,91 +136,3 @@ def _split(X: np.ndarray, y: np.ndarray, train: float, seed: int, stratified: bo
     )
     X_train, X_test, y_train, y_test = parts
     return Rows(np.ascontiguousarray(X_train), y_train, np.ascontiguousarray(X_test), y_test)
-
-
-# -------------------------------------------------------------------- checks
-
-
-def logistic_l2(rows: Rows, mu: float = MU) -> float:
-    """min of the mean logistic loss + mu / 2 ||w||_2^2 by damped Newton steps, gradient below
-    1e-12.
-    """
-    D, n = -rows.y[:, None] * rows.X, len(rows.y)
-    w = np.zeros(D.shape[1])
-
-    def value(w: np.ndarray) -> float:
-        return float(np.logaddexp(0, D @ w).mean() + mu / 2 * w @ w)
-
-    for _ in range(50):
-        s = 1 / (1 + np.exp(-(D @ w)))
-        gradient = D.T @ s / n + mu * w
-        if np.linalg.norm(gradient) < 1e-12:
-            return value(w)
-        step = np.linalg.solve((D.T * (s * (1 - s) / n)) @ D + mu * np.eye(len(w)), gradient)
-        size = 1.0
-        while value(w - size * step) > value(w) - 1e-4 * size * (gradient @ step) and size > 1e-9:
-            size /= 2
-        w = w - size * step
-    raise RuntimeError(
-        f"Newton's method stopped at a gradient of {np.linalg.norm(gradient):.1e} after 50 steps."
-    )
-
-
-def logistic_l1(rows: Rows, mu: float = MU) -> float:
-    """min of the mean logistic loss + mu / 2 ||w||_1 by L-BFGS-B on w = u - v, u, v >= 0."""
-    from scipy.optimize import minimize
-
-    D, (n, d) = -rows.y[:, None] * rows.X, rows.X.shape
-
-    def value(uv: np.ndarray) -> tuple[float, np.ndarray]:
-        t = D @ (uv[:d] - uv[d:])
-        gradient = D.T @ (1 / (1 + np.exp(-t))) / n
-        return (
-            np.logaddexp(0, t).mean() + mu / 2 * uv.sum(),
-            np.concatenate([gradient, -gradient]) + mu / 2,
-        )
-
-    options = {"maxiter": 50_000, "maxfun": 100_000, "ftol": 1e-16, "gtol": 1e-10, "maxcor": 50}
-    found = minimize(
-        value,
-        np.zeros(2 * d),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0, None)] * (2 * d),
-        options=options,
-    )
-    return float(found.fun)
-
-
-def at_zero(rows: Rows, case: RangeCase) -> float:
-    """The objective of a ranked range at w = 0, where all losses are equal."""
-    ranked = np.sort(case.loss.value(rows.X @ np.zeros(rows.X.shape[1]), rows.y))[case.m : case.k]
-    return float(ranked.sum() / (case.k - case.m))
-
-
-def main() -> int:
-    right = True
-    rows = synthetic(1000, 500)
-    for power, solve in ((2, logistic_l2), (1, logistic_l1)):
-        found, known = solve(rows), OPTIMA["mean", LOGISTIC, power]
-        right &= abs(found - known) < 1e-9
-        print(
-            f"logistic ERM, l{power}, {len(rows.y)} x {rows.X.shape[1]}: {found:.10f}, known"
-            f" {known:.10f}"
-        )
-    for case in RANGES:
-        rows = aorr(case.name)
-        zero, expected = at_zero(rows, case), math.log(2) if case.loss == LOGISTIC else 1.0
-        right &= (
-            math.isclose(zero, expected, rel_tol=1e-12)
-            and max(case.ascending, case.descending) <= zero + 1e-7
-        )
-        print(
-            f"{case.name} {type(case.loss).__name__}: {rows.X.shape}, k {case.k}, m {case.m},"
-            f" {zero:.7f} at w = 0"
-        )
-    return 0 if right else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

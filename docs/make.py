@@ -238,7 +238,8 @@ def made() -> Iterator[tuple[Path, str]]:
     """Every text that is made, and where it stands."""
     yield from ((path, page(path)) for path in PAGES)
     yield render.PAGE, render.page()
-    yield ROOT / "docs" / "reproduction.md", comparison.page(results(ROOT / "docs"))
+    for name, text in comparison.pages(results(ROOT / "docs")).items():
+        yield ROOT / "docs" / name, text
 
 
 if __name__ == "__main__":

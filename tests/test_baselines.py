@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from problems import PLAIN, SOFTMAX, federation
 
 import bonafed as bf
-from bonafed.papers.aspire.race import client_risks, clients_alone, mixture
+from bonafed.papers.aspire.workers import client_risks, clients_alone, mixture
 
 
 def test_every_client_has_its_own_optimum_and_all_are_judged_by_all():
@@ -27,7 +27,8 @@ def test_every_client_has_its_own_optimum_and_all_are_judged_by_all():
             )
     assert alone.best == np.argmin(alone.risks.max(1))
     robust = bf.solve(problem, fed, algorithm=bf.MultiplierMethod()).w
-    assert client_risks(problem, robust, fed).max() < alone.risks.max(1).min()
+    concrete, rows = problem.at(fed)
+    assert client_risks(concrete, robust, rows).max() < alone.risks.max(1).min()
 
 
 def test_the_mixture_ignores_sizes_and_the_set():

@@ -91,6 +91,7 @@ from bonafed.client_names import entry as entry
 from bonafed.codec import Counter as Counter
 from bonafed.codec import Extended as Extended
 from bonafed.codec import Form as Form
+from bonafed.data.schema import unit_rows as unit_rows
 from bonafed.drawing import COLOURS as COLOURS
 from bonafed.engines.delays import Waiting as Waiting
 from bonafed.parameters import Checked as Checked

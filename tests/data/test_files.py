@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bonafed.data import files, load, readers
+from bonafed.data import files, readers
 from bonafed.data.row_errors import RowError
 
 ROWS = b"age,name\n" + b"".join(b"%d,person %d\n" % (k % 90, k) for k in range(400))
@@ -118,16 +118,6 @@ def test_an_archive_that_says_that_it_expands_too_far_is_refused_before_rows_are
     path.write_bytes(gzip.compress(b"a\n" + b"1\n" * 2**20))
     with pytest.raises(ValueError, match="expands to more than"), files.opened(path):
         pytest.fail("rows could be read")
-
-
-def test_a_data_set_in_an_archive_expands_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = gzip.compress(b"1,2\n" * 1_000_000)
-    monkeypatch.setattr(files, "FREE", 2**20)
-    with pytest.raises(ValueError, match="the limit for its size"):
-        load.cells(packed)
-    assert load.cells(gzip.compress(b"1,2\n3,4\n")) == [("1", "3"), ("2", "4")]
-    with pytest.raises(ValueError, match="a damaged archive"):
-        load.cells(gzip.compress(b"1,2\n" * 99)[:-9])
 
 
 def test_lines_are_counted_as_an_editor_does(tmp_path: Path, monkeypatch) -> None:

@@ -1,9 +1,15 @@
 import dataclasses
+import email
 import gzip
 import hashlib
+import io
 import os
+import re
+import tracemalloc
 from pathlib import Path
 from urllib.error import URLError
+from urllib.request import HTTPSHandler
+from urllib.response import addinfourl
 
 import numpy as np
 import pytest
@@ -19,9 +25,33 @@ REAL = pytest.mark.skipif(
 )
 
 
+class Web:
+    """What addresses give, in place of the network."""
+
+    def __init__(self):
+        self.pages, self.asked = {}, []
+
+    def open(self, url, timeout):
+        self.asked.append(url)
+        if url not in self.pages:
+            raise URLError(OSError(101, "Network is unreachable"))
+        return io.BytesIO(self.pages[url])
+
+
 @pytest.fixture
-def nowhere(monkeypatch):
+def nowhere(monkeypatch, tmp_path):
+    """No data directory, no downloads of before, no network."""
     monkeypatch.delenv("BONAFED_DATA", raising=False)
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "cache"))
+    web = Web()
+    monkeypatch.setattr(load, "opener", lambda: web)
+    return web
+
+
+def files_of(contents, urls=()):
+    """The pins of some files."""
+    pins = [(path, len(c), hashlib.sha256(c).hexdigest()) for path, c in contents.items()]
+    return [load.File(*pin, urls) for pin in pins]
 
 
 def test_hospitals_differ_but_have_both_classes():
@@ -118,7 +148,7 @@ def test_every_data_set_that_is_listed_can_be_named():
 @pytest.mark.parametrize(
     ("name", "where"),
     [
-        ("shl", "www.shl-dataset.org under terms"),
+        ("shl", "www.shl-dataset.org/download, for research under the terms"),
         ("person_activity", "archive.ics.uci.edu/dataset/196"),
         ("utkface", "susanqq.github.io/UTKFace .* not commercial"),
         ("adult_b", r"heyaudace/ml-bias-fairness .* `load.adult\(\)`"),
@@ -137,7 +167,8 @@ def test_a_wrong_file_is_refused(nowhere, tmp_path, monkeypatch):
     (tmp_path / "keel" / "titanic.csv").write_text("1,2,3,1\n")
     with pytest.raises(
         ValueError,
-        match=r"titanic.csv is not the file that titanic was checked with: sha256 \w+, needed",
+        match=r"titanic.csv is not the file that titanic was checked with: 8 bytes, sha256 \w+,"
+        r" needed 48,484 bytes, sha256 e32c\w+; bytes missing: 48,476. Fetch",
     ):
         load.titanic(data_dir=tmp_path)
     monkeypatch.setenv("BONAFED_DATA", str(tmp_path / "none"))
@@ -148,8 +179,8 @@ def test_a_wrong_file_is_refused(nowhere, tmp_path, monkeypatch):
 def test_a_right_checksum_does_not_excuse_a_wrong_shape(nowhere, tmp_path, monkeypatch):
     (tmp_path / "keel").mkdir()
     (tmp_path / "keel" / "titanic.csv").write_text("1,2,3,1\n4,5,6,-1\n")
-    digest = hashlib.sha256((tmp_path / "keel" / "titanic.csv").read_bytes()).hexdigest()
-    source = dataclasses.replace(sources.SOURCES["titanic"], files={"keel/titanic.csv": digest})
+    files = files_of({"keel/titanic.csv": (tmp_path / "keel" / "titanic.csv").read_bytes()})
+    source = dataclasses.replace(sources.SOURCES["titanic"], files=files)
     monkeypatch.setitem(sources.SOURCES, "titanic", source)
     with pytest.raises(
         ValueError, match=r"titanic should have shape \(2201, 3\) .* got \(2, 3\) and \(1, 1\)"
@@ -169,7 +200,7 @@ def small(folder, monkeypatch, name, file, text, **shape):
     path = folder / "keel" / file
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
-    files = {f"keel/{file}": hashlib.sha256(path.read_bytes()).hexdigest()}
+    files = files_of({f"keel/{file}": path.read_bytes()})
     monkeypatch.setitem(
         sources.SOURCES, name, dataclasses.replace(sources.SOURCES[name], files=files, **shape)
     )
@@ -249,11 +280,11 @@ def test_small_files_of_the_other_ranked_data_sets(nowhere, tmp_path, monkeypatc
 
 def packed(folder, monkeypatch, name, arrays, **shape):
     """A data set with small arrays in place of the published ones."""
-    (file,) = sources.SOURCES[name].files
+    file = sources.SOURCES[name].files[0].path
     (folder / file).parent.mkdir(exist_ok=True)
     np.savez(folder / file, **arrays)
-    digest = hashlib.sha256((folder / file).read_bytes()).hexdigest()
-    source = dataclasses.replace(sources.SOURCES[name], files={file: digest}, **shape)
+    files = files_of({file: (folder / file).read_bytes()})
+    source = dataclasses.replace(sources.SOURCES[name], files=files, **shape)
     monkeypatch.setitem(sources.SOURCES, name, source)
 
 
@@ -300,17 +331,15 @@ def test_a_recording_is_cut_into_windows_of_one_activity_and_person(nowhere, tmp
 def test_small_files_of_the_further_ranked_data_sets(nowhere, tmp_path, monkeypatch):
     (tmp_path / "uci").mkdir()
     (tmp_path / "libsvm").mkdir()
-    texts = {"uci/ad.data.gz": b" 125, 125,   1.0,1,ad.\n   ?, 60, ?,0,nonad.\n"}
-    texts |= {"libsvm/svmguide1.gz": b"1 1:2.5e+01 2:-3 3:4 4:5 \n"}
-    texts |= {"libsvm/svmguide1.t.gz": b"0 1:6 2:7 3:8 4:9.5\n"}
-    digests = {}
+    texts = {"uci/ad.data": b" 125, 125,   1.0,1,ad.\n   ?, 60, ?,0,nonad.\n"}
+    texts |= {"libsvm/svmguide1": b"1 1:2.5e+01 2:-3 3:4 4:5 \n"}
+    texts |= {"libsvm/svmguide1.t": b"0 1:6 2:7 3:8 4:9.5\n"}
     for file, text in texts.items():
-        (tmp_path / file).write_bytes(gzip.compress(text))
-        digests[file] = hashlib.sha256((tmp_path / file).read_bytes()).hexdigest()
-    for name, columns in (("advertisements", 4), ("svmguide1", 4)):
+        (tmp_path / f"{file}.gz").write_bytes(gzip.compress(text))
+    for name in ("advertisements", "svmguide1"):
         old = sources.SOURCES[name]
-        files = {file: digests[file] for file in old.files}
-        new = dataclasses.replace(old, files=files, rows=2, columns=columns, counts=(1, 1))
+        files = files_of({file.path: texts[file.path] for file in old.files})
+        new = dataclasses.replace(old, files=files, rows=2, columns=4, counts=(1, 1))
         monkeypatch.setitem(sources.SOURCES, name, new)
     X, y, names = load.advertisements(tmp_path)
     assert (X.tolist(), y.tolist(), names[3]) == ([[125, 125, 1, 1]], [1], "feature_4")
@@ -327,15 +356,212 @@ def test_without_network_the_manual_path_is_named(nowhere, monkeypatch):
     monkeypatch.setattr("sklearn.datasets.fetch_openml", offline)
     with pytest.raises(
         FileNotFoundError,
-        match=r"data set 53\).*Put uci/statlog-heart.dat into a folder.*BONAFED_DATA",
+        match=r"data set 53\).*Put uci/heart.dat \(16,461 bytes, sha256 f5f3b\w+\) from https://"
+        r"archive.ics.uci.edu/.*/heart.dat into a folder.*BONAFED_DATA",
     ):
         load.heart()
-    with pytest.raises(FileNotFoundError, match=r"Put uci/monks-1.train and uci/monks-1.test"):
+    with pytest.raises(FileNotFoundError, match=r"monks-1-original.train .* and uci/monks-1.test"):
         load.monks()
-    with pytest.raises(FileNotFoundError, match=r"Put femnist_5pct_partial.npz"):
+    with pytest.raises(FileNotFoundError, match=r"Put femnist_5pct_partial.npz .*APPFL"):
         load.femnist()
-    with pytest.raises(FileNotFoundError, match="version='openml' fetches other numbers"):
+    with pytest.raises(FileNotFoundError, match=r"phoneme.csv gives no such file: Network is unre"):
         load.phoneme()
+
+
+# ---- laws over all sources
+
+STORED = [s for s in sources.SOURCES.values() if s.files]
+FORMS = [(s, k) for s in STORED for k in range(len(s.forms))]
+KINDS = ("plain", "gzip")
+
+
+def made(source, form, urls=()):
+    """A source with small files in place of those of one form, and no other form."""
+    texts = {file.path: f"{source.name} {file.path}\n".encode() * 99 for file in form}
+    return dataclasses.replace(source, files=files_of(texts, urls), published=()), texts
+
+
+def stored(folder, texts, kind):
+    for file, text in texts.items():
+        path = folder / f"{file}{'.gz' if kind == 'gzip' else ''}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(text) if kind == "gzip" else text)
+    return path  # of the last one
+
+
+def test_every_source_states_where_it_is_from():
+    for source in sources.SOURCES.values():
+        if source.absent:
+            assert not source.files
+            assert re.search(r"\w+\.(edu|org|com|io)\b", source.absent), source.name
+            continue
+        assert source.page.startswith("http") or source.name == "breast_cancer"
+        assert source.files or source.name in ("breast_cancer", "heart_disease")
+        assert source.name == "femnist" or all(file.urls for file in source.fetched)
+    files = [file for source in STORED for form in source.forms for file in form]
+    assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) and file.size > 0 for file in files)
+    for file in files:
+        assert not Path(file.path).is_absolute()
+        assert ".." not in Path(file.path).parts
+        for url in file.urls:
+            assert url.startswith("https://")
+            if "raw.githubusercontent.com" in url:  # at a commit, which does not change
+                assert re.search(r"/[0-9a-f]{40}/", url)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("source", "k"), FORMS, ids=lambda value: getattr(value, "name", value))
+def test_a_damaged_truncated_or_other_file_is_refused(nowhere, tmp_path, source, k, kind):
+    source, texts = made(source, source.forms[k])
+    path = stored(tmp_path, texts, kind)
+    assert load.contents(source, tmp_path) == texts
+    file = source.files[-1]
+    needed = rf"needed {file.size:,} bytes, sha256 {file.sha256}"
+    name = rf"{re.escape(str(path))} is not the file that {source.name} was checked with: "
+    text = texts[file.path]
+    damaged = text[:50] + b"?" + text[51:]
+    other = b"something else\n" * 10**4
+    pack = gzip.compress if kind == "gzip" else bytes
+    path.write_bytes(pack(damaged))
+    digest = hashlib.sha256(damaged).hexdigest()
+    with pytest.raises(
+        ValueError, match=rf"{name}{len(text):,} bytes, sha256 {digest}, {needed}\."
+    ):
+        load.contents(source, tmp_path)
+    path.write_bytes(pack(other))
+    with pytest.raises(ValueError, match=rf"{name}[\d,]+ bytes( or more)?, sha256 \w+, {needed}\."):
+        load.contents(source, tmp_path)
+    path.write_bytes(pack(text)[:-20])  # an archive that ends early gives what it can
+    with pytest.raises(ValueError, match=rf"{name}.*{needed}; bytes missing: [\d,]+\.") as told:
+        load.contents(source, tmp_path)
+    if kind == "plain":
+        assert f"{len(text) - 20:,} bytes, sha256" in str(told.value)
+        assert "bytes missing: 20." in str(told.value)
+
+
+def test_an_archive_in_place_of_a_file_is_not_unpacked_beyond_its_size(nowhere, tmp_path):
+    source, texts = made(sources.SOURCES["titanic"], sources.SOURCES["titanic"].files)
+    path = stored(tmp_path, texts, "gzip")
+    path.write_bytes(gzip.compress(bytes(10**8)))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"[\d,]+ bytes or more"):
+        load.contents(source, tmp_path)
+    assert tracemalloc.get_traced_memory()[1] < 10**7
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("source", STORED, ids=lambda source: source.name)
+def test_what_an_address_gives_is_verified_and_kept(nowhere, tmp_path, source):
+    urls = ("https://one.example/a", "https://two.example/b")
+    source, texts = made(source, source.files[:1], urls)
+    ((file, text),) = texts.items()
+    with pytest.raises(FileNotFoundError) as told:
+        load.contents(source, tmp_path, download=True)
+    for part in (
+        source.name,
+        file,
+        *urls,
+        source.files[0].sha256,
+        f"{len(text):,} bytes",
+        "unreach",
+    ):
+        assert part in str(told.value)
+    nowhere.pages = {urls[0]: text[:-1], urls[1]: text + b"?"}
+    with pytest.raises(FileNotFoundError, match=r"bytes missing: 1.*two.example/b is not the"):
+        load.contents(source, tmp_path, download=True)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]  # none of it is kept
+    nowhere.pages[urls[1]] = gzip.compress(text)
+    assert load.contents(source, tmp_path, download=True) == texts
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [
+        f"{Path(file).name}.gz"
+    ]
+    nowhere.asked.clear()
+    assert load.contents(source, tmp_path) == texts
+    assert nowhere.asked == []
+
+
+def test_downloads_go_to_the_folder_of_scikit_learn_without_a_data_directory(
+    nowhere, tmp_path, monkeypatch
+):
+    source, texts = made(
+        sources.SOURCES["titanic"], sources.SOURCES["titanic"].files, ["https://x"]
+    )
+    monkeypatch.setitem(sources.SOURCES, "titanic", source)
+    nowhere.pages = {"https://x": texts["keel/titanic.csv"]}
+    assert load.contents(source, download=True) == texts
+    assert (tmp_path / "cache" / "bonafed" / "keel" / "titanic.csv").is_file()
+    assert "titanic" in [line.name for line in load.available() if line.present]
+
+
+def test_labels_of_images_are_here_where_the_images_are(nowhere, tmp_path):
+    def here():
+        return [line.name for line in load.available(tmp_path) if line.present]
+
+    (tmp_path / "qmnist_labels.npz").write_bytes(b"")
+    assert "qmnist" not in here()
+    (tmp_path / "mnist.npz").write_bytes(b"")
+    assert {"qmnist", "mnist"} <= {*here()}
+
+
+def test_nothing_but_https_is_opened(monkeypatch):
+    for url in ("http://127.0.0.1:1/a", "ftp://127.0.0.1/a", "file:///etc/hostname", "data:,a"):
+        with pytest.raises(URLError, match="unknown url type"):
+            load.opener().open(url, timeout=1)
+
+    class Moved(HTTPSHandler):
+        def https_open(self, request):
+            headers = email.message_from_string("Location: http://127.0.0.1:1/a\n\n")
+            answer = addinfourl(io.BytesIO(b""), headers, request.full_url, 302)
+            answer.msg = "Found"
+            return answer
+
+    monkeypatch.setattr("urllib.request.HTTPSHandler", Moved)
+    with pytest.raises(URLError, match="unknown url type: http"):
+        load.opener().open("https://one.example/a", timeout=1)
+
+
+def test_published_forms_are_read_as_the_others(nowhere, tmp_path, monkeypatch):
+    def form(name, texts, **shape):
+        stored(tmp_path, texts, "plain")
+        old = sources.SOURCES[name]
+        new = dataclasses.replace(old, files=(), published=files_of(texts), **shape)
+        monkeypatch.setitem(sources.SOURCES, name, new)
+
+    def idx(values, kind="u1"):
+        array = np.array(values)
+        first = bytes([0, 0, {"u1": 8, "i4": 12}[kind], array.ndim])
+        return first + np.array(array.shape, ">u4").tobytes() + array.astype(f">{kind}").tobytes()
+
+    two = {"rows": 2, "counts": (1, 1)}
+    heart = b"70.0 1.0 4.0 1 1 1 1 1 1 1 1 1 3.0 2\n67.0 0.0 3.0 1 1 1 1 1 1 1 1 1 7.0 1\n"
+    form("heart", {"uci/heart.dat": heart}, **two)
+    assert load.heart(tmp_path).X[:, 0].tolist() == [70, 67]
+    assert load.heart(tmp_path).y.tolist() == [1, 0]
+    animal = ",1,1,1,1,1,1,1,"
+    text = f"M{animal}15\nF{animal}7\nI{animal}9\n".encode()
+    form("abalone", {"uci/abalone.data": text}, rows=3)
+    assert load.abalone(tmp_path).X[:, 0].tolist() == [1, 2, 3]
+    assert load.abalone(tmp_path).y.tolist() == [15, 7, 9]
+    text = b"1000,5,1,1,1,2,?,3,1,1,2\n1001,5,4,4,5,7,10,3,2,1,4\n"
+    form("breast_cancer_wisconsin", {"uci/wisconsin.data": text}, **two)
+    assert load.breast_cancer_wisconsin(tmp_path, missing="keep").y.tolist() == [0, 1]
+    image = np.full((28, 28), 51)
+    names = ("a-images", "b-labels", "c-images", "d-labels")
+    values = ([image], [3], [5 * image], [4])
+    files = dict(zip(names, map(idx, values), strict=True))
+    form("mnist", files, **two)
+    form("fashion_mnist", files, **two)
+    assert load.fashion_mnist("all", tmp_path).X[:, 9].tolist() == [0.2, 1]
+    assert load.mnist("all", tmp_path).y.tolist() == [3, 4]
+    monkeypatch.setattr(load, "_part", lambda part, _: slice(1) if part == "train" else slice(1, 2))
+    labels = {"train-labels": idx([[3, 0, 77]], "i4"), "test-labels": idx([[4, 0, 8]], "i4")}
+    form("qmnist", labels)
+    assert load.qmnist("train", tmp_path).clients == (77,)
+    assert load.qmnist("test", tmp_path).clients == (8,)
+    people = {"1.csv": b"0,5,0,0,1\n1,7,0,0,1\n", "2.csv": b"0,9,0,0,2\n1,9,0,0,2\n"}
+    form("scma", people, rows=4, counts=(2, 2))
+    fed = load.scma(tmp_path, window=2)
+    assert (fed.clients, [y.tolist() for y in fed.y]) == (("1", "2"), [[1], [2]])
 
 
 def test_openml_is_asked_by_id_and_decoded(nowhere, monkeypatch):

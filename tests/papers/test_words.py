@@ -13,8 +13,8 @@ import pytest
 import bonafed as bf
 from bonafed.extending import Method
 from bonafed.papers import aspire, constrained, dp_iadmm, drfl, rank
-from bonafed.papers.constrained import experiments
-from bonafed.papers.dp_iadmm import curves
+from bonafed.papers.constrained import experiments as constrained_studies
+from bonafed.papers.dp_iadmm import experiments as private_studies
 
 # (paper, what its text calls it): the word, and what the text says of it
 METHODS: dict[tuple[str, str], tuple[Callable[[], Any], dict[str, Any]]] = {
@@ -143,7 +143,7 @@ def test_out_p_is_obj_p_without_noise_and_has_normal_noise_by_the_longest_row():
     fed = bf.Federation.from_arrays(
         rng.random((60, 4)), rng.integers(3, size=60), np.arange(60) % 2
     )
-    problem = curves.problem()
+    problem = private_studies.problem()
     with pytest.warns(bf.NoPrivacyWarning):
         run = bf.solve(problem, fed, algorithm=dp_iadmm.out_p_printed(0.5, 1, "femnist"))
     # at w = 0 a row's gradient is x (1/3 - e_y)', of length ||x|| sqrt(1 - 1/3)
@@ -164,12 +164,15 @@ def test_out_p_is_obj_p_without_noise_and_has_normal_noise_by_the_longest_row():
         (lambda: rank.dca("squared"), "no loss 'squared'; there are 'logistic', 'hinge'"),
         (
             lambda: rank.dca("hinge", "nodata"),
-            "no data set 'nodata'; there are 'monk', 'australian'",
+            "no data set 'nodata'; there are 'monks_3', 'australian'",
         ),
-        (lambda: experiments.split("iris", 1), "no data set 'iris'; there are 'breast-cancer"),
+        (
+            lambda: constrained_studies.split("iris", 1),
+            "no data set 'iris'; there are 'breast-cancer",
+        ),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_known_ones(word, text):
     with pytest.raises(ValueError, match=text):
         word()
-    assert (rank.dca(data="splice").inner, rank.dca(data="monk").inner) == (1000, 2000)
+    assert (rank.dca(data="splice").inner, rank.dca(data="monks_3").inner) == (1000, 2000)

@@ -892,7 +892,7 @@ def test_a_network_that_is_not_there_is_said_in_words(monkeypatch: pytest.Monkey
     with pytest.raises(FileNotFoundError) as caught:
         load.adult()
     said = str(caught.value)
-    assert "gives none: Name or service not known. Put uci/adult.data.gz and" in said
+    assert "gives none: Name or service not known. Put uci/adult.data (3,974,305 bytes" in said
     assert "Error" not in said
 
 

@@ -129,14 +129,6 @@ def most(size: int) -> int:
     return min(max(FREE, RATIO * size), MOST)
 
 
-def expanded(content: bytes, what: str) -> bytes:
-    """The bytes, expanded within the limits where they are compressed by gzip."""
-    if content[:2] != b"\x1f\x8b":
-        return content
-    source = gzip.GzipFile(fileobj=io.BytesIO(content))
-    return io.BufferedReader(_Guarded(source, what, most(len(content)), True)).read()
-
-
 class _Guarded(io.RawIOBase):
     """The bytes of a file as they are read, within the limits, and damage in words."""
 

@@ -7,15 +7,19 @@ pinned id.
 """
 
 import csv
+import gzip
 import hashlib
 import io
 import os
 import tomllib
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
+from urllib import request
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,9 +27,9 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed.arrays import Array
 from bonafed.data import corrupt, partition, tables
 from bonafed.data.federation import Federation
-from bonafed.data.files import expanded
 from bonafed.data.schema import Recipe, Schema
 from bonafed.data.tables import Table, parsed
+from bonafed.storage import write_whole
 from bonafed.text import system
 
 __all__ = ["Arrays", "HospitalStudy", "Tabular", "abalone", "adult", "adult_b", "advertisements"]
@@ -166,14 +170,19 @@ def hospital_study(
 # -------------------------------------------------------------------- numeric tables
 
 
-def _columns(name: str, data_dir: Folder) -> tuple["Source", list[Any], ArrayLike, bool]:
-    """(source, columns, target, True) of a file with a header, else those at OpenML and False."""
+def _columns(name: str, data_dir: Folder) -> tuple["Source", list[Any], Sequence[Any], bool]:
+    """(source, columns, target, True) of a file, maybe with a line of names, else those at OpenML
+    and False.
+    """
     source = SOURCES[name]
     if (files := contents(source, data_dir)) is not None:
-        *columns, target = [column[1:] for column in cells(files.popitem()[1])]
+        content = files.popitem()[1]
+        read = cells(content, "," if b"," in content else None)
+        head = not read[-1][0].replace(".", "").isdigit()  # a line of names
+        *columns, target = [column[head:] for column in read]
         return source, columns, target, True
     table, target = openml(source)
-    return source, [*table.values()], target, False
+    return source, [*table.values()], target.tolist(), False
 
 
 def _checked(
@@ -201,7 +210,8 @@ def heart(data_dir: Folder = None) -> Arrays:
     (150).
     """
     source, columns, target, from_file = _columns("heart", data_dir)
-    return _checked(source, _numbers(columns), _labels(target, "1" if from_file else "present"))
+    one = max(target) if from_file else "present"  # 2 as published, 1 where none is 0
+    return _checked(source, _numbers(columns), _labels(target, one))
 
 
 def breast_cancer_wisconsin(data_dir: Folder = None, *, missing: str = "drop") -> Arrays:
@@ -223,9 +233,8 @@ def abalone(data_dir: Folder = None) -> Arrays:
     """Abalone: 4,177 animals, 8 features, sex coded 1 (male), 2 (female), 3 (infant); y = rings, a
     real number.
     """
-    source, columns, target, from_file = _columns("abalone", data_dir)
-    if not from_file:
-        columns[0] = [{"M": 1, "F": 2, "I": 3}[sex] for sex in columns[0]]
+    source, columns, target, _ = _columns("abalone", data_dir)
+    columns[0] = [{"M": 1, "F": 2, "I": 3}.get(sex, sex) for sex in columns[0]]
     return _checked(source, _numbers(columns), np.asarray(target, dtype=np.float64))
 
 
@@ -241,7 +250,8 @@ def monks(problem: int = 1, part: str = "all", data_dir: Folder = None) -> Array
         raise ValueError("of MONK's problem 3 there are the test rows only. Use part='test'.")
     source = SOURCES[f"monks_{problem}"]
     rows, columns = _part(part, 124), list[ArrayLike]()
-    if (contained := contents(source, data_dir)) is not None:
+    contained = contents(source, data_dir, download=source.openml is None)
+    if contained is not None:
         files = [list(zip(*cells(content, None), strict=True)) for content in contained.values()]
         lines = [line for file in files for line in file if line[0] != "class"]
         target, *columns = list(zip(*lines, strict=True))[:7]
@@ -284,15 +294,9 @@ def _keel(name: str, version: str, data_dir: Folder, one_openml: str = "1") -> A
     if version == "openml":
         table, target = openml(source)
         X, y = _numbers(table.values()), _labels(target, one_openml)
-    elif (files := contents(source, data_dir)) is not None:
-        *columns, target = cells(files.popitem()[1])
-        X, y = _numbers(columns), _labels(target, "1")
     else:
-        raise absent(
-            source,
-            "its file is in no data directory (version='openml' fetches other numbers, see its"
-            " docstring)",
-        )
+        *columns, target = cells(_needed(source, data_dir).popitem()[1])
+        X, y = _numbers(columns), _labels(target, "1")
     return _checked(source, X, y)
 
 
@@ -410,7 +414,12 @@ def fashion_mnist(part: str = "train", data_dir: Folder = None) -> Arrays:
 
 def _images(name: str, part: str, data_dir: Folder) -> Arrays:
     source, rows = SOURCES[name], _part(part, 60000)
-    if (files := contents(source, data_dir)) is not None:
+    files = contents(source, data_dir, download=source.openml is None)
+    if files is not None and len(files) > 1:  # train and test images and labels as published
+        train, y_train, test, y_test = map(_idx, files.values())
+        X = np.concatenate([train, test]).reshape(len(train) + len(test), -1)
+        y = np.concatenate([y_train, y_test])
+    elif files is not None:
         with np.load(io.BytesIO(files.popitem()[1]), allow_pickle=False) as file:
             X, y = (np.concatenate([file[f"{key}_train"], file[f"{key}_test"]]) for key in "xy")
     else:
@@ -421,6 +430,13 @@ def _images(name: str, part: str, data_dir: Folder) -> Arrays:
     return Arrays(X[rows] / 255.0, y[rows], tuple(f"pixel_{k}" for k in range(784)))
 
 
+def _idx(content: bytes) -> NDArray[Any]:
+    """An array in the format of MNIST's files: two zeros, kind, number of axes, lengths, values."""
+    kind, axes = np.dtype({8: ">u1", 12: ">i4"}[content[2]]), content[3]
+    shape = np.frombuffer(content, ">u4", axes, offset=4)
+    return np.frombuffer(content, kind, offset=4 + 4 * axes).reshape(*shape)
+
+
 def qmnist(part: str = "train", data_dir: Folder = None) -> Federation:
     """The images of `mnist` by the person who wrote them, as QMNIST's labels tell: 784 pixels in
     [0, 1], classes 0 ... 9; a client is a writer.
@@ -428,10 +444,13 @@ def qmnist(part: str = "train", data_dir: Folder = None) -> Federation:
     ``part`` "train": 60,000 images of 539 writers; "test": 10,000 of 297 others.
     """
     _choice(part, "part", ("train", "test"))
-    source = SOURCES["qmnist"]
-    files = _needed(source, data_dir)
-    with np.load(io.BytesIO(files["qmnist_labels.npz"]), allow_pickle=False) as file:
-        label, _, writer = file[part][:, :3].T
+    files = _needed(SOURCES["qmnist"], data_dir)
+    if "qmnist_labels.npz" in files:
+        with np.load(io.BytesIO(files["qmnist_labels.npz"]), allow_pickle=False) as file:
+            labels = file[part]
+    else:
+        labels = _idx([*files.values()][part == "test"])
+    label, _, writer = labels[:, :3].T
     X, y, names = mnist(part, data_dir)
     if not np.array_equal(label[: len(y)], y):
         raise ValueError("the labels of qmnist are not those of the images of mnist.")
@@ -471,8 +490,14 @@ def scma(data_dir: Folder = None, *, window: int = 52) -> Federation:
     it used.
     """
     source = SOURCES["scma"]
-    with np.load(io.BytesIO(_needed(source, data_dir).popitem()[1]), allow_pickle=False) as file:
-        x, y, ends = file["x"].astype(np.float64), file["y"].astype(np.int64), file["offsets"]
+    files = _needed(source, data_dir)
+    if "har/scma.npz" in files:
+        with np.load(io.BytesIO(files["har/scma.npz"]), allow_pickle=False) as file:
+            x, y, ends = file["x"].astype(np.float64), file["y"].astype(np.int64), file["offsets"]
+    else:  # a file for each person, whose first column numbers the samples
+        people = [np.loadtxt(io.BytesIO(each), delimiter=",") for each in files.values()]
+        x, y = np.concatenate(people)[:, 1:4], np.concatenate(people)[:, 4].astype(np.int64)
+        ends = np.cumsum([0, *map(len, people)])
     validate(source, x, y)
     signals = np.column_stack([x, np.sqrt((x**2).sum(1))])
     person = np.repeat(np.arange(1, len(ends)), np.diff(ends))
@@ -518,36 +543,96 @@ def utkface() -> NoReturn:
     raise absent(SOURCES["utkface"])
 
 
-# Where the papers' data sets come from: files in a data directory with pinned checksums, else
-# OpenML by pinned id.
+# Where the papers' data sets come from: files with pinned sizes and checksums in the data
+# directory, else OpenML by pinned id, else an address that gives these files.
 #
 # The data directory is the argument ``data_dir`` or the environment variable BONAFED_DATA. What is
-# downloaded stays in scikit-learn's data folder, so that later runs need no network. Whatever the
-# source, shape and class counts are checked.
+# downloaded stays there, or in scikit-learn's data folder where there is none that can be written
+# to, so that later runs need no network. Whatever the source, shape and class counts are checked.
 
 SETTING = "BONAFED_DATA"
+WAIT = 60.0  # seconds in which an address must answer
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a data set: its place in the data directory (or the same with the ending .gz), and
+    size and digest as it is unpacked.
+    """
+
+    path: str
+    size: int
+    sha256: str
+    urls: Sequence[str] = ()  # which give it, maybe compressed by gzip
+
+    def told(self) -> str:
+        """What one must know to get it by hand."""
+        origin = f" from {' or '.join(self.urls)}" if self.urls else ""
+        return f"{self.path} ({self.size:,} bytes, sha256 {self.sha256}){origin}"
+
+    def verified(self, stream: IO[bytes], origin: object, name: str) -> bytes:
+        """The content of an open file, which is closed, unpacked if need be; another is refused."""
+        packed, parts, found, digest = False, list[bytes](), 0, hashlib.sha256()
+        # of a damaged archive counts what comes before
+        with stream, suppress(EOFError, zlib.error, gzip.BadGzipFile):
+            packed = stream.read(2) == b"\x1f\x8b"
+            stream.seek(0)
+            source: Any = gzip.GzipFile(fileobj=stream) if packed else stream
+            # an archive is not unpacked further than to see that it is too long
+            while (part := source.read1(2**16)) and not (packed and found > self.size):
+                found += len(part)
+                digest.update(part)
+                if found <= self.size:  # nothing longer is kept
+                    parts.append(part)
+        if (found, digest.hexdigest()) != (self.size, self.sha256):
+            more = " or more" if packed and found > self.size else ""
+            lack = f"; bytes missing: {self.size - found:,}" if found < self.size else ""
+            raise ValueError(
+                f"{origin} is not the file that {name} was checked with: {found:,} bytes{more},"
+                f" sha256 {digest.hexdigest()}, needed {self.size:,} bytes, sha256"
+                f" {self.sha256}{lack}. Fetch it again, or remove it to use another source."
+            )
+        return b"".join(parts)
 
 
 @dataclass(frozen=True)
 class Source:
-    """One data set: its files ``{path in the data directory: sha256}``, its OpenML id, and what it
-    must look like. They are in ``sources.toml``.
+    """One data set: its files, or those of another form that were published, its OpenML id, and
+    what it must look like. They are in ``sources.toml``.
     """
 
     name: str
     rows: int
     columns: int
     text: str  # one line for `bonafed data`
-    files: Mapping[str, str] = field(default_factory=dict)
+    page: str = ""  # where it is described
+    of: str = ""  # the data set whose rows these files describe
+    files: Sequence[File] = ()
+    published: Sequence[File] = ()
     openml: int | None = None
     # rows of each class, classes sorted; None for real targets
     counts: Sequence[int] | None = None
     names: Sequence[str] = ()  # of the columns, where the files have none
     absent: str = ""  # why no loader reads it, and where it is to be had under which terms
 
+    @property
+    def forms(self) -> list[Sequence[File]]:
+        """The sets of files of which one is enough."""
+        return [form for form in (self.files, self.published) if form]
+
+    @property
+    def fetched(self) -> Sequence[File]:
+        """The files that addresses give, else those that must be got by hand."""
+        return next((form for form in self.forms if all(file.urls for file in form)), self.files)
+
+
+def _source(name: str, files: Any = (), published: Any = (), **stated: Any) -> Source:
+    forms = ([File(**file) for file in form] for form in (files, published))
+    return Source(name, **stated, **dict(zip(("files", "published"), forms, strict=True)))
+
 
 _STATED = tomllib.loads(Path(__file__).with_name("sources.toml").read_text("utf-8"))
-SOURCES = {name: Source(name, **fields) for name, fields in _STATED.items()}
+SOURCES = {name: _source(name, **stated) for name, stated in _STATED.items()}
 
 
 @dataclass(frozen=True)
@@ -574,38 +659,95 @@ def directory(data_dir: str | Path | None = None) -> Path | None:
 
 def available(data_dir: str | Path | None = None) -> tuple[Available, ...]:
     """All data sets, and which of them are here; those that no loader reads are among them."""
-    folder = directory(data_dir)
+    folders = _folders(data_dir)
 
     def present(source: Source) -> bool:
-        files = (folder is not None and (folder / file).is_file() for file in source.files)
-        return not source.absent and all(files)
+        found = (all(_place(file, folders) for file in form) for form in source.forms)
+        alone = not source.absent and (not source.forms or any(found))
+        return alone and (not source.of or present(SOURCES[source.of]))
 
     return tuple(
         Available(s.name, s.rows, s.columns, s.text, present(s), s.absent) for s in SOURCES.values()
     )
 
 
-def contents(source: Source, data_dir: str | Path | None = None) -> dict[str, bytes] | None:
-    """The files of a data set, checked; None when the data directory does not have them all."""
+def _folders(data_dir: Folder) -> list[Path]:
+    """Where files may lie: the data directory, and scikit-learn's folder of downloads."""
+    home = Path(os.environ.get("SCIKIT_LEARN_DATA", "~/scikit_learn_data")).expanduser()
     folder = directory(data_dir)
-    if folder is None or not all((folder / file).is_file() for file in source.files):
+    return [*([] if folder is None else [folder]), home / "bonafed"]
+
+
+def _place(file: File, folders: Sequence[Path]) -> Path | None:
+    places = (folder / f"{file.path}{end}" for folder in folders for end in ("", ".gz"))
+    return next((place for place in places if place.is_file()), None)
+
+
+def contents(
+    source: Source, data_dir: Folder = None, *, download: bool = False
+) -> dict[str, bytes] | None:
+    """The files of a data set, checked, of the first form that is here; None when none is and
+    nothing is to be downloaded.
+
+    Raises
+    ------
+    ValueError : a file is damaged, cut off, or another one
+    FileNotFoundError : no address gave a file
+    """
+    folders = _folders(data_dir)
+    for form in source.forms:
+        places = [place for file in form if (place := _place(file, folders))]
+        if len(places) == len(form):
+            pairs = zip(form, places, strict=True)
+            return {f.path: f.verified(place.open("rb"), place, source.name) for f, place in pairs}
+    if not download:
         return None
-    for file in source.files:
-        with (folder / file).open("rb") as stream:  # not read whole before it is known
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        if digest != source.files[file]:
-            raise ValueError(
-                f"{folder / file} is not the file that {source.name} was checked with: sha256"
-                f" {digest}, needed {source.files[file]}. Fetch it again, or remove it to use"
-                " another source."
-            )
-    return {file: (folder / file).read_bytes() for file in source.files}
+    missing = [file for file in source.fetched if _place(file, folders) is None]
+    target = next((f for f in folders if f.is_dir() and os.access(f, os.W_OK)), folders[-1])
+    for file in missing:
+        _download(source, file, target)
+    return contents(source, data_dir)
+
+
+def _download(source: Source, file: File, folder: Path) -> None:
+    """Put a file into a folder once an address gives the right bytes."""
+    reasons = list[str]()
+    for url in file.urls:
+        try:
+            # an archive is hardly longer than what it holds
+            with opener().open(url, timeout=WAIT) as answer:
+                data = answer.read(file.size + 1024)
+            file.verified(io.BytesIO(data), url, source.name)
+        except (OSError, ValueError, HTTPException) as error:  # URLError is an OSError
+            reasons.append(f"{url} gives no such file: {_reason(error)}")
+            continue
+        end = ".gz" if data[:2] == b"\x1f\x8b" else ""
+        path = folder / f"{file.path}{end}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data, beside=path.with_name(f"{path.name}.{os.getpid()}.tmp"))
+        return
+    raise absent(source, "; ".join(reasons or ["no address gives it"]))
+
+
+def opener() -> request.OpenerDirector:
+    """What opens addresses: https and nothing else, also where it is sent on."""
+    made = request.OpenerDirector()
+    handlers = request.ProxyHandler, request.HTTPSHandler, request.HTTPRedirectHandler
+    errors = request.HTTPErrorProcessor, request.HTTPDefaultErrorHandler, request.UnknownHandler
+    for handler in (*handlers, *errors):
+        made.add_handler(handler())
+    return made
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", error)
+    return system(reason) if isinstance(reason, OSError) else str(reason)
 
 
 def _needed(source: Source, data_dir: Folder) -> dict[str, bytes]:
     """The files of a data set that has no equal copy at OpenML."""
-    if (files := contents(source, data_dir)) is None:
-        raise absent(source, "its file is in no data directory, and it has no copy at OpenML")
+    files = contents(source, data_dir, download=True)
+    assert files is not None
     return files
 
 
@@ -613,9 +755,10 @@ def absent(source: Source, why: str = "") -> FileNotFoundError:
     """The error that says how to get the files by hand, or why there is nothing to be had."""
     if source.absent:
         return FileNotFoundError(f"{source.name} ({source.text}) is not here: {source.absent}")
-    files = " and ".join(source.files)
+    page = f" (described at {source.page})" if source.page else ""
     return FileNotFoundError(
-        f"{source.name} ({source.text}) is not here: {why}. Put {files} into a folder and name that"
+        f"{source.name} ({source.text}) is not here: {why}. Put"
+        f" {' and '.join(file.told() for file in source.fetched)} into a folder{page} and name that"
         f" folder by data_dir=... or the environment variable {SETTING}."
     )
 
@@ -633,9 +776,7 @@ def openml(source: Source) -> tuple[Table, NDArray[Any]]:
     # URLError and HTTPError are among them, and what a damaged copy in scikit-learn's folder gives
     except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
         why = f"its file is in no data directory, and OpenML (data set {source.openml}) gives none"
-        reason = getattr(error, "reason", error)
-        reason = system(reason) if isinstance(reason, OSError) else str(reason)
-        raise absent(source, f"{why}: {reason}") from error
+        raise absent(source, f"{why}: {_reason(error)}") from error
     columns = bunch.data.toarray().T if hasattr(bunch.data, "toarray") else bunch.data.T
     named = zip(bunch.feature_names, columns, strict=True)
     table = Table({name: _decoded(c, bunch.categories.get(name)) for name, c in named})
@@ -656,7 +797,7 @@ def cells(content: bytes, separator: str | None = ",") -> list[tuple[str, ...]]:
     """The columns of a file without header, as text; blank lines and those that begin with "|" are
     left out.
     """
-    text = io.StringIO(expanded(content, "the file of the data set").decode())
+    text = io.StringIO(content.decode())
     lines = map(str.split, text) if separator is None else csv.reader(text, skipinitialspace=True)
     return list(zip(*(line for line in lines if line and not line[0].startswith("|")), strict=True))
 

@@ -4,7 +4,7 @@ speeds.
     minimise over w:  max { p'F(w) : p in Q } + h(w),        F_j(w) = mean loss of client j's rows
 
 Q is a set of weights of the clients, all of them (``Simplex``) or those near a prior. Mohri, Sivek,
-Suresh, *Agnostic federated learning*; Jiao, Yang, Song, *Distributed distributionally robust
+Suresh, *Agnostic federated learning*; Jiao, Yang, Song, *Federated distributionally robust
 optimization with non-convex objectives*. Two classes have the logistic loss, several the
 multinomial one.
 """

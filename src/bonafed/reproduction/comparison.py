@@ -8,6 +8,7 @@ whose interval excludes zero, or by one run where nothing is drawn.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -33,6 +34,8 @@ from bonafed.storage import write_whole
 
 LEAST = 10  # trials that decide a ranking
 LEVEL = 0.95
+SHOWN = 6  # differences of a claim with one judgement
+PAGE = "reproduction.md"
 SECONDS = "CPU s"  # of a machine, which is not the paper's
 SIZE = (7.2, 3.6)  # inches of a figure
 SIGNS = {
@@ -198,40 +201,85 @@ def picture(one: Experiment, result: Result) -> str | None:
 
 
 def save_page(out: Path) -> Path:
-    """Write ``reproduction.md`` and the figures of all results in a folder."""
+    """Write the pages and the figures of all results in a folder."""
     found = results(out)
     for one in experiments().values():
         if (result := found.get(one.name)) and (drawn := picture(one, result)) is not None:
             write_whole(path_of(out, one, False).with_suffix(".svg"), drawn.encode())
-    path = out / "reproduction.md"
-    write_whole(path, page(found).encode())
-    return path
+    (out / "reproduction").mkdir(parents=True, exist_ok=True)
+    for name, text in pages(found).items():
+        write_whole(out / name, text.encode())
+    return out / PAGE
 
 
-# ------------------------------------------------------------------------------------------- page
+# ------------------------------------------------------------------------------------------ pages
 
 
-def page(found: Mapping[str, Result]) -> str:
-    """The whole page of some results."""
-    parts = [INTRODUCTION, "## The paper's method beside ours\n"]
-    note = "A ratio is the paper's number over ours, a difference ours less the paper's.\n"
-    rows = [
-        (f"[{name}](#{_anchor(one)})", own.method, own.own, own.figure, text)
-        for name, (one, result) in _run(found).items()
-        for own in one.own
-        if (text := beside(result, own)) is not None
-    ]
-    parts += [note, _table(("experiment", "paper's", "ours", "figure", "by"), rows)]
+def pages(found: Mapping[str, Result]) -> dict[str, str]:
+    """The pages of some results: the first one, and one for each paper."""
+    texts = {PAGE: _first(found)}
     for paper in papers().values():
-        parts.append(f"## {paper.title}\n\n{paper.authors}. {paper.source}.\n")
-        for one in paper.experiments.values():
-            parts.append(section(one, found.get(one.name)))
-    return "\n".join(parts)
+        ours = paper.experiments.values()
+        parts = [f"# {paper.title}\n\n{paper.authors}. {paper.source}. [All papers](../{PAGE})\n"]
+        parts += [section(one, found.get(one.name)) for one in ours]
+        texts[_page(paper.room)] = "\n".join(parts)
+    return texts
+
+
+def _page(room: str) -> str:
+    return f"reproduction/{room.replace('_', '-')}.md"
+
+
+def _first(found: Mapping[str, Result]) -> str:
+    """What is run and what it came to, claim by claim, and the papers' methods beside ours."""
+    rows, claims, behind = [], [], []
+    for one in experiments().values():
+        link, result = f"[{one.name}]({_page(one.room)}#{_anchor(one)})", found.get(one.name)
+        if result is None:
+            rows.append((link, one.title, "not run", ""))
+            continue
+        rows.append((link, one.title, _extent(one, result), _counted(one, result)))
+        for claim in one.claims:
+            said = Counter(what for *_, what in judged(one, result, claim))
+            many = len(said) > 1
+            counts = (f"{what}{f' ({n} of {said.total()})' * many}" for what, n in said.items())
+            claims.append((link, claim.says, "; ".join(counts)))
+        for own in one.own:
+            if (text := beside(result, own)) is not None:
+                behind.append((link, own.method, own.own, own.figure, text))
+    return "\n".join(
+        (
+            INTRODUCTION,
+            "## Tables and figures\n",
+            _table(("", "what it shows", "run", "numbers of the paper"), rows),
+            "## What the papers say\n",
+            _table(("", "the paper says", "here"), claims),
+            "## The papers' methods beside ours\n",
+            "A ratio is the number of the paper's method over ours, a difference ours less it.\n",
+            _table(("", "the paper's", "ours", "figure", "by"), behind),
+        )
+    )
+
+
+def _extent(one: Experiment, result: Result) -> str:
+    n = len(result.trials)
+    runs = "one run" if one.deterministic else f"{n} trial{'s' * (n > 1)}"
+    return f"{'quick' if result.quick else 'full'}, {runs}, {result.seconds:.3g} CPU s"
+
+
+def _counted(one: Experiment, result: Result) -> str:
+    """How many numbers of the paper have which sign."""
+    values = result.values
+    keyed = [(number, (number.case, number.figure, number.method, None)) for number in one.numbers]
+    signs = [verdict(one, result, n, values[key]) for n, key in keyed if key in values]
+    counts = [f"{signs.count(kind)} {sign}" for kind, sign in SIGNS.items() if kind in signs]
+    lacking = len(keyed) - len(signs)
+    return ", ".join([*counts, *[f"{lacking} not run"] * (lacking > 0)])
 
 
 def section(one: Experiment, result: Result | None) -> str:
     """What one table or figure printed, here and in the paper."""
-    parts = [f"### {_heading(one)}\n", f"{one.title} ({one.where}). {one.setting}"]
+    parts = [f"## {_heading(one)}", f"{one.title} ({one.where}). {one.setting}"]
     if one.here:
         parts.append(f"*Here*: {one.here}")
     for name, texts in (("In place of", one.other), ("Not to be had", one.absent)):
@@ -241,16 +289,9 @@ def section(one: Experiment, result: Result | None) -> str:
         ]
     if result is None:
         return "\n\n".join([*parts, f"Not run: `bonafed reproduce {one.name}`.\n"])
-    parts.append(_how(one, result))
-    if cells := _cells(one, result):
-        parts.append(cells)
-    rows = [
-        (claim.says, case, text, what)
-        for claim in one.claims
-        for case, text, what in judged(one, result, claim)
-    ]
-    if rows:
-        parts.append(_table(("the paper says", "case", "here", "so"), rows))
+    parts += [_how(one, result), _cells(one, result)]
+    rows = [(claim.says, _found(one, result, claim)) for claim in one.claims]
+    parts.append(_table(("the paper says", "here"), rows) if rows else "")
     for own in one.own:
         if (text := beside(result, own)) is not None:
             parts.append(f"{own.method} beside our {own.own}, {own.figure}: {text}.")
@@ -261,17 +302,20 @@ def section(one: Experiment, result: Result | None) -> str:
         if reason.case in {"*", *cases}
     ]
     if one.draw is not None:
-        parts.append(f"![{one.title}](reproduction/{one.room}-{one.key}.svg)")
-    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+        parts.append(f"![{one.title}]({one.room}-{one.key}.svg)")
+    return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
 
 
-def _run(found: Mapping[str, Result]) -> dict[str, tuple[Experiment, Result]]:
-    return {
-        one.name: (one, found[one.name])
-        for paper in papers().values()
-        for one in paper.experiments.values()
-        if one.name in found
-    }
+def _found(one: Experiment, result: Result, claim: Claim) -> str:
+    """The judgements of a claim, each with the differences behind it."""
+    said: dict[str, list[str]] = {}
+    for case, text, what in judged(one, result, claim):
+        said.setdefault(what, []).append(f"{case}: {text}" if text else case)
+    parts = []
+    for what, texts in said.items():
+        more = f"; {len(texts) - SHOWN} more" * (len(texts) > SHOWN)
+        parts.append(f"**{what}** ({'; '.join(texts[:SHOWN])}{more})")
+    return "; ".join(parts)
 
 
 def _heading(one: Experiment) -> str:
@@ -287,16 +331,14 @@ def _of(case: str) -> str:
 
 
 def _how(one: Experiment, result: Result) -> str:
-    kind = "quick" if result.quick else "full"
     shown = {k: v for k, v in result.settings.items() if k != "data"}
     settings = ", ".join(f"{key} = {value}" for key, value in shown.items())
     data = ", ".join(result.settings.get("data", ())) or "made data"
-    n, last = len(result.trials), max(trial.date for trial in result.trials)
-    trials = f"{n} trial{'s' * (n > 1)}" if not one.deterministic else "one run"
+    last = max(trial.date for trial in result.trials)
     command = f"`bonafed reproduce {one.name}{' --quick' * result.quick}`"
     return (
-        f"{command}: {kind} settings ({settings or 'none'}), {data}, {trials}, "
-        f"{result.seconds:.3g} CPU s, {last}, version {result.version}."
+        f"{command}: {_extent(one, result)}, {last}, version {result.version}. "
+        f"Settings: {settings or 'none'}; {data}."
     )
 
 
@@ -305,8 +347,10 @@ def _cells(one: Experiment, result: Result) -> str:
     table = {key[:3]: values for key, values in result.values.items() if key[3] is None}
     printed = {(n.case, n.figure, n.method): n for n in one.numbers}
     keys = [*table, *(key for key in printed if key not in table)]
-    rows = dict.fromkeys(key[:2] for key in keys)
-    methods = [*dict.fromkeys(key[2] for key in keys)]
+    # other figures stand in the file of the trials
+    named = {each.figure for each in (*one.numbers, *one.claims, *one.own)}
+    rows = dict.fromkeys(key[:2] for key in keys if key[1] in named or not named)
+    methods = [*dict.fromkeys(key[2] for key in keys if key[:2] in rows)]
     lines = []
     for case, figure in rows:
         cells = []

@@ -30,7 +30,7 @@ from bonafed.papers.reproduction import Curve, Row
 from bonafed.storage import write_whole
 
 ROOMS = ("drfl", "aspire", "constrained", "dp_iadmm", "rank")
-DIGITS = 10  # significant, of what is saved
+DIGITS = 7  # significant, of what is saved
 Way = Literal["higher", "lower"]
 
 
@@ -305,29 +305,36 @@ def read(path: Path) -> Result | None:
     if not path.exists():
         return None
     stated = json.loads(path.read_text("utf-8"))
-    for trial in stated["trials"]:
-        trial["rows"] = tuple(
-            Row(case, figure, method, math.nan if value is None else value, x)
-            for case, figure, method, value, x in trial["rows"]
-        )
-    trials = tuple(Trial(**trial) for trial in stated.pop("trials"))
-    return Result(**stated, trials=trials)
+    if "values" not in stated:  # TEMPORARY
+        for trial in stated["trials"]:
+            trial["rows"] = tuple(
+                Row(case, figure, method, math.nan if value is None else value, x)
+                for case, figure, method, value, x in trial["rows"]
+            )
+        trials = tuple(Trial(**trial) for trial in stated.pop("trials"))
+        return Result(**stated, trials=trials)
+    rows: list[list[Row]] = [[] for _ in stated["trials"]]
+    for case, figure, method, places, values in stated.pop("values"):
+        for x, by_trial in zip(places, values, strict=True):
+            for ours, value in zip(rows, by_trial, strict=True):
+                ours.append(Row(case, figure, method, math.nan if value is None else value, x))
+    known = zip(stated.pop("trials"), rows, strict=True)
+    trials = (Trial(*trial, rows=tuple(ours)) for trial, ours in known)
+    return Result(**stated, trials=tuple(trials))
 
 
 def _write(path: Path, result: Result) -> None:
-    """One row a line, so that a change of a number is seen as one."""
+    """A line for each case, figure and method: its places, and at each the numbers by trial."""
+    lines: dict[tuple[str, str, str], tuple[list[float | None], list[list[float | None]]]] = {}
+    for (case, figure, method, x), values in result.values.items():
+        places, numbers = lines.setdefault((case, figure, method), ([], []))
+        places.append(x)
+        numbers.append([float(v) if math.isfinite(v) else None for v in values])
     head = {k: v for k, v in asdict(result).items() if k != "trials"}
-    trials = []
-    for trial in result.trials:
-        rows = (
-            json.dumps([*row[:3], row.value if math.isfinite(row.value) else None, row.x])
-            for row in trial.rows
-        )
-        first = json.dumps(trial._asdict() | {"rows": []})[:-3]
-        trials.append(f"{first}[\n" + ",\n".join(rows) + "]}")
-    text = json.dumps(head)[:-1] + ', "trials": [\n' + ",\n".join(trials) + "]}\n"
+    head["trials"] = [trial[:3] for trial in result.trials]
+    rows = ",\n".join(json.dumps([*key, *found]) for key, found in lines.items())
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, text.encode())
+    write_whole(path, f'{json.dumps(head)[:-1]}, "values": [\n{rows}]}}\n'.encode())
 
 
 def _rounded(value: float) -> float:

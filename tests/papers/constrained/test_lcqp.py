@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from bonafed.papers.constrained.lcqp import LCQP, exact, lcqp, rows_of, value
+import bonafed as bf
+from bonafed.papers.constrained.lcqp import LCQP, exact, lcqp, rows_of, value, with_multipliers
 
 
 @pytest.mark.parametrize(
@@ -66,3 +67,11 @@ def test_streams_belong_to_their_owners():
 def test_sizes_without_a_solution_are_refused(sizes, words):
     with pytest.raises(ValueError, match=words):
         lcqp(*sizes, 0)
+
+
+def test_a_start_at_multipliers_is_an_instance_at_zero():
+    fed, rng = lcqp(40, 3, 2, 5), np.random.default_rng(0)
+    mu = bf.Multipliers(rng.normal(size=2), np.zeros(0), rng.normal(size=(3, 2)))
+    (w, found), (moved, left) = exact(fed), exact(with_multipliers(fed, mu))
+    assert_allclose(moved, w, atol=1e-12)  # its rows still hold
+    assert_allclose(left, found - np.concatenate([mu.server, mu.local.ravel()]), atol=1e-11)

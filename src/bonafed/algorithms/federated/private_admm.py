@@ -2,8 +2,8 @@
 
     minimise over w in W   sum_p f_p(w) + h(w),      f_p(w) = a_p sum_i l(w; x_pi, y_pi)         (1)
 
-Algorithms 1 (``update="prox"``) and 2 (``update="trust"``) of Ryu and Kim, *Differentially private
-federated learning via inexact ADMM*; equation numbers are theirs. As printed they state an epsilon
+Algorithms 1 (``update="prox"``) and 2 (``update="trust"``) of Ryu and Kim, *Differentially Private
+Federated Learning via Inexact ADMM*; equation numbers are theirs. As printed they state an epsilon
 for one iteration with noise scaled by the data at hand, (20), which is not a guarantee
 (docs/private.md; `papers/dp_iadmm`). Here the user states the total, the gradient of every row is
 clipped, and the noise follows from both and the number of rounds. Without radius and prox the
@@ -360,9 +360,8 @@ def update_multipliers(w, z, dual, rho, next_rho, new_dual, to):
 #                                  + near(z, z_p^t)                                       (8), (9)
 #     lambda_p^{t+1} = lambda_p^t + rho (w - z_p^{t+1})                                       (4c)
 #
-# Ryu and Kim, *Differentially private federated learning via inexact ADMM with multiple local
-# updates*, first version; equation numbers are theirs. f_p(z) = a_p sum_i l(z; x_pi, y_pi) with
-# public a_p. A sum over all clients of functions of z_p^{t+1} is all that leaves a client, and
+# Equation numbers are those of Ryu and Kim. f_p(z) = a_p sum_i l(z; x_pi, y_pi) with public a_p. A
+# sum over all clients of functions of z_p^{t+1} is all that leaves a client, and
 # z_p^{t+1} depends on the data through one clipped gradient with noise.
 
 

@@ -1,4 +1,5 @@
-"""Jiao, Yang, Song, *Federated distributionally robust optimization with non-convex objectives*.
+"""Jiao, Yang, Song, *Federated distributionally robust optimization with non-convex objectives:
+algorithm and analysis*.
 
 A word for each method of its tables: `aspire_ease`, its variants `aspire_cp`, `aspire_synchronous`
 (ASPIRE-EASE(-)), `aspire_per` and `aspire_adp`, and the baselines `afl`, `drfa_prox`, `fed_avg`,
@@ -9,9 +10,9 @@ in an appendix that is not public.
 from typing import Any
 
 import bonafed as bf
-from bonafed.papers.aspire import race
+from bonafed.papers.aspire import workers
 
-ind, mix_even = race.clients_alone, race.mixture
+ind, mix_even = workers.clients_alone, workers.mixture
 
 
 def aspire_ease(**settings: Any) -> bf.ASPIRE:

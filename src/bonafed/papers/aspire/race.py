@@ -528,7 +528,7 @@ def _solved(solution: bf.Solution) -> Solved:
 #     only    w_j minimises F_j(w) + h(w): the model of client j, judged by the risks of all clients
 #     mixture  w minimises sum_i F_i(w) / N + h(w)
 #
-# "Ind_j" and "Mix_Even" of Jiao, Yang, Song, *Distributed distributionally robust optimization with
+# "Ind_j" and "Mix_Even" of Jiao, Yang, Song, *Federated distributionally robust optimization with
 # non-convex objectives*. The best model of one client is the one whose largest risk over all
 # clients is least.
 

@@ -66,16 +66,21 @@ def _start(d: int, seed: int) -> Array:
 
 
 def table_1(
-    seed: int, *, data: Sequence[str], clients: Sequence[int], max_rounds: int, every: int
+    seed: int,
+    *,
+    data: Sequence[str],
+    clients: Sequence[int],
+    max_rounds: Mapping[str, int],
+    every: int,
 ) -> Iterator[Row]:
-    """Neyman-Pearson classification."""
+    """Neyman-Pearson classification; ``max_rounds`` by data set."""
     for name, n, fed in _splits(data, clients, seed, every):
         program = optima.neyman_pearson(fed, RISK)
         measure = _measure(program, "loss of class 1", program.constrained)
         optimum = optima.solve(program).value
         methods = {
-            OURS: proximal_al("5.1", max_rounds=max_rounds),
-            "ProximalAL": bf.ProximalAL(max_rounds=max_rounds),
+            OURS: proximal_al("5.1", max_rounds=max_rounds[name]),
+            "ProximalAL": bf.ProximalAL(max_rounds=max_rounds[name]),
             "InteriorPoint": bf.InteriorPoint(),
         }
         methods = {CENTRAL: centralised_al("5.1"), **methods}
@@ -224,14 +229,14 @@ def figure_2(
 ) -> Iterator[Row]:
     """The clients' losses and disparities, and the server's, after every outer iteration."""
     fed, program = _with_server(clients, seed, every)
-    disparities = _disparities(program)
+    disparities, start = _disparities(program), _start(fed.n_features, seed)
     for name, changed in ((OURS, {}), (SECOND, {"rho": PROGRAMMED})):
         method = proximal_al("5.2", max_rounds=max_rounds, **changed)
-        models = _by_outer(fairness(), fed, method, _start(fed.n_features, seed))
+        models = _by_outer(fairness(), fed, method, start)
         yield from _bands("adult-b", name, models, program, lambda w: disparities(w)[:-1])
         for k, w in enumerate(models):
             yield Row("adult-b", "server", name, float(disparities(w)[-1]), float(k))
-    best = optima.solve(program).value
+    best = optima.best(program, [None, start]).value
     yield from (Row("adult-b", "objective, mean", "optimum", best, float(k)) for k in (0, 1))
 
 
@@ -290,6 +295,8 @@ def draw_figure_2(figure: Any, rows: Mapping[tuple[str, str, str], Curve]) -> No
 def _draw(
     at: Any, rows: Mapping[tuple[str, str, str], Curve], case: str, method: str, level: float
 ) -> None:
+    mean = rows[case, f"{OBJECTIVE}, mean", method]
+    at.set_xlim(-0.2, max(1.0, mean.x[-1]) + 0.2)
     for what, colour in ((OBJECTIVE, COLOURS[0]), ("feasibility", COLOURS[1])):
         mean, least, largest = (
             rows[case, f"{what}, {which}", method] for which in ("mean", "least", "largest")

@@ -63,7 +63,7 @@ class WeightedLosses:
 
     def violation(self, w: Array) -> float:
         """By how much the worst constraint is broken; 0 where all are met."""
-        return -float(self.slack(w).min(initial=0.0))
+        return max(0.0, -float(self.slack(w).min()))
 
     def hessian(self, w: Array, mu: Array) -> Array:
         """The Hessian of the Lagrangian."""

@@ -1,4 +1,4 @@
-"""Ryu and Kim, *Differentially private federated learning via inexact ADMM*.
+"""Ryu and Kim, *Differentially Private Federated Learning via Inexact ADMM*.
 
 A word for each method of the paper, with its constants of section 4 and an epsilon of *one*
 iteration, which guarantees nothing: `obj_p`, `obj_t`, `out_p_printed`, and of the published code

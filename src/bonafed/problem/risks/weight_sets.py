@@ -531,8 +531,8 @@ class TotalVariationBall(PriorBall):
 #
 #     R(z) = max { q'z : lower <= q <= upper, q >= 0, sum q = 1 }
 #
-# Jiao, Yang and Song, *Asynchronous distributed distributionally robust optimization* (ASPIRE-
-# EASE), their box set kept within the simplex. upper = prior / tail with lower = 0 is
+# Jiao, Yang and Song, *Federated distributionally robust optimization with non-convex objectives*
+# (ASPIRE-EASE), their box set kept within the simplex. upper = prior / tail with lower = 0 is
 # ``Superquantile(tail, prior)``.
 
 
@@ -619,10 +619,10 @@ def limits(box: Box, n: int, names: risk.Names = None) -> tuple[Array, Array]:
 #    R(z) = max { q'z : |q_j - prior_j| <= bounds_j,  sum_j |q_j - prior_j| / bounds_j <= budget,  q
 #     >= 0,  sum q = 1 }
 #
-# Jiao, Yang and Song, *Asynchronous distributed distributionally robust optimization* (ASPIRE-
-# EASE), (18), where bounds are their p tilde and budget is their Gamma, with q >= 0 that (17)
-# leaves out; with unequal bounds one sort does not solve it (``solvers/sets/box_and_cd_norm.py``).
-# budget = 0, or bounds = 0, is ``Mean(prior)``.
+# Jiao, Yang and Song, *Federated distributionally robust optimization with non-convex objectives*
+# (ASPIRE-EASE), (17), where bounds are their p tilde and budget is their Gamma, with q >= 0, which
+# it leaves out; with unequal bounds one sort does not solve it
+# (``solvers/sets/box_and_cd_norm.py``). budget = 0, or bounds = 0, is ``Mean(prior)``.
 
 
 @dataclass(frozen=True, eq=False)
@@ -698,10 +698,10 @@ def _nonnegative(bounds: Array) -> Array:
 #
 #     R(z) = max { q'z : (q - prior)' shape^-1 (q - prior) <= radius,  q >= 0,  sum q = 1 }
 #
-# Jiao, Yang and Song, *Asynchronous distributed distributionally robust optimization* (ASPIRE-
-# EASE), their ellipsoid with q >= 0, which it does not imply. A vector for shape is its diagonal;
-# shape = 1 is ``LpBall(sqrt(radius), 2, prior)``, shape = prior ``ChiSquareBall(radius, prior)``.
-# radius = 0 is ``Mean(prior)``.
+# Jiao, Yang and Song, *Federated distributionally robust optimization with non-convex objectives*
+# (ASPIRE-EASE), their ellipsoid with q >= 0, which it does not imply. A vector for shape is its
+# diagonal; shape = 1 is ``LpBall(sqrt(radius), 2, prior)``, shape = prior
+# ``ChiSquareBall(radius, prior)``. radius = 0 is ``Mean(prior)``.
 
 
 @dataclass(frozen=True, eq=False)
@@ -822,10 +822,10 @@ def checked(shape: object) -> Array:
 #
 #     R(z) = max { q'z : D q <= c,  q >= 0,  sum q = 1 }
 #
-# Jiao, Yang and Song, *Asynchronous distributed distributionally robust optimization* (ASPIRE-
-# EASE), their polyhedron kept within the simplex. Worst cases are linear programs (HiGHS), bounds
-# are computed from their multipliers. A concrete set keeps the vertices it met last, so that losses
-# that change slowly need no new program; no answer depends on them.
+# Jiao, Yang and Song, *Federated distributionally robust optimization with non-convex objectives*
+# (ASPIRE-EASE), their polyhedron kept within the simplex. Worst cases are linear programs (HiGHS),
+# bounds are computed from their multipliers. A concrete set keeps the vertices it met last, so that
+# losses that change slowly need no new program; no answer depends on them.
 
 
 @dataclass(frozen=True, eq=False)
@@ -937,8 +937,8 @@ def _matrix(D: object, c: Array) -> Array:
 #
 #     R(z) = max { q'z : T >= 0,  T1 = prior,  T'1 = q,  sum_ij T_ij cost_ij <= radius }
 #
-# The Wasserstein-1 ball over clients; Jiao, Yang and Song, *Asynchronous distributed
-# distributionally robust optimization* (ASPIRE-EASE), use |i - j|. With the index of a client as
+# The Wasserstein-1 ball over clients; Jiao, Yang and Song, *Federated distributionally robust
+# optimization with non-convex objectives* (ASPIRE-EASE), use |i - j|. With the index of a client as
 # its position the set has a meaning only where their order has one: give positions (an age, a
 # latitude, a time) or the costs themselves.
 

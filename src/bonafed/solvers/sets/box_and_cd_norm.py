@@ -2,7 +2,8 @@
 
     box        l <= q <= u
     CD-norm  |d_i| <= t_i  and  sum_i |d_i| / t_i <= budget,  d = q - c
-            (Jiao, Yang and Song, *ASPIRE-EASE*)
+            (Jiao, Yang and Song, *Federated distributionally robust optimization with non-convex
+            objectives*)
 
 Worst case: max z'q. A box is filled from its lower ends, the largest z first; with the marginal z
 as the level g,
