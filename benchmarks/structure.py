@@ -137,6 +137,7 @@ class House:
         code = {file: len(read.code) for file, read in self.files.items()}
         root = self.home / "src" / PACKAGE
         texts = [path for kind in ("jinja", "md", "toml") for path in root.rglob(f"*.{kind}")]
+        texts = [path for path in texts if path.name != "printed.toml"]  # the papers' numbers
         for path in texts:
             if (page := path.relative_to(root).as_posix()) != "data/sources.toml":
                 code[page] = sum(bool(line.strip()) for line in path.read_text().splitlines())

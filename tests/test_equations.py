@@ -30,8 +30,6 @@ def equations(section: str) -> set[int]:
     return single
 
 
-
-
 @pytest.mark.parametrize("room", LAST)
 def test_every_numbered_equation_is_named(room: str) -> None:
     section, last = LAST[room]

@@ -21,18 +21,19 @@ ENDING = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 
 
 class Last:
-    """The last of these signals that came, and whether it is being answered, so that further ones
-    are ignored.
+    """The last of these signals that came, how many came, and whether it is being answered, so that
+    further ones are ignored.
     """
 
     number: int = signal.SIGINT
+    count: int = 0
     answered: bool = False
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
     """Handle a signal as Python handles Ctrl-C."""
     if not Last.answered:
-        Last.number = number
+        Last.number, Last.count = number, Last.count + 1
         raise KeyboardInterrupt
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import math
 import re
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -183,3 +185,18 @@ def test_a_program_has_five_lines_and_runs_where_data_are_made(name: str):
     ast.parse(ALL[name].program)
     if not ALL[name].data:
         exec(compile(ALL[name].program, name, "exec"), {"__name__": "program"})
+
+
+def test_a_trial_whose_solve_was_interrupted_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def stopped(seed: int, **settings: Any) -> list[Row]:
+        with contextlib.suppress(KeyboardInterrupt):  # as `solve` does, which returns what it has
+            signal.raise_signal(signal.SIGINT)
+        return drawn(seed, **settings)
+
+    code = type("Code", (), {"RUN": {"figure-2": staticmethod(stopped)}, "DRAW": {}})
+    monkeypatch.setattr(experiments, "_code", lambda _: code)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    assert experiments.read(experiments.path_of(tmp_path, ONE, quick=False)) is None

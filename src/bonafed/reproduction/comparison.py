@@ -34,6 +34,7 @@ from bonafed.storage import write_whole
 
 LEAST = 10  # trials that decide a ranking
 LEVEL = 0.95
+ROUNDING = 1e-6  # relative, of what is saved
 SHOWN = 6  # differences of a claim with one judgement
 PAGE = "reproduction.md"
 SECONDS = "CPU s"  # of a machine, which is not the paper's
@@ -74,7 +75,8 @@ def interval(values: Array) -> tuple[float, float]:
     if n == 0:
         return math.nan, 0.0
     half = t.ppf(0.5 + LEVEL / 2, n - 1) * known.std(ddof=1) / math.sqrt(n) if n > 1 else 0.0
-    return float(known.mean()), float(half)
+    mean = float(known.mean())
+    return mean, float(half) if half > ROUNDING * abs(mean) else 0.0
 
 
 # --------------------------------------------------------------------------------------- verdicts

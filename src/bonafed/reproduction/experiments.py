@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 
+from bonafed import signals
 from bonafed.arrays import Array
 from bonafed.client_names import entry
 from bonafed.data import load
@@ -270,8 +271,11 @@ def reproduce(
         if at in done:
             continue
         say(f"{one.name}: trial {k + 1} of {len(asked)}, {_expected(one, quick)}")
-        began = time.process_time()
-        rows = tuple(row._replace(value=_rounded(row.value)) for row in one.run(at, **settings))
+        began, came = time.process_time(), signals.Last.count
+        with signals.listening():
+            rows = tuple(row._replace(value=_rounded(row.value)) for row in one.run(at, **settings))
+        if signals.Last.count > came:  # a solve may have ended early, and said so to nobody
+            raise KeyboardInterrupt
         spent = time.process_time() - began
         done[at] = Trial(at, round(spent, 2), f"{datetime.now(UTC):%Y-%m-%d}", rows)
         ordered = tuple(done[s] for s in sorted(done))

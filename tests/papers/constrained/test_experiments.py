@@ -200,6 +200,16 @@ def test_a_run_that_ends_at_its_cap_has_not_got_there() -> None:
     assert {case for case, *_ in found} == {"monks-1, n = 2"}
 
 
+def test_an_interrupted_solve_ends_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(algorithm: Any, state: Any) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bf.ProximalAL, "report", interrupted)
+    rows = experiments.table_4(0, shapes=[100], clients=[1], max_rounds=50)
+    with pytest.raises(KeyboardInterrupt):
+        list(rows)
+
+
 @pytest.mark.usefixtures("small")
 def test_table_2() -> None:
     found = by_key(experiments.table_2(0, data=["adult"], clients=[2], max_rounds=20, every=1))

@@ -143,7 +143,7 @@ def test_a_run_that_is_kept_goes_on_where_it_was_interrupted(
 ) -> None:
     found = split()
     algorithm = method("ObjP", 0.5, 12, found)
-    whole = follow(algorithm, found, 3, range(1, 13), "one")  # no folder is named: it is not kept
+    whole = follow(algorithm, found, 3, range(1, 13), "a / b")  # no folder is named: it is not kept
     assert not [*tmp_path.iterdir()]
     monkeypatch.setenv("BONAFED_CHECKPOINTS", str(tmp_path))
     error, asked = Split.error, []
@@ -156,13 +156,13 @@ def test_a_run_that_is_kept_goes_on_where_it_was_interrupted(
 
     monkeypatch.setattr(Split, "error", interrupting)
     with pytest.raises(KeyboardInterrupt):
-        follow(algorithm, found, 3, range(1, 13), "one")
-    assert follow(algorithm, found, 3, range(1, 13), "one") == whole
+        follow(algorithm, found, 3, range(1, 13), "a / b")
+    assert follow(algorithm, found, 3, range(1, 13), "a / b") == whole
     assert len(asked) == 13  # the sixth is noted again, all others once
     before = len(asked)
-    assert follow(algorithm, found, 3, range(1, 13), "one") == whole  # nothing is run again
+    assert follow(algorithm, found, 3, range(1, 13), "a / b") == whole  # nothing is run again
     assert len(asked) == before
-    assert follow(algorithm, found, 4, range(1, 13), "one") != whole
+    assert follow(algorithm, found, 4, range(1, 13), "a / b") != whole
 
 
 # ---- experiments

@@ -180,7 +180,7 @@ def _compared(
             ended = replace(algorithm, start=start).solve(problem, fed)
             costs["outer iterations"] = float(ended.outer)
         else:
-            ended = ext.fit(problem, fed, algorithm=algorithm, start=start)
+            ended = _solved(problem, fed, algorithm, start)
             if "outer" in ended.history[-1]:
                 costs["outer iterations"] = float(ended.history[-1]["outer"])
             unended = ended.outcome.stop in {bf.Stop.MAX_ROUNDS, bf.Stop.STALLED}
@@ -191,6 +191,16 @@ def _compared(
         if models is not None:
             models[name] = ended.w
     return found
+
+
+def _solved(
+    problem: bf.Problem, fed: bf.Federation, algorithm: Any, start: Array, watch: Sequence[Any] = ()
+) -> bf.Solution:
+    """A solution; Ctrl-C, at which a solve ends with what it has, ends the trial."""
+    solution = ext.fit(problem, fed, algorithm=algorithm, start=start, watch=watch)
+    if solution.outcome.stop is bf.Stop.INTERRUPTED:
+        raise KeyboardInterrupt
+    return solution
 
 
 def _rows(case: str, found: dict[str, Measures], optimum: float) -> Iterator[Row]:
@@ -250,7 +260,7 @@ def _by_outer(
         if row["outer"] == len(models):
             models.append(method.answer(state)[0])
 
-    ext.fit(problem, fed, algorithm=algorithm, start=start, watch=[watch])
+    _solved(problem, fed, algorithm, start, [watch])
     return models
 
 

@@ -113,7 +113,8 @@ def follow(
     """The numbers of one run after some of its rounds; ``name`` is that of its checkpoint."""
     marks, points = set(rounds), dict[int, Point]()
     folder = os.environ.get("BONAFED_CHECKPOINTS")
-    kept = Path(folder, f"{name}-{seed}".replace(" ", "_")) if folder and name else None
+    file = f"{name}-{seed}".replace(" ", "_").replace("/", "over")
+    kept = Path(folder, file) if folder and name else None
     seen = kept and kept.with_name(f"{kept.name}.json")
     if resume := bool(kept and kept.exists()):
         assert seen is not None
@@ -265,14 +266,16 @@ def rounds_figure(
 
 def figure_2(seed: int, *, data: Sequence[str], **settings: Any) -> Iterator[Row]:
     """The last points again, by epsilon."""
+    later: list[Row] = []
     for row in rounds_figure(seed, data=data, fields=(ERROR,), methods=MAIN, **settings):
         if row.x is not None:
             continue
         yield row
         name, _, epsilon = row.case.partition(", epsilon ")
         if row.figure == ERROR and epsilon and row.method not in OURS:
-            yield Row(name, ERROR, row.method, row.value, float(epsilon))
-            yield Row(f"{name}, {row.method}", BY, f"epsilon {epsilon}", row.value)
+            later.append(Row(name, ERROR, row.method, row.value, float(epsilon)))
+            later.append(Row(f"{name}, {row.method}", BY, f"epsilon {epsilon}", row.value))
+    yield from later
 
 
 def figure_4(
@@ -296,12 +299,13 @@ def figure_4(
 
 def figure_5(seed: int, *, rounds: int, **settings: Any) -> Iterator[Row]:
     """Violation and error, and the violation at the end beside that after a tenth."""
-    methods = (*MAIN, "OutP+")
+    methods, later = (*MAIN, "OutP+"), list[Row]()
     for row in rounds_figure(seed, rounds=rounds, methods=methods, fields=(ERROR, GAP), **settings):
         yield row
         if row.figure == GAP and row.x in (max(rounds // 10, 1), rounds):
             when = "at the end" if row.x == rounds else "after a tenth of the rounds"
-            yield Row(f"{row.method}, {row.case.partition(', ')[2]}", GAP, when, row.value)
+            later.append(Row(f"{row.method}, {row.case.partition(', ')[2]}", GAP, when, row.value))
+    yield from later
 
 
 def figure_6(
@@ -373,6 +377,9 @@ def drawn(
             at.fill_between(x, curve.low[known], curve.high[known], color=colour, alpha=0.2, lw=0)
         at.set_xscale("log")
         at.set_yscale("log" if row in (NOISE, GAP) else "linear")
+        for axis in (at.xaxis, at.yaxis):  # the style has no formulas, such as powers of ten
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter("")
     for k, row in enumerate(rows):
         axes[k, 0].set_ylabel(row)
     for k, column in enumerate(columns):
