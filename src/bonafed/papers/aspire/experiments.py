@@ -395,7 +395,7 @@ def drawn(
         elif np.isfinite(means).any():  # intervals of few trials may be far wider
             low, high = np.nanmin(means), np.nanmax(means)
             axis.set_ylim(low - 0.1 * (high - low) - 1e-3, high + 0.1 * (high - low) + 1e-3)
-    axes[0].legend(fontsize=7)
+    max(axes, key=lambda axis: len(axis.lines)).legend(fontsize=7)
 
 
 SETS = [(f"m = {m}", "operations") for m in (1, 5)] + [("oracles of bonafed", "CPU s")]
