@@ -13,13 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from bonafed.cli import app
 from bonafed.data import load
 from bonafed.papers.reproduction import Row
 from bonafed.reproduction import comparison, experiments
 from bonafed.reproduction.experiments import Claim, Experiment, Number, Own, Reason
 
+DOCS = Path(__file__).parents[2] / "docs"
 ALL = experiments.experiments()
+LEAST = 40  # tables and figures of the five papers
 
 
 def drawn(seed: int, *, offset: float = 1.0) -> list[Row]:
@@ -158,6 +162,15 @@ def test_a_section_shows_paper_and_ours_and_says_what_was_not_run(tmp_path: Path
 # ------------------------------------------------------------------------ laws of every experiment
 
 
+def test_every_table_and_figure_is_stated_and_has_code():
+    for room, paper in experiments.papers().items():
+        code = experiments._code(room)
+        assert set(code.RUN) == set(paper.experiments)
+        assert set(code.DRAW) <= set(code.RUN)
+    assert tuple(experiments.papers()) == experiments.ROOMS
+    assert len(ALL) > LEAST
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_an_experiment_says_what_a_reader_needs(name: str):
     one = ALL[name]
@@ -200,3 +213,48 @@ def test_a_trial_whose_solve_was_interrupted_is_not_kept(
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path)
     assert experiments.read(experiments.path_of(tmp_path, ONE, quick=False)) is None
+
+
+def test_the_pages_are_what_the_command_makes_of_the_saved_trials():
+    """No number stands there that the command did not print; every experiment was run."""
+    found = experiments.results(DOCS)
+    assert set(found) == set(ALL)
+    for name, text in comparison.pages(found).items():
+        assert (DOCS / name).read_text("utf-8") == text, "run: python docs/make.py"
+    for name, result in found.items():
+        stated = {k: v for k, v in ALL[name].settings(result.quick).items() if k != "trials"}
+        assert {k: v for k, v in result.settings.items() if k != "data"} == stated, name
+        drawn = DOCS / "reproduction" / f"{name.replace('/', '-')}.svg"
+        assert drawn.is_file() == (ALL[name].draw is not None)
+
+
+def command(*options: str) -> list[str]:
+    """What the command says on both streams, line by line."""
+    done = CliRunner().invoke(app, ["reproduce", *options], catch_exceptions=False)
+    return [*done.stdout.splitlines(), *done.stderr.splitlines()]
+
+
+def test_without_data_what_is_made_runs_and_the_rest_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv(load.SETTING, raising=False)
+    apart = replace(ONE, key="figure-3", data=("heart",))
+    code = {"RUN": {"figure-2": staticmethod(drawn), "figure-3": staticmethod(drawn)}, "DRAW": {}}
+    monkeypatch.setattr(experiments, "_code", lambda _: type("Code", (), code))
+    both = {"drfl/figure-2": ONE, "drfl/figure-3": apart}
+    monkeypatch.setattr(experiments, "experiments", lambda: both)
+    monkeypatch.setattr(comparison, "experiments", lambda: both)
+    lines = command("--all", "--quick", "--out", str(tmp_path))
+    (named,) = (line for line in lines if "drfl/figure-3: heart" in line)
+    assert load.SETTING in named
+    assert "uci/statlog-heart.dat" in named
+    assert {path.name for path in (tmp_path / "reproduction").glob("*.json")} == {
+        "drfl-figure-2.quick.json"
+    }
+
+
+def test_the_list_has_settings_times_and_programs_of_all():
+    text = "\n".join(command("--list"))
+    for name, one in ALL.items():
+        assert f"{name}: {one.title}" in text
+        assert one.program.strip().splitlines()[-1] in text
