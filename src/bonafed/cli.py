@@ -250,7 +250,7 @@ def reproduce(
     for one in chosen:
         lacking = experiments.missing(one, download=not every)
         for text in lacking.values():
-            note(f"{one.name}: {text}", whole=True)
+            deliver(f"{one.name}: {text}\n")
         if one.data and len(lacking) == len(one.data):
             if not every:
                 raise FileNotFoundError(f"{one.name} has no data to run on.")
