@@ -247,7 +247,7 @@ def test_without_data_what_is_made_runs_and_the_rest_is_named(
     lines = command("--all", "--quick", "--out", str(tmp_path))
     (named,) = (line for line in lines if "drfl/figure-3: heart" in line)
     assert load.SETTING in named
-    assert "uci/statlog-heart.dat" in named
+    assert "archive.ics.uci.edu" in named
     assert {path.name for path in (tmp_path / "reproduction").glob("*.json")} == {
         "drfl-figure-2.quick.json"
     }
