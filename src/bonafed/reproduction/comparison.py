@@ -130,7 +130,7 @@ def _difference(
     if n == 0:
         return said, "not reached" if lost else f"{claim.than[0]} did not get there"
     mean, half = interval(ours[known] - theirs[known])
-    text = f"{said} = {mean:+.3g}" + (f" ± {half:.2g}" if n > 1 else "")
+    text = f"{said} = {mean:+.3g}" + (f" ± {half:.2g}" if half else "")
     least, most = mean - half, mean + half
     if claim.by == "same":
         size = claim.within * float(np.abs(theirs[known]).mean())
@@ -236,7 +236,7 @@ def _first(found: Mapping[str, Result]) -> str:
     """What is run and what it came to, claim by claim, and the papers' methods beside ours."""
     rows, claims, behind = [], [], []
     for one in experiments().values():
-        link, result = f"[{one.name}]({_page(one.room)}#{_anchor(one)})", found.get(one.name)
+        link, result = f"[{one.name}]({_page(one.room)}#{one.key})", found.get(one.name)
         if result is None:
             rows.append((link, one.title, "not run", ""))
             continue
@@ -321,11 +321,7 @@ def _found(one: Experiment, result: Result, claim: Claim) -> str:
 
 
 def _heading(one: Experiment) -> str:
-    return one.name.replace("_", "-").replace("/", ", ").replace("-", " ").capitalize()
-
-
-def _anchor(one: Experiment) -> str:
-    return _heading(one).lower().replace(",", "").replace(" ", "-")
+    return one.key.replace("-", " ").capitalize()
 
 
 def _of(case: str) -> str:
