@@ -246,6 +246,7 @@ def reproduce(
         return
     if every == (name is not None):
         raise ValueError("needed is one name of `bonafed reproduce --list`, or --all.")
+    comparison.check_out(out)
     chosen = experiments.experiments().values() if name is None else [experiments.experiment(name)]
     for one in chosen:
         lacking = experiments.missing(one, download=not every)

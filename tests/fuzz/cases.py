@@ -244,7 +244,7 @@ def data_set(corpus: Corpus, work: Path, rng: Random) -> Verdict:
 
     name = pick(rng, [name for name, source in sorted(SOURCES.items()) if source.files])
     for file in SOURCES[name].files:
-        path = work / file
+        path = work / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(mutate.damaged(rng.bytes(int(rng.integers(200))), rng))
     before = os.environ.get(SETTING)

@@ -76,7 +76,7 @@ def test_a_claim_is_decided_by_paired_differences_over_ten_trials(tmp_path: Path
     # the levels of trials differ by 1, their differences by 0.01
     assert re.fullmatch(r"ours - old = \+1(\.00\d)? ± 0\.00\d+|ours - old = \+0\.99\d ± .*", text)
     opposite = replace(ONE.claims[0], method="old", than=("ours",))
-    assert next(iter(comparison.judged(ONE, result, opposite)))[2] == "does not hold"
+    assert next(iter(comparison.judged(ONE, result, opposite)))[2] == "the opposite holds"
     few = run(tmp_path / "few", trials=9)
     assert next(iter(comparison.judged(ONE, few, ONE.claims[0])))[2] == "not decided by 9 trials"
     same = run(tmp_path / "same", replace(ONE, full={"trials": 12, "offset": 0.0}))
@@ -251,6 +251,14 @@ def test_without_data_what_is_made_runs_and_the_rest_is_named(
     assert {path.name for path in (tmp_path / "reproduction").glob("*.json")} == {
         "drfl-figure-2.quick.json"
     }
+
+
+def test_a_page_of_somebody_else_is_not_overwritten(tmp_path: Path):
+    (tmp_path / comparison.PAGE).write_text("mine")
+    with pytest.raises(FileExistsError, match="another page: give another --out"):
+        command("drfl/figure-1", "--out", str(tmp_path))
+    assert (tmp_path / comparison.PAGE).read_text() == "mine"
+    assert not (tmp_path / "reproduction").exists()
 
 
 def test_the_list_has_settings_times_and_programs_of_all():

@@ -71,7 +71,7 @@ def test_a_word_that_nobody_means_is_answered_by_all_commands(
     status, told = asked(monkeypatch, capsys, "frobnicate")
     assert status == 2
     assert told.rstrip().endswith(
-        "commands: init, data, run, predict, report, verify, compare, site, engine"
+        "commands: init, data, reproduce, run, predict, report, verify, compare, site, engine"
     )
 
 

@@ -96,6 +96,7 @@ WRITES = {  # all commands with --out: how they write a file; None for those tha
     "predict": ("predict", "RUN", "clinics.csv"),
     "report": ("report", "RUN"),
     "run": None,
+    "reproduce": None,
     "engine export": None,
 }
 

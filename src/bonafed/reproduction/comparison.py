@@ -48,8 +48,9 @@ SIGNS = {
     "undecided": "?",
     "other": "~",
 }
+TITLE = "# Five papers, reproduced"
 INTRODUCTION = f"""\
-# Five papers, reproduced
+{TITLE}
 
 This page is the output of `bonafed reproduce --all --out docs`. `bonafed reproduce --list` names
 every table and figure with its data, the paper's settings, quick settings, the expected time and a
@@ -143,7 +144,8 @@ def _difference(
         return text, "equal" if one.deterministic else f"not decided by {n} trial{'s' * (n > 1)}"
     ending = "" if known.all() else f", in {n} of {len(known)} trials"
     ending += ", at quick settings" * is_other
-    return text, ("holds" if holds else "does not hold") + ending
+    otherwise = "does not hold" if claim.by == "same" else "the opposite holds"
+    return text, ("holds" if holds else otherwise) + ending
 
 
 def beside(result: Result, own: Own) -> str | None:
@@ -202,8 +204,16 @@ def picture(one: Experiment, result: Result) -> str | None:
     return f'{text[:start]}<rect width="100%" height="100%" fill="white"/>{text[start:]}'
 
 
+def check_out(out: Path) -> None:
+    """Refuse a folder that has another file where the page would stand."""
+    path = out / PAGE
+    if path.exists() and not path.read_bytes().startswith(TITLE.encode()):
+        raise FileExistsError(f"{path} exists, and is another page: give another --out")
+
+
 def save_page(out: Path) -> Path:
     """Write the pages and the figures of all results in a folder."""
+    check_out(out)
     found = results(out)
     for one in experiments().values():
         if (result := found.get(one.name)) and (drawn := picture(one, result)) is not None:

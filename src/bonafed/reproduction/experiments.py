@@ -309,14 +309,6 @@ def read(path: Path) -> Result | None:
     if not path.exists():
         return None
     stated = json.loads(path.read_text("utf-8"))
-    if "values" not in stated:  # TEMPORARY
-        for trial in stated["trials"]:
-            trial["rows"] = tuple(
-                Row(case, figure, method, math.nan if value is None else value, x)
-                for case, figure, method, value, x in trial["rows"]
-            )
-        trials = tuple(Trial(**trial) for trial in stated.pop("trials"))
-        return Result(**stated, trials=trials)
     rows: list[list[Row]] = [[] for _ in stated["trials"]]
     for case, figure, method, places, values in stated.pop("values"):
         for x, by_trial in zip(places, values, strict=True):

@@ -56,7 +56,7 @@ def rows_of(key: str) -> dict[tuple[str, str, str], float]:
     if one.data:
         settings["data"] = list(one.data)
     if key == "figure-3":
-        settings["data"] = ["60 x 4"]
+        settings["made"] = ["60 x 4"]
     rows = list(experiments.RUN[key](0, **settings))
     assert all(math.isfinite(row.value) for row in rows if row.x is not None)
     return {row[:3]: row.value for row in rows}

@@ -228,13 +228,14 @@ def compare(
     names: Sequence[str],
     seed: int,
     *,
-    data: Sequence[str],
+    data: Sequence[str] = (),
+    made: Sequence[str] = (),
     most: int,
     sets: int = 4,
     **effort: Any,
 ) -> Iterator[Row]:
     """Objective, accuracy on rows held out, and CPU seconds of every method, on the first sets."""
-    for loss, one in product(losses, data[:sets]):
+    for loss, one in product(losses, (*data, *made)[:sets]):
         task = Task(one, risk, loss, penalty)
         rows = task.rows(seed, most)
         for name in names:
@@ -327,14 +328,14 @@ def paths(
     penalties: Sequence[str],
     seed: int,
     *,
-    data: Sequence[str],
+    made: Sequence[str],
     limit: float,
     tuning: int,
     points: int = 25,
 ) -> Iterator[Row]:
     """The sub-optimality of every method by CPU seconds, on one axis for all trials."""
     times = np.geomspace(limit / 200, limit, points)
-    for penalty, one in product(penalties, data):
+    for penalty, one in product(penalties, made):
         task = Task(one, risk, loss, penalty)
         warm_up(risk, loss, penalty)
         rows, case = task.rows(seed), f"{one}, {penalty}"
