@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bonafed.arrays import Array
-from bonafed.drawing import svg
+from bonafed.drawing import plain_decades, svg
 from bonafed.papers.reproduction import Curve
 from bonafed.reproduction.experiments import (
     Claim,
@@ -64,6 +64,7 @@ setting: other data, the quick settings, and every time, which is of another mac
 seed of splits, noise and starts. Trials on one data set share its rows: their intervals say how
 seeds differ, and nothing of other data. A claim holds where the interval of the differences, taken
 trial by trial, excludes zero in at least {LEAST} trials. "Not reached" is a run that ended before.
+A figure shades the interval, and the range of fewer than {LEAST} trials.
 """
 
 
@@ -195,11 +196,24 @@ def picture(one: Experiment, result: Result) -> str | None:
     points: dict[tuple[str, str, str], list[tuple[float, ...]]] = {}
     for (case, figure, method, x), values in result.values.items():
         mean, half = interval(values)
-        point = (math.nan if x is None else x, mean, mean - half, mean + half)
-        points.setdefault((case, figure, method), []).append(point)
+        ends = mean - half, mean + half
+        if (
+            np.isfinite(values).sum() < LEAST and half
+        ):  # an interval of few is wider than the figure
+            ends = np.nanmin(values), np.nanmax(values)
+        points.setdefault((case, figure, method), []).append(
+            (math.nan if x is None else x, mean, *ends)
+        )
     curves = {key: Curve(*np.array(sorted(rows)).T) for key, rows in points.items()}
     draw = one.draw
-    text = svg(one.name.replace("/", "-"), *SIZE, lambda canvas: draw(canvas, curves))
+
+    def fill(canvas: Any) -> None:
+        draw(canvas, curves)
+        for axis in (axis for axes in canvas.axes for axis in (axes.xaxis, axes.yaxis)):
+            if axis.get_scale() == "log":
+                plain_decades(axis)
+
+    text = svg(one.name.replace("/", "-"), *SIZE, fill)
     start = text.index(">", text.index("<svg")) + 1
     return f'{text[:start]}<rect width="100%" height="100%" fill="white"/>{text[start:]}'
 

@@ -388,11 +388,7 @@ def drawn(
             axis.fill_between(points.x, points.low, points.high, color=colours[name], alpha=0.15)
         axis.set(xlabel=across, ylabel=panel[1], title=panel[0], xscale=scale, yscale=scale)
         means = np.concatenate([line.get_ydata() for line in axis.lines])
-        if scale == "log":
-            for ticks in (axis.xaxis, axis.yaxis):  # the page's style has no mathematics in texts
-                ticks.set_major_formatter("{x:g}")
-                ticks.set_minor_formatter("")
-        elif np.isfinite(means).any():  # intervals of few trials may be far wider
+        if scale == "linear" and np.isfinite(means).any():  # ranges may be far wider
             low, high = np.nanmin(means), np.nanmax(means)
             axis.set_ylim(low - 0.1 * (high - low) - 1e-3, high + 0.1 * (high - low) + 1e-3)
     max(axes, key=lambda axis: len(axis.lines)).legend(fontsize=7)

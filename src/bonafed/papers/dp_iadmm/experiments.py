@@ -377,9 +377,6 @@ def drawn(
             at.fill_between(x, curve.low[known], curve.high[known], color=colour, alpha=0.2, lw=0)
         at.set_xscale("log")
         at.set_yscale("log" if row in (NOISE, GAP) else "linear")
-        for axis in (at.xaxis, at.yaxis):  # the style has no formulas, such as powers of ten
-            axis.set_major_formatter("{x:g}")
-            axis.set_minor_formatter("")
     for k, row in enumerate(rows):
         axes[k, 0].set_ylabel(row)
     for k, column in enumerate(columns):
