@@ -132,6 +132,8 @@ def test_strings_of_python_are_read() -> None:
 
 def test_pages_stay_within_their_words() -> None:
     """40,000 words, each with a letter or a digit; benchmarks 3,000, their bars counted."""
-    of = {path: path.read_text(encoding="utf-8").split() for path in GUIDE}
+    made = ROOT / "docs" / "reproduction.md"  # the output of a command
+    guide = [path for path in GUIDE if path != made]
+    of = {path: path.read_text(encoding="utf-8").split() for path in guide}
     assert sum(any(map(str.isalnum, word)) for words in of.values() for word in words) <= 40_000
     assert len(of[ROOT / "benchmarks" / "README.md"]) <= 3_000

@@ -125,7 +125,8 @@ def private_intervals(solution: Solution, level: float = 0.95) -> PrivateInterva
     ...     over_clients=bf.Mean("size"),
     ...     privacy=bf.Budget(epsilon=2.0, delta=1e-6),
     ... )
-    >>> method = bf.PrivateNewton(bound=np.sqrt(2), inference=True)
+    >>> # the same noise at every run of this example; without ``noise`` it is secret
+    >>> method = bf.PrivateNewton(bound=np.sqrt(2), inference=True, noise="simulation")
     >>> found = bf.private_intervals(bf.solve(problem, fed, algorithm=method))
     >>> bool((found.low < found.estimate).all()), len(found.names)
     (True, 3)
