@@ -387,7 +387,7 @@ def _cell(one: Experiment, result: Result, number: Number | None, values: Array 
     if values is None:
         return "" if number is None else f"{number.value} / not run"
     mean, half = interval(values)
-    text = f"{mean:.4g}" if math.isfinite(mean) else "not reached"
+    text = _shown(mean) if math.isfinite(mean) else "not reached"
     if half:
         text += f" ± {half:.2g}"
     if math.isfinite(mean) and (lost := int((~np.isfinite(values)).sum())):
@@ -395,6 +395,12 @@ def _cell(one: Experiment, result: Result, number: Number | None, values: Array 
     if number is None:
         return text
     return f"{number.value} / {text} {SIGNS[verdict(one, result, number, values)]}"
+
+
+def _shown(value: float) -> str:
+    """Four digits, and whole numbers as such."""
+    whole = 1000 <= abs(value) < 1e6 or (value == round(value) and abs(value) < 1e6)
+    return f"{value:.0f}" if whole else f"{value:.4g}"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
