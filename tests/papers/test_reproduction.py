@@ -144,9 +144,11 @@ def test_an_interrupted_run_goes_on_with_its_finished_trials(
     kept = experiments.read(experiments.path_of(tmp_path, ONE, quick=False))
     assert kept is not None
     np.testing.assert_equal(kept.values, result.values)
-    changed = replace(ONE, full={"trials": 1, "offset": 3.0})  # other settings: nothing is mixed
-    assert len(run(tmp_path, changed).trials) == 1
-    assert asked[-1] == 0
+    before = experiments.path_of(tmp_path, ONE, quick=False).read_bytes()
+    changed = replace(ONE, full={"trials": 1, "offset": 3.0})  # nothing is mixed, and nothing lost
+    with pytest.raises(FileExistsError, match="trials with other settings.*another --out"):
+        run(tmp_path, changed)
+    assert experiments.path_of(tmp_path, ONE, quick=False).read_bytes() == before
 
 
 @pytest.mark.usefixtures("room")

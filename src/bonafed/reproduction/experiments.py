@@ -266,7 +266,13 @@ def reproduce(
         settings["data"] = list(one.data if data is None else data)
     path, asked = path_of(out, one, quick), range(seed, seed + (trials or count))
     kept = read(path)
-    done = {} if kept is None or kept.settings != settings else {t.seed: t for t in kept.trials}
+    if kept is not None and kept.settings != settings:
+        raise FileExistsError(
+            f"{path} has trials with other settings, which this run would replace: it needs another"
+            f" --out, or that file removed. Those settings: {_settings(kept.settings)}; now:"
+            f" {_settings(settings)}."
+        )
+    done = {} if kept is None else {trial.seed: trial for trial in kept.trials}
     for k, at in enumerate(asked):
         if at in done:
             continue
