@@ -146,7 +146,7 @@ def test_an_interrupted_run_goes_on_with_its_finished_trials(
     np.testing.assert_equal(kept.values, result.values)
     before = experiments.path_of(tmp_path, ONE, quick=False).read_bytes()
     changed = replace(ONE, full={"trials": 1, "offset": 3.0})  # nothing is mixed, and nothing lost
-    with pytest.raises(FileExistsError, match="trials with other settings.*another --out"):
+    with pytest.raises(FileExistsError, match=r"trials with other settings.*another --out"):
         run(tmp_path, changed)
     assert experiments.path_of(tmp_path, ONE, quick=False).read_bytes() == before
 

@@ -259,6 +259,13 @@ def reproduce(
         The data sets that are here, by default all of the experiment.
     say : callable
         Gets a line on the progress.
+
+    Raises
+    ------
+    FileExistsError
+        where ``out`` has trials with other settings
+    KeyboardInterrupt
+        Ctrl-C; the trials that had ended are saved
     """
     settings = one.settings(quick)
     count = settings.pop("trials", 1)
