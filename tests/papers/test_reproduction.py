@@ -84,6 +84,30 @@ def test_a_claim_is_decided_by_paired_differences_over_ten_trials(tmp_path: Path
     assert said == "not decided by 12 trials"
 
 
+def judged(rows: list[Row], claim: Claim, **more: Any) -> list[str]:
+    """The judgements of a claim by one trial of these rows."""
+    trial = experiments.Trial(0, 0.0, "2026-01-01", tuple(rows))
+    one = replace(ONE, claims=(claim,), **more)
+    result = experiments.Result(one.name, False, {}, "0", (trial,))
+    return [said for *_, said in comparison.judged(one, result, claim)]
+
+
+def test_one_run_decides_what_is_not_drawn_but_never_a_time():
+    rows = [Row("a", name, m, v) for name in ("rounds", "CPU s") for m, v in (("x", 1), ("y", 2))]
+    claim = Claim("x needs less.", "rounds", "x", ("y",), by="lower")
+    assert judged(rows, claim, deterministic=True) == ["holds"]
+    assert judged(rows, claim) == ["not decided by 1 trial"]
+    timed = replace(claim, figure="CPU s")
+    assert judged(rows, timed, deterministic=True) == ["not decided by 1 trial"]
+
+
+def test_the_method_that_did_not_get_there_is_named():
+    rows = [Row("a", "rounds", m, v) for m, v in (("x", 1), ("y", 2), ("z", math.nan))]
+    claim = Claim("x needs less.", "rounds", "x", ("y", "z"), by="lower")
+    assert judged(rows, claim, deterministic=True) == ["holds", "z did not get there"]
+    assert judged(rows, replace(claim, method="z", than=("x",))) == ["z did not get there"]
+
+
 @pytest.mark.usefixtures("room")
 def test_a_number_is_compared_within_the_interval_of_the_trials(tmp_path: Path):
     result, (accuracy, seconds) = run(tmp_path), ONE.numbers
@@ -261,6 +285,16 @@ def test_a_page_of_somebody_else_is_not_overwritten(tmp_path: Path):
         command("drfl/figure-1", "--out", str(tmp_path))
     assert (tmp_path / comparison.PAGE).read_text() == "mine"
     assert not (tmp_path / "reproduction").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"trials": 3, "values": []}'])
+def test_a_damaged_file_of_trials_is_named(tmp_path: Path, text: str):
+    path = experiments.path_of(tmp_path, ONE, quick=True)
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"drfl-figure-2.quick.json is damaged.*Put back a copy"):
+        run(tmp_path, quick=True)
+    assert path.read_text() == text
 
 
 def test_the_list_has_settings_times_and_programs_of_all():

@@ -52,10 +52,10 @@ TITLE = "# Five papers, reproduced"
 INTRODUCTION = f"""\
 {TITLE}
 
-This page is the output of `bonafed reproduce --all --out docs`. `bonafed reproduce --list` names
-every table and figure with its data, the paper's settings, quick settings, the expected time and a
-program of five lines; `bonafed reproduce drfl/figure-2` runs one. A folder of data is named by
-`BONAFED_DATA`.
+This page and the pages of the papers are written by `bonafed reproduce --out docs`; every section
+names its command and settings. `bonafed reproduce --list` names all tables and figures with their
+data, the paper's settings, quick settings, the expected time and a program of at most five lines.
+The environment variable `BONAFED_DATA` names the folder of the data.
 
 In a table a cell has the paper's number, a stroke, ours with its 95 % interval over the trials, and
 a sign: `=` the same within the interval (or to the printed digits, where there is one run), `+`
@@ -93,7 +93,7 @@ def verdict(one: Experiment, result: Result, number: Number, values: Array) -> s
     """A key of `SIGNS`."""
     mean, half = interval(values)
     stands_in = is_other(one, result) or not {number.case, "*"}.isdisjoint(one.other)
-    if stands_in or number.figure == SECONDS or not math.isfinite(mean):
+    if stands_in or number.figure.startswith(SECONDS) or not math.isfinite(mean):
         return "other"
     printed, n = Decimal(number.value), int(np.isfinite(values).sum())
     digit = 0.5 * 10.0 ** int(printed.as_tuple().exponent)
@@ -120,17 +120,16 @@ def judged(one: Experiment, result: Result, claim: Claim) -> Iterator[tuple[str,
                 if claim.case != "*":
                     yield case, "", "not run"
                 continue
-            said = f"{claim.method} - {other}"
-            yield case, *_difference(one, claim, said, ours, theirs, is_other(one, result))
+            yield case, *_difference(one, claim, other, ours, theirs, is_other(one, result))
 
 
 def _difference(
-    one: Experiment, claim: Claim, said: str, ours: Array, theirs: Array, is_other: bool
+    one: Experiment, claim: Claim, other: str, ours: Array, theirs: Array, is_other: bool
 ) -> tuple[str, str]:
-    known = np.isfinite(ours) & np.isfinite(theirs)
+    known, said = np.isfinite(ours) & np.isfinite(theirs), f"{claim.method} - {other}"
     n, lost = int(known.sum()), int((~np.isfinite(ours)).sum())
     if n == 0:
-        return said, "not reached" if lost else f"{claim.than[0]} did not get there"
+        return said, f"{claim.method if lost == len(ours) else other} did not get there"
     mean, half = interval(ours[known] - theirs[known])
     text = f"{said} = {mean:+.3g}" + (f" ± {half:.2g}" if half else "")
     least, most = mean - half, mean + half
@@ -141,8 +140,9 @@ def _difference(
         higher = (claim.by or one.better[claim.figure]) == "higher"
         above, below = least > 0, most < 0
         holds, fails = (above, below) if higher else (below, above)
-    if (n < LEAST and not one.deterministic) or not (holds or fails):
-        return text, "equal" if one.deterministic else f"not decided by {n} trial{'s' * (n > 1)}"
+    certain = one.deterministic and not claim.figure.startswith(SECONDS)  # no clock is
+    if (n < LEAST and not certain) or not (holds or fails):
+        return text, "equal" if certain else f"not decided by {n} trial{'s' * (n > 1)}"
     ending = "" if known.all() else f", in {n} of {len(known)} trials"
     ending += ", at quick settings" * is_other
     otherwise = "does not hold" if claim.by == "same" else "the opposite holds"

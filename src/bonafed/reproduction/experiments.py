@@ -171,22 +171,12 @@ class Result:
 @cache
 def papers() -> dict[str, Paper]:
     """Every paper, by its room."""
-    return {room: _paper(room) for room in ROOMS if _printed(room).exists()}
-
-
-def _printed(room: str) -> Path:
-    return Path(__file__).parents[1] / "papers" / room / "printed.toml"
+    return {room: _paper(room) for room in ROOMS}
 
 
 def _paper(room: str) -> Paper:
-    text = (
-        Path(__file__)
-        .parents[1]
-        .joinpath("papers", room)
-        .joinpath("printed.toml")
-        .read_text("utf-8")
-    )
-    stated = tomllib.loads(text)
+    path = Path(__file__).parents[1] / "papers" / room / "printed.toml"
+    stated = tomllib.loads(path.read_text("utf-8"))
     cited = {key: stated.pop(key) for key in ("title", "authors", "source")}
     form = TypeAdapter(Experiment)
     found = {k: form.validate_python({"room": room, "key": k, **v}) for k, v in stated.items()}
@@ -321,7 +311,16 @@ def read(path: Path) -> Result | None:
     """The result in a file, or None where there is no such file."""
     if not path.exists():
         return None
-    stated = json.loads(path.read_text("utf-8"))
+    try:
+        return _result(json.loads(path.read_text("utf-8")))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{path} is damaged, and its trials cannot be read: needed is a file that `bonafed"
+            " reproduce` wrote. Put back a copy, or remove it to run its trials again."
+        ) from error
+
+
+def _result(stated: dict[str, Any]) -> Result:
     rows: list[list[Row]] = [[] for _ in stated["trials"]]
     for case, figure, method, places, values in stated.pop("values"):
         for x, by_trial in zip(places, values, strict=True):
