@@ -287,6 +287,13 @@ def test_a_page_of_somebody_else_is_not_overwritten(tmp_path: Path):
     assert not (tmp_path / "reproduction").exists()
 
 
+def test_what_cannot_be_written_to_is_refused_before_a_run(tmp_path: Path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(NotADirectoryError, match="--out needs the name of a folder"):
+        command("drfl/figure-1", "--out", str(tmp_path / "file"))
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"trials": 3, "values": []}'])
 def test_a_damaged_file_of_trials_is_named(tmp_path: Path, text: str):
     path = experiments.path_of(tmp_path, ONE, quick=True)

@@ -8,6 +8,7 @@ whose interval excludes zero, or by one run where nothing is drawn.
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -219,10 +220,18 @@ def picture(one: Experiment, result: Result) -> str | None:
 
 
 def check_out(out: Path) -> None:
-    """Refuse a folder that has another file where the page would stand."""
+    """Refuse, before anything runs, a folder that has another file where the page would stand, and
+    one that cannot be written to.
+    """
     path = out / PAGE
     if path.exists() and not path.read_bytes().startswith(TITLE.encode()):
         raise FileExistsError(f"{path} exists, and is another page: give another --out")
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"{out} is a file: --out needs the name of a folder")
+    folder = out / "reproduction"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder} cannot be written to: give another --out")
 
 
 def save_page(out: Path) -> Path:
@@ -232,7 +241,6 @@ def save_page(out: Path) -> Path:
     for one in experiments().values():
         if (result := found.get(one.name)) and (drawn := picture(one, result)) is not None:
             write_whole(path_of(out, one, False).with_suffix(".svg"), drawn.encode())
-    (out / "reproduction").mkdir(parents=True, exist_ok=True)
     for name, text in pages(found).items():
         write_whole(out / name, text.encode())
     return out / PAGE
