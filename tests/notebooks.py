@@ -53,9 +53,16 @@ def executed(path: Path, manager: KernelManager) -> Any:
 
 
 def printed(notebook: Any) -> list[str]:
-    """What every code cell prints or ends with, as text."""
+    """What every code cell prints or ends with, as text; its warnings are the last.
+
+    A warning and a line that was printed before it come by two streams, and a busy machine
+    delivers them in either order.
+    """
     return [
-        "".join(o.get("text", o.get("data", {}).get("text/plain", "")) for o in cell.outputs)
+        "".join(
+            o.get("text", o.get("data", {}).get("text/plain", ""))
+            for o in sorted(cell.outputs, key=lambda o: o.get("name") == "stderr")
+        )
         for cell in notebook.cells
         if cell.cell_type == "code"
     ]

@@ -32,4 +32,17 @@ def test_a_tutorial_runs_and_prints_what_is_stored_in_it(path: Path, running: Ke
     stored = printed(nbformat.read(path, as_version=4))
     now = printed(executed(path, running))  # raises where a cell does
     assert any(stored)
-    assert same(now, stored), f"run: python tests/notebooks.py {path.stem}"
+    assert same(now, stored), f"run: python tests/notebooks.py {path.stem}\n" + "\n".join(
+        f"now: {new}\nstored: {old}"
+        for new, old in zip(now, stored, strict=True)
+        if not same([new], [old])
+    )
+
+
+def test_the_order_of_two_streams_is_the_machines():
+    said, warned = ({"name": "stdout", "text": "a\n"}, {"name": "stderr", "text": "W: b\n"})
+    cells = [
+        nbformat.v4.new_code_cell(outputs=[nbformat.v4.new_output("stream", **o) for o in order])
+        for order in ([said, warned], [warned, said])
+    ]
+    assert printed(nbformat.v4.new_notebook(cells=cells)) == ["a\nW: b\n"] * 2
