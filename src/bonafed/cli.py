@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from bonafed.config.config import Config
+    from bonafed.reproduction.experiments import Experiment
     from bonafed.runs.checks import Check
     from bonafed.runs.sections.section import Run
     from bonafed.runs.work import Work
@@ -234,38 +235,59 @@ def reproduce(
     every: Annotated[bool, Option("--all", help="All of them, one after the other.")] = False,
     listed: Annotated[bool, Option("--list", help="Name all, with settings and times.")] = False,
     quick: Annotated[bool, Option("--quick", help="With settings for a first look.")] = False,
-    trials: Annotated[int | None, Option(min=1, help="How many seeds.")] = None,
-    seed: Annotated[int, Option(min=0, help="The first seed.")] = 0,
+    trials: Annotated[int | None, Option(min=1, max=10**6, help="How many seeds.")] = None,
+    seed: Annotated[int, Option(min=0, max=2**31, help="The first seed.")] = 0,
     out: Annotated[Path, out_option("Folder of the page, the figures and the numbers.")] = Path(),
 ) -> None:
     """Run a table or figure of one of the five papers, and compare it with what is printed."""
+    from bonafed.report.terminal import Terminal
     from bonafed.reproduction import comparison, experiments
 
     if listed:
+        if name or every or quick or trials or seed:
+            raise ValueError("--list names all of them: leave out NAME and the other options.")
         deliver("\n".join(experiments.listed()) + "\n")
         return
     if every == (name is not None):
         raise ValueError("needed is one name of `bonafed reproduce --list`, or --all.")
+    known, failed = experiments.experiments(), []
+    chosen = [*known.values()] if name is None else [experiments.experiment(name)]
     comparison.check_out(out)
-    chosen = experiments.experiments().values() if name is None else [experiments.experiment(name)]
-    for one in chosen:
-        lacking = experiments.missing(one, download=not every)
-        for text in lacking.values():
-            deliver(f"{one.name}: {text}\n")
-        if one.data and len(lacking) == len(one.data):
-            if not every:
-                raise FileNotFoundError(f"{one.name} has no data to run on.")
-            continue
-        here = [each for each in one.data if each not in lacking]
-        asked: dict[str, Any] = {"quick": quick, "trials": trials, "seed": seed, "data": here}
-        try:
-            result = experiments.reproduce(one, out, **asked, say=note)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(
-                f"finished trials are in {out / 'reproduction'}; the same command goes on"
-            ) from None
-        deliver(comparison.section(one, result))
-    print(f"wrote {comparison.save_page(out)}")
+    Terminal(patient=True)  # the trials are saved and the pages written, though nobody reads
+    try:
+        for one in chosen:
+            try:
+                _reproduce(one, out, every, quick=quick, trials=trials, seed=seed)
+            except (FileExistsError, RuntimeError) as error:  # of this one
+                if not every:
+                    raise
+                note(str(error), whole=True)
+                failed.append(one.name)
+        page = comparison.save_page(out)
+    except KeyboardInterrupt:
+        raise typer.Abort(
+            f"finished trials are in {out / 'reproduction'}; the same command goes on"
+        ) from None
+    print(f"wrote {page}")
+    if failed:
+        names = ", ".join(failed)
+        raise RuntimeError(f"{len(failed)} of {len(chosen)} failed, as said above: {names}.")
+
+
+def _reproduce(one: Experiment, out: Path, every: bool, **asked: Any) -> None:
+    """Run what has its data here, and print its section."""
+    from bonafed.reproduction import comparison, experiments
+
+    lacking = experiments.missing(one, download=not every)
+    for text in lacking.values():
+        print(f"{one.name}: {text}")
+    here = [each for each in one.data if each not in lacking]
+    if one.data and not here:
+        if not every:
+            raise FileNotFoundError(f"{one.name} has no data to run on.")
+        return
+    result = experiments.reproduce(one, out, data=here, say=note, **asked)
+    print(comparison.section(one, result))
 
 
 # ---------------------------------------------------------------------------------------- run

@@ -30,10 +30,15 @@ class Last:
     answered: bool = False
 
 
+def came(number: int) -> None:
+    """Note a signal, for those that ask later."""
+    Last.number, Last.count = number, Last.count + 1
+
+
 def interrupt(number: int, frame: FrameType | None) -> None:
     """Handle a signal as Python handles Ctrl-C."""
     if not Last.answered:
-        Last.number, Last.count = number, Last.count + 1
+        came(number)
         raise KeyboardInterrupt
 
 

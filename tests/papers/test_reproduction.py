@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import io
 import math
 import re
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bonafed.cli import app
+import bonafed as bf
+from bonafed.cli import app, main
 from bonafed.data import load
 from bonafed.papers.reproduction import Row
 from bonafed.reproduction import comparison, experiments
@@ -84,12 +87,16 @@ def test_a_claim_is_decided_by_paired_differences_over_ten_trials(tmp_path: Path
     assert said == "not decided by 12 trials"
 
 
+def made(*trials: list[Row]) -> experiments.Result:
+    """The result of trials with these rows."""
+    each = [experiments.Trial(k, 0.0, "2026-01-01", tuple(rows)) for k, rows in enumerate(trials)]
+    return experiments.Result(ONE.name, False, {"offset": 1.0}, "0", tuple(each))
+
+
 def judged(rows: list[Row], claim: Claim, **more: Any) -> list[str]:
     """The judgements of a claim by one trial of these rows."""
-    trial = experiments.Trial(0, 0.0, "2026-01-01", tuple(rows))
     one = replace(ONE, claims=(claim,), **more)
-    result = experiments.Result(one.name, False, {}, "0", (trial,))
-    return [said for *_, said in comparison.judged(one, result, claim)]
+    return [said for *_, said in comparison.judged(one, made(rows), claim)]
 
 
 def test_one_run_decides_what_is_not_drawn_but_never_a_time():
@@ -106,6 +113,35 @@ def test_the_method_that_did_not_get_there_is_named():
     claim = Claim("x needs less.", "rounds", "x", ("y", "z"), by="lower")
     assert judged(rows, claim, deterministic=True) == ["holds", "z did not get there"]
     assert judged(rows, replace(claim, method="z", than=("x",))) == ["z did not get there"]
+
+
+@pytest.mark.parametrize(("others", "said"), [(6.0, "holds, in 11"), (4.0, "not decided by 11")])
+@pytest.mark.parametrize(
+    ("method", "than", "by"), [("whole", "part", "lower"), ("part", "whole", "higher")]
+)
+def test_a_run_that_did_not_get_there_counts_against_its_method(
+    others: float, said: str, method: str, than: str, by: Any
+):
+    """That it needed fewer rounds in the other trials decides nothing."""
+    values = {"whole": 5.0, "part": others}
+    rows = [[Row("a", "rounds", m, v + 0.01 * k) for m, v in values.items()] for k in range(12)]
+    rows[3][1] = rows[3][1]._replace(value=math.nan)
+    claim = Claim("One is better.", "rounds", method, (than,), by=by)
+    ((*_, judgement),) = comparison.judged(ONE, made(*rows), claim)
+    assert judgement == f"{said} of 12 trials"
+
+
+def test_claims_without_a_difference_are_rarely_decided():
+    rng, claim = np.random.default_rng(0), Claim("A is better.", "accuracy", "A", ("B",))
+    level, noise = rng.normal(size=(400, 10, 1)), rng.normal(size=(400, 10, 2))
+    decided = 0
+    for values in level + 0.1 * noise:
+        rows = [
+            [Row("a", "accuracy", m, v) for m, v in zip("AB", two, strict=True)] for two in values
+        ]
+        ((*_, said),) = comparison.judged(ONE, made(*rows), claim)
+        decided += not said.startswith("not decided")
+    assert 0.02 <= decided / 400 <= 0.08
 
 
 @pytest.mark.usefixtures("room")
@@ -139,12 +175,22 @@ def test_a_number_is_compared_within_the_interval_of_the_trials(tmp_path: Path):
 @pytest.mark.usefixtures("room")
 def test_the_paper_s_method_beside_ours_says_where_it_did_not_get(tmp_path: Path):
     assert comparison.beside(run(tmp_path), ONE.own[0]) == "10 times"
-    lost = [Row("a", "rounds", "ours", 1.0), Row("a", "rounds", "old", math.nan)]
-    trial = experiments.Trial(0, 0.0, "2026-01-01", tuple(lost))
-    result = experiments.Result("x", False, {}, "0", (trial,))
-    assert comparison.beside(result, ONE.own[0]) == (
-        "1 of 1 runs of the paper's method did not get there"
-    )
+    for old, ours, whose in ((math.nan, 1.0, "the paper's method"), (1.0, math.nan, "ours")):
+        lost = [Row("a", "rounds", "ours", ours), Row("a", "rounds", "old", old)]
+        said = comparison.beside(made(lost), ONE.own[0])
+        assert said == f"1 of 1 runs of {whose} did not get there"
+
+
+def test_a_lost_run_moves_no_other_case():
+    rows = [
+        [Row(case, "rounds", "old", v) for case, v in (("a", 1.0), ("b", 100.0))]
+        + [Row(case, "rounds", "ours", 1.0) for case in "ab"]
+        for _ in range(4)
+    ]
+    rows[3][1] = rows[3][1]._replace(value=math.nan)
+    said = comparison.beside(made(*rows), ONE.own[0])
+    assert said is not None
+    assert said.startswith("10 times (1 to 100 over 2 cases); 1 of 8 runs")
 
 
 def test_an_interrupted_run_goes_on_with_its_finished_trials(
@@ -165,7 +211,7 @@ def test_an_interrupted_run_goes_on_with_its_finished_trials(
     result = run(tmp_path, trials=4)
     assert asked == [0, 1, 2, 2, 3]
     assert [trial.seed for trial in result.trials] == [0, 1, 2, 3]
-    kept = experiments.read(experiments.path_of(tmp_path, ONE, quick=False))
+    kept = experiments.read(tmp_path, ONE, quick=False)
     assert kept is not None
     np.testing.assert_equal(kept.values, result.values)
     before = experiments.path_of(tmp_path, ONE, quick=False).read_bytes()
@@ -226,19 +272,42 @@ def test_a_program_has_five_lines_and_runs_where_data_are_made(name: str):
         exec(compile(ALL[name].program, name, "exec"), {"__name__": "program"})
 
 
+def between(seed: int) -> None:
+    """A signal that somebody's code keeps for itself."""
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def within(seed: int) -> None:
+    """A signal at which a solve ends with what it has."""
+    fed = bf.Federation(("a",), (np.eye(2),), (np.array([-1.0, 1.0]),))
+    problem = bf.Problem(bf.Logistic(), bf.Linear(fit_intercept=False))
+    concrete, rows = problem.at(fed)
+    watch = [lambda *_: signal.raise_signal(signal.SIGINT)]
+    bf.InProcess().run(bf.Bundle(problem=concrete), rows, watch=watch)
+
+
+@pytest.mark.parametrize("strike", [between, within])
+@pytest.mark.parametrize("then_fails", [False, True])
 def test_a_trial_whose_solve_was_interrupted_is_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strike: Any, then_fails: bool
 ):
-    def stopped(seed: int, **settings: Any) -> list[Row]:
-        with contextlib.suppress(KeyboardInterrupt):  # as `solve` does, which returns what it has
-            signal.raise_signal(signal.SIGINT)
-        return drawn(seed, **settings)
+    asked: list[str] = []
+
+    def stopped(seed: int, **settings: Any) -> Iterator[Row]:
+        strike(seed)
+        if then_fails:
+            raise ValueError("a model of half a solve")
+        for row in drawn(seed, **settings):
+            asked.append(row.figure)
+            yield row
 
     code = type("Code", (), {"RUN": {"figure-2": staticmethod(stopped)}, "DRAW": {}})
     monkeypatch.setattr(experiments, "_code", lambda _: code)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path)
-    assert experiments.read(experiments.path_of(tmp_path, ONE, quick=False)) is None
+    assert experiments.read(tmp_path, ONE, quick=False) is None
+    assert len(asked) <= 1  # the rest of the trial is not computed
 
 
 def test_the_pages_are_what_the_command_makes_of_the_saved_trials():
@@ -294,14 +363,147 @@ def test_what_cannot_be_written_to_is_refused_before_a_run(tmp_path: Path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"trials": 3, "values": []}'])
-def test_a_damaged_file_of_trials_is_named(tmp_path: Path, text: str):
+def swap(old: str, new: str) -> Any:
+    return lambda text: text.replace(old, new, 1)
+
+
+@pytest.mark.usefixtures("room")
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(lambda _, text=text: text for text in ("", "{", "[]", "{}", "[" * 100_000)),
+        lambda text: text[:-40],
+        swap("[[0, ", "[[1, "),  # a seed twice
+        swap("[[0, ", '[["0", '),
+        swap('"values"', '"more": 1, "values"'),
+        swap('"a", "accuracy"', '1, "accuracy"'),
+        swap("[[", '[["x", '),
+        swap("[null]", '["x"]'),
+        swap("10.0", '"10"'),
+        swap("10.0, 10.0", "10.0"),
+    ],
+)
+def test_a_damaged_file_of_trials_is_named_and_left(tmp_path: Path, damage: Any):
+    run(tmp_path, quick=True)
     path = experiments.path_of(tmp_path, ONE, quick=True)
-    path.parent.mkdir()
+    text = damage(path.read_text())
+    assert text != path.read_text()
     path.write_text(text)
     with pytest.raises(ValueError, match=r"drfl-figure-2.quick.json is damaged.*Put back a copy"):
         run(tmp_path, quick=True)
+    with pytest.raises(ValueError, match="is damaged"):  # before hours of something else
+        command("drfl/figure-1", "--out", str(tmp_path))
     assert path.read_text() == text
+
+
+@pytest.mark.usefixtures("room")
+def test_trials_of_another_experiment_are_refused(tmp_path: Path):
+    run(tmp_path, quick=True)
+    for other in (replace(ONE, key="figure-3"), replace(ONE, room="rank")):
+        path = experiments.path_of(tmp_path, other, quick=True)
+        path.write_bytes(experiments.path_of(tmp_path, ONE, quick=True).read_bytes())
+        with pytest.raises(ValueError, match=r"trials of drfl/figure-2 --quick: needed are those"):
+            experiments.read(tmp_path, other, quick=True)
+
+
+@pytest.mark.usefixtures("room")
+def test_trials_that_another_process_saved_meanwhile_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def slow(seed: int, **settings: Any) -> list[Row]:
+        if seed == 0:
+            run(tmp_path, trials=2, seed=2)
+        return drawn(seed, **settings)
+
+    code = type("Code", (), {"RUN": {"figure-2": staticmethod(slow)}, "DRAW": {}})
+    monkeypatch.setattr(experiments, "_code", lambda _: code)
+    assert [trial.seed for trial in run(tmp_path, trials=2).trials] == [0, 1]
+    kept = experiments.read(tmp_path, ONE, quick=False)
+    assert kept is not None
+    assert [trial.seed for trial in kept.trials] == [0, 1, 2, 3]
+
+
+@pytest.mark.usefixtures("room")
+def test_trials_of_several_versions_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for number, trials in (("1", 2), ("2", 2), ("2", 3), ("3", 3)):
+        monkeypatch.setattr(experiments, "version", lambda _, number=number: number)
+        result = run(tmp_path, trials=trials)
+    assert result.version == "1, 2"
+
+
+@pytest.mark.usefixtures("room")
+def test_saved_settings_decide_what_is_another_setting(tmp_path: Path):
+    result = run(tmp_path)
+    later = replace(ONE, full={"trials": 12, "offset": 2.0})  # the file is of before
+    assert comparison.is_other(later, result)
+    ((*_, said),) = comparison.judged(later, result, ONE.claims[0])
+    assert said == "holds, at other settings"
+    assert not comparison.is_other(replace(ONE, full={"trials": 99, "offset": 1.0}), result)
+
+
+def failing(seed: int, **settings: Any) -> list[Row]:
+    if seed == 1:
+        raise KeyError("what no reader understands")
+    return drawn(seed, **settings)
+
+
+def test_a_trial_that_fails_is_named_and_stops_no_other_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    other = replace(ONE, key="figure-3")
+    code = {"RUN": {"figure-2": staticmethod(failing), "figure-3": staticmethod(drawn)}, "DRAW": {}}
+    monkeypatch.setattr(experiments, "_code", lambda _: type("Code", (), code))
+    both = {one.name: one for one in (ONE, other)}
+    monkeypatch.setattr(experiments, "experiments", lambda: both)
+    monkeypatch.setattr(comparison, "experiments", lambda: both)
+    with pytest.raises(RuntimeError, match=r"figure-2 failed with seed 1: KeyError.*are kept"):
+        run(tmp_path)
+    with pytest.raises(RuntimeError, match=r"1 of 2 failed.*: drfl/figure-2\."):
+        command("--all", "--quick", "--out", str(tmp_path))
+    saved = {path.name for path in (tmp_path / "reproduction").glob("*.json")}
+    assert saved == {f"drfl-figure-{k}.json" for k in ("2", "2.quick", "3.quick")}
+    assert (tmp_path / comparison.PAGE).is_file()
+
+
+def test_an_interrupted_command_says_where_its_trials_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(experiments, "reproduce", interrupted)
+    monkeypatch.setattr(
+        "sys.argv", ["bonafed", "reproduce", "drfl/figure-1", "--out", str(tmp_path)]
+    )
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 128 + signal.SIGINT
+    assert "finished trials are in" in capsys.readouterr().err
+
+
+class Unread(io.StringIO):
+    """An output whose reader has gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_the_pages_are_written_though_nobody_reads_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    given = ["drfl/figure-1", "--quick", "--trials", "1", "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["bonafed", "reproduce", *given])
+    monkeypatch.setattr("sys.stdout", Unread())
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert (tmp_path / comparison.PAGE).is_file()
+
+
+@pytest.mark.parametrize("more", [["--all"], ["drfl/figure-1"], ["--quick"], ["--seed", "2"]])
+def test_the_list_takes_no_other_option(more: list[str]):
+    with pytest.raises(ValueError, match="leave out NAME"):
+        command("--list", *more)
 
 
 def test_the_list_has_settings_times_and_programs_of_all():

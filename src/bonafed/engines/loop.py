@@ -31,7 +31,7 @@ from bonafed.engines.secure_run import secure_run
 from bonafed.parameters import Checked
 from bonafed.privacy.secure_sum.messages import SecureSum, option_of
 from bonafed.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, copied, encode, settled
-from bonafed.signals import ENDING, Last, interrupts
+from bonafed.signals import ENDING, came, interrupts
 from bonafed.storage import write_in_turns
 
 
@@ -57,7 +57,7 @@ class Interrupts:
         return self
 
     def _keep(self, number: int, frame: FrameType | None) -> None:
-        Last.number = number
+        came(number)
         again, self.pending = self.pending, True
         self.forced |= again and self.holding  # may strike halfway through anything
         if again or not self.holding:

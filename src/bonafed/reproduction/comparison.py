@@ -27,6 +27,7 @@ from bonafed.reproduction.experiments import (
     Own,
     Result,
     experiments,
+    in_turn,
     papers,
     path_of,
     results,
@@ -39,6 +40,7 @@ ROUNDING = 1e-6  # relative, of what is saved
 SHOWN = 6  # differences of a claim with one judgement
 PAGE = "reproduction.md"
 SECONDS = "CPU s"  # of a machine, which is not the paper's
+DECIDED = "holds", "the opposite holds", "does not hold"
 SIZE = (7.2, 3.6)  # inches of a figure
 SIGNS = {
     "same": "=",
@@ -71,15 +73,18 @@ A figure shades the interval, and the range of fewer than {LEAST} trials.
 
 def interval(values: Array) -> tuple[float, float]:
     """The mean of the trials and half the width of its interval; 0 for one trial."""
+    known = values[np.isfinite(values)]
+    if len(known) < 2:
+        return float(known[0]) if len(known) else math.nan, 0.0
+    mean, half = float(known.mean()), half_width(float(known.std(ddof=1)), len(known))
+    return mean, half if half > ROUNDING * abs(mean) else 0.0
+
+
+def half_width(spread: float, n: int) -> float:
+    """Of the interval of a mean of n > 1 trials with this standard deviation."""
     from scipy.stats import t
 
-    known = values[np.isfinite(values)]
-    n = len(known)
-    if n == 0:
-        return math.nan, 0.0
-    half = t.ppf(0.5 + LEVEL / 2, n - 1) * known.std(ddof=1) / math.sqrt(n) if n > 1 else 0.0
-    mean = float(known.mean())
-    return mean, float(half) if half > ROUNDING * abs(mean) else 0.0
+    return float(t.ppf(0.5 + LEVEL / 2, n - 1) * spread / math.sqrt(n))
 
 
 # --------------------------------------------------------------------------------------- verdicts
@@ -87,7 +92,8 @@ def interval(values: Array) -> tuple[float, float]:
 
 def is_other(one: Experiment, result: Result) -> bool:
     """Whether the run has settings that are not the paper's, beside the number of trials."""
-    return result.quick and {**one.quick, "trials": 0} != {**one.full, "trials": 0}
+    ours = {**result.settings, "data": (), "trials": 0}
+    return ours != {**one.full, "data": (), "trials": 0}
 
 
 def verdict(one: Experiment, result: Result, number: Number, values: Array) -> str:
@@ -98,9 +104,10 @@ def verdict(one: Experiment, result: Result, number: Number, values: Array) -> s
         return "other"
     printed, n = Decimal(number.value), int(np.isfinite(values).sum())
     digit = 0.5 * 10.0 ** int(printed.as_tuple().exponent)
-    spread = 2 * (number.spread or 0.0) / math.sqrt(one.full.get("trials", 1))
+    runs = one.runs or one.full.get("trials", 1)
+    theirs = half_width(number.spread, runs) if number.spread and runs > 1 else 0.0
     off = mean - float(printed)
-    if abs(off) <= digit + math.hypot(half, spread):
+    if abs(off) <= digit + math.hypot(half, theirs):
         return "same"
     if n < LEAST and not one.deterministic:
         return "undecided"
@@ -111,7 +118,7 @@ def verdict(one: Experiment, result: Result, number: Number, values: Array) -> s
 
 def judged(one: Experiment, result: Result, claim: Claim) -> Iterator[tuple[str, str, str]]:
     """(case, difference, judgement) of a claim, for each case and method compared with."""
-    table = {key[:3]: values for key, values in result.values.items() if key[3] is None}
+    table = result.table
     cases = dict.fromkeys(case for case, *_ in table)
     for case in cases if claim.case == "*" else [claim.case]:
         ours = table.get((case, claim.figure, claim.method))
@@ -121,38 +128,50 @@ def judged(one: Experiment, result: Result, claim: Claim) -> Iterator[tuple[str,
                 if claim.case != "*":
                     yield case, "", "not run"
                 continue
-            yield case, *_difference(one, claim, other, ours, theirs, is_other(one, result))
+            text, judgement = _difference(one, claim, other, ours, theirs)
+            if judgement.startswith(DECIDED) and is_other(one, result):
+                judgement += f", at {'quick' if result.quick else 'other'} settings"
+            yield case, text, judgement
 
 
 def _difference(
-    one: Experiment, claim: Claim, other: str, ours: Array, theirs: Array, is_other: bool
+    one: Experiment, claim: Claim, other: str, ours: Array, theirs: Array
 ) -> tuple[str, str]:
-    known, said = np.isfinite(ours) & np.isfinite(theirs), f"{claim.method} - {other}"
-    n, lost = int(known.sum()), int((~np.isfinite(ours)).sum())
+    """A run that did not get there is worse than one that did, by nobody knows how much: it
+    decides nothing, and what it contradicts is not decided by the other trials.
+    """
+    got = np.isfinite(ours), np.isfinite(theirs)
+    known, said = got[0] & got[1], f"{claim.method} - {other}"
+    n = int(known.sum())
     if n == 0:
-        return said, f"{claim.method if lost == len(ours) else other} did not get there"
+        both = claim.method, other
+        never = [name for name, each in zip(both, got, strict=True) if not each.any()]
+        return said, f"{' and '.join(never or both)} did not get there"
     mean, half = interval(ours[known] - theirs[known])
     text = f"{said} = {mean:+.3g}" + (f" ± {half:.2g}" if half else "")
     least, most = mean - half, mean + half
     if claim.by == "same":
         size = claim.within * float(np.abs(theirs[known]).mean())
-        holds, fails = max(-least, most) <= size, least > size or most < -size
+        holds, fails = max(-least, most) <= size and known.all(), least > size or most < -size
     else:
-        higher = (claim.by or one.better[claim.figure]) == "higher"
-        above, below = least > 0, most < 0
-        holds, fails = (above, below) if higher else (below, above)
+        way = claim.by or one.better[claim.figure]
+        holds, fails = (least > 0, most < 0) if way == "higher" else (most < 0, least > 0)
+        # by trial, whether only ours, and only theirs, ended worst
+        worst = (got[1] & ~got[0]).any(), (got[0] & ~got[1]).any()
+        for_it, against = worst if one.better.get(claim.figure, way) != way else worst[::-1]
+        holds, fails = holds and not against, fails and not for_it
     certain = one.deterministic and not claim.figure.startswith(SECONDS)  # no clock is
+    some = "" if known.all() else f" of {len(known)}"
     if (n < LEAST and not certain) or not (holds or fails):
-        return text, "equal" if certain else f"not decided by {n} trial{'s' * (n > 1)}"
-    ending = "" if known.all() else f", in {n} of {len(known)} trials"
-    ending += ", at quick settings" * is_other
+        equal = certain and mean == 0
+        return text, "equal" if equal else f"not decided by {n}{some} trial{'s' * (len(known) > 1)}"
     otherwise = "does not hold" if claim.by == "same" else "the opposite holds"
-    return text, ("holds" if holds else otherwise) + ending
+    return text, ("holds" if holds else otherwise) + (some and f", in {n}{some} trials")
 
 
 def beside(result: Result, own: Own) -> str | None:
     """By how much the paper's method is behind ours, in words; None where not both were run."""
-    table = {key[:3]: values for key, values in result.values.items() if key[3] is None}
+    table = result.table
     pairs = {
         case: (values, table[case, figure, own.own])
         for (case, figure, method), values in table.items()
@@ -163,20 +182,26 @@ def beside(result: Result, own: Own) -> str | None:
     ratio = own.how == "ratio"
     each = np.array([_behind(theirs, ours, ratio) for theirs, ours in pairs.values()])
     known = each[np.isfinite(each).any(1)]
-    lost = sum(int((~np.isfinite(a) & np.isfinite(b)).sum()) for a, b in pairs.values())
-    lacking = f"{lost} of {each.size} runs of the paper's method did not get there"
+    lost = np.sum([(~np.isfinite(ends)).sum(-1) for ends in pairs.values()], axis=0)
+    lacking = "; ".join(
+        f"{n} of {each.size} runs of {whose} did not get there"
+        for whose, n in zip(("the paper's method", "ours"), lost, strict=True)
+        if n
+    )
     if not known.size:
-        return lacking if lost else None
-    # a trial is a mean over the cases
-    mean, half = interval(np.nanmean(known[:, np.isfinite(known).any(0)], axis=0))
-    low, high = (float(end(np.nanmean(known, axis=1))) for end in (np.min, np.max))
+        return lacking or None
+    by_case = np.nanmean(known, axis=1)
+    low, mean, high = (float(end(by_case)) for end in (np.min, np.mean, np.max))
     if ratio:
         text = f"{math.exp(mean):.3g} times"
         ends = f"{math.exp(low):.3g} to {math.exp(high):.3g}"
     else:
+        # a trial is a mean over the cases, of what each is off
+        off = (known - by_case[:, None])[:, np.isfinite(known).any(0)]
+        half = interval(mean + np.nanmean(off, axis=0))[1]
         text, ends = f"{mean:+.3g}" + f" ± {half:.2g}" * (half > 0), f"{low:+.3g} to {high:+.3g}"
     text += f" ({ends} over {len(known)} cases)" * (len(known) > 1)
-    return text + f"; {lacking}" * (lost > 0)
+    return text + f"; {lacking}" * bool(lacking)
 
 
 def _behind(theirs: Array, ours: Array, ratio: bool) -> Array:
@@ -205,7 +230,8 @@ def picture(one: Experiment, result: Result) -> str | None:
         points.setdefault((case, figure, method), []).append(
             (math.nan if x is None else x, mean, *ends)
         )
-    curves = {key: Curve(*np.array(sorted(rows)).T) for key, rows in points.items()}
+    tables = {key: np.array(rows) for key, rows in points.items()}
+    curves = {key: Curve(*rows[np.argsort(rows[:, 0])].T) for key, rows in tables.items()}
     draw = one.draw
 
     def fill(canvas: Any) -> None:
@@ -220,8 +246,8 @@ def picture(one: Experiment, result: Result) -> str | None:
 
 
 def check_out(out: Path) -> None:
-    """Refuse, before anything runs, a folder that has another file where the page would stand, and
-    one that cannot be written to.
+    """Refuse, before anything runs, a folder that has another file where the page would stand, one
+    that cannot be written to, and one with a damaged file of trials.
     """
     path = out / PAGE
     if path.exists() and not path.read_bytes().startswith(TITLE.encode()):
@@ -232,17 +258,19 @@ def check_out(out: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"{folder} cannot be written to: give another --out")
+    results(out)
 
 
 def save_page(out: Path) -> Path:
     """Write the pages and the figures of all results in a folder."""
     check_out(out)
-    found = results(out)
-    for one in experiments().values():
-        if (result := found.get(one.name)) and (drawn := picture(one, result)) is not None:
-            write_whole(path_of(out, one, False).with_suffix(".svg"), drawn.encode())
-    for name, text in pages(found).items():
-        write_whole(out / name, text.encode())
+    with in_turn(out):
+        found = results(out)
+        for one in experiments().values():
+            if (result := found.get(one.name)) and (drawn := picture(one, result)) is not None:
+                write_whole(path_of(out, one, False).with_suffix(".svg"), drawn.encode())
+        for name, text in pages(found).items():
+            write_whole(out / name, text.encode())
     return out / PAGE
 
 
@@ -297,15 +325,15 @@ def _first(found: Mapping[str, Result]) -> str:
 
 def _extent(one: Experiment, result: Result) -> str:
     n = len(result.trials)
-    runs = "one run" if one.deterministic else f"{n} trial{'s' * (n > 1)}"
+    runs = "one run" if one.deterministic and n == 1 else f"{n} trial{'s' * (n > 1)}"
     return f"{'quick' if result.quick else 'full'}, {runs}, {result.seconds:.3g} CPU s"
 
 
 def _counted(one: Experiment, result: Result) -> str:
     """How many numbers of the paper have which sign."""
-    values = result.values
-    keyed = [(number, (number.case, number.figure, number.method, None)) for number in one.numbers]
-    signs = [verdict(one, result, n, values[key]) for n, key in keyed if key in values]
+    table = result.table
+    keyed = [(number, (number.case, number.figure, number.method)) for number in one.numbers]
+    signs = [verdict(one, result, n, table[key]) for n, key in keyed if key in table]
     counts = [f"{signs.count(kind)} {sign}" for kind, sign in SIGNS.items() if kind in signs]
     lacking = len(keyed) - len(signs)
     return ", ".join([*counts, *[f"{lacking} not run"] * (lacking > 0)])
@@ -365,16 +393,19 @@ def _how(one: Experiment, result: Result) -> str:
     settings = ", ".join(f"{key} = {value}" for key, value in shown.items())
     data = ", ".join(result.settings.get("data", ())) or "made data"
     last = max(trial.date for trial in result.trials)
-    command = f"`bonafed reproduce {one.name}{' --quick' * result.quick}`"
+    first, n = result.trials[0].seed, len(result.trials)
+    command = f"bonafed reproduce {one.name}" + " --quick" * result.quick
+    command += f" --trials {n}" * (n != one.settings(result.quick).get("trials", 1))
+    command += f" --seed {first}" * (first > 0)
     return (
-        f"{command}: {_extent(one, result)}, {last}, version {result.version}. "
+        f"`{command}`: {_extent(one, result)}, {last}, version {result.version}. "
         f"Settings: {settings or 'none'}; {data}."
     )
 
 
 def _cells(one: Experiment, result: Result) -> str:
     """The table: a row for each case and figure, a column for each method."""
-    table = {key[:3]: values for key, values in result.values.items() if key[3] is None}
+    table = result.table
     printed = {(n.case, n.figure, n.method): n for n in one.numbers}
     keys = [*table, *(key for key in printed if key not in table)]
     # other figures stand in the file of the trials

@@ -12,9 +12,10 @@ import math
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -28,9 +29,10 @@ from bonafed.arrays import Array
 from bonafed.client_names import entry
 from bonafed.data import load
 from bonafed.papers.reproduction import Curve, Row
-from bonafed.storage import write_whole
+from bonafed.storage import Lock, write_whole
 
 ROOMS = ("drfl", "aspire", "constrained", "dp_iadmm", "rank")
+PATIENCE = 600.0  # seconds in which another process has drawn its figures
 DIGITS = 7  # significant, of what is saved
 Way = Literal["higher", "lower"]
 
@@ -99,6 +101,7 @@ class Experiment:
     here: str = ""  # what is different here
     data: tuple[str, ...] = ()  # loaders of `bonafed.data.load`
     deterministic: bool = False
+    runs: int | None = None  # of the paper, behind its spreads, where they are not as many as ours
     better: Mapping[str, Way] = field(default_factory=dict)  # by figure
     other: Mapping[str, str] = field(default_factory=dict)  # by case: what stands in
     absent: Mapping[str, str] = field(default_factory=dict)  # by case: what cannot be had
@@ -143,6 +146,23 @@ class Trial(NamedTuple):
     rows: tuple[Row, ...]
 
 
+@with_config(ConfigDict(extra="forbid", strict=True))
+@dataclass(frozen=True)
+class Saved:
+    """What a file of trials holds."""
+
+    name: str
+    quick: bool
+    settings: dict[str, Any]
+    version: str
+    trials: Annotated[list[tuple[int, float, str]], Field(min_length=1)]
+    # a line for each case, figure and method: its places, and at each the numbers by trial
+    values: list[tuple[str, str, str, list[float | None], list[list[float | None]]]]
+
+
+FORM = TypeAdapter(Saved)
+
+
 @dataclass(frozen=True)
 class Result:
     """The trials of an experiment."""
@@ -150,10 +170,10 @@ class Result:
     name: str
     quick: bool
     settings: Mapping[str, Any]
-    version: str
+    version: str  # several where the trials are of several
     trials: tuple[Trial, ...]
 
-    @property
+    @cached_property
     def values(self) -> dict[tuple[str, str, str, float | None], Array]:
         """(trials,) numbers by case, figure, method and x; nan where a trial has none."""
         found: dict[tuple[str, str, str, float | None], Array] = {}
@@ -162,6 +182,11 @@ class Result:
                 at = found.setdefault((case, figure, method, x), np.full(len(self.trials), np.nan))
                 at[k] = value
         return found
+
+    @cached_property
+    def table(self) -> dict[tuple[str, str, str], Array]:
+        """The values that are not points of curves."""
+        return {key[:3]: values for key, values in self.values.items() if key[3] is None}
 
     @property
     def seconds(self) -> float:
@@ -261,30 +286,67 @@ def reproduce(
     count = settings.pop("trials", 1)
     if one.data:
         settings["data"] = list(one.data if data is None else data)
-    path, asked = path_of(out, one, quick), range(seed, seed + (trials or count))
-    kept = read(path)
-    if kept is not None and kept.settings != settings:
-        raise FileExistsError(
-            f"{path} has trials with other settings, which this run would replace: it needs another"
-            f" --out, or that file removed. Those settings: {_settings(kept.settings)}; now:"
-            f" {_settings(settings)}."
-        )
-    done = {} if kept is None else {trial.seed: trial for trial in kept.trials}
+    asked = range(seed, seed + (trials or count))
     for k, at in enumerate(asked):
-        if at in done:
+        # another process may have saved it meanwhile
+        if at in {trial.seed for trial in _kept(one, out, quick, settings).trials}:
             continue
         say(f"{one.name}: trial {k + 1} of {len(asked)}, {_expected(one, quick)}")
-        began, came = time.process_time(), signals.Last.count
+        _add(one, out, quick, settings, _trial(one, at, settings))
+    kept = _kept(one, out, quick, settings)
+    return replace(kept, trials=tuple(trial for trial in kept.trials if trial.seed in asked))
+
+
+def _kept(one: Experiment, out: Path, quick: bool, settings: dict[str, Any]) -> Result:
+    """The trials that are saved, which have these settings."""
+    if (kept := read(out, one, quick)) is None:
+        return Result(one.name, quick, settings, version("bonafed"), ())
+    if kept.settings != settings:
+        raise FileExistsError(
+            f"{path_of(out, one, quick)} has trials with other settings, which this run would"
+            " replace: it needs another --out, or that file removed. Those settings:"
+            f" {_settings(kept.settings)}; now: {_settings(settings)}."
+        )
+    return kept
+
+
+def _trial(one: Experiment, seed: int, settings: Mapping[str, Any]) -> Trial:
+    began, came, rows = time.process_time(), signals.Last.count, list[Row]()
+    try:
         with signals.listening():
-            rows = tuple(row._replace(value=_rounded(row.value)) for row in one.run(at, **settings))
-        if signals.Last.count > came:  # a solve may have ended early, and said so to nobody
-            raise KeyboardInterrupt
-        spent = time.process_time() - began
-        done[at] = Trial(at, round(spent, 2), f"{datetime.now(UTC):%Y-%m-%d}", rows)
-        ordered = tuple(done[s] for s in sorted(done))
-        _write(path, Result(one.name, quick, settings, version("bonafed"), ordered))
-    chosen = tuple(done[at] for at in asked)
-    return Result(one.name, quick, settings, version("bonafed"), chosen)
+            for row in one.run(seed, **settings):
+                rows.append(row._replace(value=_rounded(row.value)))
+                if signals.Last.count > came:  # which ended a solve early
+                    break
+    except Exception as error:
+        if signals.Last.count == came:
+            raise RuntimeError(
+                f"{one.name} failed with seed {seed}: {type(error).__name__}: {error}. Trials that"
+                " ended before are kept. BONAFED_TRACEBACK=1 shows where it failed, and --seed"
+                " begins with another seed."
+            ) from error
+    if signals.Last.count > came:
+        raise KeyboardInterrupt
+    spent = time.process_time() - began
+    return Trial(seed, round(spent, 2), f"{datetime.now(UTC):%Y-%m-%d}", tuple(rows))
+
+
+def _add(one: Experiment, out: Path, quick: bool, settings: dict[str, Any], trial: Trial) -> None:
+    """Save a trial beside those that are saved, some of them maybe by another process."""
+    path = path_of(out, one, quick)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with in_turn(out):
+        kept = _kept(one, out, quick, settings)
+        trials = {each.seed: each for each in (*kept.trials, trial)}
+        versions = dict.fromkeys((*kept.version.split(", "), version("bonafed")))
+        ordered = tuple(trials[seed] for seed in sorted(trials))
+        _write(path, replace(kept, version=", ".join(versions), trials=ordered))
+
+
+def in_turn(out: Path) -> AbstractContextManager[None]:
+    """While it is open, no other process writes to the folder of results."""
+    folder = out / "reproduction"
+    return Lock(folder / ".lock").alone(f"another process writes to {folder}", PATIENCE)
 
 
 def _expected(one: Experiment, quick: bool) -> str:
@@ -297,7 +359,7 @@ def results(out: Path) -> dict[str, Result]:
     found = {}
     for one in experiments().values():
         for quick in (True, False):
-            if (kept := read(path_of(out, one, quick))) is not None:
+            if (kept := read(out, one, quick)) is not None:
                 found[one.name] = kept
     return found
 
@@ -307,41 +369,47 @@ def path_of(out: Path, one: Experiment, quick: bool) -> Path:
     return out / "reproduction" / f"{one.room}-{one.key}{'.quick' * quick}.json"
 
 
-def read(path: Path) -> Result | None:
-    """The result in a file, or None where there is no such file."""
+def read(out: Path, one: Experiment, quick: bool) -> Result | None:
+    """The trials of an experiment that are saved, or None."""
+    path = path_of(out, one, quick)
     if not path.exists():
         return None
     try:
-        return _result(json.loads(path.read_text("utf-8")))
-    except (ValueError, TypeError, KeyError) as error:
+        kept = _result(FORM.validate_json(path.read_bytes()))
+    except ValueError as error:
         raise ValueError(
             f"{path} is damaged, and its trials cannot be read: needed is a file that `bonafed"
             " reproduce` wrote. Put back a copy, or remove it to run its trials again."
         ) from error
+    if (kept.name, kept.quick) != (one.name, quick):
+        raise ValueError(
+            f"{path} has trials of {kept.name}{' --quick' * kept.quick}: needed are those of"
+            f" {one.name}{' --quick' * quick}. Give the file its own name again, or remove it."
+        )
+    return kept
 
 
-def _result(stated: dict[str, Any]) -> Result:
-    rows: list[list[Row]] = [[] for _ in stated["trials"]]
-    for case, figure, method, places, values in stated.pop("values"):
+def _result(saved: Saved) -> Result:
+    seeds = [seed for seed, *_ in saved.trials]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError("a seed stands there twice")
+    rows: list[list[Row]] = [[] for _ in seeds]
+    for case, figure, method, places, values in saved.values:
         for x, by_trial in zip(places, values, strict=True):
             for ours, value in zip(rows, by_trial, strict=True):
                 ours.append(Row(case, figure, method, math.nan if value is None else value, x))
-    known = zip(stated.pop("trials"), rows, strict=True)
-    trials = (Trial(*trial, rows=tuple(ours)) for trial, ours in known)
-    return Result(**stated, trials=tuple(trials))
+    trials = (Trial(*head, tuple(ours)) for head, ours in zip(saved.trials, rows, strict=True))
+    return Result(saved.name, saved.quick, saved.settings, saved.version, tuple(trials))
 
 
 def _write(path: Path, result: Result) -> None:
-    """A line for each case, figure and method: its places, and at each the numbers by trial."""
     lines: dict[tuple[str, str, str], tuple[list[float | None], list[list[float | None]]]] = {}
     for (case, figure, method, x), values in result.values.items():
         places, numbers = lines.setdefault((case, figure, method), ([], []))
         places.append(x)
         numbers.append([float(v) if math.isfinite(v) else None for v in values])
-    head = {k: v for k, v in asdict(result).items() if k != "trials"}
-    head["trials"] = [trial[:3] for trial in result.trials]
+    head = asdict(replace(result, trials=())) | {"trials": [trial[:3] for trial in result.trials]}
     rows = ",\n".join(json.dumps([*key, *found]) for key, found in lines.items())
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, f'{json.dumps(head)[:-1]}, "values": [\n{rows}]}}\n'.encode())
 
 
