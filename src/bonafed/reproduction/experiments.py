@@ -320,8 +320,9 @@ def _trial(one: Experiment, seed: int, settings: Mapping[str, Any]) -> Trial:
                     break
     except Exception as error:
         if signals.Last.count == came:
+            said = str(error).rstrip(".")
             raise RuntimeError(
-                f"{one.name} failed with seed {seed}: {type(error).__name__}: {error}. Trials that"
+                f"{one.name} failed with seed {seed}: {type(error).__name__}: {said}. Trials that"
                 " ended before are kept. BONAFED_TRACEBACK=1 shows where it failed, and --seed"
                 " begins with another seed."
             ) from error
