@@ -243,7 +243,8 @@ def test_total_of_output_perturbation_by_the_formula_of_gaussian_noise() -> None
     mu = math.sqrt(rounds) * epsilon / math.sqrt(2 * math.log(1.25e6))
     below, above = norm.cdf(mu / 2 - found / mu), norm.cdf(-mu / 2 - found / mu)
     assert below - math.exp(found) * above == pytest.approx(1e-6, rel=0.01)
-    assert found == experiments.total("OutP, as programmed", epsilon, rounds)
+    for name in ("OutP, as programmed", "OutP+", "OutP, a = 100", *experiments.PENALTIES):
+        assert found == experiments.total(name, epsilon, rounds)
 
 
 # ---- the published program

@@ -45,6 +45,22 @@ WORDS: dict[str, Callable[..., Any]] = {
     "OutP": out_p_printed,
     "OutP+": partial(out_p_printed, scale=0.01),
 }
+
+
+def varied(name: str, **changes: float) -> Callable[..., Any]:
+    """A method of ``WORDS`` with other settings."""
+    return lambda *given: replace(WORDS[name](*given), **changes)
+
+
+PENALTIES = {
+    **{f"rho {rho:g}": varied("OutP", rho=rho) for rho in (0.1, 1.0, 10.0)},
+    **{"rho (21)": WORDS["OutP"], "rho (21) / 100": WORDS["OutP+"]},
+}
+FACTORS = {
+    f"{name}, a = {a}": varied(name, scaling=float(a))
+    for a in (1, 100, 1000)
+    for name in ("ObjT", "ObjP", "OutP")
+}
 CODED = "OutP, as programmed"
 MAIN = "ObjT", "ObjT, constant radius", "ObjP", "OutP"
 
@@ -151,7 +167,7 @@ def method(name: str, epsilon: float, rounds: int, split: Split) -> Any:
     if name == CODED:
         sizes = int(split.fed.sizes.max()), split.fed.n_clients
         return out_p(epsilon, rounds, *sizes, data)
-    return WORDS[name](epsilon, rounds, data)
+    return (WORDS | PENALTIES | FACTORS)[name](epsilon, rounds, data)
 
 
 def total(name: str, epsilon: float, rounds: int) -> float:
@@ -162,7 +178,7 @@ def total(name: str, epsilon: float, rounds: int) -> float:
     a row, whose sensitivity is twice the largest gradient.
     """
     kind = ("laplace", 1 / epsilon), ("gaussian", DEVIATION / 2 / epsilon)
-    return ext.total_epsilon((ext.Release(*kind[name.startswith("OutP")], rounds),), DELTA)
+    return ext.total_epsilon((ext.Release(*kind[name.startswith(("OutP", "rho"))], rounds),), DELTA)
 
 
 def ours(split: Split, epsilon: float, rounds: int, seed: int) -> tuple[float, float]:
@@ -247,7 +263,7 @@ def rounds_figure(
     size: Mapping[str, int],
     rounds: int,
     epsilons: Sequence[float],
-    own_rounds: int,
+    own_rounds: int = 0,
     methods: Sequence[str] = (*MAIN, CODED),
     fields: Sequence[str] = (ERROR, NOISE),
 ) -> Iterator[Row]:
@@ -278,25 +294,6 @@ def figure_2(seed: int, *, data: Sequence[str], **settings: Any) -> Iterator[Row
     yield from later
 
 
-def figure_4(
-    seed: int,
-    *,
-    data: Sequence[str],
-    size: Mapping[str, int],
-    rounds: int,
-    epsilons: Sequence[float],
-) -> Iterator[Row]:
-    """OutP with constant penalties, and with (21) and a hundredth of it."""
-    for name in data:
-        split = SPLITS[name](size[name])
-        for epsilon in epsilons:
-            own = method("OutP", epsilon, rounds, split)
-            run = {f"rho {rho:g}": replace(own, rho=rho) for rho in (0.1, 1.0, 10.0)}
-            run |= {"rho (21)": own, "rho (21) / 100": method("OutP+", epsilon, rounds, split)}
-            case = case_of(name, epsilon)
-            yield from compared(split, case, seed, run, epsilon, rounds, (ERROR,))
-
-
 def figure_5(seed: int, *, rounds: int, **settings: Any) -> Iterator[Row]:
     """Violation and error, and the violation at the end beside that after a tenth."""
     methods, later = (*MAIN, "OutP+"), list[Row]()
@@ -306,28 +303,6 @@ def figure_5(seed: int, *, rounds: int, **settings: Any) -> Iterator[Row]:
             when = "at the end" if row.x == rounds else "after a tenth of the rounds"
             later.append(Row(f"{row.method}, {row.case.partition(', ')[2]}", GAP, when, row.value))
     yield from later
-
-
-def figure_6(
-    seed: int,
-    *,
-    data: Sequence[str],
-    size: Mapping[str, int],
-    rounds: int,
-    epsilons: Sequence[float],
-) -> Iterator[Row]:
-    """Proximity parameters times a."""
-    for name in data:
-        split = SPLITS[name](size[name])
-        for epsilon in epsilons:
-            each = {m: method(m, epsilon, rounds, split) for m in ("ObjT", "ObjP", "OutP")}
-            run = {
-                f"{m}, a = {a}": replace(own, scaling=float(a))
-                for a in (1, 100, 1000)
-                for m, own in each.items()
-            }
-            case = case_of(name, epsilon)
-            yield from compared(split, case, seed, run, epsilon, rounds, (ERROR,))
 
 
 def point(seed: int, *, methods: Sequence[str], **settings: Any) -> Iterator[Row]:
@@ -342,9 +317,9 @@ RUN: dict[str, Callable[..., Iterable[Row]]] = {
     "figure-1": rounds_figure,
     "figure-2": figure_2,
     "figure-3": partial(rounds_figure, methods=MAIN, fields=(ERROR,)),
-    "figure-4": figure_4,
+    "figure-4": partial(rounds_figure, methods=tuple(PENALTIES), fields=(ERROR,)),
     "figure-5": figure_5,
-    "figure-6": figure_6,
+    "figure-6": partial(rounds_figure, methods=tuple(FACTORS), fields=(ERROR,)),
     "remark-3": point,
 }
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -101,34 +102,15 @@ class Test(NamedTuple):
 
 PANELS = ("mean", "SD", "mean and SD")
 METHODS = ("DRFL", "ERM", "DRFA", "AFL", "WAFL")
+ALL, HALF = (1.0, 1.0, 1.0), (0.5, 0.5, 1.0)  # of each client's rarer class
 Grid = Mapping[str, Sequence[float]]
 Models = tuple[Array, Array | float]  # (d, m) coefficients and (m,) intercepts
 
 
-def figure_2(seed: int, **settings: Any) -> Rows:
-    """Heart and abalone."""
-    return _resilience(seed, Test(sd=0.5, mean=0.0, ratio=0.5), **settings)
-
-
-def figure_3(seed: int, **settings: Any) -> Rows:
-    """Breast cancer."""
-    return _resilience(seed, Test(sd=2.0, mean=0.0, ratio=2.0), **settings)
-
-
-def figure_4(seed: int, **settings: Any) -> Rows:
-    """Breast cancer, where clients 1 and 2 lack half of their rarer class."""
-    return _resilience(seed, Test(sd=0.4, mean=0.1, ratio=2.0), rarer=(0.5, 0.5, 1.0), **settings)
-
-
-def figure_5(seed: int, **settings: Any) -> Rows:
-    """Heart, as figure 4."""
-    return _resilience(seed, Test(sd=0.1, mean=0.5, ratio=0.5), rarer=(0.5, 0.5, 1.0), **settings)
-
-
 def _resilience(
     seed: int,
-    test: Test,
     *,
+    test: Test,
     data: Sequence[str],
     folds: int,
     radii: Sequence[float],
@@ -136,7 +118,7 @@ def _resilience(
     thetas: Sequence[float],
     levels: Sequence[float],
     draws: int,
-    rarer: Sequence[float] = (1.0, 1.0, 1.0),
+    rarer: Sequence[float] = ALL,
 ) -> Rows:
     """Train every method on three clients, one of them noisy, and test it under noise."""
     grid = {"radius": radii, "label_cost": label_costs, "client_radius": thetas}
@@ -332,6 +314,12 @@ def _rows(
         yield Row(name, figure, method, float(value), x)
 
 
+figure_2 = partial(_resilience, test=Test(sd=0.5, mean=0.0, ratio=0.5))
+figure_3 = partial(_resilience, test=Test(sd=2.0, mean=0.0, ratio=2.0))
+figure_4 = partial(_resilience, test=Test(sd=0.4, mean=0.1, ratio=2.0), rarer=HALF)
+figure_5 = partial(_resilience, test=Test(sd=0.1, mean=0.5, ratio=0.5), rarer=HALF)
+
+
 # ------------------------------------------------------------------------------------- Algorithm 1
 
 
@@ -357,7 +345,7 @@ def algorithm_1(
         "Bundle": bf.Bundle(tol=min(gaps) / 10),
     }
     for name in data:
-        fed, _, _, loss = _clients(name, seed, (1.0, 1.0, 1.0))
+        fed, _, _, loss = _clients(name, seed, ALL)
         problem = drfl.drfl(radius, theta, label_cost, loss)
         best = problem.objective(_fit(problem, fed, 1e-9), fed)
         for method, algorithm in methods.items():
