@@ -7,12 +7,13 @@ A word for each method of its tables: `aspire_ease`, its variants `aspire_cp`, `
 in an appendix that is not public.
 """
 
+from dataclasses import replace
 from typing import Any
 
-import bonafed as bf
-from bonafed.papers.aspire import workers
+import numpy as np
 
-ind, mix_even = workers.clients_alone, workers.mixture
+import bonafed as bf
+import bonafed.extending as ext
 
 
 def aspire_ease(**settings: Any) -> bf.ASPIRE:
@@ -66,3 +67,15 @@ def drfa_prox(strength: float = 0.1) -> bf.DRFA:
 def fed_avg() -> bf.FedAvg:
     """Federated averaging."""
     return bf.FedAvg()
+
+
+def mix_even(problem: bf.Problem, fed: bf.Federation, **options: Any) -> bf.Solution:
+    """The model of the least mean risk of all clients; ``options`` of `solve`."""
+    return ext.fit(replace(problem, over_clients=bf.Mean()), fed, **options)
+
+
+def ind(problem: bf.Problem, fed: bf.Federation, **options: Any) -> dict[str | int, bf.Solution]:
+    """Each client's model from its own rows, of all classes; ``options`` of `solve`."""
+    if problem.loss.targets != "real":  # one client may lack some of the classes
+        fed = replace(fed, classes=np.asarray(ext.classes_of(fed)))
+    return {name: mix_even(problem, fed.restrict(name), **options) for name in fed.clients}
