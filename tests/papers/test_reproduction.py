@@ -9,12 +9,13 @@ import math
 import re
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 import bonafed as bf
@@ -229,6 +230,17 @@ def test_a_section_shows_paper_and_ours_and_says_what_was_not_run(tmp_path: Path
     assert "Of no case here" not in text
     assert "(6 of 12 not reached)" in text
     assert "Not run: `bonafed reproduce drfl/figure-2`" in comparison.section(ONE, None)
+
+
+@pytest.mark.parametrize("part", ["numbers", "claims", "own", "why", None])
+def test_a_key_that_nothing_reads_is_refused(part: str | None):
+    name = next(each.name for each in ALL.values() if each.numbers and each.claims and each.own)
+    stated = {**asdict(ALL[name]), "own": ({"method": "a", "own": "b", "figure": "c"},)}
+    form = TypeAdapter(Experiment)
+    form.validate_python(stated)
+    (stated if part is None else stated[part][0])["typo"] = 1
+    with pytest.raises(ValueError, match="typo"):
+        form.validate_python(stated)
 
 
 # ------------------------------------------------------------------------ laws of every experiment

@@ -37,7 +37,6 @@ DIGITS = 7  # significant, of what is saved
 Way = Literal["higher", "lower"]
 
 
-@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Number:
     """A number that the paper prints."""
@@ -50,7 +49,6 @@ class Number:
     where: str = ""
 
 
-@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Claim:
     """A ranking that the paper states, or that its figure shows."""
@@ -64,7 +62,6 @@ class Claim:
     within: float = 0.01  # the relative difference that counts as the same
 
 
-@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Own:
     """A method of this package beside a method of the paper."""
@@ -75,7 +72,6 @@ class Own:
     how: Annotated[Literal["ratio", "difference"], Field(alias="as")] = "ratio"
 
 
-@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Reason:
     """Why numbers of a case differ."""
@@ -84,7 +80,7 @@ class Reason:
     case: str = "*"
 
 
-@with_config(ConfigDict(extra="forbid"))
+@with_config(ConfigDict(extra="forbid"))  # nor do its parts take more
 @dataclass(frozen=True)
 class Experiment:
     """A table or figure of a paper: what it prints, and how it is run here."""

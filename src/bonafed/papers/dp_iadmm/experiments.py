@@ -202,28 +202,27 @@ def case_of(data: str, epsilon: float) -> str:
     return f"{data.upper()}, {noise}"
 
 
-def compared(
+def curves(
     split: Split,
     case: str,
     seed: int,
-    methods: Mapping[str, Any],
+    name: str,
     epsilon: float,
     rounds: int,
     fields: Sequence[str],
 ) -> Iterator[Row]:
-    """Curves of some methods, their last points, and what their epsilon adds up to."""
+    """A method's curves, their last points, and what its epsilon adds up to."""
     tenth = max(rounds // 10, 1)
     marks = {tenth, rounds, *np.geomspace(1, rounds, 40).astype(int).tolist()}
-    for name, algorithm in methods.items():
-        label = f"{case}-{name}-{rounds}-{split.fed.sizes.sum()}"
-        points = follow(algorithm, split, seed, marks, label)
-        for field in fields:
-            for t in points:
-                yield Row(case, field, name, getattr(points[t], FIELDS[field]), float(t))
-            yield Row(case, field, name, getattr(points[rounds], FIELDS[field]))
-        yield Row(case, EARLY, name, points[tenth].error)
-        if math.isfinite(epsilon):
-            yield Row(case, TOTAL, name, total(name, epsilon, rounds))
+    label = f"{case}-{name}-{rounds}-{split.fed.sizes.sum()}"
+    points = follow(method(name, epsilon, rounds, split), split, seed, marks, label)
+    for field in fields:
+        for t in points:
+            yield Row(case, field, name, getattr(points[t], FIELDS[field]), float(t))
+        yield Row(case, field, name, getattr(points[rounds], FIELDS[field]))
+    yield Row(case, EARLY, name, points[tenth].error)
+    if math.isfinite(epsilon):
+        yield Row(case, TOTAL, name, total(name, epsilon, rounds))
 
 
 def beside(
@@ -274,8 +273,8 @@ def rounds_figure(
         split = SPLITS[name](size[name])
         for epsilon in epsilons:
             case = case_of(name, epsilon)
-            run = {m: method(m, epsilon, rounds, split) for m in methods}
-            yield from compared(split, case, seed, run, epsilon, rounds, fields)
+            for each in methods:
+                yield from curves(split, case, seed, each, epsilon, rounds, fields)
             if own_rounds and math.isfinite(epsilon):
                 yield from beside(split, case, seed, epsilon, rounds, own_rounds)
 
