@@ -108,6 +108,13 @@ def test_the_method_that_did_not_get_there_is_named():
     assert judged(rows, replace(claim, method="z", than=("x",))) == ["z did not get there"]
 
 
+def test_a_claim_leaves_out_what_the_paper_does_and_says_where_other_data_stand_in():
+    rows = [Row(c, "rounds", m, v) for c in ("a", "b, 2", "c") for m, v in (("x", 1), ("y", 2))]
+    claim = Claim("x needs less.", "rounds", "x", ("y",), but=("a",), by="lower")
+    said = judged(rows, claim, deterministic=True, other={"b": "other data"})
+    assert said == ["holds, in another setting", "holds"]
+
+
 @pytest.mark.usefixtures("room")
 def test_a_number_is_compared_within_the_interval_of_the_trials(tmp_path: Path):
     result, (accuracy, seconds) = run(tmp_path), ONE.numbers
@@ -145,6 +152,8 @@ def test_the_paper_s_method_beside_ours_says_where_it_did_not_get(tmp_path: Path
     assert comparison.beside(result, ONE.own[0]) == (
         "1 of 1 runs of the paper's method did not get there"
     )
+    ours = replace(ONE.own[0], method="ours", own="old")
+    assert comparison.beside(result, ours) == "1 of 1 runs of ours did not get there"
 
 
 def test_an_interrupted_run_goes_on_with_its_finished_trials(
