@@ -358,8 +358,11 @@ def section(one: Experiment, result: Result | None) -> str:
     parts.append(_table(("the paper says", "here"), rows) if rows else "")
     for own in one.own:
         if (text := beside(result, own)) is not None:
-            way = "over" if own.how == "ratio" else "beside"
-            parts.append(f"{own.figure}, {own.method} {way} our {own.own}: {text}.")
+            ours = f"our {own.own}"
+            pair = (
+                f"{own.method} over {ours}" if own.how == "ratio" else f"{ours} less {own.method}"
+            )
+            parts.append(f"{own.figure}, {pair}: {text}.")
     cases = {case for case, *_ in result.values}
     parts += [
         f"*Why*{_of(reason.case)}: {reason.text}"
