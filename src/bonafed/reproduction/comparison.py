@@ -58,15 +58,15 @@ its method does, and what ours does. The pages are written by `bonafed reproduce
 section names its command and settings. `bonafed reproduce --list` has the expected times and a
 program of at most five lines for each. The variable `BONAFED_DATA` names the folder of the data.
 
-A cell has the paper's number, a stroke, and our mean over the trials with ± half of its 95 %
+A cell has the paper's number, a slash, and our mean over the trials with ± half of its 95 %
 interval; one trial has no interval. A trial is one seed of splits, noise and starts; trials on one
 data set share its rows, so that an interval says nothing of other data. `full` has the paper's
-settings but for what stands under *Here*; `quick` takes seconds, and says that a program runs, not
-whether a paper is right. The sign after a pair of numbers:
+settings but for what stands under *Here* and the trials; `quick` takes seconds, and says that a
+program runs, not whether a paper is right. The sign after a pair of numbers:
 
 | sign | ours is |
 | --- | --- |
-| `=` | the same, within the interval, the printed digits and twice the paper's standard error |
+| `=` | the same, to our interval, the printed digits and twice the paper's standard error |
 | `+` `-` | better, worse |
 | `>` `<` | higher, lower, where neither way is better |
 | `?` | another number, but of fewer than {LEAST} trials: not decided |
