@@ -145,6 +145,13 @@ def test_claims_without_a_difference_are_rarely_decided():
     assert 0.02 <= decided / 400 <= 0.08
 
 
+def test_a_claim_leaves_out_what_the_paper_does_and_says_where_other_data_stand_in():
+    rows = [Row(c, "rounds", m, v) for c in ("a", "b, 2", "c") for m, v in (("x", 1), ("y", 2))]
+    claim = Claim("x needs less.", "rounds", "x", ("y",), but=("a",), by="lower")
+    said = judged(rows, claim, deterministic=True, other={"b": "other data"})
+    assert said == ["holds, in another setting", "holds"]
+
+
 @pytest.mark.usefixtures("room")
 def test_a_number_is_compared_within_the_interval_of_the_trials(tmp_path: Path):
     result, (accuracy, seconds) = run(tmp_path), ONE.numbers

@@ -40,7 +40,6 @@ ROUNDING = 1e-6  # relative, of what is saved
 SHOWN = 6  # differences of a claim with one judgement
 PAGE = "reproduction.md"
 SECONDS = "CPU s"  # of a machine, which is not the paper's
-DECIDED = "holds", "the opposite holds", "does not hold"
 SIZE = (7.2, 3.6)  # inches of a figure
 SIGNS = {
     "same": "=",
@@ -55,19 +54,37 @@ TITLE = "# Five papers, reproduced"
 INTRODUCTION = f"""\
 {TITLE}
 
-This page and the pages of the papers are written by `bonafed reproduce --out docs`; every section
-names its command and settings. `bonafed reproduce --list` names all tables and figures with their
-data, the paper's settings, quick settings, the expected time and a program of at most five lines.
-The environment variable `BONAFED_DATA` names the folder of the data.
+Every table and figure of the five papers of this package, run here: what the paper prints, what
+its method does, and what ours does. The pages are written by `bonafed reproduce --out docs`; every
+section names its command and settings. `bonafed reproduce --list` has the expected times and a
+program of at most five lines for each. The variable `BONAFED_DATA` names the folder of the data.
 
-In a table a cell has the paper's number, a stroke, ours with its 95 % interval over the trials, and
-a sign: `=` the same within the interval (or to the printed digits, where there is one run), `+`
-better, `-` worse, `>` higher, `<` lower, `?` not decided by fewer than {LEAST} trials, `~` another
-setting: other data, the quick settings, and every time, which is of another machine. A trial is one
-seed of splits, noise and starts. Trials on one data set share its rows: their intervals say how
-seeds differ, and nothing of other data. A claim holds where the interval of the differences, taken
-trial by trial, excludes zero in at least {LEAST} trials. "Not reached" is a run that ended before.
-A figure shades the interval, and the range of fewer than {LEAST} trials.
+A cell has the paper's number, a slash, and our mean over the trials with ± half of its 95 %
+interval; one trial has no interval. A trial is one seed of splits, noise and starts; trials on one
+data set share its rows, so that an interval says nothing of other data. `full` has the paper's
+settings but for what stands under *Here* and the trials; `quick` takes seconds, and says that a
+program runs, not whether a paper is right. The sign after a pair of numbers:
+
+| sign | ours is |
+| --- | --- |
+| `=` | the same, to our interval, the printed digits and the interval of the paper's runs |
+| `+` `-` | better, worse |
+| `>` `<` | higher, lower, where neither way is better |
+| `?` | another number, but of fewer than {LEAST} trials: not decided |
+| `~` | not to be compared: other data, quick settings, or the time of another machine |
+
+What a paper says **holds**, or **the opposite holds**, where the 95 % interval of the differences,
+taken trial by trial, excludes zero in at least {LEAST} trials; that methods are the same, where it
+lies within 1 % or the share that is named. "2 of 4" counts cases and other methods. "In another
+setting": on data that stand in for the paper's. "Not reached" and "did not get there": the run
+ended before. A picture shades the interval, and the range of fewer than {LEAST} trials.
+"""
+
+
+BESIDE = """\
+"10 times" is the number of the paper's method over ours, a geometric mean over the cases and the
+trials in which both got there; "-10" is ours less it, a mean. In brackets stand the least and the
+greatest mean of a case.
 """
 
 
@@ -96,10 +113,15 @@ def is_other(one: Experiment, result: Result) -> bool:
     return ours != {**one.full, "data": (), "trials": 0}
 
 
+def _stands_in(one: Experiment, case: str) -> bool:
+    """Whether other data stand in: a key is a case, the word that it begins with, or all."""
+    return not {"*", case, case.split(",")[0]}.isdisjoint(one.other)
+
+
 def verdict(one: Experiment, result: Result, number: Number, values: Array) -> str:
     """A key of `SIGNS`."""
     mean, half = interval(values)
-    stands_in = is_other(one, result) or not {number.case, "*"}.isdisjoint(one.other)
+    stands_in = is_other(one, result) or _stands_in(one, number.case)
     if stands_in or number.figure.startswith(SECONDS) or not math.isfinite(mean):
         return "other"
     printed, n = Decimal(number.value), int(np.isfinite(values).sum())
@@ -119,8 +141,11 @@ def verdict(one: Experiment, result: Result, number: Number, values: Array) -> s
 def judged(one: Experiment, result: Result, claim: Claim) -> Iterator[tuple[str, str, str]]:
     """(case, difference, judgement) of a claim, for each case and method compared with."""
     table = result.table
-    cases = dict.fromkeys(case for case, *_ in table)
+    cases = dict.fromkeys(case for case, *_ in table if case not in claim.but)
     for case in cases if claim.case == "*" else [claim.case]:
+        other_data = ", in another setting" * _stands_in(one, case)
+        quick = "quick" if result.quick else "other"
+        setting = f", at {quick} settings" if is_other(one, result) else other_data
         ours = table.get((case, claim.figure, claim.method))
         for other in claim.than:
             theirs = table.get((case, claim.figure, other))
@@ -128,14 +153,11 @@ def judged(one: Experiment, result: Result, claim: Claim) -> Iterator[tuple[str,
                 if claim.case != "*":
                     yield case, "", "not run"
                 continue
-            text, judgement = _difference(one, claim, other, ours, theirs)
-            if judgement.startswith(DECIDED) and is_other(one, result):
-                judgement += f", at {'quick' if result.quick else 'other'} settings"
-            yield case, text, judgement
+            yield case, *_difference(one, claim, other, ours, theirs, setting)
 
 
 def _difference(
-    one: Experiment, claim: Claim, other: str, ours: Array, theirs: Array
+    one: Experiment, claim: Claim, other: str, ours: Array, theirs: Array, setting: str
 ) -> tuple[str, str]:
     """A run that did not get there is worse than one that did, by nobody knows how much: it
     decides nothing, and what it contradicts is not decided by the other trials.
@@ -166,11 +188,11 @@ def _difference(
         equal = certain and mean == 0
         return text, "equal" if equal else f"not decided by {n}{some} trial{'s' * (len(known) > 1)}"
     otherwise = "does not hold" if claim.by == "same" else "the opposite holds"
-    return text, ("holds" if holds else otherwise) + (some and f", in {n}{some} trials")
+    return text, ("holds" if holds else otherwise) + (some and f", in {n}{some} trials") + setting
 
 
 def beside(result: Result, own: Own) -> str | None:
-    """By how much the paper's method is behind ours, in words; None where not both were run."""
+    """Ours beside the paper's method, in words; None where not both were run."""
     table = result.table
     pairs = {
         case: (values, table[case, figure, own.own])
@@ -282,7 +304,8 @@ def pages(found: Mapping[str, Result]) -> dict[str, str]:
     texts = {PAGE: _first(found)}
     for paper in papers().values():
         ours = paper.experiments.values()
-        parts = [f"# {paper.title}\n\n{paper.authors}. {paper.source}. [All papers](../{PAGE})\n"]
+        cited = f"{paper.authors}. {paper.source}. [All papers, and what the signs say](../{PAGE})"
+        parts = [f"# {paper.title}\n\n{cited}\n"]
         parts += [section(one, found.get(one.name)) for one in ours]
         texts[_page(paper.room)] = "\n".join(parts)
     return texts
@@ -308,7 +331,8 @@ def _first(found: Mapping[str, Result]) -> str:
             claims.append((link, claim.says, "; ".join(counts)))
         for own in one.own:
             if (text := beside(result, own)) is not None:
-                behind.append((link, own.method, own.own, own.figure, text))
+                run = _extent(one, result).rpartition(",")[0]
+                behind.append((link, run, own.method, own.own, own.figure, text))
     return "\n".join(
         (
             INTRODUCTION,
@@ -317,8 +341,8 @@ def _first(found: Mapping[str, Result]) -> str:
             "## What the papers say\n",
             _table(("", "the paper says", "here"), claims),
             "## The papers' methods beside ours\n",
-            "A ratio is the number of the paper's method over ours, a difference ours less it.\n",
-            _table(("", "the paper's", "ours", "figure", "by"), behind),
+            BESIDE,
+            _table(("", "run", "the paper's", "ours", "figure", "by"), behind),
         )
     )
 
@@ -356,7 +380,11 @@ def section(one: Experiment, result: Result | None) -> str:
     parts.append(_table(("the paper says", "here"), rows) if rows else "")
     for own in one.own:
         if (text := beside(result, own)) is not None:
-            parts.append(f"{own.method} beside our {own.own}, {own.figure}: {text}.")
+            ours = f"our {own.own}"
+            pair = (
+                f"{own.method} over {ours}" if own.how == "ratio" else f"{ours} less {own.method}"
+            )
+            parts.append(f"{own.figure}, {pair}: {text}.")
     cases = {case for case, *_ in result.values}
     parts += [
         f"*Why*{_of(reason.case)}: {reason.text}"

@@ -58,6 +58,7 @@ class Claim:
     method: str
     than: tuple[str, ...]
     case: str = "*"  # every case
+    but: tuple[str, ...] = ()  # the paper says so of every case but these
     by: Literal["higher", "lower", "same"] | None = None  # None: the better way of the figure
     within: float = 0.01  # the relative difference that counts as the same
 

@@ -4,7 +4,7 @@ algorithm and analysis*.
 A word for each method of its tables: `aspire_ease`, its variants `aspire_cp`, `aspire_synchronous`
 (ASPIRE-EASE(-)), `aspire_per` and `aspire_adp`, and the baselines `afl`, `drfa_prox`, `fed_avg`,
 `ind` (each client by itself) and `mix_even`. The data, models and constants of the experiments are
-in an appendix that is not public.
+in a supplement that was not at hand.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """The data sets of section 5 as this project encodes them, and their division among clients.
 
 The cleaned files of He, Peng, Sun, *Federated learning with convex global and local constraints*,
-are not public, so sizes and features differ from their Table 3 (rows of class 0 / class 1,
+were not at hand, so sizes and features differ from their Table 3 (rows of class 0 / class 1,
 features):
 
 | | here | Table 3 |

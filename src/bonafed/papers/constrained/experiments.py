@@ -172,10 +172,13 @@ def _compared(
     measure: Callable[[Array], Measures],
     models: dict[str, Array] | None = None,
 ) -> dict[str, Measures]:
-    """Measures and costs of every method from one start; ``models`` receives the models."""
+    """Measures and costs of every method from one start; ``models`` receives the models.
+
+    A run that the cap ended says nothing of how far a method's answer breaks a constraint.
+    """
     found = {}
     for name, algorithm in methods.items():
-        began, costs = time.process_time(), {}
+        began, costs, unended = time.process_time(), dict[str, float](), False
         if name == CENTRAL:
             ended = replace(algorithm, start=start).solve(problem, fed)
             costs["outer iterations"] = float(ended.outer)
@@ -188,6 +191,8 @@ def _compared(
             sent = sum(message["bytes"] for message in ended.messages) / 8 / fed.n_clients
             costs["numbers of a client"] = sent
         found[name] = {**measure(ended.w), **costs, "CPU s": time.process_time() - began}
+        if unended:
+            found[name][BROKEN] = math.nan
         if models is not None:
             models[name] = ended.w
     return found
