@@ -132,6 +132,14 @@ def test_a_run_that_did_not_get_there_counts_against_its_method(
     assert judgement == f"{said} of 12 trials"
 
 
+def test_a_number_is_not_better_than_a_paper_s_where_some_runs_did_not_get_there():
+    number, values = Number("a", "rounds", "old", "12"), np.full(20, 10.0)
+    assert comparison.verdict(ONE, made([]), number, values) == "better"
+    values[3] = math.nan
+    assert comparison.verdict(ONE, made([]), number, values) == "undecided"
+    assert comparison.verdict(ONE, made([]), replace(number, value="8"), values) == "worse"
+
+
 def test_claims_without_a_difference_are_rarely_decided():
     rng, claim = np.random.default_rng(0), Claim("A is better.", "accuracy", "A", ("B",))
     level, noise = rng.normal(size=(400, 10, 1)), rng.normal(size=(400, 10, 2))

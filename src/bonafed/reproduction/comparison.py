@@ -28,6 +28,7 @@ from bonafed.reproduction.experiments import (
     Result,
     experiments,
     in_turn,
+    in_words,
     papers,
     path_of,
     results,
@@ -70,7 +71,7 @@ program runs, not whether a paper is right. The sign after a pair of numbers:
 | `=` | the same, to our interval, the printed digits and the interval of the paper's runs |
 | `+` `-` | better, worse |
 | `>` `<` | higher, lower, where neither way is better |
-| `?` | another number, but of fewer than {LEAST} trials: not decided |
+| `?` | another number, of fewer than {LEAST} trials or of those that got there: not decided |
 | `~` | not to be compared: other data, quick settings, or the time of another machine |
 
 What a paper says **holds**, or **the opposite holds**, where the 95 % interval of the differences,
@@ -134,8 +135,11 @@ def verdict(one: Experiment, result: Result, number: Number, values: Array) -> s
     if n < LEAST and not one.deterministic:
         return "undecided"
     way = "higher" if off > 0 else "lower"
-    better = one.better.get(number.figure)
-    return way if better is None else "better" if way == better else "worse"
+    if (better := one.better.get(number.figure)) is None:
+        return way
+    if way == better and n < len(values):  # without the trials that ended worst
+        return "undecided"
+    return "better" if way == better else "worse"
 
 
 def judged(one: Experiment, result: Result, claim: Claim) -> Iterator[tuple[str, str, str]]:
@@ -245,9 +249,8 @@ def picture(one: Experiment, result: Result) -> str | None:
     for (case, figure, method, x), values in result.values.items():
         mean, half = interval(values)
         ends = mean - half, mean + half
-        if (
-            np.isfinite(values).sum() < LEAST and half
-        ):  # an interval of few is wider than the figure
+        # an interval of few is wider than the figure
+        if half and np.isfinite(values).sum() < LEAST:
             ends = np.nanmin(values), np.nanmax(values)
         points.setdefault((case, figure, method), []).append(
             (math.nan if x is None else x, mean, *ends)
@@ -365,7 +368,8 @@ def _counted(one: Experiment, result: Result) -> str:
 
 def section(one: Experiment, result: Result | None) -> str:
     """What one table or figure printed, here and in the paper."""
-    parts = [f"## {_heading(one)}", f"{one.title} ({one.where}). {one.setting}"]
+    heading = one.key.replace("-", " ").capitalize()
+    parts = [f"## {heading}", f"{one.title} ({one.where}). {one.setting}"]
     if one.here:
         parts.append(f"*Here*: {one.here}")
     for name, texts in (("In place of", one.other), ("Not to be had", one.absent)):
@@ -387,7 +391,7 @@ def section(one: Experiment, result: Result | None) -> str:
             parts.append(f"{own.figure}, {pair}: {text}.")
     cases = {case for case, *_ in result.values}
     parts += [
-        f"*Why*{_of(reason.case)}: {reason.text}"
+        f"*Why*{f' ({reason.case})' * (reason.case != '*')}: {reason.text}"
         for reason in one.why
         if reason.case in {"*", *cases}
     ]
@@ -408,17 +412,8 @@ def _found(one: Experiment, result: Result, claim: Claim) -> str:
     return "; ".join(parts)
 
 
-def _heading(one: Experiment) -> str:
-    return one.key.replace("-", " ").capitalize()
-
-
-def _of(case: str) -> str:
-    return "" if case == "*" else f" ({case})"
-
-
 def _how(one: Experiment, result: Result) -> str:
-    shown = {k: v for k, v in result.settings.items() if k != "data"}
-    settings = ", ".join(f"{key} = {value}" for key, value in shown.items())
+    settings = in_words({k: v for k, v in result.settings.items() if k != "data"})
     data = ", ".join(result.settings.get("data", ())) or "made data"
     last = max(trial.date for trial in result.trials)
     first, n = result.trials[0].seed, len(result.trials)

@@ -302,7 +302,7 @@ def _kept(one: Experiment, out: Path, quick: bool, settings: dict[str, Any]) -> 
         raise FileExistsError(
             f"{path_of(out, one, quick)} has trials with other settings, which this run would"
             " replace: it needs another --out, or that file removed. Those settings:"
-            f" {_settings(kept.settings)}; now: {_settings(settings)}."
+            f" {in_words(kept.settings)}; now: {in_words(settings)}."
         )
     return kept
 
@@ -425,13 +425,14 @@ def listed() -> Iterator[str]:
                 ("data", ", ".join(one.data) or "made by the experiment"),
                 ("paper", one.setting),
                 ("here", one.here or "the same"),
-                ("full", _settings(one.full)),
-                ("quick", _settings(one.quick)),
+                ("full", in_words(one.full)),
+                ("quick", in_words(one.quick)),
                 ("time", "quick {quick:.3g} s, full {full:.3g} s".format(**one.seconds)),
             ):
                 yield f"    {name + ':':<7}{text}"
             yield from (f"    | {line}" for line in one.program.strip().splitlines())
 
 
-def _settings(settings: Mapping[str, Any]) -> str:
+def in_words(settings: Mapping[str, Any]) -> str:
+    """Settings on one line."""
     return ", ".join(f"{key} = {value}" for key, value in settings.items())
