@@ -242,14 +242,17 @@ def compare(
             yield from judged(task, rows, name, Effort(**effort))
 
 
-def judged(task: Task, rows: Rows, name: str, effort: Effort) -> Iterator[Row]:
-    """The rows of one method."""
+def judged(task: Task, rows: Rows, name: str, effort: Effort, group: Any = None) -> Iterator[Row]:
+    """The rows of one method, with the fairness between a privileged group and the others."""
     warm_up(task.risk, task.loss, task.penalty)
-    problem = task.problem(rows.fed)
+    problem, right = task.problem(rows.fed), rows.y > 0
     run = followed(problem, rows.fed, task.method(name, rows.fed, effort))
-    yield Row(task.case, "objective", name, problem.objective(run.w, rows.fed))
-    yield Row(task.case, "accuracy", name, np.mean((rows.X @ run.w > 0) == (rows.y > 0)))
-    yield Row(task.case, "CPU s", name, run.seconds[-1])
+    said = rows.X @ run.w > 0
+    figures = {"objective": problem.objective(run.w, rows.fed)}
+    figures |= {"accuracy": np.mean(said == right), "CPU s": run.seconds[-1]}
+    if group is not None:
+        figures |= bf.fairness_metrics(right, said, group, privileged=True)
+    yield from (Row(task.case, figure, name, value) for figure, value in figures.items())
 
 
 def ranges(seed: int, *, data: Sequence[str], sets: int, **effort: Any) -> Iterator[Row]:
@@ -296,15 +299,9 @@ def human(seed: int, *, data: Sequence[str], most: int, **effort: Any) -> Iterat
     privileged = rows.X[:, -1] > 0
     task = Task("adult", "EHRM")
     rows = Rows(owned(rows.fed.X[0][:, :-1], rows.fed.y[0]), rows.X[:, :-1], rows.y)
-    warm_up(task.risk, task.loss, task.penalty)
-    problem = task.problem(rows.fed)
     for name in ("ADMM", *STOCHASTIC, "RankADMM"):
-        run = followed(problem, rows.fed, task.method(name, rows.fed, Effort(**effort)))
-        said = rows.X @ run.w > 0
-        figures = {"objective": problem.objective(run.w, rows.fed)}
-        figures |= {"accuracy": np.mean(said == (rows.y > 0)), "CPU s": run.seconds[-1]}
-        figures |= bf.fairness_metrics(rows.y > 0, said, privileged, privileged=True)
-        yield from (Row("Adult", figure, name, value) for figure, value in figures.items())
+        found = judged(task, rows, name, Effort(**effort), privileged)
+        yield from (row._replace(case="Adult") for row in found)
 
 
 def rates(seed: int, *, data: Sequence[str], epochs: int, most: int = 0) -> Iterator[Row]:
