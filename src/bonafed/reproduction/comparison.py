@@ -60,11 +60,12 @@ its method does, and what ours does. The pages are written by `bonafed reproduce
 section names its command and settings. `bonafed reproduce --list` has the expected times and a
 program of at most five lines for each. The variable `BONAFED_DATA` names the folder of the data.
 
-A cell has the paper's number, a slash, and our mean over the trials with ± half of its 95 %
-interval; one trial has no interval. A trial is one seed of splits, noise and starts; trials on one
-data set share its rows, so that an interval says nothing of other data. `full` has the paper's
-settings but for what stands under *Here* and the trials; `quick` takes seconds, and says that a
-program runs, not whether a paper is right. The sign after a pair of numbers:
+A cell has the paper's number, its printed standard deviation in brackets, a slash, and our mean
+over the trials with ± half of its 95 % interval; one trial has no interval. A trial is one seed of
+splits, noise and starts; trials on one data set share its rows, so that an interval says nothing of
+other data. `full` has the paper's settings but for what stands under *Here* and the trials; `quick`
+takes seconds, and says that a program runs, not whether a paper is right.
+The sign after a pair of numbers:
 
 | sign | ours is |
 | --- | --- |
@@ -128,7 +129,7 @@ def verdict(one: Experiment, result: Result, number: Number, values: Array) -> s
     printed, n = Decimal(number.value), int(np.isfinite(values).sum())
     digit = 0.5 * 10.0 ** int(printed.as_tuple().exponent)
     runs = one.runs or one.full.get("trials", 1)
-    theirs = half_width(number.spread, runs) if number.spread and runs > 1 else 0.0
+    theirs = half_width(float(number.spread), runs) if number.spread and runs > 1 else 0.0
     off = mean - float(printed)
     if abs(off) <= digit + math.hypot(half, theirs):
         return "same"
@@ -377,6 +378,8 @@ def section(one: Experiment, result: Result | None) -> str:
             f"*{name}* {'all cases' if case == '*' else case}: {text}"
             for case, text in texts.items()
         ]
+    borrowed = dict.fromkeys((n.method, n.where) for n in one.numbers if n.where)
+    parts += [f"*The paper's number beside* {method}: {where}" for method, where in borrowed]
     if result is None:
         return "\n\n".join([*parts, f"Not run: `bonafed reproduce {one.name}`.\n"])
     parts += [_how(one, result), _cells(one, result)]
@@ -447,7 +450,7 @@ def _cells(one: Experiment, result: Result) -> str:
 
 def _cell(one: Experiment, result: Result, number: Number | None, values: Array | None) -> str:
     if values is None:
-        return "" if number is None else f"{number.value} / not run"
+        return "" if number is None else f"{_printed(number)} / not run"
     mean, half = interval(values)
     text = _shown(mean) if math.isfinite(mean) else "not reached"
     if half:
@@ -456,7 +459,11 @@ def _cell(one: Experiment, result: Result, number: Number | None, values: Array 
         text += f" ({lost} of {len(values)} not reached)"
     if number is None:
         return text
-    return f"{number.value} / {text} {SIGNS[verdict(one, result, number, values)]}"
+    return f"{_printed(number)} / {text} {SIGNS[verdict(one, result, number, values)]}"
+
+
+def _printed(number: Number) -> str:
+    return number.value if number.spread is None else f"{number.value} ({number.spread})"
 
 
 def _shown(value: float) -> str:

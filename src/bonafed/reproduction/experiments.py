@@ -45,7 +45,7 @@ class Number:
     figure: str
     method: str
     value: str  # with the printed digits
-    spread: float | None = None  # standard deviation over the paper's runs
+    spread: str | None = None  # standard deviation over the paper's runs, as printed
     where: str = ""
 
 
