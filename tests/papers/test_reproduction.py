@@ -337,6 +337,23 @@ def test_a_trial_whose_solve_was_interrupted_is_not_kept(
     assert len(asked) <= 1  # the rest of the trial is not computed
 
 
+RUNS = re.compile(r"bf\.InProcess\(.*\)\.run|engine\.run|ext\.fit|bf\.solve")
+
+
+@pytest.mark.parametrize("room", experiments.ROOMS)
+def test_every_run_of_an_experiment_ends_its_trial_where_it_is_interrupted(room: str):
+    """Or the trial goes on with the next of its runs, for minutes."""
+    for name in ("experiments", "workers", "sets"):
+        if not (
+            path := Path(experiments.__file__).parents[1] / f"papers/{room}/{name}.py"
+        ).exists():
+            continue
+        for function in ast.parse(path.read_text("utf-8")).body:
+            calls = [ast.unparse(c.func) for c in ast.walk(function) if isinstance(c, ast.Call)]
+            if any(map(RUNS.fullmatch, calls)):
+                assert "whole" in calls, ast.unparse(function)
+
+
 def test_the_pages_are_what_the_command_makes_of_the_saved_trials():
     """No number stands there that the command did not print; every experiment was run."""
     found = experiments.results(DOCS)
