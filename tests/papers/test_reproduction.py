@@ -258,6 +258,16 @@ def test_a_key_that_nothing_reads_is_refused(part: str | None):
         form.validate_python(stated)
 
 
+@pytest.mark.usefixtures("room")
+def test_a_section_names_the_commands_that_ran_its_trials(tmp_path: Path):
+    for trials, seed in ((3, 0), (12, 20), (2, 5)):
+        run(tmp_path, trials=trials, seed=seed)
+    kept = experiments.read(tmp_path, ONE, quick=False)
+    each = [f"`bonafed reproduce {ONE.name}{m}`" for m in (" --trials 3", " --trials 2 --seed 5")]
+    each.append(f"`bonafed reproduce {ONE.name} --seed 20`: full, 17 trials")
+    assert ", ".join(each) in comparison.section(ONE, kept)
+
+
 # ------------------------------------------------------------------------ laws of every experiment
 
 
