@@ -258,6 +258,16 @@ def test_a_key_that_nothing_reads_is_refused(part: str | None):
         form.validate_python(stated)
 
 
+@pytest.mark.usefixtures("room")
+def test_a_section_names_the_commands_that_ran_its_trials(tmp_path: Path):
+    for trials, seed in ((3, 0), (12, 20), (2, 5)):
+        run(tmp_path, trials=trials, seed=seed)
+    kept = experiments.read(tmp_path, ONE, quick=False)
+    each = [f"`bonafed reproduce {ONE.name}{m}`" for m in (" --trials 3", " --trials 2 --seed 5")]
+    each.append(f"`bonafed reproduce {ONE.name} --seed 20`: full, 17 trials")
+    assert ", ".join(each) in comparison.section(ONE, kept)
+
+
 # ------------------------------------------------------------------------ laws of every experiment
 
 
@@ -335,6 +345,23 @@ def test_a_trial_whose_solve_was_interrupted_is_not_kept(
         run(tmp_path)
     assert experiments.read(tmp_path, ONE, quick=False) is None
     assert len(asked) <= 1  # the rest of the trial is not computed
+
+
+RUNS = re.compile(r"bf\.InProcess\(.*\)\.run|engine\.run|ext\.fit|bf\.solve")
+
+
+@pytest.mark.parametrize("room", experiments.ROOMS)
+def test_every_run_of_an_experiment_ends_its_trial_where_it_is_interrupted(room: str):
+    """Or the trial goes on with the next of its runs, for minutes."""
+    for name in ("experiments", "workers", "sets"):
+        if not (
+            path := Path(experiments.__file__).parents[1] / f"papers/{room}/{name}.py"
+        ).exists():
+            continue
+        for function in ast.parse(path.read_text("utf-8")).body:
+            calls = [ast.unparse(c.func) for c in ast.walk(function) if isinstance(c, ast.Call)]
+            if any(map(RUNS.fullmatch, calls)):
+                assert "whole" in calls, ast.unparse(function)
 
 
 def test_the_pages_are_what_the_command_makes_of_the_saved_trials():

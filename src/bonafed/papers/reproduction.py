@@ -1,7 +1,8 @@
 """What the experiments of every room yield, and what their figures are drawn from."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import bonafed as bf
 from bonafed.extending import COLOURS as COLOURS
 from bonafed.extending import Array
 
@@ -25,3 +26,10 @@ class Curve(NamedTuple):
     mean: Array
     low: Array
     high: Array
+
+
+def whole(run: Any) -> Any:
+    """A run or a solution; Ctrl-C, at which one ends with what it has, ends the trial."""
+    if run.outcome.stop is bf.Stop.INTERRUPTED:
+        raise KeyboardInterrupt
+    return run

@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -419,12 +420,15 @@ def _how(one: Experiment, result: Result) -> str:
     settings = in_words({k: v for k, v in result.settings.items() if k != "data"})
     data = ", ".join(result.settings.get("data", ())) or "made data"
     last = max(trial.date for trial in result.trials)
-    first, n = result.trials[0].seed, len(result.trials)
-    command = f"bonafed reproduce {one.name}" + " --quick" * result.quick
-    command += f" --trials {n}" * (n != one.settings(result.quick).get("trials", 1))
-    command += f" --seed {first}" * (first > 0)
+    count, commands = one.settings(result.quick).get("trials", 1), []
+    numbered = enumerate(trial.seed for trial in result.trials)
+    for _, group in groupby(numbered, lambda pair: pair[1] - pair[0]):  # seeds in a row
+        seeds = [seed for _, seed in group]
+        command = f"bonafed reproduce {one.name}" + " --quick" * result.quick
+        command += f" --trials {len(seeds)}" * (len(seeds) != count)
+        commands.append(f"`{command}{f' --seed {seeds[0]}' * (seeds[0] > 0)}`")
     return (
-        f"`{command}`: {_extent(one, result)}, {last}, version {result.version}. "
+        f"{', '.join(commands)}: {_extent(one, result)}, {last}, version {result.version}. "
         f"Settings: {settings or 'none'}; {data}."
     )
 

@@ -28,7 +28,7 @@ from bonafed.papers.aspire.workers import (
     qmnist,
     scma,
 )
-from bonafed.papers.reproduction import COLOURS, Curve, Row
+from bonafed.papers.reproduction import COLOURS, Curve, Row, whole
 
 ENDLESS: dict[str, Any] = {"tol": 0.0, "max_rounds": CAP}
 ACCURACY, LOSS, SPREAD = "Acc_w %", "Loss_w", "Std of accuracies %"
@@ -59,7 +59,7 @@ def method(workers: Workers, name: str, seed: int, factor: float) -> Any:
         return OTHERS[name]
     problem, fed = replace(workers.problem, over_clients=bf.Simplex()).at(workers.fed)
     default: Any = replace(bf.ASPIRE(), problem=problem)
-    first = bf.InProcess().run(default, fed, seed=seed, max_rounds=1).state
+    first = whole(bf.InProcess().run(default, fed, seed=seed, max_rounds=1)).state
     kappa, n = factor * first.steps.kappa, fed.n_clients
     sizes = {"kappa": kappa, "rho2": kappa / 2, "eta_z": 1 / (n * kappa)}
     return bf.ASPIRE(**ENDLESS, **sizes, **ASPIRE[name])

@@ -18,6 +18,7 @@ import bonafed.extending as ext
 from bonafed.data import load
 from bonafed.extending import Array
 from bonafed.papers.aspire.drfa import DRFA
+from bonafed.papers.reproduction import whole
 
 CAP = 10**7  # rounds: the time ends a run
 RIDGE = 1e-4
@@ -157,7 +158,7 @@ def follow(
 
     rules: dict[str, Any] = {"wait": wait or bf.First(1), "keep_rows": CAP, "max_time": seconds}
     engine, began = bf.VirtualClock(stragglers=workers.slow, **(rules | clock)), time.process_time()
-    state = engine.run(algorithm, fed, seed=seed, watch=[watch]).state
+    state = whole(engine.run(algorithm, fed, seed=seed, watch=[watch])).state
     spent = time.process_time() - began - spent
     w = ext.or_default(algorithm.answer(state).w, problem, fed.n_features)
     return Followed([*seen, evaluated(w)], w, spent)

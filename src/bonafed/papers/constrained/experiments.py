@@ -23,7 +23,7 @@ import bonafed as bf
 import bonafed.extending as ext
 from bonafed.extending import Array
 from bonafed.papers.constrained import TOL, centralised_al, data, lcqp, optima, proximal_al
-from bonafed.papers.reproduction import COLOURS, Curve, Row
+from bonafed.papers.reproduction import COLOURS, Curve, Row, whole
 
 RISK, GAP = 0.2, 0.1  # r of (30) and of (32)
 PROGRAMMED = 0.1  # rho of section 5.2 in the authors' code
@@ -183,7 +183,7 @@ def _compared(
             ended = replace(algorithm, start=start).solve(problem, fed)
             costs["outer iterations"] = float(ended.outer)
         else:
-            ended = _solved(problem, fed, algorithm, start)
+            ended = whole(ext.fit(problem, fed, algorithm=algorithm, start=start))
             if "outer" in ended.history[-1]:
                 costs["outer iterations"] = float(ended.history[-1]["outer"])
             unended = ended.outcome.stop in {bf.Stop.MAX_ROUNDS, bf.Stop.STALLED}
@@ -196,16 +196,6 @@ def _compared(
         if models is not None:
             models[name] = ended.w
     return found
-
-
-def _solved(
-    problem: bf.Problem, fed: bf.Federation, algorithm: Any, start: Array, watch: Sequence[Any] = ()
-) -> bf.Solution:
-    """A solution; Ctrl-C, at which a solve ends with what it has, ends the trial."""
-    solution = ext.fit(problem, fed, algorithm=algorithm, start=start, watch=watch)
-    if solution.outcome.stop is bf.Stop.INTERRUPTED:
-        raise KeyboardInterrupt
-    return solution
 
 
 def _rows(case: str, found: dict[str, Measures], optimum: float) -> Iterator[Row]:
@@ -265,7 +255,7 @@ def _by_outer(
         if row["outer"] == len(models):
             models.append(method.answer(state)[0])
 
-    _solved(problem, fed, algorithm, start, [watch])
+    whole(ext.fit(problem, fed, algorithm=algorithm, start=start, watch=[watch]))
     return models
 
 

@@ -26,7 +26,7 @@ from bonafed.data import load
 from bonafed.extending import Array
 from bonafed.papers.dp_iadmm import obj_p, obj_t, out_p, out_p_printed
 from bonafed.papers.dp_iadmm.published import DELTA, DEVIATION
-from bonafed.papers.reproduction import COLOURS, Curve, Row
+from bonafed.papers.reproduction import COLOURS, Curve, Row, whole
 
 CLIENTS, ROWS = 10, 6000  # of MNIST
 RIDGE = 1e-6  # beta of r(w) = sum w^2, A.8
@@ -154,9 +154,7 @@ def follow(
         warnings.simplefilter("ignore")  # that there is no guarantee, which ``total`` says
         engine = bf.InProcess(checkpoint=kept, every=SAVED)
         given = {"algorithm": algorithm, "engine": engine, "watch": [watch], "seed": seed}
-        solution = ext.fit(problem(), split.fed, resume=resume, **given)
-    if solution.outcome.stop is bf.Stop.INTERRUPTED:
-        raise KeyboardInterrupt
+        whole(ext.fit(problem(), split.fed, resume=resume, **given))
     return {t: points.get(t, Point(*[math.nan] * 3)) for t in sorted(marks)}
 
 
@@ -190,7 +188,7 @@ def ours(split: Split, epsilon: float, rounds: int, seed: int) -> tuple[float, f
     algorithm = bf.PrivateSGD(max_rounds=rounds, bound=1.0, noise="simulation")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the noise is simulated
-        solution = ext.fit(problem(budget), fed, algorithm=algorithm, seed=seed)
+        solution = whole(ext.fit(problem(budget), fed, algorithm=algorithm, seed=seed))
     assert solution.ledger is not None
     scaled = split._replace(X=ext.unit_rows(split.X, MIDDLE))
     return 100 * scaled.error(solution.w), float(solution.ledger.epsilon or 0)

@@ -27,7 +27,7 @@ import bonafed as bf
 import bonafed.papers.drfl as drfl
 from bonafed.data import corrupt, load, partition
 from bonafed.extending import COLOURS, Array
-from bonafed.papers.reproduction import Curve, Row
+from bonafed.papers.reproduction import Curve, Row, whole
 
 Rows = Iterator[Row]
 CLIENTS = ("client 1", "client 2", "client 3")
@@ -206,7 +206,7 @@ def _problem(method: str, loss: Any, point: tuple[float, ...]) -> bf.Problem:
 
 def _fit(problem: bf.Problem, fed: bf.Federation, tol: float = LOOSE) -> Array:
     concrete, data = problem.at(fed)
-    return bf.InProcess().run(bf.Bundle(tol=tol, problem=concrete), data).state.w
+    return whole(bf.InProcess().run(bf.Bundle(tol=tol, problem=concrete), data)).state.w
 
 
 def _path(
@@ -383,7 +383,7 @@ def _met(
             raise _Enough
 
     with suppress(_Enough):
-        bf.InProcess().run(algorithm, rows, watch=[watch])
+        whole(bf.InProcess().run(algorithm, rows, watch=[watch]))
     return met
 
 

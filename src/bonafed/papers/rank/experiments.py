@@ -23,7 +23,7 @@ from bonafed.data import load
 from bonafed.extending import Array
 from bonafed.papers.rank import PENALTY, dca, lsvrg, rank_admm, sgd, smoothed_rank_admm
 from bonafed.papers.rank.stochastic import tuned
-from bonafed.papers.reproduction import COLOURS, Curve, Row
+from bonafed.papers.reproduction import COLOURS, Curve, Row, whole
 
 TITLES = {"svmguide1": "SVMguide", "advertisements": "AD", "monks_3": "Monks"}
 TITLES |= {name: name.capitalize() for name in ("australian", "phoneme", "titanic", "splice")}
@@ -203,6 +203,8 @@ def followed(problem: bf.Problem, fed: bf.Federation, method: Any, limit: float 
             raise KeyboardInterrupt  # ends a run after the round
 
     run = bf.InProcess().run(replace(method, problem=concrete), data, watch=[watch])
+    if not seconds or seconds[-1] < limit:
+        whole(run)
     return Run(run.state.w, np.array(seconds), np.minimum.accumulate(values))
 
 
