@@ -65,8 +65,8 @@ A cell has the paper's number, its printed standard deviation in brackets, a sla
 over the trials with ± half of its 95 % interval; one trial has no interval. A trial is one seed of
 splits, noise and starts; trials on one data set share its rows, so that an interval says nothing of
 other data. `full` has the paper's settings but for what stands under *Here* and the trials; `quick`
-takes seconds, and says that a program runs, not whether a paper is right.
-The sign after a pair of numbers:
+takes seconds, and says that a program runs, not whether a paper is right. The sign after a pair of
+numbers:
 
 | sign | ours is |
 | --- | --- |
@@ -78,9 +78,10 @@ The sign after a pair of numbers:
 
 What a paper says **holds**, or **the opposite holds**, where the 95 % interval of the differences,
 taken trial by trial, excludes zero in at least {LEAST} trials; that methods are the same, where it
-lies within 1 % or the share that is named. "2 of 4" counts cases and other methods. "In another
-setting": on data that stand in for the paper's. "Not reached" and "did not get there": the run
-ended before. A picture shades the interval, and the range of fewer than {LEAST} trials.
+lies within 1 % or the share that is named. Every comparison is judged by itself: of 20 pairs of
+methods that are alike about one is said to differ. "2 of 4" counts cases and other methods. "In
+another setting": on data that stand in for the paper's. "Not reached" and "did not get there": the
+run ended before. A picture shades the interval, and the range of fewer than {LEAST} trials.
 """
 
 
