@@ -150,7 +150,8 @@ class MultiplierMethod(base.Method):
     def begin(self, state: State, ids: Ids, seen: Surveyed) -> Next[State]:
         w = base.with_start(self.concrete, self.start, len(seen.square))
         size = np.size(self.concrete.predictor.split(w)[0])
-        state = replace(state, w=w, point=w, gradient=np.zeros(size), inner=begin(w), seen=seen)
+        state = replace(state, w=w, point=w, gradient=np.zeros(size), seen=seen)
+        state = replace(state, inner=begin(w * self._units(state)))
         return state, Round(Linearise(w))
 
     def improve(self, state: State, ids: Ids, up: Linearised) -> Next[State]:
@@ -161,7 +162,7 @@ class MultiplierMethod(base.Method):
             state = self._advance(state, up)
         if (stop := self._stop(state)) is not None:
             return state, Done(stop)
-        return state, Round(Linearise(state.shown if len(state.shown) else state.inner.trial))
+        return state, Round(Linearise(state.shown if len(state.shown) else self._at(state)))
 
     def report(self, state: State) -> dict:
         return base.gap_report(state.value, state.bound, state.risks) | {"outer": state.outer}
@@ -185,11 +186,12 @@ class MultiplierMethod(base.Method):
             curvature, mu = self._curvature(state), self.mu
             smooth = isinstance(self.concrete.regulariser, Zero | L2)
             if mu is None:
-                spread = float(((up.gradient - up.gradient.mean(0)) ** 2).sum(1).max())
+                apart = (up.gradient - up.gradient.mean(0)) / self._units(state)
+                spread = float((apart**2).sum(1).max())
                 least = max(1e-3 * float(np.ptp(up.risk)), 1e-9 * float(np.abs(up.risk).max()))
                 mu = max(spread / curvature, least, 1e-300)
-            state = replace(state, mu=mu, nu=0.0 if smooth else 1 / curvature)
-        w, p = state.inner.trial, self._weights(state, up.risk)
+            state = replace(state, mu=mu, nu=0.0 if smooth else 1 / max(float(known(state.seen).square.sum()),1e-12))
+        w, p = self._at(state), self._weights(state, up.risk)
         inner = observe(state.inner, *self._smoothed(state, w, up, p))
         state = replace(state, inner=inner, spent=state.spent + 1)
         if inner.failed:
@@ -215,7 +217,16 @@ class MultiplierMethod(base.Method):
         loss, near, rows = self.concrete.loss, np.linspace(-2, 2, 17), 0.5
         if loss.targets != "class":
             rows = max(float(loss.curvature(near, 0 * near + y).max()) for y in (-1, 1))
-        return max(rows * float(known(state.seen).square.sum()), 1e-12)
+        return max(rows * float((known(state.seen).square>0).sum()), 1e-12)
+
+    def _units(self, state: State) -> Array:
+        """(D,) root mean squares of what the model's numbers multiply: steps are taken in these."""
+        units = lines.units_of(self.concrete, known(state.seen).square)
+        return np.where(units > 0, units, 1.0)
+
+    def _at(self, state: State) -> Array:
+        """The inner problem's next model."""
+        return state.inner.trial / self._units(state)
 
     def _weights(self, state: State, risks: Array) -> Array:
         """The weights p = Proj_Q(p_k + F/mu); a constant added to all risks changes nothing."""
@@ -239,7 +250,7 @@ class MultiplierMethod(base.Method):
         h, s, _, _ = self._regular(state, w)
         gap, gradient = p - state.centre, p @ up.gradient
         gradient[: s.size] += s
-        return float(p @ up.risk) - state.mu / 2 * float(gap @ gap) + h, gradient
+        return float(p @ up.risk) - state.mu / 2 * float(gap @ gap) + h, gradient / self._units(state)
 
     def _objective(self, w: Array, risks: Array) -> float:
         return float(self.concrete.over_clients.worst(risks).value) + self.concrete.penalty(w)
