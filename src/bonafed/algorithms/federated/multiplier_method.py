@@ -190,7 +190,7 @@ class MultiplierMethod(base.Method):
                 spread = float((apart**2).sum(1).max())
                 least = max(1e-3 * float(np.ptp(up.risk)), 1e-9 * float(np.abs(up.risk).max()))
                 mu = max(spread / curvature, least, 1e-300)
-            state = replace(state, mu=mu, nu=0.0 if smooth else 1 / max(float(known(state.seen).square.sum()),1e-12))
+            state = replace(state, mu=mu, nu=0.0 if smooth else 1 / curvature)
         w, p = self._at(state), self._weights(state, up.risk)
         inner = observe(state.inner, *self._smoothed(state, w, up, p))
         state = replace(state, inner=inner, spent=state.spent + 1)
@@ -201,7 +201,8 @@ class MultiplierMethod(base.Method):
         _, s, _, away = self._regular(state, w)
         # what further centres may bring at w
         lag = float(self.concrete.over_clients.worst(up.risk).value) - float(p @ up.risk)
-        worth = lag + float(np.linalg.norm(s) * np.linalg.norm(away))
+        u = self._units(state)[: s.size]
+        worth = lag + float(np.linalg.norm(s / u) * np.linalg.norm(away * u))
         state = replace(self._judge(state, w, up, p), worth=worth)
         return self._outer(state, w, up, p) if self._solved(state, w, up, p) else state
 
@@ -239,11 +240,17 @@ class MultiplierMethod(base.Method):
         h, own = self.concrete.regulariser, self.concrete.predictor.split(w)[0]
         if state.nu == 0:
             return float(h.value(own)), h.strong_convexity * own, own, 0 * own  # Zero or L2
-        v = own + state.nu * state.gradient
-        z = h.prox(v, state.nu)
-        s = (v - z) / state.nu
-        value = float(h.value(z) + state.nu / 2 * (s @ s - state.gradient @ state.gradient))
+        nu = self._smoothing(state)
+        v = own + nu * state.gradient
+        z = h.prox(v, nu)
+        s = (v - z) / nu
+        value = float(h.value(z) + (nu / 2) @ (s * s - state.gradient * state.gradient))
         return value, s, z, z - own
+
+    def _smoothing(self, state: State) -> Array:
+        """(d,) nu of every coefficient, in its units."""
+        units = self._units(state)[: state.gradient.size]
+        return state.nu / units**2
 
     def _smoothed(self, state: State, w: Array, up: Linearised, p: Array) -> tuple[float, Array]:
         """The inner problem's objective and gradient at w."""
