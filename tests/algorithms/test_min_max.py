@@ -388,3 +388,30 @@ def test_nonconvex_regularisers_by_gradient_steps():
     _, found = run(bf.AFL(), problem, fed, 200)
     assert found.state.value < 0.9 * np.log(2)
     assert found.state.bound == -np.inf
+
+
+def in_units(scale):
+    """A table whose columns are in other units, and a problem without what depends on them."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((300, 6))
+    y = np.where(X.sum(1) + rng.standard_normal(300) > 0, 1, -1)
+    return bf.Federation.from_arrays(X * scale, y, np.arange(300) % 3)
+
+
+def test_the_multiplier_method_takes_the_same_steps_in_all_units_of_columns():
+    units, problem = np.geomspace(1e-3, 1e3, 6), bf.Problem(bf.Logistic(), bf.Linear(True))
+    with pytest.warns(bf.UnprovenWarning):
+        runs = [
+            bf.solve(problem, in_units(scale), algorithm=bf.MultiplierMethod())
+            for scale in (np.ones(6), units)
+        ]
+    assert abs(runs[0].rounds - runs[1].rounds) <= 2
+    np.testing.assert_allclose(runs[1].w[:-1] * units, runs[0].w[:-1], rtol=1e-4)
+
+
+@pytest.mark.parametrize("regulariser", [bf.L1(1e-3), bf.ElasticNet(1e-3, 1e-3), bf.L2(1e-3)])
+def test_the_multiplier_method_proves_its_gap_where_columns_have_unlike_units(regulariser):
+    problem = bf.Problem(bf.Logistic(), bf.Linear(True), regulariser=regulariser)
+    fed = in_units(np.geomspace(1e-2, 1e4, 6))
+    run = bf.solve(problem, fed, algorithm=bf.MultiplierMethod(tol=1e-6, max_rounds=100))
+    assert run.certificate.relative_gap <= 1e-6

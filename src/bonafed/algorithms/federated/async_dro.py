@@ -53,7 +53,7 @@ from numpy.typing import NDArray
 
 from bonafed.algorithms import method as base
 from bonafed.algorithms.federated import linearisation
-from bonafed.algorithms.federated.linearisation import risk_gradients, units_of
+from bonafed.algorithms.federated.linearisation import risk_gradients, step_units
 from bonafed.algorithms.method import Ids, Next
 from bonafed.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
 from bonafed.arrays import Array, Block, writable
@@ -63,7 +63,6 @@ from bonafed.problem.conic_form import member
 from bonafed.problem.lower_bounds import Surveyed, survey
 from bonafed.problem.plausible import Claims, of_risk, of_sizes
 from bonafed.problem.problem import Problem
-from bonafed.problem.regularisers import separable
 from bonafed.rounds import Done, Each, Max, Round, Stop, Sum, Version, record
 
 # The stored gradients of an asynchronous server: the last line of each client, and the models at
@@ -384,14 +383,6 @@ class Visit:
     """Ask for the client's risk and gradient at ``w``, which are `Linearised`."""
 
     w: Annotated[Version, Form("D")]
-
-
-def step_units(problem: Problem, square: Array) -> Array:
-    """The units (..., D) in which steps are measured: `units_of`, and 1 where the regulariser's
-    prox takes no step for each coefficient.
-    """
-    units = units_of(problem, square)
-    return units if separable(problem.regulariser) else np.ones_like(units)
 
 
 def meet(problem: Problem, ask: Meet, data: Block) -> Met:

@@ -22,6 +22,7 @@ from bonafed.problem.lower_bounds import Survey, Surveyed
 from bonafed.problem.plausible import Claims, of_risk
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
+from bonafed.problem.regularisers import separable
 from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import Each, record
 
@@ -90,6 +91,14 @@ def units_of(problem: Problem, square: Array) -> Array:
     sizes = np.where(some, np.maximum(sizes, 1e-9 * most), np.inf)
     least = np.where(most > 0, sizes.min(-1, keepdims=True, initial=np.inf), 1.0)
     return problem.predictor.units(np.where(some, sizes, least))
+
+
+def step_units(problem: Problem, square: Array) -> Array:
+    """The units (..., D) in which steps are measured: `units_of`, and 1 where the regulariser's
+    prox takes no step for each coefficient.
+    """
+    units = units_of(problem, square)
+    return units if separable(problem.regulariser) else np.ones_like(units)
 
 
 def is_smooth(problem: Problem) -> bool:

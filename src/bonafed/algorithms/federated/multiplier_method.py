@@ -10,10 +10,11 @@ problem
 
 is smooth: its maximisers are p = Proj_Q(p_k + F(w)/mu) and, by Moreau, s = (v - prox_{nu h}(v)) /
 nu with v = nu s_k + w; its gradient is sum_i p_i F_i'(w) + s. L-BFGS at the server minimises it,
-with one round of all clients for each evaluation; then p_{k+1} = p, s_{k+1} = s. These are proximal
-point steps on the dual (Rockafellar, *Augmented Lagrangians and applications of the proximal point
-algorithm in convex programming*): they converge for any positive mu and nu, and end with a proven
-gap. A smooth h (none, L2) is not smoothed.
+with one round of all clients for each evaluation; then p_{k+1} = p, s_{k+1} = s. It takes its
+steps, and nu, in units of the columns (`step_units`), so that their units matter little. These are
+proximal point steps on the dual (Rockafellar, *Augmented Lagrangians and applications of the
+proximal point algorithm in convex programming*): they converge for any positive mu and nu, and end
+with a proven gap. A smooth h (none, L2) is not smoothed.
 
 The server learns every client's risk and gradient at the models that it evaluates.
 """
@@ -35,7 +36,7 @@ from bonafed.problem.conic_form import member
 from bonafed.problem.lower_bounds import Survey, Surveyed
 from bonafed.problem.plausible import Claims, surveys
 from bonafed.problem.problem import Problem
-from bonafed.problem.regularisers import L2, Zero
+from bonafed.problem.regularisers import L2, Zero, separable
 from bonafed.rounds import Done, Round, Stop, record
 from bonafed.solvers.smooth.stepwise import QuasiNewton, begin, observe, restart
 
@@ -201,8 +202,8 @@ class MultiplierMethod(base.Method):
         _, s, _, away = self._regular(state, w)
         # what further centres may bring at w
         lag = float(self.concrete.over_clients.worst(up.risk).value) - float(p @ up.risk)
-        u = self._units(state)[: s.size]
-        worth = lag + float(np.linalg.norm(s / u) * np.linalg.norm(away * u))
+        units = self._units(state)[: s.size]
+        worth = lag + float(np.linalg.norm(s / units) * np.linalg.norm(away * units))
         state = replace(self._judge(state, w, up, p), worth=worth)
         return self._outer(state, w, up, p) if self._solved(state, w, up, p) else state
 
@@ -218,12 +219,13 @@ class MultiplierMethod(base.Method):
         loss, near, rows = self.concrete.loss, np.linspace(-2, 2, 17), 0.5
         if loss.targets != "class":
             rows = max(float(loss.curvature(near, 0 * near + y).max()) for y in (-1, 1))
-        return max(rows * float((known(state.seen).square>0).sum()), 1e-12)
+        square = known(state.seen).square
+        size = square.sum() if not separable(self.concrete.regulariser) else (square > 0).sum()
+        return max(rows * float(size), 1e-12)
 
     def _units(self, state: State) -> Array:
-        """(D,) root mean squares of what the model's numbers multiply: steps are taken in these."""
-        units = lines.units_of(self.concrete, known(state.seen).square)
-        return np.where(units > 0, units, 1.0)
+        """(D,) in which the steps of the model's numbers are taken."""
+        return lines.step_units(self.concrete, known(state.seen).square)
 
     def _at(self, state: State) -> Array:
         """The inner problem's next model."""
@@ -244,20 +246,22 @@ class MultiplierMethod(base.Method):
         v = own + nu * state.gradient
         z = h.prox(v, nu)
         s = (v - z) / nu
-        value = float(h.value(z) + (nu / 2) @ (s * s - state.gradient * state.gradient))
+        value = float(h.value(z) + (nu / 2 * (s * s - state.gradient**2)).sum())
         return value, s, z, z - own
 
-    def _smoothing(self, state: State) -> Array:
-        """(d,) nu of every coefficient, in its units."""
-        units = self._units(state)[: state.gradient.size]
-        return state.nu / units**2
+    def _smoothing(self, state: State) -> Array | float:
+        """The nu of every coefficient, in its units, or one for all."""
+        if not separable(self.concrete.regulariser):
+            return state.nu
+        return state.nu / self._units(state)[: state.gradient.size] ** 2
 
     def _smoothed(self, state: State, w: Array, up: Linearised, p: Array) -> tuple[float, Array]:
-        """The inner problem's objective and gradient at w."""
+        """The inner problem's objective at w, and its gradient in units of the columns."""
         h, s, _, _ = self._regular(state, w)
         gap, gradient = p - state.centre, p @ up.gradient
         gradient[: s.size] += s
-        return float(p @ up.risk) - state.mu / 2 * float(gap @ gap) + h, gradient / self._units(state)
+        value = float(p @ up.risk) - state.mu / 2 * float(gap @ gap) + h
+        return value, gradient / self._units(state)
 
     def _objective(self, w: Array, risks: Array) -> float:
         return float(self.concrete.over_clients.worst(risks).value) + self.concrete.penalty(w)
