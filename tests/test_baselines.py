@@ -1,6 +1,7 @@
 """Each client alone and the even mixture, against their own optimality conditions."""
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 from problems import PLAIN, SOFTMAX, federation
 
@@ -17,11 +18,11 @@ def gradient(X: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 def test_every_client_has_its_own_optimum():
     fed = federation(0, 4)
-    alone = ind(PROBLEM, fed)
+    alone = ind(PROBLEM, fed, tol=1e-8)
     assert list(alone) == list(fed.clients)
     for j, solution in enumerate(alone.values()):
         own = gradient(*fed.rows(j), solution.w) + 0.05 * solution.w
-        assert_allclose(own, 0.0, atol=1e-3)
+        assert_allclose(own, 0.0, atol=1e-4)
 
 
 def test_the_mixture_ignores_sizes_and_the_set():
@@ -38,3 +39,25 @@ def test_a_client_of_one_class_has_the_model_of_all_classes():
     fed = bf.Federation(("a", "b", "c"), X, y)
     alone = ind(bf.Problem(bf.Multinomial(), SOFTMAX, regulariser=bf.L2(0.01)), fed)
     assert [len(solution.w) for solution in alone.values()] == [12] * 3
+
+
+def test_every_client_has_its_own_radius():
+    fed, radii = federation(3, 3), {"c0": 0.0, "c1": 0.05, "c2": 0.5}
+    problem = bf.Problem(
+        bf.Hinge(),
+        PLAIN,
+        over_samples=bf.WassersteinBall(radii, 0.5, "l2"),
+        over_clients=bf.LpBall(0.1),
+        regulariser=bf.L2(0.01),
+    )
+    alone = ind(problem, fed, tol=1e-5)
+    for name, radius in radii.items():
+        ball = bf.WassersteinBall(radius, 0.5, "l2")
+        own = bf.Problem(bf.Hinge(), PLAIN, over_samples=ball, regulariser=bf.L2(0.01))
+        expected = bf.solve(own, fed.restrict([name]), tol=1e-5).certificate.value
+        assert_allclose(alone[name].certificate.value, expected, rtol=2e-5)
+
+
+def test_unknown_options_are_refused():
+    with pytest.raises(TypeError):
+        mix_even(PROBLEM, federation(4), steps=3)

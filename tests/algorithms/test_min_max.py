@@ -3,6 +3,7 @@ what is refused.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import cvxpy as cp
 import numpy as np
@@ -391,7 +392,7 @@ def test_nonconvex_regularisers_by_gradient_steps():
 
 
 def in_units(scale):
-    """A table whose columns are in other units, and a problem without what depends on them."""
+    """One table, with its columns in other units."""
     rng = np.random.default_rng(3)
     X = rng.standard_normal((300, 6))
     y = np.where(X.sum(1) + rng.standard_normal(300) > 0, 1, -1)
@@ -406,7 +407,7 @@ def test_the_multiplier_method_takes_the_same_steps_in_all_units_of_columns():
             for scale in (np.ones(6), units)
         ]
     assert abs(runs[0].rounds - runs[1].rounds) <= 2
-    np.testing.assert_allclose(runs[1].w[:-1] * units, runs[0].w[:-1], rtol=1e-4)
+    assert_allclose(runs[1].w[:-1] * units, runs[0].w[:-1], rtol=1e-4)
 
 
 @pytest.mark.parametrize("regulariser", [bf.L1(1e-3), bf.ElasticNet(1e-3, 1e-3), bf.L2(1e-3)])
@@ -415,3 +416,36 @@ def test_the_multiplier_method_proves_its_gap_where_columns_have_unlike_units(re
     fed = in_units(np.geomspace(1e-2, 1e4, 6))
     run = bf.solve(problem, fed, algorithm=bf.MultiplierMethod(tol=1e-6, max_rounds=100))
     assert run.certificate.relative_gap <= 1e-6
+
+
+@dataclass(frozen=True)
+class Bare:
+    """x'w, with no more than the protocol of predictors names."""
+
+    convex: ClassVar[bool] = True
+    outputs: ClassVar[tuple[int, int]] = (1, 1)
+
+    def sized(self, n_features, classes):
+        return self
+
+    def dimension(self, n_features):
+        return n_features
+
+    def forward(self, w, block):
+        return block.forward(w)
+
+    def backward(self, w, s, block):
+        return block.backward(s)
+
+    def split(self, w):
+        return w, 0.0
+
+
+@pytest.mark.parametrize("algorithm", [bf.MultiplierMethod(), bf.AsyncDRO(), bf.AFL()])
+def test_a_predictor_that_says_nothing_of_its_units(algorithm):
+    fed, h = in_units(np.ones(6)), bf.L2(0.1)
+    own = bf.Problem(bf.Logistic(), Bare(), regulariser=h)
+    with pytest.warns(bf.UnprovenWarning):
+        run = bf.solve(own, fed, algorithm=algorithm)
+    known = bf.solve(bf.Problem(bf.Logistic(), PLAIN, regulariser=h), fed)
+    assert_allclose(run.w, known.w, atol=2e-2)

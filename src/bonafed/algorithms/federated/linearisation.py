@@ -84,13 +84,17 @@ def units_of(problem: Problem, square: Array) -> Array:
     the (..., d) mean squares of the features; 1 for an intercept.
 
     A column of zeros has no size, and its coefficient still stands in constraints and regularisers:
-    it counts as the smallest of the others, which lets it move freely.
+    it counts as the smallest of the others, which lets it move freely. All are 1 for a predictor of
+    the user's that says nothing of its units.
     """
+    units = getattr(problem.predictor, "units", None)
+    if units is None:
+        return np.ones((*square.shape[:-1], problem.predictor.dimension(square.shape[-1])))
     sizes = np.sqrt(square)
     some, most = sizes > 0, sizes.max(-1, keepdims=True, initial=0.0)
     sizes = np.where(some, np.maximum(sizes, 1e-9 * most), np.inf)
     least = np.where(most > 0, sizes.min(-1, keepdims=True, initial=np.inf), 1.0)
-    return problem.predictor.units(np.where(some, sizes, least))
+    return units(np.where(some, sizes, least))
 
 
 def step_units(problem: Problem, square: Array) -> Array:

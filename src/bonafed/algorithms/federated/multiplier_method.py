@@ -215,7 +215,9 @@ class MultiplierMethod(base.Method):
         return replace(state, inner=begin(state.inner.w), failures=failures, mark=score, spent=0)
 
     def _curvature(self, state: State) -> float:
-        """A bound on the curvature of affine models' risks at zero, from the features' squares."""
+        """A bound on the curvature of affine models' risks at zero, in the units of the steps, from
+        the features' squares.
+        """
         loss, near, rows = self.concrete.loss, np.linspace(-2, 2, 17), 0.5
         if loss.targets != "class":
             rows = max(float(loss.curvature(near, 0 * near + y).max()) for y in (-1, 1))

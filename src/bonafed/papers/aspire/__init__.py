@@ -78,4 +78,12 @@ def ind(problem: bf.Problem, fed: bf.Federation, **options: Any) -> dict[str | i
     """Each client's model from its own rows, of all classes; ``options`` of `solve`."""
     if problem.loss.targets != "real":  # one client may lack some of the classes
         fed = replace(fed, classes=np.asarray(ext.classes_of(fed)))
-    return {name: mix_even(problem, fed.restrict(name), **options) for name in fed.clients}
+    ball, found = problem.at(fed)[0].over_samples, {}
+    for i, name in enumerate(fed.clients):
+        own = problem
+        if isinstance(ball, bf.WassersteinBall):  # with the client's radius
+            own = replace(
+                problem, over_samples=replace(ball, radius=float(np.asarray(ball.radius)[i]))
+            )
+        found[name] = mix_even(own, fed.restrict(name), **options)
+    return found

@@ -23,8 +23,8 @@ class Predictor(Protocol):
     """A model f_w, with w a flat float64 vector (D,), or (n, D) for one model per client of the
     block.
 
-    ``start(n_features) -> (D,)``, for a model that cannot start at 0, and ``pullback`` (below) may
-    be there too.
+    ``start(n_features) -> (D,)``, for a model that cannot start at 0, ``pullback`` (below), and
+    ``units(sizes)``, the sizes of what the entries of w multiply, may be there too.
     """
 
     # whether predictions are affine in w; a predictor without the attribute counts as not affine
