@@ -29,6 +29,8 @@ vectors = st.tuples(st.lists(small, min_size=N, max_size=N), scale).map(
 TIES = np.array([1.0, 1.0, 0.0, 1.0, 0.0, 0.0])
 NEAR = 1.0 + 1e-12 * np.arange(N)
 TINY = np.array([0.0, 0.0, 0.0, 0.0, -1.0, 5.5e-158])  # a gap whose square underflows
+# its nearest weights leave two clients' gradients apart by rounding, at the same transport cost
+BESIDE = np.array([3.0, 2.0, -0.5686002946700001, 1.899186300652969, 3.0, 3.0])
 each_risk = pytest.mark.parametrize(
     "risk", RISKS, ids=[f"{type(r).__name__}{i}" for i, r in enumerate(RISKS)]
 )
@@ -85,6 +87,7 @@ def test_translation_monotony_and_scale(risk, z, shift, up):
 @example(v=TIES * 1e9)
 @example(v=NEAR)
 @example(v=TINY)
+@example(v=BESIDE)
 def test_projection_is_nearest(risk, v):
     before = v.copy()
     q = risk.project(v)

@@ -84,9 +84,11 @@ def at_budget(point: Callable[[float], Point], nothing: Point, budget: float) ->
     rich, lean, multiplier = point(0.0), nothing, 0.0
     if rich.usage <= budget:
         return Budgeted(0.0, rich.choice, rich.choice, 0.0)
-    multipliers = [0.0, math.nan]  # of rich and lean
+    multipliers = [0.0, math.inf]  # of rich and lean
     for turn in range(1000):
-        meet = max((rich.gain - lean.gain) / (rich.usage - lean.usage), 0.0)
+        slope = (rich.gain - lean.gain) / (rich.usage - lean.usage)
+        # usages that differ by rounding only say nothing of where the lines meet
+        meet = min(max(slope, multipliers[0]), multipliers[1])
         width, over = multipliers[1] - multipliers[0], rich.usage - budget
         toward = multipliers[0] + width * over / (rich.usage - lean.usage)
         multiplier = toward if turn % 2 and multipliers[0] < toward < multipliers[1] else meet
