@@ -18,6 +18,7 @@ from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
 from bonafed.parameters import checking
 from bonafed.problem import client_means, plausible, regularisers
+from bonafed.problem.centring import centred_proof
 from bonafed.problem.claims import Below, Claim, Number
 from bonafed.problem.constraints.constraint import (
     Point,
@@ -530,8 +531,8 @@ def certify_constrained(
     ValueError
         w or multipliers that are not finite or do not fit the problem
     """
+    _, fed, w, mu = centred_proof(problem, fed, np.asarray(w, float), mu)
     concrete, data = problem.at(fed)
-    w = np.asarray(w, float)
     none = no_multipliers(concrete, fed.n_clients)
     mu = none if mu is None else mu
     _check(concrete, data, w, mu, none)
@@ -551,7 +552,7 @@ def certify_constrained(
     by_cuts |= duality.with_sums(concrete, None, engine)
     if by_cuts or not isinstance(concrete.over_samples, Mean):
         cuts = as_duals(mu) if bounded else None
-        proof, run = duality.certify_run(problem, fed, w, cuts, engine, infeasible=infeasible)
+        proof, run = duality.certify_concrete(concrete, data, w, cuts, engine, None, infeasible)
         return proof, [run]
     here = Weighing(w, none if infeasible else mu, True, bounded, concrete)
     runs = [duality.run_all(here, data, engine)]
