@@ -54,7 +54,7 @@ def test_an_offset_changes_no_value_no_coefficient_no_proof_and_few_rounds(name:
     if centred(problem, far) is None:
         assert "all together" in name  # a limit of the intercept, which an offset moves
         return
-    near = moved(near, -far_means(far)[0] + offset)  # as the run sees the rows
+    near = moved(near, -far_means(far)[0][:-1] + offset)  # as the run sees the rows
     solved = [bf.solve(problem, fed, algorithm=method) for fed in (near, far)]
     (one, other), (proof, again) = solved, [each.certificate for each in solved]
     assert one.outcome.stop is other.outcome.stop
@@ -134,17 +134,17 @@ def test_a_proof_says_of_which_rows_its_models_are() -> None:
     assert proof.gap is not None
     assert proof.gap < 1e-6
     # any other centre proves as much where the models go with it
-    by = duals.centre + np.array([0.5, 0.0, -2.0, 1.0])
+    by = duals.centre + np.array([0.5, 0.0, -2.0, 1.0, 0.0])
     points = duals.points.copy()
-    points[:, -1] += points[:, :-1] @ (by - duals.centre)
+    points[:, -1] += points[:, :-1] @ (by - duals.centre)[:-1]
     pair = duals.pair
     if pair is not None:
         pair = pair.copy()
-        pair[:, -1] += pair[:, :-1] @ (by - duals.centre)
+        pair[:, -1] += pair[:, :-1] @ (by - duals.centre)[:-1]
     other = bf.certify(FREE, fed, solution.w, replace(duals, points=points, pair=pair, centre=by))
     assert other.bound == pytest.approx(proof.bound, rel=1e-7)
-    with pytest.raises(ValueError, match="a centre needs 4 finite numbers"):
-        bf.certify(FREE, fed, solution.w, replace(duals, centre=np.ones(3)))
+    with pytest.raises(ValueError, match="a centre needs 5 finite numbers"):
+        bf.certify(FREE, fed, solution.w, replace(duals, centre=np.ones(4)))
     # a model's own value is that of its predictions
     scores = np.concatenate([x @ solution.w[:-1] + solution.w[-1] for x in fed.X])
     losses = np.logaddexp(0.0, -scores * np.concatenate(fed.y))
@@ -159,3 +159,79 @@ def test_a_start_is_a_model_of_the_rows_as_they_are() -> None:
     again = bf.solve(FREE, fed, tol=1e-6, start=first.w)
     assert again.rounds <= 3
     assert again.outcome.stop.value == "optimal"
+
+
+TARGETS = {
+    "squared": bf.Squared(),
+    "Huber's": bf.Huber(1.0),
+    "absolute": bf.Absolute(),
+    "quantile": bf.Quantile(0.9),
+    "tolerant": bf.EpsilonInsensitive(0.1),
+}
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("name", TARGETS)
+def test_targets_far_from_0_are_centred_for_losses_of_the_residual(name: str, pooled: bool) -> None:
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((120, 3))
+    y = X @ [1.0, -2.0, 0.5] + rng.standard_normal(120)
+    over = bf.Mean() if pooled else bf.LpBall(0.1)
+    problem = bf.Problem(TARGETS[name], over_clients=over, regulariser=bf.L2(1e-2))
+    feds = [
+        Federation.from_arrays(X + far, y + 2 * far, np.arange(120) % (1 if pooled else 4))
+        for far in (0.0, 1e6)
+    ]
+    one, other = (bf.solve(problem, fed) for fed in feds)
+    assert other.outcome.stop.value == "optimal", other.outcome.text
+    assert other.certificate.value == pytest.approx(one.certificate.value, rel=1e-5)
+    assert other.rounds <= 1.3 * one.rounds + 3
+    seen = centred(problem, feds[1])
+    assert seen is not None
+    assert seen.mean[-1] == pytest.approx(2e6, rel=1e-5)
+
+
+def test_counts_and_labels_are_not_centred() -> None:
+    counts = Federation.from_arrays(np.ones((40, 1)), np.arange(40) + 10**6, np.arange(40) % 2)
+    assert centred(bf.Problem(bf.Poisson(), regulariser=bf.L2(1.0)), counts) is None
+    labels = Federation.from_arrays(np.eye(40), np.arange(40) % 2 + 1000, np.arange(40) % 2)
+    assert centred(bf.Problem(bf.Logistic(), regulariser=bf.L2(1.0)), labels) is None
+    # a limit of the loss may be stated for the targets as they are
+    limit = bf.BoundedGroupLoss("side", 1.0)
+    columns = {"side": (np.arange(40) // 2 % 2).astype(str)}
+    real = Federation.from_arrays(
+        np.ones((40, 1)), np.arange(40) + 1e6, np.arange(40) % 2, columns=columns
+    )
+    assert centred(bf.Problem(bf.Absolute(), local_constraint=limit), real) is None
+
+
+WHY = {
+    "no intercept": ("give the model an intercept", "the model has none"),
+    "penalised intercepts": ("subtract the columns' means", "regulariser holds the intercepts too"),
+    "a box": ("subtract the columns' means", "the support is stated for the columns"),
+    "a limit of the intercept": ("subtract the columns' means", "constraint reads the intercept"),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_run_that_could_not_centre_says_why_and_what_to_do(name: str) -> None:
+    far = moved(NEAR, 1e6)
+    problem = READS[name]
+    tol = {} if problem.constraint is None else {"algorithm": bf.Bundle()}
+    with pytest.warns(bf.UnprovenWarning) as caught:
+        solution = bf.solve(problem, far, max_rounds=3, **tol)
+    do, why = WHY[name]
+    text = str(caught[0].message)
+    assert do in text, text
+    assert why in text
+    assert "raise max_rounds" not in text
+    offset = solution.certificate.offset
+    assert offset == pytest.approx(1e6, rel=0.3)
+    near = bf.solve(FREE, NEAR)
+    assert near.certificate.offset is None
+
+
+def test_a_comparator_takes_columns_as_they_are_and_says_so() -> None:
+    problem = replace(FREE, over_clients=bf.Simplex())
+    with pytest.warns(bf.UnprovenWarning, match="AFL takes it as it is"):
+        bf.solve(problem, moved(NEAR, 1e6), algorithm=bf.AFL(), max_rounds=3)

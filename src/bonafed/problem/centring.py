@@ -1,12 +1,13 @@
 """Columns far from 0 are centred for a run and its proof, which changes the intercept only.
 
-    <w, x> + b  =  <w, x - m> + b',    b' = b + <m, w>
+    <w, x> + b - y  =  <w, x - m> + b' - (y - t),    b' = b + <m, w> - t
 
-Where no norm, regulariser or constraint reads b, the problem is the same over the rows x - m.
-Methods measure columns by their root mean squares. Of a column far from 0, such as a year, that is
-its mean: what its coefficient and the intercept do then nearly cancels, in every sum over rows. So
-the rows themselves are centred, not the sums. m is the mean of the clients' means, and 0 for the
-columns that are near 0. Models as users state and see them are those of the rows as they are.
+Where no norm, regulariser or constraint reads b, the problem is the same over the rows x - m; and
+for losses of the residual, without constraints, over the targets y - t. Methods measure columns by
+their root mean squares. Of a column far from 0, such as a year, that is its mean: what its
+coefficient and the intercept do then nearly cancels, in every sum over rows. So the rows themselves
+are centred, not the sums. m is the mean of the clients' means, and 0 for the columns that are near
+0. Models as users state and see them are those of the rows as they are.
 """
 
 import math
@@ -21,6 +22,7 @@ from bonafed.data.federation import Federation
 from bonafed.problem.constraints.constraint import Stack
 from bonafed.problem.constraints.group_means import Global, OnRows, Shared
 from bonafed.problem.constraints.linear import OnModel
+from bonafed.problem.losses import has_log_link
 from bonafed.problem.metadata import Data
 from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.problem import Problem
@@ -38,8 +40,8 @@ class Centred:
 
     Attributes
     ----------
-    fed : the federation as given, less m
-    mean : m, one number a feature
+    fed : the federation as given, less m and t
+    mean : m, and t as the last number
     shape : (d, C) of coefficients, which C intercepts follow in a model
     """
 
@@ -53,9 +55,11 @@ class Centred:
         if w.shape[-1] < (d + 1) * C or not np.isfinite(w).all():
             return w  # which is refused elsewhere
         columns = w[..., : (d + 1) * C].reshape(-1, d + 1, C).swapaxes(1, 2).reshape(-1, d + 1)
+        mean = -self.mean if back else self.mean
         # exactly, so that a value and its proof are those of the model as it is given
-        m, v = _halves(self.mean[:d] * (-1.0 if back else 1.0)), _halves(columns[:, :d])
-        terms = np.hstack([columns[:, d:], *(a * b for a in m for b in v)]).tolist()
+        m, v = _halves(mean[:d]), _halves(columns[:, :d])
+        free = columns[:, d:], np.full((len(columns), 1), -mean[-1])
+        terms = np.hstack([*free, *(a * b for a in m for b in v)]).tolist()
         w[..., d * C : (d + 1) * C] = np.reshape([*map(math.fsum, terms)], (*w.shape[:-1], C))
         return w
 
@@ -72,7 +76,7 @@ _SEEN: weakref.WeakKeyDictionary[Federation, Any] = weakref.WeakKeyDictionary()
 
 def centred(problem: Problem, fed: Data, mean: Array | None = None) -> Centred | None:
     """The rows of a problem as stated, as a run sees them: less ``mean`` or, where that is None,
-    the means of columns far from 0. None where that is as they are.
+    less `far_means`. None where that is as they are.
 
     Raises
     ------
@@ -83,17 +87,20 @@ def centred(problem: Problem, fed: Data, mean: Array | None = None) -> Centred |
         return None
     if isinstance(problem.constraint, Global) and problem.constraint.held.size:
         return None  # concrete already, and reads the server's rows as they are
-    given, mean = mean is not None, far_means(fed)[0] if mean is None else mean
+    given, mean = mean is not None, far_means(fed)[0] if mean is None else mean.copy()
     if not given and not mean.any():
         return None
     concrete, data = problem.at(fed)
-    free = has_free_intercept(concrete)
-    if given and not (free and mean.shape == (fed.n_features,) and np.isfinite(mean).all()):
+    free, count = not as_they_are(concrete)[0], fed.n_features + 1
+    if given and not (free and mean.shape == (count,) and np.isfinite(mean).all()):
         raise ValueError(
-            f"a proof about rows less a centre needs {fed.n_features} finite numbers and a free"
-            f" intercept, got shape {mean.shape}: give the proof of this problem."
+            f"a proof about rows less a centre needs {count} finite numbers and a free intercept,"
+            f" got shape {mean.shape}: give the proof of this problem."
         )
-    if not free:
+    loss, constrained = problem.loss, concrete.constrained
+    if loss.targets != "real" or has_log_link(loss) or constrained:
+        mean[-1] = 0.0
+    if not free or not mean.any():
         return None
     classes = getattr(concrete.predictor, "classes", 1)
     shape = concrete.predictor.dimension(data.n_features) // classes - 1, classes
@@ -119,29 +126,37 @@ def centred_proof(
 
 
 def _less(fed: Federation, mean: Array) -> Federation:
-    """The rows x - m, of the clients and of the server."""
-    far = np.flatnonzero(mean)
+    """The rows x - m of the clients and of the server, and the targets y - t."""
+    far = np.flatnonzero(mean[:-1])
 
     def moved(x: Array) -> Array:
         x = x.copy()
         x[:, far] -= mean[far].astype(x.dtype)
         return x
 
+    X, y = tuple(map(moved, fed.X)) if len(far) else fed.X, fed.y
+    y = tuple(each.astype(float) - mean[-1] for each in y) if mean[-1] else y
     server = None if fed.server is None else _less(fed.server, mean)
-    return fed._with(X=tuple(map(moved, fed.X)), server=server)
+    return fed._with(X=X, y=y, server=server)
 
 
-def has_free_intercept(problem: Problem) -> bool:
-    """Whether a concrete problem reads the intercepts in predictions only."""
+def as_they_are(problem: Problem) -> tuple[str, str]:
+    """In words what to do about columns far from 0, and why a run of a concrete problem does not
+    centre them; both "" where it does.
+    """
     predictor, ball = problem.predictor, problem.over_samples
-    free = type(predictor) is Linear and predictor.intercept
-    if type(predictor) is Softmax:  # whose intercepts are coefficients as others are
-        free = predictor.ones and isinstance(problem.regulariser, Zero)
-    if isinstance(ball, WassersteinBall):
-        free &= ball.support is None
+    do = "subtract the columns' means"
+    if not getattr(predictor, "intercept", False) and not getattr(predictor, "ones", False):
+        return f"give the model an intercept, or {do}", "the model has none"
+    if type(predictor) not in (Linear, Softmax):
+        return do, f"nothing is known of the intercept of {type(predictor).__name__}"
+    if type(predictor) is Softmax and not isinstance(problem.regulariser, Zero):
+        return do, "the regulariser holds the intercepts too"
+    if isinstance(ball, WassersteinBall) and ball.support is not None:
+        return do, "the support is stated for the columns as they are"
     stacks: Any = problem.local_constraint, problem.constraint.held, problem.constraint.coupled
     parts = (part for stack in stacks if isinstance(stack, Stack) for part in stack.parts)
-    return free and all(map(_reads_none, parts))
+    return ("", "") if all(map(_reads_none, parts)) else (do, "a constraint reads the intercept")
 
 
 def _reads_none(part: Any) -> bool:
@@ -153,25 +168,41 @@ def _reads_none(part: Any) -> bool:
 
 
 def far_means(fed: Federation) -> tuple[Array, Array]:
-    """(d,) the mean of every column that is far from 0, and 0 of the others; and how many standard
-    deviations away it is.
+    """(d + 1,) the mean of every column that is far from 0, and 0 of the others; and how many
+    standard deviations away it is. The last column are the targets; sparse features are near 0.
     """
-    mean, times = np.zeros((2, fed.n_features))
-    if not all(isinstance(x, np.ndarray) for x in fed.X):
-        return mean, times
+    mean, times = np.zeros((2, fed.n_features + 1))
+    columns: Any = []
+    if all(isinstance(x, np.ndarray) for x in fed.X):
+        columns.append((slice(0, -1), fed.X))
+    if all(y.dtype.kind in "fiu" for y in fed.y):
+        columns.append((slice(-1, None), tuple(y[:, None] for y in fed.y)))
+    for at, parts in columns:
+        mean[at], times[at] = _far([*map(fed.share, range(fed.n_clients))], parts)
+    return mean, times
+
+
+def _far(shares: list[Array], parts: tuple[Array, ...]) -> tuple[Array, Array]:
+    """The same of columns (m, k) of every client."""
+    mean, times = np.zeros((2, parts[0].shape[1]))
     clients, rows, numbers = SAMPLED
-    some = fed.X[:: max(1, fed.n_clients // clients)]
-    rows = max(2, min(rows, numbers // (len(some) * max(1, fed.n_features))))
+    some = parts[:: max(1, len(parts) // clients)]
+    rows = max(2, min(rows, numbers // (len(some) * max(1, mean.size))))
     sample = np.concatenate([x[:: max(1, len(x) // rows)][:rows] for x in some])
     seen = np.flatnonzero(np.abs(sample.mean(0)) > FAR / 4 * sample.std(0))
     if not len(seen):
         return mean, times
-    parts = [(fed.share(i), fed.X[i][:, seen].astype(float)) for i in range(fed.n_clients)]
-    means = np.array([share @ x for share, x in parts]).mean(0)
-    spread = np.sqrt(np.mean([share @ (x - means) ** 2 for share, x in parts], 0))
+    pairs = [(share, x[:, seen].astype(float)) for share, x in zip(shares, parts, strict=True)]
+    means = np.array([share @ x for share, x in pairs]).mean(0)
+    spread = np.sqrt(np.mean([share @ (x - means) ** 2 for share, x in pairs], 0))
     size = np.abs(means)
     far = (size > FAR * spread) & (spread > STILL * size)
     means, spread, seen = means[far], spread[far], seen[far]
     unit = 2.0 ** np.floor(np.log2(spread) - 3)  # so that the last bits of sums do not matter
     mean[seen], times[seen] = np.round(means / unit) * unit, size[far] / spread
     return mean, times
+
+
+def near(problem: Problem, fed: Federation) -> Federation:
+    """The rows as a run sees them, for what no change of the intercept changes."""
+    return fed if (seen := centred(problem, fed)) is None else seen.fed

@@ -97,8 +97,9 @@ class Duals:
     radii: Annotated[Array, Form("J, N")] | None = None
     # (J, C, P) of the cuts of constraints, by owner (`equalities`)
     limits: Annotated[Array, Form("J, C, P")] | None = None
-    # (d,) what the models are of rows less this (`bonafed.problem.centring`), None: of the rows
-    centre: Annotated[Array, Form("d")] | None = None
+    # (d + 1,) of the features and the target: the points are models of rows less this
+    # (`bonafed.problem.centring`); None: of the rows as they are
+    centre: Annotated[Array, Form("M")] | None = None
 
     def used(self) -> "Duals":
         """Without the points that have no multiplier."""
@@ -510,7 +511,7 @@ class Multipliers:
     limit_cuts: Annotated[Array, Form("J, C, P")] | None = None
     parts: Annotated[Array, Form("3")] | None = None
     radii: Annotated[Array, Form("J, N")] | None = None
-    centre: Annotated[Array, Form("d")] | None = None
+    centre: Annotated[Array, Form("M")] | None = None
 
 
 def of_duals(problem: Problem, duals: Duals) -> Multipliers:

@@ -404,7 +404,7 @@ def _prove(finished: Finished, answer: Answer, engine: Engine, bounded: bool = T
     constrained |= plan.method.requirements.constrained
     prove = _prove_constrained if constrained else _prove_by_duals
     proof = prove(finished, answer, engine, bounded)
-    whole = completed(plan.concrete, plan.coded, answer.w, proof.certificate)
+    whole = completed(plan.problem, plan.data, answer.w, proof.certificate)
     return proof._replace(certificate=whole)
 
 
