@@ -217,9 +217,8 @@ WHY = {
 def test_a_run_that_could_not_centre_says_why_and_what_to_do(name: str) -> None:
     far = moved(NEAR, 1e6)
     problem = READS[name]
-    tol = {} if problem.constraint is None else {"algorithm": bf.Bundle()}
     with pytest.warns(bf.UnprovenWarning) as caught:
-        solution = bf.solve(problem, far, max_rounds=3, **tol)
+        solution = bf.solve(problem, far, algorithm=bf.Bundle(), max_rounds=3)
     do, why = WHY[name]
     text = str(caught[0].message)
     assert do in text, text

@@ -12,6 +12,7 @@ are centred, not the sums. m is the mean of the clients' means, and 0 for the co
 
 import math
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -176,13 +177,13 @@ def far_means(fed: Federation) -> tuple[Array, Array]:
     if all(isinstance(x, np.ndarray) for x in fed.X):
         columns.append((slice(0, -1), fed.X))
     if all(y.dtype.kind in "fiu" for y in fed.y):
-        columns.append((slice(-1, None), tuple(y[:, None] for y in fed.y)))
+        columns.append((slice(-1, None), [y[:, None] for y in fed.y]))
     for at, parts in columns:
-        mean[at], times[at] = _far([*map(fed.share, range(fed.n_clients))], parts)
+        mean[at], times[at] = _far(fed, parts)
     return mean, times
 
 
-def _far(shares: list[Array], parts: tuple[Array, ...]) -> tuple[Array, Array]:
+def _far(fed: Federation, parts: Sequence[Array]) -> tuple[Array, Array]:
     """The same of columns (m, k) of every client."""
     mean, times = np.zeros((2, parts[0].shape[1]))
     clients, rows, numbers = SAMPLED
@@ -192,7 +193,7 @@ def _far(shares: list[Array], parts: tuple[Array, ...]) -> tuple[Array, Array]:
     seen = np.flatnonzero(np.abs(sample.mean(0)) > FAR / 4 * sample.std(0))
     if not len(seen):
         return mean, times
-    pairs = [(share, x[:, seen].astype(float)) for share, x in zip(shares, parts, strict=True)]
+    pairs = [(fed.share(i), x[:, seen].astype(float)) for i, x in enumerate(parts)]
     means = np.array([share @ x for share, x in pairs]).mean(0)
     spread = np.sqrt(np.mean([share @ (x - means) ** 2 for share, x in pairs], 0))
     size = np.abs(means)
