@@ -25,7 +25,7 @@ from bonafed.algorithms.federated.private_newton import PrivateNewton, matrix_er
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from bonafed.algorithms.federated.rank_rows import RankBundle, RankInteriorPoint
-from bonafed.algorithms.method import Method, settings_of
+from bonafed.algorithms.method import Answer, Method, settings_of
 from bonafed.algorithms.pooled.rank_admm import RankADMM
 from bonafed.algorithms.requirements import Setting
 from bonafed.arrays import Array, is_number
@@ -36,6 +36,7 @@ from bonafed.engines.inprocess import InProcess
 from bonafed.engines.network import Network
 from bonafed.privacy.accounting import noise_for
 from bonafed.privacy.secure_sum.messages import option_of
+from bonafed.problem.centring import Centred, centred
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.own_functions import check_own
 from bonafed.problem.problem import Problem, only_constrained
@@ -61,8 +62,10 @@ class Plan:
     problem : as stated, with its radius settled
     data : as given: rows, or what is known of them
     concrete, coded : the problem with arrays for this data, and the data as it reads them
-    method : the algorithm with the concrete problem
+    method : the algorithm with the concrete problem of the run
     engine : that runs it
+    rows : the data of the run: the coded ones, or centred ones
+    centre : how these are centred, or None
     """
 
     problem: Problem
@@ -71,6 +74,27 @@ class Plan:
     coded: Federation | Metadata
     method: Method
     engine: Engine
+    rows: Federation | Metadata
+    centre: Centred | None = None
+
+    def over_rows(self, method: Method) -> Method:
+        """A configured method as it runs over these rows."""
+        if self.centre is None:
+            return method
+        changes: Any = {"problem": self.problem.at(self.centre.fed)[0]}
+        if (start := settings_of(method).get("start")) is not None:
+            changes |= {"start": self.centre.turned(start)}
+        return replace(method, **changes)  # type: ignore[type-var]
+
+    def as_stated(self, answer: Answer) -> Answer:
+        """What a run answers, as of the rows as they are given."""
+        if self.centre is None:
+            return answer
+        proofs = {name: getattr(answer, name) for name in ("duals", "multipliers")}
+        told = {k: replace(v, centre=self.centre.mean) for k, v in proofs.items() if v is not None}
+        models = {name: getattr(answer, name) for name in ("w", "copies")}
+        turned = {k: self.centre.turned(v, True) for k, v in models.items() if v is not None}
+        return answer._replace(**told, **turned)
 
 
 def read_with_sums(problem: Problem) -> str:
@@ -109,7 +133,14 @@ def plan(problem: Problem, data: Federation | Metadata, **settings: Unpack[Setti
     if isinstance(coded, Federation):  # no functions travel to sites
         check_own(concrete, coded)
     chosen: Any = given.pop("algorithm", None) or default_algorithm(concrete, coded, engine)
-    return Plan(problem, data, concrete, coded, configure(chosen, concrete, coded, **given), engine)
+    method = configure(chosen, concrete, coded, **given)
+    made = Plan(problem, data, concrete, coded, method, engine, coded)
+    # a private method looks at no row, and a comparator's or a paper's is as it is
+    as_given = method.requirements.private or method.advised
+    if as_given or (centre := centred(problem, data)) is None:
+        return made
+    made = replace(made, rows=problem.at(centre.fed)[1], centre=centre)
+    return replace(made, method=made.over_rows(method))
 
 
 def setting_of(fed: Federation | Metadata, engine: Engine | None = None) -> Setting:
