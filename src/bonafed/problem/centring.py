@@ -147,10 +147,10 @@ def as_they_are(problem: Problem) -> tuple[str, str]:
     """
     predictor, ball = problem.predictor, problem.over_samples
     do = "subtract the columns' means"
-    if not getattr(predictor, "intercept", False) and not getattr(predictor, "ones", False):
-        return f"give the model an intercept, or {do}", "the model has none"
     if type(predictor) not in (Linear, Softmax):
-        return do, f"nothing is known of the intercept of {type(predictor).__name__}"
+        return do, f"{type(predictor).__name__} takes it as it is"
+    if not (predictor.intercept or getattr(predictor, "ones", False)):
+        return f"give the model an intercept, or {do}", "the model has none"
     if type(predictor) is Softmax and not isinstance(problem.regulariser, Zero):
         return do, "the regulariser holds the intercepts too"
     if isinstance(ball, WassersteinBall) and ball.support is not None:
