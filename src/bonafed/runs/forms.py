@@ -258,7 +258,7 @@ EVALUATION = form(
 # ------------------------------------------------------------------------- result.json of every run
 
 # whose versions are stated: what numbers and figures depend on
-PACKAGES = ("python", "bonafed", "numpy", "scipy", "clarabel", "matplotlib")
+PACKAGES = ("python", "bonafed", "numpy", "scipy", "clarabel")
 VERSION = r"^([0-9][0-9A-Za-z.+!_-]{0,63}|not installed)$"
 # a certificate; arrays have an entry for each client
 CERTIFICATE = form(

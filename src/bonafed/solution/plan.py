@@ -40,12 +40,16 @@ from bonafed.problem.centring import Centred, centred
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.own_functions import check_own
 from bonafed.problem.problem import Problem, only_constrained
+from bonafed.problem.regularisers import L2, Zero
 from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.solution.thresholds import settled
 
 READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton steps are the default
 SMALL = 500  # coefficients up to which second-order steps are the default
 ROUNDS = 5_000  # of all clients at once, at most, where nothing can be proved
+CELLS = 100_000  # of the tables, from which on many rounds of gradients cost less than few Hessians
+WIDE = 200  # coefficients from which on they do so however far the clients' weights move
+NARROW = 2.0  # times its share, up to which no client's weight grows where they move little
 FEW = 100  # clients up to which the server solves a program for every answer by default
 
 
@@ -142,7 +146,9 @@ def plan(problem: Problem, data: Federation | Metadata, **settings: Unpack[Setti
 def setting_of(fed: Federation | Metadata, engine: Engine | None = None) -> Setting:
     """What algorithms may know of the data and the engine before they run."""
     asynchronous = bool(getattr(engine, "asynchronous", False))
-    return Setting(fed.n_clients, fed.alike, asynchronous, has_secure_sum(engine))
+    here = isinstance(fed, Federation) and not isinstance(engine, Network)
+    rows = int(np.sum(fed.sizes)) if here else 0
+    return Setting(fed.n_clients, fed.alike, asynchronous, has_secure_sum(engine), rows)
 
 
 def has_secure_sum(engine: object) -> bool:
@@ -270,7 +276,10 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     ``RankADMM`` those of one client. ``Bundle`` proves a gap for convex problems, and so does
     ``AsyncBundle`` where answers come at different times, for up to 500 coefficients and 100
     clients. ``AsyncDRO`` is for more, and where nothing can be proved; ``MultiplierMethod`` takes
-    smooth problems with any convex regulariser.
+    smooth problems with any convex regulariser, and comes first where the second derivatives of
+    ``Bundle`` cost more than its many rounds: with over 500 coefficients, and in one process on
+    tables of over 100,000 numbers with over 200 coefficients, or with fewer where the objective
+    is smooth and the clients' weights move little.
     """
     if problem.privacy is not None:
         yield PrivateSGD()
@@ -292,7 +301,19 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
         yield AsyncBundle()
     if setting.asynchronous or not problem.convex:  # of which nothing proves an end
         yield AsyncDRO() if setting.asynchronous else AsyncDRO(max_rounds=ROUNDS)
+    if problem.loss.smooth and not setting.secure_sum and by_gradients(problem, setting, dimension):
+        yield MultiplierMethod(tol=Bundle.tol)
     yield from (Bundle(), MultiplierMethod(), AsyncDRO())
+
+
+def by_gradients(problem: Problem, setting: Setting, dimension: int) -> bool:
+    """Whether many rounds of gradients cost less than few of second derivatives."""
+    if dimension > SMALL or setting.rows * dimension <= CELLS:
+        return dimension > SMALL
+    n, plain = setting.n_clients, isinstance(problem.over_samples, Mean)
+    most = problem.over_clients.value(np.eye(1, n)[0]) / problem.over_clients.value(np.ones(n))
+    curved = plain and isinstance(problem.regulariser, Zero | L2)
+    return dimension > WIDE or (curved and float(most) <= NARROW / n)
 
 
 def private_methods(
