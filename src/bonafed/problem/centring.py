@@ -32,7 +32,7 @@ from bonafed.problem.wasserstein.ball import WassersteinBall
 
 FAR = 10.0  # standard deviations between 0 and the mean of a column that is centred
 STILL = 1e-12  # of the mean: a spread that may be rounding, of a column that is constant
-SAMPLED = 200, 50, 1_000_000  # clients, rows of each, numbers at most: what is looked at first
+SAMPLED = 100, 200  # clients and rows, at most (two of each): what is looked at first
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,9 +186,9 @@ def far_means(fed: Federation) -> tuple[Array, Array]:
 def _far(fed: Federation, parts: Sequence[Array]) -> tuple[Array, Array]:
     """The same of columns (m, k) of every client."""
     mean, times = np.zeros((2, parts[0].shape[1]))
-    clients, rows, numbers = SAMPLED
-    some = parts[:: max(1, len(parts) // clients)]
-    rows = max(2, min(rows, numbers // (len(some) * max(1, mean.size))))
+    clients, rows = SAMPLED
+    some = parts[:: -(-len(parts) // clients)]
+    rows = max(2, rows // len(some))
     sample = np.concatenate([x[:: max(1, len(x) // rows)][:rows] for x in some])
     seen = np.flatnonzero(np.abs(sample.mean(0)) > FAR / 4 * sample.std(0))
     if not len(seen):
