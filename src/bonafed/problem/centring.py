@@ -31,7 +31,7 @@ from bonafed.problem.regularisers import Zero
 from bonafed.problem.wasserstein.ball import WassersteinBall
 
 FAR = 10.0  # standard deviations between 0 and the mean of a column that is centred
-STILL = 1e-12  # of the mean: a spread that may be rounding, of a column that is constant
+STILL = 1e-12  # of the mean: a spread that may be rounding
 SAMPLED = 100, 200  # clients and rows, at most (two of each): what is looked at first
 
 
@@ -170,7 +170,8 @@ def _reads_none(part: Any) -> bool:
 
 def far_means(fed: Federation) -> tuple[Array, Array]:
     """(d + 1,) the mean of every column that is far from 0, and 0 of the others; and how many
-    standard deviations away it is. The last column are the targets; sparse features are near 0.
+    standard deviations away it is, 0 of a constant. The last column are the targets; sparse
+    features are near 0.
     """
     mean, times = np.zeros((2, fed.n_features + 1))
     columns: Any = []
@@ -194,13 +195,17 @@ def _far(fed: Federation, parts: Sequence[Array]) -> tuple[Array, Array]:
     if not len(seen):
         return mean, times
     pairs = [(fed.share(i), x[:, seen].astype(float)) for i, x in enumerate(parts)]
+    first = pairs[0][1][0]
+    constant = np.all([(x == first).all(0) for _, x in pairs], 0)
     means = np.array([share @ x for share, x in pairs]).mean(0)
     spread = np.sqrt(np.mean([share @ (x - means) ** 2 for share, x in pairs], 0))
-    size = np.abs(means)
+    # a constant is an intercept in another unit
+    size, spread = np.abs(means), np.where(constant, 1.0, spread)
     far = (size > FAR * spread) & (spread > STILL * size)
-    means, spread, seen = means[far], spread[far], seen[far]
-    unit = 2.0 ** np.floor(np.log2(spread) - 3)  # so that the last bits of sums do not matter
-    mean[seen], times[seen] = np.round(means / unit) * unit, size[far] / spread
+    unit = 2.0 ** np.floor(np.log2(spread[far]) - 3)  # so that the last bits of sums do not matter
+    near = np.round(means[far] / unit) * unit
+    mean[seen[far]] = np.where(constant[far], first[far], near)
+    times[seen[far]] = np.where(constant[far], 0.0, size[far] / spread[far])
     return mean, times
 
 
