@@ -74,11 +74,13 @@ def test_models_are_turned_and_turned_back_exactly() -> None:
     assert seen is not None
     w = rng.standard_normal((7, 5)) * 10.0 ** rng.integers(-3, 4, (7, 5))
     turned, back = seen.turned(w), seen.turned(w, back=True)
-    for before, after, other in zip(w, turned, back, strict=True):
+    again = seen.turned(back)  # where nearly all cancels
+    for before, after, other, same in zip(w, turned, back, again, strict=True):
         terms = [Fraction(m) * Fraction(v) for m, v in zip(seen.mean, before, strict=False)]
         whole = Fraction(before[-1])
         assert float(whole + sum(terms)) == pytest.approx(after[-1], rel=1e-15, abs=1e-18)
         assert float(whole - sum(terms)) == pytest.approx(other[-1], rel=1e-15, abs=1e-18)
+        assert float(Fraction(other[-1]) + sum(terms)) == pytest.approx(same[-1], rel=1e-15)
         np.testing.assert_array_equal(before[:-1], after[:-1])
 
 
