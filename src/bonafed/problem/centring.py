@@ -5,9 +5,10 @@
 Where no norm, regulariser or constraint reads b, the problem is the same over the rows x - m; and
 for losses of the residual, without constraints, over the targets y - t. Methods measure columns by
 their root mean squares. Of a column far from 0, such as a year, that is its mean: what its
-coefficient and the intercept do then nearly cancels, in every sum over rows. So the rows themselves
-are centred, not the sums, where they are in this process. m is the mean of the clients' means, and
-0 for the columns that are near 0. Models as users state and see them are those of the rows as they are.
+coefficient and the intercept do then nearly cancels, in every sum over rows. So the rows
+themselves are centred, not the sums, where they are in this process. m is the mean of the clients'
+means, and 0 for the columns that are near 0. Models as users state and see them are those of the
+rows as they are.
 """
 
 import math
