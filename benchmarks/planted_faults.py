@@ -106,6 +106,20 @@ FAULTS = (
         "offset = (value + b) / (a * least)",
         "certificates/test_duality.py problem/test_counts.py algorithms/test_bundle.py",
     ),
+    Fault(
+        "models are turned to centred rows with the rounding of one product",
+        "problem/centring.py",
+        "    return high, v - high\n",
+        "    return v, 0 * v\n",
+        "problem/test_centring.py",
+    ),
+    Fault(
+        "a constraint that reads the intercept is taken for one that does not",
+        "problem/centring.py",
+        "return part.C is None or not part.C[:, -1].any()",
+        "return True",
+        "problem/test_centring.py",
+    ),
     # -- losses, risks, sets
     Fault(
         "the slope of the logistic loss overflows nowhere and is wrong for right margins",

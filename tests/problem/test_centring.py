@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from toy import federation
 
 import bonafed as bf
@@ -73,24 +74,29 @@ def test_models_are_turned_and_turned_back_exactly() -> None:
     assert seen is not None
     w = rng.standard_normal((7, 5)) * 10.0 ** rng.integers(-3, 4, (7, 5))
     turned, back = seen.turned(w), seen.turned(w, back=True)
-    for before, after, other in zip(w, turned, back, strict=True):
+    again = seen.turned(back)  # where nearly all cancels
+    for before, after, other, same in zip(w, turned, back, again, strict=True):
         terms = [Fraction(m) * Fraction(v) for m, v in zip(seen.mean, before, strict=False)]
         whole = Fraction(before[-1])
         assert float(whole + sum(terms)) == pytest.approx(after[-1], rel=1e-15, abs=1e-18)
         assert float(whole - sum(terms)) == pytest.approx(other[-1], rel=1e-15, abs=1e-18)
+        assert float(Fraction(other[-1]) + sum(terms)) == pytest.approx(same[-1], rel=1e-15)
         np.testing.assert_array_equal(before[:-1], after[:-1])
 
 
-def test_only_columns_that_vary_far_from_0_are_centred() -> None:
+def test_columns_that_vary_far_from_0_and_large_constants_are_centred() -> None:
     rng = np.random.default_rng(4)
-    X = rng.standard_normal((500, 5))
+    X = rng.standard_normal((500, 6))
     X[:, 1] += 1e3  # a year
     X[:, 2] = 7.0  # a constant
     X[:, 3] = rng.random(500) < 0.5  # an indicator
-    X[:, 4] = 0.1 + 1e-17 * X[:, 0]
+    X[:, 4] = 1e3 * (1 + 1e-14 * X[:, 0])  # whose spread is rounding
+    X[:, 5] = 1e7 / 3  # an intercept in another unit
     fed = Federation.from_arrays(X, np.sign(X[:, 0]), np.arange(500) % 5)
     mean, times = far_means(fed)
-    assert np.flatnonzero(mean).tolist() == [1]
+    assert np.flatnonzero(mean).tolist() == [1, 5]
+    assert mean[5] == 1e7 / 3
+    assert times[5] == 0
     assert abs(mean[1] - 1e3) < 0.2
     assert times[1] == pytest.approx(1e3, rel=0.1)
     from scipy.sparse import csr_array
@@ -234,3 +240,44 @@ def test_a_comparator_takes_columns_as_they_are_and_says_so() -> None:
     problem = replace(FREE, over_clients=bf.Simplex())
     with pytest.warns(bf.UnprovenWarning, match="AFL takes it as it is"):
         bf.solve(problem, moved(NEAR, 1e6), algorithm=bf.AFL(), max_rounds=3)
+
+
+@pytest.mark.parametrize("case", range(12))
+def test_values_and_bounds_stand_beside_scipy_at_drawn_offsets(case: int, drawn_seed: int) -> None:
+    rng = np.random.default_rng((drawn_seed, case))
+    n, d, clients = int(rng.integers(2, 80)), int(rng.integers(1, 6)), int(rng.integers(1, 5))
+    whole = rng.integers(-20, 20, (n, d)).astype(float)  # so that rows and offsets add up exactly
+    whole[:, rng.random(d) < 0.2] = 0.0
+    unit, offset = 2.0 ** rng.integers(-8, 8, d), rng.integers(-(2**26), 2**26, d)
+    owner = np.append(np.arange(min(clients, n)), rng.integers(0, clients, max(n - clients, 0)))
+    y = np.where(whole.sum(1) + rng.standard_normal(n) * 10 > 0, 1.0, -1.0)
+    y[:2] = 1.0, -1.0
+    far = Federation.from_arrays((whole + offset) * unit, y, owner, classes=[-1.0, 1.0])
+    weight = np.concatenate([np.full(m, 1 / m / far.n_clients) for m in far.sizes])
+    X = np.concatenate([x / unit - offset for x in far.X]) * unit
+    y, strength = np.concatenate(far.y), float(rng.choice([1e-3, 1e-1]) * (unit**2).mean())
+
+    def objective(w: Any) -> tuple[float, Any]:
+        margin = y * (X @ w[:-1] + w[-1])
+        slope = -weight * y * np.exp(-np.logaddexp(0.0, margin))
+        value = weight @ np.logaddexp(0.0, -margin) + strength / 2 * w[:-1] @ w[:-1]
+        return value, np.append(X.T @ slope + strength * w[:-1], slope.sum())
+
+    best = minimize(objective, np.zeros(d + 1), jac=True, method="BFGS", tol=1e-12).fun
+    problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(strength))
+    solution = bf.solve(problem, far)
+    proof = solution.certificate
+    assert solution.outcome.stop.value == "optimal", solution.outcome.text
+    assert proof.bound is not None
+    assert proof.bound <= best * (1 + 1e-12)
+    assert proof.value == pytest.approx(best, rel=2e-6, abs=1e-12)
+    # the model that is given, in exact arithmetic, has the value that the proof states
+    w = [Fraction(v) for v in solution.w.tolist()]
+    rows = np.concatenate(far.X).tolist()
+    scores = [
+        float(sum(Fraction(a) * b for a, b in zip(x, w[:-1], strict=True)) + w[-1]) for x in rows
+    ]
+    value = weight @ np.logaddexp(0.0, -y * scores) + strength / 2 * float(
+        sum(v * v for v in w[:-1])
+    )
+    assert proof.value == pytest.approx(value, rel=1e-12)

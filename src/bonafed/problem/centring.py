@@ -5,9 +5,10 @@
 Where no norm, regulariser or constraint reads b, the problem is the same over the rows x - m; and
 for losses of the residual, without constraints, over the targets y - t. Methods measure columns by
 their root mean squares. Of a column far from 0, such as a year, that is its mean: what its
-coefficient and the intercept do then nearly cancels, in every sum over rows. So the rows themselves
-are centred, not the sums. m is the mean of the clients' means, and 0 for the columns that are near
-0. Models as users state and see them are those of the rows as they are.
+coefficient and the intercept do then nearly cancels, in every sum over rows. So the rows
+themselves are centred, not the sums, where they are in this process. m is the mean of the clients'
+means, and 0 for the columns that are near 0. Models as users state and see them are those of the
+rows as they are.
 """
 
 import math
@@ -31,8 +32,8 @@ from bonafed.problem.regularisers import Zero
 from bonafed.problem.wasserstein.ball import WassersteinBall
 
 FAR = 10.0  # standard deviations between 0 and the mean of a column that is centred
-STILL = 1e-12  # of the mean: a spread that may be rounding, of a column that is constant
-SAMPLED = 200, 50, 1_000_000  # clients, rows of each, numbers at most: what is looked at first
+STILL = 1e-12  # of the mean: a spread that may be rounding
+SAMPLED = 100, 200  # clients and rows, at most (two of each): what is looked at first
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,10 +148,10 @@ def as_they_are(problem: Problem) -> tuple[str, str]:
     """
     predictor, ball = problem.predictor, problem.over_samples
     do = "subtract the columns' means"
-    if not getattr(predictor, "intercept", False) and not getattr(predictor, "ones", False):
-        return f"give the model an intercept, or {do}", "the model has none"
     if type(predictor) not in (Linear, Softmax):
-        return do, f"nothing is known of the intercept of {type(predictor).__name__}"
+        return do, f"{type(predictor).__name__} takes it as it is"
+    if not (predictor.intercept or getattr(predictor, "ones", False)):
+        return f"give the model an intercept, or {do}", "the model has none"
     if type(predictor) is Softmax and not isinstance(problem.regulariser, Zero):
         return do, "the regulariser holds the intercepts too"
     if isinstance(ball, WassersteinBall) and ball.support is not None:
@@ -170,7 +171,8 @@ def _reads_none(part: Any) -> bool:
 
 def far_means(fed: Federation) -> tuple[Array, Array]:
     """(d + 1,) the mean of every column that is far from 0, and 0 of the others; and how many
-    standard deviations away it is. The last column are the targets; sparse features are near 0.
+    standard deviations away it is, 0 of a constant. The last column are the targets; sparse
+    features are near 0.
     """
     mean, times = np.zeros((2, fed.n_features + 1))
     columns: Any = []
@@ -186,21 +188,25 @@ def far_means(fed: Federation) -> tuple[Array, Array]:
 def _far(fed: Federation, parts: Sequence[Array]) -> tuple[Array, Array]:
     """The same of columns (m, k) of every client."""
     mean, times = np.zeros((2, parts[0].shape[1]))
-    clients, rows, numbers = SAMPLED
-    some = parts[:: max(1, len(parts) // clients)]
-    rows = max(2, min(rows, numbers // (len(some) * max(1, mean.size))))
+    clients, rows = SAMPLED
+    some = parts[:: -(-len(parts) // clients)]
+    rows = max(2, rows // len(some))
     sample = np.concatenate([x[:: max(1, len(x) // rows)][:rows] for x in some])
     seen = np.flatnonzero(np.abs(sample.mean(0)) > FAR / 4 * sample.std(0))
     if not len(seen):
         return mean, times
     pairs = [(fed.share(i), x[:, seen].astype(float)) for i, x in enumerate(parts)]
+    first = pairs[0][1][0]
+    constant = np.all([(x == first).all(0) for _, x in pairs], 0)
     means = np.array([share @ x for share, x in pairs]).mean(0)
     spread = np.sqrt(np.mean([share @ (x - means) ** 2 for share, x in pairs], 0))
-    size = np.abs(means)
+    # a constant is an intercept in another unit
+    size, spread = np.abs(means), np.where(constant, 1.0, spread)
     far = (size > FAR * spread) & (spread > STILL * size)
-    means, spread, seen = means[far], spread[far], seen[far]
-    unit = 2.0 ** np.floor(np.log2(spread) - 3)  # so that the last bits of sums do not matter
-    mean[seen], times[seen] = np.round(means / unit) * unit, size[far] / spread
+    unit = 2.0 ** np.floor(np.log2(spread[far]) - 3)  # so that the last bits of sums do not matter
+    near = np.round(means[far] / unit) * unit
+    mean[seen[far]] = np.where(constant[far], first[far], near)
+    times[seen[far]] = np.where(constant[far], 0.0, size[far] / spread[far])
     return mean, times
 
 
