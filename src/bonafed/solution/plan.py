@@ -278,8 +278,8 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     clients. ``AsyncDRO`` is for more, and where nothing can be proved; ``MultiplierMethod`` takes
     smooth problems with any convex regulariser, and comes first where the second derivatives of
     ``Bundle`` cost more than its many rounds: with over 500 coefficients, and in one process on
-    tables of over 100,000 numbers with over 200 coefficients, or with fewer where the objective
-    is smooth and the clients' weights move little.
+    tables of over 100,000 numbers with over 200 coefficients or several classes, or with fewer
+    where the objective is smooth and the clients' weights move little.
     """
     if problem.privacy is not None:
         yield PrivateSGD()
@@ -312,8 +312,9 @@ def by_gradients(problem: Problem, setting: Setting, dimension: int) -> bool:
         return dimension > SMALL
     n, plain = setting.n_clients, isinstance(problem.over_samples, Mean)
     most = problem.over_clients.value(np.eye(1, n)[0]) / problem.over_clients.value(np.ones(n))
-    curved = plain and isinstance(problem.regulariser, Zero | L2)
-    return dimension > WIDE or (curved and float(most) <= NARROW / n)
+    smooth = plain and isinstance(problem.regulariser, Zero | L2)
+    several = problem.loss.targets == "class"  # of which `Bundle` has no second derivatives
+    return dimension > WIDE or several or (smooth and float(most) <= NARROW / n)
 
 
 def private_methods(
