@@ -37,6 +37,7 @@ TIMES, TOL, SILENT, MINUTES = 2.0, 1e-6, 5.0, 5.0
 LAM = 1e-3  # of L2, where nothing else is said
 L2 = bf.L2(LAM)
 PLAIN = bf.Linear(fit_intercept=False)
+SCRATCH = tempfile.TemporaryDirectory()  # gone with this process, whose forks may be killed
 Watch = Callable[..., None]
 
 
@@ -219,7 +220,7 @@ def ranked_range(small: bool) -> Work:
 def init(small: bool) -> Work:
     from bonafed.cli import app
 
-    folder = Path(tempfile.mkdtemp())
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH.name))
     write_wide(folder / "table.csv", *((60, 5) if small else (400, 5000)))
     command = ["init", str(folder / "table.csv"), "--out", str(folder / "run.toml")]
 

@@ -289,4 +289,4 @@ def test_no_bound_is_above_an_independent_optimum(number: int, drawn_seed: int) 
 def test_most_are_proved(drawn_seed: int) -> None:
     ends = [solved(drawn_seed, number)[1].outcome for number in range(CASES)]
     open_ = [f"{k}: {end.text}" for k, end in enumerate(ends) if end.stop is not bf.Stop.OPTIMAL]
-    assert len(open_) <= 0.12 * CASES, "\n".join(open_)
+    assert len(open_) <= 0.03 * CASES, "\n".join(open_)
