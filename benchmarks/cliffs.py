@@ -1,7 +1,8 @@
 """Work on which a default once fell off a cliff, beside the field's own tools: CPU seconds, the
 proof, and the longest silence.
 
-    python benchmarks/cliffs.py [TEXT ...]      # all rows, or those with one of the texts
+    python benchmarks/cliffs.py [TEXT ...]  # all rows, or those with one of the texts
+    python benchmarks/cliffs.py grid [--quick] [TEXT ...]  # shapes, see `cliff_grid.py`
 
 "Reachable" is what the design of the fast paths has seen: a multiple of the rival's CPU, of that of
 the first row of the same kind (cost linear in size), or seconds of its machine. Target: at most
@@ -36,6 +37,7 @@ TIMES, TOL, SILENT, MINUTES = 2.0, 1e-6, 5.0, 5.0
 LAM = 1e-3  # of L2, where nothing else is said
 L2 = bf.L2(LAM)
 PLAIN = bf.Linear(fit_intercept=False)
+SCRATCH = tempfile.TemporaryDirectory()  # gone with this process, whose forks may be killed
 Watch = Callable[..., None]
 
 
@@ -218,7 +220,7 @@ def ranked_range(small: bool) -> Work:
 def init(small: bool) -> Work:
     from bonafed.cli import app
 
-    folder = Path(tempfile.mkdtemp())
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH.name))
     write_wide(folder / "table.csv", *((60, 5) if small else (400, 5000)))
     command = ["init", str(folder / "table.csv"), "--out", str(folder / "run.toml")]
 
@@ -293,29 +295,37 @@ def run_of(row: Row, left: float) -> Callable[[Callable[..., None]], None]:
         if warm.rival:
             warm.rival()
         warm.ours(lambda *_: None)
-        work, last = row.make(False), 0.0
-
-        def watch(*_: Any) -> None:
-            nonlocal last
-            if (now := time.process_time()) > last + 0.05:  # few messages
-                last = now
-                tell("seen", now)
-
+        work = row.make(False)
         measure.cut_after(max(min(row.limit, left - time.process_time()), 0.01))
         began = time.process_time()
         for _ in range(3):
             if work.rival:
                 tell("rival", *clocked(work.rival)[:1])
-            tell("began", time.process_time())
-            seconds, result = clocked(lambda: work.ours(watch))
-            proof = getattr(result, "certificate", getattr(result, "certificate_", None))
-            outcome = getattr(result, "outcome", getattr(result, "outcome_", None))
-            stop = getattr(getattr(outcome, "stop", None), "value", "ended")
-            tell("ours", seconds, proof and proof.relative_gap, stop, time.process_time())
+            tell_run(tell, work.ours)
             if time.process_time() - began > 3:
                 break
 
     return run
+
+
+def tell_run(tell: Callable[..., None], work: Callable[[Watch], Any]) -> None:
+    """Tell when a run begins, when it is not silent, and what it took and proved; `found_in`
+    reads it.
+    """
+    last = 0.0
+
+    def watch(*_: Any) -> None:
+        nonlocal last
+        if (now := time.process_time()) > last + 0.05:  # few messages
+            last = now
+            tell("seen", now)
+
+    tell("began", time.process_time())
+    seconds, result = clocked(lambda: work(watch))
+    proof = getattr(result, "certificate", getattr(result, "certificate_", None))
+    outcome = getattr(result, "outcome", getattr(result, "outcome_", None))
+    stop = getattr(getattr(outcome, "stop", None), "value", "ended")
+    tell("ours", seconds, proof and proof.relative_gap, stop, time.process_time())
 
 
 def clocked(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -398,4 +408,10 @@ COLUMNS = (
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["grid"]:
+        import cliff_grid
+
+        cliff_grid.main("--quick" in arguments, [a for a in arguments[1:] if a != "--quick"])
+    else:
+        main(arguments)

@@ -70,6 +70,8 @@ def row_losses(loss, prediction, y):
             return cp.square(prediction - y) / 2
         case bf.Absolute():
             return cp.abs(prediction - y)
+        case bf.Quantile(level):
+            return cp.pos(y - prediction) * level + cp.pos(prediction - y) * (1 - level)
         case bf.Huber(threshold):
             return cp.huber(prediction - y, threshold) / 2
         case bf.EpsilonInsensitive(tolerance):

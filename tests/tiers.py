@@ -36,6 +36,7 @@ FULL = (
     "algorithms/test_async_dro.py::test_every_set_is_solved_at_one_setting",
     "border/test_forged_folders.py::test_of_a_run_over_a_carrier_as_well",
     "certificates/test_stationary.py::test_it_is_small_where_scipy_comes_to_rest",
+    "solution/test_shapes.py::test_most_are_proved",
     "problem/test_polyhedron_kept.py::test_a_new_process_answers_alike",
     "test_statements.py::test_no_pair_of_arrays_makes_a_constructor_need_their_product",
     "privacy/test_audit.py::test_one_run_measures_the_noise_of_a_calibrated_gaussian",
@@ -95,6 +96,7 @@ EVERY = {
     "sites/test_run_at_sites.py::test_a_folder_over_sites_is_read_drawn_and_checked": 2,
     "sites/test_signatures.py::test_a_certificate_follows_from_what_the_sites_signed": 2,
     "sites/test_faults.py::test_a_site_whose_disk_is_lost_takes_part_again": 2,
+    "solution/test_shapes.py::test_no_bound_is_above_an_independent_optimum": 30,
     "solution/test_object.py::test_every_kind_of_run_is_described_drawn_saved_and_read": 2,
     "test_solve.py::test_modes_end_with_the_same_certificate": 3,
     "privacy/test_audit.py"
