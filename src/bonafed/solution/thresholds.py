@@ -41,6 +41,7 @@ from bonafed.arrays import DUAL, Array, Block, dense, norm, stream
 from bonafed.data.federation import Federation
 from bonafed.parameters import checking
 from bonafed.problem import client_means
+from bonafed.problem.centring import near
 from bonafed.problem.conic_form import sample_radii, weighting
 from bonafed.problem.losses import Hinge, Logistic, Loss, Squared
 from bonafed.problem.metadata import Metadata, masses
@@ -395,7 +396,7 @@ def _stated(
     """The concrete problem, the same without a ball over the samples, and the data; raises
     ``ValueError`` for problems without thresholds.
     """
-    concrete, data = problem.at(fed)
+    concrete, data = problem.at(near(problem, fed))
     over = concrete.over_samples
     other = Superquantile if ranks else WassersteinBall
     suits = isinstance(over, Mean | other) and concrete.over_rows is None
@@ -478,6 +479,7 @@ def default_radius(problem: Problem, fed: Federation) -> float:
         )
     # at any radius > 0 a loss without a worst case is refused
     one = replace(problem, over_samples=replace(ball, radius=1.0, support=None))
+    fed = near(one, fed)
     noise = _Rows(*one.at(fed)).noise(ball.norm)
     largest = radius_threshold(one, fed).value
     scale = 1.0 if loss.targets == "sign" else loss.lipschitz
@@ -491,7 +493,8 @@ def residual_scale(fed: Federation) -> float:
     That is the standard deviation of normal residuals. The median comes from counts: halving an
     interval, clients say how many of their residuals are smaller.
     """
-    rows = _Rows(*Problem(Squared(), Linear(True)).at(fed))
+    plain = Problem(Squared(), Linear(True))
+    rows = _Rows(*plain.at(near(plain, fed)))
     w, b = rows.model()
     sizes = [np.abs(block.y[0] - block.forward(w)[0] - b) for block in rows.blocks]
     low, high = 0.0, (top := max(float(part.max()) for part in sizes))
