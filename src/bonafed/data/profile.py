@@ -381,16 +381,18 @@ def link(
         both = np.isfinite(x) & np.isfinite(y)
         x, y = x[both], y[both]
         return Link(None, {}, (float(len(x)), *map(float, (x.sum(), y.sum(), x @ x, y @ y, x @ y))))
-    counts = Counter(rows)
+    distinct = len({c for c, _ in rows})
+    many = distinct > 20 and ROWS * distinct > len(rows)  # too many values to tell a class
+    counts = Counter[tuple[Any, str]]() if many else Counter(rows)
     ranges: dict[str, tuple[float, float]] = {}
-    if len(counts) > 20:
+    if many or len(counts) > 20:
         values = numbers_of([c for c, _ in rows])
         names = np.array([t for _, t in rows], dtype=object)
         for name in sorted({*names.tolist()}):
             own = values[(names == name) & np.isfinite(values)]
             if len(own):
                 ranges[name] = (float(own.min()), float(own.max()))
-    if len(counts) > KEPT or ROWS * len({c for c, _ in counts}) > len(rows):  # too many to tell
+    if many or len(counts) > KEPT:
         return Link(None, ranges)
     known = {(None if c is None else str(c), str(t)): n for (c, t), n in counts.items()}
     return Link(known, ranges)
