@@ -1,7 +1,10 @@
 """Configurations: what a valid one builds, what an invalid one says, what `bonafed init` writes."""
 
 import math
+from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +17,14 @@ from bonafed.algorithms.requirements import AVERAGE, ONE_CLIENT
 from bonafed.config.config import Config, ConfigError, parse_config, read_config
 from bonafed.config.sections import names_with
 from bonafed.config.toml_file import line_of
+from bonafed.data import profile
 from bonafed.names import NAMED, load
 from bonafed.report.pages import markdown
 from bonafed.runs.pipeline import begin
 from bonafed.runs.splits import DRIFTED, HELD_OUT, SHIFTED, prepare
 from bonafed.runs.verification import passed, verify_run
+from bonafed.starters import look as looking
+from bonafed.starters import proposals
 from bonafed.starters.look import Asked
 from bonafed.starters.starter import starter
 
@@ -540,6 +546,39 @@ def test_the_configuration_that_init_writes_has_the_default_rules(tmp_path: Path
     assert config.problem_.loss == "logistic"
     assert (robust.radius, robust.norm, robust.label_cost) == ("auto", "linf", math.inf)
     assert (clients.risk, clients.radius, clients.prior) == ("chi_square", 0.05, "size")
+
+
+@pytest.mark.parametrize("numbers", ["decimals", "counts"])
+def test_init_looks_at_each_of_many_columns_a_few_times_and_says_what_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: str
+) -> None:
+    rng, rows, looks = np.random.default_rng(0), 60, []
+    for many in (20, 80):
+        cells = rng.normal(size=(rows, many)).round(3)
+        cells = cells if numbers == "decimals" else (9 * cells).astype(int)
+        lines = [f"c{k % 3},{k % 2}," + ",".join(map(str, row)) for k, row in enumerate(cells)]
+        header = ",".join(["client", "outcome", *(f"x{j}" for j in range(many))])
+        (tmp_path / "wide.csv").write_text("\n".join([header, *lines]))
+        seen: Counter[str] = Counter()
+
+        def count(what: Any, seen: Counter[str] = seen) -> Any:
+            return lambda *given: seen.update([what.__name__]) or what(*given)
+
+        with monkeypatch.context() as patched:
+            for module, name in ((looking, "summarise"), (profile, "link"), (proposals, "used")):
+                patched.setattr(module, name, count(getattr(module, name)))
+            said: list[str] = []
+
+            def during(what: str, said: list[str] = said) -> nullcontext[None]:
+                said.append(what)
+                return nullcontext()
+
+            starter(out=tmp_path / "q.toml", path=[str(tmp_path / "wide.csv")], during=during)
+        assert said == ["reading the tables", f"looking at {many} columns", "comparing the clients"]
+        assert seen["summarise"] <= 3 * many + 20
+        assert seen["link"] == many
+        looks.append(seen["used"])
+    assert looks[0] == looks[1]
 
 
 def test_init_with_one_file_per_client_and_numbers_to_predict(tmp_path: Path) -> None:

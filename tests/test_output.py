@@ -29,6 +29,7 @@ import small_run
 
 import bonafed.report.terminal as bonafed_terminal
 from bonafed import NoPrivacyWarning
+from bonafed.report import output
 from bonafed.report.output import deliver, guarded
 from bonafed.report.pages import as_json, draw, markdown, render
 from bonafed.report.tables import NAME, escaped, printable, sentence, short
@@ -277,6 +278,24 @@ def test_progress_that_fails_is_switched_off_with_one_line(
         "bonafed: progress cannot be shown (ZeroDivisionError: no screen); the run goes on\n"
     )
     assert len(folders(tmp_path / "runs")) == 1
+
+
+def test_what_goes_on_for_long_is_said_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, third = list[str](), threading.Event()
+
+    def note(text: str) -> None:
+        said.append(text)
+        if len(said) > 2:
+            third.set()
+
+    monkeypatch.setattr(output, "note", note)
+    with output.going_on("reading", every=1e-3):
+        assert third.wait(60)
+    n = len(said)
+    assert all(re.fullmatch(r"reading: \d+ s so far", text) for text in said)
+    with output.going_on("reading"):
+        pass
+    assert len(said) == n  # of what is soon done nothing is said, nor after it
 
 
 def test_warnings_of_others_are_not_shown_and_ours_are_lines(capsys: Capture) -> None:

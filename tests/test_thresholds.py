@@ -90,6 +90,39 @@ def test_r_star_is_exact_for_other_losses_and_parts(seed, parts):
     assert largest(at(ABOVE * limit.value), fed) < 1e-6
 
 
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize(
+    "over", [bf.ChiSquareBall(0.05), bf.KLBall(0.3), bf.Superquantile(0.5), bf.Simplex()], ids=repr
+)
+def test_bounds_that_need_no_program_settle_the_default_radius(over, norm, monkeypatch):
+    solved, without = [], 0
+    program = thresholds._Stationary._program
+
+    def counted(self, *given):
+        solved.append(given)
+        return program(self, *given)
+
+    for seed in range(5):
+        fed = table(seed, alike=seed == 3)
+        stated = logistic(bf.WassersteinBall(1.0, norm=norm), over)
+        exact = radius_threshold(stated, fed).value
+        bounded = radius_threshold(stated, fed, (0.0, math.inf))
+        assert not bounded.exact
+        assert exact <= bounded.value * (1 + 1e-7)
+        with monkeypatch.context() as patched:
+            patched.setattr(thresholds._Stationary, "_program", counted)
+            chosen = bf.default_radius(stated, fed)
+            without += not solved
+            solved.clear()
+            patched.setattr(thresholds._Stationary, "between", lambda *_: (0.0, math.inf))
+            assert chosen == pytest.approx(bf.default_radius(stated, fed), rel=1e-6)
+            solved.clear()
+        for share in (0.5, 0.99):  # of r*, which the lower bound never exceeds
+            inside = radius_threshold(stated, fed, (exact * (2 - share), math.inf))
+            assert inside.value == pytest.approx(exact, rel=1e-6)
+    assert without >= 2
+
+
 def test_radii_that_differ_keep_their_proportions():
     fed, rho = table(1), np.array([1.0, 0.2, 0.6, 0.4])
     for over in (bf.Simplex(), bf.Superquantile(0.5, "size")):

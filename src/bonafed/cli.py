@@ -20,7 +20,7 @@ from typer import Argument, Option
 from typer.core import TyperGroup
 
 from bonafed import signals
-from bonafed.report.output import check_out, deliver, guarded, note, printed
+from bonafed.report.output import check_out, deliver, going_on, guarded, note, printed
 from bonafed.report.tables import printable, sentence
 from bonafed.sites.commands import engine as engine_commands
 from bonafed.sites.commands import out_option, site
@@ -199,7 +199,7 @@ def init(
     check_out(out, force)
     texts, days = missing or (), orders(dates or ())
     asked = Asked(client, target, exclude or (), days, decimal, encoding, classes, alone, texts)
-    more = {"private": private, "agnostic": agnostic}
+    more: Any = {"private": private, "agnostic": agnostic, "during": going_on}
     text, shown = starter(out=out.absolute(), dataset=dataset, path=path, asked=asked, **more)
     parse_config(text, folder=out.absolute().parent)  # what is written must be valid
     deliver(text, out)

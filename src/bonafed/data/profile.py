@@ -24,6 +24,7 @@ from bonafed.data.validation import EXTREME
 
 KEPT = 1000  # values of a column that are counted one by one
 ODD = 20  # different odd cells of a column that are named
+ROWS = 5  # for each value, from which on a column may tell the target
 
 # texts that stand for a missing cell beside those that every table may use for it, also where other
 # cells are text; among them what a spreadsheet writes where a formula failed
@@ -196,12 +197,13 @@ def summarise(column: NDArray[Any]) -> Summary:
     size = {"rows": len(column), "missing": len(column) - len(cells)}
     if values.dtype.kind == "O" or not (abs(values) <= EXTREME).all():
         return replace(_of_texts(cells), **size)
+    whole = "\n".join(cells)  # of which the compiled searches are of all cells at once
     return replace(
         _of_numbers(values.astype(np.float64), cells),
-        points=sum("." in cell for cell in cells),
-        pointed=sum(POINTED.fullmatch(cell) is not None for cell in cells),
-        padded=sum(_is_padded(cell) for cell in cells),
-        lengths=_ends_of({len(cell) for cell in cells}),
+        points=whole.count("."),
+        pointed=len(re.findall(rf"^{POINTED.pattern}$", whole, re.M)) if "." in whole else 0,
+        padded=len(re.findall(r"^0\d", whole, re.M)),
+        lengths=_ends_of({*map(len, cells)}),
         **size,
     )
 
@@ -228,25 +230,26 @@ def _of_numbers(column: Array, cells: Sequence[str] | None = None) -> Summary:
     values = column[column == column]
     unique, often = np.unique(values, return_counts=True)
     texts = cells if cells is not None else (written(v) for v in values.tolist())
-    finite = unique[np.isfinite(unique)]
+    finite, steps = unique[np.isfinite(unique)], np.diff(values)
     return Summary(
         rows=len(column),
         missing=len(column) - len(values),
         numbers=len(values),
         whole=int((values == np.rint(values)).sum()),
         ends=_ends([*finite[:2].tolist(), *finite[-2:].tolist()]),
-        rising=bool((np.diff(values) > 0).all()),
+        rising=bool((steps > 0).all()),
         counts=Counter(texts) if len(unique) <= KEPT else None,
         distinct=len(unique),
         spread=float(often.var() / often.mean()) if len(often) else np.inf,
-        together=_together(values.tolist(), len(unique)),
+        together=_together(steps[steps != 0] > 0, len(unique), len(values)),
     )
 
 
-def _together(cells: Sequence[Any], distinct: int) -> bool:
-    """Whether the rows of each value stand together, and the values in no order."""
-    steps = [a < b for a, b in pairwise(cells) if a != b]
-    return len(steps) + 1 == distinct < len(cells) and any(steps) and not all(steps)
+def _together(rises: Sequence[bool] | NDArray[np.bool_], distinct: int, n: int) -> bool:
+    """Whether the rows of each value stand together, and the values in no order; ``rises``: whether
+    a value of the n is larger than the one before, where they differ.
+    """
+    return len(rises) + 1 == distinct < n and any(rises) and not all(rises)
 
 
 def _ends(values: Iterable[float]) -> tuple[float, ...]:
@@ -300,7 +303,7 @@ def _of_texts(cells: Sequence[str]) -> Summary:
         rising=bool(read) and all(a < b for a, b in pairwise(read)),
         odd=odd if len(odd) <= ODD else {},
         spread=float(np.var([*kept.values()]) / np.mean([*kept.values()])) if kept else np.inf,
-        together=_together(cells, len(kept)),
+        together=_together([a < b for a, b in pairwise(cells) if a != b], len(kept), len(cells)),
         lengths=_ends_of({len(text) for text in counts}),
         counts=kept if len(kept) <= KEPT else None,
         distinct=len(kept),
@@ -325,7 +328,7 @@ def number_of(text: str) -> float | None:
 class Link:
     """A column beside the target.
 
-    ``counts`` of a value (None: missing) with a class, None where there are more than `KEPT`;
+    ``counts`` of a value (None: missing) with a class, None where there are too many values;
     ``ranges`` of the numbers in each class; ``sums`` of 1, x, y, x^2, y^2, x y, where both are
     numbers.
     """
@@ -348,7 +351,7 @@ class Link:
         right = Counter[str]()
         for n, name in best.values():
             right[name] += n
-        few = min(rows.values()) < 5 or sum(rows.values()) < max(30, 5 * len(best))
+        few = min(rows.values()) < 5 or sum(rows.values()) < max(30, ROWS * len(best))
         return 0.0 if few or len(rows) < 2 else min(right[name] / n for name, n in rows.items())
 
     def apart(self) -> bool:
@@ -378,17 +381,21 @@ def link(
         both = np.isfinite(x) & np.isfinite(y)
         x, y = x[both], y[both]
         return Link(None, {}, (float(len(x)), *map(float, (x.sum(), y.sum(), x @ x, y @ y, x @ y))))
-    counts = Counter(rows)
+    distinct = len({c for c, _ in rows})
+    many = distinct > 20 and ROWS * distinct > len(rows)  # too many values to tell a class
+    counts = Counter[tuple[Any, str]]() if many else Counter(rows)
     ranges: dict[str, tuple[float, float]] = {}
-    if len(counts) > 20:
+    if many or len(counts) > 20:
         values = numbers_of([c for c, _ in rows])
         names = np.array([t for _, t in rows], dtype=object)
         for name in sorted({*names.tolist()}):
             own = values[(names == name) & np.isfinite(values)]
             if len(own):
                 ranges[name] = (float(own.min()), float(own.max()))
+    if many or len(counts) > KEPT:
+        return Link(None, ranges)
     known = {(None if c is None else str(c), str(t)): n for (c, t), n in counts.items()}
-    return Link(known if len(known) <= KEPT else None, ranges)
+    return Link(known, ranges)
 
 
 def numbers_of(cells: Sequence[object]) -> Array:

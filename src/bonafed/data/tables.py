@@ -5,7 +5,6 @@ missing).
 """
 
 import re
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
@@ -236,7 +235,8 @@ def parsed(cells: Sequence[str], as_text: bool = False, absent: Collection[str] 
             values = np.array([np.nan if seen(c) in absent else float(c) for c in cells])
             if not _are_names(values, cells):
                 return values
-    kept = [None if (cell := seen(c)) in absent else sys.intern(cell) for c in cells]
+    same: dict[str, str] = {}  # one object for equal cells
+    kept = [None if (cell := seen(c)) in absent else same.setdefault(cell, cell) for c in cells]
     return np.array(kept, dtype=object)
 
 

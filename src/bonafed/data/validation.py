@@ -373,8 +373,8 @@ def grouped(
         raise ValueError(f"groups must have one entry for each of the {n} rows, got {got}.")
     if n == 0:
         raise ValueError("X has no rows: a federation needs at least one client with one row.")
-    seen: dict[Any, int] = {}
-    codes = np.fromiter((seen.setdefault(label, len(seen)) for label in labels), np.intp, n)
+    seen: dict[Any, int] = {label: k for k, label in enumerate(dict.fromkeys(labels))}
+    codes = np.fromiter(map(seen.__getitem__, labels), np.intp, n)
     if unnamed := [k for label, k in seen.items() if missing(label)]:
         at = np.flatnonzero(np.isin(codes, unnamed))
         raise RowError(

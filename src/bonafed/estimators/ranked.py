@@ -100,12 +100,11 @@ class _RankModel(FederatedModel):
     def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
         super()._keep(solution, fed, rows)
         problem, order = solution.problem, (fed.columns or {})["row"][0]
-        targets = self._targets(rows.y)[0].astype(float)
-        self.losses_ = problem.loss.value(self._scores(rows.X), targets)
+        back = np.argsort(order)
+        self.losses_ = problem.loss.value(self._scores(rows.X), fed.y[0][back].astype(float))
         self.risk_weights_ = np.empty(len(rows.y))
         self.risk_weights_[order] = problem.row_weights(self.losses_[order][None], fed.block(0))[0]
         if (duals := self.solution_.duals) is not None:  # by row, in the caller's order
-            back = np.argsort(order)
             stated = {name: getattr(duals, name) for name in ("rows", "split")}
             moved = {name: part[back] for name, part in stated.items() if part is not None}
             self.solution_ = replace(self.solution_, duals=replace(duals, **moved))

@@ -14,6 +14,8 @@ import io
 import os
 import stat
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -184,6 +186,26 @@ def note(text: str, *, whole: bool = False) -> None:
     whatever length.
     """
     print(f"bonafed: {printable(text) if whole else sentence(text)}", file=sys.stderr)
+
+
+@contextmanager
+def going_on(what: str, every: float = 4.0) -> Iterator[None]:
+    """While it is open, say each time that so many seconds have passed what goes on, on standard
+    error.
+    """
+    began, ended = time.monotonic(), threading.Event()
+
+    def say() -> None:
+        while not ended.wait(every):
+            note(f"{what}: {time.monotonic() - began:.0f} s so far")
+
+    speaker = threading.Thread(target=say, daemon=True)
+    speaker.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        speaker.join()
 
 
 # -------------------------------------------------------------------------------------- documents

@@ -37,7 +37,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtri
 
-from bonafed.arrays import DUAL, Array, Block, dense, norm, stream
+from bonafed.arrays import DUAL, Array, Block, dense, norm, norm_gradient, stream
 from bonafed.data.federation import Federation
 from bonafed.parameters import checking
 from bonafed.problem import client_means
@@ -82,7 +82,9 @@ class Threshold:
     how: str
 
 
-def radius_threshold(problem: Problem, fed: Federation) -> Threshold:
+def radius_threshold(
+    problem: Problem, fed: Federation, within: tuple[float, float] | None = None
+) -> Threshold:
     """r*: from this Wasserstein radius on a constant model is optimal.
 
     Parameters
@@ -91,6 +93,8 @@ def radius_threshold(problem: Problem, fed: Federation) -> Threshold:
         norm and label cost count (the mean: norm "l1"). Radii that differ keep their proportions,
         and r* is the largest of them
     fed : the clients' rows
+    within : where bounds that need no program prove that r* is between these numbers, the upper
+        bound will do
 
     Returns
     -------
@@ -116,7 +120,12 @@ def radius_threshold(problem: Problem, fed: Federation) -> Threshold:
         return Threshold(math.inf, True, "a closed form")
     rho = sample_radii(concrete, data.n_clients)
     rho = rho / rho.max() if rho.max() > 0 else np.ones_like(rho)
-    return _Stationary(clean, data).least(ball.norm, concrete.loss.lipschitz * rho)
+    at, price = _Stationary(clean, data), concrete.loss.lipschitz * rho
+    if within is not None:
+        low, high = at.between(ball.norm, price)
+        if within[0] <= low and high <= within[1]:
+            return Threshold(high, False, "an upper bound")
+    return at.least(ball.norm, price)
 
 
 def strength_threshold(problem: Problem, fed: Federation) -> Threshold:
@@ -295,17 +304,42 @@ class _Stationary:
         price = float(q @ rho)
         ratio = float(near) / price if price > 0 and smooth else math.inf
         bound = Threshold(ratio, False, "an upper bound")
-        if smooth and (self.n == 1 or isinstance(self.problem.over_clients, Mean)):
+        if smooth and self._unique():
             return replace(bound, exact=known, how="a closed form")
-        # of a curved set the worst weights are unique
         if (found := self._program(kind, rho, l1)) is None:
-            # clients of different losses then have unique worst weights
-            losses, over = self.constant.losses, self.problem.over_clients
-            curved = isinstance(over, KLBall | ChiSquareBall | Ellipsoid)
-            curved |= isinstance(over, LpBall) and 1 < over.p < math.inf
-            curved &= bool(np.ptp(losses) > 1e-6 * np.abs(losses).max())
-            return replace(bound, exact=known and smooth and curved, how="a closed form")
+            return replace(bound, how="a closed form")
         return Threshold(min(found, bound.value), known, "a conic program")
+
+    def between(self, kind: str, rho: Array) -> tuple[float, float]:
+        """A lower and an upper bound of ``least``, by the worst client weights of the constant.
+
+        With v of dual norm 1,  || sum_s q_s g_s || >= sum_s q_s <g_s, v>,  of which the least over
+        all client weights is a worst case.
+        """
+        q, risk = self.constant.weights, self.problem.over_clients
+        regulariser = self.problem.regulariser
+        total, price = q[self.owner] @ self.gradient[:, :-1], float(q @ rho)
+        plain = has_parts(regulariser) and regulariser_parts(regulariser)[0] == 0
+        if not (plain and (self.low == 1).all() and price > 0):
+            return 0.0, math.inf
+        v = norm_gradient(total, kind)
+        slopes = np.bincount(self.owner, self.gradient[:, :-1] @ v, self.n)
+        least = -float(risk.value(-slopes)) - 1e-9 * float(np.abs(slopes).max())  # for rounding
+        return max(least, 0.0) / float(rho.max()), float(norm(total, kind)) / price
+
+    def _unique(self) -> bool:
+        """Whether no other client weights are worst ones at the constant.
+
+        In a strictly convex set two of them had one between them inside the set, which would be
+        best among all weights: then all of it is at the clients of the largest loss.
+        """
+        over, losses = self.problem.over_clients, self.constant.losses
+        if self.n == 1 or isinstance(over, Mean):
+            return True
+        curved = isinstance(over, KLBall | ChiSquareBall | Ellipsoid)
+        curved |= isinstance(over, LpBall) and 1 < over.p < math.inf
+        below = float(losses.max() - self.constant.weights @ losses)
+        return curved and below > 1e-6 * float(np.abs(losses).max())
 
     def _program(self, kind: str, rho: Array, l1: float) -> float | None:
         """The minimum over all worst client weights and all gradients at kinks; None where it
@@ -481,9 +515,10 @@ def default_radius(problem: Problem, fed: Federation) -> float:
     one = replace(problem, over_samples=replace(ball, radius=1.0, support=None))
     fed = near(one, fed)
     noise = _Rows(*one.at(fed)).noise(ball.norm)
-    largest = radius_threshold(one, fed).value
     scale = 1.0 if loss.targets == "sign" else loss.lipschitz
-    radius = min(max(SHARE[ball.norm] * noise / scale, LEAST * largest), MOST * largest)
+    wanted = SHARE[ball.norm] * noise / scale
+    largest = radius_threshold(one, fed, (wanted / MOST, wanted / LEAST)).value
+    radius = min(max(wanted, LEAST * largest), MOST * largest)
     return min(radius, FLIPS * ball.label_cost) if loss.targets == "sign" else radius
 
 

@@ -132,7 +132,7 @@ class Look:
     partial: Mapping[str, Kind] = field(default_factory=dict)
     client_merge: Mapping[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """The columns that are neither the target nor the client."""
         return [name for name in next(iter(self.clients.values())) if name != self.roles.target]
@@ -153,11 +153,6 @@ class Look:
         first = next(iter(self.clients.values()))
         known = {self.roles.client, *first, *self.partial}
         return [name for name in first.header if name not in known]
-
-    @cached_property
-    def _raw(self) -> dict[str, dict[str, Summary]]:
-        every, parts = [*self.names, self.roles.target], self.clients.items()
-        return {name: {c: summarise(table[name]) for c, table in parts} for name in every}
 
     @cached_property
     def odd(self) -> dict[str, Mapping[str, int]]:
@@ -194,14 +189,19 @@ class Look:
     def _summed(self) -> dict[str, Summary]:
         """The columns over all clients; rows without one are read with the others, and dropped."""
         found = {}
-        for name, parts in self._raw.items():
-            cells = [table[name] for table in self.clients.values()]
-            if self.rest is not None and name != self.roles.target:
-                cells.append(self.rest[name])
-            rising = all(part.rising for part in parts.values())
-            together = all(p.together for p in parts.values() if p.distinct > 1)
-            column = summarise(stacked(cells))
-            found[name] = replace(column, rising=rising, together=together and column.distinct > 1)
+        for name in (*self.names, self.roles.target):
+            own = [table[name] for table in self.clients.values()]
+            dropped = [] if self.rest is None or name == self.roles.target else [self.rest[name]]
+            column = summarise(stacked([*own, *dropped]))
+            if column.whole == column.numbers:  # else nobody asks
+                rising, together = True, column.distinct > 1
+                for part in map(summarise, own):
+                    rising &= part.rising
+                    together &= part.together or part.distinct <= 1
+                    if not (rising or together):
+                        break
+                column = replace(column, rising=rising, together=together)
+            found[name] = column
         return found
 
     @cached_property
@@ -217,13 +217,10 @@ class Look:
             found |= {t for t in column.tokens if not column.text or t.casefold() in sure}
         return tuple(sorted(found))
 
-    @cached_property
-    def parts(self) -> dict[str, dict[str, Summary]]:
-        """The summaries by column and client."""
-        return {
-            name: {client: part.with_tokens(self.accepted) for client, part in parts.items()}
-            for name, parts in self._raw.items()
-        }
+    def parts(self, name: str) -> dict[str, Summary]:
+        """The summaries of a column by client."""
+        tables = self.clients.items()
+        return {c: summarise(table[name]).with_tokens(self.accepted) for c, table in tables}
 
     @cached_property
     def columns(self) -> dict[str, Summary]:
@@ -270,11 +267,10 @@ class Look:
         """The kind of every column."""
         tables, every = self.clients.values(), (self.roles.target, *self.names)
         digests = {name: profile.digest(table[name] for table in tables) for name in every}
-        found: dict[str, Kind] = {}
-        for k, name in enumerate(self.names):
-            before = [self.roles.target, *self.names[:k]]
-            same = next((other for other in before if digests[other] == digests[name]), None)
-            found[name] = self._kind(name, same)
+        found, first = dict[str, Kind](), {digests[self.roles.target]: self.roles.target}
+        for name in self.names:
+            same = first.setdefault(digests[name], name)
+            found[name] = self._kind(name, None if same == name else same)
         people = [name for name, kind in found.items() if kind.name == "person"]
         people.sort(key=lambda name: not profile.names_a_person(name))
         for name in people[1:]:
@@ -369,7 +365,7 @@ class Look:
         unsaid = numbers and self.asked.classes is None
         found: list[Found] = []
         if column.distinct <= GRADES:
-            parts = self.parts[self.roles.target].items()
+            parts = self.parts(self.roles.target).items()
             found = differences.of_codes("", {c: part.counts or {} for c, part in parts})
         elif unsaid:
             cells = {c: table[self.roles.target].tolist() for c, table in self.clients.items()}
@@ -442,7 +438,7 @@ class Look:
 
     def _where(self, name: str, sign: str) -> str:
         """The column; of one with both signs also the clients that write this one."""
-        parts, column = self.parts[name].items(), self.columns[name]
+        parts, column = self.parts(name).items(), self.columns[name]
         at = [client for client, part in parts if getattr(part, sign)]
         return repr(name) + f" at {listed(at, len(at), 6)}" * bool(column.commas and column.points)
 
@@ -460,7 +456,7 @@ class Look:
                 continue
             at = [
                 f"{'/'.join(sorted(part.fits[key])) or 'no one order'} at {client}"
-                for client, part in self.parts[name].items()
+                for client, part in self.parts(name).items()
                 if key in part.fits
             ]
             yield (
@@ -473,7 +469,7 @@ class Look:
     @cached_property
     def sizes(self) -> dict[str, int]:
         """The rows of every client that have a target."""
-        return {client: part.present for client, part in self.parts[self.roles.target].items()}
+        return {client: part.present for client, part in self.parts(self.roles.target).items()}
 
 
 def _all_numbers(column: Summary) -> bool:
@@ -551,10 +547,15 @@ def _is_label(table: Table) -> bool:
     """Whether the first row has text in two columns or more that have numbers or dates below it,
     and no number or date.
     """
-    below = {name: summarise(cells[1:50]) for name, cells in table.items()}
-    amounts = [name for name, c in below.items() if c.present >= 5 and c.text <= ODD * c.present]
-    first = [summarise(table[name][:1]) for name in amounts if table.lines is not None]
-    return sum(c.text for c in first) > 1 and all(c.text == c.present for c in first)
+    texts = 0
+    for cells in table.values() if table.lines is not None else ():
+        below = summarise(cells[1:50])
+        if below.present >= 5 and below.text <= ODD * below.present:
+            first = summarise(cells[:1])
+            if first.text != first.present:
+                return False
+            texts += first.text
+    return texts > 1
 
 
 def _below(file: str, table: Table) -> list[str]:

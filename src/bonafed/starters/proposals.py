@@ -5,7 +5,7 @@ that shows every column.
 import re
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -253,7 +253,7 @@ def asked(look: Look, found: Sequence[Found]) -> list[str]:
 
 def _notes(look: Look) -> Iterator[str]:
     """What a person should know, and may want otherwise."""
-    of_target, merge = look.parts[look.roles.target].items(), look.target_names
+    of_target, merge = look.parts(look.roles.target).items(), look.target_names
     one_class = [c for c, part in of_target if len(profile.merged(part.counts or {}, merge)) == 1]
     if look.classes and one_class:
         yield from _comment(f"Only one class is at {_listed(one_class)}.")
@@ -264,7 +264,8 @@ def _notes(look: Look) -> Iterator[str]:
         column = look.columns[name]
         if kinds[name].name == "apart":
             yield from _comment(f"{name!r}: {kinds[name].why}. If it is made of it, exclude it.")
-        if len(look.clients) > 1 and all(p.distinct <= 1 for p in look.parts[name].values()):
+        few = len(look.clients) > 1 and column.distinct <= len(look.clients) + look.unnamed
+        if few and all(part.distinct <= 1 for part in look.parts(name).values()):
             yield from _comment(f"{name!r} has one value at every client, and may stand for it.")
         dated = profile.DATED & {*profile.words(name)}
         if kinds[name].name == "number" and dated and 20_000 <= column.low <= column.high < 60_000:
@@ -388,7 +389,9 @@ def summary(look: Look, private: bool = False) -> list[str]:
 
 def lines_of(look: Look, private: bool = False) -> list[Line]:
     """What every column is, and what is proposed for it; of a private run nothing of the values."""
-    chosen, roles, target = {*(declared(look) if private else used(look))}, look.roles, look.target
+    roles, target = look.roles, look.target
+    chosen = {*(declared(look) if private else used(look))}
+    keys = {"used": chosen, "categorical": {*dict(_codes(look))}, "min_count": {*rare(look)}}
     found = []
     if roles.client is not None:
         absent, values = _share(look.unnamed, look.rows), f"{len(look.clients):,} clients"
@@ -404,7 +407,7 @@ def lines_of(look: Look, private: bool = False) -> list[Line]:
     for name, kind in look.kinds.items():
         of, column = KINDS.get(kind.key), look.columns[name]
         shown = SHOWN.get(kind.name, kind.name) if of is None else of.shown
-        proposal = _proposal(kind, name, look, name in chosen, private)
+        proposal = _proposal(kind, name, look, private, keys)
         absent, values = _share(column.absent, column.rows), _values(column, kind)
         found.append(Line(name or "(no name)", shown, absent, values, proposal))
     return [line._replace(missing="", values="") if private else line for line in found]
@@ -424,8 +427,11 @@ def _values(column: profile.Summary, kind: profile.Kind) -> str:
     return f"{column.distinct:,} values" if column.distinct else ""
 
 
-def _proposal(kind: profile.Kind, name: str, look: Look, chosen: bool, private: bool) -> str:
-    """The keys of the configuration that name the column."""
+def _proposal(
+    kind: profile.Kind, name: str, look: Look, private: bool, keys: Mapping[str, Collection[str]]
+) -> str:
+    """The keys of the configuration that name the column; ``keys``: the columns of some of them."""
+    chosen = name in keys["used"]
     if private and kind.name != "person":
         return "columns" if chosen else "left out"
     if name in look.asked.exclude:
@@ -434,11 +440,11 @@ def _proposal(kind: profile.Kind, name: str, look: Look, chosen: bool, private: 
         return "person" if kind.name == "person" else "exclude"
     column, found = look.columns[name], []
     found += [kind.key] * (kind.name != "asked" and bool(kind.key))
-    found += ["categorical"] * (name in dict(_codes(look)))
+    found += ["categorical"] * (name in keys["categorical"])
     found += ["decimal"] * (column.commas > 0 and look.decimal == ",")
     found += ["merge"] * bool(column.text and profile.spellings(column.counts or {}))
     found += ["missing"] * bool(column.tokens)
-    found += ["min_count"] * (name in rare(look))
+    found += ["min_count"] * (name in keys["min_count"])
     return ", ".join(found)
 
 

@@ -8,9 +8,11 @@ name, which is public, also what the columns hold.
 import os
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from bonafed.solution.warnings import RARE
 from bonafed.starters import proposals
 from bonafed.starters.look import Asked, look
 
+During = Callable[[str], AbstractContextManager[Any]]
 SOFTMAX = "a softmax model, which has no Wasserstein balls"
 SOMEBODY = "a_client"  # in examples, where no client is known by name
 PARTITION = (
@@ -234,8 +237,11 @@ def starter(
     asked: Asked | None = None,
     private: bool = False,
     agnostic: bool = False,
+    during: During = nullcontext,
 ) -> tuple[str, list[str]]:
     """(the text of a configuration to be written to ``out``, what was seen and proposed in lines).
+
+    ``during`` is opened with a text that says what is done, for each part that may take long.
 
     Raises
     ------
@@ -246,7 +252,7 @@ def starter(
         data = inspect_dataset(dataset, agnostic)
     else:
         assert path is not None
-        data = inspect_tables(path, out, asked or Asked(), private)
+        data = inspect_tables(path, out, asked or Asked(), private, during)
     classes, about = [*data.classes], [*data.about]
     several, kind = len(classes) > 2, min(len(classes), 3) - 1 if classes else 0
     if several and not private and not agnostic:
@@ -277,8 +283,9 @@ def starter(
     cost = "of flipping a label" if classes else "of moving the target by one unit"
     text = ROBUST.format(**known, label_cost_means=cost)
     if not classes:  # the loss is in units of the target
-        train = prepare(parse_config(text, folder=out.parent)).train
-        threshold = f"threshold = {1.35 * residual_scale(train):.3g}"
+        with during("measuring the residuals of a ridge regression"):
+            spread = residual_scale(prepare(parse_config(text, folder=out.parent)).train)
+        threshold = f"threshold = {1.35 * spread:.3g}"
         why = "1.35 times the spread of the residuals of a ridge regression"
         text = re.sub(r"(?m)^(loss = .*)$", rf"\1\n{threshold}  # {why}", text, count=1)
     return text, shown
@@ -363,17 +370,22 @@ def _of_public(parts: Sequence[np.ndarray]) -> str:
     return f"{{ min = {low!r}, max = {max(high, np.nextafter(low, np.inf))!r}{gaps} }}"
 
 
-def inspect_tables(path: Sequence[str], out: Path, asked: Asked, private: bool) -> Inspected:
+def inspect_tables(
+    path: Sequence[str], out: Path, asked: Asked, private: bool, during: During = nullcontext
+) -> Inspected:
     """The user's tables; what is not asked for is guessed where that is safe.
 
     Raises
     ------
     ConfigError : what cannot be guessed safely, all at once, with the options to give
     """
-    seen = look(path, asked)
-    if problems := seen.problems(private):
+    with during("reading the tables"):
+        seen = look(path, asked)
+    with during(f"looking at {len(seen.names):,} columns"):
+        problems = seen.problems(private)
+        lines = [] if problems else proposals.lines_of(seen, private)
+    if problems:
         raise ConfigError("\n".join(problems))
-    lines = proposals.lines_of(seen, private)
     if not proposals.used(seen):
         text = "\n".join(proposals.drawn(lines))
         raise ConfigError(f"no column is left for the features:\n{text}")
@@ -385,7 +397,8 @@ def inspect_tables(path: Sequence[str], out: Path, asked: Asked, private: bool) 
     where = seen_from[0] if len(path) == 1 else seen_from
     keys = proposals.private_keys(seen) if private else proposals.data_keys(seen)
     source = f"{toml_line('path', where)}\n{keys}"
-    odd = [] if private else proposals.questions(seen, source, out.parent)
+    with during("comparing the clients"):
+        odd = [] if private else proposals.questions(seen, source, out.parent)
     # the name of a file, or of the folder of many
     first = Path(path[0])
     title = stem(first).strip("*") if len(path) == 1 else first.absolute().parent.name
