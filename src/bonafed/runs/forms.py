@@ -265,7 +265,7 @@ CERTIFICATE = form(
     needs(Number, "value", "feasibility"),
     needs(Number | None, "bound", "gap", "relative_gap", "stationarity", "complementarity"),
     needs(Number | None, "consensus", "gradient_scale", "infeasible"),
-    needs(Number | None, "nearby", "separated"),
+    needs(Number | None, "nearby", "separated", "offset"),
     needs(list[Number], "weights", "client_risks", "client_losses"),
     needs(list[Extended], "client_levels", "client_labels", "client_features"),
     needs(Annotated[list[Number] | None, exactly(3)], "residuals"),
