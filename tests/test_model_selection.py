@@ -15,14 +15,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from bonafed.data.federation import Federation
-from bonafed.estimators import (
-    MissingGroupsWarning,
-    PrivateClassifier,
-    RobustClassifier,
-    RobustRegressor,
-    worst_client_accuracy,
-    worst_client_loss,
-)
+from bonafed.estimators.private import PrivateClassifier
+from bonafed.estimators.robust import RobustClassifier, RobustRegressor
+from bonafed.estimators.rows import MissingGroupsWarning
+from bonafed.estimators.scorers import worst_client_accuracy, worst_client_loss
 from bonafed.model_selection import WithinClients, cross_validate, default_radius, radius_path
 from bonafed.problem.losses import Exponential, Hinge, Huber, Logistic
 from bonafed.problem.predictors.affine import Linear

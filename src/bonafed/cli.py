@@ -210,12 +210,13 @@ def init(
 @app.command()
 def data(name: DataSet = None) -> None:
     """List the data sets that can be named, and where files are looked for."""
-    from bonafed.data.load import SETTING, available, directory
-    from bonafed.runs.splits import dataset
-
     if name is not None:
+        from bonafed.runs.splits import dataset
+
         deliver(dataset(name).text() + "\n")
         return
+    from bonafed.data.load import SETTING, available, directory
+
     lines = [("hospitals", "569", "30", "the same patients in six invented hospitals (here)")]
     for known in available():
         where = "here" if known.present else "needs files or the network"

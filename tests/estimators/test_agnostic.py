@@ -10,7 +10,8 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bonafed as bf
-from bonafed.estimators import AgnosticClassifier, MissingGroupsWarning
+from bonafed.estimators.agnostic import AgnosticClassifier
+from bonafed.estimators.rows import MissingGroupsWarning
 from bonafed.model_selection import cross_validate
 from bonafed.rounds import Stop
 
@@ -18,7 +19,7 @@ CLOCK = bf.VirtualClock(stragglers={"east": 10.0}, wait=bf.First(2))
 
 
 # the checks give no groups
-@pytest.mark.filterwarnings("ignore::bonafed.estimators.MissingGroupsWarning")
+@pytest.mark.filterwarnings("ignore::bonafed.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(
     [

@@ -17,7 +17,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import bonafed as bf
 from bonafed import ConstrainedClassifier
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
-from bonafed.estimators import WorstClassError, constrained
+from bonafed.estimators import constrained
+from bonafed.estimators.scorers import WorstClassError
 
 ILL, FINE = bf.NeymanPearson("ill", 0.2), bf.NeymanPearson("fine", 0.2)
 NORTH_FIRST = ["north", "south", "east"]
@@ -30,7 +31,7 @@ def logistic(model, X, y):
 
 
 # the checks give no groups
-@pytest.mark.filterwarnings("ignore::bonafed.estimators.MissingGroupsWarning")
+@pytest.mark.filterwarnings("ignore::bonafed.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks([ConstrainedClassifier(), ConstrainedClassifier(bf.SmoothHinge())])
 def test_scikit_learn_checks(estimator, check):

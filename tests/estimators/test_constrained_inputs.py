@@ -18,7 +18,8 @@ from sklearn.preprocessing import StandardScaler
 
 import bonafed as bf
 from bonafed import ConstrainedClassifier, InfeasibleProblemError
-from bonafed.estimators import MissingGroupsWarning, WorstClassError
+from bonafed.estimators.rows import MissingGroupsWarning
+from bonafed.estimators.scorers import WorstClassError
 from bonafed.model_selection import cross_validate
 from bonafed.solution.outcome import DONE, UNBOUNDABLE, UNMET, unproven
 

@@ -26,12 +26,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import bonafed as bf
 from bonafed import PrivateClassifier
 from bonafed.algorithms.federated.private import noisy_gradient
-from bonafed.estimators import (
-    MissingGroupsWarning,
-    private,
-    worst_client_accuracy,
-    worst_client_loss,
-)
+from bonafed.estimators import private
+from bonafed.estimators.rows import MissingGroupsWarning
+from bonafed.estimators.scorers import worst_client_accuracy, worst_client_loss
 from bonafed.model_selection import WithinClients, cross_validate
 from bonafed.privacy.accounting import Release, gaussian_epsilon, total_epsilon
 from bonafed.privacy.ledger import Book
@@ -58,7 +55,7 @@ def no_noise(monkeypatch):
 
 
 # the checks give no groups
-@pytest.mark.filterwarnings("ignore::bonafed.estimators.MissingGroupsWarning")
+@pytest.mark.filterwarnings("ignore::bonafed.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(
     [

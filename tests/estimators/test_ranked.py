@@ -19,7 +19,9 @@ from bonafed.algorithms.pooled.rank_admm import RankADMM, Start
 from bonafed.algorithms.pooled.rank_subproblems import Growing
 from bonafed.certificates.certify import certify
 from bonafed.data.federation import Federation
-from bonafed.estimators import RiskClassifier, RiskRegressor, TrivialModelWarning, ranked, tail_loss
+from bonafed.estimators import ranked
+from bonafed.estimators.ranked import RiskClassifier, RiskRegressor
+from bonafed.estimators.scorers import tail_loss
 from bonafed.fairness import fairness_metrics, group_rates
 from bonafed.problem.losses import Absolute, Hinge, Logistic, Quantile
 from bonafed.problem.regularisers import L1, L2
@@ -27,13 +29,14 @@ from bonafed.problem.risks.ranks import Extremile, Maximum, ProspectTheory, Rank
 from bonafed.problem.risks.weight_sets import LpBall, Mean, Superquantile
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Stop
+from bonafed.solution.trivial import TrivialModelWarning
 
 # enough to see what becomes of risks that are not convex
 ONE_START = RankADMM(starts=(Start(Growing(1e-4, 1.05)),))
 
 
 # labels at random, in some checks
-@pytest.mark.filterwarnings("ignore::bonafed.estimators.TrivialModelWarning")
+@pytest.mark.filterwarnings("ignore::bonafed.TrivialModelWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(
     [RiskClassifier(), RiskRegressor(Extremile(3)), RiskClassifier(Mean(), loss=Hinge())]

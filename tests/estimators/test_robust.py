@@ -11,12 +11,8 @@ from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bonafed.data.federation import Federation
-from bonafed.estimators import (
-    MissingGroupsWarning,
-    RobustClassifier,
-    RobustRegressor,
-    TrivialModelWarning,
-)
+from bonafed.estimators.robust import RobustClassifier, RobustRegressor
+from bonafed.estimators.rows import MissingGroupsWarning
 from bonafed.problem.losses import Absolute, Hinge, Logistic
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
@@ -25,10 +21,11 @@ from bonafed.problem.risks.weight_sets import LpBall, Simplex
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.problem.wasserstein.supports import BoxSupport
 from bonafed.solution.solve import solve
+from bonafed.solution.trivial import TrivialModelWarning
 
 
 # the checks give no groups
-@pytest.mark.filterwarnings("ignore::bonafed.estimators.MissingGroupsWarning")
+@pytest.mark.filterwarnings("ignore::bonafed.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks([RobustClassifier(tol=1e-4), RobustRegressor(tol=1e-4)])
 def test_scikit_learn_checks(estimator, check):

@@ -4,11 +4,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bonafed.estimators import (
+from bonafed.estimators.robust import RobustClassifier, RobustRegressor
+from bonafed.estimators.scorers import (
     MinusLoss,
     MinusRisk,
-    RobustClassifier,
-    RobustRegressor,
     WorstClassError,
     WorstClient,
     tail_loss,
