@@ -144,7 +144,7 @@ def test_no_pair_and_no_barrier_prove_too_much(seed: int) -> None:
     best = least(problem, fed)
     w = bf.solve(problem, fed, algorithm=METHOD).w
     for scale in (0.0, 1e-3, 1.0):
-        pair = w + scale * rng.normal(size=(2, len(w)))
+        pair = np.stack([w, 0 * w]) + scale * rng.normal(size=(2, len(w)))
         for nu in (1e-9, 1e-3, 10.0):
             none = np.zeros((0, len(w))), np.zeros((0, fed.n_clients))
             weights = np.full(fed.n_clients, 1 / fed.n_clients)

@@ -93,7 +93,8 @@ class Duals:
     # models between which the slopes of rows are moved to first order, instead of multipliers of
     # the first part (``problem.parts.shifted_minorants``)
     pair: Annotated[Array, Form("2, D")] | None = None
-    # (1,) beside a pair, the barrier that makes a loss with linear pieces smooth
+    # (1,) the barrier that makes a loss with linear pieces smooth, beside a pair of a model and a
+    # step from it, which may be too short for a sum of both
     barrier: Annotated[Array, Form("1")] | None = None
     # (J, N) where cuts at a point are those of balls of other radii than the problem's: these
     radii: Annotated[Array, Form("J, N")] | None = None

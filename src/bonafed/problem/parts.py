@@ -33,6 +33,7 @@ from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import Cut, Near, RowTerms, WassersteinBall, free_space_terms
 from bonafed.rounds import Each, Sum, record
 
+CORRECTIONS = 20  # of slopes that are to add up to a number, at most
 LONGEST_SUM = 128  # rows that are added up at once where rounding is charged for
 MOST_GROUPS = 100_000  # of a client's rows
 STILL = WassersteinBall(0.0)  # all mass stays where it is
@@ -292,15 +293,20 @@ def shifted_minorants(
     derivative are known at pair[0]: so the gradients add up to g + H (pair[1] - pair[0]), which a
     step of Newton's method balances exactly, and the value at pair[1] is missed by the fourth order
     of the step only. Slopes outside the domain of l* are moved to its end. A ``barrier`` (1,) makes
-    losses with linear pieces smooth.
+    losses with linear pieces smooth; then pair[1] is the step from pair[0].
     """
     (start, end), loss, y = pair, problem.loss, block.y
     curve = _curve(problem, barrier)
     prediction = problem.predictor.forward(start, block)
-    change = problem.predictor.forward(end, block) - prediction
-    slope = curve.gradient(prediction, y) + curve.curvature(prediction, y) * change
-    slope = rank_levels.clipped_gradients(loss, slope, y)
+    change = problem.predictor.forward(end, block)
+    if barrier is None:
+        change = change - prediction
+    bend = curve.curvature(prediction, y)
+    slope = curve.gradient(prediction, y) + bend * change
     share = weights[:, None] * row_shares(problem, block)
+    if barrier is not None and problem.predictor.intercept:
+        slope = _adding_up(loss, y, slope, share, bend)
+    slope = rank_levels.clipped_gradients(loss, slope, y)
     conjugate = np.where(share > 0, rank_levels.loss_conjugate(loss, slope, y), 0.0)
     rows = min(LONGEST_SUM, y.shape[1]) + y.shape[1] // LONGEST_SUM
     steep, s, d = weights * np.sqrt(block.mean(slope**2)), share * slope, block.n_features
@@ -320,6 +326,24 @@ def shifted_minorants(
     spread = unit_of_sums(pairwise(y.shape[1])) * most_added(np.abs(share), terms)
     size = rounding_of_gradients(problem.predictor, block, steep, rows)
     return Minorants(-(share * conjugate).sum(1), gradient, spread, size)
+
+
+def _adding_up(loss: Any, y: Array, slope: Array, share: Array, bend: Array) -> Array:
+    """Slopes in the domain of l* whose sums, times ``share``, are what they were for every client,
+    so that nothing is left in an intercept: rows near a kink take what others lose at its end.
+    """
+    wanted, far = (share * slope).sum(1), 4 * loss.lipschitz
+    for _ in range(CORRECTIONS):
+        slope = rank_levels.clipped_gradients(loss, slope, y)
+        missing = wanted - (share * slope).sum(1)
+        if np.abs(missing).max() <= 1e-16 * np.abs(share).sum():
+            break
+        end = slope + far * np.sign(missing)[:, None]
+        free = np.where(rank_levels.clipped_gradients(loss, end, y) != slope, bend, 0.0)
+        total = (share * free).sum(1)
+        step = np.divide(missing, total, out=np.zeros_like(total), where=total > 0)
+        slope = slope + step[:, None] * free
+    return slope
 
 
 def _curve(problem: Problem, barrier: Array | None) -> Any:

@@ -93,17 +93,23 @@ class Rows:
 
     def spread(self, values: Array) -> Array:
         """Values (R,) in the block's shape (n, m), 0 on padding."""
+        if values.size == self._real.size:
+            return values.reshape(self._real.shape)
         out = np.zeros(self._real.shape)
         out[self._real] = values
         return out
 
     def kept(self, values: Array) -> Array:
         """The entries (R, K) of values (n, m', K), m' >= m, that belong to rows."""
-        return values[:, : self._real.shape[1]][self._real]
+        n, m, K = *self._real.shape, values.shape[2]
+        mine = values[:, :m]
+        return mine.reshape(n * m, K) if len(self.loss) == n * m else mine[self._real]
 
     def keep(self, values: Array, longest: int) -> Array:
         """The inverse: (n, longest, K) of values (R, K)."""
         n, m = self._real.shape
+        if len(values) == n * longest:
+            return values.reshape(n, longest, values.shape[1])
         out = np.zeros((n, longest, values.shape[1]))
         out[:, :m][self._real] = values
         return out
@@ -114,8 +120,14 @@ class Rows:
 
     def gradients(self, weights: Array) -> Array:
         """(1, K, D) the same for weights (R, K), level by level."""
-        each = np.array([self.gradient(one)[0] for one in weights.T])
-        return each.reshape(1, weights.shape[1], len(self._w))
+        X, model, K = self._block.X, self._predictor, weights.shape[1]
+        if isinstance(model, Linear) and isinstance(X, np.ndarray):  # in one pass over the rows
+            slopes = self.keep(weights * self.slope[:, None], X.shape[1]).reshape(-1, K)
+            each = slopes.T @ X.reshape(len(slopes), -1)
+            each = np.column_stack([each, slopes.sum(0)]) if model.intercept else each
+        else:
+            each = np.array([self.gradient(one)[0] for one in weights.T])
+        return each.reshape(1, K, len(self._w))
 
     def hessian(self, first: Array, second: Array) -> Array:
         """(1, D, D) the sum of first_i times the outer product of row i's gradient with itself, and

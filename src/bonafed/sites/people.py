@@ -440,7 +440,8 @@ def _certify(one: Answered) -> Iterator[Told]:
                 terms += zip(mine, stack, strict=True)
     if ask.pair is not None and ask.weights is not None:
         start, end = ask.pair
-        moved = _shifted(one, start, end - start, ask.barrier)
+        change = end - start if ask.barrier is None else end
+        moved = _shifted(one, start, change, ask.barrier)
         terms.append((np.atleast_1d(ask.weights[0]), moved.sums[0]))
         yield Told(SLOPES, [], moved.models)
     yield Told(SLOPES, row_slopes.combined(terms), ask.points)

@@ -10,8 +10,8 @@ same Newton steps, of the same sums over rows.
 The rows' weights q_ik, which prove a bound, stay with the clients. At the end the steps aim at one
 barrier parameter nu, that of a gap within the tolerance, which brings the model to the point where
 the barrier's own slopes phi'(t_i - knot_k; nu), moved to first order along a Newton step, balance
-the gradient. Two models and nu then say what every row weighs (``shifted_minorants``): the proof
-is asked for by these, in the run and in the certificate.
+the gradient. The model, this step and nu then say what every row weighs (``shifted_minorants``):
+the proof is asked for by these, in the run and in the certificate.
 """
 
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ from bonafed.solvers.rank.threshold_barrier import central
 SHARE = 0.6  # of the gap that is allowed, which the last barrier parameter costs
 READY = 1.2  # a gap in units of that, from which a proof is tried
 PROVED = 0.9  # of the tolerance at which a run ends: its bound is that of the certificate
-SURE = 1e3  # times as far as Newton steps expect it, an optimum may be that the bound covers
+SURE = 1e3  # times as large as a model, or as the objective, is a free number that bounds cover
 WIDE = 2.0  # slacks at the start, in units of the mean distance from a knot
 
 
@@ -68,7 +68,7 @@ class Recentre:
 
 @record
 class Bound:
-    """Ask for the minorant of the mean losses of a pair of models, see ``Duals``."""
+    """Ask for the minorant of the mean losses of a model and a step from it, see ``Duals``."""
 
     pair: Annotated[Array, Form("2, D")]
     barrier: Annotated[Array, Form("1")]
@@ -200,18 +200,20 @@ class KinkInteriorPoint(RankInteriorPoint):
         at = ask.at
         ridge = ridge_of(self.concrete, at.w)
         gradient = up.gradients.sum(0) + at.plain * up.gradient + ridge * at.w
-        step = newton_step(up.hessian + np.diag(ridge), gradient)
+        matrix = up.hessian + np.diag(ridge)
+        step = newton_step(matrix, gradient)
+        step = step + newton_step(matrix, gradient + matrix @ step)  # what is left costs bounds
         if not np.isfinite(step).all():
             return self._resumed(state)
-        pair = np.stack([at.w, at.w + step])
+        pair = np.stack([at.w, step])
         bound = Bound(pair, np.array([ask.barrier]), ask.weights)
         return self._asking(replace(state, asked=bound), bound)
 
     def prove(self, state: KinkState, ids: Ids, up: Bounded) -> Next[KinkState]:
         """End where the bound of the pair is within the tolerance."""
         state = replace(state, rounds=state.rounds + 1)
-        ridge = ridge_of(self.concrete, state.w)
-        bound = float(up.constant) - _fenchel(np.asarray(up.gradient), state.w, ridge, SURE)
+        ridge, gradient = ridge_of(self.concrete, state.w), np.asarray(up.gradient)
+        bound = float(up.constant) - _fenchel(gradient, state.w, ridge, state.value, SURE)
         if bound > state.proven:
             state = replace(state, proven=bound, pair=state.asked)
         if (stop := self._progress(state).stop) is not None:
@@ -265,13 +267,15 @@ class KinkInteriorPoint(RankInteriorPoint):
         return base.Answer(state.w, Duals(of.weights, *none, pair=of.pair, barrier=of.barrier))
 
 
-def _fenchel(gradient: Array, w: Array, ridge: Array, far: float = 1.0) -> float:
-    """The most that -<gradient, v> - h(v) is over models v; where h is 0, over those that are not
-    ``far`` from w.
+def _fenchel(
+    gradient: Array, w: Array, ridge: Array, near: float = FREE, far: float = 1.0
+) -> float:
+    """The most that -<gradient, v> - h(v) is over models v; where h is 0, over those up to ``far``
+    times as large as w, or ``near``.
     """
     curved = ridge > 0
     most = float((gradient[curved] ** 2 / (2 * ridge[curved])).sum())
-    return most + far * float(np.abs(gradient[~curved]) @ (FREE + np.abs(w[~curved])))
+    return most + far * float(np.abs(gradient[~curved]) @ (near + np.abs(w[~curved])))
 
 
 # -- steps of the clients --------------------------------------------------------------------------

@@ -384,20 +384,24 @@ def expanded(rows: Rows, at: Place, slack: Array, weight: Array) -> ExpandedRank
     x, share = rows.loss[:, None] - at.thresholds, rows.share[:, None]
     over, rest = _room(x, at.caps, slack, weight)
     h = share * rate(weight, rest, over, slack)
-    counted = share * weight
+    counted, K = share * weight, len(at.caps)
+    shift, centring = h * x, h * (1 / weight - 1 / rest)
+    beside = share * np.ones((len(x), 1)), shift.sum(1)[:, None], centring.sum(1)[:, None]
+    sums = rows.gradients(np.hstack([counted, h, *beside]))
     return ExpandedRanks(
         loss=(rows.share * rows.loss).sum()[None],
         above=(share * np.maximum(x, 0.0)).sum(0)[None],
         weight=counted.sum(0)[None],
         product=(share * (weight * over + rest * slack)).sum()[None],
         weighted=(rows.loss @ counted)[None],
-        gradient=rows.gradient(rows.share * np.ones(len(rows.loss))),
-        gradients=rows.gradients(counted),
+        gradient=sums[:, -3],
+        gradients=sums[:, :K],
         hessian=rows.hessian(h.sum(1), counted.sum(1) + rows.share * at.plain),
-        cross=rows.gradients(h),
+        cross=sums[:, K : 2 * K],
         rate=h.sum(0)[None],
-        shift=_adjoint(rows, h * x),
-        centring=_adjoint(rows, h * (1 / weight - 1 / rest)),
+        # what they add, beside x = l - eta, to the equations of eta and model
+        shift=np.concatenate([-shift.sum(0)[None], sums[:, -2]], 1),
+        centring=np.concatenate([-centring.sum(0)[None], sums[:, -1]], 1),
     )
 
 
@@ -405,11 +409,6 @@ def _room(x: Array, caps: Array, slack: Array, weight: Array) -> tuple[Array, Ar
     """u - x and cap - q, which are > 0 although rounding may take all of them."""
     least = np.finfo(float).tiny + 1e-17 * (np.abs(x) + slack)
     return np.maximum(slack - x, least), np.maximum(caps - weight, 1e-17 * caps)
-
-
-def _adjoint(rows: Rows, values: Array) -> Array:
-    """(1, K + D) what values (R, K) beside x = l - eta add to the equations of eta and model."""
-    return np.concatenate([-values.sum(0)[None], rows.gradient(values.sum(1))], 1)
 
 
 def move(
