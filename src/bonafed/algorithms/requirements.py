@@ -34,12 +34,16 @@ class Setting:
     equal_rows : whether all rows of a client have the same weight
     asynchronous : whether the engine may hand over answers at different times
     secure_sum : whether the engine has the server read sums over the clients only
+    rows : how many rows all clients have together; 0 where it is not known
+    at_sites : whether the rows are with owners who judge what they send
     """
 
     n_clients: int
     equal_rows: bool = True
     asynchronous: bool = False
     secure_sum: bool = False
+    rows: int = 0
+    at_sites: bool = False
 
 
 @dataclass(frozen=True)

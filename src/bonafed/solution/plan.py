@@ -20,6 +20,7 @@ from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle, over_sites
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle, masked
 from bonafed.algorithms.federated.interior_point import InteriorPoint
+from bonafed.algorithms.federated.kinks import KinkInteriorPoint
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.private_newton import PrivateNewton, matrix_error
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
@@ -44,6 +45,9 @@ from bonafed.solution.thresholds import settled
 
 READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton steps are the default
 SMALL = 500  # coefficients up to which second-order steps are the default
+WIDE = 2_000  # the same, where a system of them is solved some twenty times
+FLAT = 2_000  # rows for every coefficient, from which a bundle of kinks is the faster
+TALL = 4  # and below which an ADMM on one client's rows is
 ROUNDS = 5_000  # of all clients at once, at most, where nothing can be proved
 FEW = 100  # clients up to which the server solves a program for every answer by default
 
@@ -111,7 +115,8 @@ def plan(problem: Problem, data: Federation | Metadata, **settings: Unpack[Setti
 def setting_of(fed: Federation | Metadata, engine: Engine | None = None) -> Setting:
     """What algorithms may know of the data and the engine before they run."""
     asynchronous = bool(getattr(engine, "asynchronous", False))
-    return Setting(fed.n_clients, fed.alike, asynchronous, has_secure_sum(engine))
+    facts = fed.n_clients, fed.alike, asynchronous, has_secure_sum(engine)
+    return Setting(*facts, int(fed.sizes.sum()), isinstance(engine, Network))
 
 
 def has_secure_sum(engine: object) -> bool:
@@ -236,10 +241,13 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     ``PrivateSGD`` keeps a privacy budget. With constraints it is ``InteriorPoint`` up to 500
     coefficients, ``Bundle`` for what else is convex, and first ``ProximalAL`` beyond.
     ``RankInteriorPoint`` ranks the rows of all clients, ``Bundle`` where there are constraints,
-    ``RankADMM`` those of one client. ``Bundle`` proves a gap for convex problems, and so does
-    ``AsyncBundle`` where answers come at different times, for up to 500 coefficients and 100
-    clients. ``AsyncDRO`` is for more, and where nothing can be proved; ``MultiplierMethod`` takes
-    smooth problems with any convex regulariser.
+    ``RankADMM`` those of one client. Means of losses with linear pieces go to ``KinkInteriorPoint``
+    up to 2,000 coefficients, with two exceptions: ``Bundle`` has rows that are at sites, and 2,000
+    rows or more for every coefficient; ``RankADMM`` has the rows of one client where these are few,
+    less than 4 for every coefficient or than a 150th of their number. ``Bundle`` proves a gap for
+    convex problems, and so does ``AsyncBundle`` where answers come at different times, for up to
+    500 coefficients and 100 clients. ``AsyncDRO`` is for more, and where nothing can be proved;
+    ``MultiplierMethod`` takes smooth problems with any convex regulariser.
     """
     if problem.privacy is not None:
         yield PrivateSGD()
@@ -253,15 +261,32 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
         return
     if problem.over_rows is not None:
         yield from (RankInteriorPoint(), RankBundle())
+    # rows for every coefficient, n / D: a step of the interior point costs n D^2 operations, the
+    # server's program of the bundle nothing for a row, an iteration of the ADMM n D
+    many, kinks = setting.rows / dimension, _for_kinks(problem, setting, dimension)
+    if kinks and many >= FLAT:
+        yield Bundle()
+    if kinks and many >= max(TALL, dimension / 150):
+        yield KinkInteriorPoint()
     risk = problem.over_clients.value  # which of one client may be that client's own
     if setting.n_clients == 1 and all(risk(np.array([own])) == own for own in (1.0, 2.0)):
         yield RankADMM()
+    if kinks:
+        yield KinkInteriorPoint()
     few = dimension <= SMALL and setting.n_clients <= FEW
     if setting.asynchronous and problem.convex and few:
         yield AsyncBundle()
     if setting.asynchronous or not problem.convex:  # of which nothing proves an end
         yield AsyncDRO() if setting.asynchronous else AsyncDRO(max_rounds=ROUNDS)
     yield from (Bundle(), MultiplierMethod(), AsyncDRO())
+
+
+def _for_kinks(problem: Problem, setting: Setting, dimension: int) -> bool:
+    """Whether ``KinkInteriorPoint`` takes a problem whose matrices are not too large for it."""
+    requirements = KinkInteriorPoint.requirements
+    if setting.asynchronous or setting.at_sites or dimension > WIDE:
+        return False
+    return requirements.refusal("KinkInteriorPoint", problem, setting) is None
 
 
 def private_methods(

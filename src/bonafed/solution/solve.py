@@ -92,11 +92,12 @@ def solve(
         engine that reaches these. Then the checks that read rows are left out: ``calibration`` and
         ``trivial`` are None, and so is the ``certificate`` of a private run
     algorithm : such as ``Bundle()`` (the default for several clients), ``RankADMM()`` (for the rows
-        of one), ``InteriorPoint()`` (with constraints and up to 500 coefficients), ``ProximalAL()``
-        (with more), ``AsyncBundle()`` (convex, on an asynchronous engine), ``AsyncDRO()`` (for
-        smooth losses where the problem is not convex, or there are many clients or coefficients on
-        an asynchronous engine); with a budget ``PrivateSGD()``, or ``PrivateNewton(bound=1)`` for
-        few features of many rows of length 1
+        of one), ``KinkInteriorPoint()`` (means of hinge, absolute or quantile losses),
+        ``InteriorPoint()`` (with constraints and up to 500 coefficients), ``ProximalAL()`` (with
+        more), ``AsyncBundle()`` (convex, on an asynchronous engine), ``AsyncDRO()`` (for smooth
+        losses where the problem is not convex, or there are many clients or coefficients on an
+        asynchronous engine); with a budget ``PrivateSGD()``, or ``PrivateNewton(bound=1)`` for few
+        features of many rows of length 1
     engine : such as ``InProcess(checkpoint="run.bft")`` or ``VirtualClock()``; by default in this
         process
     tol, atol, max_rounds, start : override the algorithm's own
