@@ -348,3 +348,40 @@ def test_what_cannot_be_a_part_of_a_problem_is_refused_in_words():
         bf.Problem(bf.Logistic(), PLAIN, over_clients=OnlyWorst())
     with pytest.raises(ValueError, match="strength must be a number >= 0, got x"):
         bf.L2("x")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_predictions_and_objectives_of_all_clients_at_once_are_those_of_each(weighted):
+    rng = np.random.default_rng(3)
+    sizes = np.r_[1, 2000, rng.integers(1, 9, 60)]
+    n = int(sizes.sum())
+    X, y, w = rng.normal(size=(n, 3)), rng.integers(0, 2, n), rng.normal(size=4)
+    weights = rng.random(n) + 0.1 if weighted else None
+    fed = bf.Federation.from_arrays(
+        X, y, np.repeat(np.arange(len(sizes)), sizes), sample_weight=weights
+    )
+    ball = bf.WassersteinBall(0.1, label_cost=2.0)
+    problem = bf.Problem(bf.Logistic(), over_samples=ball, over_clients=bf.Superquantile(0.3))
+    concrete, data = problem.at(fed)
+    scores = X @ w[:-1] + w[-1]
+    np.testing.assert_allclose(concrete.predictions(w, data), scores, rtol=1e-13)
+    losses = np.logaddexp(0, -scores * np.where(y > 0, 1, -1))
+    np.testing.assert_allclose(concrete.row_losses(w, data), losses, rtol=1e-13)
+    risks = [concrete.client_risks(w, data.block(i)) for i in range(len(sizes))]
+    value = concrete.over_clients.value(np.concatenate(risks))
+    assert concrete.objective_here(w, data) == pytest.approx(value, rel=1e-13)
+
+
+def test_no_step_of_a_solve_goes_over_the_small_clients_one_by_one(monkeypatch):
+    rng = np.random.default_rng(4)
+    fed = bf.Federation.from_arrays(rng.normal(size=(400, 2)), rng.integers(0, 2, 400), range(400))
+    called = []
+    block = bf.Federation.block
+    monkeypatch.setattr(bf.Federation, "block", lambda *a: called.append(a) or block(*a))
+    problem = bf.Problem(
+        bf.Logistic(), over_samples=bf.WassersteinBall(0.01), over_clients=bf.LpBall(0.1)
+    )
+    with pytest.warns(bf.TrivialModelWarning):
+        solution = bf.solve(problem, fed)
+    assert solution.trivial is not None
+    assert len(called) < 100

@@ -83,11 +83,12 @@ def test_blocks_hold_every_row_once_with_its_share(sizes, size, weighted, seed):
         sample_weight=weights,
         columns={"row": np.arange(n)},
     )
-    blocks = fed.blocks(size)
-    assert sorted(i for block in blocks for i in block.index) == list(range(len(sizes)))
-    assert [block.y.shape[1] for block in blocks] == sorted(block.y.shape[1] for block in blocks)
-    for block in blocks:
-        assert block.y.shape[0] <= size
+    blocks, batches = fed.blocks(size), [*fed.batches()]
+    assert all(block.y.shape[0] <= size for block in blocks)
+    for parts in (blocks, batches):
+        assert sorted(i for block in parts for i in block.index) == list(range(len(sizes)))
+        assert [block.y.shape[1] for block in parts] == sorted(block.y.shape[1] for block in parts)
+    for block in (*blocks, *batches):
         for k, i in enumerate(block.index):
             m = sizes[i]
             own = fed.block(int(i))
@@ -99,6 +100,27 @@ def test_blocks_hold_every_row_once_with_its_share(sizes, size, weighted, seed):
             assert not block.X[k, m:].any()
             assert abs(block.share[k].sum() - 1) <= 1e-15 * 9  # a sum of at most nine rounded terms
             assert set(block.y[k]) <= set(own.y[0])
+
+
+def test_batches_are_few_and_copy_no_large_client():
+    X, y = np.arange(9003.0).reshape(3001, 3), np.zeros(3001)
+    fed = Federation.from_arrays(X, y, np.r_[np.zeros(2001), np.arange(1, 1001)].astype(int))
+    many, one = fed.batches()
+    assert many.X.shape == (1000, 1, 3)
+    assert np.shares_memory(one.X, fed.X[0])
+    sparse = Federation.from_arrays(sp.csr_array(X), y, np.repeat(np.arange(3001), 1))
+    assert sum(1 for _ in sparse.batches()) == 3001
+
+
+def test_sizes_are_those_of_the_rows_that_a_federation_has_now():
+    _, _, _, fed = example()
+    before = fed.sizes
+    assert fed.sizes is before
+    train, test = fed.split(0.5)
+    assert (train.sizes + test.sizes).tolist() == before.tolist()
+    assert fed.pooled().sizes.tolist() == [40]
+    with pytest.raises(ValueError, match="read-only"):
+        before[0] = 1
 
 
 def test_shares_are_normalised_weights():

@@ -34,8 +34,8 @@ class Setting:
     equal_rows : whether all rows of a client have the same weight
     asynchronous : whether the engine may hand over answers at different times
     secure_sum : whether the engine has the server read sums over the clients only
-    rows : how many rows all clients have together; 0 where it is not known
-    at_sites : whether the rows are with owners who judge what they send
+    rows : how many rows all clients have, where they are in this process; 0 where they are at sites
+        or not yet known
     """
 
     n_clients: int
@@ -43,7 +43,6 @@ class Setting:
     asynchronous: bool = False
     secure_sum: bool = False
     rows: int = 0
-    at_sites: bool = False
 
 
 @dataclass(frozen=True)

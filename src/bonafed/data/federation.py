@@ -9,15 +9,16 @@ between clients; `blocks` only lays them out for batched steps.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed import client_names
-from bonafed.arrays import Array, Block
+from bonafed.arrays import Array, Block, unwritable
 from bonafed.client_names import ByClient, ClientName
 from bonafed.data import assembly
 from bonafed.data import validation as check
@@ -30,6 +31,10 @@ from bonafed.data.schema import Schema
 from bonafed.data.tables import by_client_name, check_named, matrix, present, refined, table_of
 from bonafed.parameters import checking
 from bonafed.text import card, listed, short, shown
+
+# numbers in the rows of a client up to which several share a batch, and numbers in a batch
+FEW, BATCH = 2**12, 2**18
+LARGE = 2**19  # numbers in the rows of a client from which on they are not copied into a block
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -152,6 +157,7 @@ class Federation:
     def _with(self, **changes: object) -> Federation:
         """A copy with other values in these fields, which are known to be right."""
         other = copy.copy(self)
+        vars(other).pop("sizes", None)
         vars(other).update(changes)
         return other
 
@@ -370,10 +376,10 @@ class Federation:
         """The number d of features."""
         return int(self.X[0].shape[1])
 
-    @property
+    @cached_property
     def sizes(self) -> NDArray[np.intp]:
         """(N,) rows of each client."""
-        return np.array([len(t) for t in self.y], dtype=np.intp)
+        return unwritable(np.array([len(t) for t in self.y], dtype=np.intp))
 
     @property
     def alike(self) -> bool:
@@ -440,7 +446,9 @@ class Federation:
 
     def share(self, i: int) -> Array:
         """(m_i,) weight of each row of client i in its mean; sums to one."""
-        weight = np.ones(len(self.y[i])) if self.sample_weight is None else self.sample_weight[i]
+        if self.sample_weight is None:
+            return np.full(m := len(self.y[i]), 1 / max(m, 1))
+        weight = self.sample_weight[i]
         # a client that takes part without rows has one of weight zero
         return weight / (weight.sum() or 1.0)
 
@@ -480,30 +488,50 @@ class Federation:
 
     def blocks(self, size: int = 64) -> list[Block]:
         """Clients sorted by size, ``size`` at a time, padded to the longest of each block; sparse
-        ones only.
+        and large ones, whose rows are then not copied, one by one.
         """
         if size < 1:
             raise ValueError(f"size must be >= 1, got {size}: it is how many clients a block has.")
-        order = np.argsort(self.sizes, kind="stable")
-        dense = [i for i in order if isinstance(self.X[i], np.ndarray)]
-        groups = [dense[k : k + size] for k in range(0, len(dense), size)]
-        groups += [[i] for i in order if not isinstance(self.X[i], np.ndarray)]
-        return [self.block(int(g[0])) if len(g) == 1 else self._padded(g) for g in groups]
+        order = np.argsort(self.sizes, kind="stable").tolist()
+        small = [i for i in order if isinstance(x := self.X[i], np.ndarray) and x.size <= LARGE]
+        groups = [small[k : k + size] for k in range(0, len(small), size)]
+        groups += [[i] for i in sorted({*order} - {*small})]
+        return [self.block(int(g[0])) if len(g) == 1 else self._padded(np.array(g)) for g in groups]
 
-    def _padded(self, index: Sequence[int]) -> Block:
-        extra, shape = self.columns or {}, (len(index), max(len(self.y[i]) for i in index))
-        X = np.zeros((*shape, self.n_features), self.X[index[0]].dtype)
-        y, share = np.zeros((2, *shape))
-        columns = {key: np.zeros(shape, np.result_type(*parts)) for key, parts in extra.items()}
-        for k, i in enumerate(index):
-            m = len(self.y[i])
-            X[k, :m], y[k, :m], share[k, :m] = self.X[i], self._coded(i), self.share(i)
-            y[k, m:] = y[k, 0]  # a target that is valid for every loss; its share is 0
-            for key, column in columns.items():
-                column[k, :m] = extra[key][i]
-        linear = None if self.linear is None else check.stacked([self.linear[i] for i in index])
-        names = tuple(self.clients[i] for i in index)
-        return Block(X, y, share, np.array(index), names, columns, linear)
+    def batches(self) -> Iterator[Block]:
+        """Clients sorted by size: small ones, whose rows are copied, many at a time, and each other
+        one by itself.
+        """
+        longest = np.array([x.size if isinstance(x, np.ndarray) else FEW + 1 for x in self.X])
+        order = np.argsort(longest, kind="stable")
+        small = order[longest[order] <= FEW]
+        while len(small):
+            # as many as fill a batch, each padded to the longest of them
+            fits = np.arange(1, len(small) + 1) * longest[small] <= BATCH
+            count = max(1, len(small) if fits.all() else int(fits.argmin()))
+            yield self._padded(small[:count])
+            small = small[count:]
+        yield from (self.block(int(i)) for i in order if longest[i] > FEW)
+
+    def _padded(self, index: NDArray[np.intp]) -> Block:
+        sizes, extra, who = self.sizes[index], self.columns or {}, index.tolist()
+        inside = np.arange(sizes.max()) < sizes[:, None]
+
+        def padded(parts: Sequence[Any] | Mapping[int, Any]) -> NDArray[Any]:
+            rows = np.concatenate([parts[i] for i in who])
+            whole = np.zeros((*inside.shape, *rows.shape[1:]), rows.dtype)
+            whole[inside] = rows
+            return whole
+
+        y = padded({i: self._coded(i) for i in who})
+        y = np.where(inside, y, y[:, :1])  # a target that is valid for every loss; its share is 0
+        share = inside / np.maximum(sizes, 1)[:, None]
+        if self.sample_weight is not None:
+            share = padded({i: self.share(i) for i in who})
+        columns = {key: padded(parts) for key, parts in extra.items()}
+        linear = None if self.linear is None else check.stacked([self.linear[i] for i in who])
+        names = tuple(self.clients[i] for i in who)
+        return Block(padded(self.X), y, share, index, names, columns, linear)
 
     def _coded(self, i: int) -> Array:
         if self.y[i].dtype.kind == "U":

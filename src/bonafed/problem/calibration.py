@@ -86,9 +86,7 @@ def calibrated(
         return Sigmoid()
     plain = problem if problem.class_weight is None else replace(problem, class_weight=None)
     concrete, data = plain.at(fed)
-    blocks = [data.block(i) for i in range(data.n_clients)]
-    score = np.concatenate([concrete.predictor.forward(w, block)[0] for block in blocks])
-    positive = np.concatenate([data.rows(i)[1] for i in range(data.n_clients)]) > 0
+    score, positive = concrete.predictions(w, data), np.concatenate(data.y) > 0
     weights = data.sample_weight
     weight = np.ones(len(score)) if weights is None else np.concatenate(weights)
     return fit_sigmoid(score, positive, weight)

@@ -308,10 +308,12 @@ class Metadata:
 
 def coded(ys: list[Any], classes: list[Any]) -> bool:
     """Whether targets are -1 and +1 already rather than two labels, which may be others."""
+    if np.isin(np.concatenate(ys), np.asarray(classes)).all():
+        return False
     outside = [y for y in ys if not np.isin(y, np.asarray(classes)).all()]
     if any(y.dtype.kind != "f" or not np.isin(y, (-1.0, 1.0)).all() for y in outside):
         raise _outside(classes)
-    return bool(outside)
+    return True
 
 
 def _outside(classes: list[Any]) -> RowError:

@@ -565,9 +565,18 @@ class Problem(Checked):
 
     def row_losses(self, w: Array, fed: Federation) -> Array:
         """(n,) the losses of the rows of all clients, in their order; the problem is concrete."""
-        blocks = [fed.block(i) for i in range(fed.n_clients)]
-        values = [self.loss.value(self.predictor.forward(w, block), block.y) for block in blocks]
-        return np.concatenate([np.asarray(value)[0] for value in values])
+        return np.asarray(self.loss.value(self.predictions(w, fed), np.concatenate(fed.y)))
+
+    def predictions(self, w: Array, fed: Federation) -> Array:
+        """(n,) or (n, C) the predictions of the rows of all clients, in their order; the problem is
+        concrete.
+        """
+        parts = list[Any]([None] * fed.n_clients)
+        for block in fed.batches():
+            found = self.predictor.forward(w, block)
+            for k, i in enumerate(block.index.tolist()):
+                parts[i] = found[k, : fed.sizes[i]]
+        return np.concatenate(parts)
 
     def objective(self, w: Array, fed: Federation) -> float:
         """R(F_1(w), ..., F_N(w)) + h(w), exactly."""
@@ -579,8 +588,10 @@ class Problem(Checked):
         """The same of a concrete problem and its data (see `at`)."""
         if self.over_rows is not None:
             return float(self.over_rows.value(self.row_losses(w, fed))) + self.penalty(w)
-        risks = [self.client_risks(w, fed.block(i)) for i in range(fed.n_clients)]
-        return float(self.over_clients.value(np.concatenate(risks))) + self.penalty(w)
+        risks = np.empty(fed.n_clients)
+        for block in fed.batches():
+            risks[block.index] = self.client_risks(w, block)
+        return float(self.over_clients.value(risks)) + self.penalty(w)
 
     def violation(self, w: Array, fed: Federation) -> float:
         """The largest violation at w, exactly: of c(w), |c(w)| for equalities, and 0."""

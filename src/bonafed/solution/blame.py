@@ -338,7 +338,7 @@ class _Search:
         if sigmoid is None or self.found.positives is None:
             return None
         concrete, data = self.problem.at(self.fed)
-        p = sigmoid.probability(np.concatenate(trivial.scores_of(concrete, data, w)))
+        p = sigmoid.probability(concrete.predictions(w, data))
         most = float((p if self.found.positives <= 0.5 else 1 - p).max())
         return most if most <= 0.5 else None
 

@@ -27,7 +27,7 @@ smooth losses to where the secant of the slopes is 0.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -157,13 +157,13 @@ def finding(
     targets = problem.loss.targets
     if targets == "quadratic" or not np.isfinite(w).all():
         return None
-    predictions = scores_of(problem, fed, w)
+    predictions = problem.predictions(w, fed)
     counts = None if targets == "real" else _counts(problem, fed, predictions)
     shares = ()
     if counts is not None and len(counts) == 2:  # of the second class among predictions and rows
         shares = [float(part[1] / counts.sum()) for part in (counts.sum(0), counts.sum(1))]
     # whether all rows get the same prediction, up to a small part of the targets' range
-    low, high = min(p.min() for p in predictions), max(p.max() for p in predictions)
+    low, high = predictions.min(), predictions.max()
     reach = max(1.0, abs(low), abs(high))
     if targets == "real":
         reach = max(y.max() for y in fed.y) - min(y.min() for y in fed.y)
@@ -184,24 +184,21 @@ def finding(
     return None if kind is None else Finding(kind, *shares)
 
 
-def scores_of(problem: Problem, fed: Federation, w: Array) -> list[Array]:
-    """The predictions of a concrete problem's model, by client."""
-    return [problem.predictor.forward(w, fed.block(i))[0] for i in range(fed.n_clients)]
-
-
 def balanced_accuracy(problem: Problem, fed: Federation, w: Array) -> float:
     """Of a concrete problem of classes: the mean over the classes of the shares found."""
-    return _balanced(_counts(problem, fed, scores_of(problem, fed, w)))
+    return _balanced(_counts(problem, fed, problem.predictions(w, fed)))
 
 
-def _counts(problem: Problem, fed: Federation, predictions: Sequence[Array]) -> Array:
+def _counts(problem: Problem, fed: Federation, predictions: Array) -> Array:
     """(C, C) weights of the rows of each class, by the class predicted."""
     several = problem.loss.targets == "class"
-    counts = np.zeros((predictions[0].shape[-1],) * 2 if several else (2, 2))
-    for i, (y, p) in enumerate(zip(fed.y, predictions, strict=True)):
-        truth, found = (y, p.argmax(-1)) if several else (y > 0, p > 0)
-        np.add.at(counts, (truth.astype(int), found.astype(int)), fed.share(i) * fed.sizes[i])
-    return counts
+    y, classes = np.concatenate(fed.y), predictions.shape[-1] if several else 2
+    truth, found = (y, predictions.argmax(-1)) if several else (y > 0, predictions > 0)
+    weights = None
+    if fed.sample_weight is not None:
+        weights = np.concatenate([fed.share(i) * n for i, n in enumerate(fed.sizes)])
+    cells = truth.astype(int) * classes + found.astype(int)
+    return np.bincount(cells, weights, classes**2).reshape(classes, classes).astype(float)
 
 
 def _balanced(counts: Array) -> float:

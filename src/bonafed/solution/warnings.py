@@ -28,7 +28,7 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.tables import named
-from bonafed.solution.trivial import BALANCED, scores_of
+from bonafed.solution.trivial import BALANCED
 
 # a client of fewer rows, so much of the weight and so many times its share of the rows is named
 FEW, MUCH, TIMES = 10, 0.05, 5.0
@@ -206,7 +206,7 @@ def _cuts(problem: Problem, stated: Federation, fed: Federation, w: Array) -> It
     sigmoid = calibration.calibrated(problem, fed, w) if 0 < min(share, 1 - share) < RARE else None
     if sigmoid is None:
         return
-    score = np.concatenate(scores_of(problem, fed, w))
+    score = problem.predictions(w, fed)
     p, rare, found = sigmoid.probability(score), positive, score > 0
     if share > 0.5:
         p, rare, found, share = 1 - p, ~positive, score <= 0, 1 - share
