@@ -20,6 +20,7 @@ from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.algorithms.federated.interior_point import InteriorPoint
+from bonafed.algorithms.federated.kinks import KinkInteriorPoint
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_newton import PrivateNewton
@@ -57,7 +58,7 @@ from bonafed.problem.constraints.linear import (
     Monotone,
     Sign,
 )
-from bonafed.problem.losses import Exponential, Hinge, Logistic, Multinomial, Squared
+from bonafed.problem.losses import Exponential, Hinge, Logistic, Multinomial, Quantile, Squared
 from bonafed.problem.predictors.affine import Linear, Softmax
 from bonafed.problem.predictors.mlp import MLP
 from bonafed.problem.problem import Problem
@@ -282,6 +283,9 @@ ALGORITHMS: dict[str, Example] = {
         RankInteriorPoint(),
         Problem(Logistic(), Linear(True), over_rows=Superquantile(0.3), regulariser=L2(1e-2)),
         1e-9,
+    ),
+    "kink interior point": solving(
+        KinkInteriorPoint(), Problem(Quantile(0.7), Linear(True), regulariser=L2(1e-2)), 1e-6
     ),
     "rank bundle": solving(
         RankBundle(),

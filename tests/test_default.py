@@ -9,10 +9,11 @@ import pytest
 
 import bonafed as bf
 from bonafed.algorithms.method import Progress
+from bonafed.algorithms.requirements import Setting
 from bonafed.data.schema import declared_schema
 from bonafed.engines.run_record import Log
 from bonafed.rounds import Stop
-from bonafed.solution.plan import default_algorithm
+from bonafed.solution.plan import choose, default_algorithm
 
 CLOCK = bf.VirtualClock(bf.Constant(1.0))
 REPLAY = bf.Replay(Log((), 0, 64, np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.int64)))
@@ -154,7 +155,7 @@ def test_a_time_that_runs_out_is_no_optimum(fed):
         (5_000, 250, {"over_samples": bf.WassersteinBall(0.1)}, bf.MultiplierMethod),
         (500, 250, {"over_samples": bf.WassersteinBall(0.1, label_cost=1.0)}, bf.Bundle),
         (20, 600, {"regulariser": bf.ElasticNet(0.1, 0.1)}, bf.MultiplierMethod),
-        (500, 250, {"loss": bf.Hinge()}, bf.Bundle),
+        (500, 250, {"loss": bf.Hinge(), "regulariser": bf.L1(0.1)}, bf.Bundle),
     ],
 )
 def test_many_rounds_of_gradients_where_second_derivatives_cost_more(
@@ -165,3 +166,42 @@ def test_many_rounds_of_gradients_where_second_derivatives_cost_more(
     made = bf.Federation.from_arrays(np.zeros((rows, coefficients)), y, np.arange(rows) % 4)
     problem = bf.Problem(**({"loss": bf.Logistic(), "predictor": bf.Linear()} | parts))
     assert type(default_algorithm(*problem.at(made))) is expected
+
+
+@pytest.mark.parametrize(
+    ("clients", "rows", "coefficients", "expected"),
+    [
+        (1, 1_000, 10, bf.KinkInteriorPoint),
+        (1, 20_000, 200, bf.KinkInteriorPoint),
+        (10, 20_000, 200, bf.KinkInteriorPoint),
+        (1, 1_000, 500, bf.RankADMM),  # an iteration costs n D there, and a step here n D^2
+        (1, 5_000, 1_000, bf.RankADMM),
+        (1, 10_000, 1_000, bf.KinkInteriorPoint),
+        (10, 1_000, 500, bf.KinkInteriorPoint),
+        (10, 100_000, 10, bf.Bundle),  # the cost of a round is that of its passes over the rows
+        (1, 100_000, 50, bf.Bundle),
+        (10, 100_000, 3_000, bf.Bundle),
+    ],
+)
+@pytest.mark.parametrize("loss", [bf.Hinge(), bf.Absolute(), bf.Quantile(0.9)])
+def test_means_of_losses_with_kinks_go_by_rows_and_coefficients(
+    clients, rows, coefficients, expected, loss
+):
+    problem = bf.Problem(loss, regulariser=bf.L2(0.01))
+    chosen = choose(problem, Setting(clients, rows=rows), coefficients)
+    if expected is bf.RankADMM and isinstance(loss, bf.Quantile):
+        expected = bf.KinkInteriorPoint  # the two sides of a residual differ
+    assert type(chosen) is expected
+
+
+def test_at_sites_means_of_losses_with_kinks_are_the_bundles():
+    problem = bf.Problem(bf.Hinge(), regulariser=bf.L2(0.01))
+    assert type(choose(problem, Setting(3), 10)) is bf.Bundle  # rows are not known
+
+
+def test_a_sum_and_other_regularisers_of_kinks_have_a_default():
+    setting = Setting(3, rows=1_000)
+    summed = bf.Problem(bf.Hinge(), over_clients=bf.Sum(), regulariser=bf.L2(0.01))
+    assert type(choose(summed, setting, 10)) is bf.KinkInteriorPoint
+    sparse = bf.Problem(bf.Hinge(), regulariser=bf.L1(0.01))
+    assert type(choose(sparse, setting, 10)) is bf.Bundle

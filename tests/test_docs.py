@@ -325,6 +325,7 @@ def test_messages_of_ranks_over_all_rows_disclose_what_the_page_says() -> None:
         for rounds in (
             bonafed.RankInteriorPoint(),
             bonafed.RankBundle(),
+            bonafed.KinkInteriorPoint(),
             RankCertification(np.zeros(1)),
             SpectrumCertification(np.zeros(1)),
         )

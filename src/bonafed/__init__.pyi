@@ -10,6 +10,7 @@ from bonafed.algorithms.federated.async_dro import AsyncDRO as AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle as AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle as Bundle
 from bonafed.algorithms.federated.interior_point import InteriorPoint as InteriorPoint
+from bonafed.algorithms.federated.kinks import KinkInteriorPoint as KinkInteriorPoint
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod as MultiplierMethod
 from bonafed.algorithms.federated.private_admm import Penalty as Penalty, PrivateADMM as PrivateADMM
 from bonafed.algorithms.federated.private_newton import PrivateNewton as PrivateNewton

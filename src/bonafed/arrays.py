@@ -198,8 +198,11 @@ class Block:
         """``sum_i X_i' diag(s_i) X_i`` as (d, d) for s (n, m), summed over the block."""
         if not isinstance(self.X, np.ndarray):
             return np.asarray((self.X.T @ (self.X.multiply(s[0][:, None]))).todense())
-        rows = self.X.reshape(-1, self.X.shape[-1])
-        return rows.T @ (rows * s.reshape(-1, 1))
+        rows, s = self.X.reshape(-1, self.X.shape[-1]), s.reshape(-1, 1)
+        if s.min(initial=0.0) < 0:
+            return rows.T @ (rows * s)
+        rows = rows * np.sqrt(s)
+        return rows.T @ rows  # of which BLAS computes one half
 
     def grams(self, s: Array) -> Array:
         """``X_i' diag(s_i) X_i`` of every client, (n, d, d), for s (n, m)."""

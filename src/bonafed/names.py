@@ -62,6 +62,7 @@ _NAMED: dict[str, tuple[str, ...]] = {
         "papers.aspire.drfa: DRFA",
         "algorithms.comparators.fed_avg: FedAvg",
         "algorithms.federated.rank_rows: RankInteriorPoint RankBundle",
+        "algorithms.federated.kinks: KinkInteriorPoint",
     ),
     "engine": ("engines.inprocess: InProcess VirtualClock",),
     "delays": ("engines.delays: lognormal=LogNormal Constant Trace",),

@@ -28,7 +28,15 @@ from bonafed.sites.spans import Slopes, Span, fewest
 from examples import ALGORITHMS
 
 TRAILS = {  # the methods whose local steps nothing describes, and those of ranked rows
-    *("FedAvg", "FedProx", "DRFA", "ProximalAL", "RankBundle", "RankInteriorPoint")
+    *(
+        "FedAvg",
+        "FedProx",
+        "DRFA",
+        "ProximalAL",
+        "RankBundle",
+        "RankInteriorPoint",
+        "KinkInteriorPoint",
+    )
 }
 
 

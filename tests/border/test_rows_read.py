@@ -75,7 +75,10 @@ FREE = bf.L2(1e-8)  # so that local steps do not shrink what is read
 TAKEN = [
     replace(problem, regulariser=FREE)
     for problem in (ROBUST, replace(ROBUST, over_clients=bf.Mean()), RANKED)
-] + [Problem(bf.Logistic(), over_rows=bf.Superquantile(0.5), regulariser=FREE)]
+] + [
+    Problem(bf.Logistic(), over_rows=bf.Superquantile(0.5), regulariser=FREE),
+    Problem(bf.Hinge(), regulariser=FREE),
+]
 OF_MODELS = "ad_lpmm", "epigraph_admm", "aspire", "proximal_al"  # answers are models, no sums
 
 

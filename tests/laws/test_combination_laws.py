@@ -456,10 +456,10 @@ def files() -> list[File]:
 
 
 def files_of(name: str) -> list[File]:
-    """All of them for the default method and private ones, which take few, and every other one for
-    each of the others.
+    """All of them for the default method and those which take few, and every other one for each of
+    the others.
     """
-    if name == "auto" or name in PRIVATE:
+    if name in ("auto", "kink_interior_point", *PRIVATE):
         return files()
     return files()[list(NAMED["algorithm"]).index(name) % 2 :: 2]
 

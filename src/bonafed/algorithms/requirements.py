@@ -129,6 +129,11 @@ AFFINE = Need(
 )
 LINEAR = Need("linear", "needs the predictor Linear", _has("predictor", Linear))
 SMOOTH = Need("smooth", "needs a smooth loss", lambda p, s: p.loss.smooth)
+WITH_KINKS = Need(
+    "with linear pieces",
+    "needs a loss with linear pieces (Hinge, Absolute, Quantile, EpsilonInsensitive)",
+    lambda p, s: getattr(p.loss, "pieces", None) is not None and p.loss.targets != "class",
+)
 ONE_CURVE = Need(
     "of the margin or the residual",
     "needs a loss of the margin or the residual",

@@ -51,7 +51,7 @@ from bonafed.problem.metadata import Data, Metadata
 from bonafed.problem.plausible import of_combined_sums, of_each_risk, of_survey_sums
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem, checked_model
-from bonafed.problem.rank_levels import WithThresholds, is_provable, lifted, row_minorant
+from bonafed.problem.rank_levels import WithThresholds, has_kinks, is_provable, lifted, row_minorant
 from bonafed.problem.regularisers import Ball, Bounds, Zero
 from bonafed.problem.wasserstein.ball import Near, worst_case
 from bonafed.rounds import Algorithm, Done, Each, Next, Round, Stop, Sum, record
@@ -72,6 +72,7 @@ class Certify:
     split: Annotated[Each, Form("N, ...")] | None = None  # (1, n)
     parts: parting.Parted | None = None  # how risks are parted, see ``Duals``
     pair: Annotated[Array, Form("2, D")] | None = None  # see ``Duals``
+    barrier: Annotated[Array, Form("1")] | None = None  # the same
     # of the mean losses, where there is a pair
     weights: Annotated[Each, Form("N")] | None = None
     radii: Annotated[Each, Form("N, J")] | None = None  # see ``Duals``
@@ -311,6 +312,8 @@ class Certification(plausible.AboutRows):
             more = {"local": local.swapaxes(1, 2).copy(), "shared": shared.swapaxes(0, 1).copy()}
         if duals.pair is not None:
             more |= {"pair": duals.pair, "weights": duals.weights}
+        if duals.barrier is not None:
+            more["barrier"] = duals.barrier
         if duals.radii is not None:
             more["radii"] = duals.radii.T.copy()
         mine = duals.multipliers.swapaxes(0, 1).copy()
@@ -329,7 +332,8 @@ class Certification(plausible.AboutRows):
                 combined.limit(problem.local_constraint, at, ask.local[:, k], parts)
                 combined.limit(problem.constraint.coupled, at, shared, parts)
         if ask.pair is not None and ask.weights is not None:
-            combined.include(parting.shifted_minorants(problem, ask.pair, ask.weights, data))
+            moved = ask.pair, ask.weights, data, ask.barrier
+            combined.include(parting.shifted_minorants(problem, *moved))
         constant, gradient = combined.constant, combined.gradient
         residuals = None
         if ask.rows is not None and is_provable(problem):
@@ -606,7 +610,17 @@ def _check(problem: Problem, fed: Data, w: Array, duals: proofs.Duals | None) ->
         return
     shapes, affine = duals.shapes(fed.n_clients, D), is_affine(problem.predictor)
     shifted = parting.has_shifted_slopes(problem) and parting.parts_of(duals.parts).smooth
-    if duals.pair is not None and not shifted:
+    if duals.barrier is not None and (
+        duals.pair is None
+        or not has_kinks(problem)
+        or np.shape(duals.barrier) != (1,)
+        or not duals.barrier[0] > 0
+    ):
+        raise ValueError(
+            "duals.barrier must be one number > 0 beside a pair, for means of a loss with linear"
+            f" pieces, got {duals.barrier!r} for {problem.in_words()}."
+        )
+    if duals.pair is not None and duals.barrier is None and not shifted:
         raise ValueError(
             "duals.pair is for risks whose mean losses are a separate part, got"
             f" parts={duals.parts!r} and {problem.in_words()}."

@@ -93,6 +93,9 @@ class Duals:
     # models between which the slopes of rows are moved to first order, instead of multipliers of
     # the first part (``problem.parts.shifted_minorants``)
     pair: Annotated[Array, Form("2, D")] | None = None
+    # (1,) the barrier that makes a loss with linear pieces smooth, beside a pair of a model and a
+    # step from it, which may be too short for a sum of both
+    barrier: Annotated[Array, Form("1")] | None = None
     # (J, N) where cuts at a point are those of balls of other radii than the problem's: these
     radii: Annotated[Array, Form("J, N")] | None = None
     # (J, C, P) of the cuts of constraints, by owner (`equalities`)
@@ -123,6 +126,7 @@ class Duals:
             "multipliers": (points, n_clients, *parts),
             "parts": (3,),
             "pair": (2, dimension),
+            "barrier": (1,),
             "radii": (points, n_clients),
             "limits": (points, *(() if self.limits is None else self.limits.shape[1:2]), *one),
         }
@@ -145,7 +149,7 @@ def feasible_duals(problem: Problem, duals: Duals) -> Duals:
     weights = problem.over_clients.project(by_client if duals.pair is None else duals.weights)
     wanted = np.array(np.broadcast_to(weights.reshape(-1, *[1] * (total.ndim - 1)), total.shape))
     if duals.pair is not None:
-        wanted[:, 0] = 0.0
+        wanted.reshape(len(wanted), -1)[:, 0] = 0.0
     multipliers, limits = _adding_up(multipliers, wanted), duals.limits
     if limits is not None:
         limits = np.maximum(limits, 0.0)

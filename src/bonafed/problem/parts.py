@@ -33,6 +33,7 @@ from bonafed.problem.risks.weight_sets import Mean
 from bonafed.problem.wasserstein.ball import Cut, Near, RowTerms, WassersteinBall, free_space_terms
 from bonafed.rounds import Each, Sum, record
 
+CORRECTIONS = 20  # of slopes that are to add up to a number, at most
 LONGEST_SUM = 128  # rows that are added up at once where rounding is charged for
 MOST_GROUPS = 100_000  # of a client's rows
 STILL = WassersteinBall(0.0)  # all mass stays where it is
@@ -283,20 +284,29 @@ def has_shifted_slopes(problem: Problem) -> bool:
     return has_smooth_part(problem) and rank_levels.has_rank_coordinate(problem.loss)
 
 
-def shifted_minorants(problem: Problem, pair: Array, weights: Array, block: Block) -> Minorants:
+def shifted_minorants(
+    problem: Problem, pair: Array, weights: Array, block: Block, barrier: Array | None = None
+) -> Minorants:
     """Minorants of the mean losses by Fenchel's inequality row by row, l(p) >= s p - l*(s).
 
     s_i is the slope of row i as it is to first order at the model pair[1] (D,) when it and its
     derivative are known at pair[0]: so the gradients add up to g + H (pair[1] - pair[0]), which a
     step of Newton's method balances exactly, and the value at pair[1] is missed by the fourth order
-    of the step only. Slopes outside the domain of l* are moved to its end.
+    of the step only. Slopes outside the domain of l* are moved to its end. A ``barrier`` (1,) makes
+    losses with linear pieces smooth; then pair[1] is the step from pair[0].
     """
     (start, end), loss, y = pair, problem.loss, block.y
+    curve = _curve(problem, barrier)
     prediction = problem.predictor.forward(start, block)
-    change = problem.predictor.forward(end, block) - prediction
-    slope = loss.gradient(prediction, y) + loss.curvature(prediction, y) * change
-    slope = rank_levels.clipped_gradients(loss, slope, y)
+    change = problem.predictor.forward(end, block)
+    if barrier is None:
+        change = change - prediction
+    bend = curve.curvature(prediction, y)
+    slope = curve.gradient(prediction, y) + bend * change
     share = weights[:, None] * row_shares(problem, block)
+    if barrier is not None and problem.predictor.intercept:
+        slope = _adding_up(loss, y, slope, share, bend)
+    slope = rank_levels.clipped_gradients(loss, slope, y)
     conjugate = np.where(share > 0, rank_levels.loss_conjugate(loss, slope, y), 0.0)
     rows = min(LONGEST_SUM, y.shape[1]) + y.shape[1] // LONGEST_SUM
     steep, s, d = weights * np.sqrt(block.mean(slope**2)), share * slope, block.n_features
@@ -310,9 +320,37 @@ def shifted_minorants(problem: Problem, pair: Array, weights: Array, block: Bloc
             gradient[0, :d] += block.X[here].T @ s[0, here]
     if problem.predictor.intercept:
         gradient[:, -1] = s.sum(1)
-    spread = unit_of_sums(pairwise(y.shape[1])) * most_added(np.abs(share), conjugate)
+    terms = np.abs(conjugate)
+    if barrier is not None and loss.targets != "sign":  # whose two terms may cancel
+        terms = terms + np.abs(slope * y)
+    spread = unit_of_sums(pairwise(y.shape[1])) * most_added(np.abs(share), terms)
     size = rounding_of_gradients(problem.predictor, block, steep, rows)
     return Minorants(-(share * conjugate).sum(1), gradient, spread, size)
+
+
+def _adding_up(loss: Any, y: Array, slope: Array, share: Array, bend: Array) -> Array:
+    """Slopes in the domain of l* whose sums, times ``share``, are what they were for every client,
+    so that nothing is left in an intercept: rows near a kink take what others lose at its end.
+    """
+    wanted, far = (share * slope).sum(1), 4 * loss.lipschitz
+    for _ in range(CORRECTIONS):
+        slope = rank_levels.clipped_gradients(loss, slope, y)
+        missing = wanted - (share * slope).sum(1)
+        if np.abs(missing).max() <= 1e-16 * np.abs(share).sum():
+            break
+        end = slope + far * np.sign(missing)[:, None]
+        free = np.where(rank_levels.clipped_gradients(loss, end, y) != slope, bend, 0.0)
+        total = (share * free).sum(1)
+        step = np.divide(missing, total, out=np.zeros_like(total), where=total > 0)
+        slope = slope + step[:, None] * free
+    return slope
+
+
+def _curve(problem: Problem, barrier: Array | None) -> Any:
+    """The loss whose slopes are moved."""
+    return (
+        problem.loss if barrier is None else rank_levels.Softened(problem.loss, float(barrier[0]))
+    )
 
 
 def least_rows(problem: Problem, block: Block, parts: Parts) -> int:
@@ -442,11 +480,13 @@ def metric_sums(problem: Problem, w: Array, block: Block, evenly: bool) -> list[
     return [_weighed(row_shares(problem, block)[0], curvatures)]
 
 
-def shifted_sums(problem: Problem, start: Array, change: Array, block: Block) -> list[Sums]:
+def shifted_sums(
+    problem: Problem, start: Array, change: Array, block: Block, barrier: Array | None = None
+) -> list[Sums]:
     """The slopes at the model ``start`` (D,), moved to first order along ``change`` (D,), as
-    minorants of smooth losses have them.
+    minorants of smooth losses, and of those that a barrier smooths, have them.
     """
-    slopes = _moved(problem, start, change, block)[1]
+    slopes = _moved(problem, start, change, block, barrier)[1]
     return [_weighed(each, slopes[0]) for each in _weights_of_losses(problem, start, block)]
 
 
@@ -458,11 +498,13 @@ def locked_sums(problem: Problem, start: Array, change: Array, block: Block) -> 
     return [_weighed(each, bend[0] * part) for each in every for part in (locked, ~locked)]
 
 
-def _moved(problem: Problem, start: Array, move: Array, block: Block) -> tuple[Array, Array, Array]:
+def _moved(
+    problem: Problem, start: Array, move: Array, block: Block, barrier: Array | None = None
+) -> tuple[Array, Array, Array]:
     """The slopes as they are moved, the same inside their domain, and the curvatures."""
-    loss, y = problem.loss, block.y
+    loss, curve, y = problem.loss, _curve(problem, barrier), block.y
     prediction = problem.predictor.forward(start, block)
-    slope, bend = loss.gradient(prediction, y), loss.curvature(prediction, y)
+    slope, bend = curve.gradient(prediction, y), curve.curvature(prediction, y)
     if not rank_levels.has_conjugate(loss):
         return slope, slope, bend
     slope = slope + bend * problem.predictor.forward(move, block)

@@ -19,6 +19,7 @@ from scipy.special import xlogy
 from bonafed.arrays import Array, Block, dense, shape_of
 from bonafed.codec import Form
 from bonafed.names import NAMED, load
+from bonafed.problem.client_means import row_shares
 from bonafed.problem.constraints.constraint import Point, Stack
 from bonafed.problem.losses import Loss, has_log_link, value_and_gradient
 from bonafed.problem.predictors.affine import Linear, Softmax, pullback
@@ -28,6 +29,7 @@ from bonafed.problem.risks.weight_sets import Mean, Superquantile
 from bonafed.rounds import Max, Sum, record
 from bonafed.solvers.rank import proxes
 from bonafed.solvers.rank.cut_weights import cut_weights
+from bonafed.solvers.rank.threshold_barrier import central
 
 STEPS = Superquantile | TopK | Maximum  # of one level, whatever the number of rows
 MOST = 24  # levels of a Spectral
@@ -75,6 +77,7 @@ class Rows:
     Attributes
     ----------
     loss, slope, curvature : (R,) of the R rows that are not padding
+    share : (R,) or (1,) the weights of the rows in all sums
     """
 
     def __init__(self, problem: Problem, w: Array, block: Block) -> None:
@@ -86,19 +89,27 @@ class Rows:
         self.loss, self.slope, self.curvature = (value[self._real] for value in values)
         self._w = w
 
+        self.share = np.ones(1)  # what every row counts
+
     def spread(self, values: Array) -> Array:
         """Values (R,) in the block's shape (n, m), 0 on padding."""
+        if values.size == self._real.size:
+            return values.reshape(self._real.shape)
         out = np.zeros(self._real.shape)
         out[self._real] = values
         return out
 
     def kept(self, values: Array) -> Array:
         """The entries (R, K) of values (n, m', K), m' >= m, that belong to rows."""
-        return values[:, : self._real.shape[1]][self._real]
+        n, m, K = *self._real.shape, values.shape[2]
+        mine = values[:, :m]
+        return mine.reshape(n * m, K) if len(self.loss) == n * m else mine[self._real]
 
     def keep(self, values: Array, longest: int) -> Array:
         """The inverse: (n, longest, K) of values (R, K)."""
         n, m = self._real.shape
+        if len(values) == n * longest:
+            return values.reshape(n, longest, values.shape[1])
         out = np.zeros((n, longest, values.shape[1]))
         out[:, :m][self._real] = values
         return out
@@ -109,8 +120,14 @@ class Rows:
 
     def gradients(self, weights: Array) -> Array:
         """(1, K, D) the same for weights (R, K), level by level."""
-        each = np.array([self.gradient(one)[0] for one in weights.T])
-        return each.reshape(1, weights.shape[1], len(self._w))
+        X, model, K = self._block.X, self._predictor, weights.shape[1]
+        if isinstance(model, Linear) and isinstance(X, np.ndarray):  # in one pass over the rows
+            slopes = self.keep(weights * self.slope[:, None], X.shape[1]).reshape(-1, K)
+            each = slopes.T @ X.reshape(len(slopes), -1)
+            each = np.column_stack([each, slopes.sum(0)]) if model.intercept else each
+        else:
+            each = np.array([self.gradient(one)[0] for one in weights.T])
+        return each.reshape(1, K, len(self._w))
 
     def hessian(self, first: Array, second: Array) -> Array:
         """(1, D, D) the sum of first_i times the outer product of row i's gradient with itself, and
@@ -126,6 +143,101 @@ class Rows:
     def by_client(self, values: Array) -> Array:
         """(n,) the sums of values (R,) over every client's rows."""
         return self.spread(values).sum(1)
+
+
+# Losses that are maxima of linear pieces, as functions of t, minus the margin or the residual:
+#
+#     l(t) = offset + slope t + sum_k jump_k max(t - knot_k, 0)
+#
+# so their mean is that of losses with thresholds, at the knots. The barrier of
+# ``solvers/rank/threshold_barrier.py`` makes them smooth, and the slopes of that smooth loss are
+# slopes of pieces or between them.
+
+
+class Kinks(NamedTuple):
+    """A convex function of one number by its linear pieces, from left to right."""
+
+    slopes: Array  # (K + 1,) ascending
+    heights: Array  # (K + 1,) of the pieces at t = 0
+
+    @property
+    def jumps(self) -> Array:
+        """(K,) of the slope at the knots."""
+        return np.diff(self.slopes)
+
+    @property
+    def knots(self) -> Array:
+        """(K,) where the pieces meet."""
+        return -np.diff(self.heights) / self.jumps
+
+
+def kinks_of(loss: Loss) -> Kinks:
+    """The pieces of a loss that are somewhere the largest; ``ValueError`` where it has none."""
+    if loss.pieces is None:
+        raise ValueError(f"{type(loss).__name__} has no linear pieces.")
+    kept: list[tuple[float, float]] = []
+    sign = -1.0 if loss.targets == "sign" else 1.0
+    for slope, height in sorted((sign * slope, height) for slope, height in loss.pieces):
+        if kept and kept[-1][0] == slope:
+            kept.pop()  # parallel and lower
+        # a piece that is nowhere above both of its neighbours
+        while len(kept) > 1 and (kept[-1][1] - kept[-2][1]) * (slope - kept[-2][0]) < (
+            height - kept[-2][1]
+        ) * (kept[-1][0] - kept[-2][0]):
+            kept.pop()
+        kept.append((slope, height))
+    return Kinks(*np.array(kept, float).T)
+
+
+def has_kinks(problem: Problem) -> bool:
+    """Whether risks are means of losses with linear pieces, of linear predictions."""
+    plain = isinstance(problem.predictor, Linear) and isinstance(problem.over_samples, Mean)
+    return plain and problem.over_rows is None and getattr(problem.loss, "pieces", None) is not None
+
+
+def turned(loss: Loss, y: Array) -> Array:
+    """The derivative of t in the prediction."""
+    return -y if loss.targets == "sign" else np.ones_like(y)
+
+
+@dataclass(frozen=True)
+class Softened:
+    """The slopes of a loss with linear pieces as a barrier smooths it."""
+
+    loss: Loss
+    barrier: float
+
+    def gradient(self, prediction: Array, y: Array) -> Array:
+        weight, _ = self._central(prediction, y)
+        return turned(self.loss, y) * (kinks_of(self.loss).slopes[0] + weight)
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        return self._central(prediction, y)[1]
+
+    def _central(self, prediction: Array, y: Array) -> tuple[Array, Array]:
+        of = kinks_of(self.loss)
+        at = coordinate(self.loss, prediction, y)[..., None] - of.knots
+        here = central(at, of.jumps, self.barrier)
+        return here.weight.sum(-1), here.rate.sum(-1)
+
+
+def coordinate(loss: Loss, prediction: Array, y: Array) -> Array:
+    """t: minus the margin, or the residual."""
+    return -y * prediction if loss.targets == "sign" else prediction - y
+
+
+class Coordinates(Rows):
+    """The numbers t of the rows in the place of their losses; they count as in the clients' means,
+    times weights (n,) of the clients.
+    """
+
+    def __init__(self, problem: Problem, w: Array, block: Block, weights: Array) -> None:
+        self._predictor, self._block, self._real = problem.predictor, block, block.share > 0
+        prediction, self._back = pullback(problem.predictor, w, block)
+        real, self._w = self._real, w
+        self.loss = coordinate(problem.loss, prediction, block.y)[real]
+        self.slope, self.curvature = turned(problem.loss, block.y)[real], np.zeros(1)
+        self.share = (weights[:, None] * row_shares(problem, block))[real]
 
 
 # Risks by rank over the rows of all clients as means of rows: thresholds join the model.
@@ -729,7 +841,7 @@ def rank_value(problem: Problem, t: Array) -> float:
 
 def has_conjugate(loss: Loss) -> bool:
     """Whether ``loss_conjugate`` knows the loss."""
-    return has_log_link(loss) or has_rank_coordinate(loss)
+    return has_log_link(loss) or loss.pieces is not None or has_rank_coordinate(loss)
 
 
 def clipped_gradients(loss: Loss, gradient: Array, y: Array) -> Array:
@@ -737,6 +849,9 @@ def clipped_gradients(loss: Loss, gradient: Array, y: Array) -> Array:
     top = loss.lipschitz
     if has_log_link(loss):
         return np.maximum(gradient, -y)
+    if loss.pieces is not None:
+        sign, slopes = turned(loss, y), kinks_of(loss).slopes
+        return sign * np.clip(sign * gradient, slopes[0], slopes[-1])
     if loss.targets == "sign":
         return -y * np.clip(-y * gradient, 0.0, top)
     return np.clip(gradient, -top, top)
@@ -748,6 +863,10 @@ def loss_conjugate(loss: Loss, gradient: Array, y: Array) -> Array:
         rate = gradient + y
         value = xlogy(rate, np.maximum(rate, 1e-300)) - rate + y - xlogy(y, y)
         return np.where(rate >= 0, value, np.inf)
+    if loss.pieces is not None:  # linear between the slopes of the pieces
+        slope, (slopes, heights) = turned(loss, y) * gradient, kinks_of(loss)
+        value = np.interp(slope, slopes, -heights, left=np.inf, right=np.inf)
+        return value if loss.targets == "sign" else value + gradient * y
     kernel = kernel_of(loss)
     if kernel.even:  # l(|p - y|)
         return proxes.conjugates_of(np.abs(gradient), kernel) + gradient * y

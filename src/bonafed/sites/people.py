@@ -400,9 +400,10 @@ def _evaluate(one: Answered) -> Iterator[Told]:
         yield _shifted(one, ask.pair[0], ask.pair[1] - ask.pair[0])
 
 
-def _shifted(one: Answered, start: Array, change: Array) -> Told:
+def _shifted(one: Answered, start: Array, change: Array, barrier: Array | None = None) -> Told:
     models = np.stack([start, start + change])
-    return Told(SLOPES, row_slopes.shifted_sums(one.problem, start, change, one.block), models)
+    sums = row_slopes.shifted_sums(one.problem, start, change, one.block, barrier)
+    return Told(SLOPES, sums, models)
 
 
 def _first(one: Answered) -> Iterator[Told]:
@@ -439,7 +440,8 @@ def _certify(one: Answered) -> Iterator[Told]:
                 terms += zip(mine, stack, strict=True)
     if ask.pair is not None and ask.weights is not None:
         start, end = ask.pair
-        moved = _shifted(one, start, end - start)
+        change = end - start if ask.barrier is None else end
+        moved = _shifted(one, start, change, ask.barrier)
         terms.append((np.atleast_1d(ask.weights[0]), moved.sums[0]))
         yield Told(SLOPES, [], moved.models)
     yield Told(SLOPES, row_slopes.combined(terms), ask.points)

@@ -20,6 +20,7 @@ from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import HERE, Bundle, over_sites
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle, masked
 from bonafed.algorithms.federated.interior_point import InteriorPoint
+from bonafed.algorithms.federated.kinks import KinkInteriorPoint
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.private_newton import PrivateNewton, matrix_error
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
@@ -47,6 +48,9 @@ from bonafed.solution.thresholds import settled
 
 READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton steps are the default
 SMALL = 500  # coefficients up to which second-order steps are the default
+SOLVED = 2_000  # the same, where a system of them is solved some twenty times
+LONG = 2_000  # rows for every coefficient, from which a bundle of kinks is the faster
+TALL = 4  # and below which an ADMM on one client's rows is
 ROUNDS = 5_000  # of all clients at once, at most, where nothing can be proved
 CELLS = 100_000  # of the tables, from which on many rounds of gradients cost less than few Hessians
 WIDE = 200  # coefficients from which on they do so however far the clients' weights move
@@ -275,14 +279,18 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     ``PrivateSGD`` keeps a privacy budget. With constraints it is ``InteriorPoint`` up to 500
     coefficients, ``Bundle`` for what else is convex, and first ``ProximalAL`` beyond.
     ``RankInteriorPoint`` ranks the rows of all clients, ``Bundle`` where there are constraints,
-    ``RankADMM`` those of one client. ``Bundle`` proves a gap for convex problems, and so does
-    ``AsyncBundle`` where answers come at different times, for up to 500 coefficients and 100
-    clients. ``AsyncDRO`` is for more, and where nothing can be proved; ``MultiplierMethod`` takes
-    smooth problems with any convex regulariser, and comes first where the second derivatives of
-    ``Bundle`` cost more than its many rounds: with over 500 coefficients, and in one process on
-    tables of over 100,000 numbers with over 200 coefficients or several classes, or with fewer
-    where the objective is smooth and the clients' weights move little. Up to 1,500 coefficients
-    that few rows leave nearly undetermined, under a ball in the norm "l1", are for ``Bundle``.
+    ``RankADMM`` those of one client. Means of losses with linear pieces go to ``KinkInteriorPoint``
+    up to 2,000 coefficients, with two exceptions: ``Bundle`` has rows that are at sites, and 2,000
+    rows or more for every coefficient; ``RankADMM`` has the rows of one client where these are
+    fewer than 4 for every coefficient, or than a 150th of the square of their number. ``Bundle``
+    proves a gap for convex problems, and so does ``AsyncBundle`` where answers come at different
+    times, for up to 500 coefficients and 100 clients. ``AsyncDRO`` is for more, and where nothing
+    can be proved; ``MultiplierMethod`` takes smooth problems with any convex regulariser, and comes
+    first where the second derivatives of ``Bundle`` cost more than its many rounds: with over 500
+    coefficients, and in one process on tables of over 100,000 numbers with over 200 coefficients or
+    several classes, or with fewer where the objective is smooth and the clients' weights move
+    little. Up to 1,500 coefficients that few rows leave nearly undetermined, under a ball in the
+    norm "l1", are for ``Bundle``.
     """
     if problem.privacy is not None:
         yield PrivateSGD()
@@ -296,9 +304,18 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
         return
     if problem.over_rows is not None:
         yield from (RankInteriorPoint(), RankBundle())
+    # rows for every coefficient, n / D: a step of the interior point costs n D^2 operations, the
+    # server's program of the bundle nothing for a row, an iteration of the ADMM n D
+    many, kinks = setting.rows / dimension, _for_kinks(problem, setting, dimension)
+    if kinks and many >= LONG:
+        yield Bundle()
+    if kinks and many >= max(TALL, dimension / 150):
+        yield KinkInteriorPoint()
     risk = problem.over_clients.value  # which of one client may be that client's own
     if setting.n_clients == 1 and all(risk(np.array([own])) == own for own in (1.0, 2.0)):
         yield RankADMM()
+    if kinks:
+        yield KinkInteriorPoint()
     few = dimension <= SMALL and setting.n_clients <= FEW
     if setting.asynchronous and problem.convex and few:
         yield AsyncBundle()
@@ -307,6 +324,14 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     if problem.loss.smooth and not setting.secure_sum and by_gradients(problem, setting, dimension):
         yield MultiplierMethod(tol=Bundle.tol)
     yield from (Bundle(), MultiplierMethod(), AsyncDRO())
+
+
+def _for_kinks(problem: Problem, setting: Setting, dimension: int) -> bool:
+    """Whether ``KinkInteriorPoint`` takes a problem whose matrices are not too large for it."""
+    requirements = KinkInteriorPoint.requirements
+    if setting.asynchronous or not setting.rows or dimension > SOLVED:
+        return False
+    return requirements.refusal("KinkInteriorPoint", problem, setting) is None
 
 
 def by_gradients(problem: Problem, setting: Setting, dimension: int) -> bool:

@@ -92,7 +92,8 @@ def solve(
         engine that reaches these. Then the checks that read rows are left out: ``calibration`` and
         ``trivial`` are None, and so is the ``certificate`` of a private run
     algorithm : such as ``Bundle()`` (the default for several clients), ``RankADMM()`` (for the rows
-        of one), ``InteriorPoint()`` (with constraints and up to 500 coefficients), ``ProximalAL()``
+        of one), ``KinkInteriorPoint()`` (means of hinge, absolute or quantile losses),
+        ``InteriorPoint()`` (with constraints and up to 500 coefficients), ``ProximalAL()``
         (with more), ``AsyncBundle()`` (convex, on an asynchronous engine), ``AsyncDRO()`` (for
         smooth losses where the problem is not convex, or there are many clients or coefficients on
         an asynchronous engine), ``MultiplierMethod()`` (smooth, convex, with over 500 coefficients

@@ -16,8 +16,17 @@ from bonafed.problem import rank_levels
 from bonafed.problem.claims import AllRows, Claim, Number
 from bonafed.problem.plausible import Claims, of_lagrangian, of_losses, of_sum, ranks
 from bonafed.problem.problem import Problem
-from bonafed.problem.rank_levels import Levels, Ranged, Rows, Sliced, Tallied, levels, ridge_of
-from bonafed.rounds import Done, Max, Round, Stop, Sum, record
+from bonafed.problem.rank_levels import (
+    Coordinates,
+    Levels,
+    Ranged,
+    Rows,
+    Sliced,
+    Tallied,
+    levels,
+    ridge_of,
+)
+from bonafed.rounds import Done, Each, Max, Round, Stop, Sum, record
 from bonafed.solvers.rank.threshold_barrier import central, rate
 
 # A federated interior point method for few superquantiles of the rows of all clients together.
@@ -41,6 +50,7 @@ FIRST = 0.5  # length of the first step, and of one after a step that raised the
 CENTRE = 0.1, 0.5  # aim of a step, in units of the complementarity: of the first, and the largest
 NEAR = 0.9  # of the way to its bound that a row goes at most
 KEPT = 0.5  # of its slack above the threshold that a row keeps where its loss bends up
+STRAIGHT = 0.8  # the same of margins and residuals, which are linear in the model
 FREE = 0.01  # beside its size, what a coefficient without regulariser may be off the best one
 RIDGE = 1e-15  # of the Newton matrix, in units of its diagonal
 WITHIN = 0.5  # of the tolerance at which a run ends: its bound is not yet that of the certificate
@@ -52,6 +62,7 @@ class BeginRanks:
     """Ask for the losses at a first model, zeros where ``w`` is empty."""
 
     w: Annotated[Array, Form("D")]
+    weights: Annotated[Each, Form("N")] | None = None  # of the clients, where they are averaged
 
 
 @record
@@ -81,6 +92,7 @@ class Open:
     at: Place
     barrier: Annotated[Array, Form("K")]
     longest: int  # rows of the largest client
+    weights: Annotated[Each, Form("N")] | None = None
 
 
 @record
@@ -109,6 +121,7 @@ class Move:
     step: Annotated[Array, Form("K + D")]
     barrier: float
     length: float
+    weights: Annotated[Each, Form("N")] | None = None
 
 
 @record
@@ -135,6 +148,7 @@ class RankState:
     length: float = FIRST  # of the next step
     rounds: Annotated[int, Form(rounds=0)] = 0
     steps: Counter = 0
+    weights: Annotated[Array, Form("N")] | None = None  # of the clients, where they are averaged
 
 
 @dataclass(frozen=True)
@@ -237,7 +251,7 @@ class RankInteriorPoint(_RankMethod):
 
     def _said(self, who: int, ask: Open | Move, up: ExpandedRanks) -> Iterator[Claim]:
         """What an answer claims."""
-        w = (ask.at if isinstance(ask, Open) else _moved(ask)).w
+        w = (ask.at if isinstance(ask, Open) else moved(ask)).w
         w = w if len(w) else np.zeros(up.gradient.shape[1])
         yield from of_sum(self.concrete, w, up.loss, up.gradient[0])
         for what, value in (("a loss", up.above), ("a weight", up.weight), ("a loss", up.weighted)):
@@ -261,9 +275,9 @@ class RankInteriorPoint(_RankMethod):
         barrier = of.tails * (1 - of.tails) * caps * size
         return self._asking(state, Open(at, barrier, int(up.longest)))
 
-    def improve(self, state: RankState, ids: Ids, up: ExpandedRanks) -> Next[RankState]:
+    def improve(self, state: Any, ids: Ids, up: ExpandedRanks) -> Next[Any]:
         """Bound the optimum, and take a Newton step."""
-        at = base.known(state.at) if state.move is None else _moved(base.known(state.move))
+        at = base.known(state.at) if state.move is None else moved(base.known(state.move))
         if not len(at.w):
             at = replace(at, w=np.zeros(len(up.gradient)))
         state = replace(state, rounds=state.rounds + 1)
@@ -275,17 +289,21 @@ class RankInteriorPoint(_RankMethod):
         better = gap < 0.9 * state.least or left < 0.9
         length = FIRST if state.move is None or left > 1 else min(1.0, 2 * state.length)
         since = 0 if better else state.since + 1
+        aim = CENTRE[0] if state.move is None else min(left**2, CENTRE[1])
         state = replace(state, at=at, w=at.w, value=value, product=product, since=since)
         state = replace(state, bound=max(state.bound, value - gap), length=length)
         state = replace(state, least=min(gap, state.least))
         if (stop := self._progress(state).stop) is not None:
             return state, Done(stop)
-        aim = CENTRE[0] if state.move is None else min(left**2, CENTRE[1])
         barrier = aim * product / max(2 * state.rows * len(at.caps), 1)
+        return self._go_on(state, up, barrier, gap)
+
+    def _go_on(self, state: Any, up: ExpandedRanks, barrier: float, gap: float) -> Next[Any]:
+        """Take the Newton step that aims at a barrier parameter."""
         step = self._direction(state, up, barrier)
         if not np.isfinite(step).all():
             return state, self._overflown(state)
-        ask = Move(at, step, barrier, state.length)
+        ask = Move(base.known(state.at), step, barrier, state.length, state.weights)
         return self._asking(replace(state, move=ask, steps=state.steps + 1), ask)
 
     def _levels(self, n: float) -> Levels:
@@ -320,23 +338,34 @@ class RankInteriorPoint(_RankMethod):
         thresholds = self._levels(state.rows).shares - up.weight
         model = up.gradients.sum(0) + at.plain * up.gradient + ridge * at.w
         residual = np.concatenate([thresholds, model]) + up.shift + barrier * up.centring
-        size = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
-        scaled = matrix / size / size[:, None] + RIDGE * np.eye(len(matrix))
-        return -np.linalg.solve(scaled, residual / size) / size
+        return newton_step(matrix, residual)
 
     def report(self, state: RankState) -> dict:
         """``value``: the objective of the last model, or a little above; ``bound`` of the run."""
         return {"value": state.value, "bound": state.bound, "gap": state.value - state.bound}
 
 
+def newton_step(matrix: Array, residual: Array) -> Array:
+    """Minus matrix^-1 residual, in units of the diagonal."""
+    size = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+    scaled = matrix / size / size[:, None] + RIDGE * np.eye(len(matrix))
+    return -np.linalg.solve(scaled, residual / size) / size
+
+
 # -- steps of the clients --------------------------------------------------------------------------
+
+
+def rows_at(problem: Problem, w: Array, data: Block, weights: Array | None) -> Rows:
+    """The rows at a model, zeros where it is empty."""
+    w = w if len(w) else np.zeros(problem.predictor.dimension(data.n_features))
+    return Rows(problem, w, data) if weights is None else Coordinates(problem, w, data, weights)
 
 
 def begin(problem: Problem, ask: BeginRanks, data: Block) -> BegunRanks:
     """How many rows there are, and their losses."""
-    w = ask.w if len(ask.w) else np.zeros(problem.predictor.dimension(data.n_features))
-    loss, many = Rows(problem, w, data).loss, (data.share > 0).sum(1)
-    numbers = len(loss), many.max(), loss.sum(), loss.max()
+    rows, many = rows_at(problem, ask.w, data, ask.weights), (data.share > 0).sum(1)
+    size = rows.loss if ask.weights is None else np.abs(rows.loss)
+    numbers = len(size), many.max(), (rows.share * size).sum(), size.max()
     return BegunRanks(*(np.array([float(x)]) for x in numbers))
 
 
@@ -344,33 +373,35 @@ def set_out(
     problem: Problem, memory: RowState | None, ask: Open, data: Block, rng: Streams
 ) -> tuple[RowState, ExpandedRanks]:
     """Slacks and weights on the central path."""
-    at = ask.at
-    if not len(at.w):
-        at = replace(at, w=np.zeros(problem.predictor.dimension(data.n_features)))
-    rows = Rows(problem, at.w, data)
-    start = central(rows.loss[:, None] - at.thresholds, at.caps, ask.barrier)
+    rows = rows_at(problem, ask.at.w, data, ask.weights)
+    start = central(rows.loss[:, None] - ask.at.thresholds, ask.at.caps, ask.barrier)
     kept = RowState(rows.keep(start.slack, ask.longest), rows.keep(start.weight, ask.longest))
-    return kept, expanded(rows, at, start.slack, start.weight)
+    return kept, expanded(rows, ask.at, start.slack, start.weight)
 
 
 def expanded(rows: Rows, at: Place, slack: Array, weight: Array) -> ExpandedRanks:
     """The sums of ``ExpandedRanks`` over the rows (R,), with slacks and weights (R, K)."""
-    x = rows.loss[:, None] - at.thresholds
+    x, share = rows.loss[:, None] - at.thresholds, rows.share[:, None]
     over, rest = _room(x, at.caps, slack, weight)
-    h = rate(weight, rest, over, slack)
+    h = share * rate(weight, rest, over, slack)
+    counted, K = share * weight, len(at.caps)
+    shift, centring = h * x, h * (1 / weight - 1 / rest)
+    beside = share * np.ones((len(x), 1)), shift.sum(1)[:, None], centring.sum(1)[:, None]
+    sums = rows.gradients(np.hstack([counted, h, *beside]))
     return ExpandedRanks(
-        loss=rows.loss.sum()[None],
-        above=np.maximum(x, 0.0).sum(0)[None],
-        weight=weight.sum(0)[None],
-        product=(weight * over + rest * slack).sum()[None],
-        weighted=(rows.loss @ weight)[None],
-        gradient=rows.gradient(np.ones(len(rows.loss))),
-        gradients=rows.gradients(weight),
-        hessian=rows.hessian(h.sum(1), weight.sum(1) + at.plain),
-        cross=rows.gradients(h),
+        loss=(rows.share * rows.loss).sum()[None],
+        above=(share * np.maximum(x, 0.0)).sum(0)[None],
+        weight=counted.sum(0)[None],
+        product=(share * (weight * over + rest * slack)).sum()[None],
+        weighted=(rows.loss @ counted)[None],
+        gradient=sums[:, -3],
+        gradients=sums[:, :K],
+        hessian=rows.hessian(h.sum(1), counted.sum(1) + rows.share * at.plain),
+        cross=sums[:, K : 2 * K],
         rate=h.sum(0)[None],
-        shift=_adjoint(rows, h * x),
-        centring=_adjoint(rows, h * (1 / weight - 1 / rest)),
+        # what they add, beside x = l - eta, to the equations of eta and model
+        shift=np.concatenate([-shift.sum(0)[None], sums[:, -2]], 1),
+        centring=np.concatenate([-centring.sum(0)[None], sums[:, -1]], 1),
     )
 
 
@@ -380,18 +411,13 @@ def _room(x: Array, caps: Array, slack: Array, weight: Array) -> tuple[Array, Ar
     return np.maximum(slack - x, least), np.maximum(caps - weight, 1e-17 * caps)
 
 
-def _adjoint(rows: Rows, values: Array) -> Array:
-    """(1, K + D) what values (R, K) beside x = l - eta add to the equations of eta and model."""
-    return np.concatenate([-values.sum(0)[None], rows.gradient(values.sum(1))], 1)
-
-
 def move(
     problem: Problem, memory: RowState | None, ask: Move, data: Block, rng: Streams
 ) -> tuple[RowState, ExpandedRanks]:
     """Every row's slack and weight a step on, no further than almost to their bounds."""
     if memory is None:
         raise ValueError("a step was asked for before slacks and weights were set out.")
-    rows, at, longest = Rows(problem, ask.at.w, data), ask.at, memory.slack.shape[1]
+    rows, at, longest = rows_at(problem, ask.at.w, data, ask.weights), ask.at, memory.slack.shape[1]
     slack, weight = rows.kept(memory.slack), rows.kept(memory.weight)
     over, rest = _room(rows.loss[:, None] - at.thresholds, at.caps, slack, weight)
     above, below = ask.barrier / weight - over, ask.barrier / rest - slack
@@ -404,18 +430,24 @@ def move(
         np.minimum(ask.length, NEAR / np.maximum(inverse, 1e-300))
         for inverse in (np.maximum(-du / slack, -dv / over), np.maximum(-dq / weight, dq / rest))
     )
-    there = _moved(ask)
-    rows = Rows(problem, there.w, data)
+    there = moved(ask)
+    rows = rows_at(problem, there.w, data, ask.weights)
     x = rows.loss[:, None] - there.thresholds
     slack, over = slack + slacks * du, over + slacks * dv
-    # the loss bends up: a part of what the linear step would leave above the threshold is kept
-    slack = np.maximum(slack, x + KEPT * np.minimum(over, np.maximum(slack, x)))
+    # a part of what the linear step would leave above the threshold is kept: a loss bends up, and
+    # margins and residuals go further than slacks that are near their bound
+    kept = (
+        STRAIGHT * over
+        if ask.weights is not None
+        else KEPT * np.minimum(over, np.maximum(slack, x))
+    )
+    slack = np.maximum(slack, x + kept)
     weight = weight + weights * dq
-    kept = RowState(rows.keep(slack, longest), rows.keep(weight, longest))
-    return kept, expanded(rows, there, slack, weight)
+    memory = RowState(rows.keep(slack, longest), rows.keep(weight, longest))
+    return memory, expanded(rows, there, slack, weight)
 
 
-def _moved(ask: Move) -> Place:
+def moved(ask: Move) -> Place:
     """Where a step leads."""
     K, length = len(ask.at.caps), ask.length
     thresholds = ask.at.thresholds + length * ask.step[:K]

@@ -25,11 +25,10 @@ class Central(NamedTuple):
 
 def central(x: Array, cap: Array, nu: Array | float) -> Central:
     """The slack and the derivatives at x (..., K) for caps (K,) and barrier parameters > 0."""
-    root = np.hypot(cap * x, 2 * nu)
-    # cap x + root and root - cap x, neither of which cancels
-    with np.errstate(divide="ignore"):
-        plus = np.where(x > 0, cap * x + root, (2 * nu) ** 2 / (root - cap * x))
-        minus = np.where(x < 0, root - cap * x, (2 * nu) ** 2 / (root + cap * x))
+    # cap x + root and root - cap x, root = ((cap x)^2 + (2 nu)^2)^(1/2), neither of which cancels
+    most = np.abs(cap * x) + np.hypot(cap * x, 2 * nu)
+    least = (2 * nu) ** 2 / most
+    plus, minus = np.where(x > 0, most, least), np.where(x > 0, least, most)
     u, over = (plus + 2 * nu) / (2 * cap), (minus + 2 * nu) / (2 * cap)
     q, rest = nu / over, nu / u
     return Central(u, q, rate(q, rest, over, u))
