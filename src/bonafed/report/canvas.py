@@ -104,7 +104,7 @@ class Axis:
             low = float(self.scaled(np.array(self.low)))
         if self.high is not None:
             high = float(self.scaled(np.array(self.high)))
-        return low, high
+        return low, high if low < high else low + (abs(low) or 1.0)  # bars of zero have no height
 
     def ticks(self, low: float, high: float, length: float) -> Ticks:
         """Ticks between scaled limits, as many as have room on so many points."""
