@@ -14,9 +14,12 @@ from __future__ import annotations
 import io
 import json
 import math
+import multiprocessing
 import os
 import platform
 import re
+import resource
+import signal
 import subprocess
 import sys
 import tarfile
@@ -117,6 +120,69 @@ def apart(script: str, *arguments: object) -> dict[str, Any]:
         )
     *_, told, peak = done.stdout.strip().splitlines()
     return json.loads(told) | json.loads(peak)
+
+
+@dataclass(frozen=True)
+class Forked:
+    """What a forked process told, the CPU seconds that it took, and whether it came to its end."""
+
+    told: list[tuple[Any, ...]]
+    seconds: float
+    ended: bool
+
+    def last(self, name: str) -> Any:
+        """The rest of the last tuple that begins with ``name``; None where none does."""
+        return next((rest for first, *rest in reversed(self.told) if first == name), None)
+
+    def all(self, name: str) -> list[Any]:
+        return [rest for first, *rest in self.told if first == name]
+
+
+def forked(work: Callable[[Callable[..., None]], None], most: float) -> Forked:
+    """Run ``work(tell)`` in a fork of this process, which has its imports and compiled loops, and
+    is killed after ``most`` seconds on the wall; it kills itself after the CPU seconds that
+    `cut_after` gives it. ``tell("name", ...)`` sends a tuple here.
+    """
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def child() -> None:
+        receiver.close()
+        try:
+            work(lambda *words: sender.send(words))
+        except Exception as error:  # such as a problem that is refused
+            sender.send(("error", f"{type(error).__name__}: {error}"))
+
+    process = context.Process(target=child)
+    told: list[tuple[Any, ...]] = []
+    before, end = _children(), time.monotonic() + most
+    process.start()
+    sender.close()
+    try:
+        while receiver.poll(max(0.0, end - time.monotonic())):
+            told.append(receiver.recv())
+    except EOFError:
+        process.join(max(1.0, end - time.monotonic()))
+    finally:
+        process.kill()
+        process.join()
+        receiver.close()
+    return Forked(told, _children() - before, process.exitcode == 0)
+
+
+def cut_after(seconds: float) -> None:
+    """Kill this process when it has taken so many CPU seconds more; 0 takes the limit away."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)  # whose signal kills where nothing handles it
+
+
+def _children() -> float:
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
+
+
+def peak() -> float:
+    """MiB that this process held at most so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -2,7 +2,6 @@
 
 import functools
 import gc
-import html
 import os
 import random
 import signal
@@ -20,16 +19,12 @@ from hypothesis import settings
 from bonafed.cli import main
 from bonafed.data.row_errors import without_values
 from bonafed.privacy import odometer
-from bonafed.report.blocks import Plot
-from bonafed.text import printable
 
 # the same cases in every run; with --full new ones
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("new", derandomize=False, deadline=None, database=None)
 settings.load_profile("same")
 
-# files whose tests look at figures, or compare them with those of other processes
-DRAWN = ("report/", "test_private_cells.py", "test_notebooks.py", "test_kills.py", "test_site.py")
 LEFT = pytest.StashKey[int]()  # how many tests are left to --full
 
 # files of few tests that take long: xdist would keep them for the end, when one worker has all of
@@ -200,20 +195,3 @@ def bonafed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., in
         return 0
 
     return call
-
-
-@pytest.fixture(scope="module", autouse=True)
-def sketches(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In files of tests that look at no figure a sketch with its name and title stands for each:
-    to draw those of a report takes most of a second.
-    """
-    file = request.path.relative_to(Path(__file__).parent).as_posix()
-    with pytest.MonkeyPatch.context() as patch:
-        if not file.startswith(DRAWN):
-            patch.setattr("bonafed.report.pages.draw", sketch)
-        yield
-
-
-def sketch(name: str, plot: Plot) -> str:
-    title = f'<title id="{name}-title">{html.escape(printable(plot.title))}</title>'
-    return f'<svg role="img" aria-labelledby="{name}-title">{title}</svg>'

@@ -139,3 +139,27 @@ def test_a_time_that_runs_out_is_no_optimum(fed):
     assert solution.outcome.stop is Stop.MAX_ROUNDS
     assert "max_time" in solution.outcome.text
     assert solution.certificate.gap > 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "coefficients", "parts", "expected"),
+    [
+        (2_000, 40, {}, bf.Bundle),
+        (5_000, 40, {}, bf.MultiplierMethod),
+        (5_000, 40, {"over_clients": bf.Simplex()}, bf.Bundle),
+        (5_000, 40, {"regulariser": bf.L1(0.1)}, bf.Bundle),
+        (500, 250, {"over_clients": bf.Simplex()}, bf.MultiplierMethod),
+        (500, 250, {"over_samples": bf.WassersteinBall(0.1)}, bf.MultiplierMethod),
+        (500, 250, {"over_samples": bf.WassersteinBall(0.1, label_cost=1.0)}, bf.Bundle),
+        (20, 600, {"regulariser": bf.ElasticNet(0.1, 0.1)}, bf.MultiplierMethod),
+        (500, 250, {"loss": bf.Hinge()}, bf.Bundle),
+    ],
+)
+def test_many_rounds_of_gradients_where_second_derivatives_cost_more(
+    rows, coefficients, parts, expected
+):
+    """As measured by ``benchmarks/cliffs.py grid``."""
+    y = np.resize([-1, 1], rows)
+    made = bf.Federation.from_arrays(np.zeros((rows, coefficients)), y, np.arange(rows) % 4)
+    problem = bf.Problem(**({"loss": bf.Logistic(), "predictor": bf.Linear()} | parts))
+    assert type(default_algorithm(*problem.at(made))) is expected

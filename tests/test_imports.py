@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from small_run import table
 from structure import (
     LAYERS,
     LEFT_OF,
@@ -49,19 +50,22 @@ ALONE = {  # heavy or optional package -> the only files that may import it
     "nvflare": {"engines/flare.py", "sites/flare_app.py", "sites/trial/flare.py"},
     "torch": {"problem/predictors/torch_module.py"},
 }
-LAZY = (
-    "numpy",
-    "scipy",
-    "numba",
-    "sklearn",
-    "matplotlib",
-    "pandas",
-    "polars",
-    "pyarrow",
-    "clarabel",
-    "torch",
-    "nvflare",
+HEAVY = (  # what takes a user's time to import, or that an install may lack
+    *("numpy", "scipy", "scipy.stats", "scipy.optimize", "numba", "sklearn", "matplotlib"),
+    *("pandas", "polars", "pyarrow", "clarabel", "cvxpy", "torch", "nvflare", "flwr"),
 )
+NUMBERS = {"numpy", "scipy", "numba", "clarabel"}  # what every computation may import of them
+# what each command may import of them; STEPS are done in turn in one folder
+NOTHING = ("import bonafed, bonafed.cli", "--help", "--version", "run --help", "site --help")
+STEPS = {
+    "init clinics.csv --client clinic --target sick --out clinics.toml": NUMBERS,
+    "run clinics.toml --quick --quiet --out runs": NUMBERS,
+    "verify RUN": NUMBERS,
+    "report RUN --format md": NUMBERS,
+    "compare RUN RUN": NUMBERS,
+    "predict RUN clinics.csv": NUMBERS,
+    "data hospitals": NUMBERS,
+}
 
 
 @cache
@@ -216,7 +220,33 @@ def test_every_public_name_exists():
         assert getattr(bonafed, name) is not None
 
 
-def test_import_is_lazy():
-    code = f"import sys, bonafed, bonafed.cli; print([m for m in {LAZY!r} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
+@pytest.mark.parametrize("command", NOTHING)
+def test_import_and_help_are_lazy(tmp_path: Path, command: str):
+    assert imported(command, tmp_path) == set()
+
+
+def test_no_command_imports_what_it_does_not_use(tmp_path: Path):
+    (tmp_path / "clinics.csv").write_text(table())
+    for step, may in STEPS.items():
+        command = step.replace("RUN", next((str(p) for p in tmp_path.glob("runs/*")), ""))
+        assert imported(command, tmp_path) <= may, step
+
+
+def test_an_estimator_imports_no_more_than_its_base_class(tmp_path: Path):
+    base = imported("import sklearn.base", tmp_path)
+    ours = imported("from bonafed import RobustClassifier", tmp_path)
+    assert ours - base <= {"numba", "clarabel"}
+
+
+def imported(what: str, folder: Path) -> set[str]:
+    """What a new process has imported of HEAVY at its end, after a command or lines of Python."""
+    code = what if what.startswith(("import", "from")) else f"sys.argv[1:] = {what.split()}; main()"
+    lines = ("import atexit, sys", "from bonafed.__main__ import main", LAST, code)
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    return {*ast.literal_eval(done.stdout.splitlines()[-1])}
+
+
+LAST = f"atexit.register(lambda: print([m for m in {HEAVY!r} if m in sys.modules]))"

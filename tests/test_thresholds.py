@@ -5,8 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import sparse
+from scipy.optimize import linprog
 
 import bonafed as bf
+from bonafed.solution import thresholds
 from bonafed.solution import trivial as trivial_model
 from bonafed.solution.solve import fit
 from bonafed.solution.thresholds import (
@@ -16,6 +19,7 @@ from bonafed.solution.thresholds import (
     tail_threshold,
 )
 from bonafed.solution.trivial import best_constant
+from bonafed.solvers.smooth.least_hinge import least_hinge
 
 BELOW, ABOVE = 0.97, 1.05
 SHARES = (0.5, 0.3, 0.1, 0.25, 0.4)  # of the rarer class, by table
@@ -130,6 +134,60 @@ def test_up_to_tail_star_a_constant_is_optimal(seed, loss):
     for factor, trivial in ((BELOW, True), (ABOVE, False)):
         there = logistic(bf.Superquantile(factor * limit), loss=loss)
         assert (largest(there, fed) < 1e-6) is trivial
+
+
+def tail_by_programs(X, y, loss, free):
+    """tail* by its definition: T is the least largest weight, n times, with which rows balance."""
+
+    def least_peak(rows, aim):
+        rows, aim = np.column_stack([rows, np.ones(len(rows))]), np.append(aim, 1.0)
+        equal = {"A_eq": np.column_stack([rows.T, 0 * aim]), "b_eq": aim}
+        most = np.column_stack([len(y) * np.eye(len(rows)), -np.ones(len(rows))])
+        solved = linprog(np.append(0 * rows[:, 0], 1.0), A_ub=most, b_ub=0 * rows[:, 0], **equal)
+        return solved.fun if solved.status == 0 else math.inf
+
+    few = (y > 0) == ((y > 0).mean() <= 0.5)
+    if free and (most := 1 / least_peak(X[~few], X[few].mean(0))) >= few.mean() - 1e-12:
+        return 1.0 if isinstance(loss, bf.Hinge) else few.mean() + most
+    rows = y[:, None] * np.column_stack([X, np.ones((len(y), int(free)))])
+    return 1 / least_peak(rows, np.zeros(rows.shape[1]))
+
+
+@pytest.mark.parametrize("free", [True, False], ids=["intercept", "none"])
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.Hinge()], ids=repr)
+@pytest.mark.parametrize("share", [0.5, 0.3, 0.1, 0.03])
+def test_tail_star_and_the_default_tail_are_those_of_the_program(share, loss, free, monkeypatch):
+    solved, without = [], 0
+    monkeypatch.setattr(thresholds, "least_hinge", lambda Z: solved.append(Z) or least_hinge(Z))
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(60 + 90 * (seed % 2), 3)) + 0.3 * (seed % 3)
+        score = X @ rng.normal(size=3) + (0.1, 1.0, 3.0, 30.0)[seed % 4] * rng.normal(size=len(X))
+        y = np.where(score > np.quantile(score, 1 - share), 1, -1) * (-1) ** (seed // 2 % 2)
+        fed = bf.Federation.from_arrays(X, y, np.zeros(len(X)), classes=np.array([-1, 1]))
+        stated = logistic(bf.Superquantile(0.5), loss=loss, predictor=bf.Linear(free))
+        limit = tail_threshold(stated, fed)
+        assert limit.exact
+        assert limit.value == pytest.approx(tail_by_programs(X, y, loss, free), abs=1e-7)
+        solved.clear()
+        chosen = bf.RiskClassifier(loss=loss, fit_intercept=free)._default_risk(fed).tail
+        assert chosen == pytest.approx(min(1.0, max(0.5, 2 * limit.value)), abs=1e-7)
+        without += not solved
+        assert solved or limit.value < 0.25
+    assert without >= 2 * free  # a logistic regression was enough, and no program was solved
+
+
+def test_a_table_too_large_for_a_program_is_asked_whole_where_a_regression_is_enough(monkeypatch):
+    monkeypatch.setattr(thresholds, "MOST_NUMBERS", 200)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    for noise, how in ((0.2, "the mean hinge loss"), (2.0, "a linear program over some")):
+        y = np.where(X[:, 0] + noise * rng.normal(size=400) > 0, 1, -1)
+        fed = bf.Federation.from_arrays(sparse.csr_array(X), y, np.zeros(400))
+        found = tail_threshold(logistic(bf.Superquantile(0.5)), fed, 0.25)
+        assert found.how.startswith(how)
+        assert not found.exact
+        assert (found.value < 0.25) is (noise == 0.2)
 
 
 def test_no_tail_is_too_small_for_classes_that_can_be_separated():

@@ -312,7 +312,6 @@ def run(
 ) -> None:
     """Train, compare with baselines, certify, and write a report."""
     from bonafed.report.terminal import Terminal, say, show
-    from bonafed.sites.run import Carrier
 
     if verbose and quiet:
         raise ValueError("--verbose and --quiet exclude each other: give one of them")
@@ -329,6 +328,8 @@ def run(
             return
         with _work(config, out, quick, resume, seed, engine is not None) as work:
             if engine is not None:
+                from bonafed.sites.run import Carrier
+
                 Carrier.of(work.config, engine, sites, kit).keep(work.folder)
             elif sites is not None or kit is not None:
                 name = "--sites" if kit is None else "--kit"
@@ -387,17 +388,20 @@ def _trained(work: Work, console: Console, verbose: bool, quiet: bool) -> Run:
     from bonafed.runs.folder import read_run
     from bonafed.runs.pipeline import begin, opening, run_study
     from bonafed.runs.privacy_plan import told
-    from bonafed.sites.run import Carrier, keep_signed, run_at_sites
 
-    if work.done is not None:
-        keep_signed(work.folder, work.done)
-        return read_run(work.done)
     stopping = work.config.algorithm.tol, work.config.algorithm.max_rounds
     shown = Display(console, verbose, quiet, stopping)
     drawn = render if work.config.report.html else None
-    if work.config.data.sites is not None and (carrier := Carrier.kept(work.folder)) is not None:
-        with shown as show:
-            return read_run(run_at_sites(work, carrier, show, drawn))
+    if work.config.data.sites is not None:
+        from bonafed.sites.run import Carrier, keep_signed, run_at_sites
+
+        if work.done is not None:
+            keep_signed(work.folder, work.done)
+        elif (carrier := Carrier.kept(work.folder)) is not None:
+            with shown as show:
+                return read_run(run_at_sites(work, carrier, show, drawn))
+    if work.done is not None:
+        return read_run(work.done)
     study = begin(work.config, work.folder, work.resume, shown)
     for line in [] if quiet else [*opening(study), *told(study.config, study.parts)]:
         say(line, console)

@@ -1,5 +1,6 @@
-"""Figures with matplotlib, which is imported in this file only: style, axes, ticks, and drawings
-as SVG text. What a figure shows stands with its subject: with a section of a report, or a solution.
+"""Figures with matplotlib, which is imported in this file only: those of a solution in a notebook,
+and those of the papers. Reports have figures of their kind without it (`bonafed.report.canvas`), in
+the same colours.
 """
 
 from __future__ import annotations
@@ -20,12 +21,11 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Canvas
 
-INK = "#010203"  # becomes currentColor
+INK = "#010203"
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#3b82c4", "#d97a1e", "#3f9a62", "#9a66c7", "#8a8f98"
 RED, SAND = "#b0413e", "#e0b252"
 MODELS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
 COLOURS = (*MODELS[:4], RED, SAND, GREY)
-DASHED = (0, (3, 2))
 LETTERS = 54  # that a figure is wide
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -170,28 +170,3 @@ def whole_numbers(axis: Axis) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
-
-
-def decades(axes: Axes, values: Array) -> None:
-    """Set the ticks of a logarithmic x axis at 0 and 1, or at 1, 2 and 5 if decades are few."""
-    from matplotlib.ticker import NullLocator
-
-    positive = np.unique(values[values > 0])
-    low, high = positive[0], positive[-1]
-    steps = (1, 2, 5) if high <= 100 * low else (1,)
-    exponents = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    ticks = [s * 10.0**k for k in exponents for s in steps]
-    ticks = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
-    ticks = ticks if len(ticks) > 1 else positive[[0, -1]].tolist()
-    ticks = [0.0] * bool((values == 0).any()) + ticks
-    axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
-    axes.xaxis.set_minor_locator(NullLocator())
-
-
-def shades(n: int) -> list[Any]:
-    """n colours, in an order that the eye follows where there are many."""
-    from matplotlib import colormaps
-
-    if n <= 4:
-        return list(MODELS[:n])
-    return [colormaps["viridis"](x) for x in np.linspace(0.25, 0.85, n)]

@@ -332,7 +332,8 @@ def _positive(
     """(n,) whether the truth, and whether the prediction, is the positive label."""
     truth = _column(y_true, "y_true", None)
     chosen = _column(y_pred, "y_pred", len(truth))
-    labels = {*truth.tolist(), *chosen.tolist()}
+    kinds = [np.unique(each, return_inverse=True) for each in (truth, chosen)]
+    labels = {label for each, _ in kinds for label in each.tolist()}
     shown = ", ".join(sorted(map(repr, labels))[:6])
     if positive not in labels:
         text = f"positive is {positive!r}, and y_true and y_pred have the labels {shown}"
@@ -342,8 +343,8 @@ def _positive(
         text = f"y_true and y_pred have {len(labels)} different labels ({shown}) and two are needed"
         do = "For one class against the rest pass y_true == label and y_pred == label."
         raise ValueError(f"{text}. {do}")
-    is_positive = [np.array([v == positive for v in each.tolist()]) for each in (truth, chosen)]
-    return is_positive[0], is_positive[1]
+    first, second = (np.array([v == positive for v in each.tolist()])[at] for each, at in kinds)
+    return first, second
 
 
 def _column(values: ArrayLike, what: str, n: int | None) -> NDArray[Any]:
@@ -358,6 +359,8 @@ def _column(values: ArrayLike, what: str, n: int | None) -> NDArray[Any]:
         raise ValueError(f"{needed}, got {shape}. Pass one entry per row.")
     if len(column) == 0:
         raise ValueError(f"{what} has no rows, and a rate needs one. Pass the rows to judge.")
-    if gaps := [r for r, v in enumerate(column.tolist()) if missing(v)]:
+    entries = column.tolist()
+    if any(map(missing, set(entries))):
+        gaps = [r for r, v in enumerate(entries) if missing(v)]
         raise ValueError(f"{what} is missing in {listed(gaps, 'row')} (from 0). Remove these rows.")
-    return np.asarray(column.tolist()) if column.dtype.kind == "O" else column
+    return np.asarray(entries) if column.dtype.kind == "O" else column

@@ -449,3 +449,18 @@ def test_a_predictor_that_says_nothing_of_its_units(algorithm):
         run = bf.solve(own, fed, algorithm=algorithm)
     known = bf.solve(bf.Problem(bf.Logistic(), PLAIN, regulariser=h), fed)
     assert_allclose(run.w, known.w, atol=2e-2)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("risk", [bf.Mean(), bf.LpBall(0.1), bf.Simplex()])
+@pytest.mark.parametrize("h", [bf.Zero(), bf.L2(0.01)])
+def test_a_ball_of_one_radius_is_a_norm_of_the_model(norm, risk, h):
+    ball, fed = bf.WassersteinBall(0.02, norm=norm), in_units(np.geomspace(1e-2, 10, 6))
+    parts = {"over_clients": risk, "over_samples": ball, "regulariser": h}
+    problem = bf.Problem(bf.Logistic(), bf.Linear(True), **parts)
+    run = bf.solve(problem, fed, algorithm=bf.MultiplierMethod(tol=1e-7, max_rounds=500))
+    other = bf.solve(problem, fed, algorithm=bf.Bundle(tol=1e-8))
+    assert run.certificate.relative_gap <= 1e-7
+    assert_allclose(run.certificate.value, other.certificate.value, rtol=2e-7)
+    worst = max(row["worst_loss"] for row in run.clients)
+    assert_allclose(run.history[-1]["worst_risk"], worst, rtol=1e-6)

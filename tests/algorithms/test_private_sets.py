@@ -14,7 +14,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import bonafed as bf
-from bonafed.problem.conic_form import NormPenalty
+from bonafed.problem.regularisers import NormPenalty
 
 BUDGET = bf.Budget(epsilon=1.0, delta=1e-6)
 
@@ -50,16 +50,19 @@ def test_without_noise_a_model_in_a_ball_is_that_of_a_conic_program(method, cent
 
 @pytest.mark.parametrize("kind", ["l1", "l2", "linf"])
 @pytest.mark.parametrize("h", [bf.Zero(), bf.L2(0.4)], ids=str)
-def test_the_prox_of_a_norm_penalty_is_that_of_a_conic_program(kind, h):
-    v, step, w = np.array([2.0, -0.1, 0.7, -3.0]), 0.8, cp.Variable(4)
+@pytest.mark.parametrize("step", [0.8, np.array([0.3, 5.0, 1.0, 0.8])], ids=["one", "each"])
+def test_the_prox_of_a_norm_penalty_is_that_of_a_conic_program(kind, h, step):
+    v, w = np.array([2.0, -0.1, 0.7, -3.0]), cp.Variable(4)
     penalty = NormPenalty(h, 0.9, kind)
     size = cp.norm(w, {"l1": 1, "l2": 2, "linf": "inf"}[kind])
     model = 0.9 * size + getattr(h, "strength", 0) / 2 * cp.sum_squares(w)
-    cp.Problem(cp.Minimize(step * model + cp.sum_squares(w - v) / 2)).solve(solver=cp.CLARABEL)
+    away = cp.sum(cp.multiply(0.5 / np.broadcast_to(step, 4), cp.square(w - v)))
+    least = cp.Problem(cp.Minimize(model + away)).solve(solver=cp.CLARABEL)
     near = penalty.prox(v, step)
-    assert_allclose(near, w.value, atol=1e-5)
+    assert penalty.value(near) + (0.5 / step * (near - v) ** 2).sum() <= least + 1e-12
+    assert_allclose(near, w.value, atol=3e-5)
     assert penalty.value(near) == pytest.approx(model.value, abs=1e-5)
-    assert np.linalg.norm(near) <= penalty.domain_radius(penalty.value(near), 4)
+    assert np.linalg.norm(near) <= penalty.domain_radius(penalty.value(near), 4) * (1 + 1e-15)
     assert_allclose(penalty.prox(1e-3 * v, step), 0, atol=1e-15)
 
 

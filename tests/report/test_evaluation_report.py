@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import small_run
-from matplotlib.figure import Figure
 from problems import PLAIN
 from rich.console import Console
 from scipy.special import expit
@@ -21,6 +20,7 @@ from bonafed.problem.losses import Loss
 from bonafed.problem.predictors.affine import scores
 from bonafed.report import tables
 from bonafed.report.blocks import placed
+from bonafed.report.canvas import Canvas
 from bonafed.report.sections.evaluation import about_evaluation, about_quality, by_client, measures
 from bonafed.report.tables import Table, own_measures
 from bonafed.report.terminal import drawn
@@ -190,6 +190,6 @@ def test_roc_and_calibration_are_drawn_over_all_rows_and_by_client(run: Run) -> 
     drawn = [figure.plot for figure in placed(section.chapters[0].blocks) if figure.plot]
     assert len(drawn) == 2
     for plot in drawn:
-        canvas = Figure()
+        canvas = Canvas(300, 200)
         plot.draw(canvas, *plot.arguments)
-        assert canvas.axes[0].get_legend_handles_labels()[1] == [*clients, "all rows"]
+        assert [mark.label for mark in canvas.axes[0].entries] == [*clients, "all rows"]

@@ -34,12 +34,15 @@ class Setting:
     equal_rows : whether all rows of a client have the same weight
     asynchronous : whether the engine may hand over answers at different times
     secure_sum : whether the engine has the server read sums over the clients only
+    rows : how many rows all clients have, where they are in this process; 0 where they are at sites
+        or not yet known
     """
 
     n_clients: int
     equal_rows: bool = True
     asynchronous: bool = False
     secure_sum: bool = False
+    rows: int = 0
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ class Certificate:
         `NEARBY` times as long as this one, its coefficients and intercept taken together
     separated : where nothing ends the fall of the objective as coefficients grow: the share of the
         rows that a direction puts on the side of their class, and none on the other one
+    offset : how many standard deviations the farthest column is from 0, from 1,000 on
     declared : the user's own functions that the bound stands on, in words
     failed : why the proof failed, in words; "" where it did not. Then there is no bound, and where
         not even the value could be computed it is NaN. Neither this nor ``declared`` is a number of
@@ -94,6 +95,7 @@ class Certificate:
     infeasible: float | None = None
     nearby: float | None = None
     separated: float | None = None
+    offset: float | None = None
     declared: tuple[str, ...] = ()
     failed: str = ""
 

@@ -18,6 +18,7 @@ from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
 from bonafed.parameters import checking
 from bonafed.problem import client_means, plausible, regularisers
+from bonafed.problem.centring import centred_proof, far_means
 from bonafed.problem.claims import Below, Claim, Number
 from bonafed.problem.constraints.constraint import (
     Point,
@@ -89,18 +90,21 @@ def certify(
     >>> bf.certify(problem, fed, solution.w + 0.1, solution.duals).gap > proof.gap
     True
     """
-    concrete, data = problem.at(fed)
-    check_own(concrete, data)
-    return completed(concrete, data, w, _certified(problem, fed, w, duals, engine, copies))
+    check_own(*problem.at(fed))
+    return completed(problem, fed, w, _certified(problem, fed, w, duals, engine, copies))
 
 
 def completed(problem: Problem, fed: Data, w: Array, proof: Certificate) -> Certificate:
     """The certificate with what stands beside the bound: the user's own functions in it, whether
-    the classes are separated, and what holds near by where there is no bound; ``problem`` and
-    ``fed`` are concrete.
+    the classes are separated, what holds near by where there is no bound, and how far columns are
+    from 0; ``problem`` and ``fed`` are the user's.
     """
+    far = far_means(fed)[1][:-1].max(initial=0.0) if isinstance(fed, Federation) else 0.0
     w, numbers = np.asarray(w, float), (proof.value, proof.client_losses, proof.weights)
+    _, fed, w, _ = centred_proof(problem, fed, w, None)
+    problem, fed = problem.at(fed)
     more: dict[str, Any] = {"declared": declared(problem)}
+    more["offset"] = float(far) if far >= FARTHER and problem.privacy is None else None
     more["separated"] = separated(problem, fed, w, *numbers)
     plain = isinstance(problem.over_samples, Mean) and problem.over_rows is None
     one = isinstance(problem.predictor, Linear) and problem.loss.targets != "class"
@@ -172,6 +176,7 @@ FLOOR = 1e-15  # relative to them: balancing further gains nothing below this
 INSIDE = 1 - 1e-6  # of a radius: a model that is not on the edge of a ball
 BALANCING = 8  # rounds of balancing at most
 DENSE = 500  # coefficients up to which Hessians are matrices; products take their place beyond
+FARTHER = 1e3  # standard deviations from 0 to a column that hinders methods
 PRODUCTS = 400  # of the Hessian with a direction, at most
 # how far the remainder is charged for a bound; for a proof of infeasibility it is ``FAR``: charged
 # that far, 1e-13 would be 1e-7 of a bound, above the tolerances of second-order methods
@@ -530,8 +535,8 @@ def certify_constrained(
     ValueError
         w or multipliers that are not finite or do not fit the problem
     """
+    _, fed, w, mu = centred_proof(problem, fed, np.asarray(w, float), mu)
     concrete, data = problem.at(fed)
-    w = np.asarray(w, float)
     none = no_multipliers(concrete, fed.n_clients)
     mu = none if mu is None else mu
     _check(concrete, data, w, mu, none)
@@ -551,7 +556,7 @@ def certify_constrained(
     by_cuts |= duality.with_sums(concrete, None, engine)
     if by_cuts or not isinstance(concrete.over_samples, Mean):
         cuts = as_duals(mu) if bounded else None
-        proof, run = duality.certify_run(problem, fed, w, cuts, engine, infeasible=infeasible)
+        proof, run = duality.certify_concrete(concrete, data, w, cuts, engine, None, infeasible)
         return proof, [run]
     here = Weighing(w, none if infeasible else mu, True, bounded, concrete)
     runs = [duality.run_all(here, data, engine)]

@@ -42,6 +42,7 @@ from bonafed.privacy.secure_sum.messages import option_of
 from bonafed.problem import lower_bounds as proofs
 from bonafed.problem import parts as parting
 from bonafed.problem import plausible
+from bonafed.problem.centring import centred_proof
 from bonafed.problem.claims import Claim, Number
 from bonafed.problem.conic_form import member, sample_radii
 from bonafed.problem.constraints.constraint import Point, Stack, excess
@@ -400,9 +401,19 @@ class Certification(plausible.AboutRows):
         return replace(state, differentiated=up), Done(Stop.UNPROVEN)
 
 
-def certify_run(problem: Problem, fed: Data, *given: Any, **more: Any) -> tuple[Certificate, Run]:
+def certify_run(
+    problem: Problem,
+    fed: Data,
+    w: Array,
+    duals: proofs.Duals | None,
+    engine: Engine | None = None,
+    copies: Array | None = None,
+    infeasible: bool = False,
+) -> tuple[Certificate, Run]:
     """``certify_concrete`` of the user's problem and federation."""
-    return certify_concrete(*problem.at(fed), *given, **more)
+    seen, fed, w, duals = centred_proof(problem, fed, np.asarray(w, float), duals)
+    copies = copies if seen is None or copies is None else seen.turned(copies)
+    return certify_concrete(*problem.at(fed), w, duals, engine, copies, infeasible)
 
 
 def certify_concrete(

@@ -33,6 +33,7 @@ from bonafed.certificates.certificate import Certificate, certificate, outside
 from bonafed.certificates.duality import certify_concrete, run_all
 from bonafed.engines.engine import Engine, Run
 from bonafed.problem import plausible, rank_levels
+from bonafed.problem.centring import centred_proof
 from bonafed.problem.claims import AllRows, Claim, Number
 from bonafed.problem.lower_bounds import (
     Duals,
@@ -597,6 +598,7 @@ def certify_ranks(
     engine : where the clients are; by default this process
     """
     check_affine(problem, "a certificate of ranks over all rows")
+    _, fed, w, duals = centred_proof(problem, fed, np.asarray(w, float), duals)
     concrete, data = problem.at(fed)
     w = checked_model(w, concrete.predictor.dimension(data.n_features))
     kind = RankCertification if few_levels(concrete.over_rows) else SpectrumCertification

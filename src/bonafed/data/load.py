@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http.client import HTTPException
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 from urllib import request
@@ -62,17 +63,27 @@ class Tabular(NamedTuple):
 HOSPITALS = ("Northgate", "Riverside", "Saint Anne", "Lakeview", "Hillcrest", "Old Mill")
 UNSEEN = ("Lakeview", "Old Mill")
 
+OF_NUCLEI = ("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity")
+OF_NUCLEI += ("concave points", "symmetry", "fractal dimension")
+
 
 def breast_cancer() -> Arrays:
     """569 tumours, 30 features of cell nuclei; y = "benign" or "malignant". Part of scikit-learn,
     no file needed.
     """
-    from sklearn.datasets import load_breast_cancer
-
-    bunch: Any = load_breast_cancer()
-    y = bunch.target_names[bunch.target].astype(str)
-    validate(SOURCES["breast_cancer"], bunch.data, y)
-    return Arrays(bunch.data, y, tuple(str(name) for name in bunch.feature_names))
+    # read without its package, whose import takes longer than what is done with the rows
+    package = find_spec("sklearn")
+    assert package is not None
+    assert package.origin is not None
+    file = Path(package.origin).with_name("datasets") / "data" / "breast_cancer.csv"
+    (_, _, *classes), *rows = csv.reader(file.read_text().splitlines())
+    X, y = (
+        np.array([row[:-1] for row in rows], float),
+        np.array([classes[int(r[-1])] for r in rows]),
+    )
+    validate(SOURCES["breast_cancer"], X, y)
+    names = ("mean {}", "{} error", "worst {}")
+    return Arrays(X, y, tuple(name.format(each) for name in names for each in OF_NUCLEI))
 
 
 def hospital_tables(mix: float = 1.5, seed: int = 0) -> dict[str, tables.Table]:

@@ -211,10 +211,7 @@ class RiskClassifier(_RankModel, Classifier):
     def _default_risk(self, fed: Federation) -> Superquantile:
         """Half of the losses, or twice the largest tail at which a constant is optimal."""
         problem = Problem(self._loss(), self._linear(), Superquantile(TAIL))
-        try:
-            largest = tail_threshold(problem, fed).value
-        except ArithmeticError:  # its program was not solved; a trivial model is warned of
-            largest = 0.0
+        largest = tail_threshold(problem, fed, TAIL / ABOVE).value
         return Superquantile(min(1.0, max(TAIL, ABOVE * largest)))
 
     def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:

@@ -81,7 +81,7 @@ from itertools import count
 from typing import Any, cast
 
 import numpy as np
-from scipy.special import betaincinv, ndtr, ndtri
+from scipy.special import betainc, betaincinv, ndtr, ndtri
 
 from bonafed.arrays import Array
 
@@ -246,11 +246,9 @@ def chance(right: int, guesses: int, canaries: int, epsilon: float, delta: float
     guesses : r; how many there are does not depend on the coins
     canaries : m >= r
     """
-    from scipy.stats import binom  # every process would import it
-
     if right <= 0:
         return 1.0
-    beta = float(binom.sf(right - 1, guesses, 1 / (1 + math.exp(-epsilon))))
+    beta = float(betainc(right, guesses - right + 1, 1 / (1 + math.exp(-epsilon))))
     if not delta:
         return beta
     # (1 - beta) beta / b(v), by ratios of neighbouring terms on the side where they fall, so that

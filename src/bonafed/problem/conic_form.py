@@ -3,13 +3,12 @@ losses or risks, and a Wasserstein ball as a regulariser.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from bonafed.arrays import DUAL, Array, norm
-from bonafed.parameters import Parameters
+from bonafed.arrays import DUAL, Array
 from bonafed.problem import regularisers
 from bonafed.problem.problem import Problem, check_convex
 from bonafed.problem.risks import weight_sets as sets
@@ -18,7 +17,6 @@ from bonafed.problem.risks.risk import prior_for
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solvers.conic import weight_sets
 from bonafed.solvers.conic.bundle_master import Shape
-from bonafed.solvers.sets.projections import project_lp_unit_ball, soft_threshold
 
 
 def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
@@ -167,42 +165,6 @@ def public_shape(problem: Problem, n_clients: int) -> Shape:
 # v: that costs r, and gains at least (L - e) r ||w||_* - q c. Let q go to 0, then e.
 
 
-@dataclass(frozen=True)
-class NormPenalty(Parameters):
-    """h(w) + price ||w||_kind, for h = Zero, L1, L2 or ElasticNet (with "l1" only if it has l1)."""
-
-    regulariser: Any
-    price: float
-    kind: str
-    weak_convexity = 0.0
-
-    @property
-    def strong_convexity(self) -> float:
-        return self.regulariser.strong_convexity
-
-    def value(self, w: Array) -> float:
-        return self.regulariser.value(w) + self.price * float(norm(w, self.kind))
-
-    def prox(self, v: Array, step: float | Array) -> Array:
-        """Of the norm first, then of h: the two commute where both are norms and squares."""
-        price = np.asarray(step) * self.price
-        if self.kind == "l1":
-            near = soft_threshold(v, price)
-        elif self.price == 0:
-            near = v
-        elif self.kind == "l2":
-            length = float(np.linalg.norm(v))
-            near = v * max(1 - float(price) / length, 0.0) if length > 0 else v
-        else:
-            near = v - float(price) * project_lp_unit_ball(v / float(price), 1.0)
-        return self.regulariser.prox(near, step)
-
-    def domain_radius(self, level: float, size: int) -> float:
-        least = {"l1": 1.0, "l2": 1.0, "linf": 1 / math.sqrt(size)}[self.kind] * self.price
-        alone = max(level, 0.0) / least if least > 0 else math.inf
-        return min(alone, self.regulariser.domain_radius(level, size))
-
-
 def is_norm_penalty(problem: Problem) -> bool:
     """Whether the problem's worst case is a norm, and its prox with h is known.
 
@@ -218,11 +180,17 @@ def is_norm_penalty(problem: Problem) -> bool:
     return plain and known and math.isfinite(problem.loss.lipschitz)
 
 
+def is_equal_penalty(problem: Problem) -> bool:
+    """Whether the worst case is the same norm for all weights of the clients."""
+    one = isinstance(problem.over_clients, sets.Mean | sets.Sum)
+    return is_norm_penalty(problem) and (one or len(set(problem.over_samples.radii())) == 1)
+
+
 def without_ball(problem: Problem, weights: Array) -> Problem:
     """The same objective as a mean with a regulariser, for these weights (N,) of the clients."""
     ball, h = problem.over_samples, problem.regulariser
     if not isinstance(ball, WassersteinBall):
         return problem
     price = problem.loss.lipschitz * float(weights @ sample_radii(problem, len(weights)))
-    penalty: regularisers.Regulariser = NormPenalty(h, price, DUAL[ball.norm])
+    penalty: Any = regularisers.NormPenalty(h, price, DUAL[ball.norm]) if price else h
     return replace(problem, over_samples=sets.Mean(), regulariser=penalty)

@@ -97,6 +97,9 @@ class Duals:
     radii: Annotated[Array, Form("J, N")] | None = None
     # (J, C, P) of the cuts of constraints, by owner (`equalities`)
     limits: Annotated[Array, Form("J, C, P")] | None = None
+    # (d + 1,) of the features and the target: the points are models of rows less this
+    # (`bonafed.problem.centring`); None: of the rows as they are
+    centre: Annotated[Array, Form("M")] | None = None
 
     def used(self) -> "Duals":
         """Without the points that have no multiplier."""
@@ -508,6 +511,7 @@ class Multipliers:
     limit_cuts: Annotated[Array, Form("J, C, P")] | None = None
     parts: Annotated[Array, Form("3")] | None = None
     radii: Annotated[Array, Form("J, N")] | None = None
+    centre: Annotated[Array, Form("M")] | None = None
 
 
 def of_duals(problem: Problem, duals: Duals) -> Multipliers:
@@ -516,7 +520,7 @@ def of_duals(problem: Problem, duals: Duals) -> Multipliers:
     if limits is None:  # without constraints
         limits = np.zeros((len(duals.points), 0, duals.multipliers.shape[-1]))
     local, shared, server = separated(problem, len(duals.weights), limits.sum(0).mean(1))
-    cuts = duals.points, duals.multipliers, limits, duals.parts, duals.radii
+    cuts = duals.points, duals.multipliers, limits, duals.parts, duals.radii, duals.centre
     return Multipliers(server, shared, local, duals.weights, *cuts)
 
 
@@ -524,7 +528,7 @@ def as_duals(mu: Multipliers) -> Duals | None:
     """The cuts of the multipliers; None where they have none."""
     if mu.points is None or mu.risk_cuts is None or mu.weights is None:
         return None
-    of = {"parts": mu.parts, "radii": mu.radii, "limits": mu.limit_cuts}
+    of = {"parts": mu.parts, "radii": mu.radii, "limits": mu.limit_cuts, "centre": mu.centre}
     return Duals(mu.weights, mu.points, mu.risk_cuts, **of)
 
 

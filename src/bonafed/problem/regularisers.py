@@ -16,7 +16,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.arrays import Array, Label, is_number
+from bonafed.arrays import DUAL, Array, Label, is_number, norm
 from bonafed.parameters import Parameters
 from bonafed.solvers.sets.projections import soft_threshold
 
@@ -483,9 +483,74 @@ def has_parts(regulariser: Regulariser) -> bool:
     return isinstance(regulariser, Zero | L1 | L2 | ElasticNet | Bounds)
 
 
+@dataclass(frozen=True)
+class NormPenalty(Parameters):
+    """h(w) + price ||w||_kind, for h = Zero, L1, L2 or ElasticNet (with "l1" only if it has l1)."""
+
+    regulariser: Regulariser
+    price: float
+    kind: str
+    weak_convexity = 0.0
+
+    @property
+    def strong_convexity(self) -> float:
+        return self.regulariser.strong_convexity
+
+    def value(self, w: Array) -> float:
+        return self.regulariser.value(w) + self.price * float(norm(w, self.kind))
+
+    def prox(self, v: Array, step: Numbers) -> Array:
+        """Entries of h = l2 / 2 ||w||^2 with the step t are those of the norm with t / (1 + t l2),
+        at v / (1 + t l2).
+        """
+        if self.kind == "l1":  # the norm first, then h: the two commute
+            return self.regulariser.prox(soft_threshold(v, np.asarray(step) * self.price), step)
+        shrink = 1 + np.asarray(step) * self.regulariser.strong_convexity
+        v, metric = v / shrink, np.broadcast_to(shrink / step, v.shape)
+        if float(norm(metric * v, DUAL[self.kind])) <= self.price:
+            return 0 * v
+        if self.kind == "linf":
+            return _clipped(v, metric, self.price)
+        return _shortened(v, metric, self.price)
+
+    def domain_radius(self, level: float, size: int) -> float:
+        least = {"l1": 1.0, "l2": 1.0, "linf": 1 / math.sqrt(size)}[self.kind] * self.price
+        alone = max(level, 0.0) / least if least > 0 else math.inf
+        return min(alone, self.regulariser.domain_radius(level, size))
+
+
+def _clipped(v: Array, metric: Array, price: float) -> Array:
+    """argmin_w price ||w||_inf + sum_j metric_j (w_j - v_j)^2 / 2, which is not 0: v clipped at the
+    level at which what it loses costs the price.
+    """
+    order = np.argsort(-np.abs(v))
+    size, weight = np.abs(v)[order], np.cumsum(metric[order])
+    level = (np.cumsum(metric[order] * size) - price) / weight
+    # of the k largest entries the level is below the k-th as long as they are clipped
+    clipped = int(np.flatnonzero(size >= level)[-1])
+    return np.clip(v, -level[clipped], level[clipped])
+
+
+def _shortened(v: Array, metric: Array, price: float) -> Array:
+    """The same with ||w||_2: metric_j v_j / (metric_j + price / length), whose length is the root
+    of a sum that Newton's method finds from below.
+    """
+    pull, length = metric * v, 0.0
+    for _ in range(100):
+        room = metric * length + price
+        share = (pull / room) ** 2
+        total = float(share.sum())
+        step = (total**1.5 - total) / float((metric * share / room).sum())
+        if not step > 1e-15 * length:
+            break
+        length += step
+    return pull * length / (metric * length + price)
+
+
 def separable(regulariser: Regulariser) -> bool:
-    """Whether it is known as a sum over entries, so that its prox takes a step for each."""
-    return isinstance(regulariser, Zero | L1 | L2 | ElasticNet | Bounds | MCP | SCAD)
+    """Whether its prox takes a step for each entry."""
+    kinds = Zero | L1 | L2 | ElasticNet | Bounds | MCP | SCAD | NormPenalty
+    return isinstance(regulariser, kinds)
 
 
 def regulariser_parts(regulariser: Regulariser) -> tuple[float, float, Numbers, Numbers]:

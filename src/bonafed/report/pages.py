@@ -16,12 +16,11 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
-from xml.sax.saxutils import escape
 
-from bonafed.drawing import INK, svg
 from bonafed.report.blocks import Chapter, Heading, Items, Plot, Questions, Text, placed, plain
+from bonafed.report.canvas import Canvas
 from bonafed.report.sections import told
-from bonafed.report.tables import Table, escaped, lines, printable
+from bonafed.report.tables import Table, escaped, lines
 from bonafed.runs.files import to_json
 from bonafed.runs.sections.section import Run
 
@@ -52,19 +51,10 @@ def figures(run: Run) -> dict[str, str]:
 
 
 def draw(name: str, plot: Plot) -> str:
-    """A figure as SVG without a header, with its own ids, the colours of the page, a title for
-    readers that cannot see, and a size that follows the page.
-    """
-    drawn = lines(svg(name, WIDTH, plot.height, lambda axes: plot.draw(axes, *plot.arguments)))
-    drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn[drawn.index("<svg") :], flags=re.S)
-    drawn = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", drawn)
-    drawn = drawn.replace(INK, "currentColor")
-    drawn = drawn.replace("font: 9.5px 'sans-serif'", "font: 9.5px sans-serif")
-    for size in ("height", "width"):
-        drawn = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", drawn, count=1)
-    head, title = f'<svg role="img" aria-labelledby="{name}-title"', escape(printable(plot.title))
-    named = rf'{head}\1><title id="{name}-title">{title}</title>'
-    return re.sub(r"<svg([^>]*)>", named, drawn, count=1)
+    """A figure as SVG, with its own ids and a title for readers that cannot see."""
+    canvas = Canvas(72 * WIDTH, 72 * plot.height)
+    plot.draw(canvas, *plot.arguments)
+    return canvas.svg(name, plot.title)
 
 
 def page(run: Run, drawn: Mapping[str, str]) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from bonafed.arrays import Array
 from bonafed.drawing import plain_decades, svg
@@ -103,9 +104,7 @@ def interval(values: Array) -> tuple[float, float]:
 
 def half_width(spread: float, n: int) -> float:
     """Of the interval of a mean of n > 1 trials with this standard deviation."""
-    from scipy.stats import t
-
-    return float(t.ppf(0.5 + LEVEL / 2, n - 1) * spread / math.sqrt(n))
+    return float(stdtrit(n - 1, 0.5 + LEVEL / 2) * spread / math.sqrt(n))
 
 
 # --------------------------------------------------------------------------------------- verdicts

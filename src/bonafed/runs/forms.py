@@ -258,14 +258,14 @@ EVALUATION = form(
 # ------------------------------------------------------------------------- result.json of every run
 
 # whose versions are stated: what numbers and figures depend on
-PACKAGES = ("python", "bonafed", "numpy", "scipy", "clarabel", "matplotlib")
+PACKAGES = ("python", "bonafed", "numpy", "scipy", "clarabel")
 VERSION = r"^([0-9][0-9A-Za-z.+!_-]{0,63}|not installed)$"
 # a certificate; arrays have an entry for each client
 CERTIFICATE = form(
     needs(Number, "value", "feasibility"),
     needs(Number | None, "bound", "gap", "relative_gap", "stationarity", "complementarity"),
     needs(Number | None, "consensus", "gradient_scale", "infeasible"),
-    needs(Number | None, "nearby", "separated"),
+    needs(Number | None, "nearby", "separated", "offset"),
     needs(list[Number], "weights", "client_risks", "client_losses"),
     needs(list[Extended], "client_levels", "client_labels", "client_features"),
     needs(Annotated[list[Number] | None, exactly(3)], "residuals"),

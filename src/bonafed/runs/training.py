@@ -295,7 +295,7 @@ def proved(
     bounded = not failed and stop != Stop.UNBOUNDED.value
     proof, _ = certify_constrained(problem, fed, w, duals, infeasible=infeasible, bounded=bounded)
     concrete, data = problem.at(fed)
-    proof = replace(completed(concrete, data, w, proof), failed=failed)
+    proof = replace(completed(problem, fed, w, proof), failed=failed)
     mu = signed(concrete, duals)
     limits, prices = limits_of(concrete, data), mu
     if infeasible:

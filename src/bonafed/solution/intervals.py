@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from bonafed.arrays import Array
 from bonafed.parameters import checking
@@ -172,7 +172,7 @@ def private_intervals(solution: Solution, level: float = 0.95) -> PrivateInterva
     mean = drawn.mean(0)
     freedom = 2 * mean**2 / np.maximum(drawn.var(0), 1e-12 * mean**2)
     error = np.sqrt(total[0] ** 2 / mean)
-    reach = student.ppf((1 + level) / 2, freedom) * error
+    reach = stdtrit(freedom, (1 + level) / 2) * error
     names, free = tuple(solution.inputs.feature_names), bool(solution.problem.predictor.intercept)
     if len(names) != D - free:
         names = tuple(f"x{j}" for j in range(D - free))

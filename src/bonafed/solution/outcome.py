@@ -18,6 +18,7 @@ from bonafed.algorithms.method import Method, settings_of
 from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
 from bonafed.engines.endings import MAX_TIME, UNUSED, lies_in
+from bonafed.problem.centring import as_they_are
 from bonafed.problem.lower_bounds import NEARBY, Multipliers, without_dual
 from bonafed.problem.own_functions import declared
 from bonafed.problem.predictors.affine import is_affine
@@ -168,9 +169,11 @@ def _beside(
     return Outcome(stop, " ".join(said))
 
 
-def _words(ended: Ended, problem: Problem, left: str, cure: str, spent: bool = False) -> str:
+def _words(
+    ended: Ended, problem: Problem, left: str, cure: str, spent: bool = False, far: str = ""
+) -> str:
     """How the run ended; ``left`` is the gap that is left, ``cure`` ends the advice, and is all of
-    it where only rounding is left.
+    it where only rounding is left; ``far`` is all of it where columns are far from 0.
     """
     if ended.said:
         return ended.said.removesuffix(".") + "."
@@ -195,7 +198,8 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str, spent: bool = F
             beside = f" ({counted(ended.rounds, 'round')} in all)" if ended.rounds != cap else ""
             how = f"stopped at max_rounds = {cap}{beside}"
         remedy = " or ".join([*raised, *["tol"] * bool(tol)]) if cure else ""
-        return f"{method} {how}{left}{tol}{f': raise {remedy}' if remedy else ''}."
+        remedy = far or (f"raise {remedy}" if remedy else "")
+        return f"{method} {how}{left}{tol}{f': {remedy}' if remedy else ''}."
     if ended.stop is Stop.IMPOSSIBLE:
         return f"{ended.lies} {UNUSED} {method} ended {after}."
     how = "came to rest by its own test"
@@ -213,7 +217,19 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str, spent: bool = F
         cure = f": {REGULARISE}, or a constraint"
     else:
         cure = f": {cure}" if cure and ended.stop is Stop.UNPROVEN else ""
+    cure = f": {far}" if far and cure else cure
     return f"{method} {how} {after}{tol}{left}{cure}."
+
+
+def _far(ended: Ended, problem: Problem, certificate: Certificate) -> str:
+    """In words what to do about columns far from 0 that the run has taken as they are."""
+    if certificate.offset is None or ended.method.requirements.private:
+        return ""
+    do, why = as_they_are(problem)
+    if ended.method.advised and not do:
+        do, why = "subtract the columns' means", f"{ended.method.called} takes it as it is"
+    away = f"a column is {certificate.offset:.2g} standard deviations from 0, and {why}"
+    return f"{do}, as {away}" if do else ""
 
 
 def budget_used(rounds: int) -> Outcome:
@@ -319,7 +335,9 @@ def _judged(ended: Ended, problem: Problem, certificate: Certificate) -> Outcome
     elif lacks or not (affine and problem.convex):
         cure = "try another start"
     cure = "" if certificate.separated is not None else cure  # what to do is said below
-    text = _words(replace(ended, stop=stop), problem, left, cure, spent)
+    bare = gap is None and stop is Stop.UNPROVEN  # where a bound is what is missing
+    far = "" if within or bare else _far(ended, problem, certificate)
+    text = _words(replace(ended, stop=stop), problem, left, cure, spent, far)
     more = "" if certificate.failed else _more(ended, stop, problem, certificate, lacks)
     if within and certificate.separated is None and stop in (Stop.MAX_ROUNDS, Stop.STALLED):
         more += f" {DONE}"
@@ -412,7 +430,8 @@ def _judged_with_limits(
     cure = "" if faint else cure
     met = ended.stop in (Stop.OPTIMAL, Stop.UNPROVEN)  # the method's test
     end = replace(ended, stop=Stop.OPTIMAL) if met else ended
-    text = _words(end, problem, "", cure + (f", or use {other}" if other else ""))
+    far = _far(ended, problem, certificate) if cure else ""
+    text = _words(end, problem, "", cure + (f", or use {other}" if other else ""), far=far)
     # how far the model and its multipliers are from the conditions of optimality
     found = [f"violation {certificate.feasibility:.1e}"]
     if certificate.stationarity is not None:

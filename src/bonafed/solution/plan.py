@@ -25,7 +25,7 @@ from bonafed.algorithms.federated.private_newton import PrivateNewton, matrix_er
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from bonafed.algorithms.federated.rank_rows import RankBundle, RankInteriorPoint
-from bonafed.algorithms.method import Method, settings_of
+from bonafed.algorithms.method import Answer, Method, settings_of
 from bonafed.algorithms.pooled.rank_admm import RankADMM
 from bonafed.algorithms.requirements import Setting
 from bonafed.arrays import Array, is_number
@@ -36,15 +36,20 @@ from bonafed.engines.inprocess import InProcess
 from bonafed.engines.network import Network
 from bonafed.privacy.accounting import noise_for
 from bonafed.privacy.secure_sum.messages import option_of
+from bonafed.problem.centring import Centred, centred
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.own_functions import check_own
 from bonafed.problem.problem import Problem, only_constrained
+from bonafed.problem.regularisers import L2, Zero
 from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.solution.thresholds import settled
 
 READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton steps are the default
 SMALL = 500  # coefficients up to which second-order steps are the default
 ROUNDS = 5_000  # of all clients at once, at most, where nothing can be proved
+CELLS = 100_000  # of the tables, from which on many rounds of gradients cost less than few Hessians
+WIDE = 200  # coefficients from which on they do so however far the clients' weights move
+NARROW = 2.0  # times its share, up to which no client's weight grows where they move little
 FEW = 100  # clients up to which the server solves a program for every answer by default
 
 
@@ -57,8 +62,10 @@ class Plan:
     problem : as stated, with its radius settled
     data : as given: rows, or what is known of them
     concrete, coded : the problem with arrays for this data, and the data as it reads them
-    method : the algorithm with the concrete problem
+    method : the algorithm with the concrete problem of the run
     engine : that runs it
+    rows : the data of the run: the coded ones, or centred ones
+    centre : how these are centred, or None
     """
 
     problem: Problem
@@ -67,6 +74,27 @@ class Plan:
     coded: Federation | Metadata
     method: Method
     engine: Engine
+    rows: Federation | Metadata
+    centre: Centred | None = None
+
+    def over_rows(self, method: Method) -> Method:
+        """A configured method as it runs over these rows."""
+        if self.centre is None:
+            return method
+        changes: Any = {"problem": self.problem.at(self.centre.fed)[0]}
+        if (start := settings_of(method).get("start")) is not None:
+            changes |= {"start": self.centre.turned(start)}
+        return replace(method, **changes)  # type: ignore[type-var]
+
+    def as_stated(self, answer: Answer) -> Answer:
+        """What a run answers, as of the rows as they are given."""
+        if self.centre is None:
+            return answer
+        proofs = {name: getattr(answer, name) for name in ("duals", "multipliers")}
+        told = {k: replace(v, centre=self.centre.mean) for k, v in proofs.items() if v is not None}
+        models = {name: getattr(answer, name) for name in ("w", "copies")}
+        turned = {k: self.centre.turned(v, True) for k, v in models.items() if v is not None}
+        return answer._replace(**told, **turned)
 
 
 def read_with_sums(problem: Problem) -> str:
@@ -105,13 +133,22 @@ def plan(problem: Problem, data: Federation | Metadata, **settings: Unpack[Setti
     if isinstance(coded, Federation):  # no functions travel to sites
         check_own(concrete, coded)
     chosen: Any = given.pop("algorithm", None) or default_algorithm(concrete, coded, engine)
-    return Plan(problem, data, concrete, coded, configure(chosen, concrete, coded, **given), engine)
+    method = configure(chosen, concrete, coded, **given)
+    made = Plan(problem, data, concrete, coded, method, engine, coded)
+    # a private method looks at no row, and a comparator's or a paper's is as it is
+    as_given = method.requirements.private or method.advised
+    if as_given or (centre := centred(problem, data)) is None:
+        return made
+    made = replace(made, rows=problem.at(centre.fed)[1], centre=centre)
+    return replace(made, method=made.over_rows(method))
 
 
 def setting_of(fed: Federation | Metadata, engine: Engine | None = None) -> Setting:
     """What algorithms may know of the data and the engine before they run."""
     asynchronous = bool(getattr(engine, "asynchronous", False))
-    return Setting(fed.n_clients, fed.alike, asynchronous, has_secure_sum(engine))
+    here = isinstance(fed, Federation) and not isinstance(engine, Network)
+    rows = int(np.sum(fed.sizes)) if here else 0
+    return Setting(fed.n_clients, fed.alike, asynchronous, has_secure_sum(engine), rows)
 
 
 def has_secure_sum(engine: object) -> bool:
@@ -239,7 +276,10 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     ``RankADMM`` those of one client. ``Bundle`` proves a gap for convex problems, and so does
     ``AsyncBundle`` where answers come at different times, for up to 500 coefficients and 100
     clients. ``AsyncDRO`` is for more, and where nothing can be proved; ``MultiplierMethod`` takes
-    smooth problems with any convex regulariser.
+    smooth problems with any convex regulariser, and comes first where the second derivatives of
+    ``Bundle`` cost more than its many rounds: with over 500 coefficients, and in one process on
+    tables of over 100,000 numbers with over 200 coefficients or several classes, or with fewer
+    where the objective is smooth and the clients' weights move little.
     """
     if problem.privacy is not None:
         yield PrivateSGD()
@@ -261,7 +301,20 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
         yield AsyncBundle()
     if setting.asynchronous or not problem.convex:  # of which nothing proves an end
         yield AsyncDRO() if setting.asynchronous else AsyncDRO(max_rounds=ROUNDS)
+    if problem.loss.smooth and not setting.secure_sum and by_gradients(problem, setting, dimension):
+        yield MultiplierMethod(tol=Bundle.tol)
     yield from (Bundle(), MultiplierMethod(), AsyncDRO())
+
+
+def by_gradients(problem: Problem, setting: Setting, dimension: int) -> bool:
+    """Whether many rounds of gradients cost less than few of second derivatives."""
+    if dimension > SMALL or setting.rows * dimension <= CELLS:
+        return dimension > SMALL
+    n, plain = setting.n_clients, isinstance(problem.over_samples, Mean)
+    most = problem.over_clients.value(np.eye(1, n)[0]) / problem.over_clients.value(np.ones(n))
+    smooth = plain and isinstance(problem.regulariser, Zero | L2)
+    several = problem.loss.targets == "class"  # of which `Bundle` has no second derivatives
+    return dimension > WIDE or several or (smooth and float(most) <= NARROW / n)
 
 
 def private_methods(

@@ -116,7 +116,8 @@ class Solution:
     notes : warnings about the problem and the data
     seconds : wall time of the whole solve
     copies : (N, D) clients' copies of the model, where the algorithm keeps them
-    state : the server's last state
+    state : the server's last state; its models are of the rows less ``duals.centre`` where there is
+        one
     tries : for methods with several starts, one row a start
     constraints : one row for every constraint and owner: limit, measured, slack, price (0 if
         infeasible), met

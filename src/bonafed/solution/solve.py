@@ -95,13 +95,15 @@ def solve(
         of one), ``InteriorPoint()`` (with constraints and up to 500 coefficients), ``ProximalAL()``
         (with more), ``AsyncBundle()`` (convex, on an asynchronous engine), ``AsyncDRO()`` (for
         smooth losses where the problem is not convex, or there are many clients or coefficients on
-        an asynchronous engine); with a budget ``PrivateSGD()``, or ``PrivateNewton(bound=1)`` for
+        an asynchronous engine), ``MultiplierMethod()`` (smooth, convex, with over 500 coefficients
+        or large tables in one process); with a budget ``PrivateSGD()``, or ``PrivateNewton(bound=1)`` for
         few features of many rows of length 1
     engine : such as ``InProcess(checkpoint="run.bft")`` or ``VirtualClock()``; by default in this
         process
     tol, atol, max_rounds, start : override the algorithm's own
     seed : of every random stream
-    watch : called with (history row, server state) after every round
+    watch : called with (history row, server state) after every round. Where columns are far from 0,
+        states are about the rows less a centre, see ``solution.duals.centre``
     resume : go on from the engine's checkpoint
 
     Returns
@@ -234,7 +236,7 @@ def run(
         plan = replace(plan, method=method)
         try:
             if not isinstance(method, PrivateMethod):
-                ran = plan.engine.run(method, plan.coded, seed=seed, watch=watch, resume=resume)
+                ran = plan.engine.run(method, plan.rows, seed=seed, watch=watch, resume=resume)
                 return Finished(plan, ran, seed, None, tuple(lost))
             with charged(plan, resume) as charge:
                 ran = charge.run(seed, watch)
@@ -264,7 +266,7 @@ def conclude(finished: Finished) -> Solution:
     began = time.perf_counter()
     plan, run, ledger = finished.plan, finished.run, finished.ledger
     data, concrete, method = plan.data, plan.concrete, plan.method
-    answer = _answer(method, run)
+    answer = plan.as_stated(_answer(method, run))
     known: dict[str, Any] = {
         "problem": plan.problem,
         "w": answer.w,
@@ -403,7 +405,7 @@ def _prove(finished: Finished, answer: Answer, engine: Engine, bounded: bool = T
     constrained |= plan.method.requirements.constrained
     prove = _prove_constrained if constrained else _prove_by_duals
     proof = prove(finished, answer, engine, bounded)
-    whole = completed(plan.concrete, plan.coded, answer.w, proof.certificate)
+    whole = completed(plan.problem, plan.data, answer.w, proof.certificate)
     return proof._replace(certificate=whole)
 
 
@@ -422,11 +424,11 @@ def _prove_by_duals(finished: Finished, answer: Answer, engine: Engine, bounded:
         duals = row_duals(*answer.row_duals, len(w))
     elif duals is None and stop is not Stop.INTERRUPTED and _provable(algorithm, concrete, fed):
         cuts = Bundle(max_rounds=PROVING_ROUNDS)
-        cuts = configure(cuts, concrete, plan.coded, start=w, engine=engine)
-        runs.append(engine.run(cuts, plan.coded, seed=finished.seed))
+        cuts = plan.over_rows(configure(cuts, concrete, plan.coded, start=w, engine=engine))
+        runs.append(engine.run(cuts, plan.rows, seed=finished.seed))
         if runs[-1].outcome.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
-        duals = cuts.answer(runs[-1].state).duals
+        duals = plan.as_stated(cuts.answer(runs[-1].state)).duals
     certificate, rounds = duality.certify_run(problem, fed, w, duals, engine, answer.copies)
     return Proof(certificate, duals, [*runs, rounds])
 

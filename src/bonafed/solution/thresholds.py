@@ -15,8 +15,9 @@ have several gradients at a kink (the hinge, in all rows of the larger class): t
 has these rows.
 
     tail*  Superquantile(tail) over the rows of one client; p = share of the rarer class,
-           T = min max_i n u_i,  u >= 0 on the other class, sum u_i = 1, sum u_i x_i = its mean:
-           tail* = p + 1/T if 1/T >= p, else 1/T of all rows, sum u_i y_i = 0, sum u_i y_i x_i = 0
+           h = the least mean hinge loss: tail* = h if h < 2p or there is no intercept, else
+           tail* = p + (1 - p) h' with h' the same without an intercept, of the other class's rows,
+           each less the mean of the rarer one, and all labels -1
     F      finite label cost, one client: share of the larger class - largest sum_i u_i / n with
            0 <= u_i <= 1 on its rows and sum u_i (x_i - mean x) = 0: the share of labels that the
            adversary needs to make the features useless. It has it where radius / label_cost >= F
@@ -40,6 +41,7 @@ from bonafed.arrays import DUAL, Array, Block, dense, norm, stream
 from bonafed.data.federation import Federation
 from bonafed.parameters import checking
 from bonafed.problem import client_means
+from bonafed.problem.centring import near
 from bonafed.problem.conic_form import sample_radii, weighting
 from bonafed.problem.losses import Hinge, Logistic, Loss, Squared
 from bonafed.problem.metadata import Metadata, masses
@@ -58,9 +60,12 @@ from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.trivial import Constant, best_constant, has_constant
 from bonafed.solvers.conic.builder import P_OF, Index, Model, Status
 from bonafed.solvers.conic.weight_sets import Members, Weighting
+from bonafed.solvers.smooth.least_hinge import NEAR, least_hinge
 from bonafed.solvers.smooth.newton import lbfgs
 
 MOST_NUMBERS = 4_000_000  # entries of a program's largest matrix
+# of the gradient, where a logistic regression need not be exact; and times its coefficients
+ROUGH, STRETCHES = 1e-2, 2.0 ** np.arange(-1, 4, 0.5)
 KINK = 1e-7  # on either side of an intercept the gradients of a loss are compared
 
 
@@ -69,7 +74,7 @@ class Threshold:
     """The value of a parameter from which on, or below which, a constant is optimal.
 
     ``exact`` is False for a bound on it: an upper bound of a radius, strength or share, since a
-    constant is optimal there. ``how`` it was computed, in words.
+    constant is optimal there; of a tail the function says which. ``how`` it was computed, in words.
     """
 
     value: float
@@ -123,49 +128,48 @@ def strength_threshold(problem: Problem, fed: Federation) -> Threshold:
     return _Stationary(free, data).least("linf", np.ones(data.n_clients))
 
 
-def tail_threshold(problem: Problem, fed: Federation) -> Threshold:
+def tail_threshold(problem: Problem, fed: Federation, enough: float = 0.0) -> Threshold:
     """tail*: up to this tail of ``Superquantile`` over the rows of one client a constant is
     optimal; 0 where the classes can be separated, and 1 where it is optimal for the mean too.
 
-    Raises ``ValueError`` for several clients, or another loss than one of the margin.
+    ``enough``: where a logistic regression proves that tail* is below it, an upper bound that is
+    below it as well will do. Raises ``ValueError`` for several clients, or another loss than one of
+    the margin.
     """
     concrete, _, data = _stated(problem, fed, ranks=True)
     X, y = data.rows(0)
     if data.n_clients > 1 or concrete.loss.targets != "sign":
         raise ValueError("tail* is known for the rows of one client and a loss of the margin.")
-    X, y, free = dense(X), np.asarray(y, float), concrete.predictor.intercept
-    exact, how = X.size <= MOST_NUMBERS, "a linear program"
+    y, free = np.asarray(y, float), concrete.predictor.intercept
+    if (p := _rarer(y)) == 0:
+        raise ValueError("tail* is known for rows of two classes, got rows of one.")
+    if enough > 0:
+        w, b = _Rows(concrete, data).model(ROUGH)
+        margin = y * (data.block(0).forward(w) + b * free)
+        bound = min(float(np.maximum(1 - t * margin, 0.0).mean()) for t in STRETCHES)
+        if bound < (min(enough, 2 * p) if free else enough):
+            return Threshold(bound, False, "the mean hinge loss of a logistic regression")
+    exact, how = X.shape[0] * X.shape[1] <= MOST_NUMBERS, "a linear program"
     if not exact:
         chosen = np.linspace(0, len(y) - 1, MOST_NUMBERS // X.shape[1]).astype(int)
         X, y, how = X[chosen], y[chosen], "a linear program over some of the rows"
-    few = (y > 0) if (y > 0).mean() <= 0.5 else (y <= 0)
-    if (p := float(few.mean())) == 0:
-        raise ValueError("tail* is known for rows of two classes, got rows of one.")
-    if free:
-        most = _least_peak(X[~few], X[few].mean(0), len(y))
-        if 1 / most >= p:
-            return Threshold(1.0 if isinstance(concrete.loss, Hinge) else p + 1 / most, exact, how)
-    rows = y[:, None] * np.column_stack([X, np.ones((len(y), int(free)))])
-    most = _least_peak(rows, np.zeros(rows.shape[1]), len(y))
-    return Threshold(min(1 / most, 1.0), exact, how)
+        p = _rarer(y)
+    X = dense(X)
+    rows = np.column_stack([X - X.mean(0), np.ones(len(y))]) if free else X
+    upper, lower = least_hinge(y[:, None] * rows)
+    if free and upper >= 2 * p > 0:
+        few = (y > 0) == ((y > 0).mean() <= 0.5)
+        most, least = least_hinge(X[few].mean(0) - X[~few])
+        if (1 - p) * most >= p:
+            upper, lower = (p + (1 - p) * t for t in (most, least))
+            if isinstance(concrete.loss, Hinge):
+                upper, lower = 1.0, 1.0
+    return Threshold(lower, exact and upper - lower <= 10 * NEAR, how)
 
 
-def _least_peak(rows: Array, aim: Array, n: int) -> float:
-    """T = min max_i n u_i over u >= 0 with sum_i u_i (rows_i, 1) = (aim, 1); inf where there is no
-    such u.
-
-    By duality the largest <aim, v> with mean_i max(<rows_i, v>, 0) <= 1 (n times the mean over n).
-    """
-    rows, aim = np.column_stack([rows, np.ones(len(rows))]), np.append(aim, 1.0)
-    size = np.maximum(np.abs(rows).max(0), 1e-300)
-    model = Model()
-    v, over = model.variable(rows.shape[1]), model.variable(len(rows))
-    model.linear(v, -aim / size)
-    model.nonneg([(over, 1.0)])
-    model.nonneg([(over, 1.0), (v, -rows / size)])
-    model.nonneg([np.ones(1), (over, -np.full((1, len(rows)), 1 / n))])
-    solved = model.solve()
-    return math.inf if solved.status is Status.UNBOUNDED else -solved.checked("tail*").value
+def _rarer(y: Array) -> float:
+    """The share of the rarer class."""
+    return min(float((y > 0).mean()), float((y <= 0).mean()))
 
 
 def flip_threshold(problem: Problem, fed: Federation) -> Threshold:
@@ -392,7 +396,7 @@ def _stated(
     """The concrete problem, the same without a ball over the samples, and the data; raises
     ``ValueError`` for problems without thresholds.
     """
-    concrete, data = problem.at(fed)
+    concrete, data = problem.at(near(problem, fed))
     over = concrete.over_samples
     other = Superquantile if ranks else WassersteinBall
     suits = isinstance(over, Mean | other) and concrete.over_rows is None
@@ -475,6 +479,7 @@ def default_radius(problem: Problem, fed: Federation) -> float:
         )
     # at any radius > 0 a loss without a worst case is refused
     one = replace(problem, over_samples=replace(ball, radius=1.0, support=None))
+    fed = near(one, fed)
     noise = _Rows(*one.at(fed)).noise(ball.norm)
     largest = radius_threshold(one, fed).value
     scale = 1.0 if loss.targets == "sign" else loss.lipschitz
@@ -488,7 +493,8 @@ def residual_scale(fed: Federation) -> float:
     That is the standard deviation of normal residuals. The median comes from counts: halving an
     interval, clients say how many of their residuals are smaller.
     """
-    rows = _Rows(*Problem(Squared(), Linear(True)).at(fed))
+    plain = Problem(Squared(), Linear(True))
+    rows = _Rows(*plain.at(near(plain, fed)))
     w, b = rows.model()
     sizes = [np.abs(block.y[0] - block.forward(w)[0] - b) for block in rows.blocks]
     low, high = 0.0, (top := max(float(part.max()) for part in sizes))
@@ -540,8 +546,8 @@ class _Rows:
     def __iter__(self) -> Iterator[tuple[Block, Array]]:
         return zip(self.blocks, self.shares, strict=True)
 
-    def model(self) -> tuple[Array, float]:
-        """Coefficients and intercept of the pilot model."""
+    def model(self, tol: float = 1e-6) -> tuple[Array, float]:
+        """Coefficients and intercept of the pilot model; ``tol`` of its first gradient."""
         mean, square = self.mean, self.square
         # 1 / n where all rows count alike
         strength = sum(float(v.sum()) * u for v, u in zip(self.shares, self.units, strict=True))
@@ -565,7 +571,7 @@ class _Rows:
         if self.loss.targets == "real":
             start[0, -1] = sum(float(v @ block.y[0]) for block, v in self)
         first = float(np.abs(value(start)[1]).max())
-        u = lbfgs(value, start, 1e-6 * max(first, 1e-300), cap=200).v[0]
+        u = lbfgs(value, start, tol * max(first, 1e-300), cap=200).v[0]
         w = u[:-1] / scale
         return w, float(u[-1] - w @ mean)
 

@@ -132,9 +132,10 @@ def bound_at(
     gradient: Array,
     weights: Array,
     seen: Surveyed | None,
+    mean: bool = False,
 ) -> float:
     """The lower bound that the gradients at w prove, -inf where they prove none: risk = sum_i q_i
-    F_i(w), gradient = sum_i q_i F_i'(w), q in Q.
+    F_i(w), gradient = sum_i q_i F_i'(w), q in Q; ``mean``: of the mean losses, without a ball.
 
     ``value`` is the objective of any known model: no better one lies outside the region that it
     bounds.
@@ -142,7 +143,8 @@ def bound_at(
     if not problem.convex or bounds.without_dual(problem) or not math.isfinite(value):
         return -math.inf
     where = bounds.region(problem, value, np.size(problem.predictor.split(w)[0]), seen)
-    # the gradients hold at the floor of the transport multiplier: none of the radius is left
-    flat = -weights * sample_radii(problem, len(weights))
+    # the gradients of risks hold at the floor of the transport multiplier: none of the radius is
+    # left
+    flat = (0.0 if mean else -1.0) * weights * sample_radii(problem, len(weights))
     minorant = bounds.Minorant(risk - float(gradient @ w), gradient, flat, weights)
     return bounds.lower_bound(problem, minorant, where)[0]

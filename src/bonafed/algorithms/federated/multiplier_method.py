@@ -11,16 +11,18 @@ problem
 is smooth: its maximisers are p = Proj_Q(p_k + F(w)/mu) and, by Moreau, s = (v - prox_{nu h}(v)) /
 nu with v = nu s_k + w; its gradient is sum_i p_i F_i'(w) + s. L-BFGS at the server minimises it,
 with one round of all clients for each evaluation; then p_{k+1} = p, s_{k+1} = s. It takes its
-steps, and nu, in units of the columns (`step_units`), so that their units matter little. These are
+steps, and nu, in units of the columns (`units_of`), so that their units matter little. These are
 proximal point steps on the dual (Rockafellar, *Augmented Lagrangians and applications of the
 proximal point algorithm in convex programming*): they converge for any positive mu and nu, and end
-with a proven gap. A smooth h (none, L2) is not smoothed.
+with a proven gap. A smooth h (none, L2) is not smoothed. A Wasserstein ball of one radius whose
+worst case is a norm of the model is a part of h (`conic_form.without_ball`).
 
 The server learns every client's risk and gradient at the models that it evaluates.
 """
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -30,18 +32,22 @@ from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.federated import linearisation as lines
 from bonafed.algorithms.federated.linearisation import Linearise, Linearised
 from bonafed.algorithms.method import Concluded, Ids, Next, known
-from bonafed.arrays import Array
+from bonafed.arrays import Array, Block
 from bonafed.codec import Counter, Extended, Form
-from bonafed.problem.conic_form import member
-from bonafed.problem.lower_bounds import Survey, Surveyed
+from bonafed.problem.conic_form import is_equal_penalty, member, sample_radii, without_ball
+from bonafed.problem.lower_bounds import NOTHING, Survey, Surveyed
 from bonafed.problem.plausible import Claims, surveys
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2, Zero, separable
+from bonafed.problem.risks.weight_sets import Mean, Sum
+from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Done, Round, Stop, record
 from bonafed.solvers.smooth.stepwise import QuasiNewton, begin, observe, restart
 
 INNER = 0.1  # an inner problem is solved to this share of what new centres may bring
 SLOW, SHRINK = 0.7, 0.1  # mu and nu fall to SHRINK where that falls to no less than SLOW
+MARGIN = 0.1  # of the tolerance: few rounds more, and certificates are charged for rounding
+FIRST = 0.1  # the first penalties, in units of the problem
 TRIES = 4  # searches that end without a step while nothing improves
 
 
@@ -76,6 +82,20 @@ class MultiplierState:
 State = MultiplierState
 
 
+MEAN_OR_NORM = needs.Need(
+    "mean, ball of one radius without label moves",
+    "needs over_samples = Mean(), or a WassersteinBall with one radius, no support and"
+    " label_cost=inf, whose worst case is a norm of the model",
+    lambda p, s: needs.MEAN_OF_ROWS.holds(p, s) or is_equal_penalty(p),
+)
+
+
+def mean_linearised(problem: Problem, ask: Linearise, data: Block) -> Linearised:
+    """Mean loss and its gradient of every client of the block, without a ball over the samples."""
+    cut = problem.cut(ask.w, data, np.zeros(len(data.index)))
+    return Linearised(cut.base, cut.gradient)
+
+
 @dataclass(frozen=True)
 class MultiplierMethod(base.Method):
     """The synchronous reference for smooth losses, any set of weights and any convex regulariser.
@@ -95,8 +115,8 @@ class MultiplierMethod(base.Method):
     Raises
     ------
     ValueError
-        for losses that are not smooth, risks over samples other than the mean, regularisers that
-        are not convex
+        for losses that are not smooth, risks over samples other than the mean or a Wasserstein ball
+        of one radius, regularisers that are not convex
 
     Examples
     --------
@@ -117,7 +137,7 @@ class MultiplierMethod(base.Method):
     problem: Problem | None = None
     stateless: ClassVar[bool] = True
     requirements: ClassVar[needs.Requirements] = needs.Requirements(
-        over_samples=needs.MEAN_OF_ROWS,
+        over_samples=MEAN_OR_NORM,
         over_clients=needs.PROJECTION,
         loss=needs.SMOOTH,
         regulariser=needs.CONVEX_PROX,
@@ -130,9 +150,17 @@ class MultiplierMethod(base.Method):
 
     @property
     def on_client(self) -> dict:
-        return {Survey: lines.take_part, Linearise: self._answering(lines.linearise)}
+        return {Survey: lines.take_part, Linearise: self._answering(mean_linearised)}
 
     # -- server ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _mean(self) -> Problem:
+        """The problem as a mean over the samples with a regulariser."""
+        problem = self.concrete
+        if not isinstance(problem.over_samples, WassersteinBall):
+            return problem
+        return without_ball(problem, member(problem, len(np.asarray(problem.over_samples.radius))))
 
     @property
     def on_server(self) -> dict:
@@ -140,7 +168,7 @@ class MultiplierMethod(base.Method):
 
     @property
     def claims(self) -> Claims:
-        return {**surveys(self.concrete), **lines.linear(self.concrete)}
+        return {**surveys(self.concrete), **lines.linear(self._mean)}
 
     def server_start(self, n_clients: int) -> tuple[State, Round]:
         prior, none = member(self.concrete, n_clients), np.zeros(0)
@@ -166,7 +194,12 @@ class MultiplierMethod(base.Method):
         return state, Round(Linearise(state.shown if len(state.shown) else self._at(state)))
 
     def report(self, state: State) -> dict:
-        return base.gap_report(state.value, state.bound, state.risks) | {"outer": state.outer}
+        problem, w, risks = self.concrete, state.w, state.risks
+        if isinstance(problem.over_samples, WassersteinBall) and len(w):
+            own = np.asarray(problem.predictor.split(w)[0])
+            norm = problem.loss.lipschitz * float(problem.over_samples.dual_norm(own))
+            risks = risks + sample_radii(problem, len(risks)) * norm
+        return base.gap_report(state.value, state.bound, risks) | {"outer": state.outer}
 
     def answer(self, state: State, concluded: Concluded | None = None) -> base.Answer:
         """The model, and the weighted gradients that prove its bound."""
@@ -183,15 +216,18 @@ class MultiplierMethod(base.Method):
             state = replace(state, spent=state.spent + 1)
             return self._stuck(state) if state.inner.failed else state
         if state.mu < 0:
-            # penalties in units of the problem: squared gradients, and 1, over the curvature
-            curvature, mu = self._curvature(state), self.mu
-            smooth = isinstance(self.concrete.regulariser, Zero | L2)
+            # in units of the problem, squared gradients, and 1, over the curvature of one
+            # coefficient: what they add to it is then of its size
+            curvature, mu = self._curvature(), self.mu
+            fixed = isinstance(self.concrete.over_clients, Mean | Sum)
             if mu is None:
                 apart = (up.gradient - up.gradient.mean(0)) / self._units(state)
-                spread = float((apart**2).sum(1).max())
+                spread = FIRST * float((apart**2).sum(1).max())
                 least = max(1e-3 * float(np.ptp(up.risk)), 1e-9 * float(np.abs(up.risk).max()))
                 mu = max(spread / curvature, least, 1e-300)
-            state = replace(state, mu=mu, nu=0.0 if smooth else 1 / curvature)
+            smooth = isinstance(self._mean.regulariser, Zero | L2)
+            nu = 0.0 if smooth else (1.0 if fixed else FIRST) / curvature
+            state = replace(state, mu=mu, nu=nu)
         w, p = self._at(state), self._weights(state, up.risk)
         inner = observe(state.inner, *self._smoothed(state, w, up, p))
         state = replace(state, inner=inner, spent=state.spent + 1)
@@ -214,20 +250,24 @@ class MultiplierMethod(base.Method):
         failures = 1 if score < state.mark - 1e-12 * abs(state.value) else state.failures + 1
         return replace(state, inner=begin(state.inner.w), failures=failures, mark=score, spent=0)
 
-    def _curvature(self, state: State) -> float:
-        """A bound on the curvature of affine models' risks at zero, in the units of the steps, from
-        the features' squares.
+    def _curvature(self) -> float:
+        """The most that affine models' risks at zero bend along a coefficient, in the units of the
+        steps.
         """
-        loss, near, rows = self.concrete.loss, np.linspace(-2, 2, 17), 0.5
-        if loss.targets != "class":
-            rows = max(float(loss.curvature(near, 0 * near + y).max()) for y in (-1, 1))
-        square = known(state.seen).square
-        size = square.sum() if not separable(self.concrete.regulariser) else (square > 0).sum()
-        return max(rows * float(size), 1e-12)
+        loss, near = self.concrete.loss, np.linspace(-2, 2, 17)
+        if loss.targets == "class":
+            return 0.5
+        rows = max(float(loss.curvature(near, 0 * near + y).max()) for y in (-1, 1))
+        return max(rows, 1e-12)
 
     def _units(self, state: State) -> Array:
-        """(D,) in which the steps of the model's numbers are taken."""
-        return lines.step_units(self.concrete, known(state.seen).square)
+        """(D,) in which the steps of the model's numbers are taken: those of the columns, and of
+        what h bends along each coefficient.
+        """
+        units = lines.units_of(self.concrete, known(state.seen).square)
+        own = units[: state.gradient.size]
+        own[:] = np.sqrt(own**2 + self.concrete.regulariser.strong_convexity / self._curvature())
+        return units
 
     def _at(self, state: State) -> Array:
         """The inner problem's next model."""
@@ -241,7 +281,7 @@ class MultiplierMethod(base.Method):
         """The smoothed h at w, its gradient s, the model z = prox_{nu h}(v) at which h is taken,
         and how far that is from w's coefficients.
         """
-        h, own = self.concrete.regulariser, self.concrete.predictor.split(w)[0]
+        h, own = self._mean.regulariser, self.concrete.predictor.split(w)[0]
         if state.nu == 0:
             return float(h.value(own)), h.strong_convexity * own, own, 0 * own  # Zero or L2
         nu = self._smoothing(state)
@@ -252,10 +292,9 @@ class MultiplierMethod(base.Method):
         return value, s, z, z - own
 
     def _smoothing(self, state: State) -> Array | float:
-        """The nu of every coefficient, in its units, or one for all."""
-        if not separable(self.concrete.regulariser):
-            return state.nu
-        return state.nu / self._units(state)[: state.gradient.size] ** 2
+        """The nu of every coefficient, in its units, or one for all, in their mean."""
+        squares = self._units(state)[: state.gradient.size] ** 2
+        return state.nu / (squares if separable(self._mean.regulariser) else float(squares.mean()))
 
     def _smoothed(self, state: State, w: Array, up: Linearised, p: Array) -> tuple[float, Array]:
         """The inner problem's objective at w, and its gradient in units of the columns."""
@@ -266,7 +305,7 @@ class MultiplierMethod(base.Method):
         return value, gradient / self._units(state)
 
     def _objective(self, w: Array, risks: Array) -> float:
-        return float(self.concrete.over_clients.worst(risks).value) + self.concrete.penalty(w)
+        return float(self.concrete.over_clients.worst(risks).value) + self._mean.penalty(w)
 
     def _judge(self, state: State, w: Array, up: Linearised, p: Array | None = None) -> State:
         """The state with the best model so far and, for client weights ``p``, the best bound."""
@@ -282,7 +321,7 @@ class MultiplierMethod(base.Method):
 
     def _bound(self, state: State, w: Array, up: Linearised, p: Array, known: float) -> float:
         proof = float(p @ up.risk), p @ up.gradient, p, state.seen
-        return lines.bound_at(self.concrete, w, known, *proof)
+        return lines.bound_at(self.concrete, w, known, *proof, mean=True)
 
     def _solved(self, state: State, w: Array, up: Linearised, p: Array) -> bool:
         """Whether the inner problem is solved as accurately as its centres deserve, by what (p, s)
@@ -295,7 +334,7 @@ class MultiplierMethod(base.Method):
         enough = INNER * lag if lag > close else close if state.nu else -math.inf
         _, s, z, away = self._regular(state, w)
         bound = self._bound(state, w, up, p, min(state.value, self._objective(w, up.risk)))
-        h = float(self.concrete.regulariser.value(z))
+        h = float(self._mean.regulariser.value(z))
         left = float(p @ up.risk) + h - float(s @ away) - bound
         return (left if math.isfinite(left) else _first_order(state.inner)) <= enough
 
@@ -312,9 +351,11 @@ class MultiplierMethod(base.Method):
         return replace(state, inner=restart(state.inner, *again, keep=not slow))
 
     def _progress(self, state: State) -> base.Progress:
-        counts = state.rounds, self.max_rounds, state.failures, TRIES
-        tols = self.tol, self.atol
-        return base.Progress(state.value, state.bound, *tols, *counts, least=base.TINY)
+        nothing = state.value <= NOTHING and self.concrete.loss.targets != "quadratic"
+        bound = max(state.bound, 0.0) if nothing else state.bound  # no loss is negative
+        tols, counts = (self.tol, self.atol), (state.rounds, self.max_rounds, state.failures, TRIES)
+        progress = base.Progress(state.value, bound, *tols, *counts, least=base.TINY)
+        return replace(progress, margin=MARGIN)
 
     def _stop(self, state: State) -> Stop | None:
         progress = self._progress(state)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bonafed import drawing
 from bonafed.arrays import Array
 from bonafed.config.sections import EngineSection
-from bonafed.drawing import BLUE, GREEN, GREY, INK, MODELS, ORANGE, PURPLE, column, objectives
+from bonafed.drawing import BLUE, GREEN, GREY, MODELS, ORANGE, PURPLE, column, objectives
 from bonafed.report import tables, words
 from bonafed.report.blocks import Chapter, Plot, Row, Section, Text, drawn, texts
+from bonafed.report.canvas import DASHED, INK, LOG, Axes, Canvas
 from bonafed.report.tables import Result, Rows, Table, number, precise, spaced, table
 from bonafed.runs.baselines import called
 from bonafed.runs.sections.clock import thinned
@@ -23,7 +23,6 @@ from bonafed.text import all_true, first_true
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bonafed.drawing import Axes, Canvas
     from bonafed.engines.run_record import Log
 
 MEANING = {
@@ -166,7 +165,7 @@ def _convergence(canvas: Canvas, history: Rows, proven: float | None, timed: boo
     """Draw the objective and the bound, and below their gap, against rounds, or against the seconds
     that they took on a logarithmic axis.
     """
-    top, below = canvas.subplots(2, sharex=True)
+    top, below = canvas.two()
     x, value, bound = column(history, "round"), objectives(history), column(history, "bound")
     if timed:
         x = np.nancumsum(column(history, "seconds"))
@@ -175,21 +174,20 @@ def _convergence(canvas: Canvas, history: Rows, proven: float | None, timed: boo
     top.plot(x, value, color=BLUE, label="objective")
     if np.isfinite(bound).any():
         top.plot(x, bound, color=ORANGE, label="proven bound")
-        top.fill_between(x, bound, value, color=GREY, alpha=0.18, linewidth=0)
+        top.fill_between(x, bound, value, color=GREY, alpha=0.18)
         known = value[np.isfinite(value)]
         low, high = (known.min(), known.max()) if len(known) else (0.0, 0.0)
         if np.nanmin(bound) < low - FAR * (high - low) < low:  # says nothing yet
-            top.set_ylim(low - (high - low), high + 0.05 * (high - low))
-    top.legend(loc="best")
-    top.set_ylabel("objective")
+            top.yaxis.low, top.yaxis.high = low - (high - low), high + 0.05 * (high - low)
+    top.legend(corner="best")
+    top.name(y="objective")
     if _bounded(history, proven):
         _gap(below, x, history, proven)
     else:
-        drawing.line_above_zero(below, x, column(history, "residual"), "residual")
-    below.set_xlabel("seconds" if timed else "round")
+        below.line_above_zero(x, column(history, "residual"), "residual")
+    below.name(x="seconds" if timed else "round")
     if timed:
-        below.set_xscale("log")
-        drawing.decades(below, x[np.isfinite(value)])
+        below.log_x(x[np.isfinite(value)])
 
 
 def _gap(axes: Axes, x: Array, history: Rows, proven: float | None) -> None:
@@ -197,36 +195,35 @@ def _gap(axes: Axes, x: Array, history: Rows, proven: float | None) -> None:
     bound proven at the end.
     """
     gap, late = column(history, "gap"), objectives(history) - (np.nan if proven is None else proven)
-    drawing.line_above_zero(axes, x, gap if np.isfinite(gap).any() else late, "gap")
+    axes.line_above_zero(x, gap if np.isfinite(gap).any() else late, "gap")
 
 
 def _traffic(canvas: Canvas, history: Rows, proven: float | None) -> None:
-    axes = canvas.subplots()
+    axes = canvas.one()
     sent = np.nancumsum(column(history, "bytes_up") + column(history, "bytes_down"))
     unit, scale = ("MB", 1e6) if sent[-1] >= 1e6 else ("kB", 1e3)
     _gap(axes, sent / scale, history, proven)
-    axes.set_xlabel(f"{unit} sent by all")
+    axes.name(x=f"{unit} sent by all")
 
 
 def _violations(canvas: Canvas, history: Rows, bound: float | None) -> None:
     """Draw the objective, and below it the largest violation and what is left unbalanced."""
-    top, below = canvas.subplots(2, sharex=True)
+    top, below = canvas.two()
     x = column(history, "round")
     top.plot(x, objectives(history), color=BLUE, label="objective")
     if bound is not None:
         top.axhline(bound, color=ORANGE, linewidth=1.2, label="proven bound")
-    top.legend(loc="best")
-    top.set_ylabel("objective")
+    top.legend(corner="best")
+    top.name(y="objective")
     lines = (("violation", "largest violation", PURPLE), ("residual", "residual", GREEN))
     for key, name, colour in lines:
         y = column(history, key)
         if (y > 1e-16).any():
             y = np.where(y > 1e-16, y, np.nan)
-            below.plot(x, y, color=colour, marker="o", markersize=2.5, label=name)
-            below.set_yscale("log")
-            drawing.plain_decades(below.yaxis)
-            below.legend(loc="best")
-    below.set(ylabel="violation, residual", xlabel="round")
+            below.plot(x, y, color=colour, markersize=2.5, label=name)
+            below.yaxis.kind = LOG
+    below.legend(corner="best")
+    below.name(y="violation, residual", x="round")
 
 
 # -------------------------------------------------------------------------------- simulated time
@@ -300,22 +297,21 @@ def pace(result: Result) -> list[Table]:
 
 def _objectives(canvas: Canvas, result: Result) -> None:
     """Draw the objective of the run's problem, and below it the largest risk of a client."""
-    reached, panels = result["reached"], canvas.subplots(2, sharex=True)
+    reached, panels = result["reached"], canvas.two()
     for axes, key in zip(panels, ("objective", "largest_risk"), strict=True):
         for (name, curve), colour in zip(reached.items(), MODELS, strict=False):
             axes.plot(curve["time"], curve[key], color=colour, label=tables.printable(spaced(name)))
         values = np.concatenate([curve[key] for curve in reached.values()])
         if values.min() > 0 and values.max() > 20 * values.min():
-            axes.set_yscale("log")
+            axes.yaxis.kind = LOG
     top, below = panels
     if (bound := result["certificate"]["bound"]) is not None:
-        top.axhline(bound, color=INK, linewidth=0.9, linestyle=drawing.DASHED, label="proven bound")
-    top.set_ylabel("objective")
-    below.set(ylabel="worst client's loss", xlabel="virtual seconds")
+        top.axhline(bound, color=INK, linewidth=0.9, linestyle=DASHED, label="proven bound")
+    top.name(y="objective")
+    below.name(y="worst client's loss", x="virtual seconds")
     if min(curve["time"][0] for curve in reached.values()) > 0:
-        below.set_xscale("log")
-        drawing.decades(below, np.concatenate([curve["time"] for curve in reached.values()]))
-    drawing.legend(top, min(4, len(reached) + 1))
+        below.log_x(np.concatenate([curve["time"] for curve in reached.values()]))
+    top.legend(min(4, len(reached) + 1))
 
 
 def windows(events: Log) -> tuple[Array, Array]:
@@ -334,7 +330,7 @@ def _active(canvas: Canvas, events: Log, history: Rows) -> None:
     """Draw who answered in every window, how many answers one step of the server had, and how old
     their messages were.
     """
-    top, below = canvas.subplots(2, sharex=True)
+    top, below = canvas.two()
     edges, distinct = windows(events)
     top.stairs(distinct, edges, color=BLUE, fill=True, alpha=0.25)
     top.stairs(distinct, edges, color=BLUE, label="answered")
@@ -342,13 +338,12 @@ def _active(canvas: Canvas, events: Log, history: Rows) -> None:
     sizes = np.diff(events.ends, prepend=0).astype(float)
     ended = events.times[np.maximum(events.ends - 1, 0)]
     top.plot(*_largest(edges, ended, sizes), color=ORANGE, label="answers in a step")
-    top.set_ylabel("clients")
-    drawing.legend(top, 3)
+    top.name(y="clients")
+    top.legend(3)
     ages = column(history, "time"), column(history, "staleness")
     below.plot(*_largest(edges, *ages), color=PURPLE)
-    below.set(ylabel="oldest message, steps", xlabel="virtual seconds")
-    for axes in (top, below):
-        axes.set_ylim(bottom=0)
+    below.name(y="oldest message, steps", x="virtual seconds")
+    top.yaxis.low = below.yaxis.low = 0.0
 
 
 def _largest(edges: Array, time: Array, values: Array) -> tuple[Array, Array]:
@@ -361,7 +356,7 @@ def _largest(edges: Array, time: Array, values: Array) -> tuple[Array, Array]:
 
 
 def _planes(canvas: Canvas, history: Rows) -> None:
-    axes, x = canvas.subplots(), column(history, "time")
-    axes.plot(x, column(history, "planes"), color=PURPLE, drawstyle="steps-post")
-    axes.set_ylim(bottom=0)
-    axes.set(ylabel="planes", xlabel="virtual seconds")
+    axes, x = canvas.one(), column(history, "time")
+    axes.plot(x, column(history, "planes"), color=PURPLE, steps=True)
+    axes.yaxis.low = 0.0
+    axes.name(y="planes", x="virtual seconds")

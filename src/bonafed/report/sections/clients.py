@@ -7,24 +7,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from bonafed import drawing
 from bonafed.arrays import Array
 from bonafed.data.schema import Numeric
-from bonafed.drawing import BLUE, DASHED, GREEN, GREY, INK, ORANGE, PURPLE, legend, named_rows
+from bonafed.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE
 from bonafed.problem.predictors.affine import is_affine, predictor, scores, with_ones
 from bonafed.problem.risks.risk import resolve_prior
 from bonafed.report import blocks, tables, words
 from bonafed.report.blocks import MOST, Block, Plot, Text
+from bonafed.report.canvas import DASHED, INK, SYMLOG, Canvas
 from bonafed.report.tables import NOTHING, Record, Result, Rows, Table, of_rows, percent
 from bonafed.runs.model_file import targets_of
 from bonafed.runs.sections.section import Run
-
-if TYPE_CHECKING:
-    from bonafed.drawing import Canvas
 
 HEADS = {
     **{"client": "Client", "n": "Rows", "share": "Share of rows", "loss": "Mean loss"},
@@ -173,35 +170,35 @@ def prior_of(run: Run) -> dict[str, float]:
 
 
 def _losses(canvas: Canvas, rows: Rows, worst: str) -> None:
-    axes = canvas.subplots()
-    places = named_rows(axes, [row["client"] for row in rows])
+    axes = canvas.one()
+    places = axes.named_rows([row["client"] for row in rows])
     lines = (("loss", "mean loss", BLUE, 0.18), ("worst_loss", worst, ORANGE, -0.18))
     for key, name, colour, above in lines:
         axes.barh(places + above, [row[key] for row in rows], 0.34, color=colour, label=name)
-    axes.set_xlabel("loss")
-    legend(axes)
+    axes.name(x="loss")
+    axes.legend()
 
 
 def _weights(canvas: Canvas, rows: Rows, prior: Mapping[str, float], names: Sequence[str]) -> None:
-    axes = canvas.subplots()
-    places = named_rows(axes, [row["client"] for row in rows])
+    axes = canvas.one()
+    places = axes.named_rows([row["client"] for row in rows])
     axes.barh(places, [100 * row["weight"] for row in rows], 0.5, color=PURPLE, label=names[0])
     if prior:
         centre = [100 * prior[row["client"]] for row in rows]
-        tick = {"marker": "|", "color": INK, "label": names[1], "zorder": 3}
-        axes.scatter(centre, places, s=160, linewidths=1.6, **tick)
-    axes.set_xlabel("share in %" if names[1] != "prior" else "weight in %")
-    legend(axes, last=(names[1],))
+        axes.scatter(centre, places, s=160, marker="|", color=INK, label=names[1], zorder=3)
+    axes.name(x="share in %" if names[1] != "prior" else "weight in %")
+    axes.legend(last=(names[1],))
 
 
 def _adversary(canvas: Canvas, rows: Rows) -> None:
-    axes = canvas.subplots()
-    places = named_rows(axes, [row["client"] for row in rows])
+    axes = canvas.one()
+    places = axes.named_rows([row["client"] for row in rows])
     flips, shift = ([100 * (row[key] or 0.0) for row in rows] for key in ("flips", "shift"))
     axes.barh(places, flips, 0.5, color=ORANGE, label="labels or targets")
     axes.barh(places, shift, 0.5, left=flips, color=GREEN, label="features")
-    axes.set(xlim=(0, 100), xlabel="share of its budget in %")
-    legend(axes)
+    axes.xaxis.low, axes.xaxis.high = 0.0, 100.0
+    axes.name(x="share of its budget in %")
+    axes.legend()
 
 
 # ------------------------------------------------------------------------------------------ ranks
@@ -238,25 +235,24 @@ def _curves(canvas: Canvas, losses: Mapping[str, Mapping[str, Sequence[float]]])
     """Draw the losses of every model by rank, and below what each rank weighs; the shade is that of
     the first model.
     """
-    top, below = canvas.subplots(2, sharex=True, height_ratios=(3, 2))
-    styles = zip((BLUE, ORANGE), ("-", DASHED), strict=True)
+    top, below = canvas.two(shares=(3, 2))
+    styles = zip((BLUE, ORANGE), ("", DASHED), strict=True)
     for (model, curve), (colour, dash) in zip(losses.items(), styles, strict=False):
         share = 100 * np.concatenate([[0.0], curve["share"]])
-        style = {"color": colour, "linestyle": dash, "baseline": None, "linewidth": 1.6}
+        style = {"color": colour, "linestyle": dash, "ends": False}
         name = tables.printable(tables.spaced(model))
         top.stairs(curve["loss"], share, label=name, **style)
         below.stairs(curve["weight"], share, label=name, **style)
-        if dash == "-":
+        if not dash:
             below.stairs(curve["weight"], share, color=colour, fill=True, alpha=0.15)
     most = max(max(curve["loss"]) for curve in losses.values())
     if most > 0:  # three decades, and the rest near zero
-        top.set_yscale("symlog", linthresh=10.0 ** np.floor(np.log10(most) - 2), linscale=0.5)
-        drawing.plain_decades(top.yaxis)
+        top.yaxis.kind, top.yaxis.near = SYMLOG, 10.0 ** np.floor(np.log10(most) - 2)
     below.axhline(1.0, color=GREY, linewidth=0.8)
-    below.set_ylim(bottom=0)
-    top.set(xlim=(0, 100), ylabel="loss")
-    below.set(ylabel="weight (mean: 1)", xlabel="share of the rows in %, smallest loss first")
-    top.legend(loc="upper left")
+    below.yaxis.low, below.xaxis.low, below.xaxis.high = 0.0, 0.0, 100.0
+    top.name(y="loss")
+    below.name(y="weight (mean: 1)", x="share of the rows in %, smallest loss first")
+    top.legend(corner="upper left")
 
 
 # ----------------------------------------------------------------------------------- coefficients
@@ -375,9 +371,9 @@ def _table(title: str, rows: Sequence[Coefficient]) -> Table:
 
 
 def _bars(canvas: Canvas, rows: Sequence[Coefficient]) -> None:
-    axes = canvas.subplots()
+    axes = canvas.one()
     names = [row.feature + f" → {row.of}" * bool(row.of) for row in rows]
-    places, values = named_rows(axes, names), [row.scaled for row in rows]
+    places, values = axes.named_rows(names), [row.scaled for row in rows]
     axes.barh(places, values, 0.6, color=[BLUE if v > 0 else ORANGE for v in values])
     axes.axvline(0.0, color=GREY, linewidth=0.8)
-    axes.set_xlabel("coefficient of the scaled feature")
+    axes.name(x="coefficient of the scaled feature")

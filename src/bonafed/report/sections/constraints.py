@@ -3,24 +3,20 @@ holds on new rows.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bonafed import drawing
 from bonafed.arrays import Array
-from bonafed.drawing import BLUE, GREEN, GREY, INK, ORANGE, RED, SAND, legend, named_rows
+from bonafed.drawing import BLUE, GREEN, GREY, ORANGE, RED, SAND
 from bonafed.report import blocks, tables, words
 from bonafed.report.blocks import Block, Chapter, Fact, Plot, Row, Section, Text, drawn, texts
+from bonafed.report.canvas import INK, Canvas
 from bonafed.report.tables import Result, Rows, Table, Way, percent
 from bonafed.runs.evaluation import TRAINING
 from bonafed.runs.sections.section import Run
 from bonafed.runs.splits import HELD_OUT
 from bonafed.runs.training import VIOLATION
 from bonafed.text import first_true
-
-if TYPE_CHECKING:
-    from bonafed.drawing import Canvas
 
 MOST = 60  # rows of a table: those with the smallest slack
 NEAR = 1e-3  # relative gap up to which a model counts as near the optimum
@@ -174,30 +170,33 @@ def violations(result: Result, history: Rows) -> tuple[list[str], Array]:
     return [clients[k] for k in most], broken[:, most]
 
 
-def _violated(canvas: "Canvas", names: Sequence[str], broken: Array) -> None:
+def _violated(canvas: Canvas, names: Sequence[str], broken: Array) -> None:
     """Draw one band a client; neighbouring rounds of one colour are joined."""
-    axes, limits = canvas.subplots(), np.array([most for most, *_ in VIOLATED])
-    for y, values in zip(named_rows(axes, names), broken.T, strict=True):
-        kind = np.where(np.isfinite(values), np.searchsorted(limits, np.nan_to_num(values)), -1)
-        for rounds in np.split(np.arange(len(kind)), np.flatnonzero(np.diff(kind)) + 1):
-            if (k := kind[rounds[0]]) >= 0:
-                at = [(rounds[0] + 0.5, len(rounds))]
-                axes.broken_barh(at, (y - 0.36, 0.72), color=VIOLATED[k][2], linewidth=0)
-    for _, name, colour in VIOLATED:
-        axes.barh(0, 0, color=colour, label=name)
-    axes.grid(visible=False)
-    axes.set_xlim(0.5, len(broken) + 0.5)
-    drawing.whole_numbers(axes.xaxis)
-    axes.set_xlabel("round")
-    legend(axes)
+    axes, limits = canvas.one(), np.array([most for most, *_ in VIOLATED])
+    places = axes.named_rows(names)
+    rows = np.where(np.isfinite(broken), np.searchsorted(limits, np.nan_to_num(broken)), -1).T
+    for k, (_, name, colour) in enumerate(VIOLATED):
+        bands = [(y, *band) for y, row in zip(places, rows == k, strict=True) for band in runs(row)]
+        y, start, length = np.array(bands).reshape(-1, 3).T
+        axes.barh(y, length, 0.72, left=start + 0.5, color=colour, label=name)
+    axes.xaxis.grid, axes.xaxis.whole = False, True
+    axes.xaxis.low, axes.xaxis.high = 0.5, len(broken) + 0.5
+    axes.name(x="round")
+    axes.legend()
 
 
-def _kept(canvas: "Canvas", result: Result, owners: Sequence[str]) -> None:
+def runs(row: Array) -> list[tuple[int, int]]:
+    """The start and length of every run of true entries."""
+    ends = np.flatnonzero(np.diff(row, prepend=False, append=False)).reshape(-1, 2)
+    return [(start, end - start) for start, end in ends.tolist()]
+
+
+def _kept(canvas: Canvas, result: Result, owners: Sequence[str]) -> None:
     """Draw the measured value minus the limit of every owner's tightest constraint: dots right of
     the line are violations.
     """
-    axes = canvas.subplots()
-    places = named_rows(axes, owners)
+    axes = canvas.one()
+    places = axes.named_rows(owners)
     marks = {(result["model"], TRAINING): (TRAINING, BLUE, "o", 4)}
     marks |= {(result["model"], HELD_OUT): (HELD_OUT, ORANGE, "D", 3)}
     others = (part["model"] for part in result["kept"] if part["model"] != result["model"])
@@ -213,5 +212,5 @@ def _kept(canvas: "Canvas", result: Result, owners: Sequence[str]) -> None:
             keys = dict(zip(("label", "color", "marker", "zorder"), mark, strict=True))
             axes.scatter(*np.array(dots).T, s=26, **keys)
     axes.axvline(0.0, color=INK, linewidth=1)
-    axes.set_xlabel("measured − limit (right of the line: violated)")
-    legend(axes)
+    axes.name(x="measured − limit (right of the line: violated)")
+    axes.legend()

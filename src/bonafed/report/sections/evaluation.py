@@ -7,21 +7,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING
 
-from bonafed.drawing import GREY, INK, MODELS, label, legend, shades
+from bonafed.drawing import GREY, MODELS, label
 from bonafed.measures import FEW_OF_A_CLASS, FEW_ROWS, TWO, figures_of
 from bonafed.measures import Figure as Measure
 from bonafed.report import blocks, tables, words
 from bonafed.report.blocks import Block, Chapter, Figure, Fold, Plot, Section, Text, drawn, texts
+from bonafed.report.canvas import INK, Axes, Canvas, shades
 from bonafed.report.tables import Record, Result, Rows, Table, Way, number, percent
 from bonafed.runs.comparison import ERROR
 from bonafed.runs.sections.section import Run
 from bonafed.worst_client import in_words, worst_first
 from bonafed.worst_client import shown as bound_of
-
-if TYPE_CHECKING:
-    from bonafed.drawing import Axes, Canvas
 
 GOOD, WHOM = "How good is the model?", "For whom is it bad?"
 NAMED = 6  # classes or clients that a line names
@@ -392,7 +389,7 @@ def _dots(canvas: Canvas, rows: Rows, keys: tuple[str, str], tick: str, axis: st
     """Draw a dot for all rows and a line to the tick; the sets one below the other. There are no
     bars, since the axis may start above 0.
     """
-    axes, (dot, other) = canvas.subplots(), keys
+    axes, (dot, other) = canvas.one(), keys
     scale = 100.0 if dot == "accuracy" else 1.0
     top, places, heads = 0.0, [], {}  # heights of every row, and of the middle of every set
     for name, models in tables.by_set(rows).items():
@@ -407,21 +404,20 @@ def _dots(canvas: Canvas, rows: Rows, keys: tuple[str, str], tick: str, axis: st
         axes.hlines(y, ends, dots, color=colour, linewidth=2)
         axes.scatter(dots, y, s=42, color=colour, label=tables.spaced(model), zorder=3)
     ticks = [scale * row[other] for row in rows]
-    axes.scatter(ticks, places, marker="|", s=90, color=INK, linewidths=1.6, label=tick, zorder=4)
+    axes.scatter(ticks, places, marker="|", s=90, color=INK, label=tick, zorder=4)
     names = [name.replace(", ", ",\n").replace(" ", "\n", 1) for name in heads]
-    axes.set_yticks([*heads.values()], names)
-    axes.set_ylim(min(places) - 0.6, max(places) + 0.6)  # no dot on the axis, where one set is
-    axes.tick_params(axis="y", length=0)
-    axes.grid(visible=False, axis="y")
-    axes.set_xlabel(axis)
-    legend(axes, len(models) + 1, last=("worst client",))
+    axes.rows([*heads.values()], names)
+    # no dot on the axis, where one set is
+    axes.yaxis.low, axes.yaxis.high = min(places) - 0.6, max(places) + 0.6
+    axes.name(x=axis)
+    axes.legend(len(models) + 1, last=("worst client",))
 
 
 def _roc(canvas: Canvas, judged: Record) -> None:
     axes = _square(canvas, "false alarms in %", "recall in %", judged, "roc")
     x, y = _percents(judged["curves"]["roc"])
-    axes.plot(x, y, color=INK, linewidth=2.2, clip_on=False, label="all rows")
-    axes.legend(loc="lower right", fontsize="small")
+    axes.plot(x, y, color=INK, linewidth=2.2, label="all rows")
+    axes.legend(corner="lower right")
 
 
 def _calibration(canvas: Canvas, judged: Record) -> None:
@@ -431,17 +427,20 @@ def _calibration(canvas: Canvas, judged: Record) -> None:
     most = max(group[2] for group in groups)
     sizes = [10 + 70 * group[2] / most for group in groups]
     axes.plot(x, y, color=INK, linewidth=2.2, label="all rows")
-    axes.scatter(x, y, s=sizes, color=INK, zorder=3, clip_on=False)
-    axes.legend(loc="upper left", fontsize="small")
+    axes.scatter(x, y, s=sizes, color=INK, zorder=3)
+    axes.legend(corner="upper left")
 
 
 def _square(canvas: Canvas, across: str, up: str, judged: Record, part: str) -> Axes:
     """Axes in percent, with a thin line for every client that has this curve; a few clients are
     told apart by colour.
     """
-    axes = canvas.subplots()
+    axes = canvas.one()
     axes.plot([0, 100], [0, 100], color=GREY, linewidth=0.8)
-    axes.set(xlim=(-2, 102), ylim=(-2, 102), aspect="equal", xlabel=across, ylabel=up)
+    axes.square = True
+    for each in (axes.xaxis, axes.yaxis):
+        each.low, each.high = -2.0, 102.0
+    axes.name(x=across, y=up)
     lines = [(row["client"], (row.get("curves") or {}).get(part)) for row in judged["clients"]]
     lines = [(name, curve) for name, curve in lines if curve] if len(lines) > 1 else []
     named = len(lines) <= FEW

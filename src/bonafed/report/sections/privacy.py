@@ -3,20 +3,16 @@ of the owner.
 """
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bonafed import drawing
-from bonafed.drawing import BLUE, GREY, INK, ORANGE, column, legend, named_rows
+from bonafed.drawing import BLUE, GREY, ORANGE, column
 from bonafed.report import blocks, words
 from bonafed.report.blocks import MOST, Block, Fact, Text
+from bonafed.report.canvas import INK, LOG, Canvas
 from bonafed.report.tables import Record, Result, Rows, Table, number, of_rows, table
 from bonafed.runs.sections.section import Run
 from bonafed.text import first_true
-
-if TYPE_CHECKING:
-    from bonafed.drawing import Canvas
 
 MOST_SPENT = 3  # clients that a terminal shows
 TOTALS = {  # key -> (accountant, what its total is)
@@ -208,32 +204,30 @@ def _thousandths(value: float) -> str:
 # ---------------------------------------------------------------------------------------- figures
 
 
-def _budget(canvas: "Canvas", rows: Rows, privacy: Record) -> None:
+def _budget(canvas: Canvas, rows: Rows, privacy: Record) -> None:
     """Draw two bars a client: the total of earlier runs, and that with this run; totals do not add
     up, so the bars lie on each other.
     """
-    axes = canvas.subplots()
-    places = named_rows(axes, [row["client"] for row in rows])
+    axes = canvas.one()
+    places = axes.named_rows([row["client"] for row in rows])
     axes.barh(places, [row["epsilon"] for row in rows], 0.6, color=BLUE, label="with this run")
     if any(row["before"] for row in rows):
         axes.barh(places, [row["before"] for row in rows], 0.6, color=GREY, label="before it")
     axes.axvline(privacy["allowed"], color=INK, linewidth=1.2, label="allowed")
-    axes.set_xlabel("total epsilon")
-    legend(axes, 3)
+    axes.name(x="total epsilon")
+    axes.legend(3)
 
 
-def _rounds(canvas: "Canvas", history: Rows) -> None:
-    panels, x = canvas.subplots(2, sharex=True), column(history, "round")
+def _rounds(canvas: Canvas, history: Rows) -> None:
+    panels, x = canvas.two(), column(history, "round")
     second = ("step", BLUE, "step") if "step" in history[0] else ("gap", BLUE, "distance")
     for axes, (key, colour, name) in zip(panels, (("noise", ORANGE, "noise"), second), strict=True):
         y = column(history, key)
         y = np.where(y > 0, y, np.nan)
         axes.plot(x, y, color=colour)
-        axes.set_ylabel(name)
+        axes.name(x="round", y=name)
         if np.isfinite(y).any() and np.nanmax(y) > 5 * np.nanmin(y):
-            axes.set_yscale("log")
-            drawing.plain_decades(axes.yaxis)
+            axes.yaxis.kind = LOG
         else:
-            axes.set_ylim(bottom=0)
-    panels[1].set_xlabel("round")
-    drawing.whole_numbers(panels[1].xaxis)
+            axes.yaxis.low = 0.0
+        axes.xaxis.whole = True

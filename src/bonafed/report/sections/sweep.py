@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bonafed.arrays import Array
-from bonafed.drawing import BLUE, DASHED, GREY, INK, MODELS, ORANGE, RED, column, decades, legend
+from bonafed.drawing import BLUE, GREY, MODELS, ORANGE, RED, column
 from bonafed.privacy.accounting import total_epsilon
 from bonafed.report import tables
 from bonafed.report.blocks import Chapter, Fold, Plot, Row, Section, drawn, texts
+from bonafed.report.canvas import DASHED, DOTTED, INK, Axes, Canvas
 from bonafed.report.tables import Record, Rows, Table, Way, number, percent, spaced
 from bonafed.runs.folder import result_in
 from bonafed.runs.privacy_plan import privacy_of
@@ -18,7 +19,6 @@ from bonafed.runs.sections.sweep import equal
 from bonafed.text import first_true
 
 if TYPE_CHECKING:
-    from bonafed.drawing import Axes, Canvas
     from bonafed.privacy.accounting import Release
 
 OPEN = 12  # points of a table that is shown without a click
@@ -190,35 +190,35 @@ def tried(run: Run) -> tuple[Table, ...]:
 # ---------------------------------------------------------------------------------------- figures
 
 
-def _lines(canvas: "Canvas", run: Run, points: Rows, key: str) -> None:
+def _lines(canvas: Canvas, run: Run, points: Rows, key: str) -> None:
     """Draw a line in one colour for every set, dashed its worst client, dotted the same problem
     without privacy; of rates that of the training rows, too.
     """
-    axes, x = canvas.subplots(), column(points, "at")
+    axes, x = canvas.one(), column(points, "at")
     scale = 100.0 if key in ("accuracy", "rate") else 1.0
     measures = tables.by_set(run.result["evaluation"]["measures"])
     if key == "rate":
         rates = scale * column(points, key)
-        axes.plot(x, rates, "o-", color=INK, markersize=3.5, label="training rows")
+        axes.plot(x, rates, color=INK, markersize=3.5, label="training rows")
     for name, colour in zip(points[0]["sets"], MODELS, strict=False):
         rows = [point["sets"].get(name, {}) for point in points]
-        axes.plot(x, scale * column(rows, key), "o-", color=colour, markersize=3.5, label=name)
+        axes.plot(x, scale * column(rows, key), color=colour, markersize=3.5, label=name)
         if f"worst_{key}" in rows[0]:
             worst = scale * column(rows, f"worst_{key}")
             axes.plot(x, worst, color=colour, linestyle=DASHED, linewidth=1.1)
         erm = {row["model"]: row for row in measures.get(name, ())}.get("ERM", {})
         if run.config.privacy is not None and erm.get(key) is not None:
-            axes.axhline(scale * erm[key], color=colour, linestyle=":", linewidth=1.0)
+            axes.axhline(scale * erm[key], color=colour, linestyle=DOTTED, linewidth=1.0)
     title = {"error": "mean absolute error", "rate": "largest rate"}.get(key, key)
-    axes.set_ylabel(f"{title} in %" if scale == 100 else title)
+    axes.name(y=f"{title} in %" if scale == 100 else title)
     _values(axes, run, x)
 
 
-def _objective(canvas: "Canvas", run: Run, points: Rows) -> None:
+def _objective(canvas: Canvas, run: Run, points: Rows) -> None:
     """Draw the objective, its slope by the multiplier, and crosses where nothing is feasible."""
-    axes = canvas.subplots()
+    axes = canvas.one()
     x, value, price = (column(points, key) for key in ("at", "value", "price"))
-    axes.plot(x, value, color=BLUE, marker="o", markersize=4, label="objective")
+    axes.plot(x, value, color=BLUE, markersize=4, label="objective")
     near = 0.4 * np.diff(x, prepend=-np.inf, append=np.inf)  # as far as the neighbours allow
     priced = np.flatnonzero(np.isfinite(price))
     for k in priced:
@@ -230,11 +230,11 @@ def _objective(canvas: "Canvas", run: Run, points: Rows) -> None:
     if len(lost := x[~np.isfinite(value)]):
         low = np.full(len(lost), np.nanmin(value))
         axes.scatter(lost, low, marker="x", color=RED, s=36, label="nothing feasible")
-    axes.set_ylabel("objective")
+    axes.name(y="objective")
     _values(axes, run, x)
 
 
-def _values(axes: "Axes", run: Run, x: Array) -> None:
+def _values(axes: Axes, run: Run, x: Array) -> None:
     """Finish the axis of the values, logarithmic where they are far apart, with that of the run."""
     own = alone(run) if run.config.privacy is not None else _table(run)["own"]
     if own is not None:
@@ -242,8 +242,6 @@ def _values(axes: "Axes", run: Run, x: Array) -> None:
     every = np.array([*x, *([] if own is None else [own])], dtype=float)
     positive = every[every > 0]
     if len(positive) and positive.max() >= 8 * positive.min():
-        zero = {"linthresh": positive.min(), "linscale": 0.5} if every.min() == 0 else {}
-        axes.set_xscale("symlog" if zero else "log", **zero)
-        decades(axes, every)
-    axes.set_xlabel(_key(run))
-    legend(axes)
+        axes.log_x(every)
+    axes.name(x=_key(run))
+    axes.legend()

@@ -34,7 +34,6 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from bonafed.arrays import Array
 from bonafed.data import differences
@@ -442,8 +441,11 @@ def _by_feature(
 
 
 def _ranks(values: Array) -> Array:
-    """The ranks of every column, centred, of length 1."""
-    ranks = rankdata(values, axis=0)
+    """The ranks of every column, centred, of length 1; equal values have the mean of theirs."""
+    ranks = np.empty(values.shape)
+    for column, own in zip(values.T, ranks.T, strict=True):
+        _, place, count = np.unique(column, return_inverse=True, return_counts=True)
+        own[:] = (np.cumsum(count) - count / 2)[place]
     ranks -= ranks.mean(0)
     return ranks / np.maximum(np.sqrt((ranks**2).sum(0)), 1e-12)
 

@@ -131,7 +131,7 @@ class BundleState:
 
 @dataclass(frozen=True)
 class Bundle(base.Method):
-    """The default algorithm for convex problems.
+    """The default algorithm for convex problems with up to 500 coefficients.
 
     Parameters
     ----------
