@@ -10,8 +10,9 @@ are added up:
     model.nonneg([(r[k], 1.0), (w, -gradients), -offsets])
             # r_k(j) - <gradients_j, w> - offsets_j >= 0
 
-In a term (index, coefficient) a coefficient with two axes is a matrix applied to the variable;
-otherwise it multiplies elementwise (a variable of length one, and a single row, are repeated).
+In a term (index, coefficient) a coefficient with two axes is a matrix applied to the variable, and
+may be sparse; otherwise it multiplies elementwise (a variable of length one, and a single row, are
+repeated).
 Duals: z in K*, with the Lagrangian objective - z'(Mx + c).
 """
 
@@ -355,14 +356,17 @@ def height_of(rows: Rows) -> int:
     for term in rows:
         if isinstance(term, tuple):
             index, coefficient = term
-            shape = np.shape(coefficient)
+            shape = coefficient.shape if hasattr(coefficient, "tocoo") else np.shape(coefficient)
             sizes.append(shape[0] if len(shape) == 2 else max(len(index), *shape, 1))
         else:
             sizes.append(np.size(term))
     return max(sizes)
 
 
-def _entries(at: Index, index: Index, coefficient: ArrayLike) -> tuple[Index, Index, Array]:
+def _entries(at: Index, index: Index, coefficient: Any) -> tuple[Index, Index, Array]:
+    if hasattr(coefficient, "tocoo"):
+        cells = coefficient.tocoo()
+        return at[cells.row], index[cells.col], cells.data
     values = np.asarray(coefficient, float)
     if values.ndim == 2:
         shape = len(at), len(index)
