@@ -34,6 +34,7 @@ from bonafed.text import card, listed, short, shown
 
 # numbers in the rows of a client up to which several share a batch, and numbers in a batch
 FEW, BATCH = 2**12, 2**18
+LARGE = 2**19  # numbers in the rows of a client from which on they are not copied into a block
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -487,14 +488,14 @@ class Federation:
 
     def blocks(self, size: int = 64) -> list[Block]:
         """Clients sorted by size, ``size`` at a time, padded to the longest of each block; sparse
-        ones only.
+        and large ones, whose rows are then not copied, one by one.
         """
         if size < 1:
             raise ValueError(f"size must be >= 1, got {size}: it is how many clients a block has.")
-        order = np.argsort(self.sizes, kind="stable")
-        dense = [i for i in order if isinstance(self.X[i], np.ndarray)]
-        groups = [dense[k : k + size] for k in range(0, len(dense), size)]
-        groups += [[i] for i in order if not isinstance(self.X[i], np.ndarray)]
+        order = np.argsort(self.sizes, kind="stable").tolist()
+        small = [i for i in order if isinstance(x := self.X[i], np.ndarray) and x.size <= LARGE]
+        groups = [small[k : k + size] for k in range(0, len(small), size)]
+        groups += [[i] for i in sorted({*order} - {*small})]
         return [self.block(int(g[0])) if len(g) == 1 else self._padded(np.array(g)) for g in groups]
 
     def batches(self) -> Iterator[Block]:

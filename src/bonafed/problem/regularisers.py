@@ -527,7 +527,7 @@ def _clipped(v: Array, metric: Array, price: float) -> Array:
     size, weight = np.abs(v)[order], np.cumsum(metric[order])
     level = (np.cumsum(metric[order] * size) - price) / weight
     # of the k largest entries the level is below the k-th as long as they are clipped
-    clipped = int(np.flatnonzero(size >= level)[-1])
+    clipped = int(np.flatnonzero(size >= level).max(initial=0))  # none by rounding: the first
     return np.clip(v, -level[clipped], level[clipped])
 
 

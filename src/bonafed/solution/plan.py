@@ -17,7 +17,7 @@ import numpy as np
 from bonafed.algorithms.alternatives import check_requirements, taking
 from bonafed.algorithms.federated.async_dro import AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
-from bonafed.algorithms.federated.bundle.bundle import Bundle, over_sites
+from bonafed.algorithms.federated.bundle.bundle import HERE, Bundle, over_sites
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle, masked
 from bonafed.algorithms.federated.interior_point import InteriorPoint
 from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
@@ -42,6 +42,7 @@ from bonafed.problem.own_functions import check_own
 from bonafed.problem.problem import Problem, only_constrained
 from bonafed.problem.regularisers import L2, Zero
 from bonafed.problem.risks.weight_sets import Mean, Sum
+from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solution.thresholds import settled
 
 READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton steps are the default
@@ -50,6 +51,7 @@ ROUNDS = 5_000  # of all clients at once, at most, where nothing can be proved
 CELLS = 100_000  # of the tables, from which on many rounds of gradients cost less than few Hessians
 WIDE = 200  # coefficients from which on they do so however far the clients' weights move
 NARROW = 2.0  # times its share, up to which no client's weight grows where they move little
+FLAT = 50_000  # rows squared for each coefficient, up to which free ones are nearly undetermined
 FEW = 100  # clients up to which the server solves a program for every answer by default
 
 
@@ -279,7 +281,8 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     smooth problems with any convex regulariser, and comes first where the second derivatives of
     ``Bundle`` cost more than its many rounds: with over 500 coefficients, and in one process on
     tables of over 100,000 numbers with over 200 coefficients or several classes, or with fewer
-    where the objective is smooth and the clients' weights move little.
+    where the objective is smooth and the clients' weights move little. Up to 1,500 coefficients
+    that few rows leave nearly undetermined, under a ball in the norm "l1", are for ``Bundle``.
     """
     if problem.privacy is not None:
         yield PrivateSGD()
@@ -308,11 +311,17 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
 
 def by_gradients(problem: Problem, setting: Setting, dimension: int) -> bool:
     """Whether many rounds of gradients cost less than few of second derivatives."""
-    if dimension > SMALL or setting.rows * dimension <= CELLS:
+    n, rows, ball = setting.n_clients, setting.rows, problem.over_samples
+    if not rows:
         return dimension > SMALL
-    n, plain = setting.n_clients, isinstance(problem.over_samples, Mean)
+    # the largest coefficient as the penalty leaves nearly all of them free
+    free = isinstance(ball, WassersteinBall) and ball.norm == "l1"
+    if free and dimension <= HERE and rows**2 <= FLAT * dimension:
+        return False
+    if dimension > SMALL or rows * dimension <= CELLS:
+        return dimension > SMALL
     most = problem.over_clients.value(np.eye(1, n)[0]) / problem.over_clients.value(np.ones(n))
-    smooth = plain and isinstance(problem.regulariser, Zero | L2)
+    smooth = isinstance(ball, Mean) and isinstance(problem.regulariser, Zero | L2)
     several = problem.loss.targets == "class"  # of which `Bundle` has no second derivatives
     return dimension > WIDE or several or (smooth and float(most) <= NARROW / n)
 

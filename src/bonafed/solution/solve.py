@@ -96,8 +96,8 @@ def solve(
         (with more), ``AsyncBundle()`` (convex, on an asynchronous engine), ``AsyncDRO()`` (for
         smooth losses where the problem is not convex, or there are many clients or coefficients on
         an asynchronous engine), ``MultiplierMethod()`` (smooth, convex, with over 500 coefficients
-        or large tables in one process); with a budget ``PrivateSGD()``, or ``PrivateNewton(bound=1)`` for
-        few features of many rows of length 1
+        or large tables in one process); with a budget ``PrivateSGD()``, or
+        ``PrivateNewton(bound=1)`` for few features of many rows of length 1
     engine : such as ``InProcess(checkpoint="run.bft")`` or ``VirtualClock()``; by default in this
         process
     tol, atol, max_rounds, start : override the algorithm's own

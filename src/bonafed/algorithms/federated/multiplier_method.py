@@ -31,7 +31,7 @@ from bonafed.algorithms import method as base
 from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.federated import linearisation as lines
 from bonafed.algorithms.federated.linearisation import Linearise, Linearised
-from bonafed.algorithms.method import Concluded, Ids, Next, known
+from bonafed.algorithms.method import Concluded, Ids, Next
 from bonafed.arrays import Array, Block
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.conic_form import is_equal_penalty, member, sample_radii, without_ball
@@ -76,6 +76,7 @@ class MultiplierState:
     mark: Extended  # the gap, or else the value, when the last one did
     spent: Counter  # rounds of this inner problem
     rounds: Annotated[int, Form(rounds=-1)]
+    units: Annotated[Array, Form("D")]  # of the steps
     seen: Surveyed | None
 
 
@@ -174,13 +175,14 @@ class MultiplierMethod(base.Method):
         prior, none = member(self.concrete, n_clients), np.zeros(0)
         nowhere = none, math.inf, np.zeros(n_clients), -math.inf, none, prior, prior, none, none
         penalties, counts = (-1.0, 0.0, math.inf, math.inf), (0, 0, math.inf, 0, 0)
-        return State(*nowhere, *penalties, begin(none), *counts, None), Round(Survey(prior))
+        return State(*nowhere, *penalties, begin(none), *counts, none, None), Round(Survey(prior))
 
     def begin(self, state: State, ids: Ids, seen: Surveyed) -> Next[State]:
         w = base.with_start(self.concrete, self.start, len(seen.square))
         size = np.size(self.concrete.predictor.split(w)[0])
-        state = replace(state, w=w, point=w, gradient=np.zeros(size), seen=seen)
-        state = replace(state, inner=begin(w * self._units(state)))
+        units = self._units(seen, size)
+        state = replace(state, w=w, point=w, gradient=np.zeros(size), units=units, seen=seen)
+        state = replace(state, inner=begin(w * units))
         return state, Round(Linearise(w))
 
     def improve(self, state: State, ids: Ids, up: Linearised) -> Next[State]:
@@ -221,7 +223,7 @@ class MultiplierMethod(base.Method):
             curvature, mu = self._curvature(), self.mu
             fixed = isinstance(self.concrete.over_clients, Mean | Sum)
             if mu is None:
-                apart = (up.gradient - up.gradient.mean(0)) / self._units(state)
+                apart = (up.gradient - up.gradient.mean(0)) / state.units
                 spread = FIRST * float((apart**2).sum(1).max())
                 least = max(1e-3 * float(np.ptp(up.risk)), 1e-9 * float(np.abs(up.risk).max()))
                 mu = max(spread / curvature, least, 1e-300)
@@ -238,7 +240,7 @@ class MultiplierMethod(base.Method):
         _, s, _, away = self._regular(state, w)
         # what further centres may bring at w
         lag = float(self.concrete.over_clients.worst(up.risk).value) - float(p @ up.risk)
-        units = self._units(state)[: s.size]
+        units = state.units[: s.size]
         worth = lag + float(np.linalg.norm(s / units) * np.linalg.norm(away * units))
         state = replace(self._judge(state, w, up, p), worth=worth)
         return self._outer(state, w, up, p) if self._solved(state, w, up, p) else state
@@ -260,18 +262,18 @@ class MultiplierMethod(base.Method):
         rows = max(float(loss.curvature(near, 0 * near + y).max()) for y in (-1, 1))
         return max(rows, 1e-12)
 
-    def _units(self, state: State) -> Array:
+    def _units(self, seen: Surveyed, size: int) -> Array:
         """(D,) in which the steps of the model's numbers are taken: those of the columns, and of
-        what h bends along each coefficient.
+        what h bends along each of ``size`` coefficients.
         """
-        units = lines.units_of(self.concrete, known(state.seen).square)
-        own = units[: state.gradient.size]
+        units = lines.units_of(self.concrete, seen.square)
+        own = units[:size]
         own[:] = np.sqrt(own**2 + self.concrete.regulariser.strong_convexity / self._curvature())
         return units
 
     def _at(self, state: State) -> Array:
         """The inner problem's next model."""
-        return state.inner.trial / self._units(state)
+        return state.inner.trial / state.units
 
     def _weights(self, state: State, risks: Array) -> Array:
         """The weights p = Proj_Q(p_k + F/mu); a constant added to all risks changes nothing."""
@@ -293,7 +295,7 @@ class MultiplierMethod(base.Method):
 
     def _smoothing(self, state: State) -> Array | float:
         """The nu of every coefficient, in its units, or one for all, in their mean."""
-        squares = self._units(state)[: state.gradient.size] ** 2
+        squares = state.units[: state.gradient.size] ** 2
         return state.nu / (squares if separable(self._mean.regulariser) else float(squares.mean()))
 
     def _smoothed(self, state: State, w: Array, up: Linearised, p: Array) -> tuple[float, Array]:
@@ -302,7 +304,7 @@ class MultiplierMethod(base.Method):
         gap, gradient = p - state.centre, p @ up.gradient
         gradient[: s.size] += s
         value = float(p @ up.risk) - state.mu / 2 * float(gap @ gap) + h
-        return value, gradient / self._units(state)
+        return value, gradient / state.units
 
     def _objective(self, w: Array, risks: Array) -> float:
         return float(self.concrete.over_clients.worst(risks).value) + self._mean.penalty(w)

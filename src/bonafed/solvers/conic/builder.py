@@ -264,6 +264,8 @@ class Model:
             return self.solve_dense(tol, clients)
         row, _, value = _joined(self.entries)
         squares = float((np.bincount(row[value != 0]).astype(float) ** 2).sum())
+        # a column of a dense objective is as long as its row of the upper half
+        squares += sum(float((part[2] != 0).sum()) ** 2 for part in self.curves) / self.size
         share = squares / (BLAS * self.size**3)
         if share > 1:
             return self.solve_dense(tol)

@@ -73,6 +73,7 @@ PROMISE, KEPT, NOW_AND_THEN, CLOSE = 10.0, 0.8, 10, 0.01
 LATE = 0.1  # of the objective that a step promises: from there on gradients tell how it bends
 LEAST_SHIFT = 1e-3  # of the curvature that is not 0, relative to its mean
 STALLS = 3  # steps in a row, each further than the last, that promise nothing
+HERE = 1500  # numbers of a model up to which clients of this process bring D x D sums by default
 MARGIN = 0.5  # of the tolerance: the certificate is charged for rounding, the server's bound is not
 
 
@@ -692,7 +693,7 @@ class Bundle(base.Method):
         means = server.MeanLosses(pair, state.weights, 0.0, gradient)
         proof = state.cuts.proof(self.concrete, state.multipliers, state.sizes, means)
         left, _ = bounds.unbalanced(self.concrete, known(proof)[1], self._region(state), sizes)
-        pair[1] -= np.linalg.lstsq(H / np.outer(sizes, sizes), left / sizes, rcond=1e-12)[0] / sizes
+        pair[1] -= _least_squares(H / np.outer(sizes, sizes), left / sizes) / sizes
         return pair
 
     def _parts(self, n_clients: int, dimension: int) -> parting.Parts:
@@ -701,7 +702,8 @@ class Bundle(base.Method):
         limits = self.concrete.constrained and self.concrete.loss.targets in ("sign", "real")
         if not (parting.is_parted(self.concrete) or limits):
             return parting.WHOLE
-        small = self.variant == "proximal" and dimension <= server.SECOND_ORDER
+        most = server.SECOND_ORDER if self.metric == "secant" else HERE
+        small = self.variant == "proximal" and dimension <= most
         second_order = self.metric == "hessian" or (self.metric != "identity" and small)
         parts = server.parts_for(self.concrete, n_clients, self.cuts, self.least_rows)
         # ``Multipliers`` have no minorants of mean losses
@@ -765,3 +767,17 @@ def over_sites(method: base.Method) -> base.Method:
     if isinstance(method, Bundle) and method.metric == "auto":
         return replace(method, metric="secant")
     return method
+
+
+def _least_squares(H: Array, left: Array) -> Array:
+    """The shortest x with H x = left to least squares, H positive semidefinite."""
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    try:
+        factor = cho_factor(H, lower=True)
+        diagonal = np.diag(factor[0])
+        if diagonal.min() > 1e-5 * diagonal.max():
+            return cho_solve(factor, left)
+    except LinAlgError:
+        pass
+    return np.linalg.lstsq(H, left, rcond=1e-12)[0]
