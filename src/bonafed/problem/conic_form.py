@@ -18,8 +18,8 @@ from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solvers.conic import weight_sets
 from bonafed.solvers.conic.bundle_master import Shape
 
-# ranks times clients of a program with all weights by rank: a bundle's larger ones, solved again and
-# again, meet the worst weights only, and so do all that are too large
+# ranks times clients of a program with all weights by rank; larger ones meet the worst weights only,
+# and so do those of a bundle, which are solved again and again, from fewer on
 MOST, MOST_OFTEN = 100_000, 2_000
 
 
