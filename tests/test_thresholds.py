@@ -9,6 +9,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 import bonafed as bf
+from bonafed.data import federation
 from bonafed.solution import thresholds
 from bonafed.solution import trivial as trivial_model
 from bonafed.solution.solve import fit
@@ -19,6 +20,7 @@ from bonafed.solution.thresholds import (
     tail_threshold,
 )
 from bonafed.solution.trivial import best_constant
+from bonafed.solvers.conic.builder import Model
 from bonafed.solvers.smooth.least_hinge import least_hinge
 
 BELOW, ABOVE = 0.97, 1.05
@@ -312,3 +314,38 @@ def test_problems_without_thresholds_are_refused():
     regression = logistic(bf.WassersteinBall(0.1, 1.0), loss=bf.Huber())
     real = bf.Federation(fed.clients, fed.X, tuple(x @ np.ones(4) for x in fed.X))
     assert radius_threshold(regression, real).value == math.inf
+
+
+def test_programs_over_many_clients_have_a_few_entries_for_each(monkeypatch):
+    """A row for every client holds what is its own, and nothing of the others."""
+    rng, entries = np.random.default_rng(2), []
+    solve = Model.solve_fast
+
+    def counted(self, *args):
+        entries.append(sum(len(value) for _, _, value in self.entries))
+        return solve(self, *args)
+
+    monkeypatch.setattr(Model, "solve_fast", counted)
+    for n in (300, 600):
+        X = rng.normal(size=(3 * n, 4))
+        fed = bf.Federation.from_arrays(X, np.sign(X[:, 0]), np.repeat(np.arange(n), 3))
+        for loss in (bf.Logistic(), bf.Hinge()):
+            ball = bf.WassersteinBall(1.0)
+            problem = logistic(ball, bf.Superquantile(0.3), loss=loss)
+            assert radius_threshold(problem, fed).exact
+    assert max(entries) <= 600 * 100
+
+
+def test_a_default_radius_does_not_depend_on_how_clients_share_a_batch(monkeypatch):
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(1, 9, 40)
+    X, weights = rng.normal(size=(sizes.sum(), 3)), rng.random(sizes.sum()) + 0.1
+    fed = bf.Federation.from_arrays(
+        X, np.sign(X[:, 0]), np.repeat(np.arange(40), sizes), sample_weight=weights
+    )
+    for norm in ("l1", "l2", "linf"):
+        problem = logistic(bf.WassersteinBall(0.0, norm=norm), bf.Mean())
+        together = bf.default_radius(problem, fed)
+        with monkeypatch.context() as patch:
+            patch.setattr(federation, "FEW", 0)
+            assert bf.default_radius(problem, fed) == pytest.approx(together, rel=1e-9)

@@ -10,10 +10,12 @@ import cvxpy as cp
 import limit_programs as programs
 import numpy as np
 import pytest
+import scipy.linalg
 from problems import CASES, PLAIN, Case, federation
 from sklearn.datasets import load_breast_cancer
 
 import bonafed as bf
+from bonafed.algorithms.federated.bundle import server
 
 # Clarabel's own tolerance for the reference (1e-9) is two orders below the 1e-6 that is asked of
 # the bundle.
@@ -397,3 +399,24 @@ def test_clients_that_the_model_leaves_out_end_no_run(seed: int) -> None:
     assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert solution.rounds <= 45
     assert problem.objective(solution.w, fed) == pytest.approx(central.value, rel=NEAR)
+
+
+def test_multipliers_of_many_clients_are_balanced_by_those_that_have_some(monkeypatch):
+    """Equations are between live cuts: no client without one has a column."""
+    widths, lstsq = [], scipy.linalg.lstsq
+
+    def noted(a, *more, **how):
+        widths.append(len(a))
+        return lstsq(a, *more, **how)
+
+    monkeypatch.setattr(scipy.linalg, "lstsq", noted)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 3))
+    y = np.sign(X @ [1.0, -1.0, 0.5] + rng.normal(size=4000))
+    fed = bf.Federation.from_arrays(X, y, np.repeat(np.arange(1000), 4))
+    ball = bf.WassersteinBall(0.01)
+    problem = bf.Problem(bf.Hinge(), over_samples=ball, over_clients=bf.LpBall(0.1))
+    solution = bf.solve(problem, fed)
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
+    assert widths
+    assert max(widths) <= 2 * server.MOST_BALANCED

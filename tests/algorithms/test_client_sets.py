@@ -4,6 +4,8 @@ clients, proven gap.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from numpy.testing import assert_allclose
 from problems import PLAIN, federation
 
 import bonafed as bf
+from bonafed.problem import conic_form
+from bonafed.solvers.conic.weight_sets import Members
 
 TOL = 1e-8  # relative gap asked of the bundle
 NEAR = 1e-7
@@ -153,3 +157,23 @@ def test_total_variation_where_balls_are_known(algorithm):
         bf.solve(
             bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.KLBall(0.1)), fed, algorithm=algorithm
         )
+
+
+def test_weights_by_rank_of_many_clients_are_met_by_the_worst_of_them(monkeypatch):
+    """The optimum of the program with all of them, which grows with their square."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60 * 5, 3))
+    y = np.sign(X @ [1.0, -1.0, 0.5] + rng.normal(size=300))
+    fed = bf.Federation.from_arrays(X, y, np.repeat(np.arange(60), 5))
+    problem = bf.Problem(bf.Logistic(), over_clients=bf.ExponentialSpectral(2.0))
+    for loss in (bf.Logistic(), bf.Hinge()):
+        one = replace(problem, loss=loss, regulariser=bf.L2(0.1))
+        met = bf.solve(one, fed, tol=1e-8)
+        with monkeypatch.context() as patch:
+            patch.setattr(conic_form, "MOST_OFTEN", conic_form.MOST)
+            whole = bf.solve(one, fed, tol=1e-8)
+        assert met.outcome.stop is whole.outcome.stop is bf.Stop.OPTIMAL
+        assert met.certificate.value == pytest.approx(whole.certificate.value, rel=1e-7)
+    n = 100_000  # whose form would have the square of that
+    many, _ = problem.at(fed)
+    assert isinstance(conic_form.weighting(many, n), Members)

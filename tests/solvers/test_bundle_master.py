@@ -11,8 +11,18 @@ import pytest
 from numpy.testing import assert_allclose
 
 from bonafed.arrays import Array
+from bonafed.problem.risks.weight_sets import KLBall
+from bonafed.solvers.conic import builder, bundle_master
 from bonafed.solvers.conic.bundle_master import Pieces, Shape, minimise
-from bonafed.solvers.conic.weight_sets import Ball, Elliptic, Entropy, Tails
+from bonafed.solvers.conic.weight_sets import (
+    Ball,
+    Bounded,
+    Deviations,
+    Elliptic,
+    Entropy,
+    Members,
+    Tails,
+)
 
 
 @pytest.mark.parametrize("below", [None, 0.01])
@@ -156,3 +166,133 @@ def test_one_ulp_does_not_move_the_minimiser_over_an_entropy_ball(
     towards = rng.choice([-np.inf, np.inf], 12)
     other = solved(np.nextafter(offset, towards), np.nextafter(gradient, towards[:, None]))
     assert_allclose(solved(offset, gradient), other, rtol=0, atol=1e-9)
+
+
+MANY = 230  # clients
+EVEN = np.full(MANY, 1 / MANY)
+
+
+def largest(z: Array) -> Array:
+    return np.eye(MANY)[z.argmax()]
+
+
+MANY_SETS: dict[str, Any] = {
+    "mean": Ball(EVEN, 0.0, 2.0),
+    "simplex": Ball(EVEN, math.inf, 2.0),
+    **{f"ball {p:g}": Ball(EVEN, 0.1, p) for p in (1.0, 2.0)},
+    "ball inf": Ball(EVEN, 0.5 / MANY, math.inf),
+    "tail": Tails(np.ones(1), np.full((1, MANY), 10 / MANY)),
+    "tails": Tails(np.array([0.4, 0.6]), np.full((2, MANY), 1 / MANY) * [[2.0], [20.0]]),
+    "chi-square": Elliptic(EVEN, np.sqrt(EVEN), 0.5),
+    "bounded": Bounded(0.5 * EVEN, 3 * EVEN),
+    "deviations": Deviations(EVEN, EVEN, 20.0),
+    "members": Members(np.stack([EVEN, largest(EVEN)]), largest),
+}
+
+
+def program_of_many(seed: int, units: float, weighting: Any) -> tuple[Shape, Pieces, dict]:
+    """A master problem of many clients, some of them with equal cuts, or with many."""
+    rng = np.random.default_rng(seed)
+    D, parts = int(rng.integers(2, 7)), int(rng.integers(1, 3))
+    clients = np.r_[np.arange(MANY), rng.integers(0, MANY, rng.integers(0, MANY))]
+    owner, part = np.repeat(clients, parts), np.tile(np.arange(parts), len(clients))
+    gradient = rng.normal(size=(len(owner), D))
+    gradient[:, 0] *= float(rng.integers(0, 2)) * 1e3  # a column of large numbers, or of zeros
+    gradient[-2 * parts :] = gradient[: 2 * parts]
+    own = bool(rng.integers(0, 2))
+    pieces = Pieces(
+        owner=owner,
+        part=part,
+        offset=units * (1 + rng.random(len(owner))),
+        gradient=units * gradient,
+        gradient_level=np.full(len(owner), -0.02 * units * own / parts),
+        parts=parts,
+    )
+    shape = Shape(
+        n_clients=MANY,
+        radius=np.full(MANY, units * float(rng.choice([0.0, 0.03]) if not own else 0.03)),
+        lipschitz=1.0,
+        floor=0.0,
+        dual=str(rng.choice(["l1", "l2", "linf"])),
+        own_multipliers=own,
+        weighting=weighting,
+        l1=0.0,
+        l2=0.0,
+        lower=-math.inf,
+        upper=math.inf,
+        intercept=int(rng.integers(0, 2)),
+    )
+    columns = np.r_[1e3, np.ones(D - 1)]
+    B, centre = rng.normal(size=(D, D)) * columns, 0.1 * rng.normal(size=D) / columns
+    near = {"centre": centre, "unit": units, "accuracy": 1e-9}
+    return shape, pieces, near | {"metric": units * (B.T @ B + np.eye(D))}
+
+
+@pytest.mark.parametrize("units", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("name", [*MANY_SETS])
+def test_programs_of_many_clients_are_those_of_a_sparse_solver(
+    name: str, units: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By blocks of clients: value, minimiser and multipliers are those that Clarabel finds."""
+    failed, solve = [], builder.Model.solve
+    for seed in range(4):
+        shape, pieces, given = program_of_many(seed, units, MANY_SETS[name])
+        with monkeypatch.context() as patch:
+            patch.setattr(builder.Model, "solve", lambda *a: failed.append(a) or solve(*a))
+            blocked = minimise(shape, pieces, **given)
+        with monkeypatch.context() as patch:
+            patch.setattr(builder.Model, "solve_fast", lambda self, tol: solve(self, 1e-11))
+            sparse = minimise(shape, pieces, **given)
+        assert blocked.solved
+        moved = blocked.w - given["centre"], sparse.w - given["centre"]
+        whole = [
+            one.value + step @ given["metric"] @ step / 2
+            for one, step in zip((blocked, sparse), moved, strict=True)
+        ]
+        assert whole[0] == pytest.approx(whole[1], rel=1e-8)
+        step = blocked.w - sparse.w
+        assert step @ given["metric"] @ step <= 1e-8 * abs(sparse.value)
+        # multipliers may differ where cuts are equal, but not what they add up to
+        sums = [part.multipliers @ pieces.gradient for part in (blocked, sparse)]
+        size = np.abs(pieces.gradient).max(0)
+        assert (np.abs(sums[0] - sums[1]) <= 1e-4 * np.maximum(size, units)).all()
+    assert not failed
+
+
+def test_an_entropy_ball_of_many_clients_is_met_by_its_worst_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same minimiser as of the program with a cone for each client."""
+    N = 600
+    rng, prior = np.random.default_rng(5), np.full(N, 1 / N)
+    pieces = Pieces(
+        owner=np.arange(N),
+        part=np.zeros(N, np.intp),
+        offset=rng.random(N),
+        gradient=rng.normal(size=(N, 3)),
+        gradient_level=np.zeros(N),
+        parts=1,
+    )
+    ball = KLBall(0.1, prior=prior)
+    shape = Shape(
+        n_clients=N,
+        radius=np.zeros(N),
+        lipschitz=0.0,
+        floor=0.0,
+        dual="l2",
+        own_multipliers=False,
+        weighting=Entropy(prior, 0.1),
+        l1=0.0,
+        l2=0.0,
+        lower=-math.inf,
+        upper=math.inf,
+        intercept=0,
+        members=Members(prior[None], ball.weights),
+    )
+    given = {"centre": np.zeros(3), "metric": 1.0, "accuracy": 1e-9}
+    by_weights = minimise(shape, pieces, **given)
+    monkeypatch.setattr(bundle_master, "EXPONENTIAL", N)
+    by_cones = minimise(shape, pieces, **given)
+    assert by_weights.solved
+    assert by_weights.value == pytest.approx(by_cones.value, rel=1e-7)
+    assert_allclose(by_weights.w, by_cones.w, atol=1e-5)

@@ -115,6 +115,7 @@ def test_a_coarse_solution_is_computed_again_where_that_is_not_too_much_work(mon
     x = model.variable(250)
     model.linear(x, 1.0)
     model.nonneg([(x, 1.0), -1.0])
+    model.nonneg([(x[1:], 1.0), (x[:-1], -1.0), 1.0])  # else they are those of many clients
     if wide:  # one row has all variables
         model.nonneg([(x, np.ones((1, 250)))])
     solve, dense = Model.solve, Model.solve_dense

@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from bonafed.arrays import Array, Entries
 from bonafed.solvers.conic.builder import Model, Status
-from bonafed.solvers.conic.dense import solve_dense
+from bonafed.solvers.conic.dense import blocks_of, solve_dense
 from bonafed.solvers.kernels import interior_point as compiled
+
+
+def upper(P: Array) -> Entries:
+    """The entries of the upper half of a matrix."""
+    row, column = np.triu_indices(len(P))
+    return row, column, P[row, column]
 
 
 def master(seed: int, rows: int, n: int, curved: bool) -> tuple[Model, slice]:
@@ -73,8 +80,8 @@ def test_the_scale_of_a_row_does_not_matter():
     c = np.concatenate([rng.random(9), np.full(6, 5.0)])
     q, P, sizes = rng.normal(size=3), np.zeros((3, 3)), 10.0 ** rng.integers(-6, 7, size=15)
     (row, column), value = np.nonzero(M), M[np.nonzero(M)]
-    one = solve_dense(P, q, (row, column, value), c, [], 1e-11)
-    other = solve_dense(P, q, (row, column, value * sizes[row]), c * sizes, [], 1e-11)
+    one = solve_dense(upper(P), q, (row, column, value), c, [], 1e-11)
+    other = solve_dense(upper(P), q, (row, column, value * sizes[row]), c * sizes, [], 1e-11)
     assert one is not None
     assert other is not None
     assert_allclose(other.x, one.x, atol=1e-8)
@@ -93,7 +100,7 @@ def test_a_start_far_from_the_cones_ends_in_no_cycle(seed, height):
     P, q = np.diag([1.0] * 4 + [0.0] * 3), np.array([0.0] * 4 + [1 / 3] * 3)
     c = -height * rng.standard_normal(30)
     row, column = np.nonzero(M)
-    solved = solve_dense(P, q, (row, column, M[row, column]), c, [], 1e-9)
+    solved = solve_dense(upper(P), q, (row, column, M[row, column]), c, [], 1e-9)
     assert solved is not None
     assert solved.error <= 1e-9
 
@@ -163,3 +170,29 @@ def test_a_step_ends_at_the_boundary() -> None:
         least = [compiled.scaling(ENDS, u + share * step, u, size, v) for share in (t, 1.001 * t)]
         assert least[0] >= -1e-9
         assert t == 1 or least[1] < 0
+
+
+def test_blocks_are_those_of_the_clients() -> None:
+    model, n = Model(), 300
+    w, z, t = model.variable(4), model.variable(n), model.variable(n)
+    top, size = model.variable(), model.variable()
+    rng = np.random.default_rng(0)
+    model.nonneg([(z, 1.0), (t, -1.0), (w, rng.normal(size=(n, 4)))])
+    model.nonneg([(t, 1.0)])
+    total = model.nonneg([(top, 1.0), (z, -rng.random((1, n)))])
+    model.soc([(size, 1.0)], [(w, 1.0)])
+    entries = model._data()[2]
+    cone = slice(model.height - 5, model.height)
+    found = blocks_of(entries, model.size, model.height, np.zeros(0, np.intp), [cone])
+    assert found is not None
+    blocks, joining = found
+    assert (blocks[np.r_[w, top, size]] == -1).all()
+    assert (blocks[z] == blocks[t]).all()
+    assert len(np.unique(blocks[z])) == n
+    assert joining.tolist() == [total.start]
+    # a chain joins all of them
+    model.nonneg([(z[1:], 1.0), (z[:-1], -1.0)])
+    entries = model._data()[2]
+    none = np.zeros(0, np.intp)
+    assert blocks_of(entries, model.size, model.height, none, [cone]) is None
+    assert blocks_of(entries, model.size, model.height, np.r_[z, t], [cone]) is None

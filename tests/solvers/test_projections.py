@@ -174,3 +174,17 @@ def test_points_of_any_size_between_limits_sum_to_the_total(scale):
         order = np.argsort(-v)  # all below a client that may still take more are at their least
         for j, i in pairwise(order):
             assert v[j] * scale - v[i] * scale <= 1 or not inner[j] or q[i] <= lower[i] + 1e-12
+
+
+@pytest.mark.parametrize("n", [1000, 100_000])
+def test_weights_of_many_clients_sum_to_one_after_rounding(n: int) -> None:
+    """Also the multipliers of a program, in which every client has a little of what counts as 0."""
+    rng, prior = np.random.default_rng(n), np.full(n, 1 / n)
+    near = 3e-14 * rng.random(n)
+    near[:10] = 0.1 + 1 / n + 1e-13
+    near[9] = 1 - near[:9].sum()
+    for v in (near, rng.random(n), 2 * rng.random(n) / n, rng.normal(size=n)):
+        onto = [project_lp_ball(v, prior, 0.1, p) for p in (1.0, 2.0, math.inf)]
+        for q in (project_simplex(v), *onto):
+            assert q.min() >= 0
+            assert abs(q.sum() - 1) <= 1e-13

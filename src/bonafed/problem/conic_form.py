@@ -18,6 +18,10 @@ from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solvers.conic import weight_sets
 from bonafed.solvers.conic.bundle_master import Shape
 
+# ranks times clients of a program with all weights by rank; larger ones meet the worst weights only,
+# and so do those of a bundle, which are solved again and again, from fewer on
+MOST, MOST_OFTEN = 100_000, 2_000
+
 
 def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
     """(prior, radius, p) of {q in the simplex: ||q - prior||_p <= radius}; radius 0: the prior
@@ -36,12 +40,18 @@ def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
     )
 
 
-def weighting(problem: Problem, n_clients: int) -> weight_sets.Weighting:
-    """The set of client weights in conic form."""
+def weighting(problem: Problem, n_clients: int, numbers: int = MOST) -> weight_sets.Weighting:
+    """The set of client weights in conic form; by its worst weights, where those by rank would be
+    more than so many ``numbers``.
+    """
     risk = problem.over_clients
     # a superquantile may weigh clients by a prior
     if by_rank(risk) and not isinstance(risk, sets.Superquantile):
-        return weight_sets.of_ranks(risk.rank_weights(n_clients))
+        sigma = risk.rank_weights(n_clients)
+        jumps = int((np.diff(sigma, prepend=0.0) > 0).sum())
+        if jumps * n_clients > numbers:
+            return _members(problem, n_clients)
+        return weight_sets.of_ranks(sigma)
     prior = getattr(risk, "prior", None)
     if isinstance(prior, np.ndarray) and getattr(risk, "radius", 1.0) == 0:
         return weight_sets.Ball(prior, 0.0, 2.0)
@@ -123,7 +133,7 @@ def public_shape(problem: Problem, n_clients: int) -> Shape:
     plain = regularisers.Zero() if cones else problem.regulariser
     parts: Any = regularisers.regulariser_parts(plain)
     flips = problem.loss.targets == "sign" and robust and math.isfinite(ball.label_cost)
-    form = weighting(problem, n_clients)
+    form = weighting(problem, n_clients, MOST_OFTEN)
     members = _members(problem, n_clients) if isinstance(form, weight_sets.Entropy) else None
     # programs without a quadratic term often fail on power cones: members of the set instead
     if (

@@ -371,6 +371,8 @@ class _Stationary:
         minimise over ||v||_* <= 1, b, m >= 0:  max_q <q, z> + l1 ||v||_1,
             z_s = shift_s + sum of its atoms' largest <g, (v, b)> + m (losses_s - value)
         """
+        from scipy.sparse import csr_array
+
         unit = float(np.abs(self.gradient).max()) or 1.0
         losses = self.constant.losses
         lack = losses - float(self.constant.weights @ losses)
@@ -381,8 +383,8 @@ class _Stationary:
         model.nonneg([(atom, 1.0), (v, -rows)])
         if (self.low < 1).any():
             model.nonneg([(atom, 1.0), (v, -rows * self.low[:, None])])
-        total = (self.owner == np.arange(self.n)[:, None]).astype(float)
-        terms = [(z, 1.0), (atom, -total), -shift / unit]
+        cells = -np.ones(len(atom)), (self.owner, np.arange(len(atom)))
+        terms = [(z, 1.0), (atom, csr_array(cells, (self.n, len(atom)))), -shift / unit]
         if np.ptp(lack) > 1e-9 * max(1.0, float(np.abs(losses).max())):
             slack = model.variable()
             model.nonneg([(slack, 1.0)])
@@ -397,7 +399,9 @@ class _Stationary:
         if not self.problem.predictor.intercept:
             model.zero([(v[d:], 1.0)])
         read = sets.add(model, z)
-        solved = model.solve()
+        solved = model.solve_fast()
+        if solved.status is Status.FAILED:  # by the last digits that were asked for
+            solved = model.solve(1e-8)
         if solved.status not in (Status.SOLVED, Status.ALMOST_SOLVED):
             return None
         return -solved.value * unit, read(solved)
@@ -531,12 +535,12 @@ def residual_scale(fed: Federation) -> float:
     plain = Problem(Squared(), Linear(True))
     rows = _Rows(*plain.at(near(plain, fed)))
     w, b = rows.model()
-    sizes = [np.abs(block.y[0] - block.forward(w)[0] - b) for block in rows.blocks]
+    sizes = [np.abs(block.y[0] - block.forward(w)[0] - b) * (v > 0) for block, v in rows]
     low, high = 0.0, (top := max(float(part.max()) for part in sizes))
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         each = zip(sizes, rows.shares, strict=True)
-        half = sum(float(v[part <= middle].sum()) for part, v in each) >= 0.5
+        half = sum(float(v[part <= middle].sum()) for part, v in each) >= 0.5 - 1e-12
         low, high = (low, middle) if half else (middle, high)
     # residuals of 0 for most rows: then of the others
     return 1.4826 * high if high > 1e-6 * top else (top or 1.0)
@@ -568,10 +572,16 @@ class _Rows:
     def __init__(self, problem: Problem, fed: Federation) -> None:
         prior, mass = getattr(problem.over_clients, "prior", None), masses(fed)
         q = mass / mass.sum() if prior is None else np.asarray(prior, float)
-        self.loss, self.blocks = problem.loss, [fed.block(i) for i in range(fed.n_clients)]
+        self.loss, self.fed = problem.loss, fed
         self.pilot: Loss = Logistic() if self.loss.targets == "sign" else Squared()
-        self.units: list[float] = (q / mass).tolist()  # the share of a row of weight 1
-        self.shares = [q[i] * fed.share(i) for i in range(fed.n_clients)]  # they sum to one
+        # the rows of several clients as one block; their shares, which sum to one, and the share
+        # that each row would have at weight 1
+        self.blocks, self.shares, self.units = list[Block](), list[Array](), list[Array]()
+        for block in fed.batches():
+            self.shares.append((q[block.index, None] * block.share).ravel())
+            self.units.append(np.repeat((q / mass)[block.index], block.y.shape[1]))
+            X = block.X.reshape(1, -1, fed.n_features) if len(block.names) > 1 else block.X
+            self.blocks.append(replace(block, X=X, y=block.y.reshape(1, -1)))
         # means of the features and of their squares
         self.mean = self.square = np.zeros(fed.n_features)
         for block, v in self:
@@ -585,7 +595,7 @@ class _Rows:
         """Coefficients and intercept of the pilot model; ``tol`` of its first gradient."""
         mean, square = self.mean, self.square
         # 1 / n where all rows count alike
-        strength = sum(float(v.sum()) * u for v, u in zip(self.shares, self.units, strict=True))
+        strength = sum(float(v @ u) for v, u in zip(self.shares, self.units, strict=True))
         scale = np.sqrt(np.maximum(square - mean * mean, 0.0))
         scale = np.where(scale > 1e-9 * np.sqrt(square), scale, np.inf)
 
@@ -624,20 +634,25 @@ class _Rows:
         mean = sum(weighed(block, v * s) for block, v, s, _ in parts)
         if kind == "linf":
             spread = np.zeros(len(w))
-            for block, v, s, unit in parts:  # sums of unit v (z - mean)^2
+            for block, v, s, unit in parts:  # sums of v (z - mean)^2
+                v = v * unit
                 a = v * s * s
                 both = weighed(block, a) + block.backward(a[None])[0]
                 squares = _squares(block, a) - centre * both
-                spread += unit * (squares + mean * (mean * v.sum() - 2 * weighed(block, v * s)))
+                spread += squares + mean * (mean * v.sum() - 2 * weighed(block, v * s))
             deviation = math.sqrt(max(float(spread.max(initial=0.0)), 0.0))
             return float(ndtri(1 - (1 - LEVEL) / (2 * max(len(w), 1)))) * deviation
         total = np.zeros((DRAWS, len(w)))
         for block, v, s, unit in parts:
-            rng = stream(0, block.names[0], 1)
-            e = rng.choice([-1.0, 1.0], (DRAWS, len(v))) * np.sqrt(unit * v)
             X = block.X[0] if isinstance(block.X, np.ndarray) else block.X
-            drawn = np.asarray(X.T @ (e * s).T).T
-            total += drawn - (e @ s)[:, None] * centre - e.sum(1, keepdims=True) * mean
+            starts = np.arange(len(block.names)) * (len(v) // len(block.names))
+            size = np.sqrt(unit * v)
+            for start, i in zip(starts.tolist(), block.index.tolist(), strict=True):
+                at = slice(start, start + int(self.fed.sizes[i]))
+                rng = stream(0, self.fed.clients[i], 1)
+                e = rng.choice([-1.0, 1.0], (DRAWS, at.stop - start)) * size[at]
+                drawn = np.asarray(X[at].T @ (e * s[at]).T).T
+                total += drawn - (e @ s[at])[:, None] * centre - e.sum(1, keepdims=True) * mean
         return float(np.quantile(norm(total, kind), LEVEL))
 
 

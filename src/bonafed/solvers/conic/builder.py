@@ -10,8 +10,9 @@ are added up:
     model.nonneg([(r[k], 1.0), (w, -gradients), -offsets])
             # r_k(j) - <gradients_j, w> - offsets_j >= 0
 
-In a term (index, coefficient) a coefficient with two axes is a matrix applied to the variable;
-otherwise it multiplies elementwise (a variable of length one, and a single row, are repeated).
+In a term (index, coefficient) a coefficient with two axes is a matrix applied to the variable, and
+may be sparse; otherwise it multiplies elementwise (a variable of length one, and a single row, are
+repeated).
 Duals: z in K*, with the Lagrangian objective - z'(Mx + c).
 """
 
@@ -34,6 +35,7 @@ Rows = Sequence[Any]  # (index, coefficient) terms and constants
 # that of the dense method, where they are many, with the cube of the number of variables, by BLAS.
 MANY, BLAS = 200, 1 / 60
 REMEDY = 50  # times Clarabel's work, up to which the dense method makes a coarse solution finer
+LARGEST = 3000  # variables of a program that Clarabel fails at, up to which the dense method does
 FINEST = 1e-11  # that Clarabel is asked for
 P_OF = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
 
@@ -252,11 +254,14 @@ class Model:
         return ConicSolution(*point, *values, status, raw.iterations, text, error)
 
     def solve_fast(self, tol: float = 1e-9) -> ConicSolution:
-        """``solve`` or ``solve_dense``, whichever is expected to be faster; ``solve_dense`` also
-        where ``solve`` fails, or stays short of ``tol`` and the other is not too much work.
+        """``solve`` or ``solve_dense``, whichever is expected to be faster: the second, where there
+        are many clients; ``solve_dense`` also where ``solve`` fails, or stays short of ``tol`` and
+        the other is not too much work.
         """
         if self.size < MANY:
             return self.solve_dense(tol)
+        if (clients := self._clients()) is not None:
+            return self.solve_dense(tol, clients)
         row, _, value = _joined(self.entries)
         squares = float((np.bincount(row[value != 0]).astype(float) ** 2).sum())
         # a column of a dense objective is as long as its row of the upper half
@@ -267,29 +272,45 @@ class Model:
         # the last step of the dense method is some hundred times as accurate as what is asked of it
         solution = self.solve(max(tol / 100, min(tol, FINEST)))
         short = solution.status is Status.ALMOST_SOLVED and solution.error > _enough(tol)
-        again = solution.status is Status.FAILED or (short and REMEDY * share > 1)
-        return self.solve_dense(tol) if again else solution
+        if solution.status is Status.FAILED:
+            return self.solve_dense(tol) if self.size <= LARGEST else self.solve(tol)
+        return self.solve_dense(tol) if short and REMEDY * share > 1 else solution
 
-    def solve_dense(self, tol: float = 1e-9) -> ConicSolution:
-        """``solve`` by the interior point for dense programs, where the cones are its own and it
-        succeeds.
-        """
+    def _orders(self) -> list[slice] | None:
+        """The rows of every second-order cone; None where there are cones of other kinds."""
         kinds = clarabel.NonnegativeConeT, clarabel.SecondOrderConeT
         if not all(isinstance(cone, kinds) for cone in self.cones):
+            return None
+        both = zip(self.cones, np.cumsum([cone.dim for cone in self.cones]).tolist(), strict=True)
+        return [slice(end - c.dim, end) for c, end in both if isinstance(c, kinds[1])]
+
+    def _clients(self) -> tuple[Index, Index] | None:
+        """Which variables belong to one client each, where most do."""
+        from bonafed.solvers.conic.dense import blocks_of
+
+        if (orders := self._orders()) is None:
+            return None
+        curved = np.concatenate(_joined(self.curves)[:2])
+        return blocks_of(_joined(self.entries), self.size, self.height, curved, orders)
+
+    def solve_dense(
+        self, tol: float = 1e-9, clients: tuple[Index, Index] | None = None
+    ) -> ConicSolution:
+        """``solve`` by the interior point for dense programs and those of many ``clients``, where
+        the cones are its own and it succeeds.
+        """
+        if (orders := self._orders()) is None:
             return self.solve(tol)
         # its compiled parts take half a second to load, which most processes do not need
-        from bonafed.solvers.conic.dense import solve_dense, summed
+        from bonafed.solvers.conic.dense import solve_dense
 
         curves, q, entries, c, origin, offset = self._data()
-        both = zip(self.cones, np.cumsum([cone.dim for cone in self.cones]).tolist(), strict=True)
-        orders = [slice(end - c.dim, end) for c, end in both if isinstance(c, kinds[1])]
-        P = summed(curves, (self.size, self.size))
-        P += np.triu(P, 1).T
         near = sum(len(index) for index, _ in self.origins) == self.size
-        solved = solve_dense(P, q, entries, c, orders, tol, near)
+        solved = solve_dense(curves, q, entries, c, orders, tol, near, clients)
         if solved is None or solved.error > _enough(tol):
             return self.solve(tol)
-        x, z, curved = solved.x, solved.z, float(solved.x @ P @ solved.x) / 2
+        x, z, (row, col, value) = solved.x, solved.z, curves
+        curved = float(np.where(row == col, value / 2, value) @ (x[row] * x[col]))
         values = float(q @ x) + curved + offset, -float(c @ z) - curved + offset
         status = Status.SOLVED if solved.error <= tol else Status.ALMOST_SOLVED
         if status is Status.ALMOST_SOLVED and (other := self.solve(tol)).error < solved.error:
@@ -337,14 +358,17 @@ def height_of(rows: Rows) -> int:
     for term in rows:
         if isinstance(term, tuple):
             index, coefficient = term
-            shape = np.shape(coefficient)
+            shape = coefficient.shape if hasattr(coefficient, "tocoo") else np.shape(coefficient)
             sizes.append(shape[0] if len(shape) == 2 else max(len(index), *shape, 1))
         else:
             sizes.append(np.size(term))
     return max(sizes)
 
 
-def _entries(at: Index, index: Index, coefficient: ArrayLike) -> tuple[Index, Index, Array]:
+def _entries(at: Index, index: Index, coefficient: Any) -> tuple[Index, Index, Array]:
+    if hasattr(coefficient, "tocoo"):
+        cells = coefficient.tocoo()
+        return at[cells.row], index[cells.col], cells.data
     values = np.asarray(coefficient, float)
     if values.ndim == 2:
         shape = len(at), len(index)

@@ -25,6 +25,7 @@ from bonafed.solvers.conic import weight_sets as sets
 from bonafed.solvers.conic.builder import FINEST, P_OF, Index, Model, Status
 
 MOST_MEMBERS = 200  # programs solved at most, each with one weighting more
+EXPONENTIAL = 500  # clients up to which programs have a cone for each, if they have any
 POLISHED = 10  # programs solved at most to polish a solution
 AT_REST, NEAR = 1e-12, 1e-6  # changes of weights: so small, or so small and no longer falling
 PULL = 0.01  # of the accuracy: what a transport multiplier costs, since nothing else may bound it
@@ -116,9 +117,10 @@ def minimise(
     unit : typical size of the objective; the program is solved in this unit
     accuracy : of the conic solver, relative; a bound is proved from the multipliers whatever it is
 
-    Where Q is known by its maximiser, the program is solved again with every worst weighting that
-    it finds; where it is an ``Entropy``, near the weights that it finds, so that the rounding of
-    cuts moves the minimiser no further than over other sets.
+    Where Q is known by its maximiser, or is an ``Entropy`` of very many clients, the program is
+    solved again with every worst weighting that it finds; where it is an ``Entropy`` of few, near
+    the weights that it finds, so that the rounding of cuts moves the minimiser no further than over
+    other sets.
     """
     # Units: the objective in ``unit``, every coordinate and the transport multipliers such that
     # their gradients, or their curvatures, have size one.
@@ -139,6 +141,8 @@ def minimise(
     heights |= {"gradient_level": pieces.gradient_level * (lambda_unit / unit)}
     problem, cuts = replace(shape, **floors, **costs, **fees, **sides), replace(pieces, **heights)
     near, level = _start(shape, centre, near, len(scale)), None if level is None else level / unit
+    if problem.members is not None and shape.n_clients > EXPONENTIAL:
+        problem = replace(problem, weighting=problem.members, members=None)
     program = _Program(problem, cuts, scale, centre, near, H, level, size, offset)
     for _ in range(MOST_MEMBERS):
         master, z, status, nearer = program.solved(accuracy)

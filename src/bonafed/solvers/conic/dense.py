@@ -1,4 +1,5 @@
-"""An interior point for small dense quadratic programs over half-lines and second-order cones.
+"""An interior point for quadratic programs over half-lines and second-order cones: small ones, and
+those of many clients.
 
     minimise over x:  <q, x> + x'P x / 2    subject to    s = M x + c in K
 
@@ -13,6 +14,13 @@ by a Cholesky factor, the second of two refined. The master
 problems of bundle methods have many rows, all of them dense in the model: where the model has
 hundreds of coefficients, a solver of sparse programs needs several times as long. The columns that
 most rows do not touch stay sparse.
+
+With many clients most numbers belong to one client each, and meet those of others in few rows:
+
+    P + M' W^-2 M = [C, B'; B, A] + U S U',   A of small blocks on the diagonal
+
+The few columns of U are those of rows and cones over all clients. The blocks are factored first,
+and [C, U'; U, -S^-1] without what they take of it last, which is as small as what all share.
 """
 
 import math
@@ -34,8 +42,12 @@ FAR, NEAR = (0.1, 0.01), (0.02, 0.002)
 # of the longest step: after a predictor of length 0, and of length 1
 NEAR_BOUNDARY, NEARER = 0.9, 0.995
 SHORT = 0.1  # a step
+REFINED = 2  # times that a step is, which is computed by blocks
 ITERATIONS = 60  # at most; the best point so far is returned
 Orders = Sequence[slice]
+# a program is one of many clients where it has so many numbers of theirs, each in at most so many
+# rows; so many numbers a client has at most, and so many columns U
+MANY, SHARED, WIDEST, LIFTED = 200, 32, 8, 60
 
 
 @dataclass(frozen=True)
@@ -101,6 +113,7 @@ class _Rows:
         row, column, value = entries
         full = np.bincount(column, minlength=width) > DENSE * height
         self.order = np.argsort(~full, kind="stable")  # of the columns
+        self.shared = width  # the first columns, which P may touch
         n_dense = int(full.sum())
         column = _inverse(self.order)[column]
         dense = column < n_dense
@@ -135,14 +148,151 @@ class _Rows:
         if d:  # a product with itself, at half the work of one of two matrices
             H[:d, :d] = blas.dsyrk(1.0, (self.full * weight[:, None]).T, trans=0).T
         compiled.add_gram(*self.parts, weight, H)
-        full, starts, columns, values = self.parts
         for at in W.cones.orders:
-            v, mine = W.v[at], (full[at], starts[at.start : at.stop + 1], columns, values)
-            w = _reflected(v)
-            pair = w, 2 * (w @ w) * w - 2 * v
-            change = (self._back(*mine, u * weight[at]) for u in pair)
-            H = blas.dsyr2(1.0, *change, a=H.T, overwrite_a=1).T
+            H = blas.dsyr2(1.0, *self.pair(W, at), a=H.T, overwrite_a=1).T
         return H
+
+    def pair(self, W: _Scaling, at: slice) -> tuple[Array, Array]:
+        """The two vectors of a cone in ``gram``."""
+        full, starts, columns, values = self.parts
+        v, mine = W.v[at], (full[at], starts[at.start : at.stop + 1], columns, values)
+        w = _reflected(v)
+        first, second = (self._back(*mine, u / W.size[at]) for u in (w, 2 * (w @ w) * w - 2 * v))
+        return first, second
+
+    def factor(self, P: Array, W: _Scaling) -> Callable[[Array, bool], Array] | None:
+        """A function that solves (P + M' W^-2 M) x = b, and refines x once if asked to; None where
+        there is no Cholesky factor.
+        """
+        H = self.gram(W)
+        H[: len(P), : len(P)] += P
+        return _factor(H)
+
+
+class _Clients(_Rows):
+    """M where most columns are in blocks, which few rows join: those of clients."""
+
+    def __init__(self, entries: Entries, blocks: Index, joining: Index, height: int) -> None:
+        """``blocks`` are those of the columns, -1 of the shared ones; ``joining`` those rows."""
+        row, column, value = entries
+        self.order = np.argsort(blocks, kind="stable")
+        k = self.shared = int((blocks < 0).sum())
+        column, self.block = _inverse(self.order)[column], blocks[self.order][k:]
+        at = np.arange(len(self.block))
+        self.place = at - np.searchsorted(self.block, self.block)
+        self.shape = int(self.block.max()) + 1, int(self.place.max()) + 1
+        shared = column < k
+        self.full = summed((row[shared], column[shared], value[shared]), (height, k))
+        row, column, value = row[~shared], column[~shared], value[~shared]
+        by_row = np.argsort(row, kind="stable")
+        starts = np.searchsorted(row[by_row], np.arange(height + 1))
+        self.parts = self.full, starts, column[by_row], value[by_row]
+        self.joining = joining
+
+    def factor(self, P: Array, W: _Scaling) -> Callable[[Array, bool], Array] | None:
+        """As of ``_Rows``; x is refined by products with M."""
+        from scipy.linalg import lu_factor, lu_solve
+
+        blas, _ = _compiled()
+        weight, k, (n, b) = 1 / W.size, self.shared, self.shape
+        rows = [self._row(r, float(weight[r])) for r in self.joining.tolist()]
+        pairs = [u for at in W.cones.orders for u in self.pair(W, at)]
+        weight[self.joining] = 0.0
+        width, filled = k + len(rows) + len(pairs), (self.block, self.place)
+        A, B, C = np.zeros((n, b, b)), np.zeros((n, b, width)), np.zeros((width, width))
+        C[:k, :k] = blas.dsyrk(1.0, (self.full * weight[:, None]).T, trans=0)
+        C[: len(P), : len(P)] += np.triu(P)
+        for i, u in enumerate([*rows, *pairs], k):
+            C[:k, i], B[self.block, self.place, i] = u[:k], u[k:]
+        paired = np.arange(k + len(rows), width)
+        C[range(k, k + len(rows)), range(k, k + len(rows))] = C[paired[::2], paired[1::2]] = -1.0
+        C += np.triu(C, 1).T
+        compiled.add_blocks(*self.parts, weight, self.block, self.place, A, B)
+        empty = np.ones((n, b))
+        empty[filled] = 0.0
+        for ridge in RIDGES:
+            L, Y = A.copy(), B.copy()
+            diagonal = np.einsum("nii->ni", L)
+            diagonal *= 1 + ridge
+            diagonal += empty
+            if compiled.factor_blocks(L, Y):
+                break
+        else:
+            return None
+        flat = Y.reshape(n * b, width)
+        rest = C - flat.T @ flat
+        unit = np.ones(width)
+        for _ in range(3):  # rows and columns of one size
+            unit /= np.sqrt(np.maximum(np.abs(rest * unit * unit[:, None]).max(0), 1e-300))
+        rest *= unit * unit[:, None]
+        if not np.isfinite(rest).all():
+            return None
+        lu = lu_factor(rest, check_finite=False)
+
+        def once(v: Array) -> Array:
+            own, first, x = np.zeros((n, b)), np.zeros(width), np.empty_like(v)
+            own[filled], first[:k] = v[k:], v[:k]
+            compiled.solve_blocks(L, own, False)
+            first -= flat.T @ own.ravel()
+            first = unit * lu_solve(lu, unit * first, check_finite=False)
+            own -= (flat @ first).reshape(n, b)
+            compiled.solve_blocks(L, own, True)
+            x[:k], x[k:] = first[:k], own[filled]
+            return x
+
+        def solve(v: Array, refined: bool) -> Array:
+            x = once(v)
+            for _ in range(REFINED if refined else 0):
+                left = v - self.back(W.times(W.times(self.forward(x), -1.0), -1.0))
+                left[: len(P)] -= P @ x[: len(P)]
+                x = x + once(left)
+            return x
+
+        return solve
+
+    def _row(self, r: int, weight: float) -> Array:
+        """Row r of M with a weight."""
+        full, starts, columns, values = self.parts
+        out, at = np.zeros(len(self.order)), slice(starts[r], starts[r + 1])
+        out[: self.shared] = full[r]
+        np.add.at(out, columns[at], values[at])
+        return weight * out
+
+
+def blocks_of(
+    entries: Entries, width: int, height: int, curved: Index, orders: Orders
+) -> tuple[Index, Index] | None:
+    """The block of every column, -1 of those that all share, and the rows that join blocks; None
+    where the program is not one of many clients. ``curved`` are the columns of P.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    row, column, _ = entries
+    own = np.bincount(column, minlength=width) <= SHARED
+    own[curved] = False
+    if own.sum() < MANY:
+        return None
+    mine = own[column]
+    for cone in orders:  # a cone over few of them, such as that of a norm
+        inside = mine & (row >= cone.start) & (row < cone.stop)
+        if inside.sum() <= SHARED:
+            own[column[inside]] = False
+    mine = own[column]
+    joins = np.bincount(row[mine], minlength=height) > WIDEST
+    lifted = int(joins.sum()) + 2 * len(orders)
+    mine &= ~joins[row]
+    links = row[mine], height + column[mine]
+    graph = csr_array((np.ones(mine.sum(), bool), links), shape=(height + width,) * 2)
+    label = connected_components(graph, directed=False)[1][height:]
+    blocks = np.full(width, -1)
+    own &= np.bincount(column[mine], minlength=width) > 0
+    if own.sum() < MANY or lifted > LIFTED:
+        return None
+    blocks[own] = np.unique(label[own], return_inverse=True)[1]
+    if np.bincount(blocks[own]).max() > WIDEST:
+        return None
+    return blocks, np.flatnonzero(joins)
 
 
 class Solved(NamedTuple):
@@ -155,18 +305,26 @@ class Solved(NamedTuple):
 
 
 def solve_dense(
-    P: Array, q: Array, entries: Entries, c: Array, orders: Orders, tol: float, near: bool = False
+    curves: Entries,
+    q: Array,
+    entries: Entries,
+    c: Array,
+    orders: Orders,
+    tol: float,
+    near: bool = False,
+    clients: tuple[Index, Index] | None = None,
 ) -> Solved | None:
     """Solve the program; None where no step could be computed.
 
     Parameters
     ----------
-    P : (n, n) symmetric and positive semidefinite
+    curves : rows, columns and values of P's upper half, positive semidefinite
     q, c : (n,) and (m,)
     entries : rows, columns and values of M (m, n); those of one place add up
     orders : the rows of every second-order cone; all others are half-lines
     tol : of the gap relative to max(1, |objective|), and of both residuals relative to max(1, size)
     near : whether x = 0 is near the solution, such as the solution of a program like this one
+    clients : `blocks_of` a program of many clients
     """
     # half-lines first, and every row in units of its largest coefficient
     row, column, value = entries
@@ -183,9 +341,12 @@ def solve_dense(
     cones = Cones(np.cumsum([int(lines.sum()), *map(len, behind)]))
     entries = _inverse(place)[row], column, value / size[row]
     c, size = (c / size)[place], size[place]
-    rows = _Rows(entries, len(q), len(c))
+    if clients is None:
+        rows = _Rows(entries, len(q), len(c))
+    else:
+        rows = _Clients(entries, clients[0], _inverse(place)[clients[1]], len(c))
     order = rows.order
-    P, q = P[np.ix_(order, order)] if P.any() else P[:0], q[order]
+    P, q = _curvature(curves, order, rows.shared), q[order]
     degree = max(cones.lines + len(cones.orders), 1)  # of the barrier of K
     least, mu = NEAR if near else FAR
     x, s = np.zeros(len(q)), cones.inside(c, least)  # x is counted from the point where it begins
@@ -215,6 +376,16 @@ def solve_dense(
     return Solved(natural, multipliers, best.error, best.iterations)
 
 
+def _curvature(curves: Entries, order: Index, size: int) -> Array:
+    """P of the first columns in an order, which has no others; empty where it is 0."""
+    first, second, value = curves
+    if not value.any():
+        return np.zeros((0, 0))
+    place = _inverse(order)
+    P = summed((place[first], place[second], value), (size, size))
+    return P + P.T - np.diag(np.diag(P))
+
+
 def summed(entries: Entries, shape: tuple[int, int]) -> Array:
     """The matrix of these entries, which add up."""
     row, column, value = entries
@@ -236,10 +407,7 @@ def _step(
     if not W.depth > 0:
         return None
     point, residual, ends = W.times(z), W.times(primal, -1.0), W.cones.ends
-    H = rows.gram(W)
-    if len(P):
-        H += P
-    solve = _factor(H)
+    solve = rows.factor(P, W)
     if solve is None:
         return None
 

@@ -63,18 +63,76 @@ def add_gram(full, starts, columns, values, weight, lower):
                     lower[column, columns[m]] += a * values[m]
 
 
+cube = types.float64[:, :, ::1]
+
+
+@njit(types.void(*ROWS, doubles(1), places, places, cube, cube), cache=True)
+def add_blocks(full, starts, columns, values, weight, block, place, A, B):
+    """Add to A (n, b, b) and B (n, b, d) what M' diag(weight)^2 M has for the numbers of blocks:
+    sparse column d + i is number ``place[i]`` of block ``block[i]``.
+    """
+    d = full.shape[1]
+    for r in range(len(weight)):
+        square = weight[r] * weight[r]
+        for k in range(starts[r] if square > 0 else starts[r + 1], starts[r + 1]):
+            i = columns[k] - d
+            n, a, p = block[i], square * values[k], place[i]
+            for j in range(d):
+                B[n, p, j] += a * full[r, j]
+            for m in range(starts[r], starts[r + 1]):
+                A[n, p, place[columns[m] - d]] += a * values[m]
+
+
+@njit(types.boolean(cube, cube), cache=True, error_model="numpy")
+def factor_blocks(A, B):
+    """Write the Cholesky factors L of the blocks A into their lower halves, and L^-1 B into B;
+    False where a block has none.
+    """
+    for n in range(len(A)):
+        for i in range(A.shape[1]):
+            for j in range(i + 1):
+                total = A[n, i, j]
+                for m in range(j):
+                    total -= A[n, i, m] * A[n, j, m]
+                if j < i:
+                    A[n, i, j] = total / A[n, j, j]
+                elif total > 0:
+                    A[n, i, i] = math.sqrt(total)
+                else:
+                    return False
+            for m in range(i):
+                for j in range(B.shape[2]):
+                    B[n, i, j] -= A[n, i, m] * B[n, m, j]
+            for j in range(B.shape[2]):
+                B[n, i, j] /= A[n, i, i]
+    return True
+
+
+@njit(types.void(cube, matrix, types.boolean), cache=True, error_model="numpy")
+def solve_blocks(A, v, turned):
+    """Overwrite v by L^-1 v, and by L'^-1 v where ``turned``, of every block's factor."""
+    size = A.shape[1]
+    for n in range(len(A)):
+        for k in range(size):
+            i = size - 1 - k if turned else k
+            for m in range(i + 1, size) if turned else range(i):
+                v[n, i] -= (A[n, m, i] if turned else A[n, i, m]) * v[n, m]
+            v[n, i] /= A[n, i, i]
+
+
 FIVE = types.UniTuple(types.float64, 5)(doubles(2), *[doubles(1)] * 5, vector, vector)
 
 
 @njit(FIVE, cache=True, fastmath=FAST)
 def residuals(P, q, c, x, s, z, dual, primal):
     """Turn M'z into P x + q - M'z, and M x into M x + c - s. Return their largest entries, <s, z>,
-    the objective at x, and how far it is from that at z by the residuals too. An empty P is 0.
+    the objective at x, and how far it is from that at z by the residuals too. P is that of the
+    first numbers, and that of the others is 0.
     """
     steep = short = gap = value = apart = 0.0
     for j in range(len(x)):
         curved = 0.0
-        for i in range(len(P)):
+        for i in range(len(P) if j < len(P) else 0):
             curved += P[j, i] * x[i]
         dual[j] = curved + q[j] - dual[j]
         value += (q[j] + 0.5 * curved) * x[j]

@@ -5,6 +5,8 @@ from numba import njit, types
 
 from bonafed.solvers.kernels.signatures import doubles
 
+ROUNDED = 2e-15  # of the sum, which counts as exact
+
 
 @njit([types.float64[::1](doubles(1), types.float64)], cache=True)
 def onto_simplex(v, total):
@@ -35,7 +37,16 @@ def onto_simplex(v, total):
         if kept == count:
             break
         count = kept
-    q = np.empty(len(v))
-    for k in range(len(v)):
-        q[k] = max(v[k] - top - level, 0.0)
-    return q
+    # the rounding of a sum of many entries moves the level, and all of them with it
+    q, share = np.empty(len(v)), 1.0
+    for _ in range(3):
+        reached, count = 0.0, 0
+        for k in range(len(v)):
+            q[k] = max(v[k] - top - level, 0.0)
+            reached += q[k]
+            count += q[k] > 0.0
+        share = total / reached
+        if abs(share - 1.0) <= ROUNDED:
+            return q
+        level += (reached - total) / count
+    return q * share

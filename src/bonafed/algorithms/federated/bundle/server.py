@@ -281,7 +281,7 @@ class Cuts:
         size = len(left) + len({*zip(self.owner[live], self.part[live], strict=True)})
         if not len(live) or not left.any() or size > MOST_BALANCED:
             return multipliers
-        owner, mu = self.owner[live], multipliers[live]
+        owner, mu = np.unique(self.owner[live], return_inverse=True)[1], multipliers[live]
         _, part = np.unique(np.stack([owner, self.part[live]]), axis=1, return_inverse=True)
         sums = np.eye(part.max() + 1)[part.ravel()]
         fees = np.eye(owner.max() + 1)[owner] * self.gradient_level[live, None]
