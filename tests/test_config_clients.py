@@ -259,7 +259,8 @@ WRONG = {
         ["'async_dro' needs a smooth loss", "'hinge'"],
     ),
     "balls": (
-        LOGISTIC + '[robust]\nradius = 0.1\n[algorithm]\nname = "multiplier_method"\n',
+        LOGISTIC
+        + '[robust]\nradius = 0.1\nlabel_cost = 1.0\n[algorithm]\nname = "multiplier_method"\n',
         ["'multiplier_method'", "use 'bundle'"],
     ),
     "averaging": (

@@ -498,6 +498,7 @@ class Federation:
         groups += [[i] for i in sorted({*order} - {*small})]
         return [self.block(int(g[0])) if len(g) == 1 else self._padded(np.array(g)) for g in groups]
 
+    @checking
     def batches(self) -> Iterator[Block]:
         """Clients sorted by size: small ones, whose rows are copied, many at a time, and each other
         one by itself.

@@ -18,8 +18,8 @@ from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solvers.conic import weight_sets
 from bonafed.solvers.conic.bundle_master import Shape
 
-# ranks times clients of a program with all weights by rank; larger ones meet the worst weights only,
-# and so do those of a bundle, which are solved again and again, from fewer on
+# ranks times clients of a program with all weights by rank; larger ones meet the worst weights
+# only, and so do those of a bundle, which are solved again and again, from fewer on
 MOST, MOST_OFTEN = 100_000, 2_000
 
 
