@@ -74,6 +74,21 @@ def test_features_in_any_units(loss, risk):
     assert solution.certificate.value <= other.certificate.value * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("threshold", [0.1, 0.5, 1.35, 5.0])
+@pytest.mark.parametrize("tail", [0.05, 0.3])
+def test_huber_where_most_rows_of_the_tail_are_beyond_its_threshold(threshold, tail):
+    """There it does not bend, and steps by its second derivative went on without end."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2000, 10))
+    y = X @ rng.standard_normal(10) + rng.standard_t(2, 2000)
+    fed = bf.Federation.from_arrays(X, y, np.arange(2000) % 5)
+    problem = ranked(bf.Huber(threshold), bf.Superquantile(tail))
+    solution, other = bf.solve(problem, fed, tol=1e-8), pooled(problem, fed)
+    assert solution.outcome.stop is bf.Stop.OPTIMAL, solution.outcome.text
+    assert solution.certificate.relative_gap <= 1e-8
+    assert solution.certificate.value <= other.certificate.value * (1 + 1e-8)
+
+
 def test_where_the_best_model_is_zero_all_rows_are_on_the_threshold():
     problem = replace(
         ranked(bf.Logistic(), bf.Superquantile(0.02), 0.1), predictor=bf.Linear(False)

@@ -122,8 +122,9 @@ class Rows:
         """(1, K, D) the same for weights (R, K), level by level."""
         X, model, K = self._block.X, self._predictor, weights.shape[1]
         if isinstance(model, Linear) and isinstance(X, np.ndarray):  # in one pass over the rows
-            slopes = self.keep(weights * self.slope[:, None], X.shape[1]).reshape(-1, K)
-            each = slopes.T @ X.reshape(len(slopes), -1)
+            rows = X.reshape(-1, X.shape[-1])
+            slopes = self.keep(weights * self.slope[:, None], X.shape[1]).reshape(len(rows), K)
+            each = slopes.T @ rows
             each = np.column_stack([each, slopes.sum(0)]) if model.intercept else each
         else:
             each = np.array([self.gradient(one)[0] for one in weights.T])

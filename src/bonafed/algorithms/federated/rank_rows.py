@@ -14,6 +14,7 @@ from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem import rank_levels
 from bonafed.problem.claims import AllRows, Claim, Number
+from bonafed.problem.losses import Huber
 from bonafed.problem.plausible import Claims, of_lagrangian, of_losses, of_sum, ranks
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import (
@@ -358,7 +359,16 @@ def newton_step(matrix: Array, residual: Array) -> Array:
 def rows_at(problem: Problem, w: Array, data: Block, weights: Array | None) -> Rows:
     """The rows at a model, zeros where it is empty."""
     w = w if len(w) else np.zeros(problem.predictor.dimension(data.n_features))
-    return Rows(problem, w, data) if weights is None else Coordinates(problem, w, data, weights)
+    if weights is not None:
+        return Coordinates(problem, w, data, weights)
+    rows = Rows(problem, w, data)
+    if isinstance(problem.loss, Huber):
+        # beyond its threshold it does not bend, and Newton's steps had no end: the parabola above
+        # it that touches it there has the curvature slope / residual
+        flat = rows.curvature == 0
+        residual = rows.loss[flat] / problem.loss.threshold + problem.loss.threshold / 2
+        rows.curvature[flat] = problem.loss.threshold / residual
+    return rows
 
 
 def begin(problem: Problem, ask: BeginRanks, data: Block) -> BegunRanks:
