@@ -424,7 +424,15 @@ EACH_PLACE: tuple[tuple[str, str, str, Change], ...] = (
     ),
     (
         *("a baseline with a multiplier below 0", "robust", "form"),
-        arrays("baselines", lambda of: of["erm/multipliers"].__isub__(BELOW)),
+        arrays("baselines", lambda of: of["afl/multipliers"].__isub__(BELOW)),
+    ),
+    (
+        *("a baseline with a barrier below 0", "robust", "numbers"),
+        arrays("baselines", lambda of: of["erm/barrier"].__imul__(-1.0)),
+    ),
+    (
+        *("a baseline with another barrier", "robust", "baselines"),
+        arrays("baselines", lambda of: of["erm/barrier"].__imul__(1e3)),
     ),
     (
         *("a multiplier below 0", "robust", "form"),

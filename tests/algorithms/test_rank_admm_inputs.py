@@ -85,7 +85,8 @@ def test_what_solve_picks():
     weighted = bf.Federation(["a"], [X], [y], sample_weight=[np.arange(1.0, 31.0)])
     tail, g = bf.Superquantile(0.3), bf.L2(0.1)
     for expected, problem, fed in (
-        (bf.RankADMM, bf.Problem(bf.Hinge(), PLAIN, regulariser=g), one),
+        (bf.KinkInteriorPoint, bf.Problem(bf.Hinge(), PLAIN, regulariser=g), one),
+        (bf.RankADMM, bf.Problem(bf.Hinge(), PLAIN, regulariser=bf.L1(0.1)), one),
         (bf.RankADMM, bf.Problem(bf.Hinge(), PLAIN, over_samples=tail, regulariser=g), one),
         (bf.RankADMM, bf.Problem(bf.Squared(), PLAIN, over_samples=bf.Median()), one),
         (
@@ -96,7 +97,8 @@ def test_what_solve_picks():
             one,
         ),
         (bf.Bundle, bf.Problem(bf.Hinge(), PLAIN, over_samples=tail, regulariser=g), two),
-        (bf.Bundle, bf.Problem(bf.Hinge(), PLAIN, regulariser=g), weighted),
+        (bf.KinkInteriorPoint, bf.Problem(bf.Hinge(), PLAIN, regulariser=g), weighted),
+        (bf.Bundle, bf.Problem(bf.Hinge(), PLAIN, regulariser=bf.L1(0.1)), weighted),
         (bf.Bundle, bf.Problem(bf.Quantile(0.3), PLAIN, over_samples=tail, regulariser=g), one),
         (bf.Bundle, bf.Problem(bf.Multinomial(), SOFTMAX, regulariser=g), one),
         (bf.Bundle, bf.Problem(bf.Hinge(), PLAIN, over_samples=bf.WassersteinBall(0.1)), one),

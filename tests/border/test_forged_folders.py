@@ -244,7 +244,7 @@ BY_METHOD = {  # the tables that a method asks for, over sites
     "private_newton": "private",
 }
 ELSEWHERE = {"rank_admm", "smoothed_rank_admm", "sgd", "lsvrg", "dca"}  # all rows in one place
-ELSEWHERE |= {"rank_interior_point", "rank_bundle"}
+ELSEWHERE |= {"rank_interior_point", "rank_bundle", "kink_interior_point"}
 
 
 def by_method(name: str) -> str:

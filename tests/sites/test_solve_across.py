@@ -46,10 +46,10 @@ def numbered(row):
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS.keys())
 def test_a_solution_across_sites_is_that_of_one_place(problem, tmp_path):
-    method = over_sites(default_algorithm(problem.at(ROWS)[0], ROWS))
-    here = bf.solve(problem, ROWS, algorithm=method, engine=bf.InProcess("each"))
     agreement = agreed(problem, ROWS, tmp_path)
     engine = Network(agreement.session)
+    method = over_sites(default_algorithm(problem.at(ROWS)[0], ROWS, engine))
+    here = bf.solve(problem, ROWS, algorithm=method, engine=bf.InProcess("each"))
     there = bf.solve(agreement.problem, agreement.metadata, engine=engine)
     np.testing.assert_allclose(there.w, here.w, rtol=1e-12, atol=1e-14)
     assert (there.outcome.stop, there.outcome.text) == (here.outcome.stop, here.outcome.text)
