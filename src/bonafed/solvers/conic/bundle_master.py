@@ -22,12 +22,14 @@ import numpy as np
 
 from bonafed.arrays import Array
 from bonafed.solvers.conic import weight_sets as sets
-from bonafed.solvers.conic.builder import FINEST, P_OF, Index, Model, Status
+from bonafed.solvers.conic.builder import P_OF, Index, Model, Status
 
 MOST_MEMBERS = 200  # programs solved at most, each with one weighting more
 EXPONENTIAL = 500  # clients up to which programs have a cone for each, if they have any
-POLISHED = 10  # programs solved at most to polish a solution
-AT_REST, NEAR = 1e-12, 1e-6  # changes of weights: so small, or so small and no longer falling
+POLISHED = 20  # programs solved at most to polish a solution
+# changes of weights: so small, or so small and no longer falling; so small at least
+AT_REST, STILL, NEAR = 1e-12, 1e-8, 1e-6
+FINER = 1e-10  # to which the programs of a polish are solved, where changes do not fall
 PULL = 0.01  # of the accuracy: what a transport multiplier costs, since nothing else may bound it
 
 
@@ -202,19 +204,19 @@ class _Program:
         unit in the last place of the data moves by some 1e-7: by Newton's method until rounding
         stops it. Where it does not come near, it is ``master``.
         """
-        newer, change = master, math.inf
+        newer, change, best = master, math.inf, (math.inf, master)
         for _ in range(POLISHED):
             shape, near = replace(self.shape, weighting=nearer), newer.w * self.scale
             newer, _, _, after = replace(self, shape=shape, near=near).solved(accuracy)
             if not newer.solved or after is None:
                 break
             nearer, before, change = after, change, nearer.apart(after)
-            falls = change <= before / 2
-            if change <= AT_REST or (not falls and change <= NEAR):
+            falls, best = change <= before / 2, min(best, (change, newer), key=lambda it: it[0])
+            if change <= AT_REST or (not falls and change <= STILL):
                 break
             if not falls:  # else a program's end just within its accuracy can turn in a cycle
-                accuracy = max(accuracy / 100, FINEST)
-        return newer if newer.solved and change <= NEAR else master
+                accuracy = max(accuracy / 100, FINER)
+        return best[1] if best[0] <= NEAR else master
 
     def solved(self, accuracy: float) -> tuple[Master, Array, Status, sets.NearEntropy | None]:
         """The solution; the clients' risks z (N,) by their pieces there; how it ended; and near
