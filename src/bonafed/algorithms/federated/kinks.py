@@ -167,7 +167,10 @@ class KinkInteriorPoint(RankInteriorPoint):
         total, gradient = float(np.sum(base.known(ask.weights))), up.gradient[0]
         w = at.w if len(at.w) else np.zeros(len(gradient))
         constant = total * float(of.heights[0]) + at.plain * float(up.loss[0])
-        risk = constant + float(at.caps @ up.above[0])
+        lifted = float(at.caps @ up.above[0])
+        risk = constant + lifted
+        if -1e-13 * (abs(constant) + abs(lifted)) <= risk < 0:  # what is left of them by rounding
+            risk = 0.0
         yield from of_weighted(self.concrete, w, np.array([risk]) / max(total, 1e-300), None, total)
         slope = at.plain * gradient + up.gradients[0].sum(0)
         constant += float(up.weighted[0].sum() - at.thresholds @ up.weight[0] - slope @ w)
