@@ -370,7 +370,8 @@ def main(texts: list[str]) -> None:
         if row.base:
             base = next((s for name, s in seconds.items() if row.base in name), None)
         else:
-            base = found.rival and max(found.rival, row.least) if row.rival else 1.0
+            rival = None if found.rival is None else max(found.rival, row.least)
+            base = rival if row.rival else 1.0
         ratio = found.ours / base if found.ours is not None and base else None
         proved = not row.proved or (found.gap is not None and found.gap <= TOL)
         of = row.rival or (f"of {row.base}" if row.base else "seconds")

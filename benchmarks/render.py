@@ -74,6 +74,7 @@ SECTIONS = (
         " proof, longest silence; `grid`: the default beside every method, by shape.",
         "twice what was seen reachable; 1e-6 proved; 5 s of silence; the default at most 1.5 times"
         " the best method, cost linear, memory 3 times the data",
+        (Shown("cliffs", columns=("work", "CPU s", "beside", "times", "reachable", "gap")),),
     ),
     Section(
         "defaults.py",

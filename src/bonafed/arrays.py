@@ -8,6 +8,7 @@ are padded to the longest one, and padding carries no weight: the mean of client
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from numbers import Real
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar
@@ -218,6 +219,10 @@ class Block:
 
     def squares(self) -> Array:
         """Each client's mean of x_j^2 over its rows, (n, d)."""
+        return self._squares.copy()
+
+    @cached_property
+    def _squares(self) -> Array:
         if not isinstance(self.X, np.ndarray):
             return np.asarray(self.X.multiply(self.X).T @ self.share[0])[None, :]
         return np.einsum("nm,nmd,nmd->nd", self.share, self.X, self.X)

@@ -189,7 +189,7 @@ def note(text: str, *, whole: bool = False) -> None:
 
 
 @contextmanager
-def going_on(what: str, every: float = 4.0) -> Iterator[None]:
+def going_on(what: str, every: float = 2.0) -> Iterator[None]:
     """While it is open, say each time that so many seconds have passed what goes on, on standard
     error.
     """

@@ -46,7 +46,7 @@ from bonafed.solvers.smooth.stepwise import QuasiNewton, begin, observe, restart
 
 INNER = 0.1  # an inner problem is solved to this share of what new centres may bring
 SLOW, SHRINK = 0.7, 0.1  # mu and nu fall to SHRINK where that falls to no less than SLOW
-MARGIN = 0.1  # of the tolerance: few rounds more, and certificates are charged for rounding
+MARGIN = 0.5  # of the tolerance: certificates are charged for rounding, the bound here is not
 FIRST = 0.1  # the first penalties, in units of the problem
 TRIES = 4  # searches that end without a step while nothing improves
 
