@@ -264,7 +264,7 @@ ROWS = (
     Row("DRFL, 3,000 clients of 10 rows", drfl(3000, 10, 10), "", 3.0, 8, "1,000 clients of 10"),
     Row("DRFL, 1,000 clients of a row", drfl(1000, 1, 10), "", 1.0, 6),
     Row("DRFL, 10,000 clients of a row", drfl(10_000, 1, 10), "", 5.0, 12),
-    Row("RankedRange, 20,000 x 50, 2 rounds", ranked_range, "the fit alone", 1.0, 8, proved=False),
+    Row("RankedRange, 20,000 x 50, 2 rounds", ranked_range, "its fit", 1.0, 8, proved=False),
     Row("bonafed init, 400 x 5,000", init, "", 10.0, 22, proved=False),
     Row("DRFL, 100,000 clients of a row", drfl(100_000, 1, 10), "", 60.0, 125),
 )
@@ -381,13 +381,14 @@ def main(texts: list[str]) -> None:
         shown = "not within its limit" if ratio is None else f"{ratio:.3g} times"
         if not row.rival and not row.base and found.ours is not None:
             shown = f"{found.ours:.3g} s"
+        silent = "" if found.silent <= SILENT else f", silent for {found.silent:.2g} s"
         targets.need(
             ratio is not None
             and ratio <= TIMES * row.reachable
             and proved
             and found.silent <= SILENT,
-            f"{row.name}: {shown}, at most {TIMES * row.reachable:.3g} ({of});"
-            f" {found.outcome}{'' if proved else ', not proved'}; silent for {found.silent:.2g} s",
+            f"{row.name}: {shown}, at most {TIMES * row.reachable:.3g}"
+            f"{'' if proved else f', {found.outcome}'}{silent}",
         )
     measure.show("cliffs", COLUMNS, lines)
     spent = 60 * MINUTES - left
