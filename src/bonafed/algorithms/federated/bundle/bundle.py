@@ -780,4 +780,4 @@ def _least_squares(H: Array, left: Array) -> Array:
             return cho_solve(factor, left)
     except LinAlgError:
         pass
-    return np.linalg.lstsq(H, left, rcond=1e-12)[0]
+    return np.asarray(np.linalg.lstsq(H, left, rcond=1e-12)[0], float)
