@@ -161,7 +161,7 @@ def test_a_time_that_runs_out_is_no_optimum(fed):
 def test_many_rounds_of_gradients_where_second_derivatives_cost_more(
     rows, coefficients, parts, expected
 ):
-    """As measured by ``benchmarks/cliffs.py grid``."""
+    """A second derivative costs rows times coefficients squared, a gradient their product."""
     y = np.resize([-1, 1], rows)
     made = bf.Federation.from_arrays(np.zeros((rows, coefficients)), y, np.arange(rows) % 4)
     problem = bf.Problem(**({"loss": bf.Logistic(), "predictor": bf.Linear()} | parts))

@@ -343,8 +343,10 @@ def by_gradients(problem: Problem, setting: Setting, dimension: int) -> bool:
     free = isinstance(ball, WassersteinBall) and ball.norm == "l1"
     if free and dimension <= HERE and rows**2 <= FLAT * dimension:
         return False
-    if dimension > SMALL or rows * dimension <= CELLS:
-        return dimension > SMALL
+    if dimension > SMALL:
+        return True
+    if rows * dimension <= CELLS:
+        return False
     most = problem.over_clients.value(np.eye(1, n)[0]) / problem.over_clients.value(np.ones(n))
     smooth = isinstance(ball, Mean) and isinstance(problem.regulariser, Zero | L2)
     several = problem.loss.targets == "class"  # of which `Bundle` has no second derivatives

@@ -132,7 +132,7 @@ class BundleState:
 
 @dataclass(frozen=True)
 class Bundle(base.Method):
-    """The default algorithm for convex problems with up to 500 coefficients.
+    """The default algorithm for convex problems of few coefficients, or without a smooth loss.
 
     Parameters
     ----------
@@ -141,12 +141,12 @@ class Bundle(base.Method):
         optimal)
     max_rounds : a cap; a run that meets it is never called optimal
     variant : "proximal" or "level"
-    metric : "auto": "hessian" where the loss is smooth, models have at most 500 numbers and there
-        are no constraints, else "identity". With "hessian" clients send their gradients and one D x
-        D sum a round, and only flips of labels are cut. "secant", which "auto" is over sites, asks
-        for as few sums as will do, so that these tell less of single rows: near the end second
-        derivatives follow from the change of gradients, and where those of rows jump, as Huber's,
-        they begin with the largest
+    metric : "auto": "hessian" where the loss is smooth, there are no constraints, and models have
+        at most 1,500 numbers (500 over sites), else "identity". With "hessian" clients send their
+        gradients and one D x D sum a round, and only flips of labels are cut. "secant", which
+        "auto" is over sites, asks for as few sums as will do, so that these tell less of single
+        rows: near the end second derivatives follow from the change of gradients, and where those
+        of rows jump, as Huber's, they begin with the largest
     cuts : how many cuts all clients send in a round, about: one for each of so many groups of rows.
         More cuts need fewer rounds, and are sums of fewer rows
     least_rows : of a group; a client with fewer than twice as many sends one cut of all its rows.

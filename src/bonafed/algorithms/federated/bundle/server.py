@@ -32,7 +32,7 @@ from bonafed.problem.problem import Problem
 from bonafed.rounds import Each, Sum, record
 from bonafed.solvers.conic.bundle_master import Index, Master, Pieces, Shape, minimise
 
-SECOND_ORDER = 500  # numbers of a model up to which clients send D x D sums by default
+SECOND_ORDER = 500  # numbers of a model up to which sites send D x D sums
 BALANCES = 3  # times that multipliers are balanced
 
 
