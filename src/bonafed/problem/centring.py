@@ -97,7 +97,8 @@ def centred(problem: Problem, fed: Data, mean: Array | None = None) -> Centred |
     if given and not (free and mean.shape == (count,) and np.isfinite(mean).all()):
         raise ValueError(
             f"a proof about rows less a centre needs {count} finite numbers and a free intercept,"
-            f" got shape {mean.shape}: give the proof of this problem."
+            f" got shape {mean.shape} with {int(np.isfinite(mean).sum())} finite, and an intercept"
+            f" that is {'free' if free else 'not free'}: give the proof of this problem."
         )
     loss, constrained = problem.loss, concrete.constrained
     if loss.targets != "real" or has_log_link(loss) or constrained:
