@@ -121,6 +121,11 @@ NO_SECURE_SUM = Need(
 )
 ONE_CLIENT = Need("one", "needs all rows in one place", lambda p, s: s.n_clients == 1)
 EQUAL_ROWS = Need("equal", "takes no sample weights", lambda p, s: s.equal_rows)
+EQUAL_IF_RANKED = Need(
+    "equal where rows are ranked",
+    "takes no sample weights with over_rows",
+    lambda p, s: s.equal_rows or p.over_rows is None,
+)
 # -- predictor and loss
 AFFINE = Need(
     "affine",
@@ -143,6 +148,12 @@ SMOOTH_SCALAR = Need(
     "smooth, one prediction per row",
     "needs a smooth loss of one prediction a row",
     lambda p, s: p.loss.smooth and p.loss.targets != "class",
+)
+KINKS_OR_RANKED = Need(
+    "with linear pieces; smooth with over_rows",
+    "needs a loss with linear pieces (Hinge, Absolute, Quantile, EpsilonInsensitive), and with"
+    " over_rows a smooth loss of one prediction a row",
+    lambda p, s: (WITH_KINKS if p.over_rows is None else SMOOTH_SCALAR).holds(p, s),
 )
 
 EVEN_SLOPES = Need(
@@ -231,6 +242,7 @@ CONVEX_PROX = Need(
 SMOOTH_REGULARISER = Need(
     "none, l2", "needs the regulariser Zero or L2", _has("regulariser", Zero | L2)
 )
+RIDGE = Need("l2", "needs the regulariser L2", _has("regulariser", L2))
 SEPARABLE = Need(
     "convex, entry by entry",
     "needs a convex regulariser that acts entry by entry",
