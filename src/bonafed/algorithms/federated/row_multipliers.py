@@ -62,6 +62,7 @@ from bonafed.rounds import Done, Each, Round, Sum, record
 from bonafed.solvers.smooth import stepwise
 from bonafed.solvers.smooth.stepwise import QuasiNewton
 
+FIRST = 0.1  # penalty, in units of the mean loss, or of the mean distance from a knot
 INNER = 0.1  # an inner problem is solved to this share of what new centres may bring
 SLOW, SHRINK = 0.5, 0.3  # the penalty falls to SHRINK where that falls to no less than SLOW
 MARGIN = 0.9  # of the tolerance at which a run ends: certificates are charged for rounding
@@ -262,7 +263,7 @@ class RowMultiplierMethod(base.Method):
         else:
             size += float(np.abs(kinks_of(self.concrete.loss).knots).mean())
         units = lines.units_of(self.concrete, known(state.seen).square)
-        penalty = max(size, float(np.finfo(float).tiny))
+        penalty = FIRST * max(size, float(np.finfo(float).tiny))
         # of steps: what a row bends by the first penalty, and the regulariser
         bends = self.concrete.regulariser.strong_convexity * penalty
         inside = len(self.concrete.predictor.split(state.w)[0])
