@@ -312,7 +312,7 @@ class FederatedData(Known, Protocol):
         """The rows of one client."""
         ...
 
-    def blocks(self, size: int = 64) -> list[Block]:
+    def blocks(self, size: int = 1024) -> list[Block]:
         """The rows of all clients, so many clients together at most."""
         ...
 

@@ -38,6 +38,7 @@ from bonafed.engines.network import Network
 from bonafed.privacy.accounting import noise_for
 from bonafed.privacy.secure_sum.messages import option_of
 from bonafed.problem.centring import Centred, centred
+from bonafed.problem.conic_form import is_equal_penalty
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.own_functions import check_own
 from bonafed.problem.problem import Problem, only_constrained
@@ -51,10 +52,12 @@ SMALL = 500  # coefficients up to which second-order steps are the default
 SOLVED = 2_000  # the same, where a system of them is solved some twenty times
 LONG = 2_000  # rows for every coefficient, from which a bundle of kinks is the faster
 TALL = 4  # and below which an ADMM on one client's rows is
+SPARE = 1.25  # up to which that ADMM is faster for smooth objectives too
 ROUNDS = 5_000  # of all clients at once, at most, where nothing can be proved
 CELLS = 100_000  # of the tables, from which on many rounds of gradients cost less than few Hessians
 WIDE = 200  # coefficients from which on they do so however far the clients' weights move
-NARROW = 2.0  # times its share, up to which no client's weight grows where they move little
+LITTLE = 0.6  # by which they raise risks that are even from -1 to 1, where they move little
+STEADY = 40  # rows for every coefficient, from which on balls over samples bend the risks little
 FLAT = 50_000  # rows squared for each coefficient, up to which free ones are nearly undetermined
 FEW = 100  # clients up to which the server solves a program for every answer by default
 
@@ -282,15 +285,17 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     ``RankADMM`` those of one client. Means of losses with linear pieces go to ``KinkInteriorPoint``
     up to 2,000 coefficients, with two exceptions: ``Bundle`` has rows that are at sites, and 2,000
     rows or more for every coefficient; ``RankADMM`` has the rows of one client where these are
-    fewer than 4 for every coefficient, or than a 150th of the square of their number. ``Bundle``
-    proves a gap for convex problems, and so does ``AsyncBundle`` where answers come at different
-    times, for up to 500 coefficients and 100 clients. ``AsyncDRO`` is for more, and where nothing
-    can be proved; ``MultiplierMethod`` takes smooth problems with any convex regulariser, and comes
-    first where the second derivatives of ``Bundle`` cost more than its many rounds: with over 500
-    coefficients, and in one process on tables of over 100,000 numbers with over 200 coefficients or
-    several classes, or with fewer where the objective is smooth and the clients' weights move
-    little. Up to 1,500 coefficients that few rows leave nearly undetermined, under a ball in the
-    norm "l1", are for ``Bundle``.
+    fewer than 4 for every coefficient, or than a 150th of the square of their number. It has means
+    of smooth losses of one client too, except smooth objectives on a table of over 100,000 numbers
+    with 5 rows or more for every 4 coefficients. ``Bundle`` proves a gap for convex problems, and
+    so does ``AsyncBundle`` where answers come at different times, for up to 500 coefficients and
+    100 clients. ``AsyncDRO`` is for more, and where nothing can be proved; ``MultiplierMethod``
+    takes smooth problems with any convex regulariser, and comes first where the second derivatives
+    of ``Bundle`` cost more than its many rounds: with over 500 coefficients, and in one process on
+    tables of over 100,000 numbers with over 200 coefficients or several classes, or with fewer
+    where the clients' weights move little and the objective is smooth, or nearly so, as a ball over
+    samples leaves it that has 40 rows or more for every coefficient. Up to 1,500 coefficients that
+    few rows leave nearly undetermined, under a ball in the norm "l1", are for ``Bundle``.
     """
     if problem.privacy is not None:
         yield PrivateSGD()
@@ -312,7 +317,11 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     if kinks and many >= max(TALL, dimension / 150):
         yield KinkInteriorPoint()
     risk = problem.over_clients.value  # which of one client may be that client's own
-    if setting.n_clients == 1 and all(risk(np.array([own])) == own for own in (1.0, 2.0)):
+    smooth = problem.loss.smooth and isinstance(problem.over_samples, Mean)
+    smooth = smooth and isinstance(problem.regulariser, Zero | L2)
+    large = smooth and many >= SPARE and setting.rows * dimension > CELLS
+    one = setting.n_clients == 1 and all(risk(np.array([own])) == own for own in (1.0, 2.0))
+    if one and not large:
         yield RankADMM()
     if kinks:
         yield KinkInteriorPoint()
@@ -347,10 +356,12 @@ def by_gradients(problem: Problem, setting: Setting, dimension: int) -> bool:
         return True
     if rows * dimension <= CELLS:
         return False
-    most = problem.over_clients.value(np.eye(1, n)[0]) / problem.over_clients.value(np.ones(n))
-    smooth = isinstance(ball, Mean) and isinstance(problem.regulariser, Zero | L2)
+    risk, even = problem.over_clients.value, np.linspace(-1.0, 1.0, n)
+    moved = float((risk(even) + risk(-even)) / (2 * risk(np.ones(n))))
+    smooth = isinstance(ball, Mean) or (is_equal_penalty(problem) and rows >= STEADY * dimension)
+    smooth = smooth and isinstance(problem.regulariser, Zero | L2)
     several = problem.loss.targets == "class"  # of which `Bundle` has no second derivatives
-    return dimension > WIDE or several or (smooth and float(most) <= NARROW / n)
+    return dimension > WIDE or several or (smooth and moved <= LITTLE)
 
 
 def private_methods(

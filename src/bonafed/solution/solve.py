@@ -91,9 +91,9 @@ def solve(
     fed : the rows by client; or the `Metadata` of rows that stay at their owners' sites, for an
         engine that reaches these. Then the checks that read rows are left out: ``calibration`` and
         ``trivial`` are None, and so is the ``certificate`` of a private run
-    algorithm : such as ``Bundle()`` (the default for several clients), ``RankADMM()`` (for the rows
-        of one), ``KinkInteriorPoint()`` (means of hinge, absolute or quantile losses),
-        ``InteriorPoint()`` (with constraints and up to 500 coefficients), ``ProximalAL()``
+    algorithm : such as ``Bundle()`` (the default for several clients), ``RankADMM()`` (for few
+        rows of one, or ranked ones), ``KinkInteriorPoint()`` (means of hinge, absolute or quantile
+        losses), ``InteriorPoint()`` (with constraints and up to 500 coefficients), ``ProximalAL()``
         (with more), ``AsyncBundle()`` (convex, on an asynchronous engine), ``AsyncDRO()`` (for
         smooth losses where the problem is not convex, or there are many clients or coefficients on
         an asynchronous engine), ``MultiplierMethod()`` (smooth, convex, with over 500 coefficients

@@ -122,11 +122,15 @@ def minimise(
     Where Q is known by its maximiser, or is an ``Entropy`` of very many clients, the program is
     solved again with every worst weighting that it finds; where it is an ``Entropy`` of few, near
     the weights that it finds, so that the rounding of cuts moves the minimiser no further than over
-    other sets.
+    other sets. One piece of every client, all of given weights, makes a system of equations.
     """
+    H = np.asarray(metric, float)
+    if centre is not None and level is None and math.isinf(size):
+        by_newton = _of_newton(shape, pieces, centre, H, offset)
+        if by_newton is not None:
+            return by_newton
     # Units: the objective in ``unit``, every coordinate and the transport multipliers such that
     # their gradients, or their curvatures, have size one.
-    H = np.asarray(metric, float)
     scale = unit / steepness(pieces.gradient)
     if H.ndim == 2:
         scale = np.sqrt(unit / np.diag(H))
@@ -170,6 +174,34 @@ def minimise(
         w[weights] = centre + away * min(1.0, radius / max(float(np.linalg.norm(away)), 1e-300))
     point = np.append(w, master.point[len(w) :])
     return replace(master, point=point, w=w, value=master.value * unit)
+
+
+def _of_newton(shape: Shape, pieces: Pieces, centre: Array, H: Array, most: float) -> Master | None:
+    """The minimiser where the model is one quadratic function, a piece of every client with fixed
+    weights; None where it is not, or where the offset would exceed its bound.
+    """
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    Q, n = shape.weighting, shape.n_clients
+    if not (isinstance(Q, sets.Ball) and Q.radius == 0 and H.ndim == 2 and pieces.parts == 1):
+        return None
+    robust = shape.radius.any() or pieces.gradient_level.any()
+    other = shape.l1 or shape.groups or shape.ball or len(shape.penalties)
+    bounded = np.isfinite(shape.lower).any() or np.isfinite(shape.upper).any()
+    if robust or other or bounded or not np.array_equal(pieces.owner, np.arange(n)):
+        return None
+    ridge = np.full(len(centre), shape.l2)
+    ridge[len(centre) - shape.intercept :] = 0.0
+    try:
+        factor = cho_factor(H + np.diag(ridge), lower=True, check_finite=False)
+    except LinAlgError:
+        return None
+    slope = Q.prior @ pieces.gradient + ridge * centre
+    w = centre - cho_solve(factor, slope, check_finite=False)
+    if not np.isfinite(w).all() or (np.abs(w[len(w) - shape.intercept :]) > most).any():
+        return None
+    value = float(Q.prior @ (pieces.offset + pieces.gradient @ w)) + float(ridge @ w**2) / 2
+    return Master(w, w, value, Q.prior, True)
 
 
 def _start(shape: Shape, centre: Array | None, near: Array | None, size: int) -> Array | None:
