@@ -36,6 +36,7 @@ class Setting:
     secure_sum : whether the engine has the server read sums over the clients only
     rows : how many rows all clients have, where they are in this process; 0 where they are at sites
         or not yet known
+    sparse : whether the rows are sparse matrices; False where that is not known
     """
 
     n_clients: int
@@ -43,6 +44,7 @@ class Setting:
     asynchronous: bool = False
     secure_sum: bool = False
     rows: int = 0
+    sparse: bool = False
 
 
 @dataclass(frozen=True)

@@ -73,9 +73,8 @@ class Certify:
     parts: parting.Parted | None = None  # how risks are parted, see ``Duals``
     pair: Annotated[Array, Form("2, D")] | None = None  # see ``Duals``
     barrier: Annotated[Array, Form("1")] | None = None  # the same
-    path: Annotated[Array, Form("J, D")] | None = None  # the same
-    thresholds: Annotated[Array, Form("J, L")] | None = None
-    penalties: Annotated[Array, Form("J")] | None = None
+    path: Annotated[Array, Form("T, D")] | None = None  # the same
+    penalties: Annotated[Array, Form("T")] | None = None
     # of the mean losses, where there is a pair or a path
     weights: Annotated[Each, Form("N")] | None = None
     radii: Annotated[Each, Form("N, J")] | None = None  # see ``Duals``
@@ -317,8 +316,7 @@ class Certification(plausible.AboutRows):
             more |= {"pair": duals.pair, "weights": duals.weights}
         if duals.path is not None:
             more |= {"path": duals.path, "weights": duals.weights}
-        of_rows = ("barrier", duals.barrier), ("thresholds", duals.thresholds)
-        of_rows += (("penalties", duals.penalties),)
+        of_rows = ("barrier", duals.barrier), ("penalties", duals.penalties)
         more |= {name: array for name, array in of_rows if array is not None}
         if duals.radii is not None:
             more["radii"] = duals.radii.T.copy()
@@ -340,9 +338,9 @@ class Certification(plausible.AboutRows):
         if ask.pair is not None and ask.weights is not None:
             moved = ask.pair, ask.weights, data, ask.barrier
             combined.include(parting.shifted_minorants(problem, *moved))
-        steps = ask.path, ask.thresholds, ask.penalties
-        if ask.path is not None and ask.weights is not None:
-            combined.include(parting.followed_minorants(problem, steps, ask.weights, data))
+        if ask.path is not None and ask.penalties is not None and ask.weights is not None:
+            moved = ask.path, ask.penalties, ask.weights, data
+            combined.include(parting.followed_minorants(problem, *moved))
         constant, gradient = combined.constant, combined.gradient
         residuals = None
         if ask.rows is not None and is_provable(problem):
@@ -629,16 +627,8 @@ def _check(problem: Problem, fed: Data, w: Array, duals: proofs.Duals | None) ->
             "duals.barrier must be one number > 0 beside a pair, for means of a loss with linear"
             f" pieces, got {duals.barrier!r} for {problem.in_words()}."
         )
-    steps = duals.path, duals.thresholds, duals.penalties
-    if any(part is not None for part in steps):
-        many = np.shape(duals.penalties)
-        whole = all(part is not None and np.shape(part)[:1] == many for part in steps)
-        if not (whole and many and has_kinks(problem) and np.all(np.asarray(steps[2]) > 0)):
-            raise ValueError(
-                "duals.path, thresholds and penalties must be as many models, rows of thresholds"
-                f" and numbers > 0, for means of a loss with linear pieces, got shapes"
-                f" {[np.shape(part) for part in steps]} for {problem.in_words()}."
-            )
+    if duals.path is not None or duals.penalties is not None:
+        duals.steps(D, 0 if has_kinks(problem) else None)
     if duals.pair is not None and duals.barrier is None and not shifted:
         raise ValueError(
             "duals.pair is for risks whose mean losses are a separate part, got"

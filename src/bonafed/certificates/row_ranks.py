@@ -47,7 +47,7 @@ from bonafed.problem.lower_bounds import (
 )
 from bonafed.problem.metadata import Data
 from bonafed.problem.problem import Problem, check_affine, checked_model
-from bonafed.problem.rank_levels import Levels, Rows, few_levels, levels, lifted
+from bonafed.problem.rank_levels import Levels, Rows, few_levels, levels, levels_of, lifted
 from bonafed.rounds import Done, Each, Max, Next, Round, Stop, Sum, record
 
 EDGES = 512  # thresholds of a round that counts
@@ -235,7 +235,7 @@ class RankCertification(RowRounds):
     """
 
     bounded: bool = True
-    duals: Duals | None = None  # with a path
+    steps: tuple[Array, Array, Array] | None = None  # of ``Duals``, which prove the bound
     first: ClassVar[type] = RankProof
 
     @property
@@ -254,7 +254,7 @@ class RankCertification(RowRounds):
         return {
             **plausible.surveys(self.concrete),
             Looked: self.said,
-            Counted: lambda who, ask, up: [plausible.Counts(ask.edges, up.above[0])],
+            Counted: lambda who, ask, up: [plausible.Counts(ask.edges, up.above[0], ask.w)],
             WeighedRows: lambda who, ask, up: [Number("a sum of losses", up.above)],
             SteppedRows: self._stepped,
         }
@@ -286,11 +286,11 @@ class RankCertification(RowRounds):
             return state, Round(Count(self.w, _edges(state.low, state.high)))
         if self.concrete.loss.targets == "class":  # of which rows have no slopes of one number
             return state, Done(Stop.OPTIMAL)
-        if self.duals is None:
+        if self.steps is None:
             return self._wider(state)
-        caps, duals = self._levels.caps(self._n), self.duals
-        path: Any = duals.path, duals.thresholds, duals.penalties
-        return state, Round(FollowRows(self.w, state.high, caps, caps * self._levels.tails, *path))
+        caps = self._levels.caps(self._n)
+        ask = FollowRows(self.w, state.high, caps, caps * self._levels.tails, *self.steps)
+        return state, Round(ask)
 
     def _wider(self, state: Any) -> tuple[RankProof, Round]:
         """Begin with the next width, at the model itself."""
@@ -323,9 +323,8 @@ class RankCertification(RowRounds):
         """The bound of one step, and the next one."""
         at, step, of, n = state.at, state.step, self._levels, self._n
         caps, plain = of.caps(n), of.mean / n
-        followed = at is None
-        there = self.duals.path[-1] if followed else at.w + step[len(caps) :]
-        if followed:
+        there = at.w + step[len(caps) :] if self.steps is None else self.steps[0][-1]
+        if self.steps is not None:
             value = float(of.shares @ state.high + caps @ up.above + plain * state.looked.total)
             state = replace(state, value=value + self.concrete.penalty(self.w))
         less = np.minimum(of.shares / np.maximum(up.weight, 1e-300), 1.0)
@@ -339,7 +338,7 @@ class RankCertification(RowRounds):
             weights = up.share @ scale + rest * self.sizes
             state = replace(state, bound=proven, stationarity=left, weights=weights)
         gap = (state.value - proven) / max(abs(state.value), 1e-300)
-        if followed:
+        if self.steps is not None:
             return state, Done(Stop.OPTIMAL)
         # step on while the gap falls, and try wider ramps until one succeeds
         falls = (gap < 0.9 * state.last or gap >= 1.0) and math.isfinite(gap)
@@ -643,8 +642,9 @@ def certify_ranks(
     w = checked_model(w, concrete.predictor.dimension(data.n_features))
     kind = RankCertification if few_levels(concrete.over_rows) else SpectrumCertification
     rounds: Any = kind(w, np.asarray(fed.sizes, float), concrete)
-    if duals is not None and duals.path is not None and isinstance(rounds, RankCertification):
-        rounds, duals = replace(rounds, duals=duals), None
+    if duals is not None and duals.path is not None:
+        count = len(levels_of(concrete).shares) if kind is RankCertification else None
+        rounds, duals = replace(rounds, steps=duals.steps(len(w), count)), None
     run = run_all(rounds, data, engine)
     state: RankProof | SpectrumProof = run.state
     assert state.looked is not None

@@ -96,11 +96,11 @@ class Duals:
     # (1,) the barrier that makes a loss with linear pieces smooth, beside a pair of a model and a
     # step from it, which may be too short for a sum of both
     barrier: Annotated[Array, Form("1")] | None = None
-    # what the rows weigh after steps of a method of multipliers on them, from the first to the last:
-    # its models, their thresholds and its penalties (``problem.rank_levels.followed``)
-    path: Annotated[Array, Form("K, D")] | None = None
-    thresholds: Annotated[Array, Form("K, L")] | None = None
-    penalties: Annotated[Array, Form("K")] | None = None
+    # what rows weigh after steps of a method of multipliers, from the first to the last: its
+    # models, their thresholds and its penalties (``problem.rank_levels.followed``)
+    path: Annotated[Array, Form("T, D")] | None = None
+    thresholds: Annotated[Array, Form("T, L")] | None = None
+    penalties: Annotated[Array, Form("T")] | None = None
     # (J, N) where cuts at a point are those of balls of other radii than the problem's: these
     radii: Annotated[Array, Form("J, N")] | None = None
     # (J, C, P) of the cuts of constraints, by owner (`equalities`)
@@ -113,6 +113,28 @@ class Duals:
     def by_rows(self) -> bool:
         """Whether slopes of rows prove the mean losses, for the clients' ``weights``."""
         return self.pair is not None or self.path is not None
+
+    def steps(self, numbers: int, levels: int | None) -> tuple[Array, Array, Array]:
+        """The path, its thresholds and penalties, of models of so many numbers with so many
+        thresholds; None: of a problem that has no such proof.
+
+        Raises
+        ------
+        ValueError
+            unless they are these
+        """
+        parts = (self.path, self.thresholds, self.penalties)
+        path, thresholds, penalties = (np.zeros(0) if a is None else np.asarray(a) for a in parts)
+        shapes, J = [part.shape for part in (path, thresholds, penalties)], len(path)
+        whole = J > 0 and shapes == [(J, numbers), (J, levels), (J,)] and (penalties > 0).all()
+        if not (whole and all(np.isfinite(part).all() for part in (path, thresholds, penalties))):
+            needed = f"models of {numbers} numbers, {levels} thresholds for each and penalties > 0"
+            raise ValueError(
+                "duals.path, thresholds and penalties are for means of a loss with linear pieces,"
+                f" and for rows ranked at few levels, and need as many finite {needed}, got shapes"
+                f" {shapes}."
+            )
+        return path, thresholds, penalties
 
     def used(self) -> "Duals":
         """Without the points that have no multiplier."""

@@ -311,13 +311,12 @@ def shifted_minorants(
 
 
 def followed_minorants(
-    problem: Problem, path: tuple[Array, Array, Array], weights: Array, block: Block
+    problem: Problem, models: Array, penalties: Array, weights: Array, block: Block
 ) -> Minorants:
     """Minorants of mean losses with linear pieces, like those of ``shifted_minorants``: the slopes
     are those at the end of a path (``rank_levels.followed``), whose thresholds are the knots.
     """
     of, slope = rank_levels.kinks_of(problem.loss), np.zeros(block.y.shape)
-    models, _, penalties = path
     knots = np.broadcast_to(of.knots, (len(models), len(of.knots)))
     path = models, knots, penalties
     weight = rank_levels.followed(problem, block, of.jumps, of.jumps / 2, path)

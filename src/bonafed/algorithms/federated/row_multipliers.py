@@ -64,6 +64,7 @@ from bonafed.solvers.smooth.stepwise import QuasiNewton
 
 FIRST = 0.1  # penalty, in units of the mean loss, or of the mean distance from a knot
 INNER = 0.1  # an inner problem is solved to this share of what new centres may bring
+LEAST = 1e-100  # penalty, whose inverse is a number
 SLOW, SHRINK = 0.5, 0.3  # the penalty falls to SHRINK where that falls to no less than SLOW
 MARGIN = 0.9  # of the tolerance at which a run ends: certificates are charged for rounding
 MOVES = 6  # of the intercept in a row, for a proof
@@ -71,7 +72,7 @@ TRIES = 4  # searches that end without a step while nothing improves
 
 
 @record
-class WeighRows:
+class Multiply:
     """Ask for the sums at a place, with weights by the centres."""
 
     at: Place
@@ -83,7 +84,7 @@ class WeighRows:
 
 
 @record
-class WeighedRows:
+class Multiplied:
     """Sums over all rows at a place."""
 
     loss: Sum  # (1,) l_i
@@ -91,7 +92,7 @@ class WeighedRows:
     weight: Sum  # (1, K) q_ik
     weighted: Sum  # (1, K) q_ik l_i
     away: Sum  # (1,) (q_ik - a_ik)^2 / cap_k
-    # (1, 1, D) of all weights, or (1, K, D) q_ik l_i' where rows are ranked, then those of a_0
+    # (1, 1, D) of all weights; where rows are ranked (1, K + 1, D) q_ik l_i', then l_i'
     gradients: Sum
     # second derivatives in the intercept (1,), the thresholds (1, K), and between them
     bend: Sum
@@ -115,19 +116,20 @@ class RowMultiplierState:
     inner: QuasiNewton  # over model and thresholds, in units
     units: Annotated[Array, Form("M")]
     weights: Annotated[Array, Form("N")]  # of the clients
-    path: Annotated[Array, Form("J, D")]  # models of the outer iterations
-    thresholds: Annotated[Array, Form("J, L")]
-    penalties: Annotated[Array, Form("J")]
+    # of the outer iterations, before which there is none: models, thresholds, penalties
+    path: Annotated[Array, Form("S, D")] | None = None
+    thresholds: Annotated[Array, Form("S, L")] | None = None
+    penalties: Annotated[Array, Form("S")] | None = None
     proof: Duals | None = None  # of the best bound
     value: Extended = math.inf
     bound: Extended = -math.inf
     penalty: Extended = math.inf  # mu
-    held: Annotated[Array, Form("M|0")] | None = None  # asked about next in place of a trial
+    held: Annotated[Array, Form("M")] | None = None  # asked about next in place of a trial
     renewed: bool = False  # the centres, for the answer that comes next
     alike: bool = True  # whether its inner problem is like the last one
     lag: Extended = math.inf  # what new centres could bring, at the end of the last inner problem
     rows: Annotated[float, Form()] = 0.0  # of all clients, or the sum of their weights
-    longest: Counter = 0
+    longest: Annotated[int, Form()] = 0
     moves: Counter = 0  # of the intercept, in a row
     failures: Counter = 0
     mark: Extended = math.inf  # the gap when a search last failed
@@ -195,14 +197,14 @@ class RowMultiplierMethod(base.Method):
 
     @property
     def on_client(self) -> dict:
-        mine = {BeginRanks: self._answering(begin), WeighRows: self.client_step(weigh)}
+        mine = {BeginRanks: self._answering(begin), Multiply: self.client_step(multiply)}
         return {Survey: lines.take_part, **mine}
 
     # -- server ------------------------------------------------------------------------------------
 
     @property
     def on_server(self) -> dict:
-        return {Surveyed: self.begin, BegunRanks: self.open, WeighedRows: self.improve}
+        return {Surveyed: self.begin, BegunRanks: self.open, Multiplied: self.improve}
 
     @property
     def _ranked(self) -> bool:
@@ -210,7 +212,7 @@ class RowMultiplierMethod(base.Method):
 
     @property
     def claims(self) -> Claims:
-        mine = {BegunRanks: self._begun, WeighedRows: self._said}
+        mine = {BegunRanks: self._begun, Multiplied: self._said}
         return {**surveys(self.concrete), **mine}
 
     def _begun(self, who: int, ask: BeginRanks, up: BegunRanks) -> Iterator[Claim]:
@@ -223,12 +225,12 @@ class RowMultiplierMethod(base.Method):
         yield Number("a largest margin or residual", up.largest)
         yield Number("a mean", up.loss, 0.0, float(np.sum(ask.weights)) * float(up.largest[0]))
 
-    def _said(self, who: int, ask: WeighRows, up: WeighedRows) -> Iterator[Claim]:
+    def _said(self, who: int, ask: Multiply, up: Multiplied) -> Iterator[Claim]:
         for value in (up.above, up.weight, up.weighted, up.away):
             yield Number("a sum of weights", value)
         at = ask.at
         if ask.weights is None:
-            yield from of_sum(self.concrete, at.w, up.loss, None)
+            yield from of_sum(self.concrete, at.w, up.loss, up.gradients[0, -1])
             return
         # the risk, and the minorant that the rows' weights make of it
         of, total = kinks_of(self.concrete.loss), float(np.sum(ask.weights))
@@ -245,8 +247,7 @@ class RowMultiplierMethod(base.Method):
 
     def server_start(self, n_clients: int) -> tuple[State, Round]:
         none, weights = np.zeros(0), member(self.concrete, n_clients)
-        path = np.zeros((0, 0)), np.zeros((0, 0)), none
-        state = State(base.start_or_empty(self.start), stepwise.begin(none), none, weights, *path)
+        state = State(base.start_or_empty(self.start), stepwise.begin(none), none, weights)
         return state, Round(Survey(weights))
 
     def begin(self, state: State, ids: Ids, seen: Surveyed) -> Next[State]:
@@ -263,19 +264,19 @@ class RowMultiplierMethod(base.Method):
         else:
             size += float(np.abs(kinks_of(self.concrete.loss).knots).mean())
         units = lines.units_of(self.concrete, known(state.seen).square)
-        penalty = FIRST * max(size, float(np.finfo(float).tiny))
+        penalty = max(FIRST * size, LEAST)
         # of steps: what a row bends by the first penalty, and the regulariser
         bends = self.concrete.regulariser.strong_convexity * penalty
         inside = len(self.concrete.predictor.split(state.w)[0])
         units[:inside] = np.sqrt(units[:inside] ** 2 + bends)
         units = np.append(units, np.ones(len(eta)))
-        none = np.zeros((0, len(state.w))), np.zeros((0, len(eta)))
-        state = replace(state, rows=rows, longest=int(up.longest), units=units)
-        state = replace(state, path=none[0], thresholds=none[1])
+        none = np.zeros((0, len(state.w))), np.zeros((0, len(eta))), np.zeros(0)
+        state = replace(state, rows=rows, longest=int(up.longest), units=units, rounds=1)
+        state = replace(state, path=none[0], thresholds=none[1], penalties=none[2])
         inner = stepwise.begin(np.append(state.w, eta) * units)
         return self._ask(replace(state, inner=inner, penalty=penalty))
 
-    def improve(self, state: State, ids: Ids, up: WeighedRows) -> Next[State]:
+    def improve(self, state: State, ids: Ids, up: Multiplied) -> Next[State]:
         """One evaluation of the inner problem."""
         state, at = replace(state, rounds=state.rounds + 1), self._at(state)
         value, gradient = self._smoothed(state, at, up)
@@ -285,16 +286,22 @@ class RowMultiplierMethod(base.Method):
         elif state.renewed:
             start = replace(inner, w=held)
             inner = stepwise.restart(start, value, gradient, keep=state.alike)
+        # a search that rounding ended: its best point is asked about, and has new centres
+        rests = inner.failed or (held is not None and not state.renewed and not state.moves)
         state = replace(state, inner=inner, renewed=False, held=None)
         if inner.failed:
-            state = self._stuck(state)
-        elif inner.accepted or held is not None:
-            state = self._judged(state, at, up)
+            gap = state.value - state.bound
+            failures = 1 if gap < state.mark * (1 - 1e-12) else state.failures + 1
+            state = replace(state, failures=failures, mark=gap)
+        if inner.accepted or held is not None:
+            state = self._judged(state, at, up, rests)
+        elif inner.failed:
+            state = replace(state, held=inner.w)
         if (stop := self._progress(state).stop) is not None:
             return state, Done(stop)
         return self._ask(state)
 
-    def _judged(self, state: State, at: Place, up: WeighedRows) -> State:
+    def _judged(self, state: State, at: Place, up: Multiplied, rests: bool) -> State:
         """The state with a value and a bound and, at the end of an inner problem, new centres."""
         value, minorant = self._proved(state, at, up)
         if value < state.value:
@@ -302,9 +309,11 @@ class RowMultiplierMethod(base.Method):
         size = np.size(self.concrete.predictor.split(at.w)[0])
         where = region(self.concrete, state.value, size, state.seen)
         bound = lower_bound(self.concrete, minorant, where)[0]
-        here = np.append(state.penalties, state.penalty)
         thresholds = at.thresholds if self._ranked else at.thresholds[:0]
-        path = np.vstack([state.path, at.w]), np.vstack([state.thresholds, thresholds]), here
+        before = known(state.path), known(state.thresholds), known(state.penalties)[:, None]
+        here = at.w, thresholds, [state.penalty]
+        path = [np.vstack(both) for both in zip(before, here, strict=True)]
+        path[2] = path[2][:, 0]
         if bound > state.bound:
             none = np.zeros((0, len(at.w))), np.zeros((0, len(state.weights)))
             steps = dict(zip(("path", "thresholds", "penalties"), path, strict=True))
@@ -318,27 +327,21 @@ class RowMultiplierMethod(base.Method):
             point[size:] += free
             return replace(state, held=point * state.units, moves=state.moves + 1)
         state = replace(state, moves=0)
-        if left > max(INNER * lag, allowed / 4):
+        if left > max(INNER * lag, allowed / 4) and not rests:
             return state
         alike = not lag > SLOW * state.lag
-        penalty = state.penalty * (1.0 if alike else SHRINK)
+        penalty = max(state.penalty * (1.0 if alike else SHRINK), LEAST)
         state = replace(state, path=path[0], thresholds=path[1], penalties=path[2], lag=lag)
         # what is evaluated next is the same point with other centres
         held = point * state.units
         return replace(state, held=held, penalty=penalty, renewed=True, alike=alike)
 
-    def _stuck(self, state: State) -> State:
-        """The state after a search that rounding ended, with new centres at the best point."""
-        gap = state.value - state.bound
-        failures = 1 if gap < state.mark * (1 - 1e-12) else state.failures + 1
-        return replace(state, failures=failures, mark=gap, inner=stepwise.begin(state.inner.w))
-
-    def _smoothed(self, state: State, at: Place, up: WeighedRows) -> tuple[float, Array]:
+    def _smoothed(self, state: State, at: Place, up: Multiplied) -> tuple[float, Array]:
         """The inner problem's objective, and its gradient in units."""
         ridge = ridge_of(self.concrete, at.w)
         value = at.plain * float(up.loss) + float(up.weighted.sum() - at.thresholds @ up.weight)
         value += self.concrete.penalty(at.w) - state.penalty / 2 * float(up.away)
-        gradient = up.gradients.sum(0) + ridge * at.w
+        gradient = ridge * at.w + self._sloping(at, up, np.ones(len(at.caps)))
         if self._ranked:
             shares = self._levels(state.rows).shares
             value += float(shares @ at.thresholds)
@@ -347,7 +350,13 @@ class RowMultiplierMethod(base.Method):
             value += state.rows * float(kinks_of(self.concrete.loss).heights[0])
         return value, gradient / state.units
 
-    def _left(self, state: State, at: Place, up: WeighedRows) -> tuple[Array, float, float]:
+    def _sloping(self, at: Place, up: Multiplied, scale: Array) -> Array:
+        """The gradient of the rows by their weights, those of every level times ``scale``."""
+        if not self._ranked:
+            return up.gradients[0]
+        return np.append(scale, at.plain) @ up.gradients
+
+    def _left(self, state: State, at: Place, up: Multiplied) -> tuple[Array, float, float]:
         """Newton's step in intercept and thresholds; what further centres may bring at a place; and
         about how far the inner problem is from its minimum.
         """
@@ -364,22 +373,23 @@ class RowMultiplierMethod(base.Method):
         inside = np.ix_(bends, bends)
         step[bends] = -np.linalg.lstsq(bend[inside], gradient[size:][bends], rcond=1e-12)[0]
         left = float((gradient[:size] ** 2 / (2 * ridge)).sum() - step @ gradient[size:] / 2)
-        return step, lag, left
+        straight = gradient[size:][~bends].any()  # where no step is known
+        return step, lag, math.inf if straight else left
 
-    def _proved(self, state: State, at: Place, up: WeighedRows) -> tuple[float, Minorant]:
+    def _proved(self, state: State, at: Place, up: Multiplied) -> tuple[float, Minorant]:
         """The value at a place, and the minorant of the weights."""
         n, plain = state.rows, at.plain * float(up.loss)
         if self._ranked:
-            of, K = self._levels(n), len(at.caps)
+            of = self._levels(n)
             value = float(of.shares @ at.thresholds + at.caps @ up.above) + plain
             # weights that sum to no more than the share of every level: no loss is negative
             less = np.minimum(of.shares / np.maximum(up.weight, 1e-300), 1.0)
-            gradient = less @ up.gradients[:K] + up.gradients[K:].sum(0)
+            gradient = self._sloping(at, up, less)
             height = float(less @ up.weighted) + plain
         else:
             plain += n * float(kinks_of(self.concrete.loss).heights[0])
             value = plain + float(at.caps @ up.above)
-            gradient = up.gradients.sum(0)
+            gradient = up.gradients[0]
             height = plain + float(up.weighted.sum() - at.thresholds @ up.weight)
         none, weights = np.zeros(len(state.weights)), state.weights
         minorant = Minorant(height - float(gradient @ at.w), gradient, none, weights)
@@ -400,7 +410,7 @@ class RowMultiplierMethod(base.Method):
         if self._ranked:
             first = at.caps * self._levels(state.rows).tails
         about = state.penalty, state.renewed, state.longest, self._each(state)
-        ask = Round(WeighRows(at, first, *about))
+        ask = Round(Multiply(at, first, *about))
         return base.unless_capped(state, ask, state.rounds, self.max_rounds)
 
     def _each(self, state: State) -> Array | None:
@@ -418,7 +428,7 @@ class RowMultiplierMethod(base.Method):
     def report(self, state: State) -> dict:
         """``value``, ``bound`` and ``gap`` of the run, and how many outer iterations there were."""
         gap = {"value": state.value, "bound": state.bound, "gap": state.value - state.bound}
-        return gap | {"outer": len(state.penalties)}
+        return gap | {"outer": 0 if state.penalties is None else len(state.penalties)}
 
     def answer(self, state: State, concluded: base.Concluded | None = None) -> base.Answer:
         """The best model, and the path that proves the bound."""
@@ -428,9 +438,9 @@ class RowMultiplierMethod(base.Method):
 # -- steps of the clients --------------------------------------------------------------------------
 
 
-def weigh(
-    problem: Problem, memory: Centres | None, ask: WeighRows, data: Block, rng: Streams
-) -> tuple[Centres, WeighedRows]:
+def multiply(
+    problem: Problem, memory: Centres | None, ask: Multiply, data: Block, rng: Streams
+) -> tuple[Centres, Multiplied]:
     """The row weights at a place, and their sums; arrays are (n, m, K) with padding of share 0."""
     at, ranked, y = ask.at, ask.weights is None, data.y
     prediction, back = pullback(problem.predictor, at.w, data)
@@ -449,7 +459,7 @@ def weigh(
     counted, total = share[..., None] * weight, share * (at.plain + weight.sum(-1))
     if ranked:
         each = [counted[..., k] for k in range(len(at.caps))]
-        each += [at.plain * share] * bool(at.plain)
+        each.append(share)
     else:
         each = [total]
     inside = (weight > 0) & (weight < at.caps)
@@ -457,8 +467,8 @@ def weigh(
     cross, bend = rate * slope[..., None], (rate.sum(-1) * slope**2).sum()
     if ranked:  # else rows are straight
         bend += (total * problem.loss.curvature(prediction, y)).sum()
-    kept = (_padded(a, ask.longest) for a in (centre, weight))
-    return Centres(*kept), WeighedRows(
+    kept = (_padded(a, data, ask.longest) for a in (centre, weight))
+    return Centres(*kept), Multiplied(
         loss=(share * height).sum()[None],
         above=np.einsum("nm,nmk->k", share, np.maximum(x, 0.0))[None],
         weight=counted.sum((0, 1))[None],
@@ -471,11 +481,9 @@ def weigh(
     )
 
 
-def _padded(values: Array, longest: int) -> Array:
+def _padded(values: Array, data: Block, longest: int) -> Array:
     """With zeros for rows that a client does not have."""
     n, m, K = values.shape
-    if m == longest:
-        return np.array(values)
     out = np.zeros((n, longest, K))
-    out[:, :m] = values
+    np.copyto(out[:, :m], values, where=(data.share > 0)[..., None])
     return out
