@@ -413,7 +413,8 @@ def _cut(rows: Rows, weight: Array, above: Array) -> SteppedRows:
     values = weight.sum(0)[None], (rows.loss @ weight)[None], rows.loss.sum()[None]
     gradients = rows.gradients(weight), rows.gradient(np.ones(len(rows.loss)))
     slopes = (np.abs(rows.slope) @ weight)[None], np.abs(rows.slope).sum()[None]
-    share = np.array([rows.by_client(one) for one in weight.T]).reshape(K, -1).T
+    mine = [rows.by_client(one) for one in weight.T]
+    share = np.stack(mine, 1) if K else np.zeros((len(rows.by_client(rows.loss)), 0))
     return SteppedRows(*values, *gradients, *slopes, share, above)
 
 

@@ -652,8 +652,8 @@ class Counts:
             return told, words
         edges, counts = self.edges.ravel(), self.counts.ravel()
         before = [each for each in told.ranked if isinstance(each, Counts)]
-        for last in before if self.w is not None else ():
-            if last.w is not None and np.array_equal(last.w, self.w):
+        for last in before:
+            if self.w is not None and last.w is not None and np.array_equal(last.w, self.w):
                 edges = np.append(last.edges.ravel(), edges)
                 counts = np.append(last.counts.ravel(), counts)
         if not (np.diff(counts[np.argsort(edges, kind="stable")]) <= 0).all():
