@@ -35,6 +35,7 @@ from bonafed.text import card, listed, short, shown
 # numbers in the rows of a client up to which several share a batch, and numbers in a batch
 FEW, BATCH = 2**12, 2**18
 LARGE = 2**19  # numbers in the rows of a client from which on they are not copied into a block
+THIN = 2**15  # the same of the entries of sparse rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -487,21 +488,29 @@ class Federation:
         return Block(rows, y, share, np.array([i]), (self.clients[i],), columns, linear)
 
     def blocks(self, size: int = 64) -> list[Block]:
-        """Clients sorted by size, ``size`` at a time, padded to the longest of each block; sparse
-        and large ones, whose rows are then not copied, one by one.
+        """Clients sorted by size, ``size`` at a time, padded to the longest of each block; large
+        ones, whose rows are then not copied, one by one.
         """
         if size < 1:
             raise ValueError(f"size must be >= 1, got {size}: it is how many clients a block has.")
         order = np.argsort(self.sizes, kind="stable").tolist()
         small = [i for i in order if isinstance(x := self.X[i], np.ndarray) and x.size <= LARGE]
-        groups = [small[k : k + size] for k in range(0, len(small), size)]
-        groups += [[i] for i in sorted({*order} - {*small})]
+        groups = [small[k : k + size] for k in range(0, len(small), size)] + self._thin(order, size)
+        groups += [[i] for i in sorted({*order}.difference(*groups))]
         return [self.block(int(g[0])) if len(g) == 1 else self._padded(np.array(g)) for g in groups]
+
+    def _thin(self, order: Sequence[int], size: int) -> list[list[int]]:
+        """Those of these clients with few sparse entries, ``size`` at a time, and no more than
+        have a batch of gradients.
+        """
+        thin = [i for i in order if not isinstance(x := self.X[i], np.ndarray) and x.nnz <= THIN]
+        size = max(1, min(size, BATCH // self.n_features))
+        return [thin[k : k + size] for k in range(0, len(thin), size)]
 
     @checking
     def batches(self) -> Iterator[Block]:
-        """Clients sorted by size: small ones, whose rows are copied, many at a time, and each other
-        one by itself.
+        """Clients sorted by size: small ones, whose rows are copied, many at a time, and the other
+        ones one by one.
         """
         longest = np.array([x.size if isinstance(x, np.ndarray) else FEW + 1 for x in self.X])
         order = np.argsort(longest, kind="stable")
@@ -512,7 +521,10 @@ class Federation:
             count = max(1, len(small) if fits.all() else int(fits.argmin()))
             yield self._padded(small[:count])
             small = small[count:]
-        yield from (self.block(int(i)) for i in order if longest[i] > FEW)
+        groups = self._thin(np.argsort(self.sizes, kind="stable").tolist(), self.n_clients)
+        yield from (self._padded(np.array(group)) for group in groups)
+        large = set(order[longest[order] > FEW].tolist()).difference(*groups)
+        yield from (self.block(i) for i in sorted(large))
 
     def _padded(self, index: NDArray[np.intp]) -> Block:
         sizes, extra, who = self.sizes[index], self.columns or {}, index.tolist()
@@ -532,7 +544,18 @@ class Federation:
         columns = {key: padded(parts) for key, parts in extra.items()}
         linear = None if self.linear is None else check.stacked([self.linear[i] for i in who])
         names = tuple(self.clients[i] for i in who)
-        return Block(padded(self.X), y, share, index, names, columns, linear)
+        return Block(self._rows(who, padded), y, share, index, names, columns, linear)
+
+    def _rows(self, who: list[int], padded: Callable[[Any], NDArray[Any]]) -> Any:
+        """The rows of a block of these clients; sparse ones are padded with empty rows."""
+        if isinstance(self.X[who[0]], np.ndarray):
+            return padded(self.X)
+        from scipy.sparse import csr_array
+
+        counts = padded({i: np.diff(self.X[i].indptr) for i in who}).ravel()
+        parts = [np.concatenate([getattr(self.X[i], k) for i in who]) for k in ("data", "indices")]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        return csr_array((*parts, starts), shape=(len(counts), self.n_features))
 
     def _coded(self, i: int) -> Array:
         if self.y[i].dtype.kind == "U":
