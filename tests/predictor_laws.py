@@ -175,6 +175,19 @@ def sparse_rows_are_the_same(predictor):
         assert_allclose(predictor.backward(model, s, sparse), expected, rtol=1e-11, atol=1e-13)
 
 
+def sparse_clients_share_a_block(predictor):
+    fed, w = federation(), models(predictor)
+    thin = Federation(fed.clients, [csr_array(x) for x in fed.X], fed.y)
+    dense, sparse = fed.blocks()[0], thin.blocks()[0]
+    assert sparse.index.tolist() == dense.index.tolist()
+    s = np.random.default_rng(4).normal(size=predictor.forward(w[0], dense).shape)
+    for model in (w[0], w[: len(dense.names)]):
+        found = predictor.forward(model, sparse)
+        assert_allclose(found, predictor.forward(model, dense), rtol=1e-11, atol=1e-12)
+        found = predictor.backward(model, s, sparse)
+        assert_allclose(found, predictor.backward(model, s, dense), rtol=1e-11, atol=1e-12)
+
+
 def pullbacks_are_forward_and_backward(predictor):
     data, w = block(), models(predictor)
     s = pushes(predictor, data)
@@ -225,6 +238,7 @@ LAWS = [
     one_model_per_client_is_one_at_a_time,
     padding_does_not_matter,
     sparse_rows_are_the_same,
+    sparse_clients_share_a_block,
     pullbacks_are_forward_and_backward,
     nothing_is_written_to,
     finite_at_any_scale,

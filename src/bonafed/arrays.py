@@ -142,7 +142,7 @@ class Block:
 
     Attributes
     ----------
-    X : (n, m, d) array, or a CSR matrix (m, d) when n = 1
+    X : (n, m, d) array, or a CSR matrix (n m, d) with the clients' rows under one another
     y : (n, m) targets, whose meaning depends on the loss (-1/+1, a number, a class index)
     share : (n, m) weight of each row inside its client: 1/N_i (or normalised sample weights), 0 on
         padding
@@ -166,8 +166,11 @@ class Block:
         if len(positions) == len(self.names):
             return self
         columns = {key: column.take(positions, 0) for key, column in self.columns.items()}
-        # take is quicker than indexing
-        X = self.X.take(positions, 0) if isinstance(self.X, np.ndarray) else self.X[positions]
+        if isinstance(self.X, np.ndarray):
+            X = self.X.take(positions, 0)  # which is quicker than indexing
+        else:
+            m = self.y.shape[1]
+            X = self.X[(positions[:, None] * m + np.arange(m)).ravel()]
         y, share = self.y.take(positions, 0), self.share.take(positions, 0)
         linear = self.linear and (self.linear[0][positions], self.linear[1][positions])
         names = (self.names[positions[0]],)
@@ -181,10 +184,37 @@ class Block:
         shape: Any = self.X.shape
         return int(shape[-1])
 
+    def rows(self, i: int) -> "Array | csr_array":
+        """The rows (m, d) of client i of the block, padding included."""
+        if isinstance(self.X, np.ndarray):
+            return self.X[i]
+        m = self.y.shape[1]
+        return self.X if len(self.y) == 1 else self.X[i * m : (i + 1) * m]
+
+    @cached_property
+    def apart(self) -> "csr_array":
+        """Sparse rows as a block diagonal matrix (n m, n d) with a block for each client."""
+        X: Any = self.X
+        n, d = len(self.y), self.n_features
+        if n == 1:
+            return X
+        from scipy.sparse import csr_array
+
+        each = np.diff(X.indptr[:: self.y.shape[1]])
+        kind = X.indices.dtype if n * d < 2**31 else np.int64
+        columns = X.indices + np.repeat(np.arange(0, n * d, d, dtype=kind), each)
+        return csr_array((X.data, columns, X.indptr), shape=(X.shape[0], n * d))
+
+    @cached_property
+    def across(self) -> Any:
+        """The transpose of ``apart``, which SciPy else makes anew for each product."""
+        return self.apart.T
+
     def forward(self, w: Array) -> Array:
         """``X w`` as (n, m); w is (d,), shared by the block, or (n, d), one per client."""
         if not isinstance(self.X, np.ndarray):
-            return np.asarray(self.X @ (w if w.ndim == 1 else w[0])).reshape(self.y.shape)
+            product = self.X @ w if w.ndim == 1 else self.apart @ w.ravel()
+            return np.asarray(product).reshape(self.y.shape)
         if w.ndim == 1:
             return (self.X.reshape(-1, self.X.shape[-1]) @ w).reshape(self.y.shape)
         return np.matmul(self.X, w[:, :, None])[:, :, 0]
@@ -192,13 +222,13 @@ class Block:
     def backward(self, s: Array) -> Array:
         """``X' s`` as (n, d) for s (n, m)."""
         if not isinstance(self.X, np.ndarray):
-            return np.asarray(self.X.T @ s[0])[None, :]
+            return np.asarray(self.across @ s.ravel()).reshape(len(s), -1)
         return np.matmul(s[:, None, :], self.X)[:, 0, :]
 
     def gram(self, s: Array) -> Array:
         """``sum_i X_i' diag(s_i) X_i`` as (d, d) for s (n, m), summed over the block."""
         if not isinstance(self.X, np.ndarray):
-            return np.asarray((self.X.T @ (self.X.multiply(s[0][:, None]))).todense())
+            return (self.X.T @ self.X.multiply(s.reshape(-1, 1))).toarray()
         rows, s = self.X.reshape(-1, self.X.shape[-1]), s.reshape(-1, 1)
         if s.min(initial=0.0) < 0:
             return rows.T @ (rows * s)
@@ -208,13 +238,15 @@ class Block:
     def grams(self, s: Array) -> Array:
         """``X_i' diag(s_i) X_i`` of every client, (n, d, d), for s (n, m)."""
         if not isinstance(self.X, np.ndarray):
-            return self.gram(s)[None]
+            rows: Any = [(self.rows(i), mine[:, None]) for i, mine in enumerate(s)]
+            return np.stack([(X.T @ X.multiply(mine)).toarray() for X, mine in rows])
         return np.matmul((self.X * s[:, :, None]).transpose(0, 2, 1), self.X)
 
     def longest(self) -> Array:
         """``max_i ||x_i||_2`` of every client, (n,)."""
         if not isinstance(self.X, np.ndarray):
-            return np.asarray([np.sqrt(self.X.multiply(self.X).sum(1)).max()])
+            squares = np.asarray(self.X.power(2).sum(1)).reshape(self.y.shape)
+            return np.sqrt(squares).max(1)
         return np.sqrt(np.einsum("nmd,nmd->nm", self.X, self.X)).max(1)
 
     def squares(self) -> Array:
@@ -224,7 +256,7 @@ class Block:
     @cached_property
     def _squares(self) -> Array:
         if not isinstance(self.X, np.ndarray):
-            return np.asarray(self.X.multiply(self.X).T @ self.share[0])[None, :]
+            return np.asarray(self.across.power(2) @ self.share.ravel()).reshape(len(self.y), -1)
         return np.einsum("nm,nmd,nmd->nd", self.share, self.X, self.X)
 
     def mean(self, losses: Array) -> Array:

@@ -122,7 +122,7 @@ def test_batches_are_few_and_copy_no_large_client():
     assert many.X.shape == (1000, 1, 3)
     assert np.shares_memory(one.X, fed.X[0])
     sparse = Federation.from_arrays(sp.csr_array(X), y, np.repeat(np.arange(3001), 1))
-    assert sum(1 for _ in sparse.batches()) == 3001
+    assert [block.X.shape for block in sparse.batches()] == [(3001, 3)]
 
 
 def test_sizes_are_those_of_the_rows_that_a_federation_has_now():
@@ -182,13 +182,56 @@ def test_sparse_rows_stay_sparse():
     fed = Federation.from_arrays(sp.coo_array(dense), [0, 1, 0, 1], [0, 1, 0, 1])
     assert all(sp.issparse(x) and x.format == "csr" for x in fed.X)
     blocks = fed.blocks()
-    assert [block.index.tolist() for block in blocks] == [[0], [1]]
-    w, s = np.array([1.0, -2.0, 0.5]), np.array([[0.25, 0.75]])
-    np.testing.assert_array_equal(blocks[0].forward(w), (dense[[0, 2]] @ w)[None])
-    np.testing.assert_array_equal(blocks[1].backward(s), (dense[[1, 3]].T @ s[0])[None])
+    assert [block.index.tolist() for block in blocks] == [[0, 1]]
+    w, s = np.array([1.0, -2.0, 0.5]), np.array([[0.25, 0.75], [1.0, 2.0]])
+    np.testing.assert_array_equal(blocks[0].forward(w), (dense @ w)[[[0, 2], [1, 3]]])
+    np.testing.assert_array_equal(blocks[0].backward(s)[1], dense[[1, 3]].T @ s[1])
     np.testing.assert_array_equal(fed.pooled().X[0].toarray(), dense[[0, 2, 1, 3]])
     train, held = fed.split(0.5)
     assert train.sizes.tolist() == held.sizes.tolist() == [1, 1]
+
+
+@LAWS
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 6), st.integers(0, 99))
+def test_a_block_of_sparse_clients_is_that_of_their_dense_rows(sizes, d, seed):
+    rng = np.random.default_rng(seed)
+    X = [np.where(rng.random((m, d)) < 0.6, 0.0, rng.standard_normal((m, d))) for m in sizes]
+    y = [rng.integers(0, 2, m).astype(float) for m in sizes]
+    weight = [rng.random(m) + 0.1 for m in sizes]
+    names = list(range(len(sizes)))
+    feds = [
+        Federation(names, rows, y, sample_weight=weight) for rows in (X, [*map(sp.csr_array, X)])
+    ]
+    dense, thin = (fed.blocks()[0] for fed in feds)
+    n, m = dense.y.shape
+    for some in (np.arange(n), np.arange(n)[::-2], np.array([n - 1])):
+        one, other = dense.part(some), thin.part(some)
+        assert sp.issparse(other.X)
+        s, w = rng.standard_normal((len(some), m)), rng.standard_normal((len(some), d))
+        for model in (w[0], w):
+            np.testing.assert_allclose(other.forward(model), one.forward(model), atol=1e-14)
+        for name in ("backward", "gram", "grams"):
+            expected = getattr(one, name)(s)
+            np.testing.assert_allclose(getattr(other, name)(s), expected, atol=1e-13)
+        np.testing.assert_allclose(other.longest(), one.longest(), rtol=1e-14)
+        np.testing.assert_allclose(other.squares(), one.squares(), rtol=1e-14, atol=1e-300)
+        for i in range(len(some)):
+            np.testing.assert_array_equal(other.rows(i).toarray(), one.rows(i))
+        for field in ("y", "share", "index"):
+            np.testing.assert_array_equal(getattr(other, field), getattr(one, field))
+        assert other.names == one.names
+
+
+def test_sparse_blocks_hold_no_large_client_and_few_gradients(monkeypatch):
+    fed = Federation.from_arrays(sp.csr_array(np.eye(40)), np.zeros(40), np.arange(40) // 4)
+    assert [len(block.names) for block in fed.blocks(4)] == [4, 4, 2]
+    monkeypatch.setattr("bonafed.data.federation.BATCH", 120)
+    assert [len(block.names) for block in fed.blocks()] == [3, 3, 3, 1]
+    assert [len(block.names) for block in fed.batches()] == [3, 3, 3, 1]
+    monkeypatch.setattr("bonafed.data.federation.THIN", 3)
+    for blocks in (fed.blocks(), [*fed.batches()]):
+        assert [block.index.tolist() for block in blocks] == [[i] for i in range(10)]
+        assert all(block.X is X for block, X in zip(blocks, fed.X, strict=True))
 
 
 def test_a_sparse_matrix_of_the_caller_is_not_changed():

@@ -177,15 +177,18 @@ def test_sparse_rows_are_the_same_rows(name):
     from scipy.sparse import csr_array
 
     thin, data = example.at(example.fed.with_features([csr_array(x) for x in example.fed.X]))
-    w, mu = models(D), np.ones((1, stack.size))
-    for i in range(len(fed)):
-        dense, sparse = Point(problem, w, fed.block(i)), Point(thin, w, data.block(i))
-        other = example.stack(thin)
+    w, other = models(D), example.stack(thin)
+    alone = [(fed.block(i), data.block(i)) for i in range(len(fed))]
+    for blocks in (*alone, *zip(fed.blocks(), data.blocks(), strict=True)):
+        assert blocks[0].index.tolist() == blocks[1].index.tolist()
+        dense, sparse = (Point(p, w, b) for p, b in zip((problem, thin), blocks, strict=True))
+        n = len(blocks[0].names)
+        mu = np.ones((n, stack.size))
         assert_allclose(other.values(sparse), stack.values(dense), rtol=1e-12, atol=1e-14)
         assert_allclose(other.jacobian(sparse), stack.jacobian(dense), rtol=1e-12, atol=1e-14)
         if example.hessian:
             pair = [
-                hessians(p, np.zeros(1), [(s, mu)], True)
+                hessians(p, np.zeros(n), [(s, mu)], True)
                 for p, s in ((dense, stack), (sparse, other))
             ]
             assert_allclose(pair[1], pair[0], rtol=1e-12, atol=1e-13)

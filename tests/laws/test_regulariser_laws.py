@@ -20,6 +20,7 @@ from bonafed.problem.regularisers import (
     Ball,
     Bounds,
     ElasticNet,
+    GroupL2,
     Regulariser,
     SupportsConjugate,
     Zero,
@@ -144,9 +145,33 @@ def test_the_projection_onto_a_ball_lies_in_it(v, radius, centre):
         assert Ball(radius, centre).value(Ball(radius, centre).prox(v, 1.0)) == 0.0
 
 
-def test_a_ball_has_one_step_for_all_entries():
-    with pytest.raises(ValueError, match="one step for all entries"):
-        Ball(1.0).prox(np.array([3.0, 4.0]), np.array([1.0, 2.0]))
+@LAW
+@given(v=vectors, steps=st.lists(st.floats(1e-6, 1e6), min_size=4, max_size=4))
+def test_lengths_have_a_prox_with_a_step_for_each_entry(v, steps):
+    """(v - w) / steps is a subgradient of h at w."""
+    step, groups = np.array(steps), np.array([0, 1, 0, 1])
+    h = GroupL2(0.4, (0, 1, 0, 1))
+    w = h.prox(v, step)
+    push, weight = (v - w) / step, 0.4 * math.sqrt(2)
+    for g in (0, 1):
+        mine, length = groups == g, np.linalg.norm(w[groups == g])
+        if length == 0:
+            assert np.linalg.norm(push[mine]) <= weight * (1 + 1e-12)
+        else:  # v - w is what its digits leave of v
+            rounding = 1e-12 + 1e-15 * np.abs(v[mine]).max() / step[mine]
+            off = np.abs(push[mine] - weight * w[mine] / length)
+            assert (off <= rounding * weight + 1e-14 * np.abs(v[mine]) / step[mine]).all()
+    ball = Ball(0.5, np.array([1.0, 0.0, -1.0, 0.5]))
+    w = ball.prox(v, step)
+    assert ball.value(w) == 0.0
+    out, force = w - ball.centre, (v - w) / step
+    if ball.value(v) > 0:
+        along = force @ out / (out @ out)
+        assert along >= 0
+        off = np.abs(force - along * out)
+        assert (off <= 1e-12 * along + 1e-14 * np.abs(v) / step).all()
+    else:
+        assert_array_equal(w, v)
 
 
 def test_limits_of_the_concave_penalties():

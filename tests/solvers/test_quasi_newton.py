@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import rosen, rosen_der
 
 from bonafed.codec import decode, encode
-from bonafed.solvers.smooth.stepwise import MEMORY, begin, observe, restart
+from bonafed.problem.regularisers import L1, Ball, Bounds, ElasticNet, GroupL2, NormPenalty, Zero
+from bonafed.solvers.smooth.stepwise import FEWER, MEMORY, Kink, begin, observe, restart
 
 
 def minimise(phi, w, most=500, stored=False, small=1e-10):
@@ -56,6 +57,49 @@ def test_storing_the_state_between_evaluations_changes_nothing():
     assert count == same
     assert_array_equal(one.w, two.w)
     assert len(one.moves) <= MEMORY
+
+
+KINKS = (
+    L1(0.2),
+    ElasticNet(0.2, 0.1),
+    Bounds(-0.05, 0.02),
+    Ball(0.3),
+    GroupL2(0.2, tuple(np.arange(30) // 5)),
+    *(NormPenalty(Zero(), 0.5, kind) for kind in ("l1", "l2", "linf")),
+)
+
+
+@pytest.mark.parametrize("h", KINKS, ids=repr)
+@pytest.mark.parametrize("condition", [1.0, 1e3])
+@pytest.mark.parametrize("units", [0.0, 3.0])
+def test_kinks_end_where_a_proximal_step_stays(h, condition, units):
+    """The minimum is a fixed point of the prox, every point asked about has a finite h, no accepted
+    one is higher, and storing the state changes nothing.
+    """
+    scales = 10.0 ** np.random.default_rng(1).uniform(-units, units, 30)
+    phi, _ = quadratic(condition)
+
+    def scaled(w):
+        value, gradient = phi(w * scales)
+        return value, gradient * scales
+
+    kink = Kink(h.value, lambda v, metric: h.prox(v, 1 / metric), scales)
+    state, values, still = begin(np.zeros(30)), [], 0.0
+    for _ in range(500):
+        assert h.value(state.trial) < np.inf
+        value, gradient = scaled(state.trial)
+        state = observe(state, value + h.value(state.trial), gradient, kink)
+        assert_array_equal(decode(encode(state)).trial, state.trial)
+        if state.accepted:
+            values.append(state.value)
+            metric = condition * scales**2
+            near = kink.prox(state.w - state.gradient / metric, metric)
+            still = np.linalg.norm((near - state.w) * scales)
+        if state.failed or still < 1e-9:
+            break
+    assert still < 1e-7
+    assert len(state.moves) <= FEWER
+    assert (np.diff(values) <= 1e-11 * np.abs(values[1:])).all()
 
 
 def test_every_accepted_point_is_lower_and_meets_the_curvature_condition():

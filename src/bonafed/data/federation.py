@@ -40,6 +40,7 @@ SMALL, BLOCK = 2**17, 2**19
 # feature, of a client and of a block, up to which both may be larger, and what a client then has
 TALL, LARGE = (16, 64), 2**19
 SEVERAL, TOGETHER = 64, 1024  # clients in a block at most, and where they have few numbers
+THIN = 2**15  # entries of a client's sparse rows up to which they share a block
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -493,7 +494,7 @@ class Federation:
 
     def blocks(self, size: int = TOGETHER) -> list[Block]:
         """Clients sorted by size, at most ``size`` at a time, padded to the longest of each block;
-        sparse and large ones, whose rows are then not copied, one by one.
+        large ones, whose rows are then not copied, one by one.
         """
         if size < 1:
             raise ValueError(f"size must be >= 1, got {size}: it is how many clients a block has.")
@@ -501,7 +502,7 @@ class Federation:
         own, most = min(max(SMALL, TALL[0] * d**2), LARGE), max(BLOCK, TALL[1] * d**2)
         small = np.array(dense) & (self.sizes * d <= own)
         order = np.argsort(self.sizes, kind="stable")
-        alone, left, blocks = np.flatnonzero(~small), order[small[order]], list[Block]()
+        left, groups = order[small[order]], self._thin(order.tolist(), min(size, SEVERAL))
         while len(left):
             count = np.arange(1, len(left[:size]) + 1)
             longest = self.sizes[left[:size]]
@@ -509,13 +510,22 @@ class Federation:
             # with room for a matrix of every client beside its rows
             fits &= (count <= SEVERAL) | (count * np.maximum(longest, d) * d <= BATCH)
             group, left = np.split(left, [len(count) if fits.all() else int(fits.argmin())])
-            blocks.append(self.block(int(group[0])) if len(group) == 1 else self._padded(group))
-        return blocks + [self.block(int(i)) for i in alone]
+            groups.append(group.tolist())
+        groups += [[i] for i in sorted({*order.tolist()}.difference(*groups))]
+        return [self.block(g[0]) if len(g) == 1 else self._padded(np.array(g)) for g in groups]
+
+    def _thin(self, order: Sequence[int], size: int) -> list[list[int]]:
+        """Those of these clients with few sparse entries, ``size`` at a time, and no more than
+        have a batch of gradients.
+        """
+        thin = [i for i in order if not isinstance(x := self.X[i], np.ndarray) and x.nnz <= THIN]
+        size = max(1, min(size, BATCH // self.n_features))
+        return [thin[k : k + size] for k in range(0, len(thin), size)]
 
     @checking
     def batches(self) -> Iterator[Block]:
-        """Clients sorted by size: small ones, whose rows are copied, many at a time, and each other
-        one by itself.
+        """Clients sorted by size: small ones, whose rows are copied, many at a time, and the other
+        ones one by one.
         """
         longest = np.array([x.size if isinstance(x, np.ndarray) else FEW + 1 for x in self.X])
         order = np.argsort(longest, kind="stable")
@@ -526,7 +536,10 @@ class Federation:
             count = max(1, len(small) if fits.all() else int(fits.argmin()))
             yield self._padded(small[:count])
             small = small[count:]
-        yield from (self.block(int(i)) for i in order if longest[i] > FEW)
+        groups = self._thin(np.argsort(self.sizes, kind="stable").tolist(), self.n_clients)
+        yield from (self._padded(np.array(group)) for group in groups)
+        large = set(order[longest[order] > FEW].tolist()).difference(*groups)
+        yield from (self.block(i) for i in sorted(large))
 
     def _padded(self, index: NDArray[np.intp]) -> Block:
         sizes, extra, who = self.sizes[index], self.columns or {}, index.tolist()
@@ -550,7 +563,18 @@ class Federation:
         columns = {key: padded(parts) for key, parts in extra.items()}
         linear = None if self.linear is None else check.stacked([self.linear[i] for i in who])
         names = tuple(self.clients[i] for i in who)
-        return Block(padded(self.X), y, share, index, names, columns, linear)
+        return Block(self._rows(who, padded), y, share, index, names, columns, linear)
+
+    def _rows(self, who: list[int], padded: Callable[[Any], NDArray[Any]]) -> Any:
+        """The rows of a block of these clients; sparse ones are padded with empty rows."""
+        if isinstance(self.X[who[0]], np.ndarray):
+            return padded(self.X)
+        from scipy.sparse import csr_array
+
+        counts = padded({i: np.diff(self.X[i].indptr) for i in who}).ravel()
+        parts = [np.concatenate([getattr(self.X[i], k) for i in who]) for k in ("data", "indices")]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        return csr_array((*parts, starts), shape=(len(counts), self.n_features))
 
     def _coded(self, i: int) -> Array:
         if self.y[i].dtype.kind == "U":

@@ -261,7 +261,7 @@ def _gradients(
                 group[rows] = g
             # (G, m) with s_j at (g, j) for the rows j of group g
             at, shape = (group, np.arange(s.shape[1])), (len(mine), s.shape[1])
-            sums: Any = csr_array((s[i], at), shape=shape) @ block.X
+            sums: Any = csr_array((s[i], at), shape=shape) @ block.rows(i)
             out[i, : len(mine), : block.n_features] = sums.toarray()
     if predictor.intercept:
         out[:, :, -1] = _sums(s, groups, parts)
@@ -342,7 +342,8 @@ def _by_slopes(
         if isinstance(block.X, np.ndarray):
             gradient[:, :d] += np.matmul(s[:, None, here], block.X[:, here])[:, 0]
         else:
-            gradient[0, :d] += block.X[here].T @ s[0, here]
+            for i, mine in enumerate(s):
+                gradient[i, :d] += block.rows(i)[here].T @ mine[here]
     if problem.predictor.intercept:
         gradient[:, -1] = s.sum(1)
     terms = np.abs(conjugate)

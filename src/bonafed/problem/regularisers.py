@@ -288,21 +288,34 @@ class Ball(Usual):
         return 0.0 if self._length(w) <= self.radius else math.inf
 
     def prox(self, v: Array, step: Numbers) -> Array:
-        if np.ptp(step):
-            raise ValueError(
-                "Ball.prox takes one step for all entries: the closed form holds for equal steps"
-                " only."
-            )
         length = self._length(v)
         if length <= self.radius:
             return v.copy()
-        share = self.radius / length
+        if np.ptp(step):
+            v = self.centre + self._nearest(v - self.centre, step)
+            length = self._length(v)
+        share = min(self.radius / length, 1.0)
         while True:
             near = self.centre + share * (v - self.centre)
             # rounding may leave it outside; the centre's own digits count too
             if self._length(near) <= self.radius or not share > 0:
                 return near
             share *= 1 - 2.0**-52 * max(1.0, np.abs(self.centre).max() / self.radius)
+
+    def _nearest(self, away: Array, step: Numbers) -> Array:
+        """The point of the ball around 0 that is nearest to one outside, with steps for entries:
+        away / (1 + force step), of which Newton's method finds the force from below.
+        """
+        scale, force = 1 / float(np.max(step)), 0.0
+        for _ in range(100):
+            near = away / (1 + force * scale * step)
+            length = float(np.linalg.norm(near))
+            bend = float((near**2 * scale * step) @ (1 / (1 + force * scale * step)))
+            more = (length / self.radius - 1) * length**2 / bend
+            if not more > 1e-15 * force:
+                break
+            force += more
+        return near
 
     def conjugate(self, v: Array) -> float:
         return self.radius * float(np.linalg.norm(v)) + float((v * self.centre).sum())
@@ -367,10 +380,7 @@ class GroupL2(Usual):
     def prox(self, v: Array, step: Numbers) -> Array:
         group, weight, length = self.sizes(v)
         if np.ptp(step):
-            raise ValueError(
-                "GroupL2.prox takes one step for all entries: the closed form holds for equal steps"
-                " only."
-            )
+            return _shortened(v, 1 / np.asarray(step), group, weight)
         step = np.broadcast_to(step, v.shape)[0]
         return v * np.maximum(1 - step * weight / np.maximum(length, 1e-300), 0.0)[group]
 
@@ -511,7 +521,7 @@ class NormPenalty(Parameters):
             return 0 * v
         if self.kind == "linf":
             return _clipped(v, metric, self.price)
-        return _shortened(v, metric, self.price)
+        return _shortened(v, metric, np.zeros(len(v), np.intp), np.array([self.price]))
 
     def domain_radius(self, level: float, size: int) -> float:
         least = {"l1": 1.0, "l2": 1.0, "linf": 1 / math.sqrt(size)}[self.kind] * self.price
@@ -523,33 +533,45 @@ def _clipped(v: Array, metric: Array, price: float) -> Array:
     """argmin_w price ||w||_inf + sum_j metric_j (w_j - v_j)^2 / 2, which is not 0: v clipped at the
     level at which what it loses costs the price.
     """
-    order = np.argsort(-np.abs(v))
-    size, weight = np.abs(v)[order], np.cumsum(metric[order])
-    level = (np.cumsum(metric[order] * size) - price) / weight
-    # of the k largest entries the level is below the k-th as long as they are clipped
-    clipped = int(np.flatnonzero(size >= level).max(initial=0))  # none by rounding: the first
-    return np.clip(v, -level[clipped], level[clipped])
+    size, weight = np.abs(v), metric
+    while True:  # the level rises until all that are left are above it (Michelot)
+        level = float((weight @ size - price) / weight.sum())
+        above = size > level
+        if above.all() or not above.any():  # none by rounding
+            return np.clip(v, -level, level)
+        size, weight = size[above], weight[above]
 
 
-def _shortened(v: Array, metric: Array, price: float) -> Array:
-    """The same with ||w||_2: metric_j v_j / (metric_j + price / length), whose length is the root
-    of a sum that Newton's method finds from below.
+def _shortened(v: Array, metric: Array, group: NDArray[np.intp], price: Array) -> Array:
+    """argmin_w sum_g price_g ||w_g||_2 + sum_j metric_j (w_j - v_j)^2 / 2: metric_j v_j / (metric_j
+    + price / length), where the length of a group is the root of a sum that Newton's method finds
+    from below; 0 for a group whose metric_j v_j are no longer than its price.
     """
-    pull, length = metric * v, 0.0
+    most, size = np.zeros(len(price)), np.sqrt(np.bincount(group, (metric * v) ** 2))
+    np.maximum.at(most, group, metric)
+    longer = size > price
+    kept, length = (
+        longer[group],
+        np.divide(size - price, most, where=longer, out=np.zeros(len(price))),
+    )
+    pull, metric, group = (metric * v)[kept], metric[kept], group[kept]
     for _ in range(100):
-        room = metric * length + price
+        room = metric * length[group] + price[group]
         share = (pull / room) ** 2
-        total = float(share.sum())
-        step = (total**1.5 - total) / float((metric * share / room).sum())
-        if not step > 1e-15 * length:
+        total = np.bincount(group, share, len(price))
+        bend = np.bincount(group, metric * share / room, len(price))
+        step = np.divide(total**1.5 - total, bend, where=longer, out=np.zeros(len(price)))
+        if not (step > 1e-15 * length).any():
             break
-        length += step
-    return pull * length / (metric * length + price)
+        length += np.maximum(step, 0.0)
+    w = np.zeros_like(v)
+    w[kept] = pull * length[group] / (metric * length[group] + price[group])
+    return w
 
 
 def separable(regulariser: Regulariser) -> bool:
     """Whether its prox takes a step for each entry."""
-    kinds = Zero | L1 | L2 | ElasticNet | Bounds | MCP | SCAD | NormPenalty
+    kinds = Zero | L1 | L2 | ElasticNet | Bounds | Ball | GroupL2 | MCP | SCAD | NormPenalty
     return isinstance(regulariser, kinds)
 
 

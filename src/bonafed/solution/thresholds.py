@@ -580,7 +580,8 @@ class _Rows:
         for block in fed.batches():
             self.shares.append((q[block.index, None] * block.share).ravel())
             self.units.append(np.repeat((q / mass)[block.index], block.y.shape[1]))
-            X = block.X.reshape(1, -1, fed.n_features) if len(block.names) > 1 else block.X
+            X = block.X  # sparse rows are under one another already
+            X = X.reshape(1, -1, fed.n_features) if isinstance(X, np.ndarray) else X
             self.blocks.append(replace(block, X=X, y=block.y.reshape(1, -1)))
         # means of the features and of their squares
         self.mean = self.square = np.zeros(fed.n_features)

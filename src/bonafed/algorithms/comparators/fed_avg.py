@@ -561,17 +561,17 @@ def _orders(generator: np.random.Generator, rows: Index, size: int, steps: int) 
 
 def _rows(data: Block, orders: list[Index], sizes: list[int], k: int) -> Block:
     """The k-th slice of every client's rows, padded; clients without steps left take the first."""
-    if not isinstance(data.X, np.ndarray):
-        rows = orders[0][k]
-        weight = data.share[:, rows]
-        return Block(data.X[rows], data.y[:, rows], weight / weight.sum(), data.index, data.names)
     index, mask = np.zeros((len(sizes), max(sizes)), np.intp), np.zeros((len(sizes), max(sizes)))
     for i, (order, size) in enumerate(zip(orders, sizes, strict=True)):
         index[i, :size], mask[i, :size] = order[k if k < len(order) else 0], 1.0
     at = np.arange(len(sizes))[:, None]
     weight = data.share[at, index] * mask
     share = weight / weight.sum(1, keepdims=True)
-    return Block(data.X[at, index], data.y[at, index], share, data.index, data.names)
+    if isinstance(data.X, np.ndarray):
+        X = data.X[at, index]
+    else:
+        X = data.X[(at * data.y.shape[1] + index).ravel()]
+    return Block(X, data.y[at, index], share, data.index, data.names)
 
 
 def first_rows(data: Block, rng: Streams, batch: int) -> Block:

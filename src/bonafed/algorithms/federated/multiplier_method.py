@@ -2,20 +2,18 @@
 
     minimise over w:  max { p'F(w) : p in Q } + h(w),        F = (F_1, ..., F_N)
 
-Outer iteration k keeps a centre p_k of the weights and s_k of the regulariser's gradient. The inner
-problem
+Outer iteration k keeps a centre p_k of the weights. The inner problem
 
-    minimise over w:  max_{p in Q} p'F(w) - mu/2 ||p - p_k||^2  +  max_s s'w - h*(s) - nu/2 ||s -
-    s_k||^2
+    minimise over w:  max_{p in Q} p'F(w) - mu/2 ||p - p_k||^2  +  h(w)
 
-is smooth: its maximisers are p = Proj_Q(p_k + F(w)/mu) and, by Moreau, s = (v - prox_{nu h}(v)) /
-nu with v = nu s_k + w; its gradient is sum_i p_i F_i'(w) + s. L-BFGS at the server minimises it,
-with one round of all clients for each evaluation; then p_{k+1} = p, s_{k+1} = s. It takes its
-steps, and nu, in units of the columns (`units_of`), so that their units matter little. These are
-proximal point steps on the dual (Rockafellar, *Augmented Lagrangians and applications of the
-proximal point algorithm in convex programming*): they converge for any positive mu and nu, and end
-with a proven gap. A smooth h (none, L2) is not smoothed. A Wasserstein ball of one radius whose
-worst case is a norm of the model is a part of h (`conic_form.without_ball`).
+is smooth but for h: its maximiser is p = Proj_Q(p_k + F(w)/mu), and the gradient of the first part
+sum_i p_i F_i'(w). L-BFGS at the server minimises it, with one round of all clients for each
+evaluation; then p_{k+1} = p. Where h is not smooth (it is without one and for L2), each step ends
+in a prox of h in the metric of L-BFGS, at the cost of no round. Steps are taken in units of the
+columns (`units_of`), so that their units matter little. These are proximal point steps on the dual
+(Rockafellar, *Augmented Lagrangians and applications of the proximal point algorithm in convex
+programming*): they converge for any positive mu, and end with a proven gap. A Wasserstein ball of
+one radius whose worst case is a norm of the model is a part of h (`conic_form.without_ball`).
 
 The server learns every client's risk and gradient at the models that it evaluates.
 """
@@ -39,15 +37,16 @@ from bonafed.problem.lower_bounds import NOTHING, Survey, Surveyed
 from bonafed.problem.plausible import Claims, surveys
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2, Zero, separable
-from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Done, Round, Stop, record
-from bonafed.solvers.smooth.stepwise import QuasiNewton, begin, observe, restart
+from bonafed.solvers.smooth.stepwise import Kink, QuasiNewton, begin, observe, restart
 
 INNER = 0.1  # an inner problem is solved to this share of what new centres may bring
-SLOW, SHRINK = 0.7, 0.1  # mu and nu fall to SHRINK where that falls to no less than SLOW
+SLOW, SHRINK = 0.7, 0.1  # mu falls to SHRINK where that falls to no less than SLOW
 MARGIN = 0.5  # of the tolerance: certificates are charged for rounding, the bound here is not
-FIRST = 0.1  # the first penalties, in units of the problem
+# a step of the centre is BEYOND times as long where the last one left more than STEADY of it
+BEYOND, STEADY = 1.6, 0.3
+FIRST = 0.1  # the first penalty, in units of the problem
 TRIES = 4  # searches that end without a step while nothing improves
 
 
@@ -62,13 +61,8 @@ class MultiplierState:
     point: Annotated[Array, Form("D")]  # whose gradients prove it
     weights: Annotated[Array, Form("N")]  # the client weights of that proof
     centre: Annotated[Array, Form("N")]  # p_k
-    gradient: Annotated[Array, Form("D|D - 1")]  # s_k
-    # (D,) prox_{nu h}(v), which is asked about next; empty: the inner problem's trial is
-    shown: Annotated[Array, Form("D|0")]
     mu: Extended  # < 0 before the first risks
-    nu: Extended  # 0: h is smooth
-    # what further centres may bring: max_Q p'F - p'F, and the length of s times that of w - z
-    worth: Extended
+    worth: Extended  # what further centres may bring: max_Q p'F - p'F
     lag: Extended  # the same at the end of the last inner problem
     inner: QuasiNewton
     outer: Counter
@@ -173,27 +167,24 @@ class MultiplierMethod(base.Method):
 
     def server_start(self, n_clients: int) -> tuple[State, Round]:
         prior, none = member(self.concrete, n_clients), np.zeros(0)
-        nowhere = none, math.inf, np.zeros(n_clients), -math.inf, none, prior, prior, none, none
-        penalties, counts = (-1.0, 0.0, math.inf, math.inf), (0, 0, math.inf, 0, 0)
-        return State(*nowhere, *penalties, begin(none), *counts, none, None), Round(Survey(prior))
+        nowhere = none, math.inf, np.zeros(n_clients), -math.inf, none, prior, prior
+        penalty, counts = (-1.0, math.inf, math.inf), (0, 0, math.inf, 0, 0)
+        return State(*nowhere, *penalty, begin(none), *counts, none, None), Round(Survey(prior))
 
     def begin(self, state: State, ids: Ids, seen: Surveyed) -> Next[State]:
         w = base.with_start(self.concrete, self.start, len(seen.square))
-        size = np.size(self.concrete.predictor.split(w)[0])
-        units = self._units(seen, size)
-        state = replace(state, w=w, point=w, gradient=np.zeros(size), units=units, seen=seen)
-        state = replace(state, inner=begin(w * units))
+        if math.isinf(self._mean.penalty(w)):  # where no step can begin
+            w = self._mean.prox(w, 1.0)
+        units = self._units(seen, np.size(self.concrete.predictor.split(w)[0]))
+        inner = begin(w * units if self._smooth else w)
+        state = replace(state, w=w, point=w, units=units, seen=seen, inner=inner)
         return state, Round(Linearise(w))
 
     def improve(self, state: State, ids: Ids, up: Linearised) -> Next[State]:
-        state = replace(state, rounds=state.rounds + 1)
-        if len(state.shown):
-            state = replace(self._judge(state, state.shown, up), shown=np.zeros(0))
-        else:
-            state = self._advance(state, up)
+        state = self._advance(replace(state, rounds=state.rounds + 1), up)
         if (stop := self._stop(state)) is not None:
             return state, Done(stop)
-        return state, Round(Linearise(state.shown if len(state.shown) else self._at(state)))
+        return state, Round(Linearise(self._at(state)))
 
     def report(self, state: State) -> dict:
         problem, w, risks = self.concrete, state.w, state.risks
@@ -214,36 +205,35 @@ class MultiplierMethod(base.Method):
         if not (np.isfinite(up.risk).all() and np.isfinite(up.gradient).all()):  # a step too far
             if math.isinf(state.inner.value):
                 return replace(state, failures=TRIES)
-            state = replace(state, inner=observe(state.inner, math.inf, state.inner.gradient))
-            state = replace(state, spent=state.spent + 1)
+            inner = observe(state.inner, math.inf, state.inner.gradient, self._kink(state))
+            state = replace(state, inner=inner, spent=state.spent + 1)
             return self._stuck(state) if state.inner.failed else state
         if state.mu < 0:
-            # in units of the problem, squared gradients, and 1, over the curvature of one
-            # coefficient: what they add to it is then of its size
-            curvature, mu = self._curvature(), self.mu
-            fixed = isinstance(self.concrete.over_clients, Mean | Sum)
+            # in units of the problem, squared gradients over the curvature of one coefficient: what
+            # the weights add to it is then of its size
+            mu = self.mu
             if mu is None:
                 apart = (up.gradient - up.gradient.mean(0)) / state.units
                 spread = FIRST * float((apart**2).sum(1).max())
                 least = max(1e-3 * float(np.ptp(up.risk)), 1e-9 * float(np.abs(up.risk).max()))
-                mu = max(spread / curvature, least, 1e-300)
-            smooth = isinstance(self._mean.regulariser, Zero | L2)
-            nu = 0.0 if smooth else (1.0 if fixed else FIRST) / curvature
-            state = replace(state, mu=mu, nu=nu)
+                mu = max(spread / self._curvature(), least, 1e-300)
+            state = replace(state, mu=mu)
         w, p = self._at(state), self._weights(state, up.risk)
-        inner = observe(state.inner, *self._smoothed(state, w, up, p))
+        inner = observe(state.inner, *self._inner(state, w, up, p), self._kink(state))
         state = replace(state, inner=inner, spent=state.spent + 1)
-        if inner.failed:
-            return self._stuck(state)
         if not inner.accepted:
-            return state
-        _, s, _, away = self._regular(state, w)
-        # what further centres may bring at w
-        lag = float(self.concrete.over_clients.worst(up.risk).value) - float(p @ up.risk)
-        units = state.units[: s.size]
-        worth = lag + float(np.linalg.norm(s / units) * np.linalg.norm(away * units))
-        state = replace(self._judge(state, w, up, p), worth=worth)
-        return self._outer(state, w, up, p) if self._solved(state, w, up, p) else state
+            return self._stuck(state) if inner.failed else state
+        worst, mean = float(self.concrete.over_clients.worst(up.risk).value), float(p @ up.risk)
+        penalty, state = self._mean.penalty(w), replace(state, worth=worst - mean)
+        if worst + penalty < state.value:
+            state = replace(state, w=w, value=worst + penalty, risks=up.risk)
+        proof = mean, p @ up.gradient, p, state.seen
+        bound = lines.bound_at(self.concrete, w, state.value, *proof, mean=True)
+        if bound > state.bound:
+            state = replace(state, bound=bound, point=w, weights=p)
+        if self._solved(state, mean + penalty - bound):
+            return self._outer(state, w, up, p)
+        return self._stuck(state) if inner.failed else state
 
     def _stuck(self, state: State) -> State:
         """The state after a search that rounding ended, with new centres at the best point."""
@@ -267,90 +257,66 @@ class MultiplierMethod(base.Method):
         what h bends along each of ``size`` coefficients.
         """
         units = lines.units_of(self.concrete, seen.square)
-        own = units[:size]
+        own, h = units[:size], self._mean.regulariser
         own[:] = np.sqrt(own**2 + self.concrete.regulariser.strong_convexity / self._curvature())
+        if not (self._smooth or separable(h)):  # whose prox takes one step for all
+            own[:] = np.sqrt((own**2).mean())
         return units
 
     def _at(self, state: State) -> Array:
-        """The inner problem's next model."""
-        return state.inner.trial / state.units
+        """The inner problem's next model; beside a kink, which may ask for zeros or bounds, it is
+        what the prox gave.
+        """
+        return state.inner.trial / state.units if self._smooth else state.inner.trial
 
     def _weights(self, state: State, risks: Array) -> Array:
         """The weights p = Proj_Q(p_k + F/mu); a constant added to all risks changes nothing."""
         return self.concrete.over_clients.project(state.centre + (risks - risks.max()) / state.mu)
 
-    def _regular(self, state: State, w: Array) -> tuple[float, Array, Array, Array]:
-        """The smoothed h at w, its gradient s, the model z = prox_{nu h}(v) at which h is taken,
-        and how far that is from w's coefficients.
+    @cached_property
+    def _smooth(self) -> bool:
+        return isinstance(self._mean.regulariser, Zero | L2)
+
+    def _kink(self, state: State) -> Kink | None:
+        """h, where it is not smooth."""
+        if self._smooth:
+            return None
+        problem = self._mean
+        return Kink(problem.penalty, lambda v, metric: problem.prox(v, 1 / metric), state.units)
+
+    def _inner(self, state: State, w: Array, up: Linearised, p: Array) -> tuple[float, Array]:
+        """The inner problem's objective at w, and the gradient of what is smooth, in the units of
+        the steps.
         """
-        h, own = self._mean.regulariser, self.concrete.predictor.split(w)[0]
-        if state.nu == 0:
-            return float(h.value(own)), h.strong_convexity * own, own, 0 * own  # Zero or L2
-        nu = self._smoothing(state)
-        v = own + nu * state.gradient
-        z = h.prox(v, nu)
-        s = (v - z) / nu
-        value = float(h.value(z) + (nu / 2 * (s * s - state.gradient**2)).sum())
-        return value, s, z, z - own
-
-    def _smoothing(self, state: State) -> Array | float:
-        """The nu of every coefficient, in its units, or one for all, in their mean."""
-        squares = state.units[: state.gradient.size] ** 2
-        return state.nu / (squares if separable(self._mean.regulariser) else float(squares.mean()))
-
-    def _smoothed(self, state: State, w: Array, up: Linearised, p: Array) -> tuple[float, Array]:
-        """The inner problem's objective at w, and its gradient in units of the columns."""
-        h, s, _, _ = self._regular(state, w)
         gap, gradient = p - state.centre, p @ up.gradient
-        gradient[: s.size] += s
-        value = float(p @ up.risk) - state.mu / 2 * float(gap @ gap) + h
+        value = float(p @ up.risk) - state.mu / 2 * float(gap @ gap) + self._mean.penalty(w)
+        if not self._smooth:
+            return value, gradient
+        own = self._mean.predictor.split(w)[0]
+        gradient[: own.size] += self._mean.regulariser.strong_convexity * own  # Zero or L2
         return value, gradient / state.units
 
-    def _objective(self, w: Array, risks: Array) -> float:
-        return float(self.concrete.over_clients.worst(risks).value) + self._mean.penalty(w)
-
-    def _judge(self, state: State, w: Array, up: Linearised, p: Array | None = None) -> State:
-        """The state with the best model so far and, for client weights ``p``, the best bound."""
-        value = self._objective(w, up.risk)
-        known = min(value, state.value)
-        # else z, which has what h asks for: zeros, bounds
-        if value < state.value and (p is None or state.nu == 0):
-            state = replace(state, w=w, value=value, risks=up.risk)
-        if p is None:
-            return state
-        bound = self._bound(state, w, up, p, known)
-        return replace(state, bound=bound, point=w, weights=p) if bound > state.bound else state
-
-    def _bound(self, state: State, w: Array, up: Linearised, p: Array, known: float) -> float:
-        proof = float(p @ up.risk), p @ up.gradient, p, state.seen
-        return lines.bound_at(self.concrete, w, known, *proof, mean=True)
-
-    def _solved(self, state: State, w: Array, up: Linearised, p: Array) -> bool:
-        """Whether the inner problem is solved as accurately as its centres deserve, by what (p, s)
-        prove or the expected decrease.
+    def _solved(self, state: State, left: float) -> bool:
+        """Whether the inner problem is solved as accurately as its centre deserves: ``left`` is
+        what its weights prove, or else the expected decrease.
         """
         lag, close = state.worth, self._progress(state).allowed() / 4
         if state.failures and state.spent == 1:  # the point where a search failed
             return True
-        # with nu, z is still to be seen
-        enough = INNER * lag if lag > close else close if state.nu else -math.inf
-        _, s, z, away = self._regular(state, w)
-        bound = self._bound(state, w, up, p, min(state.value, self._objective(w, up.risk)))
-        h = float(self._mean.regulariser.value(z))
-        left = float(p @ up.risk) + h - float(s @ away) - bound
-        return (left if math.isfinite(left) else _first_order(state.inner)) <= enough
+        enough = INNER * lag if lag > close else -math.inf
+        return (left if math.isfinite(left) else self._first_order(state)) <= enough
 
     def _outer(self, state: State, w: Array, up: Linearised, p: Array) -> State:
-        """The state with new centres, and with a smaller mu where the old ones were slow."""
-        lag = state.worth
-        _, s, z, _ = self._regular(state, w)
-        slow = lag > SLOW * state.lag
-        mu, nu = (state.mu * SHRINK, state.nu * SHRINK) if slow else (state.mu, state.nu)
-        shown = np.concatenate([z, w[z.size :]]) if state.nu else np.zeros(0)
-        state = replace(state, outer=state.outer + 1, centre=p, gradient=s, mu=mu, nu=nu, lag=lag)
-        state = replace(state, shown=shown, spent=0)
-        again = self._smoothed(state, w, up, self._weights(state, up.risk))
-        return replace(state, inner=restart(state.inner, *again, keep=not slow))
+        """The state with a new centre, and with a smaller mu where the old one was slow."""
+        slow, steady = (state.worth > share * state.lag for share in (SLOW, STEADY))
+        centre = p + (BEYOND - 1) * (steady and not slow) * (p - state.centre)
+        mu = state.mu * SHRINK if slow else state.mu
+        state = replace(
+            state, outer=state.outer + 1, centre=centre, mu=mu, lag=state.worth, spent=0
+        )
+        again = self._inner(state, w, up, self._weights(state, up.risk))
+        inner = restart(state.inner, *again, self._kink(state), keep=not slow)
+        return replace(state, inner=inner)
 
     def _progress(self, state: State) -> base.Progress:
         nothing = state.value <= NOTHING and self.concrete.loss.targets != "quadratic"
@@ -362,17 +328,19 @@ class MultiplierMethod(base.Method):
     def _stop(self, state: State) -> Stop | None:
         progress = self._progress(state)
         unproved = math.isfinite(state.value) and math.isinf(state.bound)
-        still = unproved and state.inner.accepted and not len(state.shown)
-        still = still and progress.stop in (None, Stop.STALLED)
-        if still and _first_order(state.inner) + state.worth <= progress.allowed():
+        still = unproved and state.inner.accepted and progress.stop in (None, Stop.STALLED)
+        if still and self._first_order(state) + state.worth <= progress.allowed():
             return Stop.UNPROVEN  # no decrease is expected
         return progress.stop
 
+    def _first_order(self, state: State) -> float:
+        """The decrease that the gradient allows within a distance of ||w||.
 
-def _first_order(inner: QuasiNewton) -> float:
-    """The decrease that the gradient allows within a distance of ||w||.
-
-    It says about how far w is from a minimum where no bound is proved.
-    """
-    size, gradient = float(np.linalg.norm(inner.w)), float(np.linalg.norm(inner.gradient))
-    return abs(inner.value) if size == 0 and gradient > 0 else gradient * size
+        It says about how far w is from a minimum where no bound is proved.
+        """
+        inner, units = state.inner, 1.0 if self._smooth else state.units
+        size, gradient = np.linalg.norm(inner.w * units), float(np.linalg.norm(inner.gradient))
+        if not self._smooth:  # that of the model, as far as the next line goes
+            far = float(np.linalg.norm(inner.direction * units))
+            gradient = abs(inner.low[2]) / far if far > 0 else 0.0
+        return abs(inner.value) if size == 0 and gradient > 0 else gradient * float(size)

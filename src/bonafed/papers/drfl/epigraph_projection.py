@@ -89,7 +89,8 @@ def rows_of(data: Block, i: int, draw: tuple[np.random.Generator, float] | None 
         rng, share = draw
         kept = np.sort(rng.choice(kept, max(1, math.ceil(share * len(kept))), replace=False))
     rows = slice(0, len(kept)) if kept[-1] == len(kept) - 1 else kept  # a slice copies nothing
-    X = data.X[i : i + 1, rows] if isinstance(data.X, np.ndarray) else data.X[kept].toarray()[None]
+    X = data.rows(i)[rows]
+    X = (X if isinstance(X, np.ndarray) else X.toarray())[None]
     weight = data.share[i : i + 1, rows]
     y, share, index = data.y[i : i + 1, rows], weight / weight.sum(), data.index[i : i + 1]
     return Block(X, y, share, index, data.names[i : i + 1])

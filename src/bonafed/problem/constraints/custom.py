@@ -161,9 +161,7 @@ class FunctionConstraint:
 def rows_of(block: Block, i: int) -> tuple[Array | csr_array, Array]:
     """(X_i, y_i) without padding and rows of weight 0, as copies."""
     rows = block.share[i] > 0
-    if isinstance(block.X, np.ndarray):
-        return block.X[i][rows], block.y[i][rows]
-    return block.X[rows], block.y[0][rows]
+    return block.rows(i)[rows], block.y[i][rows]
 
 
 # Constraints by a function written in PyTorch: Jacobian and second derivatives by automatic

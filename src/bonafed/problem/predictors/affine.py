@@ -229,14 +229,18 @@ class Softmax(OfClasses):
         if isinstance(block.X, np.ndarray):
             scores = np.matmul(block.X, coefficients)
         else:
-            scores = np.asarray(block.X @ coefficients.reshape(coefficients.shape[-2:]))[None]
+            rows = block.X if w.ndim == 1 else block.apart
+            scores = np.asarray(rows @ coefficients.reshape(-1, coefficients.shape[-1]))
+            scores = scores.reshape(*block.y.shape, -1)
         return scores + matrix[..., d:, :] if self.fit_intercept else scores
 
     def backward(self, w: Array, s: Array, block: Block) -> Array:
+        d = block.n_features
         if isinstance(block.X, np.ndarray):
             gradient = np.matmul(block.X.transpose(0, 2, 1), s)
         else:
-            gradient = np.asarray(block.X.T @ s[0])[None]
+            gradient = np.asarray(block.across @ s.reshape(-1, s.shape[-1]))
+            gradient = gradient.reshape(len(s), d, -1)
         if self.fit_intercept:
             gradient = np.concatenate([gradient, s.sum(1, keepdims=True)], 1)
         return gradient.reshape(len(s), -1)

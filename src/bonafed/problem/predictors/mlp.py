@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.sparse import csr_array
 
-from bonafed.arrays import Array, Block, stream
+from bonafed.arrays import Array, Block, shape_of, stream
 from bonafed.problem.predictors.affine import OfClasses, check_count
 
 
@@ -188,10 +188,10 @@ class MLP(OfClasses):
 
 def _rows(block: Block, shared: bool) -> "Array | csr_array":
     """Rows under one another where the model is shared, (n m, d), for one large product; else (n,
-    m, d); or CSR.
+    m, d); or sparse and apart by client, (n m, n d).
     """
     if not isinstance(block.X, np.ndarray):
-        return block.X
+        return block.apart
     return block.X.reshape(-1, block.X.shape[-1]) if shared else block.X
 
 
@@ -199,12 +199,15 @@ def _product(rows: "Array | csr_array", matrix: Array) -> Array:
     """``rows W'`` for W (outputs, inputs), or (n, outputs, inputs)."""
     if isinstance(rows, np.ndarray):
         return np.matmul(rows, matrix.swapaxes(-1, -2))
-    product = np.asarray(rows @ matrix.reshape(matrix.shape[-2:]).T)
-    return product.reshape(*matrix.shape[:-2], *product.shape)
+    outputs, inputs = matrix.shape[-2:]
+    each = np.broadcast_to(matrix, (shape_of(rows)[1] // inputs, outputs, inputs))
+    product = np.asarray(rows @ each.transpose(0, 2, 1).reshape(-1, outputs))
+    return product if matrix.ndim == 2 else product.reshape(len(matrix), -1, outputs)
 
 
 def _outer(gradient: Array, rows: "Array | csr_array", n: int, m: int) -> Array:
     """``sum_i gradient_i row_i'`` of every client, (n, outputs, inputs)."""
     if isinstance(rows, np.ndarray):
         return np.matmul(gradient.reshape(n, m, -1).transpose(0, 2, 1), rows.reshape(n, m, -1))
-    return np.asarray(rows.T @ gradient.reshape(m, -1)).T[None]
+    product = np.asarray(rows.T @ gradient.reshape(n * m, -1))
+    return product.reshape(n, -1, product.shape[1]).transpose(0, 2, 1)

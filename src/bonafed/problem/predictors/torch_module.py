@@ -269,7 +269,7 @@ class TorchPredictor(OfClasses):
         double = self.device == "cpu" and self._dtype == torch.float64
         if double and isinstance(X, np.ndarray) and X.flags.writeable:
             return torch.from_numpy(X)  # the rows themselves, which nothing writes to
-        rows = X if isinstance(X, np.ndarray) else X.toarray()[None]
+        rows = X if isinstance(X, np.ndarray) else X.toarray().reshape(*block.y.shape, -1)
         key = "torch rows", self.device, str(self._dtype)
         return once(block, key, lambda: self._tensor(rows))
 

@@ -3,8 +3,9 @@ conjugate gradients for products, Anderson's acceleration for inner products.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -21,9 +22,21 @@ from bonafed.codec import Counter, Extended, Form, record
 # Steps meet the weak Wolfe conditions or, near the minimum, where differences of values are
 # rounding, the approximate ones (Hager and Zhang, *A new conjugate gradient method with guaranteed
 # descent*).
+#
+# With a convex h that is not smooth, but has a prox, it minimises phi + h. The direction then leads
+# to the minimum of
+#
+#     <phi'(w), z - w> + <z - w, B (z - w)> / 2 + h(z)    over z,
+#
+# B the matrix of the pairs, and steps along it have to decrease phi + h (Lee, Sun, Saunders,
+# *Proximal Newton-type methods for minimizing composite functions*). With B = metric - W'MW (Byrd,
+# Nocedal, Schnabel, *Representations of quasi-Newton matrices*) that z is a prox of h in the metric
+# for the right MW(z - w), a few numbers, whose fixed point Anderson's acceleration finds.
 
 
 MEMORY = 30  # pairs kept
+FEWER = 10  # pairs kept beside h: their number squared times D operations are spent on each line
+INSIDE, SOLVED = 25, 0.03  # proxes on each line at most; its fixed point is met to this share
 DECREASE, FLATTER = 1e-4, 0.9  # of the Wolfe conditions
 ROUNDING = 1e-12  # relative differences of values below this are rounding
 SEARCH = 40  # evaluations of a line search at most
@@ -42,6 +55,9 @@ class QuasiNewton:
     low: tuple[Extended, Extended, Extended]
     high: Extended  # its upper end, inf before there is one
     tried: Counter  # evaluations on this line
+    # step 1 leads there, exactly; empty: nothing asks for that
+    there: Annotated[Array, Form("Q|0")]
+    # of unit inner product:
     moves: Annotated[Array, Form("k, Q")]  # w_{i+1} - w_i, the newest last
     changes: Annotated[Array, Form("k, Q")]  # phi'(w_{i+1}) - phi'(w_i)
     accepted: bool  # the last trial is w
@@ -52,71 +68,136 @@ class QuasiNewton:
     @property
     def trial(self) -> Array:
         """The next point to evaluate."""
+        if self.step == 1 and len(self.there):
+            return self.there
         return self.w + self.step * self.direction
+
+
+class Kink(NamedTuple):
+    """A convex function h that is not smooth."""
+
+    value: Callable[[Array], float]
+    # (v, metric (D,)) -> argmin_z h(z) + sum_j metric_j (z - v)_j^2 / 2
+    prox: Callable[[Array, Array], Array]
+    units: Array  # (D,) in which steps are taken
 
 
 def begin(w: Array) -> QuasiNewton:
     """The state before the first evaluation, which is at w."""
     zero, none = np.zeros_like(w), np.zeros((0, len(w)))
-    line = 1.0, (0.0, math.inf, 0.0), math.inf, 0
+    line = 1.0, (0.0, math.inf, 0.0), math.inf, 0, np.zeros(0)
     return QuasiNewton(w, math.inf, zero, zero, *line, none, none, False, False)
 
 
-def restart(state: QuasiNewton, value: float, gradient: Array, *, keep: bool = True) -> QuasiNewton:
+def restart(
+    state: QuasiNewton,
+    value: float,
+    gradient: Array,
+    kink: Kink | None = None,
+    *,
+    keep: bool = True,
+) -> QuasiNewton:
     """Go on from the same point with another function.
 
     ``keep`` keeps the curvature pairs, where the functions are alike.
     """
     state = state if keep else _without_pairs(state)
-    return _line(replace(state, value=value, gradient=gradient, failed=False))
+    return _line(replace(state, value=value, gradient=gradient, failed=False), kink)
 
 
 def _without_pairs(state: QuasiNewton) -> QuasiNewton:
     return replace(state, moves=state.moves[:0], changes=state.changes[:0])
 
 
-def observe(state: QuasiNewton, value: float, gradient: Array) -> QuasiNewton:
-    """The next state, from phi and its gradient at ``state.trial``."""
+def observe(
+    state: QuasiNewton, value: float, gradient: Array, kink: Kink | None = None
+) -> QuasiNewton:
+    """The next state, from phi and its gradient at ``state.trial``; beside a kink ``value`` is that
+    of phi + h.
+    """
     if math.isinf(state.value):
-        return _line(replace(state, value=value, gradient=gradient, accepted=True))
-    step, start = state.step, float(state.direction @ state.gradient)
-    along = float(state.direction @ gradient) if math.isfinite(value) else math.nan
+        return _line(replace(state, value=value, gradient=gradient, accepted=True), kink)
+    step, start, along = state.step, float(state.direction @ state.gradient), math.nan
+    if math.isfinite(value) and kink is None:
+        along = float(state.direction @ gradient)
+    elif kink is not None:  # beside which the lower end stays at 0; h has its chord's slope
+        start = state.low[2]
+        along = start + float(state.direction @ (gradient - state.gradient))
     falls = value <= state.value + DECREASE * step * start
     level = value <= state.value + ROUNDING * abs(state.value)
     decreased = falls or (level and along <= (2 * DECREASE - 1) * start)
     if not (math.isfinite(value) and decreased):
-        return _search(state, value, along, replace(state, high=step, accepted=False))
-    if along < FLATTER * start:
+        return _search(state, value, along, replace(state, high=step, accepted=False), kink)
+    if kink is None and along < FLATTER * start:
         low = step, value, along
         return _search(state, value, along, replace(state, low=low, accepted=False))
     move, change = state.step * state.direction, gradient - state.gradient
     moves, changes = state.moves, state.changes
-    if move @ change > 1e-14 * np.linalg.norm(move) * np.linalg.norm(change):
-        moves = np.concatenate([moves[1 - MEMORY :], move[None]])
-        changes = np.concatenate([changes[1 - MEMORY :], change[None]])
+    product = float(move @ change)
+    if product > 1e-14 * np.linalg.norm(move) * np.linalg.norm(change):
+        kept, root = 1 - (MEMORY if kink is None else FEWER), math.sqrt(product)
+        moves = np.concatenate([moves[kept:], move[None] / root])
+        changes = np.concatenate([changes[kept:], change[None] / root])
     pairs, there = {"moves": moves, "changes": changes}, state.trial
-    return _line(replace(state, w=there, value=value, gradient=gradient, accepted=True, **pairs))
+    state = replace(state, w=there, value=value, gradient=gradient, accepted=True, **pairs)
+    return _line(state, kink)
 
 
-def _line(state: QuasiNewton) -> QuasiNewton:
+def _line(state: QuasiNewton, kink: Kink | None = None) -> QuasiNewton:
     """The state at the start of a new line search from w."""
-    direction = -_inverse(state.moves, state.changes, state.gradient)
-    if len(state.moves) and not direction @ state.gradient < 0:
-        return _line(_without_pairs(state))
-    size = float(np.linalg.norm(state.gradient))
-    step = 1.0 if len(state.moves) or size == 0 else 1 / max(size, 1.0)
-    low = 0.0, state.value, float(direction @ state.gradient)
-    nowhere = bool(np.linalg.norm(direction) <= np.finfo(float).eps * np.linalg.norm(state.w))
-    line = {"direction": direction, "step": step, "low": low, "high": math.inf, "tried": 0}
-    return replace(state, **line, failed=nowhere)
+    w, gradient, units, size = state.w, state.gradient, 1.0, float(np.linalg.norm(state.gradient))
+    if kink is None:
+        direction, there = -_inverse(state.moves, state.changes, gradient), w[:0]
+        slope = float(direction @ gradient)
+        step = 1.0 if len(state.moves) or size == 0 else 1 / max(size, 1.0)
+    else:
+        there, curved = _proximal(state, kink)
+        direction, step, units, before = there - w, 1.0, kink.units, kink.value(w)
+        slope = float(direction @ gradient) + kink.value(there) - before
+        # what the prox promises, where the difference is rounding
+        slope = slope if abs(slope) > ROUNDING * abs(state.value) else -curved
+    if len(state.moves) and not slope < 0:
+        return _line(_without_pairs(state), kink)
+    moved, length = np.linalg.norm(direction * units), np.linalg.norm(w * units)
+    nowhere = bool(moved <= np.finfo(float).eps * length) or not slope < 0
+    line = {"direction": direction, "step": step, "low": (0.0, state.value, slope), "there": there}
+    return replace(state, **line, high=math.inf, tried=0, failed=nowhere)
 
 
-def _search(old: QuasiNewton, value: float, along: float, state: QuasiNewton) -> QuasiNewton:
+def _proximal(state: QuasiNewton, kink: Kink) -> tuple[Array, float]:
+    """The minimum z of the model of phi, as the pairs have it, and h; and (z - w)'B(z - w)."""
+    w, gradient, S, Y, squares = state.w, state.gradient, state.moves, state.changes, kink.units**2
+    if not (k := len(S)):
+        metric = max(float(np.linalg.norm(gradient / kink.units)), 1.0) * squares
+        there = kink.prox(w - gradient / metric, metric)
+        return there, float(((there - w) ** 2) @ metric)
+    metric = float(Y[-1] / squares @ Y[-1]) * squares
+    before, scaled = np.tril(S @ Y.T, -1), S * np.sqrt(metric)
+    square = scaled @ scaled.T
+    square += 1e-14 * float(square.trace()) * np.eye(k)  # where moves depend on one another
+    middle = np.linalg.inv(np.block([[square, before], [before.T, -np.eye(k)]]))
+    shift, images, residuals = np.zeros(2 * k), list[Array](), list[Array]()
+    for _ in range(INSIDE):
+        there = kink.prox(w + (shift[:k] @ S) + (shift[k:] @ Y - gradient) / metric, metric)
+        move = there - w
+        products = np.concatenate([S @ (metric * move), Y @ move])
+        images.append(middle @ products)
+        residuals.append(images[-1] - shift)
+        if np.linalg.norm(residuals[-1]) <= SOLVED * np.linalg.norm(images[-1]):
+            break
+        rows = np.array(residuals)
+        shift = mixing(rows @ rows.T) @ np.array(images)
+    return there, float(move**2 @ metric - products @ images[-1])
+
+
+def _search(
+    old: QuasiNewton, value: float, along: float, state: QuasiNewton, kink: Kink | None = None
+) -> QuasiNewton:
     """The next step between the ends of the search, or beyond the lower one."""
     step, low, high = old.step, state.low[0], state.high
     if state.tried + 1 >= SEARCH or (math.isfinite(high) and high - low <= 1e-14 * high):
         if len(state.moves):
-            return _line(_without_pairs(state))
+            return _line(_without_pairs(state), kink)
         return replace(state, failed=True, step=0.0)
     if math.isinf(high):
         past, _, before = old.low
@@ -145,13 +226,13 @@ def _inverse(moves: Array, changes: Array, v: Array) -> Array:
     """The inverse of the Hessian that the pairs describe, times v."""
     if not len(moves):
         return v
-    products, shares = np.einsum("kd,kd->k", moves, changes), np.zeros(len(moves))
+    shares = np.zeros(len(moves))
     for k in range(len(moves) - 1, -1, -1):
-        shares[k] = moves[k] @ v / products[k]
+        shares[k] = moves[k] @ v
         v = v - shares[k] * changes[k]
-    v = v * (products[-1] / (changes[-1] @ changes[-1]))
+    v = v / (changes[-1] @ changes[-1])
     for k in range(len(moves)):
-        v = v + (shares[k] - changes[k] @ v / products[k]) * moves[k]
+        v = v + (shares[k] - changes[k] @ v) * moves[k]
     return v
 
 
