@@ -328,7 +328,11 @@ def targets_alone(problem: Problem, fed: Federation) -> list[Block]:
     """The clients without features; of two classes one row a class, with its share."""
     n = fed.n_clients
     if problem.loss.targets == "sign" and not by_rank(problem.over_samples):
-        plus = np.array([fed.share(i) @ (fed.rows(i)[1] > 0) for i in range(n)])
+        owner, share = (
+            np.repeat(np.arange(n), fed.sizes),
+            np.concatenate([*map(fed.share, range(n))]),
+        )
+        plus = np.bincount(owner, share * (np.concatenate(fed.y) > 0), n)
         y = np.broadcast_to(np.array([-1.0, 1.0]), (n, 2))
         share = np.stack([1 - plus, plus], 1)
         return [Block(np.zeros((n, 2, 1)), y, share, np.arange(n), fed.clients)]
