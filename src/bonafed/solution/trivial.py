@@ -29,6 +29,7 @@ smooth losses to where the secant of the slopes is 0.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -328,11 +329,9 @@ def targets_alone(problem: Problem, fed: Federation) -> list[Block]:
     """The clients without features; of two classes one row a class, with its share."""
     n = fed.n_clients
     if problem.loss.targets == "sign" and not by_rank(problem.over_samples):
-        owner, share = (
-            np.repeat(np.arange(n), fed.sizes),
-            np.concatenate([*map(fed.share, range(n))]),
-        )
-        plus = np.bincount(owner, share * (np.concatenate(fed.y) > 0), n)
+        owner, rows = np.repeat(np.arange(n), fed.sizes), [*map(fed.share, range(n))]
+        weight = np.concatenate(rows) * (np.concatenate(fed.y) > 0)
+        plus: Any = np.bincount(owner, weight, n)
         y = np.broadcast_to(np.array([-1.0, 1.0]), (n, 2))
         share = np.stack([1 - plus, plus], 1)
         return [Block(np.zeros((n, 2, 1)), y, share, np.arange(n), fed.clients)]
