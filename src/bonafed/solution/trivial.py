@@ -266,7 +266,7 @@ def best_constant(problem: Problem, fed: Federation, enough: float = math.inf) -
     """
     if problem.over_rows is not None:
         one = replace(problem, over_rows=None, over_samples=problem.over_rows, over_clients=Mean())
-        return best_constant(one, fed.pooled(), enough)
+        return best_constant(one, _featureless(fed).pooled(), enough)
     table = targets_alone(problem, fed)
 
     def at(b: float) -> End:
@@ -335,8 +335,13 @@ def targets_alone(problem: Problem, fed: Federation) -> list[Block]:
         y = np.broadcast_to(np.array([-1.0, 1.0]), (n, 2))
         share = np.stack([1 - plus, plus], 1)
         return [Block(np.zeros((n, 2, 1)), y, share, np.arange(n), fed.clients)]
+    return _featureless(fed).blocks()
+
+
+def _featureless(fed: Federation) -> Federation:
+    """The same targets with a column of zeros."""
     X = tuple(np.zeros((len(y), 1)) for y in fed.y)
-    return fed._with(X=X, columns=None, linear=None, feature_names=("",)).blocks()
+    return fed._with(X=X, columns=None, linear=None, feature_names=("",))
 
 
 def _risks(problem: Problem, b: float, block: Block) -> tuple[Array, Array]:
