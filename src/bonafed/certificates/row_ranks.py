@@ -56,7 +56,7 @@ COUNTS = 5  # such rounds: thresholds are then known to 1e-13 of the range of th
 WIDTHS = 1e-9, 1e-7, 1e-5, 1e-3
 MET = 4.0  # a relative gap in units of the width, at which no other width is tried
 EXACT = 1e-10  # a relative gap that nothing needs to improve
-STEPS = 20  # Newton steps at one width, at most
+STEPS, LOST = 20, 10  # Newton steps at one width, at most, and while the gap is not below 1
 
 
 @record
@@ -343,7 +343,8 @@ class RankCertification(RowRounds):
         # step on while the gap falls, and try wider ramps until one succeeds
         falls = (gap < 0.9 * state.last or gap >= 1.0) and math.isfinite(gap)
         smooth = self.concrete.loss.smooth  # else cuts prove the bound, see ``certify_ranks``
-        if self.bounded and gap > EXACT and falls and smooth and state.steps < STEPS:
+        most = STEPS if gap < 1.0 else LOST
+        if self.bounded and gap > EXACT and falls and smooth and state.steps < most:
             at = replace(at, w=there, thresholds=at.thresholds + step[: len(caps)])
             return replace(state, at=at, steps=state.steps + 1, last=gap), Round(at)
         met = min(gap, state.last) <= MET * WIDTHS[state.width]
