@@ -103,13 +103,23 @@ def test_a_start_far_from_the_cones_ends_in_no_cycle(seed, height):
 
 def test_a_program_begins_at_the_solution_of_one_like_it() -> None:
     (model, _), (again, _) = (master(0, 60, 20, curved=True) for _ in range(2))
-    start = model.solve_dense(1e-10).x
+    last = model.solve_dense(1e-10)
     for one in (model, again):
         one.linear(np.arange(20), 1e-3)
-    again.near(np.arange(again.size), start)
+    again.near(np.arange(again.size), last.x)
     far, near = model.solve_dense(1e-10), again.solve_dense(1e-10)
     assert near.value == pytest.approx(far.value, rel=1e-9)
     assert near.iterations <= far.iterations - 2
+    for likely in (
+        last.z,
+        last.z * np.where(np.arange(len(last.z)) % 2, 1.0, np.nan),
+        1e9 * last.z,
+    ):
+        again.likely = likely  # a guess, which may be wrong
+        other = again.solve_dense(1e-10)
+        assert other.value == pytest.approx(far.value, rel=1e-9)
+    again.likely = last.z
+    assert again.solve_dense(1e-10).iterations < near.iterations
 
 
 ENDS = np.array([3, 7, 9])  # three half-lines, cones of 4 and of 2 rows

@@ -95,6 +95,7 @@ class Model:
     costs: list[tuple[Index, Array]] = field(default_factory=list)
     curves: list[tuple[Index, Array]] = field(default_factory=list)
     origins: list[tuple[Index, Array]] = field(default_factory=list)
+    likely: Array = field(default_factory=lambda: np.zeros(0))  # multipliers, NaN if not known
 
     def variable(self, n: int = 1) -> Index:
         """Add n new free variables."""
@@ -299,7 +300,9 @@ class Model:
         from bonafed.solvers.conic.dense import solve_dense
 
         curves, q, entries, c, origin, offset = self._data()
-        near = sum(len(index) for index, _ in self.origins) == self.size
+        near = None
+        if sum(len(index) for index, _ in self.origins) == self.size:
+            near = self.likely if len(self.likely) else np.full(self.height, math.nan)
         solved = solve_dense(curves, q, entries, c, orders, tol, near, clients)
         if solved is None or solved.error > _enough(tol):
             return self.solve(tol)

@@ -40,6 +40,7 @@ LONG = 64  # rows with more entries in the other columns are kept dense too
 RIDGES = (1e-15, 1e-13, 1e-11, 1e-9)  # relative to the diagonal, the first that factors
 # the least slack where a run begins, and slack times multiplier: anywhere, and near the solution
 FAR, NEAR = (0.1, 0.01), (0.02, 0.002)
+APART = 30.0  # times as far from that as multipliers begin, where likely ones are known
 # of the longest step: after a predictor of length 0, and of length 1
 NEAR_BOUNDARY, NEARER = 0.9, 0.995
 SHORT = 0.1  # a step
@@ -324,7 +325,7 @@ def solve_dense(
     c: Array,
     orders: Orders,
     tol: float,
-    near: bool = False,
+    near: Array | None = None,
     clients: tuple[Index, Index] | None = None,
 ) -> Solved | None:
     """Solve the program; None where no step could be computed.
@@ -336,7 +337,8 @@ def solve_dense(
     entries : rows, columns and values of M (m, n); those of one place add up
     orders : the rows of every second-order cone; all others are half-lines
     tol : of the gap relative to max(1, |objective|), and of both residuals relative to max(1, size)
-    near : whether x = 0 is near the solution, such as the solution of a program like this one
+    near : given where x = 0 is near the solution, such as the solution of a program like this one:
+        likely multipliers z (m,), NaN where nothing is known of them
     clients : `blocks_of` a program of many clients
     """
     # half-lines first, and every row in units of its largest coefficient
@@ -361,9 +363,13 @@ def solve_dense(
     order = rows.order
     P, q = _curvature(curves, order, rows.shared), q[order]
     degree = max(cones.lines + len(cones.orders), 1)  # of the barrier of K
-    least, mu = NEAR if near else FAR
+    least, mu = FAR if near is None else NEAR
     x, s = np.zeros(len(q)), cones.inside(c, least)  # x is counted from the point where it begins
     z = mu * cones.inverse(s)
+    if near is not None:
+        lines = z[: cones.lines]
+        likely = (near[place] * size)[: cones.lines]
+        np.clip(likely, lines / APART, lines * APART, out=lines, where=~np.isnan(likely))
     best: Solved | None = None
     scales = [max(1.0, float(np.abs(v).max(initial=0.0))) for v in (q, c)]
     for k in range(ITERATIONS):

@@ -496,7 +496,7 @@ class Bundle(base.Method):
         master = least(self._shape(state), cuts.pieces(self.concrete), where, *numbers)
         if not master.solved:
             return state
-        state = replace(state, point=master.point, cuts=state.cuts.used(master.multipliers))
+        state = replace(state, cuts=state.cuts.used(master.multipliers))
         state = self._raised(state, self._near_penalties(state, master.multipliers))
         given = master.multipliers, state.sizes, where, self._sizes(state)
         for bound, duals in server.proofs(self.concrete, cuts, *given):
@@ -643,9 +643,11 @@ class Bundle(base.Method):
         multipliers = np.zeros(len(state.cuts.owner))
         multipliers[state.cuts.part > 0] = master.multipliers[:-n]
         weights = self.concrete.over_clients.project(master.multipliers[-n:])
+        value = master.value + float(moved @ metric @ moved) / 2
         state = replace(state, multipliers=multipliers, weights=weights)
-        state = replace(state, pair=self._pair(state, moved))
-        return state, multipliers, master.value + float(moved @ metric @ moved) / 2
+        proves = state.value - value <= max(CLOSE, PROMISE * self.tol) * abs(state.value)
+        pair = self._pair(state, moved) if proves else None
+        return replace(state, pair=pair), multipliers, value
 
     def _boundless(self, state: BundleState) -> bool:
         """Whether nothing bounds where an optimum lies, and steps are those of the risks' cuts
@@ -663,11 +665,16 @@ class Bundle(base.Method):
         return 1e-11 if self._quadratic else min(max(1e-3 * self.tol, 1e-11), 1e-9)
 
     def _accuracy(self, state: BundleState) -> float:
-        """Of a trial point, relative: far finer than what the last one promised."""
+        """Of a trial point, relative: far finer than what the last one promised, and near the end
+        of Newton's steps than what this one will.
+        """
         promised = state.predicted / max(abs(state.value), 1e-300)
-        if not math.isfinite(promised):
+        if math.isnan(promised):
             return self._finest
-        return max(self._finest, min(1e-3 * promised, 1e-6))
+        share, most = 1e-3, 1e-6
+        if state.tangents is not None:
+            share, most = min(1e-3, promised), 1e-4
+        return max(self._finest, min(share * promised, most))
 
     def _nothing(self, state: BundleState) -> float:
         """A decrease so small that it counts as none.
