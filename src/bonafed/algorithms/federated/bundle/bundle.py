@@ -72,6 +72,7 @@ from bonafed.solvers.conic.bundle_master import Master, Shape, minimise
 PROMISE, KEPT, NOW_AND_THEN, CLOSE = 10.0, 0.8, 10, 0.01
 LATE = 0.1  # of the objective that a step promises: from there on gradients tell how it bends
 LEAST_SHIFT = 1e-3  # of the curvature that is not 0, relative to its mean
+LEAST_BEND = 1e-11  # curvature relative to the largest diagonal entry: less counts as none
 STALLS = 3  # steps in a row, each further than the last, that promise nothing
 HERE = 1500  # numbers of a model up to which clients of this process bring D x D sums by default
 MARGIN = 0.5  # of the tolerance: the certificate is charged for rounding, the server's bound is not
@@ -673,7 +674,7 @@ class Bundle(base.Method):
             return self._finest
         share, most = 1e-3, 1e-6
         if state.tangents is not None:
-            share, most = min(1e-3, promised), 1e-4
+            share, most = min(1e-2, promised), 1e-3
         return max(self._finest, min(share * promised, most))
 
     def _nothing(self, state: BundleState) -> float:
@@ -777,14 +778,18 @@ def over_sites(method: base.Method) -> base.Method:
 
 
 def _least_squares(H: Array, left: Array) -> Array:
-    """The shortest x with H x = left to least squares, H positive semidefinite."""
+    """The shortest x with H x = left to least squares, H positive semidefinite: along axes where H
+    hardly bends, none of it is found.
+    """
     from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+    shifted = H.copy()
+    shifted.ravel()[:: len(H) + 1] += LEAST_BEND * H.diagonal().max(initial=0.0)
     try:
-        factor = cho_factor(H, lower=True)
-        diagonal = np.diag(factor[0])
-        if diagonal.min() > 1e-5 * diagonal.max():
-            return cho_solve(factor, left)
+        factor = cho_factor(shifted, lower=True, overwrite_a=True)
     except LinAlgError:
-        pass
-    return np.asarray(np.linalg.lstsq(H, left, rcond=1e-12)[0], float)
+        return np.asarray(np.linalg.lstsq(H, left, rcond=LEAST_BEND)[0], float)
+    x = cho_solve(factor, left)
+    for _ in range(4):  # each takes the shift away along axes that bend more
+        x += cho_solve(factor, left - H @ x)
+    return x
