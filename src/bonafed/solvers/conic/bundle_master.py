@@ -135,7 +135,9 @@ def minimise(
     fee = float(shape.radius.max(initial=0.0) + np.abs(pieces.gradient_level).max(initial=0.0))
     lambda_unit = unit / fee if fee > 0 else unit
     weights = slice(0, len(scale) - shape.intercept)  # w without the intercept
-    H = H * np.outer(scale, scale) / unit if H.ndim == 2 else H * scale**2 / unit
+    scaled = np.outer(scale, scale) if H.ndim == 2 else scale**2
+    scaled *= H  # a matrix may be as large as the data
+    H = np.divide(scaled, unit, out=scaled)
     floors = {"lipschitz": shape.lipschitz / lambda_unit, "floor": shape.floor / lambda_unit}
     costs = {"l1": shape.l1 / unit, "l2": shape.l2 / unit}
     groups = shape.groups and (shape.groups[0], shape.groups[1] / unit)
