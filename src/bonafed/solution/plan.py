@@ -289,7 +289,7 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     first where the second derivatives of ``Bundle`` cost more than its many rounds: with over 500
     coefficients, and in one process on tables of over 100,000 numbers with over 200 coefficients or
     several classes, or with fewer where the objective is smooth and the clients' weights move
-    little. Up to 1,500 coefficients that few rows leave nearly undetermined, under a ball in the
+    little. Up to 2,500 coefficients that few rows leave nearly undetermined, under a ball in the
     norm "l1", are for ``Bundle``.
     """
     if problem.privacy is not None:
