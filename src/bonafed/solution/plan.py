@@ -302,7 +302,7 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     its many rounds: with over 500 coefficients, and in one process on tables of over 100,000
     numbers with over 200 coefficients or several classes, or with fewer where the clients' weights
     move little and the objective is smooth, or nearly so, as a ball over samples leaves it that has
-    40 rows or more for every coefficient. Up to 1,500 coefficients that few rows leave nearly
+    40 rows or more for every coefficient. Up to 2,500 coefficients that few rows leave nearly
     undetermined, under a ball in the norm "l1", are for ``Bundle``.
     """
     if problem.privacy is not None:
