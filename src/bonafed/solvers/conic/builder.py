@@ -34,6 +34,7 @@ Rows = Sequence[Any]  # (index, coefficient) terms and constants
 # The work of Clarabel in an iteration grows with the sum over rows of their squared entry counts;
 # that of the dense method, where they are many, with the cube of the number of variables, by BLAS.
 MANY, BLAS = 200, 1 / 60
+FILLED = 16  # entries in a column of a matrix, from which on its factor is nearly full
 REMEDY = 50  # times Clarabel's work, up to which the dense method makes a coarse solution finer
 LARGEST = 3000  # variables of a program that Clarabel fails at, up to which the dense method does
 FINEST = 1e-11  # that Clarabel is asked for
@@ -260,7 +261,7 @@ class Model:
         row, _, value = _joined(self.entries)
         squares = float((np.bincount(row[value != 0]).astype(float) ** 2).sum())
         # a column of a dense objective is as long as its row of the upper half
-        squares += sum((np.count_nonzero(P) / P.ndim) ** 2 for _, P in self.curves) / self.size
+        squares += sum((_factored(P) / P.ndim) ** 2 for _, P in self.curves) / self.size
         share = squares / (BLAS * self.size**3)
         if share > 1:
             return self.solve_dense(tol)
@@ -405,6 +406,12 @@ def scaled(rows: Rows, factor: float | Array) -> list[Any]:
     """Rows times a number, or row by row times a column (m, 1) where every term is a matrix."""
     times = lambda t: factor * np.asarray(t)  # noqa: E731
     return [(t[0], times(t[1])) if isinstance(t, tuple) else times(t) for t in rows]
+
+
+def _factored(P: Array) -> int:
+    """About how many entries the Cholesky factor of a matrix, or of a diagonal, has twice."""
+    entries = np.count_nonzero(P)
+    return P.size if P.ndim == 2 and entries > FILLED * len(P) else entries
 
 
 def _joined(parts: list[Entries]) -> Entries:

@@ -74,7 +74,7 @@ LATE = 0.1  # of the objective that a step promises: from there on gradients tel
 LEAST_SHIFT = 1e-3  # of the curvature that is not 0, relative to its mean
 LEAST_BEND = 1e-11  # curvature relative to the largest diagonal entry: less counts as none
 STALLS = 3  # steps in a row, each further than the last, that promise nothing
-HERE = 2500  # numbers of a model up to which clients of this process bring D x D sums by default
+HERE = 1500  # numbers of a model up to which clients of this process bring D x D sums by default
 MARGIN = 0.5  # of the tolerance: the certificate is charged for rounding, the server's bound is not
 
 
@@ -143,7 +143,7 @@ class Bundle(base.Method):
     max_rounds : a cap; a run that meets it is never called optimal
     variant : "proximal" or "level"
     metric : "auto": "hessian" where the loss is smooth, there are no constraints, and models have
-        at most 2,500 numbers (500 over sites), else "identity". With "hessian" clients send their
+        at most 1,500 numbers (500 over sites), else "identity". With "hessian" clients send their
         gradients and one D x D sum a round, and only flips of labels are cut. "secant", which
         "auto" is over sites, asks for as few sums as will do, so that these tell less of single
         rows: near the end second derivatives follow from the change of gradients, and where those
