@@ -283,8 +283,12 @@ class MultiplierMethod(base.Method):
         """h, where it is not smooth."""
         if self._smooth:
             return None
-        problem = self._mean
-        return Kink(problem.penalty, lambda v, metric: problem.prox(v, 1 / metric), state.units)
+        problem, each = self._mean, separable(self._mean.regulariser)
+
+        def prox(v: Array, metric: Array) -> Array:
+            return problem.prox(v, 1 / metric if each else float(1 / metric[0]))
+
+        return Kink(problem.penalty, prox, state.units)
 
     def _inner(self, state: State, w: Array, up: Linearised, p: Array) -> tuple[float, Array]:
         """The inner problem's objective at w, and the gradient of what is smooth, in the units of
