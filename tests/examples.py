@@ -27,6 +27,7 @@ from bonafed.algorithms.federated.private_newton import PrivateNewton
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from bonafed.algorithms.federated.rank_rows import RankBundle, RankInteriorPoint
+from bonafed.algorithms.federated.row_multipliers import RowMultiplierMethod
 from bonafed.algorithms.pooled.rank_admm import RankADMM, Start
 from bonafed.algorithms.pooled.rank_subproblems import Growing
 from bonafed.data.federation import Federation
@@ -286,6 +287,14 @@ ALGORITHMS: dict[str, Example] = {
     ),
     "kink interior point": solving(
         KinkInteriorPoint(), Problem(Quantile(0.7), Linear(True), regulariser=L2(1e-2)), 1e-6
+    ),
+    "row multipliers": solving(
+        RowMultiplierMethod(), Problem(Quantile(0.7), Linear(True), regulariser=L2(1e-2)), 1e-6
+    ),
+    "row multipliers, ranked": solving(
+        RowMultiplierMethod(),
+        Problem(Logistic(), Linear(True), over_rows=Superquantile(0.3), regulariser=L2(1e-2)),
+        1e-6,
     ),
     "rank bundle": solving(
         RankBundle(),

@@ -148,7 +148,13 @@ def test_a_time_that_runs_out_is_no_optimum(fed):
         (2_000, 40, {}, bf.Bundle),
         (5_000, 40, {}, bf.MultiplierMethod),
         (5_000, 40, {"over_clients": bf.Simplex()}, bf.Bundle),
+        (5_000, 40, {"over_clients": bf.Superquantile(0.3)}, bf.Bundle),
+        (5_000, 40, {"over_clients": bf.KLBall(0.1)}, bf.MultiplierMethod),
+        (5_000, 40, {"over_clients": bf.LpBall(0.1)}, bf.MultiplierMethod),
         (5_000, 40, {"regulariser": bf.L1(0.1)}, bf.Bundle),
+        (5_000, 40, {"over_samples": bf.WassersteinBall(0.1)}, bf.MultiplierMethod),
+        (2_000, 100, {"over_samples": bf.WassersteinBall(0.1)}, bf.Bundle),
+        (5_000, 40, {"over_samples": bf.WassersteinBall(0.1, label_cost=1.0)}, bf.Bundle),
         (500, 250, {"over_clients": bf.Simplex()}, bf.MultiplierMethod),
         (500, 250, {"over_samples": bf.WassersteinBall(0.1)}, bf.Bundle),
         (500, 250, {"over_samples": bf.WassersteinBall(0.1, norm="l2")}, bf.MultiplierMethod),
@@ -169,6 +175,25 @@ def test_many_rounds_of_gradients_where_second_derivatives_cost_more(
 
 
 @pytest.mark.parametrize(
+    ("rows", "coefficients", "parts", "expected"),
+    [
+        (1_000, 20, {}, bf.RankADMM),
+        (10_000, 20, {}, bf.MultiplierMethod),
+        (100_000, 20, {"loss": bf.Squared()}, bf.MultiplierMethod),
+        (700, 600, {}, bf.RankADMM),
+        (800, 600, {}, bf.MultiplierMethod),
+        (10_000, 20, {"regulariser": bf.L1(0.1)}, bf.RankADMM),
+        (10_000, 20, {"over_samples": bf.Superquantile(0.1)}, bf.RankADMM),
+    ],
+)
+def test_one_client_has_the_admm_on_small_tables_and_where_its_rows_are_ranked(
+    rows, coefficients, parts, expected
+):
+    problem = bf.Problem(**({"loss": bf.Logistic(), "regulariser": bf.L2(0.01)} | parts))
+    assert type(choose(problem, Setting(1, rows=rows), coefficients)) is expected
+
+
+@pytest.mark.parametrize(
     ("clients", "rows", "coefficients", "expected"),
     [
         (1, 1_000, 10, bf.KinkInteriorPoint),
@@ -178,9 +203,10 @@ def test_many_rounds_of_gradients_where_second_derivatives_cost_more(
         (1, 5_000, 1_000, bf.RankADMM),
         (1, 10_000, 1_000, bf.KinkInteriorPoint),
         (10, 1_000, 500, bf.KinkInteriorPoint),
-        (10, 100_000, 10, bf.Bundle),  # the cost of a round is that of its passes over the rows
-        (1, 100_000, 50, bf.Bundle),
-        (10, 100_000, 3_000, bf.Bundle),
+        # the cost of a round is that of its passes over the rows
+        (10, 100_000, 10, bf.RowMultiplierMethod),
+        (1, 100_000, 50, bf.RowMultiplierMethod),
+        (10, 100_000, 3_000, bf.RowMultiplierMethod),
     ],
 )
 @pytest.mark.parametrize("loss", [bf.Hinge(), bf.Absolute(), bf.Quantile(0.9)])

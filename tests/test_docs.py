@@ -326,6 +326,7 @@ def test_messages_of_ranks_over_all_rows_disclose_what_the_page_says() -> None:
             bonafed.RankInteriorPoint(),
             bonafed.RankBundle(),
             bonafed.KinkInteriorPoint(),
+            bonafed.RowMultiplierMethod(),
             RankCertification(np.zeros(1)),
             SpectrumCertification(np.zeros(1)),
         )

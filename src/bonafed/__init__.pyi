@@ -18,6 +18,7 @@ from bonafed.algorithms.federated.private_sgd import PrivateSGD as PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL as ProximalAL
 from bonafed.algorithms.federated.rank_rows import RankBundle as RankBundle
 from bonafed.algorithms.federated.rank_rows import RankInteriorPoint as RankInteriorPoint
+from bonafed.algorithms.federated.row_multipliers import RowMultiplierMethod as RowMultiplierMethod
 from bonafed.algorithms.pooled.rank_admm import RankADMM as RankADMM, Start as Start
 from bonafed.algorithms.pooled.rank_subproblems import Balanced as Balanced
 from bonafed.algorithms.pooled.rank_subproblems import ByResidual as ByResidual, Growing as Growing

@@ -6,7 +6,7 @@ are padded to the longest one, and padding carries no weight: the mean of client
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Entries = tuple[Index, Index, Array]  # of a matrix: rows, columns and values
+# parts of a symmetric matrix, which add up: rows, and the diagonal or all of the matrix there
+Curves = Sequence[tuple[Index, Array]]
 AnyArray = TypeVar("AnyArray", bound=NDArray[Any])
 # numba's options of functions that compiled ones alone call, a sixth to a third less to compile;
 # a call from Python ends the process

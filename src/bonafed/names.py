@@ -63,6 +63,7 @@ _NAMED: dict[str, tuple[str, ...]] = {
         "algorithms.comparators.fed_avg: FedAvg",
         "algorithms.federated.rank_rows: RankInteriorPoint RankBundle",
         "algorithms.federated.kinks: KinkInteriorPoint",
+        "algorithms.federated.row_multipliers: RowMultiplierMethod",
     ),
     "engine": ("engines.inprocess: InProcess VirtualClock",),
     "delays": ("engines.delays: lognormal=LogNormal Constant Trace",),

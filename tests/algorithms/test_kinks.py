@@ -1,4 +1,6 @@
-"""KinkInteriorPoint: means of losses with linear pieces, against linear programs and Bundle."""
+"""KinkInteriorPoint and RowMultiplierMethod: means of losses with linear pieces, against linear
+programs and Bundle; the second also where rows are ranked.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -6,14 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from scipy.sparse import random_array
 
 import bonafed as bf
+from bonafed.algorithms.method import known
 from bonafed.certificates.duality import certify_concrete
 from bonafed.problem.lower_bounds import Duals, feasible_duals
 from bonafed.problem.rank_levels import kinks_of, loss_conjugate
 from bonafed.rounds import Stop
+from bonafed.solution.plan import default_algorithm
 
 METHOD = bf.KinkInteriorPoint()
+METHODS = METHOD, bf.RowMultiplierMethod()
+by_both = pytest.mark.parametrize("method", METHODS, ids=lambda each: type(each).__name__)
 LOSSES = (bf.Hinge(), bf.Quantile(0.9), bf.Absolute(), bf.EpsilonInsensitive(0.3))
 
 
@@ -54,8 +61,9 @@ def least(problem: bf.Problem, fed: bf.Federation) -> float:
     return problem.objective(bf.CentralConic().solve(problem, fed).w, fed)
 
 
+@by_both
 @pytest.mark.parametrize("seed", range(24))
-def test_it_meets_the_optimum_and_proves_it(seed: int) -> None:
+def test_it_meets_the_optimum_and_proves_it(seed: int, method: Any) -> None:
     loss = LOSSES[seed % 4]
     fed = drawn(seed, loss.targets == "sign").federation()
     rng = np.random.default_rng(seed)
@@ -65,31 +73,35 @@ def test_it_meets_the_optimum_and_proves_it(seed: int) -> None:
         over_clients=(bf.Mean(), bf.Mean("size"))[seed % 2],
         regulariser=bf.L2(float(10.0 ** rng.integers(-4, 1))),
     )
-    solution = bf.solve(problem, fed, algorithm=METHOD)
+    solution = bf.solve(problem, fed, algorithm=method)
     assert solution.outcome.stop is Stop.OPTIMAL, solution.outcome
     certificate = solution.certificate
     best = least(problem, fed)
     assert certificate.value == pytest.approx(best, rel=2e-6)
     assert certificate.bound is not None
     assert certificate.bound <= best * (1 + 1e-9)
-    assert solution.rounds <= 60
+    assert solution.rounds <= (60 if method is METHOD else 4_000)
 
 
+@by_both
 @pytest.mark.parametrize("loss", LOSSES)
-def test_clients_apart_are_as_clients_together(loss: Any) -> None:
+def test_clients_apart_are_as_clients_together(loss: Any, method: Any) -> None:
     rows = drawn(11, loss.targets == "sign")
     problem = bf.Problem(loss, over_clients=bf.Mean("size"), regulariser=bf.L2(1e-2))
-    apart = bf.solve(problem, rows.federation(), algorithm=METHOD)
-    pooled = bf.solve(problem, rows.federation().pooled(), algorithm=METHOD)
-    assert apart.rounds == pooled.rounds
-    np.testing.assert_allclose(apart.w, pooled.w, rtol=1e-6, atol=1e-9)
+    apart = bf.solve(problem, rows.federation(), algorithm=method)
+    pooled = bf.solve(problem, rows.federation().pooled(), algorithm=method)
+    if method is METHOD:
+        assert apart.rounds == pooled.rounds
+        np.testing.assert_allclose(apart.w, pooled.w, rtol=1e-6, atol=1e-9)
+    assert apart.certificate.value == pytest.approx(pooled.certificate.value, rel=2e-6)
 
 
-def test_a_sum_over_clients_is_taken() -> None:
+@by_both
+def test_a_sum_over_clients_is_taken(method: Any) -> None:
     fed = drawn(5, True).federation()
     mean = bf.Problem(bf.Hinge(), regulariser=bf.L2(1e-2))
     summed = bf.Problem(bf.Hinge(), over_clients=bf.Sum(), regulariser=bf.L2(1e-2 * fed.n_clients))
-    one, other = (bf.solve(p, fed, algorithm=METHOD) for p in (mean, summed))
+    one, other = (bf.solve(p, fed, algorithm=method) for p in (mean, summed))
     assert other.outcome.stop is Stop.OPTIMAL
     assert other.certificate.value == pytest.approx(fed.n_clients * one.certificate.value, rel=2e-6)
 
@@ -115,21 +127,23 @@ def test_quantile_regression_without_a_regulariser_is_the_linear_program() -> No
     assert solution.certificate.nearby == pytest.approx(found.fun, rel=2e-6)
 
 
-def test_rows_without_any_loss_end_at_once() -> None:
+@by_both
+def test_rows_without_any_loss_end_at_once(method: Any) -> None:
     fed = bf.Federation.from_arrays(np.ones((4, 2)), np.zeros(4), np.arange(4) % 2)
-    solution = bf.solve(bf.Problem(bf.Absolute(), regulariser=bf.L2(0.1)), fed, algorithm=METHOD)
+    solution = bf.solve(bf.Problem(bf.Absolute(), regulariser=bf.L2(0.1)), fed, algorithm=method)
     assert solution.outcome.stop is Stop.OPTIMAL
     assert solution.certificate.value == 0.0
 
 
+@by_both
 @pytest.mark.parametrize("unit", [1e-6, 1e6])
-def test_units_of_the_target_change_nothing(unit: float) -> None:
+def test_units_of_the_target_change_nothing(unit: float, method: Any) -> None:
     rows = drawn(3, False)
     problem = bf.Problem(bf.Absolute(), regulariser=bf.L2(1e-2))
     small = replace(problem, regulariser=bf.L2(1e-2 / unit))
-    one = bf.solve(problem, rows.federation(), algorithm=METHOD)
+    one = bf.solve(problem, rows.federation(), algorithm=method)
     rows.y = rows.y * unit
-    other = bf.solve(small, rows.federation(), algorithm=METHOD)
+    other = bf.solve(small, rows.federation(), algorithm=method)
     assert other.outcome.stop is Stop.OPTIMAL
     assert other.certificate.value == pytest.approx(unit * one.certificate.value, rel=2e-6)
 
@@ -198,11 +212,12 @@ def test_pieces_that_are_nowhere_the_largest_are_left_out() -> None:
     assert of.knots.tolist() == [0.0]
 
 
-def test_a_cap_is_no_optimum() -> None:
+@by_both
+def test_a_cap_is_no_optimum(method: Any) -> None:
     fed = drawn(6, True).federation()
     problem = bf.Problem(bf.Hinge(), regulariser=bf.L2(1e-3))
     with pytest.warns(bf.UnprovenWarning):
-        solution = bf.solve(problem, fed, algorithm=METHOD, max_rounds=4)
+        solution = bf.solve(problem, fed, algorithm=method, max_rounds=4)
     assert solution.outcome.stop is Stop.MAX_ROUNDS
 
 
@@ -220,3 +235,102 @@ def test_other_problems_are_refused(part: dict, match: str) -> None:
     problem = replace(bf.Problem(bf.Hinge(), regulariser=bf.L2(1.0)), **part)
     with pytest.raises(ValueError, match=match):
         bf.solve(problem, fed, algorithm=METHOD)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_ranked_rows_meet_the_optimum_and_prove_it(seed: int) -> None:
+    rows, rng = drawn(seed, bool(seed % 2)), np.random.default_rng(seed)
+    rows.weights = None
+    n = len(rows.y)
+    sigma = np.sort(rng.integers(0, 3, n) + 1.0)
+    risk = (
+        bf.Superquantile(float(rng.uniform(0.02, 1.0))),
+        bf.TopK(int(rng.integers(1, n))),
+        bf.Maximum(),
+        bf.Spectral(sigma / sigma.sum()),
+    )[seed // 2 % 4]
+    loss = bf.Logistic() if seed % 2 else (bf.Squared(), bf.Huber())[seed // 2 % 2]
+    strength = bf.L2(float(10.0 ** rng.integers(-3, 1)))
+    problem = bf.Problem(loss, bf.Linear(seed % 3 > 0), over_rows=risk, regulariser=strength)
+    solution = bf.solve(problem, rows.federation(), algorithm=METHODS[1])
+    assert solution.outcome.stop is Stop.OPTIMAL, solution.outcome
+    best = bf.solve(problem, rows.federation(), algorithm=bf.Bundle(max_rounds=2000, tol=1e-8))
+    assert best.certificate.bound is not None
+    assert solution.certificate.bound is not None
+    assert solution.certificate.bound <= best.certificate.value * (1 + 1e-9)
+    assert solution.certificate.value >= best.certificate.bound * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("ranked", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_no_path_proves_too_much(seed: int, ranked: bool) -> None:
+    """A wrong dual can only weaken the bound."""
+    loss, rng = LOSSES[seed % 4], np.random.default_rng(seed)
+    rows = drawn(seed, ranked or loss.targets == "sign")
+    if ranked:
+        loss, rows.weights = bf.Logistic(), None
+    fed = rows.federation()
+    tail = {"over_rows": bf.Superquantile(0.3)} if ranked else {}
+    problem = bf.Problem(loss, bf.Linear(bool(seed % 2)), regulariser=bf.L2(1e-2), **tail)
+    solution = bf.solve(problem, fed, algorithm=METHODS[1])
+    best, duals = solution.certificate.value, solution.duals
+    assert duals is not None
+    path, penalties, eta = (known(a) for a in (duals.path, duals.penalties, duals.thresholds))
+    for scale in (1e-6, 1e-3, 1.0):
+        for mutated in (
+            replace(duals, path=path + scale * rng.normal(size=path.shape)),
+            replace(duals, penalties=penalties * (1 + scale)),
+            replace(duals, thresholds=eta + scale),
+            replace(duals, path=path[:1], penalties=penalties[:1] * scale, thresholds=eta[:1]),
+        ):
+            bound = bf.certify(problem, fed, solution.w, mutated).bound
+            assert bound is None or bound <= best * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"path": np.zeros((1, 2))},
+        {"path": np.zeros((1, 2)), "penalties": np.zeros(1), "thresholds": np.zeros((1, 0))},
+        {"path": np.zeros((1, 3)), "penalties": np.ones(1), "thresholds": np.zeros((1, 0))},
+        {"path": np.zeros((1, 2)), "penalties": np.ones(2), "thresholds": np.zeros((1, 0))},
+        {"path": np.full((1, 2), np.nan), "penalties": np.ones(1), "thresholds": np.zeros((1, 0))},
+        {"path": np.zeros((1, 2)), "penalties": np.ones(1), "thresholds": np.zeros((1, 1))},
+    ],
+)
+def test_a_path_fits_the_problem(given: dict) -> None:
+    fed = bf.Federation.from_arrays(np.eye(2), np.array([1.0, -1.0]), np.zeros(2))
+    problem = bf.Problem(bf.Hinge(), bf.Linear(False), regulariser=bf.L2(1.0)).at(fed)[0]
+    duals = Duals(np.ones(1), np.zeros((0, 2)), np.zeros((0, 1)), **given)
+    with pytest.raises(ValueError, match="path"):
+        certify_concrete(problem, fed, np.zeros(2), duals)
+
+
+@pytest.mark.parametrize(
+    ("part", "match"),
+    [
+        ({"loss": bf.Logistic()}, "linear pieces"),
+        ({"over_rows": bf.Superquantile(0.5)}, "smooth"),
+        ({"regulariser": bf.Zero()}, "regulariser L2"),
+        ({"over_clients": bf.Simplex()}, "Mean or Sum"),
+    ],
+)
+def test_multipliers_of_rows_refuse_other_problems(part: dict, match: str) -> None:
+    fed = drawn(3, True).federation()
+    problem = replace(bf.Problem(bf.Hinge(), regulariser=bf.L2(1.0)), **part)
+    with pytest.raises(ValueError, match=match):
+        bf.solve(problem, fed, algorithm=METHODS[1])
+
+
+@pytest.mark.parametrize("loss", [bf.Hinge(), bf.Quantile(0.7)])
+def test_sparse_rows_of_many_columns_are_proved(loss: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = random_array((300, 2_000), density=0.01, format="csr", rng=rng)
+    score = X @ rng.normal(size=2_000) + 0.1 * rng.normal(size=300)
+    y = np.where(score > 0, 1.0, -1.0) if loss.targets == "sign" else score
+    fed = bf.Federation.from_arrays(X, y, np.arange(300) % 3)
+    problem = bf.Problem(loss, regulariser=bf.L2(1e-2))
+    assert isinstance(default_algorithm(*problem.at(fed)), bf.RowMultiplierMethod)
+    solution = bf.solve(problem, fed)
+    assert solution.outcome.stop is Stop.OPTIMAL
+    assert solution.rounds <= 400

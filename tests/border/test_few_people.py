@@ -36,6 +36,7 @@ TRAILS = {  # the methods whose local steps nothing describes, and those of rank
         "RankBundle",
         "RankInteriorPoint",
         "KinkInteriorPoint",
+        "RowMultiplierMethod",
     )
 }
 

@@ -102,6 +102,19 @@ def test_blocks_hold_every_row_once_with_its_share(sizes, size, weighted, seed):
             assert set(block.y[k]) <= set(own.y[0])
 
 
+def test_blocks_are_few_for_small_clients_and_copy_no_large_one():
+    def of(rows: int, clients: int, d: int) -> Federation:
+        X = np.zeros((rows * clients, d))
+        return Federation.from_arrays(X, X[:, 0], np.repeat(np.arange(clients), rows))
+
+    assert [block.y.shape for block in of(2, 3000, 4).blocks()] == 2 * [(1024, 2)] + [(952, 2)]
+    assert len(of(100, 200, 20).blocks()) == 2  # room for a matrix of every client: 131 of them
+    large = of(7000, 3, 20)
+    shared = [np.shares_memory(b.X, x) for b, x in zip(large.blocks(), large.X, strict=True)]
+    assert shared == 3 * [True]
+    assert len(of(400, 3, 350).blocks()) == 1  # a matrix over the features is as large as the rows
+
+
 def test_batches_are_few_and_copy_no_large_client():
     X, y = np.arange(9003.0).reshape(3001, 3), np.zeros(3001)
     fed = Federation.from_arrays(X, y, np.r_[np.zeros(2001), np.arange(1, 1001)].astype(int))

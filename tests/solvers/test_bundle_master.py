@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -296,3 +297,58 @@ def test_an_entropy_ball_of_many_clients_is_met_by_its_worst_weights(
     assert by_weights.solved
     assert by_weights.value == pytest.approx(by_cones.value, rel=1e-7)
     assert_allclose(by_weights.w, by_cones.w, atol=1e-5)
+
+
+@pytest.mark.parametrize("units", [1e-6, 1.0, 1e6])
+def test_a_piece_of_every_client_with_fixed_weights_makes_a_system_of_equations(
+    units: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its solution is that of the program, except where the offset meets its bound."""
+    asked, solve = [], builder.Model.solve_fast
+    monkeypatch.setattr(
+        builder.Model, "solve_fast", lambda *a, **k: asked.append(a) or solve(*a, **k)
+    )
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        n, D, intercept = int(rng.integers(1, 6)), int(rng.integers(2, 6)), int(rng.integers(0, 2))
+        columns = np.append(10.0 ** rng.uniform(-3, 3, D - 1), 1.0)
+        columns[0] *= float(rng.integers(0, 2))  # a column of zeros, whose metric is tiny
+        prior, nowhere = rng.dirichlet(np.ones(n)), np.full(D - intercept, -1e9)
+        pieces = Pieces(
+            owner=np.arange(n),
+            part=np.zeros(n, int),
+            offset=units * rng.random(n),
+            gradient=units * rng.normal(size=(n, D)) * columns,
+            gradient_level=np.zeros(n),
+            parts=1,
+        )
+        shape = Shape(
+            n,
+            np.zeros(n),
+            0.0,
+            0.0,
+            "l2",
+            False,
+            Ball(prior, 0.0, 2.0),
+            0.0,
+            units * float(rng.choice([0.0, 0.1])),
+            -math.inf,
+            math.inf,
+            intercept,
+        )
+        B = rng.normal(size=(D, D)) * columns
+        H = units * (B.T @ B + 1e-3 * np.diag(np.maximum(columns, 1e-3) ** 2))
+        given: dict[str, Any] = {"centre": rng.normal(size=D), "metric": H, "unit": units}
+        found = minimise(shape, pieces, **given)
+        assert not asked
+        program = minimise(replace(shape, lower=nowhere), pieces, **given)
+        assert len(asked) == 1
+        for name in ("value", "multipliers"):
+            np.testing.assert_allclose(getattr(found, name), getattr(program, name), rtol=1e-7)
+        step = found.w - program.w
+        assert step @ H @ step <= 1e-12 * units
+        if intercept:
+            near = minimise(shape, pieces, offset=abs(found.w[-1]) / 2, **given)
+            assert len(asked) == 2
+            assert abs(near.w[-1]) <= abs(found.w[-1]) / 2 * (1 + 1e-8)
+        asked.clear()

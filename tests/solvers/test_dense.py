@@ -6,16 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from bonafed.arrays import Array, Entries
 from bonafed.solvers.conic.builder import Model, Status
 from bonafed.solvers.conic.dense import blocks_of, solve_dense
 from bonafed.solvers.kernels import interior_point as compiled
-
-
-def upper(P: Array) -> Entries:
-    """The entries of the upper half of a matrix."""
-    row, column = np.triu_indices(len(P))
-    return row, column, P[row, column]
 
 
 def master(seed: int, rows: int, n: int, curved: bool) -> tuple[Model, slice]:
@@ -37,7 +30,8 @@ def master(seed: int, rows: int, n: int, curved: bool) -> tuple[Model, slice]:
 
 
 @pytest.mark.parametrize("curved", [False, True])
-@pytest.mark.parametrize(("rows", "n"), [(6, 3), (40, 8), (60, 20), (15, 30)])
+# the last has long rows, in columns that are hardly dense
+@pytest.mark.parametrize(("rows", "n"), [(6, 3), (40, 8), (60, 20), (15, 30), (12, 90)])
 def test_equals_clarabel(rows, n, curved):
     for seed in range(3):
         model, cuts = master(seed, rows, n, curved)
@@ -80,8 +74,10 @@ def test_the_scale_of_a_row_does_not_matter():
     c = np.concatenate([rng.random(9), np.full(6, 5.0)])
     q, P, sizes = rng.normal(size=3), np.zeros((3, 3)), 10.0 ** rng.integers(-6, 7, size=15)
     (row, column), value = np.nonzero(M), M[np.nonzero(M)]
-    one = solve_dense(upper(P), q, (row, column, value), c, [], 1e-11)
-    other = solve_dense(upper(P), q, (row, column, value * sizes[row]), c * sizes, [], 1e-11)
+    one = solve_dense([(np.arange(len(q)), P)], q, (row, column, value), c, [], 1e-11)
+    other = solve_dense(
+        [(np.arange(len(q)), P)], q, (row, column, value * sizes[row]), c * sizes, [], 1e-11
+    )
     assert one is not None
     assert other is not None
     assert_allclose(other.x, one.x, atol=1e-8)
@@ -100,20 +96,30 @@ def test_a_start_far_from_the_cones_ends_in_no_cycle(seed, height):
     P, q = np.diag([1.0] * 4 + [0.0] * 3), np.array([0.0] * 4 + [1 / 3] * 3)
     c = -height * rng.standard_normal(30)
     row, column = np.nonzero(M)
-    solved = solve_dense(upper(P), q, (row, column, M[row, column]), c, [], 1e-9)
+    solved = solve_dense([(np.arange(len(q)), P)], q, (row, column, M[row, column]), c, [], 1e-9)
     assert solved is not None
     assert solved.error <= 1e-9
 
 
 def test_a_program_begins_at_the_solution_of_one_like_it() -> None:
     (model, _), (again, _) = (master(0, 60, 20, curved=True) for _ in range(2))
-    start = model.solve_dense(1e-10).x
+    last = model.solve_dense(1e-10)
     for one in (model, again):
         one.linear(np.arange(20), 1e-3)
-    again.near(np.arange(again.size), start)
+    again.near(np.arange(again.size), last.x)
     far, near = model.solve_dense(1e-10), again.solve_dense(1e-10)
     assert near.value == pytest.approx(far.value, rel=1e-9)
     assert near.iterations <= far.iterations - 2
+    for likely in (
+        last.z,
+        last.z * np.where(np.arange(len(last.z)) % 2, 1.0, np.nan),
+        1e9 * last.z,
+    ):
+        again.likely = likely  # a guess, which may be wrong
+        other = again.solve_dense(1e-10)
+        assert other.value == pytest.approx(far.value, rel=1e-9)
+    again.likely = last.z
+    assert again.solve_dense(1e-10).iterations < near.iterations
 
 
 ENDS = np.array([3, 7, 9])  # three half-lines, cones of 4 and of 2 rows

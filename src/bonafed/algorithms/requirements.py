@@ -36,6 +36,7 @@ class Setting:
     secure_sum : whether the engine has the server read sums over the clients only
     rows : how many rows all clients have, where they are in this process; 0 where they are at sites
         or not yet known
+    sparse : whether the rows are sparse matrices; False where that is not known
     """
 
     n_clients: int
@@ -43,6 +44,7 @@ class Setting:
     asynchronous: bool = False
     secure_sum: bool = False
     rows: int = 0
+    sparse: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,11 @@ NO_SECURE_SUM = Need(
 )
 ONE_CLIENT = Need("one", "needs all rows in one place", lambda p, s: s.n_clients == 1)
 EQUAL_ROWS = Need("equal", "takes no sample weights", lambda p, s: s.equal_rows)
+EQUAL_IF_RANKED = Need(
+    "equal where rows are ranked",
+    "takes no sample weights with over_rows",
+    lambda p, s: s.equal_rows or p.over_rows is None,
+)
 # -- predictor and loss
 AFFINE = Need(
     "affine",
@@ -143,6 +150,12 @@ SMOOTH_SCALAR = Need(
     "smooth, one prediction per row",
     "needs a smooth loss of one prediction a row",
     lambda p, s: p.loss.smooth and p.loss.targets != "class",
+)
+KINKS_OR_RANKED = Need(
+    "with linear pieces; smooth with over_rows",
+    "needs a loss with linear pieces (Hinge, Absolute, Quantile, EpsilonInsensitive), and with"
+    " over_rows a smooth loss of one prediction a row",
+    lambda p, s: (WITH_KINKS if p.over_rows is None else SMOOTH_SCALAR).holds(p, s),
 )
 
 EVEN_SLOPES = Need(
@@ -231,6 +244,7 @@ CONVEX_PROX = Need(
 SMOOTH_REGULARISER = Need(
     "none, l2", "needs the regulariser Zero or L2", _has("regulariser", Zero | L2)
 )
+RIDGE = Need("l2", "needs the regulariser L2", _has("regulariser", L2))
 SEPARABLE = Need(
     "convex, entry by entry",
     "needs a convex regulariser that acts entry by entry",

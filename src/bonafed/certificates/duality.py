@@ -73,7 +73,9 @@ class Certify:
     parts: parting.Parted | None = None  # how risks are parted, see ``Duals``
     pair: Annotated[Array, Form("2, D")] | None = None  # see ``Duals``
     barrier: Annotated[Array, Form("1")] | None = None  # the same
-    # of the mean losses, where there is a pair
+    path: Annotated[Array, Form("T, D")] | None = None  # the same
+    penalties: Annotated[Array, Form("T")] | None = None
+    # of the mean losses, where there is a pair or a path
     weights: Annotated[Each, Form("N")] | None = None
     radii: Annotated[Each, Form("N, J")] | None = None  # see ``Duals``
     # of the constraints' cuts: those of the clients, and of the sums over them
@@ -312,8 +314,10 @@ class Certification(plausible.AboutRows):
             more = {"local": local.swapaxes(1, 2).copy(), "shared": shared.swapaxes(0, 1).copy()}
         if duals.pair is not None:
             more |= {"pair": duals.pair, "weights": duals.weights}
-        if duals.barrier is not None:
-            more["barrier"] = duals.barrier
+        if duals.path is not None:
+            more |= {"path": duals.path, "weights": duals.weights}
+        of_rows = ("barrier", duals.barrier), ("penalties", duals.penalties)
+        more |= {name: array for name, array in of_rows if array is not None}
         if duals.radii is not None:
             more["radii"] = duals.radii.T.copy()
         mine = duals.multipliers.swapaxes(0, 1).copy()
@@ -334,6 +338,9 @@ class Certification(plausible.AboutRows):
         if ask.pair is not None and ask.weights is not None:
             moved = ask.pair, ask.weights, data, ask.barrier
             combined.include(parting.shifted_minorants(problem, *moved))
+        if ask.path is not None and ask.penalties is not None and ask.weights is not None:
+            moved = ask.path, ask.penalties, ask.weights, data
+            combined.include(parting.followed_minorants(problem, *moved))
         constant, gradient = combined.constant, combined.gradient
         residuals = None
         if ask.rows is not None and is_provable(problem):
@@ -620,6 +627,8 @@ def _check(problem: Problem, fed: Data, w: Array, duals: proofs.Duals | None) ->
             "duals.barrier must be one number > 0 beside a pair, for means of a loss with linear"
             f" pieces, got {duals.barrier!r} for {problem.in_words()}."
         )
+    if duals.path is not None or duals.penalties is not None:
+        duals.steps(D, 0 if has_kinks(problem) else None)
     if duals.pair is not None and duals.barrier is None and not shifted:
         raise ValueError(
             "duals.pair is for risks whose mean losses are a separate part, got"
@@ -628,7 +637,7 @@ def _check(problem: Problem, fed: Data, w: Array, duals: proofs.Duals | None) ->
     if duals.parts is not None and affine:
         count = parting.parts_of(duals.parts).count(problem)
         shapes["multipliers"] = (len(duals.points), fed.n_clients, count)
-    if affine and duals.pair is None:  # weights follow from the multipliers
+    if affine and not duals.by_rows:  # weights follow from the multipliers
         del shapes["weights"]
     for name, shape in shapes.items() if affine else [("weights", shapes["weights"])]:
         if getattr(duals, name) is None:

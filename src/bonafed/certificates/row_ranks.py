@@ -47,7 +47,7 @@ from bonafed.problem.lower_bounds import (
 )
 from bonafed.problem.metadata import Data
 from bonafed.problem.problem import Problem, check_affine, checked_model
-from bonafed.problem.rank_levels import Levels, Rows, few_levels, levels, lifted
+from bonafed.problem.rank_levels import Levels, Rows, few_levels, levels, levels_of, lifted
 from bonafed.rounds import Done, Each, Max, Next, Round, Stop, Sum, record
 
 EDGES = 512  # thresholds of a round that counts
@@ -56,7 +56,7 @@ COUNTS = 5  # such rounds: thresholds are then known to 1e-13 of the range of th
 WIDTHS = 1e-9, 1e-7, 1e-5, 1e-3
 MET = 4.0  # a relative gap in units of the width, at which no other width is tried
 EXACT = 1e-10  # a relative gap that nothing needs to improve
-STEPS = 20  # Newton steps at one width, at most
+STEPS, LOST = 20, 10  # Newton steps at one width, at most, and while the gap is not below 1
 
 
 @record
@@ -121,6 +121,19 @@ class StepRows:
 
 
 @record
+class FollowRows:
+    """Ask for the cut of the row weights at the end of a path, see ``Duals``."""
+
+    w: Array  # (D,)
+    best: Array  # (L,) thresholds of the losses at w
+    caps: Array  # (L,)
+    first: Array  # (L,) what every row weighs at the start of the path
+    path: Array  # (J, D)
+    thresholds: Array  # (J, L)
+    penalties: Array  # (J,)
+
+
+@record
 class SteppedRows:
     """Sums over all rows, of values and gradients at the model to which the step leads."""
 
@@ -132,6 +145,7 @@ class SteppedRows:
     slopes: Sum  # (1, K) sizes of the losses' slopes, times the row weights
     slope: Sum  # (1,)
     share: Each  # (n, K) the row weights of every client
+    above: Sum  # (1, K) max(l_i - eta_k, 0) at w, of a path; else 0
 
 
 @record
@@ -221,12 +235,13 @@ class RankCertification(RowRounds):
     """
 
     bounded: bool = True
+    steps: tuple[Array, Array, Array] | None = None  # of ``Duals``, which prove the bound
     first: ClassVar[type] = RankProof
 
     @property
     def on_client(self) -> dict:
         mine = {Survey: answer_survey, Look: looked, Count: counted, WeighRows: weighed}
-        mine[StepRows] = stepped
+        mine |= {StepRows: stepped, FollowRows: followed}
         return {ask: self._answering(answer) for ask, answer in mine.items()}
 
     @property
@@ -239,16 +254,16 @@ class RankCertification(RowRounds):
         return {
             **plausible.surveys(self.concrete),
             Looked: self.said,
-            Counted: lambda who, ask, up: [plausible.Counts(ask.edges, up.above[0])],
+            Counted: lambda who, ask, up: [plausible.Counts(ask.edges, up.above[0], ask.w)],
             WeighedRows: lambda who, ask, up: [Number("a sum of losses", up.above)],
             SteppedRows: self._stepped,
         }
 
-    def _stepped(self, who: int, ask: StepRows, up: SteppedRows) -> Iterator[Claim]:
+    def _stepped(self, who: int, ask: StepRows | FollowRows, up: SteppedRows) -> Iterator[Claim]:
         """What weighted sums claim."""
-        w = ask.at.w + ask.step[len(ask.at.caps) :]
+        w = ask.at.w + ask.step[len(ask.at.caps) :] if isinstance(ask, StepRows) else ask.path[-1]
         yield from plausible.of_sum(self.concrete, w, up.loss, up.gradient[0])
-        for what in (up.weight, up.weighted, up.slopes, up.slope, up.share):
+        for what in (up.weight, up.weighted, up.slopes, up.slope, up.share, up.above):
             yield Number("a sum of weights", what)
 
     def looked(self, state: Any, ids: Sequence[int], up: Looked) -> Next:
@@ -271,7 +286,11 @@ class RankCertification(RowRounds):
             return state, Round(Count(self.w, _edges(state.low, state.high)))
         if self.concrete.loss.targets == "class":  # of which rows have no slopes of one number
             return state, Done(Stop.OPTIMAL)
-        return self._wider(state)
+        if self.steps is None:
+            return self._wider(state)
+        caps = self._levels.caps(self._n)
+        ask = FollowRows(self.w, state.high, caps, caps * self._levels.tails, *self.steps)
+        return state, Round(ask)
 
     def _wider(self, state: Any) -> tuple[RankProof, Round]:
         """Begin with the next width, at the model itself."""
@@ -303,10 +322,14 @@ class RankCertification(RowRounds):
     def bound(self, state: Any, ids: Sequence[int], up: SteppedRows) -> Next:
         """The bound of one step, and the next one."""
         at, step, of, n = state.at, state.step, self._levels, self._n
-        there = at.w + step[len(at.caps) :]
+        caps, plain = of.caps(n), of.mean / n
+        there = at.w + step[len(caps) :] if self.steps is None else self.steps[0][-1]
+        if self.steps is not None:
+            value = float(of.shares @ state.high + caps @ up.above + plain * state.looked.total)
+            state = replace(state, value=value + self.concrete.penalty(self.w))
         less = np.minimum(of.shares / np.maximum(up.weight, 1e-300), 1.0)
-        more = np.maximum(of.shares - up.weight, 0.0) / np.maximum(n * at.caps - up.weight, 1e-300)
-        scale, rest = less - more, more @ at.caps + at.plain  # f_i = scale q_i + rest
+        more = np.maximum(of.shares - up.weight, 0.0) / np.maximum(n * caps - up.weight, 1e-300)
+        scale, rest = less - more, more @ caps + plain  # f_i = scale q_i + rest
         gradient = scale @ up.gradients + rest * up.gradient
         value = float(scale @ up.weighted + rest * up.loss)
         slopes = float(scale @ up.slopes + rest * up.slope)
@@ -315,11 +338,14 @@ class RankCertification(RowRounds):
             weights = up.share @ scale + rest * self.sizes
             state = replace(state, bound=proven, stationarity=left, weights=weights)
         gap = (state.value - proven) / max(abs(state.value), 1e-300)
+        if self.steps is not None:
+            return state, Done(Stop.OPTIMAL)
         # step on while the gap falls, and try wider ramps until one succeeds
         falls = (gap < 0.9 * state.last or gap >= 1.0) and math.isfinite(gap)
         smooth = self.concrete.loss.smooth  # else cuts prove the bound, see ``certify_ranks``
-        if self.bounded and gap > EXACT and falls and smooth and state.steps < STEPS:
-            at = replace(at, w=there, thresholds=at.thresholds + step[: len(at.caps)])
+        most = STEPS if gap < 1.0 else LOST
+        if self.bounded and gap > EXACT and falls and smooth and state.steps < most:
+            at = replace(at, w=there, thresholds=at.thresholds + step[: len(caps)])
             return replace(state, at=at, steps=state.steps + 1, last=gap), Round(at)
         met = min(gap, state.last) <= MET * WIDTHS[state.width]
         if met or not self.bounded or not smooth or state.width + 1 == len(WIDTHS):
@@ -371,11 +397,26 @@ def stepped(problem: Problem, ask: StepRows, data: Block) -> SteppedRows:
     change = rows.along(ask.step[K:])[:, None] - ask.step[:K]
     weight = np.clip(weight + rate * change, 0.0, at.caps)
     there = Rows(problem, at.w + ask.step[K:], data)
-    values = weight.sum(0)[None], (there.loss @ weight)[None], there.loss.sum()[None]
-    gradients = there.gradients(weight), there.gradient(np.ones(len(there.loss)))
-    slopes = (np.abs(there.slope) @ weight)[None], np.abs(there.slope).sum()[None]
-    share = np.array([there.by_client(one) for one in weight.T]).reshape(K, len(data.names)).T
-    return SteppedRows(*values, *gradients, *slopes, share)
+    return _cut(there, weight, np.zeros((1, K)))
+
+
+def followed(problem: Problem, ask: FollowRows, data: Block) -> SteppedRows:
+    """The cut of the row weights at the end of a path."""
+    path = ask.path, ask.thresholds, ask.penalties
+    weight = rank_levels.followed(problem, data, ask.caps, ask.first, path)
+    above = np.maximum(Rows(problem, ask.w, data).loss[:, None] - ask.best, 0.0).sum(0)[None]
+    return _cut(Rows(problem, ask.path[-1], data), weight, above)
+
+
+def _cut(rows: Rows, weight: Array, above: Array) -> SteppedRows:
+    """The cut of row weights (R, K) at the model of the rows."""
+    K = weight.shape[1]
+    values = weight.sum(0)[None], (rows.loss @ weight)[None], rows.loss.sum()[None]
+    gradients = rows.gradients(weight), rows.gradient(np.ones(len(rows.loss)))
+    slopes = (np.abs(rows.slope) @ weight)[None], np.abs(rows.slope).sum()[None]
+    mine = [rows.by_client(one) for one in weight.T]
+    share = np.stack(mine, 1) if K else np.zeros((len(rows.by_client(rows.loss)), 0))
+    return SteppedRows(*values, *gradients, *slopes, share, above)
 
 
 def _ramp(rows: Rows, at: WeighRows) -> tuple[Array, Array]:
@@ -602,7 +643,10 @@ def certify_ranks(
     concrete, data = problem.at(fed)
     w = checked_model(w, concrete.predictor.dimension(data.n_features))
     kind = RankCertification if few_levels(concrete.over_rows) else SpectrumCertification
-    rounds = kind(w, np.asarray(fed.sizes, float), concrete)
+    rounds: Any = kind(w, np.asarray(fed.sizes, float), concrete)
+    if duals is not None and duals.path is not None:
+        count = len(levels_of(concrete).shares) if kind is RankCertification else None
+        rounds, duals = replace(rounds, steps=duals.steps(len(w), count)), None
     run = run_all(rounds, data, engine)
     state: RankProof | SpectrumProof = run.state
     assert state.looked is not None

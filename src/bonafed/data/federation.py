@@ -34,8 +34,13 @@ from bonafed.text import card, listed, short, shown
 
 # numbers in the rows of a client up to which several share a batch, and numbers in a batch
 FEW, BATCH = 2**12, 2**18
-LARGE = 2**19  # numbers in the rows of a client from which on they are not copied into a block
-THIN = 2**15  # the same of the entries of sparse rows
+# numbers in the rows of a client up to which they are copied into a block, and numbers in a block
+SMALL, BLOCK = 2**17, 2**19
+# where a matrix over the features is as large as the rows, few blocks cost less: rows for every
+# feature, of a client and of a block, up to which both may be larger, and what a client then has
+TALL, LARGE = (16, 64), 2**19
+SEVERAL, TOGETHER = 64, 1024  # clients in a block at most, and where they have few numbers
+THIN = 2**15  # entries of a client's sparse rows up to which they share a block
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -487,17 +492,27 @@ class Federation:
         y, share = self._coded(i)[None], self.share(i)[None]
         return Block(rows, y, share, np.array([i]), (self.clients[i],), columns, linear)
 
-    def blocks(self, size: int = 64) -> list[Block]:
-        """Clients sorted by size, ``size`` at a time, padded to the longest of each block; large
-        ones, whose rows are then not copied, one by one.
+    def blocks(self, size: int = TOGETHER) -> list[Block]:
+        """Clients sorted by size, at most ``size`` at a time, padded to the longest of each block;
+        large ones, whose rows are then not copied, one by one.
         """
         if size < 1:
             raise ValueError(f"size must be >= 1, got {size}: it is how many clients a block has.")
-        order = np.argsort(self.sizes, kind="stable").tolist()
-        small = [i for i in order if isinstance(x := self.X[i], np.ndarray) and x.size <= LARGE]
-        groups = [small[k : k + size] for k in range(0, len(small), size)] + self._thin(order, size)
-        groups += [[i] for i in sorted({*order}.difference(*groups))]
-        return [self.block(int(g[0])) if len(g) == 1 else self._padded(np.array(g)) for g in groups]
+        d, dense = self.n_features, [isinstance(x, np.ndarray) for x in self.X]
+        own, most = min(max(SMALL, TALL[0] * d**2), LARGE), max(BLOCK, TALL[1] * d**2)
+        small = np.array(dense) & (self.sizes * d <= own)
+        order = np.argsort(self.sizes, kind="stable")
+        left, groups = order[small[order]], self._thin(order.tolist(), min(size, SEVERAL))
+        while len(left):
+            count = np.arange(1, len(left[:size]) + 1)
+            longest = self.sizes[left[:size]]
+            fits = (count == 1) | (count * longest * d <= most)
+            # with room for a matrix of every client beside its rows
+            fits &= (count <= SEVERAL) | (count * np.maximum(longest, d) * d <= BATCH)
+            group, left = np.split(left, [len(count) if fits.all() else int(fits.argmin())])
+            groups.append(group.tolist())
+        groups += [[i] for i in sorted({*order.tolist()}.difference(*groups))]
+        return [self.block(g[0]) if len(g) == 1 else self._padded(np.array(g)) for g in groups]
 
     def _thin(self, order: Sequence[int], size: int) -> list[list[int]]:
         """Those of these clients with few sparse entries, ``size`` at a time, and no more than
@@ -531,9 +546,13 @@ class Federation:
         inside = np.arange(sizes.max()) < sizes[:, None]
 
         def padded(parts: Sequence[Any] | Mapping[int, Any]) -> NDArray[Any]:
-            rows = np.concatenate([parts[i] for i in who])
-            whole = np.zeros((*inside.shape, *rows.shape[1:]), rows.dtype)
-            whole[inside] = rows
+            rows = [parts[i] for i in who]
+            shape = *inside.shape, *rows[0].shape[1:]
+            if inside.all():
+                return np.concatenate(rows).reshape(shape)
+            whole = np.zeros(shape, np.result_type(*rows[:1], *{part.dtype for part in rows}))
+            for one, part in zip(whole, rows, strict=True):
+                one[: len(part)] = part
             return whole
 
         y = padded({i: self._coded(i) for i in who})

@@ -186,7 +186,7 @@ def targets(y: ArrayLike, client: ClientName, what: str = "y") -> NDArray[Any]:
         y = np.asarray(y.tolist())
     if y.dtype.kind not in "buifU":
         raise ValueError(f"{who}: {what} must hold numbers, booleans or text, got dtype {y.dtype}.")
-    if y.dtype.kind == "f":
+    if y.dtype.kind == "f" and not np.abs(y).max(initial=0.0) <= EXTREME:
         if (at := np.flatnonzero(~np.isfinite(y))).size:
             raise RowError(who, f"{what} is missing or infinite", rows=at.tolist(), do=REMOVE)
         in_range(y, who, what)
@@ -200,6 +200,12 @@ def targets(y: ArrayLike, client: ClientName, what: str = "y") -> NDArray[Any]:
         )
     kind = {"u": np.int64, "i": np.int64, "f": np.float64}.get(y.dtype.kind)
     return y if kind is None else y.astype(kind, copy=False)
+
+
+def distinct(y: NDArray[Any]) -> tuple[Any, ...]:
+    """The values of checked targets, ascending."""
+    few = len(y) <= 64  # which Python has sorted before NumPy has begun
+    return tuple(sorted({*y.tolist()}) if few else np.unique(y).tolist())
 
 
 def same_type(y: Sequence[NDArray[Any]], clients: Sequence[ClientName]) -> tuple[NDArray[Any], ...]:

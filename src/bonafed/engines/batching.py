@@ -198,7 +198,11 @@ class Memories:
         if self.common is not None:
             kind, _, arrays = self.common
             return tuple([kind(*[array[i : i + 1] for array in arrays]) for i in range(self.n)])
-        stacks = [self.stacks.get(number) for number in self.place.tolist()]
+        stacks, arrays = [self.stacks.get(number) for number in self.place.tolist()], list[Any]()
+        for stack in self.stacks.values():
+            mapped(stack, lambda array: arrays.append(array) or array)
+        if not arrays:  # all have the same memory
+            return tuple(stacks)
         rows = [(stack, slice(i, i + 1)) for i, stack in enumerate(stacks)]
         return tuple(None if stack is None else members(stack, one) for stack, one in rows)
 
@@ -312,7 +316,7 @@ class FederatedData(Known, Protocol):
         """The rows of one client."""
         ...
 
-    def blocks(self, size: int = 64) -> list[Block]:
+    def blocks(self, size: int = 1024) -> list[Block]:
         """The rows of all clients, so many clients together at most."""
         ...
 

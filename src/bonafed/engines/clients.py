@@ -232,12 +232,13 @@ class LocalClients(Clients):
             return [ids[k : k + 1] for k in range(len(ids))]
         if self.rows.fixed:
             place[place < 0] = place.max()
-        parted: dict[Any, list[int]] = {}
-        marks = zip(flight.kind[flight.slots[ids]], place, self.rows.sort[ids], strict=True)
-        for i, mark in zip(ids.tolist(), marks, strict=True):
-            parted.setdefault(mark, []).append(i)
-        starts = ((group, k) for group in parted.values() for k in range(0, len(group), size))
-        return [np.array(group[k : k + size]) for group, k in starts]
+        # the clients of a kind one after the other, the kinds in the order of their first clients
+        marks = np.stack([flight.kind[flight.slots[ids]], place, self.rows.sort[ids]])
+        order = np.lexsort(marks)
+        ends = 1 + np.flatnonzero((np.diff(marks[:, order]) != 0).any(0))
+        parted = sorted(np.split(order, ends), key=lambda group: int(group[0]))
+        starts = ((ids[group], k) for group in parted for k in range(0, len(group), size))
+        return [group[k : k + size] for group, k in starts]
 
     def _step(self, ids: Ids, message: Any, whole: bool = False) -> tuple[Any, Any]:
         """(memory, upload) of clients who step together."""

@@ -53,7 +53,7 @@ class InProcess(EventEngine):
     Parameters
     ----------
     mode : "blocks", "each" or "bytes", see the module
-    block_size : clients in a block at most
+    block_size : clients in a block at most; those with many numbers are fewer
     checkpoint : file to keep the run in (overwritten by a run that does not resume), or None; of a
         private run the clients' memories and keys are in a second file, PATH.clients, and the keys
         are overwritten once it is finished
@@ -77,7 +77,7 @@ class InProcess(EventEngine):
     asynchronous: ClassVar[bool] = False
     keep_rows: ClassVar[int] = 1
     mode: Literal["blocks", "each", "bytes"] = "blocks"
-    block_size: int = 64
+    block_size: int = 1024
     checkpoint: str | os.PathLike[str] | None = None
     every: int = 1
     secure_sum: SecureSum | bool | None = None

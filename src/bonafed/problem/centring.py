@@ -122,7 +122,7 @@ def centred_proof(
     if seen is None:
         return None, fed, w, duals
     if duals is not None and duals.centre is None:
-        models = {name: getattr(duals, name, None) for name in ("points", "pair")}
+        models = {name: getattr(duals, name, None) for name in ("points", "pair", "path")}
         models = {name: seen.turned(each) for name, each in models.items() if each is not None}
         duals = replace(duals, centre=seen.mean, **models)
     return seen, seen.fed, seen.turned(w), duals

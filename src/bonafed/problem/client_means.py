@@ -94,14 +94,14 @@ def hessians(
     problem, block = point.problem, point.block
     rows, matrices = curvatures(point, weights, terms, evenly)
     n, D = point.models.shape
-    total = np.zeros((1 if together else n, D, D))
+    total: Array | None = None
     if rows is not None and together:
-        total += problem.predictor.gram(rows, block)[None]
+        total = problem.predictor.gram(rows, block)[None]
     elif rows is not None:
-        total += problem.predictor.grams(rows, block)
+        total = problem.predictor.grams(rows, block)
     if matrices is not None:
-        total += matrices.sum(0, keepdims=True) if together else matrices
-    return total
+        total = added(total, matrices.sum(0, keepdims=True) if together else matrices)
+    return np.zeros((1 if together else n, D, D)) if total is None else total
 
 
 def hessian_diagonals(point: Point, weights: Array | None, terms: Terms) -> Array:

@@ -96,6 +96,11 @@ class Duals:
     # (1,) the barrier that makes a loss with linear pieces smooth, beside a pair of a model and a
     # step from it, which may be too short for a sum of both
     barrier: Annotated[Array, Form("1")] | None = None
+    # what rows weigh after steps of a method of multipliers, from the first to the last: its
+    # models, their thresholds and its penalties (``problem.rank_levels.followed``)
+    path: Annotated[Array, Form("T, D")] | None = None
+    thresholds: Annotated[Array, Form("T, L")] | None = None
+    penalties: Annotated[Array, Form("T")] | None = None
     # (J, N) where cuts at a point are those of balls of other radii than the problem's: these
     radii: Annotated[Array, Form("J, N")] | None = None
     # (J, C, P) of the cuts of constraints, by owner (`equalities`)
@@ -103,6 +108,33 @@ class Duals:
     # (d + 1,) of the features and the target: the points are models of rows less this
     # (`bonafed.problem.centring`); None: of the rows as they are
     centre: Annotated[Array, Form("M")] | None = None
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether slopes of rows prove the mean losses, for the clients' ``weights``."""
+        return self.pair is not None or self.path is not None
+
+    def steps(self, numbers: int, levels: int | None) -> tuple[Array, Array, Array]:
+        """The path, its thresholds and penalties, of models of so many numbers with so many
+        thresholds; None: of a problem that has no such proof.
+
+        Raises
+        ------
+        ValueError
+            unless they are these
+        """
+        parts = (self.path, self.thresholds, self.penalties)
+        path, thresholds, penalties = (np.zeros(0) if a is None else np.asarray(a) for a in parts)
+        shapes, J = [part.shape for part in (path, thresholds, penalties)], len(path)
+        whole = J > 0 and shapes == [(J, numbers), (J, levels), (J,)] and (penalties > 0).all()
+        if not (whole and all(np.isfinite(part).all() for part in (path, thresholds, penalties))):
+            needed = f"models of {numbers} numbers, {levels} thresholds for each and penalties > 0"
+            raise ValueError(
+                "duals.path, thresholds and penalties are for means of a loss with linear pieces,"
+                f" and for rows ranked at few levels, and need as many finite {needed}, got shapes"
+                f" {shapes}."
+            )
+        return path, thresholds, penalties
 
     def used(self) -> "Duals":
         """Without the points that have no multiplier."""
@@ -117,7 +149,7 @@ class Duals:
         """The shapes that the arrays need for so many clients and models of so many numbers, where
         that does not depend on the rows.
         """
-        points = len(self.points)
+        points, steps = len(self.points), 0 if self.path is None else len(self.path)
         parts = () if self.parts is None else self.multipliers.shape[2:3]
         one = parts or (1,)
         return {
@@ -127,6 +159,9 @@ class Duals:
             "parts": (3,),
             "pair": (2, dimension),
             "barrier": (1,),
+            "path": (steps, dimension),
+            "thresholds": (steps, 0 if self.thresholds is None else self.thresholds.shape[-1]),
+            "penalties": (steps,),
             "radii": (points, n_clients),
             "limits": (points, *(() if self.limits is None else self.limits.shape[1:2]), *one),
         }
@@ -146,9 +181,9 @@ def feasible_duals(problem: Problem, duals: Duals) -> Duals:
     multipliers = np.maximum(duals.multipliers, 0.0)
     total = multipliers.sum(0)
     by_client = total if total.ndim == 1 else total.mean(1)
-    weights = problem.over_clients.project(by_client if duals.pair is None else duals.weights)
+    weights = problem.over_clients.project(duals.weights if duals.by_rows else by_client)
     wanted = np.array(np.broadcast_to(weights.reshape(-1, *[1] * (total.ndim - 1)), total.shape))
-    if duals.pair is not None:
+    if duals.by_rows:
         wanted.reshape(len(wanted), -1)[:, 0] = 0.0
     multipliers, limits = _adding_up(multipliers, wanted), duals.limits
     if limits is not None:

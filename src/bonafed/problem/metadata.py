@@ -87,7 +87,7 @@ def introduced(asked: Asked, fed: Federation, i: int = 0, digest: str = "") -> I
     columns = {name: parts[i] for name, parts in (fed.columns or {}).items()}
     labels: tuple[Any, ...] = ()
     if asked.classes:
-        labels = tuple(np.unique(y).tolist() if fed.classes is None else fed.classes.tolist())
+        labels = check.distinct(y) if fed.classes is None else tuple(fed.classes.tolist())
     codes, counted = y if asked.classes else None, [n for n in asked.counted if n in ("", *columns)]
     known = [name for name in asked.columns if name in columns]
     linear = None if fed.linear is None else fed.linear[i]

@@ -307,6 +307,31 @@ def shifted_minorants(
     if barrier is not None and problem.predictor.intercept:
         slope = _adding_up(loss, y, slope, share, bend)
     slope = rank_levels.clipped_gradients(loss, slope, y)
+    return _by_slopes(problem, slope, weights, share, block, barrier is not None)
+
+
+def followed_minorants(
+    problem: Problem, models: Array, penalties: Array, weights: Array, block: Block
+) -> Minorants:
+    """Minorants of mean losses with linear pieces, like those of ``shifted_minorants``: the slopes
+    are those at the end of a path (``rank_levels.followed``), whose thresholds are the knots.
+    """
+    of, slope = rank_levels.kinks_of(problem.loss), np.zeros(block.y.shape)
+    knots = np.broadcast_to(of.knots, (len(models), len(of.knots)))
+    path = models, knots, penalties
+    weight = rank_levels.followed(problem, block, of.jumps, of.jumps / 2, path)
+    slope[block.share > 0] = of.slopes[0] + weight.sum(1)
+    slope = rank_levels.turned(problem.loss, block.y) * slope
+    slope = rank_levels.clipped_gradients(problem.loss, slope, block.y)
+    share = weights[:, None] * row_shares(problem, block)
+    return _by_slopes(problem, slope, weights, share, block, True)
+
+
+def _by_slopes(
+    problem: Problem, slope: Array, weights: Array, share: Array, block: Block, kinks: bool
+) -> Minorants:
+    """The minorants by slopes in the domain of l*, of rows with these shares of the sum."""
+    loss, y = problem.loss, block.y
     conjugate = np.where(share > 0, rank_levels.loss_conjugate(loss, slope, y), 0.0)
     rows = min(LONGEST_SUM, y.shape[1]) + y.shape[1] // LONGEST_SUM
     steep, s, d = weights * np.sqrt(block.mean(slope**2)), share * slope, block.n_features
@@ -322,7 +347,7 @@ def shifted_minorants(
     if problem.predictor.intercept:
         gradient[:, -1] = s.sum(1)
     terms = np.abs(conjugate)
-    if barrier is not None and loss.targets != "sign":  # whose two terms may cancel
+    if kinks and loss.targets != "sign":  # whose two terms may cancel
         terms = terms + np.abs(slope * y)
     spread = unit_of_sums(pairwise(y.shape[1])) * most_added(np.abs(share), terms)
     size = rounding_of_gradients(problem.predictor, block, steep, rows)

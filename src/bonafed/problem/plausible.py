@@ -636,19 +636,31 @@ def of_combined_sums(
 TABLES = 24  # tables and cuts that are remembered
 
 
-class Counts(NamedTuple):
-    """How many rows have a loss above each threshold."""
+@record
+class Counts:
+    """How many rows have a loss above each threshold at a model, of which counts are remembered
+    where it is given.
+    """
 
     edges: Array  # (..., M)
     counts: Array  # (..., M)
+    w: Array | None = None  # (D,)
 
     def held(self, told: Told) -> tuple[Told, str]:
         if self.counts.shape != self.edges.shape:
             words = f"{self.counts.size} numbers of rows, where {self.edges.size} were asked for"
             return told, words
-        order = np.argsort(self.edges, axis=-1, kind="stable")
-        if not (np.diff(np.take_along_axis(self.counts, order, -1), axis=-1) <= 0).all():
+        edges, counts = self.edges.ravel(), self.counts.ravel()
+        before = [each for each in told.ranked if isinstance(each, Counts)]
+        for last in before:
+            if self.w is not None and last.w is not None and np.array_equal(last.w, self.w):
+                edges = np.append(last.edges.ravel(), edges)
+                counts = np.append(last.counts.ravel(), counts)
+        if not (np.diff(counts[np.argsort(edges, kind="stable")]) <= 0).all():
             return told, "more rows above a larger threshold"
+        if self.w is not None:
+            others = (each for each in told.ranked if not isinstance(each, Counts))
+            told = replace(told, ranked=(*others, self)[-TABLES:])
         most = np.inf if told.rows is None else told.rows
         whole = Whole("a number of rows", self.counts), Number("a number", self.counts, 0.0, most)
         return told, first_of(whole, told)

@@ -10,6 +10,7 @@ a_k / (n t_k) with sum_i q_ik = a_k, of which row i has a_0 / n + sum_k q_ik.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -239,6 +240,35 @@ class Coordinates(Rows):
         self.loss = coordinate(problem.loss, prediction, block.y)[real]
         self.slope, self.curvature = turned(problem.loss, block.y)[real], np.zeros(1)
         self.share = (weights[:, None] * row_shares(problem, block))[real]
+
+
+# The method of multipliers on the rows' weights at the thresholds: from centres a it takes
+#
+#     q_ik = argmax { q x - mu / (2 cap_k) (q - a_ik)^2 : 0 <= q <= cap_k },   x = l_i(w) - eta_k
+#
+# and these are the next centres. So models, thresholds and penalties of all its steps say what
+# every row weighs at the end.
+
+
+def multiplied(centre: Array, x: Array, caps: Array, penalty: float) -> Array:
+    """The weights q of rows at distances x (R, K) above thresholds."""
+    return np.clip(centre + caps * (x / penalty), 0.0, caps)
+
+
+def followed(
+    problem: Problem, block: Block, caps: Array, first: Array, path: tuple[Array, Array, Array]
+) -> Array:
+    """The weights (R, K) of the rows at the end of a path (models, thresholds, penalties) from
+    ``first`` (K,), for the losses or, of a mean, the numbers t.
+    """
+    real, of = block.share > 0, problem.loss
+    weight = np.broadcast_to(first, (int(real.sum()), len(first)))
+    for w, thresholds, penalty in zip(*path, strict=True):
+        prediction = problem.predictor.forward(w, block)
+        height = of.value if problem.over_rows is not None else partial(coordinate, of)
+        x = height(prediction, block.y)[real][:, None] - thresholds
+        weight = multiplied(weight, x, caps, float(penalty))
+    return weight
 
 
 # Risks by rank over the rows of all clients as means of rows: thresholds join the model.

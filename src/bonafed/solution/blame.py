@@ -47,6 +47,9 @@ from bonafed.solution.trivial import Finding, Triviality
 from bonafed.solvers.smooth.newton import lbfgs
 
 SMALL = 20_000  # features times rows of a sample
+# rows of a client on average, below which a sample of every client's costs more than all rows do,
+# up to so many features times rows
+FEW, MOST = 20, 2**20
 FAINT = 1e-4  # strength of a regulariser that does no harm
 RARE = 0.25  # the share of a class up to which hardly any row may have a probability above 1/2
 # what computes a threshold, which may take a program over the rows
@@ -122,7 +125,8 @@ class _Search:
     def few(self) -> Federation:
         """The rows that are asked what is to blame."""
         fed = self.fed
-        if self.share >= 1:
+        few = fed.sizes.mean() < FEW and SMALL / self.share < MOST
+        if self.share >= 1 or few:
             return fed
         held = held_out(fed.clients, fed.y, self.share, 0, fed.classes is not None)
         return fed._where(held) if any(part.any() for part in held) else fed

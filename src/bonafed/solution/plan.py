@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
+from scipy.sparse import issparse
 
 from bonafed.algorithms.alternatives import check_requirements, taking
 from bonafed.algorithms.federated.async_dro import AsyncDRO
@@ -26,6 +27,7 @@ from bonafed.algorithms.federated.private_newton import PrivateNewton, matrix_er
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from bonafed.algorithms.federated.rank_rows import RankBundle, RankInteriorPoint
+from bonafed.algorithms.federated.row_multipliers import RowMultiplierMethod
 from bonafed.algorithms.method import Answer, Method, settings_of
 from bonafed.algorithms.pooled.rank_admm import RankADMM
 from bonafed.algorithms.requirements import Setting
@@ -38,6 +40,7 @@ from bonafed.engines.network import Network
 from bonafed.privacy.accounting import noise_for
 from bonafed.privacy.secure_sum.messages import option_of
 from bonafed.problem.centring import Centred, centred
+from bonafed.problem.conic_form import is_equal_penalty
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.own_functions import check_own
 from bonafed.problem.problem import Problem, only_constrained
@@ -48,13 +51,17 @@ from bonafed.solution.thresholds import settled
 
 READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton steps are the default
 SMALL = 500  # coefficients up to which second-order steps are the default
-SOLVED = 2_000  # the same, where a system of them is solved some twenty times
-LONG = 2_000  # rows for every coefficient, from which a bundle of kinks is the faster
+SOLVED = 1_500  # the same, where a system of them is solved some twenty times
+THIN = 600  # and of rows that are sparse
+RANKED = 1_000_000  # numbers of the tables, up to which rows are ranked by second-order steps
+LONG = 1_000  # rows for every coefficient, from which rounds of gradients are for kinks
 TALL = 4  # and below which an ADMM on one client's rows is
+SPARE = 1.25  # up to which that ADMM is faster for smooth objectives too
 ROUNDS = 5_000  # of all clients at once, at most, where nothing can be proved
 CELLS = 100_000  # of the tables, from which on many rounds of gradients cost less than few Hessians
 WIDE = 200  # coefficients from which on they do so however far the clients' weights move
-NARROW = 2.0  # times its share, up to which no client's weight grows where they move little
+LITTLE = 0.6  # by which they raise risks that are even from -1 to 1, where they move little
+STEADY = 40  # rows for every coefficient, from which on balls over samples bend the risks little
 FLAT = 50_000  # rows squared for each coefficient, up to which free ones are nearly undetermined
 FEW = 100  # clients up to which the server solves a program for every answer by default
 
@@ -152,9 +159,10 @@ def plan(problem: Problem, data: Federation | Metadata, **settings: Unpack[Setti
 def setting_of(fed: Federation | Metadata, engine: Engine | None = None) -> Setting:
     """What algorithms may know of the data and the engine before they run."""
     asynchronous = bool(getattr(engine, "asynchronous", False))
-    here = isinstance(fed, Federation) and not isinstance(engine, Network)
-    rows = int(np.sum(fed.sizes)) if here else 0
-    return Setting(fed.n_clients, fed.alike, asynchronous, has_secure_sum(engine), rows)
+    rows, sparse = 0, False
+    if isinstance(fed, Federation) and not isinstance(engine, Network):
+        rows, sparse = int(np.sum(fed.sizes)), issparse(fed.X[0])
+    return Setting(fed.n_clients, fed.alike, asynchronous, has_secure_sum(engine), rows, sparse)
 
 
 def has_secure_sum(engine: object) -> bool:
@@ -278,19 +286,24 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
 
     ``PrivateSGD`` keeps a privacy budget. With constraints it is ``InteriorPoint`` up to 500
     coefficients, ``Bundle`` for what else is convex, and first ``ProximalAL`` beyond.
-    ``RankInteriorPoint`` ranks the rows of all clients, ``Bundle`` where there are constraints,
-    ``RankADMM`` those of one client. Means of losses with linear pieces go to ``KinkInteriorPoint``
-    up to 2,000 coefficients, with two exceptions: ``Bundle`` has rows that are at sites, and 2,000
-    rows or more for every coefficient; ``RankADMM`` has the rows of one client where these are
-    fewer than 4 for every coefficient, or than a 150th of the square of their number. ``Bundle``
-    proves a gap for convex problems, and so does ``AsyncBundle`` where answers come at different
-    times, for up to 500 coefficients and 100 clients. ``AsyncDRO`` is for more, and where nothing
-    can be proved; ``MultiplierMethod`` takes smooth problems with any convex regulariser, and comes
-    first where the second derivatives of ``Bundle`` cost more than its many rounds: with over 500
-    coefficients, and in one process on tables of over 100,000 numbers with over 200 coefficients or
-    several classes, or with fewer where the objective is smooth and the clients' weights move
-    little. Up to 1,500 coefficients that few rows leave nearly undetermined, under a ball in the
-    norm "l1", are for ``Bundle``.
+    ``RankInteriorPoint`` ranks the rows of all clients, ``Bundle`` where there are constraints, and
+    with L2 ``RowMultiplierMethod`` does on tables of over 1,000,000 numbers, with over 200
+    coefficients or with over 100 clients; ``RankADMM`` ranks those of one client. Means of losses
+    with linear pieces go to ``KinkInteriorPoint`` up to 1,500 coefficients, with three exceptions:
+    ``Bundle`` has rows that are at sites; with L2 ``RowMultiplierMethod`` has 1,000 rows or more
+    for every coefficient, sparse rows from 600 coefficients on, and others beyond 1,500;
+    ``RankADMM`` has the rows of one client where these are fewer than 4 for every coefficient, or
+    than a 150th of the square of their number. It has means of smooth losses of one client too,
+    except smooth objectives on a table of over 100,000 numbers with 5 rows or more for every 4
+    coefficients. ``Bundle`` proves a gap for convex problems, and so does ``AsyncBundle`` where
+    answers come at different times, for up to 500 coefficients and 100 clients. ``AsyncDRO`` is for
+    more, and where nothing can be proved; ``MultiplierMethod`` takes smooth problems with any
+    convex regulariser, and comes first where the second derivatives of ``Bundle`` cost more than
+    its many rounds: with over 500 coefficients, and in one process on tables of over 100,000
+    numbers with over 200 coefficients or several classes, or with fewer where the clients' weights
+    move little and the objective is smooth, or nearly so, as a ball over samples leaves it that has
+    40 rows or more for every coefficient. Up to 2,500 coefficients that few rows leave nearly
+    undetermined, under a ball in the norm "l1", are for ``Bundle``.
     """
     if problem.privacy is not None:
         yield PrivateSGD()
@@ -302,20 +315,32 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
             yield ProximalAL()
         yield from (InteriorPoint(), Bundle(), ProximalAL())
         return
+    by_rows = _by_rows(problem, setting)
     if problem.over_rows is not None:
+        large = dimension > WIDE or setting.n_clients > FEW or setting.rows * dimension > RANKED
+        if by_rows and large:
+            yield RowMultiplierMethod()
         yield from (RankInteriorPoint(), RankBundle())
     # rows for every coefficient, n / D: a step of the interior point costs n D^2 operations, the
-    # server's program of the bundle nothing for a row, an iteration of the ADMM n D
+    # server's program of the bundle nothing for a row, a round of gradients or of the ADMM n D
     many, kinks = setting.rows / dimension, _for_kinks(problem, setting, dimension)
-    if kinks and many >= LONG:
+    if by_rows and (many >= LONG or (setting.sparse and dimension > THIN)):
+        yield RowMultiplierMethod()
+    if kinks and many >= 2 * LONG:
         yield Bundle()
     if kinks and many >= max(TALL, dimension / 150):
         yield KinkInteriorPoint()
     risk = problem.over_clients.value  # which of one client may be that client's own
-    if setting.n_clients == 1 and all(risk(np.array([own])) == own for own in (1.0, 2.0)):
+    smooth = problem.loss.smooth and isinstance(problem.over_samples, Mean)
+    smooth = smooth and isinstance(problem.regulariser, Zero | L2)
+    large = smooth and many >= SPARE and setting.rows * dimension > CELLS
+    one = setting.n_clients == 1 and all(risk(np.array([own])) == own for own in (1.0, 2.0))
+    if one and not large:
         yield RankADMM()
     if kinks:
         yield KinkInteriorPoint()
+    if by_rows and dimension > SOLVED:
+        yield RowMultiplierMethod()
     few = dimension <= SMALL and setting.n_clients <= FEW
     if setting.asynchronous and problem.convex and few:
         yield AsyncBundle()
@@ -324,6 +349,14 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     if problem.loss.smooth and not setting.secure_sum and by_gradients(problem, setting, dimension):
         yield MultiplierMethod(tol=Bundle.tol)
     yield from (Bundle(), MultiplierMethod(), AsyncDRO())
+
+
+def _by_rows(problem: Problem, setting: Setting) -> bool:
+    """Whether ``RowMultiplierMethod`` takes a problem, whose rows are here or ranked."""
+    requirements = RowMultiplierMethod.requirements
+    if problem.over_rows is None and (setting.asynchronous or not setting.rows):
+        return False
+    return requirements.refusal("RowMultiplierMethod", problem, setting) is None
 
 
 def _for_kinks(problem: Problem, setting: Setting, dimension: int) -> bool:
@@ -347,10 +380,12 @@ def by_gradients(problem: Problem, setting: Setting, dimension: int) -> bool:
         return True
     if rows * dimension <= CELLS:
         return False
-    most = problem.over_clients.value(np.eye(1, n)[0]) / problem.over_clients.value(np.ones(n))
-    smooth = isinstance(ball, Mean) and isinstance(problem.regulariser, Zero | L2)
+    risk, even = problem.over_clients.value, np.linspace(-1.0, 1.0, n)
+    moved = float((risk(even) + risk(-even)) / (2 * risk(np.ones(n))))
+    smooth = isinstance(ball, Mean) or (is_equal_penalty(problem) and rows >= STEADY * dimension)
+    smooth = smooth and isinstance(problem.regulariser, Zero | L2)
     several = problem.loss.targets == "class"  # of which `Bundle` has no second derivatives
-    return dimension > WIDE or several or (smooth and float(most) <= NARROW / n)
+    return dimension > WIDE or several or (smooth and moved <= LITTLE)
 
 
 def private_methods(

@@ -91,13 +91,14 @@ def solve(
     fed : the rows by client; or the `Metadata` of rows that stay at their owners' sites, for an
         engine that reaches these. Then the checks that read rows are left out: ``calibration`` and
         ``trivial`` are None, and so is the ``certificate`` of a private run
-    algorithm : such as ``Bundle()`` (the default for several clients), ``RankADMM()`` (for the rows
-        of one), ``KinkInteriorPoint()`` (means of hinge, absolute or quantile losses),
-        ``InteriorPoint()`` (with constraints and up to 500 coefficients), ``ProximalAL()``
-        (with more), ``AsyncBundle()`` (convex, on an asynchronous engine), ``AsyncDRO()`` (for
-        smooth losses where the problem is not convex, or there are many clients or coefficients on
-        an asynchronous engine), ``MultiplierMethod()`` (smooth, convex, with over 500 coefficients
-        or large tables in one process); with a budget ``PrivateSGD()``, or
+    algorithm : such as ``Bundle()`` (the default for several clients), ``RankADMM()`` (for few rows
+        of one, or ranked ones), ``KinkInteriorPoint()`` (means of hinge, absolute or quantile
+        losses), ``RowMultiplierMethod()`` (these, and superquantiles of all rows, of many
+        coefficients or rows), ``InteriorPoint()`` (with constraints and up to 500 coefficients),
+        ``ProximalAL()`` (with more), ``AsyncBundle()`` (convex, on an asynchronous engine),
+        ``AsyncDRO()`` (for smooth losses where the problem is not convex, or there are many clients
+        or coefficients on an asynchronous engine), ``MultiplierMethod()`` (smooth, convex, with
+        over 500 coefficients or large tables in one process); with a budget ``PrivateSGD()``, or
         ``PrivateNewton(bound=1)`` for few features of many rows of length 1
     engine : such as ``InProcess(checkpoint="run.bft")`` or ``VirtualClock()``; by default in this
         process

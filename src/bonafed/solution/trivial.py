@@ -29,6 +29,7 @@ smooth losses to where the secant of the slopes is 0.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -265,7 +266,7 @@ def best_constant(problem: Problem, fed: Federation, enough: float = math.inf) -
     """
     if problem.over_rows is not None:
         one = replace(problem, over_rows=None, over_samples=problem.over_rows, over_clients=Mean())
-        return best_constant(one, fed.pooled(), enough)
+        return best_constant(one, _featureless(fed).pooled(), enough)
     table = targets_alone(problem, fed)
 
     def at(b: float) -> End:
@@ -328,12 +329,19 @@ def targets_alone(problem: Problem, fed: Federation) -> list[Block]:
     """The clients without features; of two classes one row a class, with its share."""
     n = fed.n_clients
     if problem.loss.targets == "sign" and not by_rank(problem.over_samples):
-        plus = np.array([fed.share(i) @ (fed.rows(i)[1] > 0) for i in range(n)])
+        owner, rows = np.repeat(np.arange(n), fed.sizes), [*map(fed.share, range(n))]
+        weight = np.concatenate(rows) * (np.concatenate(fed.y) > 0)
+        plus: Any = np.bincount(owner, weight, n)
         y = np.broadcast_to(np.array([-1.0, 1.0]), (n, 2))
         share = np.stack([1 - plus, plus], 1)
         return [Block(np.zeros((n, 2, 1)), y, share, np.arange(n), fed.clients)]
+    return _featureless(fed).blocks()
+
+
+def _featureless(fed: Federation) -> Federation:
+    """The same targets with a column of zeros."""
     X = tuple(np.zeros((len(y), 1)) for y in fed.y)
-    return fed._with(X=X, columns=None, linear=None, feature_names=("",)).blocks()
+    return fed._with(X=X, columns=None, linear=None, feature_names=("",))
 
 
 def _risks(problem: Problem, b: float, block: Block) -> tuple[Array, Array]:

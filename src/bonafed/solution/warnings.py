@@ -78,7 +78,10 @@ def notes(
     known = (*_of_delta(problem, fed), *known)
     if isinstance(fed, Metadata) or isinstance(stated, Metadata):
         return known
-    first, single = (), [name for name, y in zip(fed.clients, fed.y, strict=True) if np.ptp(y) == 0]
+    first, single = (
+        (),
+        [name for name, y in zip(fed.clients, fed.y, strict=True) if (y == y[0]).all()],
+    )
     if problem.loss.targets == "sign" and single:
         first = (
             f"Client{'s' * (len(single) > 1)} {named(single)}: all rows have one label; its loss"

@@ -347,10 +347,17 @@ class RankInteriorPoint(_RankMethod):
 
 
 def newton_step(matrix: Array, residual: Array) -> Array:
-    """Minus matrix^-1 residual, in units of the diagonal."""
+    """Minus matrix^-1 residual, in units of the diagonal; the matrix is positive semidefinite."""
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
     size = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
-    scaled = matrix / size / size[:, None] + RIDGE * np.eye(len(matrix))
-    return -np.linalg.solve(scaled, residual / size) / size
+    scaled = matrix / np.outer(size, size)
+    scaled.ravel()[:: len(size) + 1] += RIDGE
+    try:
+        factor = cho_factor(scaled, check_finite=False)
+        return -cho_solve(factor, residual / size, check_finite=False) / size
+    except (LinAlgError, ValueError):  # by rounding
+        return -np.linalg.solve(scaled, residual / size) / size
 
 
 # -- steps of the clients --------------------------------------------------------------------------

@@ -26,7 +26,7 @@ import clarabel as _clarabel
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bonafed.arrays import Array, Entries, Index
+from bonafed.arrays import Array, Curves, Entries, Index
 
 clarabel: Any = _clarabel  # the compiled classes have no types
 
@@ -93,8 +93,9 @@ class Model:
     constants: list[Array] = field(default_factory=list)
     cones: list[Any] = field(default_factory=list)
     costs: list[tuple[Index, Array]] = field(default_factory=list)
-    curves: list[Entries] = field(default_factory=list)
+    curves: list[tuple[Index, Array]] = field(default_factory=list)
     origins: list[tuple[Index, Array]] = field(default_factory=list)
+    likely: Array = field(default_factory=lambda: np.zeros(0))  # multipliers, NaN if not known
 
     def variable(self, n: int = 1) -> Index:
         """Add n new free variables."""
@@ -118,14 +119,8 @@ class Model:
 
         P is a number, a diagonal, or a symmetric positive semidefinite matrix.
         """
-        matrix = np.asarray(P, float)
-        if matrix.ndim < 2:
-            self.curves.append((index, index, np.broadcast_to(matrix, index.shape)))
-            return
-        row, col = np.triu_indices(len(index))
-        first, second = index[row], index[col]
-        low, high = np.minimum(first, second), np.maximum(first, second)
-        self.curves.append((low, high, matrix[row, col]))
+        part = np.asarray(P, float)
+        self.curves.append((index, part if part.ndim == 2 else _repeated(part, len(index))))
 
     # -- constraints -------------------------------------------------------------------------------
 
@@ -243,7 +238,7 @@ class Model:
         settings = clarabel.DefaultSettings()
         settings.verbose, settings.max_threads, settings.max_iter = False, 1, max_iterations
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
-        both = (curves, self.size), (entries, self.height)
+        both = (_upper_half(curves), self.size), (entries, self.height)
         P, A = (csc_array((e[2], e[:2]), shape=(height, self.size)) for e, height in both)
         raw = clarabel.DefaultSolver(P, q, -A, c, self.cones, settings).solve()
         value, dual, text = raw.obj_val, raw.obj_val_dual, str(raw.status)
@@ -265,7 +260,7 @@ class Model:
         row, _, value = _joined(self.entries)
         squares = float((np.bincount(row[value != 0]).astype(float) ** 2).sum())
         # a column of a dense objective is as long as its row of the upper half
-        squares += sum(float((part[2] != 0).sum()) ** 2 for part in self.curves) / self.size
+        squares += sum((np.count_nonzero(P) / P.ndim) ** 2 for _, P in self.curves) / self.size
         share = squares / (BLAS * self.size**3)
         if share > 1:
             return self.solve_dense(tol)
@@ -290,7 +285,7 @@ class Model:
 
         if (orders := self._orders()) is None:
             return None
-        curved = np.concatenate(_joined(self.curves)[:2])
+        curved = np.concatenate([index for index, _ in self.curves] or [np.zeros(0, np.intp)])
         return blocks_of(_joined(self.entries), self.size, self.height, curved, orders)
 
     def solve_dense(
@@ -305,12 +300,14 @@ class Model:
         from bonafed.solvers.conic.dense import solve_dense
 
         curves, q, entries, c, origin, offset = self._data()
-        near = sum(len(index) for index, _ in self.origins) == self.size
+        near = None
+        if sum(len(index) for index, _ in self.origins) == self.size:
+            near = self.likely if len(self.likely) else np.full(self.height, math.nan)
         solved = solve_dense(curves, q, entries, c, orders, tol, near, clients)
         if solved is None or solved.error > _enough(tol):
             return self.solve(tol)
-        x, z, (row, col, value) = solved.x, solved.z, curves
-        curved = float(np.where(row == col, value / 2, value) @ (x[row] * x[col]))
+        x, z = solved.x, solved.z
+        curved = float(x @ _pull(curves, x)) / 2
         values = float(q @ x) + curved + offset, -float(c @ z) - curved + offset
         status = Status.SOLVED if solved.error <= tol else Status.ALMOST_SOLVED
         if status is Status.ALMOST_SOLVED and (other := self.solve(tol)).error < solved.error:
@@ -318,31 +315,48 @@ class Model:
         ended = status, solved.iterations, status.value, solved.error
         return ConicSolution(x + origin, z, *values, *ended)
 
-    def _data(self) -> tuple[Entries, Array, Entries, Array, Array, float]:
-        """The entries of P's upper half and of M, which add up, q and c, the point from which x is
+    def _data(self) -> tuple[Curves, Array, Entries, Array, Array, float]:
+        """The parts of P and the entries of M, which add up, q and c, the point from which x is
         counted, and the objective there.
         """
         q = np.zeros(self.size)
         for index, cost in self.costs:
             np.add.at(q, index, cost)
-        curves, entries = _joined(self.curves), _joined(self.entries)
+        curves, entries = self.curves, _joined(self.entries)
         c, offset = np.concatenate([*self.constants, np.zeros(0)]), self.offset
         origin = np.zeros(self.size)
         for index, values in self.origins:
             origin[index] = values
         if origin.any():
-            row, col, value = curves
-            other = np.where(row == col, 0.0, value)
-            pull = np.bincount(row, value * origin[col], self.size)
-            pull += np.bincount(col, other * origin[row], self.size)
+            pull = _pull(curves, origin)
             offset += float(q @ origin + origin @ pull / 2)
             row, col, value = entries
             q, c = q + pull, c + np.bincount(row, value * origin[col], self.height)
-        if not all(np.isfinite(part).all() for part in (q, entries[2], curves[2], c)):
+        parts = q, entries[2], c, *(P for _, P in curves)
+        if not all(np.isfinite(part).all() for part in parts):
             raise ValueError(
                 "the conic program holds NaN or infinite numbers: check the data and the penalties."
             )
         return curves, q, entries, c, origin, offset
+
+
+def _pull(curves: Curves, x: Array) -> Array:
+    """P x."""
+    out = np.zeros(len(x))
+    for index, P in curves:
+        np.add.at(out, index, P @ x[index] if P.ndim == 2 else P * x[index])
+    return out
+
+
+def _upper_half(curves: Curves) -> Entries:
+    """The entries of P on and above the diagonal, which add up."""
+    entries = list[Entries]()
+    for index, P in curves:
+        row, col = np.triu_indices(len(index)) if P.ndim == 2 else [np.arange(len(index))] * 2
+        first, second = index[row], index[col]
+        values = P[row, col] if P.ndim == 2 else P
+        entries.append((np.minimum(first, second), np.maximum(first, second), values))
+    return _joined(entries)
 
 
 def _enough(tol: float) -> float:

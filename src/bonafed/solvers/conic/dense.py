@@ -32,13 +32,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bonafed.arrays import Array, Entries, Index
+from bonafed.arrays import Array, Curves, Entries, Index
 from bonafed.solvers.kernels import interior_point as compiled
 
 DENSE = 0.2  # columns with a larger share of entries are kept dense
+LONG = 64  # rows with more entries in the other columns are kept dense too
 RIDGES = (1e-15, 1e-13, 1e-11, 1e-9)  # relative to the diagonal, the first that factors
 # the least slack where a run begins, and slack times multiplier: anywhere, and near the solution
 FAR, NEAR = (0.1, 0.01), (0.02, 0.002)
+APART = 30.0  # times as far from that as multipliers begin, where likely ones are known
 # of the longest step: after a predictor of length 0, and of length 1
 NEAR_BOUNDARY, NEARER = 0.9, 0.995
 SHORT = 0.1  # a step
@@ -122,6 +124,17 @@ class _Rows:
         by_row = np.argsort(row, kind="stable")
         starts = np.searchsorted(row[by_row], np.arange(height + 1))
         self.parts = self.full, starts, column[by_row], value[by_row]
+        self.long = np.flatnonzero(np.diff(starts) > LONG)
+        rows = [self.row(r) for r in self.long.tolist()]
+        self.rows = np.stack(rows) if rows else np.zeros((0, width))
+
+    def row(self, r: int) -> Array:
+        """Row r of M."""
+        full, starts, columns, values = self.parts
+        out, at = np.zeros(len(self.order)), slice(starts[r], starts[r + 1])
+        out[: full.shape[1]] = full[r]
+        np.add.at(out, columns[at], values[at])
+        return out
 
     def forward(self, x: Array) -> Array:
         """M x, x in the order of the columns here."""
@@ -138,15 +151,18 @@ class _Rows:
         compiled.back(full, starts, columns, values, z, out)
         return out
 
-    def gram(self, W: _Scaling) -> Array:
-        """M' W^-2 M, its lower half: W^-2 is (I + w g' + g w') / size^2 on a second-order cone, w =
-        Jv and g = 2 ||w||^2 w - 2 v.
+    def gram(self, W: _Scaling, H: Array) -> Array:
+        """M' W^-2 M added to the lower half of H, which is overwritten: W^-2 is (I + w g' + g w') /
+        size^2 on a second-order cone, w = Jv and g = 2 ||w||^2 w - 2 v.
         """
         blas, _ = _compiled()
-        weight, n, d = 1 / W.size, len(self.order), self.full.shape[1]
-        H = np.zeros((n, n))
-        if d:  # a product with itself, at half the work of one of two matrices
-            H[:d, :d] = blas.dsyrk(1.0, (self.full * weight[:, None]).T, trans=0).T
+        weight, d = 1 / W.size, self.full.shape[1]
+        if len(self.long):  # products with themselves, at half the work of those of two matrices
+            rows = (self.rows * weight[self.long, None]).T
+            H = blas.dsyrk(1.0, rows, beta=1.0, c=H.T, trans=0, overwrite_c=1).T
+            weight[self.long] = 0.0
+        if d:
+            H[:d, :d] += blas.dsyrk(1.0, (self.full * weight[:, None]).T, trans=0).T
         compiled.add_gram(*self.parts, weight, H)
         for at in W.cones.orders:
             H = blas.dsyr2(1.0, *self.pair(W, at), a=H.T, overwrite_a=1).T
@@ -164,9 +180,15 @@ class _Rows:
         """A function that solves (P + M' W^-2 M) x = b, and refines x once if asked to; None where
         there is no Cholesky factor.
         """
-        H = self.gram(W)
-        H[: len(P), : len(P)] += P
-        return _factor(H)
+        H = self.spare[0]
+        H[: len(P), : len(P)] = P
+        H[len(P) :] = 0.0
+        return _factor(self.gram(W, H), self.spare[1])
+
+    @cached_property
+    def spare(self) -> Array:
+        """Two matrices that every step overwrites: fresh memory takes as long as the work on it."""
+        return np.empty((2, len(self.order), len(self.order)))
 
 
 class _Clients(_Rows):
@@ -195,7 +217,7 @@ class _Clients(_Rows):
 
         blas, _ = _compiled()
         weight, k, (n, b) = 1 / W.size, self.shared, self.shape
-        rows = [self._row(r, float(weight[r])) for r in self.joining.tolist()]
+        rows = [weight[r] * self.row(r) for r in self.joining.tolist()]
         pairs = [u for at in W.cones.orders for u in self.pair(W, at)]
         weight[self.joining] = 0.0
         width, filled = k + len(rows) + len(pairs), (self.block, self.place)
@@ -250,14 +272,6 @@ class _Clients(_Rows):
 
         return solve
 
-    def _row(self, r: int, weight: float) -> Array:
-        """Row r of M with a weight."""
-        full, starts, columns, values = self.parts
-        out, at = np.zeros(len(self.order)), slice(starts[r], starts[r + 1])
-        out[: self.shared] = full[r]
-        np.add.at(out, columns[at], values[at])
-        return weight * out
-
 
 def blocks_of(
     entries: Entries, width: int, height: int, curved: Index, orders: Orders
@@ -305,25 +319,26 @@ class Solved(NamedTuple):
 
 
 def solve_dense(
-    curves: Entries,
+    curves: Curves,
     q: Array,
     entries: Entries,
     c: Array,
     orders: Orders,
     tol: float,
-    near: bool = False,
+    near: Array | None = None,
     clients: tuple[Index, Index] | None = None,
 ) -> Solved | None:
     """Solve the program; None where no step could be computed.
 
     Parameters
     ----------
-    curves : rows, columns and values of P's upper half, positive semidefinite
+    curves : the parts of P, positive semidefinite
     q, c : (n,) and (m,)
     entries : rows, columns and values of M (m, n); those of one place add up
     orders : the rows of every second-order cone; all others are half-lines
     tol : of the gap relative to max(1, |objective|), and of both residuals relative to max(1, size)
-    near : whether x = 0 is near the solution, such as the solution of a program like this one
+    near : given where x = 0 is near the solution, such as the solution of a program like this one:
+        likely multipliers z (m,), NaN where nothing is known of them
     clients : `blocks_of` a program of many clients
     """
     # half-lines first, and every row in units of its largest coefficient
@@ -348,9 +363,13 @@ def solve_dense(
     order = rows.order
     P, q = _curvature(curves, order, rows.shared), q[order]
     degree = max(cones.lines + len(cones.orders), 1)  # of the barrier of K
-    least, mu = NEAR if near else FAR
+    least, mu = FAR if near is None else NEAR
     x, s = np.zeros(len(q)), cones.inside(c, least)  # x is counted from the point where it begins
     z = mu * cones.inverse(s)
+    if near is not None:
+        lines = z[: cones.lines]
+        likely = (near[place] * size)[: cones.lines]
+        np.clip(likely, lines / APART, lines * APART, out=lines, where=~np.isnan(likely))
     best: Solved | None = None
     scales = [max(1.0, float(np.abs(v).max(initial=0.0))) for v in (q, c)]
     for k in range(ITERATIONS):
@@ -376,14 +395,20 @@ def solve_dense(
     return Solved(natural, multipliers, best.error, best.iterations)
 
 
-def _curvature(curves: Entries, order: Index, size: int) -> Array:
+def _curvature(curves: Curves, order: Index, size: int) -> Array:
     """P of the first columns in an order, which has no others; empty where it is 0."""
-    first, second, value = curves
-    if not value.any():
+    if not any(values.any() for _, values in curves):
         return np.zeros((0, 0))
-    place = _inverse(order)
-    P = summed((place[first], place[second], value), (size, size))
-    return P + P.T - np.diag(np.diag(P))
+    place, P = _inverse(order), np.zeros((size, size))
+    for index, values in curves:
+        at = place[index]
+        if values.ndim < 2:
+            np.add.at(P, (at, at), values)
+        elif len(at) and (np.diff(at) == 1).all():  # which is ten times as fast
+            P[at[0] : at[-1] + 1, at[0] : at[-1] + 1] += values
+        else:
+            P[np.ix_(at, at)] += values
+    return P
 
 
 def summed(entries: Entries, shape: tuple[int, int]) -> Array:
@@ -432,13 +457,13 @@ def _step(
     return a * dx, a * W.times(ds), b * W.times(dz, -1.0)
 
 
-def _factor(H: Array) -> Callable[[Array, bool], Array] | None:
+def _factor(H: Array, shifted: Array) -> Callable[[Array, bool], Array] | None:
     """A function that solves H x = b, by H's lower half, and refines x once if asked to; None where
-    H has no Cholesky factor.
+    H has no Cholesky factor. The factor overwrites ``shifted``.
     """
     blas, lapack = _compiled()
     for ridge in RIDGES:
-        shifted = H.copy()
+        shifted[...] = H
         diagonal = shifted.ravel()[:: len(H) + 1]
         np.maximum(diagonal * (1 + ridge), 1e-300, out=diagonal)
         factor, failed = lapack.dpotrf(shifted.T, clean=0, overwrite_a=1)

@@ -54,7 +54,7 @@ def add_gram(full, starts, columns, values, weight, lower):
     """Add what the sparse columns have of M' diag(weight)^2 M to its lower half (n, n)."""
     for r in range(len(weight)):
         square = weight[r] * weight[r]
-        for k in range(starts[r], starts[r + 1]):
+        for k in range(starts[r] if square > 0 else starts[r + 1], starts[r + 1]):
             a, column = square * values[k], columns[k]
             for j in range(full.shape[1]):
                 lower[column, j] += a * full[r, j]

@@ -46,20 +46,20 @@ SEARCH = 40  # evaluations of a line search at most
 class QuasiNewton:
     """The state of the minimisation."""
 
-    w: Annotated[Array, Form("D")]  # the best point, where the line starts
+    w: Annotated[Array, Form("Q")]  # the best point, where the line starts
     value: Extended  # phi(w), inf before the first evaluation
-    gradient: Annotated[Array, Form("D")]  # phi'(w)
-    direction: Annotated[Array, Form("D")]
+    gradient: Annotated[Array, Form("Q")]  # phi'(w)
+    direction: Annotated[Array, Form("Q")]
     step: Extended  # trial = w + step direction
     # lower end of the search: step, value, gradient along the line
     low: tuple[Extended, Extended, Extended]
     high: Extended  # its upper end, inf before there is one
     tried: Counter  # evaluations on this line
     # step 1 leads there, exactly; empty: nothing asks for that
-    there: Annotated[Array, Form("D|0")]
+    there: Annotated[Array, Form("Q|0")]
     # of unit inner product:
-    moves: Annotated[Array, Form("k, D")]  # w_{i+1} - w_i, the newest last
-    changes: Annotated[Array, Form("k, D")]  # phi'(w_{i+1}) - phi'(w_i)
+    moves: Annotated[Array, Form("k, Q")]  # w_{i+1} - w_i, the newest last
+    changes: Annotated[Array, Form("k, Q")]  # phi'(w_{i+1}) - phi'(w_i)
     accepted: bool  # the last trial is w
     # no step along the negative gradient decreases phi: w is a minimum up to rounding, or phi is
     # not smooth

@@ -72,8 +72,9 @@ from bonafed.solvers.conic.bundle_master import Master, Shape, minimise
 PROMISE, KEPT, NOW_AND_THEN, CLOSE = 10.0, 0.8, 10, 0.01
 LATE = 0.1  # of the objective that a step promises: from there on gradients tell how it bends
 LEAST_SHIFT = 1e-3  # of the curvature that is not 0, relative to its mean
+LEAST_BEND = 1e-11  # curvature relative to the largest diagonal entry: less counts as none
 STALLS = 3  # steps in a row, each further than the last, that promise nothing
-HERE = 1500  # numbers of a model up to which clients of this process bring D x D sums by default
+HERE = 2500  # numbers of a model up to which clients of this process bring D x D sums by default
 MARGIN = 0.5  # of the tolerance: the certificate is charged for rounding, the server's bound is not
 
 
@@ -142,7 +143,7 @@ class Bundle(base.Method):
     max_rounds : a cap; a run that meets it is never called optimal
     variant : "proximal" or "level"
     metric : "auto": "hessian" where the loss is smooth, there are no constraints, and models have
-        at most 1,500 numbers (500 over sites), else "identity". With "hessian" clients send their
+        at most 2,500 numbers (500 over sites), else "identity". With "hessian" clients send their
         gradients and one D x D sum a round, and only flips of labels are cut. "secant", which
         "auto" is over sites, asks for as few sums as will do, so that these tell less of single
         rows: near the end second derivatives follow from the change of gradients, and where those
@@ -496,7 +497,7 @@ class Bundle(base.Method):
         master = least(self._shape(state), cuts.pieces(self.concrete), where, *numbers)
         if not master.solved:
             return state
-        state = replace(state, point=master.point, cuts=state.cuts.used(master.multipliers))
+        state = replace(state, cuts=state.cuts.used(master.multipliers))
         state = self._raised(state, self._near_penalties(state, master.multipliers))
         given = master.multipliers, state.sizes, where, self._sizes(state)
         for bound, duals in server.proofs(self.concrete, cuts, *given):
@@ -643,9 +644,11 @@ class Bundle(base.Method):
         multipliers = np.zeros(len(state.cuts.owner))
         multipliers[state.cuts.part > 0] = master.multipliers[:-n]
         weights = self.concrete.over_clients.project(master.multipliers[-n:])
+        value = master.value + float(moved @ metric @ moved) / 2
         state = replace(state, multipliers=multipliers, weights=weights)
-        state = replace(state, pair=self._pair(state, moved))
-        return state, multipliers, master.value + float(moved @ metric @ moved) / 2
+        proves = state.value - value <= max(CLOSE, PROMISE * self.tol) * abs(state.value)
+        pair = self._pair(state, moved) if proves else None
+        return replace(state, pair=pair), multipliers, value
 
     def _boundless(self, state: BundleState) -> bool:
         """Whether nothing bounds where an optimum lies, and steps are those of the risks' cuts
@@ -663,11 +666,16 @@ class Bundle(base.Method):
         return 1e-11 if self._quadratic else min(max(1e-3 * self.tol, 1e-11), 1e-9)
 
     def _accuracy(self, state: BundleState) -> float:
-        """Of a trial point, relative: far finer than what the last one promised."""
+        """Of a trial point, relative: far finer than what the last one promised, and near the end
+        of Newton's steps than what this one will.
+        """
         promised = state.predicted / max(abs(state.value), 1e-300)
-        if not math.isfinite(promised):
+        if math.isnan(promised):
             return self._finest
-        return max(self._finest, min(1e-3 * promised, 1e-6))
+        share, most = 1e-3, 1e-6
+        if state.tangents is not None:
+            share, most = min(1e-2, promised), 1e-3
+        return max(self._finest, min(share * promised, most))
 
     def _nothing(self, state: BundleState) -> float:
         """A decrease so small that it counts as none.
@@ -770,14 +778,18 @@ def over_sites(method: base.Method) -> base.Method:
 
 
 def _least_squares(H: Array, left: Array) -> Array:
-    """The shortest x with H x = left to least squares, H positive semidefinite."""
+    """The shortest x with H x = left to least squares, H positive semidefinite: along axes where H
+    hardly bends, none of it is found.
+    """
     from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+    shifted = H.copy()
+    shifted.ravel()[:: len(H) + 1] += LEAST_BEND * H.diagonal().max(initial=0.0)
     try:
-        factor = cho_factor(H, lower=True)
-        diagonal = np.diag(factor[0])
-        if diagonal.min() > 1e-5 * diagonal.max():
-            return cho_solve(factor, left)
+        factor = cho_factor(shifted, lower=True, overwrite_a=True)
     except LinAlgError:
-        pass
-    return np.asarray(np.linalg.lstsq(H, left, rcond=1e-12)[0], float)
+        return np.asarray(np.linalg.lstsq(H, left, rcond=LEAST_BEND)[0], float)
+    x = cho_solve(factor, left)
+    for _ in range(4):  # each takes the shift away along axes that bend more
+        x += cho_solve(factor, left - H @ x)
+    return x

@@ -82,7 +82,9 @@ def shifted(H: Array, units: Array, more: float) -> Array:
     """The curvature with its eigenvalues shifted from 0 in units of the features: a loss may have
     none for a while, such as Huber's far from its targets.
     """
-    return H + np.diag(max(more, 1e-100) * units**2)
+    H = H.copy()
+    H.ravel()[:: len(H) + 1] += max(more, 1e-100) * units**2
+    return H
 
 
 def least(
