@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from problems import PLAIN, SOFTMAX, federation
+from scipy import sparse
 
 import bonafed as bf
 from bonafed.problem.risks.risk import Worst
@@ -210,6 +211,46 @@ def test_the_reference_with_a_hundred_clients(over):
     )
     assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert solution.certificate.relative_gap <= 1.01e-8
+
+
+@pytest.mark.parametrize(("norm", "rounds"), [("l1", 700), ("l2", 150), ("linf", 20)])
+def test_a_ball_over_wide_sparse_rows_comes_to_an_end(norm, rounds):
+    """Its penalty, a norm, leaves most coefficients at a kink: smoothed, that of the norm "l1" did
+    not end in 3,000 rounds.
+    """
+    rng = np.random.default_rng(0)
+    X = sparse.random(300, 600, 0.02, "csr", random_state=0)
+    score = X @ (rng.normal(size=600) * 3 / np.sqrt(600))
+    y = np.where(score + rng.normal(size=300) > 0, 1.0, -1.0)
+    fed = bf.Federation.from_arrays(X, y, np.arange(300) // 50)
+    ball = bf.WassersteinBall(0.01, norm=norm)
+    problem = bf.Problem(bf.Logistic(), over_clients=bf.LpBall(0.1), over_samples=ball)
+    solution = bf.solve(problem, fed, algorithm=bf.MultiplierMethod(tol=1e-6))
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
+    assert solution.rounds < rounds
+
+
+@pytest.mark.parametrize(
+    "regulariser", [bf.Ball(0.3), bf.GroupL2(0.05, (0, 0, 0, 1, 1, 1, 2, 2))], ids=repr
+)
+def test_lengths_end_whatever_the_units(regulariser):
+    fed = federation(4, 5, targets="sign")
+    units = 10.0 ** np.random.default_rng(2).uniform(-3, 3, 8)
+    fed = fed.with_features([X * units for X in fed.X])
+    problem = bf.Problem(bf.Logistic(), over_clients=bf.Simplex(), regulariser=regulariser)
+    solution = bf.solve(problem, fed, algorithm=bf.MultiplierMethod(), tol=1e-8)
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
+    assert solution.rounds < 500
+
+
+@pytest.mark.parametrize("start", [None, np.linspace(-2, 3, 9)])
+def test_a_start_outside_of_the_bounds(start):
+    fed = federation(4, 5, targets="sign")
+    problem = bf.Problem(bf.Logistic(), regulariser=bf.Bounds(0.1, 0.4))
+    solution = bf.solve(problem, fed, algorithm=bf.MultiplierMethod(start=start), tol=1e-8)
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
+    best = bf.solve(problem, fed, algorithm=bf.Bundle(), tol=1e-8).certificate.value
+    assert_allclose(solution.certificate.value, best, rtol=3e-8)
 
 
 REGULARISERS = [

@@ -41,11 +41,12 @@ from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Done, Round, Stop, record
 from bonafed.solvers.smooth.stepwise import Kink, QuasiNewton, begin, observe, restart
 
-INNER = 0.1  # an inner problem is solved to this share of what new centres may bring
+INNER = 0.3  # an inner problem is solved to this share of what new centres may bring
 SLOW, SHRINK = 0.7, 0.1  # mu falls to SHRINK where that falls to no less than SLOW
 MARGIN = 0.5  # of the tolerance: certificates are charged for rounding, the bound here is not
-# a step of the centre is BEYOND times as long where the last one left more than STEADY of it
-BEYOND, STEADY = 1.6, 0.3
+# every other step of the centre is up to FAR as long, where the last one left STEADY of what it may
+# bring, or more
+STEADY, FAR = 0.3, 3.0
 FIRST = 0.1  # the first penalty, in units of the problem
 TRIES = 4  # searches that end without a step while nothing improves
 
@@ -62,6 +63,7 @@ class MultiplierState:
     weights: Annotated[Array, Form("N")]  # the client weights of that proof
     centre: Annotated[Array, Form("N")]  # p_k
     mu: Extended  # < 0 before the first risks
+    stride: Extended  # of the last step of the centre, in proximal point steps
     worth: Extended  # what further centres may bring: max_Q p'F - p'F
     lag: Extended  # the same at the end of the last inner problem
     inner: QuasiNewton
@@ -168,7 +170,7 @@ class MultiplierMethod(base.Method):
     def server_start(self, n_clients: int) -> tuple[State, Round]:
         prior, none = member(self.concrete, n_clients), np.zeros(0)
         nowhere = none, math.inf, np.zeros(n_clients), -math.inf, none, prior, prior
-        penalty, counts = (-1.0, math.inf, math.inf), (0, 0, math.inf, 0, 0)
+        penalty, counts = (-1.0, 1.0, math.inf, math.inf), (0, 0, math.inf, 0, 0)
         return State(*nowhere, *penalty, begin(none), *counts, none, None), Round(Survey(prior))
 
     def begin(self, state: State, ids: Ids, seen: Surveyed) -> Next[State]:
@@ -281,8 +283,12 @@ class MultiplierMethod(base.Method):
         """h, where it is not smooth."""
         if self._smooth:
             return None
-        problem = self._mean
-        return Kink(problem.penalty, lambda v, metric: problem.prox(v, 1 / metric), state.units)
+        problem, each = self._mean, separable(self._mean.regulariser)
+
+        def prox(v: Array, metric: Array) -> Array:
+            return problem.prox(v, 1 / metric if each else float(1 / metric[0]))
+
+        return Kink(problem.penalty, prox, state.units)
 
     def _inner(self, state: State, w: Array, up: Linearised, p: Array) -> tuple[float, Array]:
         """The inner problem's objective at w, and the gradient of what is smooth, in the units of
@@ -308,11 +314,19 @@ class MultiplierMethod(base.Method):
 
     def _outer(self, state: State, w: Array, up: Linearised, p: Array) -> State:
         """The state with a new centre, and with a smaller mu where the old one was slow."""
-        slow, steady = (state.worth > share * state.lag for share in (SLOW, STEADY))
-        centre = p + (BEYOND - 1) * (steady and not slow) * (p - state.centre)
+        slow, stride = state.worth > SLOW * state.lag, 1.0
+        if state.stride == 1 and not slow and state.worth > STEADY * state.lag:
+            stride = min(1 / (1 - state.worth / state.lag), FAR)  # to where such steps end
+        centre = p + (stride - 1) * (p - state.centre)
         mu = state.mu * SHRINK if slow else state.mu
         state = replace(
-            state, outer=state.outer + 1, centre=centre, mu=mu, lag=state.worth, spent=0
+            state,
+            outer=state.outer + 1,
+            centre=centre,
+            mu=mu,
+            lag=state.worth,
+            spent=0,
+            stride=stride,
         )
         again = self._inner(state, w, up, self._weights(state, up.risk))
         inner = restart(state.inner, *again, self._kink(state), keep=not slow)
