@@ -286,7 +286,6 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
 
     ``PrivateSGD`` keeps a privacy budget. With constraints it is ``InteriorPoint`` up to 500
     coefficients, ``Bundle`` for what else is convex, and first ``ProximalAL`` beyond.
-<<<<<<< HEAD
     ``RankInteriorPoint`` ranks the rows of all clients, ``Bundle`` where there are constraints, and
     with L2 ``RowMultiplierMethod`` does on tables of over 1,000,000 numbers, with over 200
     coefficients or with over 100 clients; ``RankADMM`` ranks those of one client. Means of losses
@@ -303,23 +302,8 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     its many rounds: with over 500 coefficients, and in one process on tables of over 100,000
     numbers with over 200 coefficients or several classes, or with fewer where the clients' weights
     move little and the objective is smooth, or nearly so, as a ball over samples leaves it that has
-    40 rows or more for every coefficient. Up to 2,500 coefficients that few rows leave nearly
+    40 rows or more for every coefficient. Up to 1,500 coefficients that few rows leave nearly
     undetermined, under a ball in the norm "l1", are for ``Bundle``.
-=======
-    ``RankInteriorPoint`` ranks the rows of all clients, ``Bundle`` where there are constraints,
-    ``RankADMM`` those of one client. Means of losses with linear pieces go to ``KinkInteriorPoint``
-    up to 2,000 coefficients, with two exceptions: ``Bundle`` has rows that are at sites, and 2,000
-    rows or more for every coefficient; ``RankADMM`` has the rows of one client where these are
-    fewer than 4 for every coefficient, or than a 150th of the square of their number. ``Bundle``
-    proves a gap for convex problems, and so does ``AsyncBundle`` where answers come at different
-    times, for up to 500 coefficients and 100 clients. ``AsyncDRO`` is for more, and where nothing
-    can be proved; ``MultiplierMethod`` takes smooth problems with any convex regulariser, and comes
-    first where the second derivatives of ``Bundle`` cost more than its many rounds: with over 500
-    coefficients, and in one process on tables of over 100,000 numbers with over 200 coefficients or
-    several classes, or with fewer where the objective is smooth and the clients' weights move
-    little. Up to 1,500 coefficients that few rows leave nearly undetermined, under a ball in the
-    norm "l1", are for ``Bundle``.
->>>>>>> parent of 64a97143 (In one process second derivatives are the default up to 2,500 numbers where few rows leave coefficients nearly free)
     """
     if problem.privacy is not None:
         yield PrivateSGD()
