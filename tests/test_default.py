@@ -231,3 +231,22 @@ def test_a_sum_and_other_regularisers_of_kinks_have_a_default():
     assert type(choose(summed, setting, 10)) is bf.KinkInteriorPoint
     sparse = bf.Problem(bf.Hinge(), regulariser=bf.L1(0.01))
     assert type(choose(sparse, setting, 10)) is bf.Bundle
+
+
+@pytest.mark.parametrize(
+    ("clients", "rows", "coefficients", "expected"),
+    [
+        (10, 1_000, 20, bf.RankInteriorPoint),
+        (10, 10_000, 20, bf.RowMultiplierMethod),
+        (10, 300, 300, bf.RowMultiplierMethod),
+        (1_000, 2_000, 10, bf.RowMultiplierMethod),
+        (10, 0, 20, bf.RankInteriorPoint),  # at sites, where the number of rows is not known
+        (10, 0, 300, bf.RowMultiplierMethod),
+    ],
+)
+def test_ranked_rows_go_by_the_size_of_the_table(clients, rows, coefficients, expected):
+    tail, setting = bf.Superquantile(0.1), Setting(clients, rows=rows)
+    problem = bf.Problem(bf.Logistic(), over_rows=tail, regulariser=bf.L2(0.01))
+    assert type(choose(problem, setting, coefficients)) is expected
+    several = replace(problem, regulariser=bf.Zero())
+    assert type(choose(several, setting, coefficients)) is bf.RankInteriorPoint

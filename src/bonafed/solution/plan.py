@@ -53,7 +53,6 @@ READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton step
 SMALL = 500  # coefficients up to which second-order steps are the default
 SOLVED = 1_500  # the same, where a system of them is solved some twenty times
 THIN = 600  # and of rows that are sparse
-RANKED = 1_000_000  # numbers of the tables, up to which rows are ranked by second-order steps
 LONG = 1_000  # rows for every coefficient, from which rounds of gradients are for kinks
 TALL = 4  # and below which an ADMM on one client's rows is
 SPARE = 1.25  # up to which that ADMM is faster for smooth objectives too
@@ -287,7 +286,7 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     ``PrivateSGD`` keeps a privacy budget. With constraints it is ``InteriorPoint`` up to 500
     coefficients, ``Bundle`` for what else is convex, and first ``ProximalAL`` beyond.
     ``RankInteriorPoint`` ranks the rows of all clients, ``Bundle`` where there are constraints, and
-    with L2 ``RowMultiplierMethod`` does on tables of over 1,000,000 numbers, with over 200
+    with L2 ``RowMultiplierMethod`` does on tables of over 100,000 numbers, with over 200
     coefficients or with over 100 clients; ``RankADMM`` ranks those of one client. Means of losses
     with linear pieces go to ``KinkInteriorPoint`` up to 1,500 coefficients, with three exceptions:
     ``Bundle`` has rows that are at sites; with L2 ``RowMultiplierMethod`` has 1,000 rows or more
@@ -317,7 +316,7 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
         return
     by_rows = _by_rows(problem, setting)
     if problem.over_rows is not None:
-        large = dimension > WIDE or setting.n_clients > FEW or setting.rows * dimension > RANKED
+        large = dimension > WIDE or setting.n_clients > FEW or setting.rows * dimension > CELLS
         if by_rows and large:
             yield RowMultiplierMethod()
         yield from (RankInteriorPoint(), RankBundle())
