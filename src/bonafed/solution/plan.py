@@ -18,7 +18,7 @@ from scipy.sparse import issparse
 from bonafed.algorithms.alternatives import check_requirements, taking
 from bonafed.algorithms.federated.async_dro import AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
-from bonafed.algorithms.federated.bundle.bundle import HERE, Bundle, over_sites
+from bonafed.algorithms.federated.bundle.bundle import Bundle, over_sites
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle, masked
 from bonafed.algorithms.federated.interior_point import InteriorPoint
 from bonafed.algorithms.federated.kinks import KinkInteriorPoint
@@ -61,6 +61,7 @@ CELLS = 100_000  # of the tables, from which on many rounds of gradients cost le
 WIDE = 200  # coefficients from which on they do so however far the clients' weights move
 LITTLE = 0.6  # by which they raise risks that are even from -1 to 1, where they move little
 STEADY = 40  # rows for every coefficient, from which on balls over samples bend the risks little
+FREE = 1_200  # coefficients up to which Hessians are for those that rows leave nearly undetermined
 FLAT = 50_000  # rows squared for each coefficient, up to which free ones are nearly undetermined
 FEW = 100  # clients up to which the server solves a program for every answer by default
 
@@ -301,7 +302,7 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     its many rounds: with over 500 coefficients, and in one process on tables of over 100,000
     numbers with over 200 coefficients or several classes, or with fewer where the clients' weights
     move little and the objective is smooth, or nearly so, as a ball over samples leaves it that has
-    40 rows or more for every coefficient. Up to 1,500 coefficients that few rows leave nearly
+    40 rows or more for every coefficient. Up to 1,200 coefficients that few rows leave nearly
     undetermined, under a ball in the norm "l1", are for ``Bundle``.
     """
     if problem.privacy is not None:
@@ -373,7 +374,7 @@ def by_gradients(problem: Problem, setting: Setting, dimension: int) -> bool:
         return dimension > SMALL
     # the largest coefficient as the penalty leaves nearly all of them free
     free = isinstance(ball, WassersteinBall) and ball.norm == "l1"
-    if free and dimension <= HERE and rows**2 <= FLAT * dimension:
+    if free and dimension <= FREE and rows**2 <= FLAT * dimension:
         return False
     if dimension > SMALL:
         return True
