@@ -415,7 +415,7 @@ def test_every_algorithm_that_can_be_named_solves_and_verifies(tmp_path: Path, n
     pooled, averages = asks.clients is ONE_CLIENT, asks.over_clients is AVERAGE
     text = small_run.TAIL if pooled else small_run.KEPT if asks.constrained else small_run.CONFIG
     text = small_run.TOGETHER if name in ("rank_interior_point", "rank_bundle") else text
-    if name == "kink_interior_point":
+    if name in ("kink_interior_point", "row_multiplier_method"):
         text = small_run.MIXED.replace('"logistic"', '"hinge"').replace('"simplex"', '"mean"')
     if name in ("async_dro", "aspire", "multiplier_method", "fed_avg", "afl", "drfa"):
         text = small_run.MIXED.replace('"simplex"', '"mean"') if averages else small_run.MIXED

@@ -244,7 +244,9 @@ BY_METHOD = {  # the tables that a method asks for, over sites
     "private_newton": "private",
 }
 ELSEWHERE = {"rank_admm", "smoothed_rank_admm", "sgd", "lsvrg", "dca"}  # all rows in one place
-ELSEWHERE |= {"rank_interior_point", "rank_bundle", "kink_interior_point"}
+ELSEWHERE |= {
+    *("rank_interior_point", "rank_bundle", "kink_interior_point", "row_multiplier_method")
+}
 
 
 def by_method(name: str) -> str:

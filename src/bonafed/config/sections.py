@@ -506,7 +506,9 @@ class EngineSection(Objects):
         """
         kept = checkpoint if self.checkpoint else None
         if not (clock and self.clocked):
-            stated = {key: self.get(key) for key in PLAIN if self.get(key)}
+            # a clock has other defaults
+            keys = (key for key in PLAIN if not self.clocked or key in self.model_fields_set)
+            stated = {key: self.get(key) for key in keys if self.get(key)}
             return InProcess(**stated, checkpoint=kept)
         parts = {"delays": self.delays.build(folder=folder), "wait": self.wait.build("kind")}
         return self.build("kind", checkpoint=kept, **parts)

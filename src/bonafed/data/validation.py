@@ -186,7 +186,7 @@ def targets(y: ArrayLike, client: ClientName, what: str = "y") -> NDArray[Any]:
         y = np.asarray(y.tolist())
     if y.dtype.kind not in "buifU":
         raise ValueError(f"{who}: {what} must hold numbers, booleans or text, got dtype {y.dtype}.")
-    if y.dtype.kind == "f" and not np.abs(y).max(initial=0.0) <= EXTREME:
+    if y.dtype.kind == "f" and not float(np.abs(y).max(initial=0.0)) <= EXTREME:
         if (at := np.flatnonzero(~np.isfinite(y))).size:
             raise RowError(who, f"{what} is missing or infinite", rows=at.tolist(), do=REMOVE)
         in_range(y, who, what)

@@ -674,7 +674,7 @@ class Bundle(base.Method):
             return self._finest
         share, most = 1e-3, 1e-6
         if state.tangents is not None:
-            share, most = min(1e-2, promised), 1e-3
+            share, most = min(1e-2, 0.1 * promised), 1e-3
         return max(self._finest, min(share * promised, most))
 
     def _nothing(self, state: BundleState) -> float:
