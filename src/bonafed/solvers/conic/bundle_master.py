@@ -361,7 +361,7 @@ class _Program:
             known = self.near[: model.size if whole else len(w)].copy()
             known[: len(w)] /= self.scale
             model.near(np.arange(len(known)), known)
-            if whole:
+            if whole and H.ndim == 2:  # programs of cuts change too much
                 likely = self.near[model.size :]
                 unknown = np.full(model.height - rows, math.nan)
                 pieces = likely[rows:] if len(likely) == model.height else unknown

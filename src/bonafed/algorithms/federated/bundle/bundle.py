@@ -498,6 +498,8 @@ class Bundle(base.Method):
         if not master.solved:
             return state
         state = replace(state, cuts=state.cuts.used(master.multipliers))
+        if state.tangents is None:
+            state = replace(state, point=master.point)
         state = self._raised(state, self._near_penalties(state, master.multipliers))
         given = master.multipliers, state.sizes, where, self._sizes(state)
         for bound, duals in server.proofs(self.concrete, cuts, *given):
@@ -670,7 +672,7 @@ class Bundle(base.Method):
         of Newton's steps than what this one will.
         """
         promised = state.predicted / max(abs(state.value), 1e-300)
-        if math.isnan(promised):
+        if math.isnan(promised) or (state.tangents is None and math.isinf(promised)):
             return self._finest
         share, most = 1e-3, 1e-6
         if state.tangents is not None:
