@@ -410,7 +410,7 @@ def scaled(rows: Rows, factor: float | Array) -> list[Any]:
 
 def _factored(P: Array) -> int:
     """About how many entries the Cholesky factor of a matrix, or of a diagonal, has twice."""
-    entries = np.count_nonzero(P)
+    entries = int(np.count_nonzero(P))
     return P.size if P.ndim == 2 and entries > FILLED * len(P) else entries
 
 
