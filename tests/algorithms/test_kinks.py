@@ -11,6 +11,7 @@ from scipy.optimize import linprog
 from scipy.sparse import random_array
 
 import bonafed as bf
+from bonafed.algorithms.federated import row_multipliers
 from bonafed.algorithms.method import known
 from bonafed.certificates.duality import certify_concrete
 from bonafed.problem.lower_bounds import Duals, feasible_duals
@@ -334,3 +335,23 @@ def test_sparse_rows_of_many_columns_are_proved(loss: Any) -> None:
     solution = bf.solve(problem, fed)
     assert solution.outcome.stop is Stop.OPTIMAL
     assert solution.rounds <= 400
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("field", ["bend", "rate", "cross"])
+@pytest.mark.parametrize("lie", [np.nan, np.inf])
+def test_second_derivatives_that_are_no_numbers_stop_no_server(
+    monkeypatch: pytest.MonkeyPatch, field: str, lie: float
+) -> None:
+    def lying(*given: Any) -> Any:
+        memory, up = honest(*given)
+        return memory, replace(up, **{field: lie * np.ones_like(getattr(up, field))})
+
+    honest = row_multipliers.multiply
+    monkeypatch.setattr(row_multipliers, "multiply", lying)
+    problem = bf.Problem(bf.Logistic(), over_rows=bf.Superquantile(0.3), regulariser=bf.L2(0.1))
+    rows = drawn(11, True)
+    rows.weights = None
+    solution = bf.solve(problem, rows.federation(), algorithm=METHODS[1], max_rounds=30)
+    bound = solution.certificate.bound
+    assert bound is None or bound <= solution.certificate.value

@@ -290,20 +290,21 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     with L2 ``RowMultiplierMethod`` does on tables of over 100,000 numbers, with over 200
     coefficients or with over 100 clients; ``RankADMM`` ranks those of one client. Means of losses
     with linear pieces go to ``KinkInteriorPoint`` up to 1,500 coefficients, with three exceptions:
-    ``Bundle`` has rows that are at sites; with L2 ``RowMultiplierMethod`` has 1,000 rows or more
-    for every coefficient, sparse rows from 600 coefficients on, and others beyond 1,500;
-    ``RankADMM`` has the rows of one client where these are fewer than 4 for every coefficient, or
-    than a 150th of the square of their number. It has means of smooth losses of one client too,
-    except smooth objectives on a table of over 100,000 numbers with 5 rows or more for every 4
-    coefficients. ``Bundle`` proves a gap for convex problems, and so does ``AsyncBundle`` where
-    answers come at different times, for up to 500 coefficients and 100 clients. ``AsyncDRO`` is for
-    more, and where nothing can be proved; ``MultiplierMethod`` takes smooth problems with any
-    convex regulariser, and comes first where the second derivatives of ``Bundle`` cost more than
-    its many rounds: with over 500 coefficients, and in one process on tables of over 100,000
-    numbers with over 200 coefficients or several classes, or with fewer where the clients' weights
-    move little and the objective is smooth, or nearly so, as a ball over samples leaves it that has
-    40 rows or more for every coefficient. Up to 1,200 coefficients that few rows leave nearly
-    undetermined, under a ball in the norm "l1", are for ``Bundle``.
+    ``Bundle`` has rows that are at sites, and without L2 2,000 rows or more for every coefficient;
+    with L2 ``RowMultiplierMethod`` has 1,000 rows or more for every coefficient, sparse rows from
+    600 coefficients on, and others beyond 1,500; ``RankADMM`` has the rows of one client where
+    these are fewer than 4 for every coefficient, or than a 150th of the square of their number. It
+    has means of smooth losses of one client too, except smooth objectives on a table of over
+    100,000 numbers with 5 rows or more for every 4 coefficients. ``Bundle`` proves a gap for convex
+    problems, and so does ``AsyncBundle`` where answers come at different times, for up to 500
+    coefficients and 100 clients. ``AsyncDRO`` is for more, and where nothing can be proved;
+    ``MultiplierMethod`` takes smooth problems with any convex regulariser, and comes first where
+    the second derivatives of ``Bundle`` cost more than its many rounds: with over 500 coefficients,
+    and in one process on tables of over 100,000 numbers with over 200 coefficients or several
+    classes, or with fewer where the clients' weights move little and the objective is smooth, or
+    nearly so, as a ball over samples leaves it that has 40 rows or more for every coefficient. Up
+    to 1,200 coefficients that few rows leave nearly undetermined, under a ball in the norm "l1",
+    are for ``Bundle``.
     """
     if problem.privacy is not None:
         yield PrivateSGD()

@@ -154,27 +154,17 @@ class KinkInteriorPoint(RankInteriorPoint):
         rows = float(up.rows[0])
         yield AllRows(rows)
         yield Number("its number of rows", up.longest, rows, rows)
-        yield Number("a largest margin or residual", up.largest)
-        most = float(np.sum(base.known(ask.weights))) * float(up.largest[0])
-        yield Number("a mean of margins or residuals", up.loss, 0.0, most)
+        yield from of_coordinates(base.known(ask.weights), up)
 
     def _said(self, who: int, ask: Open | Move | Recentre, up: ExpandedRanks) -> Iterator[Claim]:
         for what, value in (("a margin or residual", up.above), ("a weight", up.weight)):
             yield Number(f"a sum of {what}", value)
         yield Number("a sum of curvatures", np.diagonal(up.hessian[0]))
-        # the risk, and the minorant that the rows' weights make of it
-        of, at = kinks_of(self.concrete.loss), moved(ask) if isinstance(ask, Move) else ask.at
+        at = moved(ask) if isinstance(ask, Move) else ask.at
         total, gradient = float(np.sum(base.known(ask.weights))), up.gradient[0]
         w = at.w if len(at.w) else np.zeros(len(gradient))
-        constant = total * float(of.heights[0]) + at.plain * float(up.loss[0])
-        lifted = float(at.caps @ up.above[0])
-        risk = constant + lifted
-        if -1e-13 * (abs(constant) + abs(lifted)) <= risk < 0:  # what is left of them by rounding
-            risk = 0.0
-        yield from of_weighted(self.concrete, w, np.array([risk]) / max(total, 1e-300), None, total)
         slope = at.plain * gradient + up.gradients[0].sum(0)
-        constant += float(up.weighted[0].sum() - at.thresholds @ up.weight[0] - slope @ w)
-        yield from of_means(self.concrete, total, np.array([constant]), slope)
+        yield from of_pieces(self.concrete, w, at, total, up, slope)
 
     def _bounded(self, who: int, ask: Bound, up: Bounded) -> Iterator[Claim]:
         yield from of_means(self.concrete, float(np.sum(ask.weights)), up.constant, up.gradient)
@@ -279,6 +269,29 @@ def _fenchel(
     curved = ridge > 0
     most = float((gradient[curved] ** 2 / (2 * ridge[curved])).sum())
     return most + far * float(np.abs(gradient[~curved]) @ (near + np.abs(w[~curved])))
+
+
+def of_coordinates(weights: Array, up: BegunRanks) -> Iterator[Claim]:
+    """What the sizes of margins or residuals claim."""
+    yield Number("a largest margin or residual", up.largest)
+    most = float(np.sum(weights)) * float(up.largest[0])
+    yield Number("a mean of margins or residuals", up.loss, 0.0, most)
+
+
+def of_pieces(
+    problem: Problem, w: Array, at: Place, total: float, up: Any, slope: Array
+) -> Iterator[Claim]:
+    """What a client of weight ``total`` claims: its risk at the model w, and the minorant with the
+    gradient ``slope`` that its rows' weights make of it.
+    """
+    constant = total * float(kinks_of(problem.loss).heights[0]) + at.plain * float(up.loss[0])
+    lifted = float(at.caps @ up.above[0])
+    risk = constant + lifted
+    if -1e-13 * (abs(constant) + abs(lifted)) <= risk < 0:  # what is left of them by rounding
+        risk = 0.0
+    yield from of_weighted(problem, w, np.array([risk]) / max(total, 1e-300), None, total)
+    constant += float(up.weighted[0].sum() - at.thresholds @ up.weight[0] - slope @ w)
+    yield from of_means(problem, total, np.array([constant]), slope)
 
 
 # -- steps of the clients --------------------------------------------------------------------------

@@ -29,6 +29,7 @@ import numpy as np
 from bonafed.algorithms import method as base
 from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.federated import linearisation as lines
+from bonafed.algorithms.federated.kinks import of_coordinates, of_pieces
 from bonafed.algorithms.federated.rank_rows import BeginRanks, BegunRanks, Place, begin
 from bonafed.algorithms.method import Ids, Next, known
 from bonafed.arrays import Array, Block, Streams
@@ -46,7 +47,7 @@ from bonafed.problem.lower_bounds import (
     lower_bound,
     region,
 )
-from bonafed.problem.plausible import Claims, of_losses, of_means, of_sum, of_weighted, surveys
+from bonafed.problem.plausible import Claims, of_losses, of_sum, surveys
 from bonafed.problem.predictors.affine import pullback
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import (
@@ -67,7 +68,7 @@ INNER = 0.1  # an inner problem is solved to this share of what new centres may 
 LEAST = 1e-100  # penalty, whose inverse is a number
 SLOW, SHRINK = 0.5, 0.3  # the penalty falls to SHRINK where that falls to no less than SLOW
 MARGIN = 0.9  # of the tolerance at which a run ends: certificates are charged for rounding
-MOVES = 6  # of the intercept in a row, for a proof
+MOVES = 6  # of intercept and thresholds in a row, for a proof
 TRIES = 4  # searches that end without a step while nothing improves
 
 
@@ -130,7 +131,7 @@ class RowMultiplierState:
     lag: Extended = math.inf  # what new centres could bring, at the end of the last inner problem
     rows: Annotated[float, Form()] = 0.0  # of all clients, or the sum of their weights
     longest: Annotated[int, Form()] = 0
-    moves: Counter = 0  # of the intercept, in a row
+    moves: Counter = 0  # of intercept and thresholds, in a row
     failures: Counter = 0
     mark: Extended = math.inf  # the gap when a search last failed
     rounds: Annotated[int, Form(rounds=-1)] = 0
@@ -222,8 +223,7 @@ class RowMultiplierMethod(base.Method):
         if ask.weights is None:
             yield from of_losses(self.concrete, ask.w, rows, up.loss, up.largest)
             return
-        yield Number("a largest margin or residual", up.largest)
-        yield Number("a mean", up.loss, 0.0, float(np.sum(ask.weights)) * float(up.largest[0]))
+        yield from of_coordinates(known(ask.weights), up)
 
     def _said(self, who: int, ask: Multiply, up: Multiplied) -> Iterator[Claim]:
         for value in (up.above, up.weight, up.weighted, up.away):
@@ -232,18 +232,8 @@ class RowMultiplierMethod(base.Method):
         if ask.weights is None:
             yield from of_sum(self.concrete, at.w, up.loss, up.gradients[0, -1])
             return
-        # the risk, and the minorant that the rows' weights make of it
-        of, total = kinks_of(self.concrete.loss), float(np.sum(ask.weights))
-        constant = total * float(of.heights[0]) + at.plain * float(up.loss[0])
-        lifted = float(at.caps @ up.above[0])
-        risk = constant + lifted
-        if -1e-13 * (abs(constant) + abs(lifted)) <= risk < 0:  # what is left of them by rounding
-            risk = 0.0
-        many = np.array([risk]) / max(total, 1e-300)
-        yield from of_weighted(self.concrete, at.w, many, None, total)
-        slope = up.gradients[0].sum(0)
-        constant += float(up.weighted[0].sum() - at.thresholds @ up.weight[0] - slope @ at.w)
-        yield from of_means(self.concrete, total, np.array([constant]), slope)
+        total = float(np.sum(ask.weights))
+        yield from of_pieces(self.concrete, at.w, at, total, up, up.gradients[0, 0])
 
     def server_start(self, n_clients: int) -> tuple[State, Round]:
         none, weights = np.zeros(0), member(self.concrete, n_clients)
@@ -368,8 +358,10 @@ class RowMultiplierMethod(base.Method):
         bend = np.diag(np.append(np.full(len(at.w) - size, float(up.bend)), up.rate[:K]))
         if K and len(at.w) > size:
             bend[0, 1:] = bend[1:, 0] = -up.cross
-        bends = np.diag(bend) > 0
         step = np.zeros(len(bend))
+        if not (np.isfinite(bend).all() and np.isfinite(gradient).all()):  # overflows, or a lie
+            return step, lag, math.inf
+        bends = np.diag(bend) > 0
         inside = np.ix_(bends, bends)
         step[bends] = -np.linalg.lstsq(bend[inside], gradient[size:][bends], rcond=1e-12)[0]
         left = float((gradient[:size] ** 2 / (2 * ridge)).sum() - step @ gradient[size:] / 2)
