@@ -213,6 +213,21 @@ def test_the_reference_with_a_hundred_clients(over):
     assert solution.certificate.relative_gap <= 1.01e-8
 
 
+@pytest.mark.parametrize("over", [bf.Mean("size"), bf.Sum()], ids=repr)
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.Multinomial()], ids=repr)
+def test_fixed_weights_ask_for_the_sum_of_gradients_of_sparse_rows_too(loss, over):
+    """It comes to the model and the proof of dense rows, whose gradients are each client's."""
+    dense = unlike(5)
+    if isinstance(loss, bf.Logistic):
+        dense = bf.Federation(dense.clients, dense.X, [np.where(y > 1, 1, -1) for y in dense.y])
+    thin = dense.with_features([sparse.csr_array(X) for X in dense.X])
+    problem = bf.Problem(loss, over_clients=over, regulariser=bf.L2(1e-2))
+    method = bf.MultiplierMethod(tol=1e-10)
+    one, other = (bf.solve(problem, fed, algorithm=method) for fed in (dense, thin))
+    assert one.outcome.stop is other.outcome.stop is bf.Stop.OPTIMAL
+    assert_allclose(one.w, other.w, atol=1e-6)
+
+
 @pytest.mark.parametrize(("norm", "rounds"), [("l1", 700), ("l2", 150), ("linf", 20)])
 def test_a_ball_over_wide_sparse_rows_comes_to_an_end(norm, rounds):
     """Its penalty, a norm, leaves most coefficients at a kink: smoothed, that of the norm "l1" did

@@ -10,6 +10,7 @@ whose minimum is a lower bound on the optimum (``bonafed.problem.lower_bounds``)
 """
 
 import math
+from collections.abc import Iterator
 from typing import Annotated
 
 import numpy as np
@@ -17,14 +18,15 @@ import numpy as np
 from bonafed.arrays import DUAL, Array, Block, Streams, norm_gradient
 from bonafed.codec import Form
 from bonafed.problem import lower_bounds as bounds
+from bonafed.problem.claims import Claim
 from bonafed.problem.conic_form import multiplier_floor, sample_radii
 from bonafed.problem.lower_bounds import Survey, Surveyed
-from bonafed.problem.plausible import Claims, of_risk
+from bonafed.problem.plausible import Claims, of_risk, of_weighted
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import separable
 from bonafed.problem.risks.weight_sets import Mean
-from bonafed.rounds import Each, record
+from bonafed.rounds import Each, Sum, record
 
 
 @record
@@ -32,6 +34,8 @@ class Linearise:
     """Ask every client for its risk and its gradient at ``w``."""
 
     w: Annotated[Array, Form("D")]
+    # of the clients, where they do not depend on the risks: the sum of the gradients is enough
+    weights: Annotated[Each, Form("N")] | None = None
 
 
 @record
@@ -40,6 +44,14 @@ class Linearised:
 
     risk: Each  # (n,)
     gradient: Each  # (n, D)
+
+
+@record
+class Weighted:
+    """The answer where the clients' weights q are asked for: F_i(w), and sum_i q_i F_i'(w)."""
+
+    risk: Each  # (n,)
+    gradient: Sum  # (1, D)
 
 
 def risk_gradients(problem: Problem, w: Array, data: Block) -> tuple[Array, Array, Array]:
@@ -72,6 +84,16 @@ def linearise(problem: Problem, ask: Linearise, data: Block) -> Linearised:
 def linear(problem: Problem) -> Claims:
     """What a risk and its gradient claim."""
     return {Linearised: lambda who, ask, up: of_risk(problem, ask.w, up.risk, up.gradient)}
+
+
+def weighted(problem: Problem) -> Claims:
+    """What a risk, and a client's part of the sum of gradients, claim."""
+
+    def said(who: int, ask: Linearise, up: Weighted) -> Iterator[Claim]:
+        weight = 0.0 if ask.weights is None else float(ask.weights[0])
+        return of_weighted(problem, ask.w, up.risk, up.gradient, weight)
+
+    return {Weighted: said}
 
 
 def take_part(memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[None, Surveyed]:

@@ -15,7 +15,8 @@ columns (`units_of`), so that their units matter little. These are proximal poin
 programming*): they converge for any positive mu, and end with a proven gap. A Wasserstein ball of
 one radius whose worst case is a norm of the model is a part of h (`conic_form.without_ball`).
 
-The server learns every client's risk and gradient at the models that it evaluates.
+The server learns every client's risk and gradient at the models that it evaluates; where Q is one
+point the sum of the gradients is enough.
 """
 
 import math
@@ -28,15 +29,19 @@ import numpy as np
 from bonafed.algorithms import method as base
 from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.federated import linearisation as lines
-from bonafed.algorithms.federated.linearisation import Linearise, Linearised
+from bonafed.algorithms.federated.linearisation import Linearise, Linearised, Weighted
 from bonafed.algorithms.method import Concluded, Ids, Next
-from bonafed.arrays import Array, Block
+from bonafed.arrays import Array, Block, by_row
 from bonafed.codec import Counter, Extended, Form
+from bonafed.problem.client_means import row_shares
 from bonafed.problem.conic_form import is_equal_penalty, member, sample_radii, without_ball
+from bonafed.problem.losses import value_and_gradient
 from bonafed.problem.lower_bounds import NOTHING, Survey, Surveyed
 from bonafed.problem.plausible import Claims, surveys
+from bonafed.problem.predictors.affine import pullback
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2, Zero, separable
+from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Done, Round, Stop, record
 from bonafed.solvers.smooth.stepwise import Kink, QuasiNewton, begin, observe, restart
@@ -87,10 +92,21 @@ MEAN_OR_NORM = needs.Need(
 )
 
 
-def mean_linearised(problem: Problem, ask: Linearise, data: Block) -> Linearised:
+def mean_linearised(problem: Problem, ask: Linearise, data: Block) -> Linearised | Weighted:
     """Mean loss and its gradient of every client of the block, without a ball over the samples."""
+    weights = ask.weights
+    if weights is not None and not isinstance(data.X, np.ndarray):
+        # with no gradient of each client, which would take longer than its few entries
+        prediction, back = pullback(problem.predictor, ask.w, data.joined)
+        prediction = prediction.reshape(data.y.shape + prediction.shape[2:])
+        losses, slopes = value_and_gradient(problem.loss, prediction, data.y)
+        share = row_shares(problem, data)
+        slopes = by_row(weights[:, None] * share, slopes)
+        return Weighted((share * losses).sum(1), back(slopes.reshape(1, -1, *slopes.shape[2:])))
     cut = problem.cut(ask.w, data, np.zeros(len(data.index)))
-    return Linearised(cut.base, cut.gradient)
+    if weights is None:
+        return Linearised(cut.base, cut.gradient)
+    return Weighted(cut.base, (weights @ cut.gradient)[None])
 
 
 @dataclass(frozen=True)
@@ -161,11 +177,12 @@ class MultiplierMethod(base.Method):
 
     @property
     def on_server(self) -> dict:
-        return {Surveyed: self.begin, Linearised: self.improve}
+        return {Surveyed: self.begin, Linearised: self.improve, Weighted: self.improve}
 
     @property
     def claims(self) -> Claims:
-        return {**surveys(self.concrete), **lines.linear(self._mean)}
+        mean = self._mean
+        return {**surveys(self.concrete), **lines.linear(mean), **lines.weighted(mean)}
 
     def server_start(self, n_clients: int) -> tuple[State, Round]:
         prior, none = member(self.concrete, n_clients), np.zeros(0)
@@ -180,13 +197,16 @@ class MultiplierMethod(base.Method):
         units = self._units(seen, np.size(self.concrete.predictor.split(w)[0]))
         inner = begin(w * units if self._smooth else w)
         state = replace(state, w=w, point=w, units=units, seen=seen, inner=inner)
-        return state, Round(Linearise(w))
+        return state, self._ask(state, w)
 
-    def improve(self, state: State, ids: Ids, up: Linearised) -> Next[State]:
+    def _ask(self, state: State, w: Array) -> Round:
+        return Round(Linearise(w, state.centre if self._fixed else None))
+
+    def improve(self, state: State, ids: Ids, up: Linearised | Weighted) -> Next[State]:
         state = self._advance(replace(state, rounds=state.rounds + 1), up)
         if (stop := self._stop(state)) is not None:
             return state, Done(stop)
-        return state, Round(Linearise(self._at(state)))
+        return state, self._ask(state, self._at(state))
 
     def report(self, state: State) -> dict:
         problem, w, risks = self.concrete, state.w, state.risks
@@ -202,7 +222,7 @@ class MultiplierMethod(base.Method):
 
     # -- the server's steps ------------------------------------------------------------------------
 
-    def _advance(self, state: State, up: Linearised) -> State:
+    def _advance(self, state: State, up: Linearised | Weighted) -> State:
         """The state after one evaluation of the inner problem, or at the start of the next one."""
         if not (np.isfinite(up.risk).all() and np.isfinite(up.gradient).all()):  # a step too far
             if math.isinf(state.inner.value):
@@ -213,7 +233,7 @@ class MultiplierMethod(base.Method):
         if state.mu < 0:
             # in units of the problem, squared gradients over the curvature of one coefficient: what
             # the weights add to it is then of its size
-            mu = self.mu
+            mu = 1.0 if self._fixed else self.mu
             if mu is None:
                 apart = (up.gradient - up.gradient.mean(0)) / state.units
                 spread = FIRST * float((apart**2).sum(1).max())
@@ -229,7 +249,7 @@ class MultiplierMethod(base.Method):
         penalty, state = self._mean.penalty(w), replace(state, worth=worst - mean)
         if worst + penalty < state.value:
             state = replace(state, w=w, value=worst + penalty, risks=up.risk)
-        proof = mean, p @ up.gradient, p, state.seen
+        proof = mean, self._whole(up, p), p, state.seen
         bound = lines.bound_at(self.concrete, w, state.value, *proof, mean=True)
         if bound > state.bound:
             state = replace(state, bound=bound, point=w, weights=p)
@@ -276,6 +296,15 @@ class MultiplierMethod(base.Method):
         return self.concrete.over_clients.project(state.centre + (risks - risks.max()) / state.mu)
 
     @cached_property
+    def _fixed(self) -> bool:
+        """Whether Q is one point, whatever the risks are."""
+        return isinstance(self.concrete.over_clients, Mean | Sum)
+
+    def _whole(self, up: Linearised | Weighted, p: Array) -> Array:
+        """sum_i p_i F_i'(w)."""
+        return up.gradient if isinstance(up, Weighted) else p @ up.gradient
+
+    @cached_property
     def _smooth(self) -> bool:
         return isinstance(self._mean.regulariser, Zero | L2)
 
@@ -290,15 +319,17 @@ class MultiplierMethod(base.Method):
 
         return Kink(problem.penalty, prox, state.units)
 
-    def _inner(self, state: State, w: Array, up: Linearised, p: Array) -> tuple[float, Array]:
+    def _inner(
+        self, state: State, w: Array, up: Linearised | Weighted, p: Array
+    ) -> tuple[float, Array]:
         """The inner problem's objective at w, and the gradient of what is smooth, in the units of
         the steps.
         """
-        gap, gradient = p - state.centre, p @ up.gradient
+        gap, gradient = p - state.centre, self._whole(up, p)
         value = float(p @ up.risk) - state.mu / 2 * float(gap @ gap) + self._mean.penalty(w)
         if not self._smooth:
             return value, gradient
-        own = self._mean.predictor.split(w)[0]
+        own, gradient = self._mean.predictor.split(w)[0], gradient.copy()
         gradient[: own.size] += self._mean.regulariser.strong_convexity * own  # Zero or L2
         return value, gradient / state.units
 
@@ -312,7 +343,7 @@ class MultiplierMethod(base.Method):
         enough = INNER * lag if lag > close else -math.inf
         return (left if math.isfinite(left) else self._first_order(state)) <= enough
 
-    def _outer(self, state: State, w: Array, up: Linearised, p: Array) -> State:
+    def _outer(self, state: State, w: Array, up: Linearised | Weighted, p: Array) -> State:
         """The state with a new centre, and with a smaller mu where the old one was slow."""
         slow, stride = state.worth > SLOW * state.lag, 1.0
         if state.stride == 1 and not slow and state.worth > STEADY * state.lag:

@@ -435,7 +435,8 @@ def multiply(
 ) -> tuple[Centres, Multiplied]:
     """The row weights at a place, and their sums; arrays are (n, m, K) with padding of share 0."""
     at, ranked, y = ask.at, ask.weights is None, data.y
-    prediction, back = pullback(problem.predictor, at.w, data)
+    prediction, back = pullback(problem.predictor, at.w, data.joined)
+    prediction = prediction.reshape(y.shape)
     if ask.weights is None:
         share = (data.share > 0).astype(float)
         height, slope = value_and_gradient(problem.loss, prediction, y)
@@ -466,7 +467,7 @@ def multiply(
         weight=counted.sum((0, 1))[None],
         weighted=np.einsum("nm,nmk->k", height, counted)[None],
         away=(share[..., None] * (weight - centre) ** 2 / at.caps).sum()[None],
-        gradients=np.stack([back(a * slope).sum(0) for a in each])[None],
+        gradients=np.concatenate([back((a * slope).reshape(1, -1)) for a in each])[None],
         bend=bend[None],
         rate=rate.sum((0, 1))[None],
         cross=cross.sum((0, 1))[None],
