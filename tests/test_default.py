@@ -203,7 +203,9 @@ def test_one_client_has_the_admm_on_small_tables_and_where_its_rows_are_ranked(
         (1, 5_000, 1_000, bf.RankADMM),
         (1, 10_000, 1_000, bf.KinkInteriorPoint),
         (10, 1_000, 500, bf.KinkInteriorPoint),
+        (10, 5_000, 10, bf.KinkInteriorPoint),
         # the cost of a round is that of its passes over the rows
+        (1, 10_000, 20, bf.RowMultiplierMethod),
         (10, 100_000, 10, bf.RowMultiplierMethod),
         (1, 100_000, 50, bf.RowMultiplierMethod),
         (10, 100_000, 3_000, bf.RowMultiplierMethod),
