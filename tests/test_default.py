@@ -156,6 +156,8 @@ def test_a_time_that_runs_out_is_no_optimum(fed):
         (2_000, 100, {"over_samples": bf.WassersteinBall(0.1)}, bf.Bundle),
         (5_000, 40, {"over_samples": bf.WassersteinBall(0.1, label_cost=1.0)}, bf.Bundle),
         (500, 250, {"over_clients": bf.Simplex()}, bf.MultiplierMethod),
+        (300, 250, {"regulariser": bf.L2(0.1)}, bf.MultiplierMethod),
+        (300, 250, {"regulariser": bf.L1(0.1)}, bf.Bundle),
         (500, 250, {"over_samples": bf.WassersteinBall(0.1)}, bf.Bundle),
         (500, 250, {"over_samples": bf.WassersteinBall(0.1, norm="l2")}, bf.MultiplierMethod),
         (5_000, 250, {"over_samples": bf.WassersteinBall(0.1)}, bf.MultiplierMethod),

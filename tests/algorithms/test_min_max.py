@@ -14,7 +14,7 @@ from scipy import sparse
 
 import bonafed as bf
 from bonafed.problem.risks.risk import Worst
-from bonafed.solution.plan import configure
+from bonafed.solution.plan import configure, default_algorithm
 from bonafed.solution.solve import fit
 
 SETS = [
@@ -520,3 +520,28 @@ def test_a_ball_of_one_radius_is_a_norm_of_the_model(norm, risk, h):
     assert_allclose(run.certificate.value, other.certificate.value, rtol=2e-7)
     worst = max(row["worst_loss"] for row in run.clients)
     assert_allclose(run.history[-1]["worst_risk"], worst, rtol=1e-6)
+
+
+def alike(n, d, much, targets):
+    """Rows of columns that share five factors, which stand out by so much."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(n, d)) + much * rng.normal(size=(n, 5)) @ rng.normal(size=(5, d))
+    score = X @ rng.normal(size=d) / np.sqrt(d) + rng.normal(size=n)
+    y = score if targets == "real" else np.where(score > 0, 1.0, -1.0)
+    return bf.Federation.from_arrays(X, y, np.arange(n) % 5)
+
+
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.Squared(), bf.Huber(1.0)], ids=repr)
+@pytest.mark.parametrize("over", [bf.Mean("size"), bf.LpBall(0.1)], ids=repr)
+def test_columns_that_are_alike_slow_no_default_down(loss, over):
+    """In the units of the columns they took ten times the rounds."""
+    fed = alike(6000, 20, 10.0, loss.targets)
+    problem = bf.Problem(loss, over_clients=over, regulariser=bf.L2(1e-3))
+    chosen = default_algorithm(*problem.at(fed))
+    assert chosen == bf.MultiplierMethod(tol=bf.Bundle.tol, metric="hessian")
+    solution = bf.solve(problem, fed)
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
+    assert solution.rounds < 50
+    plain = bf.solve(problem, fed, algorithm=bf.MultiplierMethod(tol=1e-6))
+    assert plain.rounds > 2 * solution.rounds
+    assert_allclose(plain.certificate.value, solution.certificate.value, rtol=2e-6)

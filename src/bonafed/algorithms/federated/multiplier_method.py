@@ -22,7 +22,7 @@ point the sum of the gradients is enough.
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -33,8 +33,9 @@ from bonafed.algorithms.federated.linearisation import Linearise, Linearised, We
 from bonafed.algorithms.method import Concluded, Ids, Next
 from bonafed.arrays import Array, Block, by_row
 from bonafed.codec import Counter, Extended, Form
-from bonafed.problem.client_means import row_shares
+from bonafed.problem.client_means import hessians, row_shares
 from bonafed.problem.conic_form import is_equal_penalty, member, sample_radii, without_ball
+from bonafed.problem.constraints.constraint import Point
 from bonafed.problem.losses import value_and_gradient
 from bonafed.problem.lower_bounds import NOTHING, Survey, Surveyed
 from bonafed.problem.plausible import Claims, surveys
@@ -54,6 +55,7 @@ MARGIN = 0.5  # of the tolerance: certificates are charged for rounding, the bou
 STEADY, FAR = 0.3, 3.0
 FIRST = 0.1  # the first penalty, in units of the problem
 TRIES = 4  # searches that end without a step while nothing improves
+PATIENT = 16  # rounds before second derivatives, at least
 
 
 @record
@@ -79,6 +81,9 @@ class MultiplierState:
     rounds: Annotated[int, Form(rounds=-1)]
     units: Annotated[Array, Form("D")]  # of the steps
     seen: Surveyed | None
+    # L, where second derivatives L L' stand for the units; and the round that brought them
+    root: Annotated[Array, Form("D, D")] | None = None
+    bent: Counter = 0
 
 
 State = MultiplierState
@@ -94,7 +99,9 @@ MEAN_OR_NORM = needs.Need(
 
 def mean_linearised(problem: Problem, ask: Linearise, data: Block) -> Linearised | Weighted:
     """Mean loss and its gradient of every client of the block, without a ball over the samples."""
-    weights = ask.weights
+    weights, bend = ask.weights, None
+    if ask.bend is not None:
+        bend = hessians(Point(problem, ask.w, data), ask.bend, (), together=True)
     if weights is not None and not isinstance(data.X, np.ndarray):
         # with no gradient of each client, which would take longer than its few entries
         prediction, back = pullback(problem.predictor, ask.w, data.joined)
@@ -102,11 +109,12 @@ def mean_linearised(problem: Problem, ask: Linearise, data: Block) -> Linearised
         losses, slopes = value_and_gradient(problem.loss, prediction, data.y)
         share = row_shares(problem, data)
         slopes = by_row(weights[:, None] * share, slopes)
-        return Weighted((share * losses).sum(1), back(slopes.reshape(1, -1, *slopes.shape[2:])))
+        slope = back(slopes.reshape(1, -1, *slopes.shape[2:]))
+        return Weighted((share * losses).sum(1), slope, bend)
     cut = problem.cut(ask.w, data, np.zeros(len(data.index)))
     if weights is None:
-        return Linearised(cut.base, cut.gradient)
-    return Weighted(cut.base, (weights @ cut.gradient)[None])
+        return Linearised(cut.base, cut.gradient, bend)
+    return Weighted(cut.base, (weights @ cut.gradient)[None], bend)
 
 
 @dataclass(frozen=True)
@@ -123,6 +131,9 @@ class MultiplierMethod(base.Method):
     max_rounds : a cap; a run that meets it is never called optimal
     mu : first penalty of the weights; None: from the first risks and gradients. It falls while the
         weights are slow
+    metric : of the steps, "units": those of the columns; "hessian": where h is smooth, rows have a
+        prediction of one number, and a run takes longer, second derivatives are asked for too, a
+        D x D sum now and then, so that columns that are alike slow no step down
     start : first model, by default that of the problem
 
     Raises
@@ -146,6 +157,7 @@ class MultiplierMethod(base.Method):
     atol: float = 0.0
     max_rounds: int = 5000
     mu: float | None = None
+    metric: Literal["units", "hessian"] = "units"
     start: Array | None = None
     problem: Problem | None = None
     stateless: ClassVar[bool] = True
@@ -200,10 +212,22 @@ class MultiplierMethod(base.Method):
         return state, self._ask(state, w)
 
     def _ask(self, state: State, w: Array) -> Round:
-        return Round(Linearise(w, state.centre if self._fixed else None))
+        weights = state.centre if self._fixed else None
+        return Round(Linearise(w, weights, state.centre if self._bends(state) else None))
+
+    def _bends(self, state: State) -> bool:
+        """Whether second derivatives are due: they cost about as much as D / 48 rounds, and where
+        columns are alike spare hundreds of them.
+        """
+        first, problem = max(PATIENT, len(state.units) // 16), self.concrete
+        known = problem.loss.targets != "class" and hasattr(problem.predictor, "gram")
+        due = state.rounds >= first + 2 * state.bent
+        return self.metric == "hessian" and known and self._smooth and due
 
     def improve(self, state: State, ids: Ids, up: Linearised | Weighted) -> Next[State]:
         state = self._advance(replace(state, rounds=state.rounds + 1), up)
+        if up.curvature is not None:
+            state = self._turned(state, up.curvature)
         if (stop := self._stop(state)) is not None:
             return state, Done(stop)
         return state, self._ask(state, self._at(state))
@@ -257,6 +281,20 @@ class MultiplierMethod(base.Method):
             return self._outer(state, w, up, p)
         return self._stuck(state) if inner.failed else state
 
+    def _turned(self, state: State, H: Array) -> State:
+        """The state with steps in the metric of second derivatives, in place of the pairs'."""
+        state, inner = replace(state, bent=state.rounds), state.inner
+        if not math.isfinite(inner.value):
+            return state
+        w, gradient = self._model(state, inner.w), inner.gradient
+        gradient = gradient * state.units if state.root is None else state.root @ gradient
+        root = lines.root_of(H, self._ridge, np.size(self._mean.predictor.split(w)[0]))
+        if root is None:
+            return state
+        state = replace(state, root=root)
+        inner = restart(begin(w @ root), inner.value, self._along(state, gradient))
+        return replace(state, inner=inner)
+
     def _stuck(self, state: State) -> State:
         """The state after a search that rounding ended, with new centres at the best point."""
         gap = state.value - state.bound
@@ -289,7 +327,23 @@ class MultiplierMethod(base.Method):
         """The inner problem's next model; beside a kink, which may ask for zeros or bounds, it is
         what the prox gave.
         """
-        return state.inner.trial / state.units if self._smooth else state.inner.trial
+        return self._model(state, state.inner.trial)
+
+    def _model(self, state: State, v: Array) -> Array:
+        """The model at a point of the steps."""
+        if state.root is not None:
+            return lines.over_root(state.root, v, turned=True)
+        return v / state.units if self._smooth else v
+
+    def _along(self, state: State, gradient: Array) -> Array:
+        """The gradient of the model's numbers as one of the point of the steps."""
+        if state.root is not None:
+            return lines.over_root(state.root, gradient)
+        return gradient / state.units
+
+    @cached_property
+    def _ridge(self) -> float:
+        return self._mean.regulariser.strong_convexity  # Zero or L2
 
     def _weights(self, state: State, risks: Array) -> Array:
         """The weights p = Proj_Q(p_k + F/mu); a constant added to all risks changes nothing."""
@@ -330,8 +384,8 @@ class MultiplierMethod(base.Method):
         if not self._smooth:
             return value, gradient
         own, gradient = self._mean.predictor.split(w)[0], gradient.copy()
-        gradient[: own.size] += self._mean.regulariser.strong_convexity * own  # Zero or L2
-        return value, gradient / state.units
+        gradient[: own.size] += self._ridge * own
+        return value, self._along(state, gradient)
 
     def _solved(self, state: State, left: float) -> bool:
         """Whether the inner problem is solved as accurately as its centre deserves: ``left`` is
