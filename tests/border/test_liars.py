@@ -10,7 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,8 @@ from toy import federation
 
 import bonafed as bf
 from bonafed.algorithms.comparators.fed_avg import LocalStepsMethod
+from bonafed.algorithms.federated import multiplier_method
+from bonafed.algorithms.federated.linearisation import Linearised, Weighted
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from bonafed.codec import changed
 from bonafed.data.federation import Federation
@@ -158,6 +160,105 @@ def test_no_answer_of_odd_tables_is_doubted(loss, ball, kind, scale):
     problem = bf.Problem(loss, over_samples=ball, regulariser=bf.L2(1e-3))
     solution = bf.solve(problem, table(kind, SCALES[scale]), engine=Court(), max_rounds=8)
     assert not solution.certificate.failed
+
+
+PAIRS = (bf.MultiplierMethod(metric="hessian"), bf.RowMultiplierMethod(metric="moments"))
+KINKED = (bf.Hinge, bf.Absolute, bf.Quantile, bf.EpsilonInsensitive)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(("loss", "kind"), [(x, k) for x, b, k in EXTREMES if b == bf.Mean()])
+def test_no_metric_of_odd_tables_is_doubted(loss, kind, scale, monkeypatch):
+    monkeypatch.setattr(multiplier_method, "PATIENT", 2)
+    problem = bf.Problem(loss, regulariser=bf.L2(1e-3))
+    algorithm = PAIRS[isinstance(loss, KINKED)]
+    rows = table(kind, SCALES[scale])
+    solution = bf.solve(problem, rows, algorithm=algorithm, engine=Court(), max_rounds=12)
+    assert not solution.certificate.failed
+
+
+def test_second_derivatives_beside_a_long_step_of_the_centre_are_not_doubted(monkeypatch):
+    """Such a step may lead out of the set, to weights below 0."""
+    monkeypatch.setattr(multiplier_method, "PATIENT", 3)
+    rng, owner = np.random.default_rng(0), np.arange(300) % 5
+    X = rng.normal(size=(300, 6)) + 5 * rng.normal(size=(300, 2)) @ rng.normal(size=(2, 6))
+    noisy = X @ rng.normal(size=6) + rng.normal(size=300) * (1 + owner)
+    rows = bf.Federation.from_arrays(X, np.where(noisy > 0, 1.0, -1.0), owner)
+    risk = {"over_clients": bf.ChiSquareBall(2.0), "regulariser": bf.L2(1e-4)}
+    algorithm = replace(PAIRS[0], mu=1.0, tol=1e-6)
+    solution = bf.solve(
+        bf.Problem(bf.Logistic(), **risk), rows, algorithm=algorithm, engine=Court()
+    )
+    assert solution.outcome.stop is Stop.OPTIMAL
+
+
+def test_margins_that_their_weights_add_up_below_zero_are_not_doubted():
+    problem = bf.Problem(bf.Hinge(), regulariser=bf.L2(0.1))
+    solution = bf.solve(problem, ROWS, algorithm=bf.RowMultiplierMethod(), engine=Court())
+    assert solution.outcome.stop is Stop.OPTIMAL
+
+
+class OwnLoss(bf.SmoothHinge):
+    """A loss that does not say how much it bends at most, and is straight far away."""
+
+    steepest_curvature = property()  # which raises AttributeError
+
+
+@pytest.mark.parametrize("algorithm", [bf.Bundle(), bf.AsyncBundle(), PAIRS[0]], ids=repr)
+def test_curvature_of_a_loss_that_states_none_is_not_doubted(algorithm, monkeypatch):
+    monkeypatch.setattr(multiplier_method, "PATIENT", 3)
+    problem = bf.Problem(OwnLoss(), regulariser=bf.L2(1e-3))
+    solution = bf.solve(problem, table("noisy", 30.0), algorithm=algorithm, engine=Court())
+    assert solution.outcome.stop is Stop.OPTIMAL
+
+
+METRICS = {
+    "large": lambda matrix: 1e6 * (matrix + 1e-3 * np.eye(len(matrix[0]))),
+    "negative": lambda matrix: -matrix - 1e-3 * np.eye(len(matrix[0])),
+    "one direction": lambda matrix: matrix + np.eye(len(matrix[0]))[0],
+    "no number": lambda matrix: np.full_like(matrix, np.nan),
+    "another shape": lambda matrix: matrix[:, :-1, :-1],
+}
+
+
+@pytest.mark.parametrize("field", ["curvature", "moments"])
+@pytest.mark.parametrize("metric", METRICS)
+def test_who_lies_about_a_metric_is_named(metric, field, monkeypatch):
+    def lie(message: Any, upload: Any, swapped: Any) -> Any:
+        matrix = getattr(upload, field, None)
+        return upload if matrix is None else changed(upload, **{field: METRICS[metric](matrix)})
+
+    monkeypatch.setattr(multiplier_method, "PATIENT", 2)
+    loss = bf.Hinge() if field == "moments" else bf.Logistic()
+    problem, court = bf.Problem(loss, regulariser=bf.L2(1e-3)), Court(lie=lie)
+    algorithm = PAIRS[field == "moments"]
+    assert named(lambda: bf.solve(problem, ROWS, algorithm=algorithm, engine=court)) is None
+
+
+@pytest.mark.parametrize("risk", [bf.Mean(), bf.Simplex()], ids=repr)
+def test_who_answers_with_another_kind_of_gradients_is_named(risk):
+    def lie(message: Any, upload: Any, swapped: Any) -> Any:
+        if isinstance(upload, Linearised):
+            return Weighted(upload.risk, upload.gradient)
+        return Linearised(upload.risk, upload.gradient) if isinstance(upload, Weighted) else upload
+
+    problem = bf.Problem(bf.Logistic(), over_clients=risk, regulariser=bf.L2(1e-3))
+    asked = partial(bf.solve, problem, ROWS, algorithm=PAIRS[0], engine=Court(lie=lie))
+    assert named(asked) is None
+
+
+@pytest.mark.parametrize("h", [bf.L1(1e-2), bf.L2(1e-2)], ids=repr)
+def test_a_matrix_that_was_not_asked_for_is_impossible(h):
+    def lie(message: Any, upload: Any, swapped: Any) -> Any:
+        D = np.shape(getattr(message, "w", ()))[-1:]
+        return (
+            changed(upload, curvature=np.eye(*D)[None]) if isinstance(upload, Weighted) else upload
+        )
+
+    problem, court = bf.Problem(bf.Logistic(), regulariser=h), Court(lie=lie)
+    asked = partial(bf.solve, problem, ROWS, algorithm=bf.MultiplierMethod(), engine=court)
+    assert named(asked) is None
 
 
 @pytest.mark.parametrize("case", CONSTRAINTS.values(), ids=CONSTRAINTS.keys())

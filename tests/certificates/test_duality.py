@@ -219,3 +219,20 @@ def test_what_rounding_adds_to_a_sum_over_many_clients_is_charged():
     told, scale = run.state.first, problem.loss.gradient(zero, np.ones(2))[0]
     lost = abs(Fraction(float(told.gradient[0])) - sum(map(Fraction, scale * y), Fraction(0)))
     assert 100 * np.finfo(float).eps < lost <= told.size[0]
+
+
+class Even(bf.Linear):
+    """A predictor whose units are an array that may not be written to."""
+
+    def units(self, sizes):
+        return np.broadcast_to(sizes.max(-1, keepdims=True), sizes.shape)
+
+
+def test_units_of_a_predictor_are_not_written_to():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = np.where(X[:, 0] + rng.normal(size=60) > 0, 1.0, -1.0)
+    fed = bf.Federation.from_arrays(X, y, np.arange(60) % 3)
+    problem = bf.Problem(bf.Logistic(), Even(False), regulariser=bf.L2(0.1))
+    for algorithm in (bf.Bundle(), bf.MultiplierMethod()):
+        assert bf.solve(problem, fed, algorithm=algorithm).outcome.stop is bf.Stop.OPTIMAL

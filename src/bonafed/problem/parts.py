@@ -432,8 +432,7 @@ def rounding_of_gradients(predictor: Any, block: Block, steep: Array, rows: int)
     ones, features = unit_of_sums(pairwise(block.y.shape[1])), block.squares()
     np.sqrt(features, out=features)
     features *= unit_of_sums(rows) / ones
-    sizes = predictor.units(features)
-    return np.multiply(steep[:, None] * ones, sizes, out=sizes)
+    return (steep[:, None] * ones) * predictor.units(features)  # which may be its own array
 
 
 def unit_of_sums(terms: int) -> float:

@@ -204,6 +204,7 @@ class Bent(NamedTuple):
     w: Array
     matrix: Array  # (D, D)
     weight: float  # inf: no limit is known
+    steepest: float | None = None  # a row's largest second derivative; None: that of its loss
 
     def held(self, told: Told) -> tuple[Told, str]:
         matrix, D = self.matrix, len(self.w)
@@ -222,7 +223,8 @@ class Bent(NamedTuple):
         most = _most(self.problem, told.seen, self.w)
         one_class = getattr(self.problem.over_samples, "code", None) is not None
         square = float(told.seen.reach) ** 2 if one_class else float(told.seen.square.sum())
-        limit = self.weight * most.curvature * (square + most.constant)
+        steepest = most.curvature if self.steepest is None else self.steepest
+        limit = self.weight * steepest * (square + most.constant)
         return Number("a sum of second derivatives", float(np.trace(matrix)), 0.0, limit).held(told)
 
 
@@ -318,10 +320,15 @@ def of_combined(problem: Problem, w: Array, weight: float, beside: Any, up: Any)
     yield Below({**of, **beside}, float(up.constant[0]), slope, float(up.spread[0]), off)
 
 
-def of_curvature(problem: Problem, w: Array, matrix: Array | None, weight: float) -> Said:
-    """Those of a second derivative (D, D) of a client's mean loss, times a weight."""
+def of_curvature(
+    problem: Problem, w: Array, matrix: Array | None, weight: float, steepest: float | None = None
+) -> Said:
+    """Those of a second derivative (1, D, D) of a client's mean loss, times a weight; or of a mean
+    of its rows' x x' times at most ``steepest``.
+    """
     if matrix is not None and is_convex(problem):
-        yield Bent(problem, np.reshape(w, -1), matrix[0], weight)
+        at = np.reshape(w, -1) if len(w) else np.zeros(matrix.shape[-1])
+        yield Bent(problem, at, matrix[0], weight, steepest)
 
 
 def of_means(problem: Problem, weight: float, constant: Array | None, slope: Array | None) -> Said:
@@ -464,8 +471,12 @@ def _most(problem: Problem, seen: Surveyed, w: Array) -> _Most:
         ends = (0.0, far)
     at, y = np.tile([-p, p], len(ends)), np.repeat(ends, 2)
     slope = min(float(loss.lipschitz), float(np.abs(loss.gradient(at, y)).max()))
-    steepest = getattr(loss, "steepest_curvature", math.inf)
-    bend = steepest if math.isfinite(steepest) else float(loss.curvature(at, y).max())
+    # of one that has no limit it is at an end; of one that states none nothing is known
+    bend = getattr(loss, "steepest_curvature", None)
+    if bend is None:
+        bend = math.inf
+    elif math.isinf(bend):
+        bend = float(loss.curvature(at, y).max())
     return _Most(float(loss.value(at, y).max()), slope, bend, length, constant)
 
 

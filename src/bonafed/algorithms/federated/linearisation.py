@@ -18,10 +18,10 @@ import numpy as np
 from bonafed.arrays import DUAL, Array, Block, Streams, norm_gradient
 from bonafed.codec import Form
 from bonafed.problem import lower_bounds as bounds
-from bonafed.problem.claims import Claim
+from bonafed.problem.claims import Claim, Number
 from bonafed.problem.conic_form import multiplier_floor, sample_radii
 from bonafed.problem.lower_bounds import Survey, Surveyed
-from bonafed.problem.plausible import Claims, of_lagrangian, of_risk, of_weighted
+from bonafed.problem.plausible import Claims, of_curvature, of_risk, of_weighted
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import separable
@@ -89,23 +89,22 @@ def linearise(problem: Problem, ask: Linearise, data: Block) -> Linearised:
 
 def linear(problem: Problem) -> Claims:
     """What a risk and its gradient claim."""
-
-    def said(who: int, ask: Linearise, up: Linearised) -> Iterator[Claim]:
-        yield from of_risk(problem, ask.w, up.risk, up.gradient)
-        yield from of_lagrangian(problem, ask.w, up.curvature)
-
-    return {Linearised: said}
+    return {Linearised: lambda who, ask, up: of_risk(problem, ask.w, up.risk, up.gradient)}
 
 
-def weighted(problem: Problem) -> Claims:
-    """What a risk, and a client's part of the sum of gradients, claim."""
+def asked(problem: Problem) -> Claims:
+    """What answers to `Linearise` claim."""
 
-    def said(who: int, ask: Linearise, up: Weighted) -> Iterator[Claim]:
-        weight = 0.0 if ask.weights is None else float(ask.weights[0])
-        yield from of_weighted(problem, ask.w, up.risk, up.gradient, weight)
-        yield from of_lagrangian(problem, ask.w, up.curvature)
+    def said(who: int, ask: Linearise, up: Linearised | Weighted) -> Iterator[Claim]:
+        if isinstance(up, Weighted) != (ask.weights is not None):
+            yield Number("gradients of another kind than were asked for, or a risk", -1.0)
+            return
+        prior = 1.0 if ask.weights is None else float(ask.weights[0])
+        yield from of_weighted(problem, ask.w, up.risk, up.gradient, prior)
+        weight = 0.0 if ask.bend is None else float(ask.bend[0])
+        yield from of_curvature(problem, ask.w, up.curvature, weight)
 
-    return {Weighted: said}
+    return {Linearised: said, Weighted: said}
 
 
 def take_part(memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[None, Surveyed]:
@@ -128,7 +127,7 @@ def units_of(problem: Problem, square: Array) -> Array:
     some, most = sizes > 0, sizes.max(-1, keepdims=True, initial=0.0)
     sizes = np.where(some, np.maximum(sizes, 1e-9 * most), np.inf)
     least = np.where(most > 0, sizes.min(-1, keepdims=True, initial=np.inf), 1.0)
-    return units(np.where(some, sizes, least))
+    return np.array(units(np.where(some, sizes, least)), float)  # which may be its own array
 
 
 def root_of(H: Array, ridge: float, size: int) -> Array | None:

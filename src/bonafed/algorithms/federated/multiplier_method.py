@@ -193,8 +193,7 @@ class MultiplierMethod(base.Method):
 
     @property
     def claims(self) -> Claims:
-        mean = self._mean
-        return {**surveys(self.concrete), **lines.linear(mean), **lines.weighted(mean)}
+        return {**surveys(self.concrete), **lines.asked(self._mean)}
 
     def server_start(self, n_clients: int) -> tuple[State, Round]:
         prior, none = member(self.concrete, n_clients), np.zeros(0)
@@ -212,8 +211,10 @@ class MultiplierMethod(base.Method):
         return state, self._ask(state, w)
 
     def _ask(self, state: State, w: Array) -> Round:
-        weights = state.centre if self._fixed else None
-        return Round(Linearise(w, weights, state.centre if self._bends(state) else None))
+        weights, bend = state.centre if self._fixed else None, None
+        if self._bends(state):  # a long step of the centre may leave Q
+            bend = np.maximum(state.centre, 0.0)
+        return Round(Linearise(w, weights, bend))
 
     def _bends(self, state: State) -> bool:
         """Whether second derivatives are due: they cost about as much as D / 48 rounds, and where
@@ -225,8 +226,9 @@ class MultiplierMethod(base.Method):
         return self.metric == "hessian" and known and self._smooth and due
 
     def improve(self, state: State, ids: Ids, up: Linearised | Weighted) -> Next[State]:
+        asked = self._bends(state)
         state = self._advance(replace(state, rounds=state.rounds + 1), up)
-        if up.curvature is not None:
+        if asked and up.curvature is not None:
             state = self._turned(state, up.curvature)
         if (stop := self._stop(state)) is not None:
             return state, Done(stop)

@@ -47,7 +47,7 @@ from bonafed.problem.lower_bounds import (
     lower_bound,
     region,
 )
-from bonafed.problem.plausible import Claims, of_lagrangian, of_losses, of_sum, surveys
+from bonafed.problem.plausible import Claims, of_curvature, of_losses, of_sum, surveys
 from bonafed.problem.predictors.affine import pullback
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import (
@@ -225,17 +225,19 @@ class RowMultiplierMethod(base.Method):
         rows = float(up.rows[0])
         yield AllRows(rows)
         yield Number("its number of rows", up.longest, rows, rows)
-        yield from of_lagrangian(self.concrete, ask.w, up.moments)
+        weight = 0.0 if ask.moments is None else float(ask.moments[0])
+        yield from of_curvature(self.concrete, ask.w, up.moments, weight, 1.0)
         if ask.weights is None:
             yield from of_losses(self.concrete, ask.w, rows, up.loss, up.largest)
             return
         yield from of_coordinates(known(ask.weights), up)
 
     def _said(self, who: int, ask: Multiply, up: Multiplied) -> Iterator[Claim]:
-        for value in (up.above, up.weight, up.weighted, up.away):
+        for value in (up.above, up.weight, up.away):
             yield Number("a sum of weights", value)
         at = ask.at
-        if ask.weights is None:
+        if ask.weights is None:  # losses, where margins and residuals have any sign
+            yield Number("a weighted sum of losses", up.weighted)
             yield from of_sum(self.concrete, at.w, up.loss, up.gradients[0, -1])
             return
         total = float(np.sum(ask.weights))
