@@ -37,6 +37,7 @@ SOME = (
     "private ADMM",
     "LSVRG",
     "rank ADMM",
+    "row multipliers, ranked",
 )
 CASES = 12  # for each of them and each engine
 REPORTED = ("round", "seconds", "time", "bytes_up", "bytes_down", "answered", "staleness")
@@ -191,6 +192,15 @@ def test_parts_that_contradict_each_other_are_refused(name, clock, relation, fol
     path.write_bytes(encode(replace(record, **RELATIONS[relation](record))))
     with pytest.raises(CheckpointError, match=r"holds what no run can have: .*resume=False"):
         run(name, path, clock, 4)
+
+
+@pytest.mark.parametrize("name", ["row multipliers", "row multipliers, ranked"])
+def test_units_of_fewer_numbers_than_the_steps_are_refused(name, folder, tmp_path):
+    record, path = kept(name, False, folder), tmp_path / "run"
+    fewer = replace(record.state, units=record.state.units[:1])
+    path.write_bytes(encode(replace(record, state=fewer)))
+    with pytest.raises(CheckpointError, match="holds what no run can have: "):
+        run(name, path, False, 4)
 
 
 def of_events(kept: Any, **parts: Any) -> dict[str, Any]:

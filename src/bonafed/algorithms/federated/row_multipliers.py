@@ -115,7 +115,7 @@ class RowMultiplierState:
 
     w: Annotated[Array, Form("D")]  # best model so far
     inner: QuasiNewton  # over model and thresholds, in units
-    units: Annotated[Array, Form("M")]  # of the steps
+    units: Annotated[Array, Form("Q")]  # of the steps
     weights: Annotated[Array, Form("N")]  # of the clients
     # of the outer iterations, before which there is none: models, thresholds, penalties
     path: Annotated[Array, Form("S, D")] | None = None
@@ -125,7 +125,7 @@ class RowMultiplierState:
     value: Extended = math.inf
     bound: Extended = -math.inf
     penalty: Extended = math.inf  # mu
-    held: Annotated[Array, Form("M")] | None = None  # asked about next in place of a trial
+    held: Annotated[Array, Form("Q")] | None = None  # asked about next in place of a trial
     renewed: bool = False  # the centres, for the answer that comes next
     alike: bool = True  # whether its inner problem is like the last one
     lag: Extended = math.inf  # what new centres could bring, at the end of the last inner problem
