@@ -30,6 +30,7 @@ AnyArray = TypeVar("AnyArray", bound=NDArray[Any])
 # numba's options of functions that compiled ones alone call, a sixth to a third less to compile;
 # a call from Python ends the process
 INNER: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+PART = 2**19  # numbers of a table that are copied at a time
 
 
 class Sparse(Protocol):
@@ -239,11 +240,15 @@ class Block:
         """``sum_i X_i' diag(s_i) X_i`` as (d, d) for s (n, m), summed over the block."""
         if not isinstance(self.X, np.ndarray):
             return (self.X.T @ self.X.multiply(s.reshape(-1, 1))).toarray()
-        rows, s = self.X.reshape(-1, self.X.shape[-1]), s.reshape(-1, 1)
+        d = self.n_features
+        rows, s = self.X.reshape(-1, d), s.reshape(-1, 1)
         if s.min(initial=0.0) < 0:
             return rows.T @ (rows * s)
-        rows = rows * np.sqrt(s)
-        return rows.T @ rows  # of which BLAS computes one half
+        total, size = np.zeros((d, d)), max(PART // max(d, 1), 2 * d, 1)
+        for at in range(0, len(rows), size):  # of few rows at a time, which are copied
+            part = rows[at : at + size] * np.sqrt(s[at : at + size])
+            total += part.T @ part  # of which BLAS computes one half
+        return total
 
     def grams(self, s: Array) -> Array:
         """``X_i' diag(s_i) X_i`` of every client, (n, d, d), for s (n, m)."""

@@ -2,6 +2,7 @@
 what is refused.
 """
 
+import tracemalloc
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -545,3 +546,15 @@ def test_columns_that_are_alike_slow_no_default_down(loss, over):
     plain = bf.solve(problem, fed, algorithm=bf.MultiplierMethod(tol=1e-6))
     assert plain.rounds > 2 * solution.rounds
     assert_allclose(plain.certificate.value, solution.certificate.value, rtol=2e-6)
+
+
+def test_second_derivatives_of_a_table_need_no_copy_of_it():
+    X = np.random.default_rng(0).normal(size=(1, 200_000, 20))
+    block = bf.Federation(["all"], [X[0]], [np.ones(200_000)]).blocks()[0]
+    share = np.linspace(0.0, 1.0, 200_000)[None]
+    tracemalloc.start()
+    square = block.gram(share)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < X.nbytes / 2
+    assert_allclose(square, X[0].T @ (share.T * X[0]), rtol=1e-10, atol=1e-8)

@@ -293,9 +293,9 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     with L2 ``RowMultiplierMethod`` does on tables of over 100,000 numbers, with over 200
     coefficients or with over 100 clients; ``RankADMM`` ranks those of one client. Means of losses
     with linear pieces go to ``KinkInteriorPoint`` up to 1,500 coefficients, with three exceptions:
-    ``Bundle`` has rows that are at sites, and without L2 2,000 rows or more for every coefficient;
     with L2 ``RowMultiplierMethod`` has tables of over 100,000 numbers with 500 rows or more for
-    every coefficient, sparse rows of over 500 coefficients, and others of over 1,500; ``RankADMM``
+    every coefficient, sparse rows of over 500 coefficients, and others of over 1,500; ``Bundle``
+    has rows that are at sites, and else 2,000 rows or more for every coefficient; ``RankADMM``
     has the rows of one client where these are fewer than 4 for every coefficient, or than a 150th
     of the square of their number. It has means of smooth losses of one client too, except smooth
     objectives on a table of over 100,000 numbers with 5 rows or more for every 4 coefficients.
