@@ -558,3 +558,22 @@ def test_second_derivatives_of_a_table_need_no_copy_of_it():
     tracemalloc.stop()
     assert peak < X.nbytes / 2
     assert_allclose(square, X[0].T @ (share.T * X[0]), rtol=1e-10, atol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore")  # exponentials that overflow
+@pytest.mark.parametrize("loss", [bf.Poisson(), bf.Exponential()], ids=repr)
+def test_second_derivatives_and_penalties_of_a_far_start_are_left(loss):
+    """They are 1e20 times too large at the end, and the penalty of the weights is."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 5)) + 5.0 * rng.normal(size=(400, 1))
+    score = X @ rng.normal(size=5) + rng.normal(size=400)
+    counts = rng.poisson(np.exp(np.clip(score, -2, 2))).astype(float)
+    y = np.where(score > 0, 1.0, -1.0) if loss.targets == "sign" else counts
+    fed = bf.Federation.from_arrays(X, y, np.arange(400) % 3)
+    problem = bf.Problem(loss, over_clients=bf.Simplex(), regulariser=bf.L2(1e-6))
+    start = 10 * np.random.default_rng(3).normal(size=6)
+    for metric in ("units", "hessian"):
+        algorithm = bf.MultiplierMethod(metric=metric, start=start, tol=1e-6)
+        solution = bf.solve(problem, fed, algorithm=algorithm)
+        assert solution.outcome.stop is bf.Stop.OPTIMAL
+        assert solution.rounds < 700

@@ -50,6 +50,7 @@ from bonafed.solvers.smooth.stepwise import Kink, QuasiNewton, begin, observe, r
 INNER = 0.3  # an inner problem is solved to this share of what new centres may bring
 SLOW, SHRINK = 0.7, 0.1  # mu falls to SHRINK where that falls to no less than SLOW
 MARGIN = 0.5  # of the tolerance: certificates are charged for rounding, the bound here is not
+IDLE = 1e3  # mu in the largest risk, from which on weights move by a thousandth at most
 # every other step of the centre is up to FAR as long, where the last one left STEADY of what it may
 # bring, or more
 STEADY, FAR = 0.3, 3.0
@@ -223,6 +224,9 @@ class MultiplierMethod(base.Method):
         first, problem = max(PATIENT, len(state.units) // 16), self.concrete
         known = problem.loss.targets != "class" and hasattr(problem.predictor, "gram")
         due = state.rounds >= first + 2 * state.bent
+        # where a search has failed the metric may be that of a place far away
+        failed = state.failures > 0 and state.spent == 0 and state.bent < state.rounds
+        due |= failed and state.root is not None
         return self.metric == "hessian" and known and self._smooth and due
 
     def improve(self, state: State, ids: Ids, up: Linearised | Weighted) -> Next[State]:
@@ -295,7 +299,8 @@ class MultiplierMethod(base.Method):
             return state
         state = replace(state, root=root)
         inner = restart(begin(w @ root), inner.value, self._along(state, gradient))
-        return replace(state, inner=inner)
+        step = inner.step if inner.failed else 1.0  # Newton's
+        return replace(state, inner=replace(inner, step=step, accepted=state.inner.accepted))
 
     def _stuck(self, state: State) -> State:
         """The state after a search that rounding ended, with new centres at the best point."""
@@ -405,7 +410,9 @@ class MultiplierMethod(base.Method):
         if state.stride == 1 and not slow and state.worth > STEADY * state.lag:
             stride = min(1 / (1 - state.worth / state.lag), FAR)  # to where such steps end
         centre = p + (stride - 1) * (p - state.centre)
-        mu = state.mu * SHRINK if slow else state.mu
+        mu = state.mu
+        if slow:  # after a far start it may be so large that rounding ends all searches before
+            mu = min(mu * SHRINK, max(IDLE * float(np.abs(up.risk).max()), 1e-300))
         state = replace(
             state,
             outer=state.outer + 1,
