@@ -36,7 +36,7 @@ from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.client_means import hessians, row_shares
 from bonafed.problem.conic_form import is_equal_penalty, member, sample_radii, without_ball
 from bonafed.problem.constraints.constraint import Point
-from bonafed.problem.losses import value_and_gradient
+from bonafed.problem.losses import Squared, value_and_gradient
 from bonafed.problem.lower_bounds import NOTHING, Survey, Surveyed
 from bonafed.problem.plausible import Claims, surveys
 from bonafed.problem.predictors.affine import pullback
@@ -217,12 +217,15 @@ class MultiplierMethod(base.Method):
 
     def _bends(self, state: State) -> bool:
         """Whether second derivatives are due: they cost about as much as D / 48 rounds, and where
-        columns are alike spare hundreds of them.
+        columns are alike spare hundreds of them. Those of squares are the same everywhere.
         """
-        first, problem = max(PATIENT, len(state.units) // 16), self.concrete
+        problem, D = self.concrete, len(state.units)
         known = problem.loss.targets != "class" and hasattr(problem.predictor, "gram")
-        due = state.rounds >= first + 2 * state.bent
-        return self.metric == "hessian" and known and self._smooth and due
+        if self.metric != "hessian" or not (known and self._smooth):
+            return False
+        if isinstance(problem.loss, Squared):
+            return not state.bent and state.rounds >= D // 48
+        return state.rounds >= max(PATIENT, D // 16) + 2 * state.bent
 
     def improve(self, state: State, ids: Ids, up: Linearised | Weighted) -> Next[State]:
         state = self._advance(replace(state, rounds=state.rounds + 1), up)
