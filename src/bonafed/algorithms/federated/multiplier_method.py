@@ -55,7 +55,7 @@ MARGIN = 0.5  # of the tolerance: certificates are charged for rounding, the bou
 STEADY, FAR = 0.3, 3.0
 FIRST = 0.1  # the first penalty, in units of the problem
 TRIES = 4  # searches that end without a step while nothing improves
-PATIENT = 16  # rounds before second derivatives, at least
+PATIENT = 8  # rounds before second derivatives, at least
 
 
 @record
@@ -225,7 +225,7 @@ class MultiplierMethod(base.Method):
             return False
         if isinstance(problem.loss, Squared):
             return not state.bent and state.rounds >= D // 48
-        return state.rounds >= max(PATIENT, D // 16) + 2 * state.bent
+        return state.rounds >= max(PATIENT, D // 12) + 2 * state.bent
 
     def improve(self, state: State, ids: Ids, up: Linearised | Weighted) -> Next[State]:
         state = self._advance(replace(state, rounds=state.rounds + 1), up)
