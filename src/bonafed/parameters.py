@@ -267,7 +267,7 @@ def _taker(kind: Any) -> Callable[[object], bool]:
     if origin is typing.Literal:
         return lambda value: any(type(value) is type(one) and value == one for one in inner)
     if complex in inner:  # ArrayLike, which its user reads
-        return lambda value: True
+        return _anything
     if origin in (typing.Union, types.UnionType):
         several = [_taker(each) for each in inner]
         return lambda value: any(one(value) for one in several)
@@ -304,12 +304,18 @@ def shape_of_numbers(value: object) -> tuple[int, ...] | None:
     return array.shape or (1,)
 
 
+def _anything(value: object) -> bool:
+    return True
+
+
 def _list_of(entries: list[Callable[[object], bool]]) -> Callable[[object], bool]:
     def fits(value: Any) -> bool:
         if isinstance(value, str | bytes | Mapping | set) or not isinstance(value, Sized):
             return False
         if isinstance(value, np.ndarray) and value.ndim == 0:
             return False
+        if entries == [_anything]:
+            return True
         each = entries * len(value) if len(entries) == 1 else entries
         several: Any = value
         return len(each) == len(value) and all(f(one) for f, one in zip(each, several, strict=True))

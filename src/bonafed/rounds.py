@@ -385,10 +385,11 @@ class Combiner:
         """The ids in ascending order and the combined upload (``Each`` fields in the same
         order).
         """
-        ids = np.concatenate(self.ids).tolist() if self.ids else []
-        order: Any = None if (listed := sorted(ids)) == ids else np.argsort(ids, kind="stable")
-        if not ids or len(set(ids)) < len(ids):
-            raise ValueError(f"each client answers once in a round, got answers of {listed}")
+        ids = np.concatenate(self.ids) if self.ids else np.empty(0, np.intp)
+        order: Any = None if (np.diff(ids) > 0).all() else np.argsort(ids, kind="stable")
+        ids = ids if order is None else ids[order]
+        if not len(ids) or (np.diff(ids) == 0).any():
+            raise ValueError(f"each client answers once in a round, got answers of {ids.tolist()}")
         fields = []
         for value, (_, how) in zip(self.folded, self.fields, strict=True):
             # Each: the rows of those of one part that are in order are not copied
@@ -397,7 +398,7 @@ class Combiner:
                 value = value[0] if len(value) == 1 else np.concatenate(value)
                 value = value if order is None else value[order]
             fields.append(value if value is None or value.flags.c_contiguous else settled(value))
-        return tuple(listed), self.upload_class(*fields)
+        return tuple(ids.tolist()), self.upload_class(*fields)
 
 
 _FOLD: dict[str, Callable[[Any, Any], Any]] = {
