@@ -115,11 +115,11 @@ def data_of(loss: str, shape: Shape) -> bf.Federation:
 
 
 def mebibytes(fed: bf.Federation) -> float:
-    parts = [
+    parts = (
         part
         for X, y in zip(fed.X, fed.y, strict=True)
         for part in ((X.data, X.indices, X.indptr, y) if sparse.issparse(X) else (X, y))
-    ]
+    )
     return sum(part.nbytes for part in parts) / 2**20
 
 

@@ -7,6 +7,7 @@ are padded to the longest one, and padding carries no weight: the mean of client
 
 import hashlib
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -86,9 +87,34 @@ def stream(seed: int, client: ClientName, turn: int) -> np.random.Generator:
 
     Adding a client does not change the numbers of the others.
     """
-    key = hashlib.blake2b(f"{seed}/{client}".encode(), digest_size=16).digest()
-    bits = np.random.Philox(key=np.frombuffer(key, np.uint64), counter=[0, 0, 0, turn])
+    bits = np.random.Philox(key=stream_key(seed, client), counter=[0, 0, 0, turn])
     return np.random.Generator(bits)
+
+
+def stream_key(seed: int, client: ClientName, person: bytes = b"") -> NDArray[np.uint64]:
+    """(2,) the key of a client's streams; of other streams for another ``person``."""
+    data = f"{seed}/{client}".encode()
+    return np.frombuffer(hashlib.blake2b(data, digest_size=16, person=person).digest(), np.uint64)
+
+
+class OneStream(threading.local):
+    """One random generator per thread, which is set to the stream that is needed: making one takes
+    several times as long.
+    """
+
+    def __init__(self) -> None:
+        self.bits = np.random.Philox(0)
+        self.draws = np.random.Generator(self.bits)
+
+    def at(self, key: NDArray[np.uint64], turn: int) -> np.random.Generator:
+        """The generator of one stream, until the next call."""
+        place = {"counter": (0, 0, 0, turn), "key": key}
+        unused: Any = {"buffer": (0, 0, 0, 0), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
+        self.bits.state = unused | {"bit_generator": "Philox", "state": place}
+        return self.draws
+
+
+ONE_STREAM = OneStream()
 
 
 def shape_of(X: "Array | csr_array") -> tuple[int, int]:
@@ -348,10 +374,15 @@ class Block:
 
     def squares(self) -> Array:
         """Each client's mean of x_j^2 over its rows, (n, d)."""
+        if self.y.shape[1] <= 4:  # as quick as a copy
+            return self._mean_squares()
         return self._squares.copy()
 
     @cached_property
     def _squares(self) -> Array:
+        return self._mean_squares()
+
+    def _mean_squares(self) -> Array:
         if not isinstance(self.X, np.ndarray):
             return np.asarray(self.across.power(2) @ self.share.ravel()).reshape(len(self.y), -1)
         return np.einsum("nm,nmd,nmd->nd", self.share, self.X, self.X)

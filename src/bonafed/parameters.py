@@ -256,8 +256,7 @@ def _taker(kind: Any) -> Callable[[object], bool]:
     kind = getattr(typing.get_origin(kind) or kind, "__value__", kind)
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind is float:
-        whole = Integral  # none beyond 2^1023 is a number of double precision, and nor is nan
-        return lambda v: is_number(v) and v == v and (not isinstance(v, whole) or abs(v) < 2**1023)
+        return _a_number
     if kind is int:  # 1e4 rounds are a whole number, too
         return lambda value: is_number(value) and abs(value) < 2**63 and value % 1 == 0
     if kind is bool:
@@ -304,6 +303,12 @@ def shape_of_numbers(value: object) -> tuple[int, ...] | None:
     return array.shape or (1,)
 
 
+def _a_number(value: Any) -> bool:
+    # none beyond 2^1023 is a number of double precision, and nor is nan
+    whole = isinstance(value, Integral)
+    return is_number(value) and value == value and (not whole or abs(value) < 2**1023)
+
+
 def _anything(value: object) -> bool:
     return True
 
@@ -316,6 +321,8 @@ def _list_of(entries: list[Callable[[object], bool]]) -> Callable[[object], bool
             return False
         if entries == [_anything]:
             return True
+        if entries == [_a_number] and isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            return value.ndim == 1 and not np.isnan(value).any()  # at once
         each = entries * len(value) if len(entries) == 1 else entries
         several: Any = value
         return len(each) == len(value) and all(f(one) for f, one in zip(each, several, strict=True))

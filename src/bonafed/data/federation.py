@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed import client_names
-from bonafed.arrays import Array, Block, Slices, joined, unwritable
+from bonafed.arrays import Array, Block, Slices, each_changed, in_one, joined, unwritable
 from bonafed.client_names import ByClient, ClientName
 from bonafed.data import assembly
 from bonafed.data import validation as check
@@ -683,28 +683,45 @@ class Federation:
             raise ValueError(
                 "no client has two rows or more, so nothing can be held out within a client."
             )
-        return self._where([~part for part in held]), self._where(held)
+        return self._where(each_changed(np.logical_not, held)), self._where(held)
 
     def _where(self, chosen: Sequence[NDArray[np.bool_]]) -> Federation:
         """The chosen rows of every client, and only the clients that have some."""
+        if isinstance(chosen, Slices) and isinstance(self.X, Slices):
+            return self._sieved(chosen)
         return self._pick([(i, np.flatnonzero(c)) for i, c in enumerate(chosen) if c.any()])
 
+    def _sieved(self, chosen: Slices) -> Federation:
+        """The same of slices."""
+        count = chosen.reduced(np.add, chosen.whole.astype(np.intp))
+        some = np.flatnonzero(count).tolist()
+        cuts = np.append(0, np.cumsum(count[some]))
+
+        def part(values: Sequence[Any]) -> Sequence[Any]:
+            if isinstance(values, Slices):
+                return Slices(values.whole[chosen.whole], cuts)
+            return tuple(values[i][chosen[i]] for i in some)
+
+        return self._of(some, part)
+
     def _pick(self, picks: Sequence[tuple[int, Any]]) -> Federation:
-        if not picks:
+        return self._of(
+            [i for i, _ in picks], lambda values: in_one([values[i][rows] for i, rows in picks])
+        )
+
+    def _of(self, who: Sequence[int], part: Callable[[Sequence[Any]], Sequence[Any]]) -> Federation:
+        """These clients with a part of their rows."""
+        if not who:
             raise ValueError("a federation needs at least one client, got none.")
-
-        def part(values: Sequence[Any]) -> tuple[Any, ...]:
-            return tuple(values[i][rows] for i, rows in picks)
-
-        clients, linear = tuple(self.clients[i] for i, _ in picks), self.linear
+        linear = self.linear
         return self._with(
-            clients=clients,
+            clients=tuple(self.clients[i] for i in who),
             X=part(self.X),
-            linear=None if linear is None else tuple(linear[i] for i, _ in picks),
+            linear=None if linear is None else tuple(linear[i] for i in who),
             **self._of_rows(part),
         )
 
-    def _of_rows(self, change: Callable[[Sequence[Any]], tuple[Any, ...]]) -> dict[str, Any]:
+    def _of_rows(self, change: Callable[[Sequence[Any]], Sequence[Any]]) -> dict[str, Any]:
         """What else each row has, with every list over the clients changed."""
         return {
             "y": change(self.y),

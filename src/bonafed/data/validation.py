@@ -449,6 +449,7 @@ def in_order(
             " `drop_missing_client`).",
         )
     called = [*map(client_name, seen)]
+    del seen, labels  # as large as the rows, of very many clients
     names = tuple(dict.fromkeys(called))  # labels that look alike are one client
     if len(names) < len(called):
         codes = np.array([*map(names.index, called)])[codes]

@@ -84,7 +84,7 @@ class Run:
     messages: list[dict[str, Any]]
     rounds: int
     active: Sequence[tuple[int, ...]]
-    memories: tuple[Any, ...]
+    memories: Sequence[Any]
     turns: NDArray[np.int64]
     asked: NDArray[np.int64]
     exchanged: NDArray[np.int64]

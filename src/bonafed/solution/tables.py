@@ -323,9 +323,9 @@ def client_table(
     # what the adversary uses of its radius
     part = flips[some] = labels[some] / spent[some]
     shift[some] = features[some] / spent[some]
-    active = np.full(fed.n_clients, "none", object)
     # a part below 1e-6 of its spending counts as none
-    active[some] = np.where(part > 1 - 1e-6, "labels", np.where(part < 1e-6, "features", "both"))
+    active = np.zeros(fed.n_clients, np.intp)
+    active[some] = np.where(part > 1 - 1e-6, 1, np.where(part < 1e-6, 2, 3))
     table = {
         "client": fed.clients,
         "n": fed.sizes,
@@ -335,7 +335,7 @@ def client_table(
         "radius": sample_radii(problem, fed.n_clients),
         "flips": flips,
         "shift": shift,
-        "active": active,
+        "active": np.array(["none", "labels", "features", "both"], object)[active],
     }
     if constraints:
         least, none = tightest(constraints), dict[str, Any]()

@@ -273,7 +273,9 @@ class WassersteinBall(Checked):
         return isinstance(self.radius, str) and self.radius == "auto"
 
     def radii(self) -> list[float]:
-        """The radii of the clients as they are stated, or the one radius of all."""
+        """The radii of the clients as they are stated, each once in an array, or that of all."""
+        if isinstance(self.radius, np.ndarray) and self.radius.ndim == 1:
+            return np.unique(self.radius).tolist()
         radius: Any = self.radius.values() if isinstance(self.radius, Mapping) else self.radius
         return [*radius] if np.iterable(radius) else [radius]
 
