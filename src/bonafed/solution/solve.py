@@ -23,7 +23,7 @@ from bonafed.certificates.certificate import Certificate, without_numbers
 from bonafed.certificates.certify import certify_constrained, completed
 from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.client_names import ByClient, ClientName
-from bonafed.data.federation import Federation
+from bonafed.data.federation import BLOCK, Federation
 from bonafed.engines.engine import Engine, Run, Watch
 from bonafed.engines.network import StateLostError
 from bonafed.parameters import checking
@@ -157,6 +157,9 @@ def solve(
 
 def solved(problem: Problem, fed: Federation | Metadata, **given: Any) -> Solution:
     """`solve` without warnings."""
+    # once an array as large as a block was freed, glibc takes smaller ones from its heap, whose
+    # pages are there, instead of mapping new pages for each of them
+    np.empty(BLOCK)
     with remembering():
         solution = fit(problem, fed, **given)
         interrupted, proof = solution.outcome.stop is Stop.INTERRUPTED, solution.certificate
