@@ -221,7 +221,8 @@ def test_solutions_are_the_same_numbers(both: Any, problem: str, far: float):
 def test_clients_that_tell_the_same_are_asked_once(both: Any):
     X, y = rows()
     y[3] = y[4]  # of two clients of a row each
-    for problem in (PROBLEMS["logistic"], PROBLEMS["squared"]):
+    for name in ("logistic", "squared", "weights of classes"):
+        problem = PROBLEMS[name]
         make = lambda p=problem: p.metadata(bf.Federation(NAMES, cut(X), cut(y)))  # noqa: E731
         apart, slices = both(make)
         assert isinstance(slices, Metadata)
@@ -232,6 +233,11 @@ def test_clients_that_tell_the_same_are_asked_once(both: Any):
         assert apart.masses.tolist() == slices.masses.tolist()
         assert apart.digests() == slices.digests()
         assert apart.linear is slices.linear is None
+        if name == "weights of classes":
+            assert apart.class_masses().tolist() == slices.class_masses().tolist()
+            concrete = [problem._concrete(facts) for facts in (apart, slices)]
+            assert repr(concrete[0][0]) == repr(concrete[1][0])
+            assert concrete[0][1].masses.tolist() == concrete[1][1].masses.tolist()
 
 
 def test_records_are_dictionaries_made_of_columns():

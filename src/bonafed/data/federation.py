@@ -98,7 +98,7 @@ class Federation:
     classes: NDArray[Any] | None = None
     # always a tuple once constructed
     feature_names: tuple[str, ...] = None  # type: ignore[assignment]
-    sample_weight: tuple[Array, ...] | None = None
+    sample_weight: Sequence[Array] | None = None
     columns: Mapping[str, Sequence[NDArray[Any]]] | None = None
     schema: Schema | None = None
     server: Any = None  # a Federation of one client once constructed
@@ -162,7 +162,8 @@ class Federation:
     def _with(self, **changes: object) -> Federation:
         """A copy with other values in these fields, which are known to be right."""
         other = copy.copy(self)
-        vars(other).pop("sizes", None)
+        for known in ("sizes", "_shares"):
+            vars(other).pop(known, None)
         vars(other).update(changes)
         return other
 
@@ -468,7 +469,12 @@ class Federation:
         """The same of all clients' rows, in their order."""
         if self.sample_weight is None:
             return np.repeat(1 / np.maximum(self.sizes, 1), self.sizes)
-        return np.concatenate([*map(self.share, range(self.n_clients))])
+        return joined(self._shares)
+
+    @cached_property
+    def _shares(self) -> Sequence[Array]:
+        """(m_i,) of every client, of rows with weights."""
+        return in_one([*map(self.share, range(self.n_clients))])
 
     def by_client(self, reduce: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
         """(N,) numbers of the rows of all clients, in their order, reduced to one for each."""
@@ -481,13 +487,13 @@ class Federation:
         server = [] if self.server is None else [np.array(self.server.digests())]
         columns = sorted((self.columns or {}).items())
 
-        def digest(i: int) -> str:
+        def digest(i: int, x: Any, y: NDArray[Any]) -> str:
             more = [array for key, parts in columns for array in (np.array([key]), parts[i])]
             more += [] if self.linear is None else self.linear[i]
             more += [] if self.persons is None else [np.array(["persons"]), self.persons[i]]
-            return check.digest(self.X[i], self.y[i], self.share(i), *more, *server)
+            return check.digest(x, y, self.share(i), *more, *server)
 
-        return tuple(map(digest, range(self.n_clients)))
+        return tuple(map(digest, range(self.n_clients), self.X, self.y))
 
     @checking
     def single(self) -> Federation:
@@ -599,7 +605,7 @@ class Federation:
             y = np.where(inside, y, y[:, :1])  # valid for every loss; its share is 0
         share = inside / np.maximum(sizes, 1)[:, None]
         if self.sample_weight is not None:
-            share = padded({i: self.share(i) for i in who})
+            share = padded(self._shares)
         columns = {key: padded(parts) for key, parts in extra.items()}
         linear = None if self.linear is None else check.stacked([self.linear[i] for i in who])
         names = tuple(self.clients[i] for i in who)

@@ -351,7 +351,7 @@ def per_row(
 
 def weights(
     values: Sequence[ArrayLike], clients: Sequence[ClientName], lengths: Sequence[int]
-) -> tuple[Array, ...]:
+) -> Sequence[Array]:
     """One (m_i,) array of weights >= 0 with a positive sum per client."""
     given = per_row("sample_weight", [np.asarray(v) for v in values], clients, lengths)
     parts = list[Array]()
@@ -369,7 +369,7 @@ def weights(
                 rows=np.flatnonzero(~(np.isfinite(part) & (part >= 0))).tolist(),
                 do="Leave out rows, or the client, instead of weighing all by 0.",
             )
-    return tuple(parts)
+    return in_one(parts)
 
 
 def prior(

@@ -24,6 +24,7 @@ from bonafed.data.row_errors import RowError
 from bonafed.problem.predictors.affine import Predictor
 from bonafed.rounds import LARGEST, record
 
+MOST = 30  # classes of which very many clients tell the same few sets
 Cells = tuple[tuple[Any, Any, float], ...]  # (label, value of a column, weight of such rows)
 
 
@@ -117,14 +118,18 @@ def distinct_facts(
     is each client's; None where each one's is listed.
     """
     N, alone = fed.n_clients, fed.sample_weight is None and fed.linear is None
-    if not (alone and isinstance(fed.y, Slices)) or asked.columns or asked.counted:
+    if not (alone and isinstance(fed.y, Slices)) or asked.columns or {*asked.counted} - {""}:
         return [introduced(asked, fed, i) for i in range(N)], None
-    facts = fed.sizes.astype(np.int64)
-    if asked.classes and fed.classes is None:
+    facts = fed.sizes
+    if asked.classes and (asked.counted or fed.classes is None):
         values, codes = np.unique(fed.y.whole, return_inverse=True)
-        if len(values) > 30 or facts.max() >= 2**31:
+        if len(values) > MOST:
             return [introduced(asked, fed, i) for i in range(N)], None
-        facts = facts << 32 | fed.y.reduced(np.bitwise_or, np.int64(1) << codes)  # and its labels
+        owner = np.repeat(np.arange(N), fed.sizes)
+        of_labels = np.bincount(owner * len(values) + codes, minlength=N * len(values))
+        of_labels = of_labels.reshape(N, -1).T
+        for count in of_labels if asked.counted else of_labels > 0:
+            facts = np.unique(facts * (count.max() + 1) + count, return_inverse=True)[1]
     _, first, which = np.unique(facts, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
@@ -434,9 +439,10 @@ def weighted(fed: Federation, values: ArrayLike, factors: Array) -> Federation:
     ``values`` (C,) are the targets that stand for the classes, ascending, ``factors`` (C,) the
     weights of the classes.
     """
-    codes = [np.searchsorted(values, y) for y in fed.y]
-    each = zip(codes, fed.sample_weight or tuple(np.ones(len(y)) for y in fed.y), strict=True)
-    return fed._with(sample_weight=tuple(factors[code] * v for code, v in each))
+    each = each_changed(lambda y: factors[np.searchsorted(values, y)], fed.y)
+    if (given := fed.sample_weight) is not None:
+        each = tuple(mine * v for mine, v in zip(each, given, strict=True))
+    return fed._with(sample_weight=each)
 
 
 def class_counts(fed: Federation, values: ArrayLike) -> Array:

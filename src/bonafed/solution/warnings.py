@@ -158,9 +158,10 @@ def _of_certificate(
 def _of_rows(problem: Problem, stated: Federation, fed: Federation) -> Iterator[str]:
     """Of rows that clip=True moved onto the support, and clients without the objective's class."""
     over, moved = problem.over_samples, list[str]()
-    for i, name in enumerate(fed.clients if getattr(over, "support", None) is not None else ()):
+    clipped = getattr(over, "support", None) is not None and fed.X is not stated.X
+    for i, name in enumerate(fed.clients if clipped else ()):
         before, after = stated.rows(i)[0], fed.rows(i)[0]
-        if after is not before and after.shape == before.shape:
+        if after.shape == before.shape:
             size, apart = (np.asarray(abs(X).max(1)).ravel() for X in (after, after - before))
             count = int((apart > 1e-8 * (1 + size)).sum())
             moved += [f"{name}: {count}"] * bool(count)
