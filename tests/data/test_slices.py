@@ -221,9 +221,13 @@ def test_solutions_are_the_same_numbers(both: Any, problem: str, far: float):
 def test_clients_that_tell_the_same_are_asked_once(both: Any):
     X, y = rows()
     y[3] = y[4]  # of two clients of a row each
-    for name in ("logistic", "squared", "weights of classes"):
-        problem = PROBLEMS[name]
-        make = lambda p=problem: p.metadata(bf.Federation(NAMES, cut(X), cut(y)))  # noqa: E731
+    weights = np.where(np.arange(len(y)) < 4, 1.0, np.linspace(1, 2, len(y)))
+    for name in ("logistic", "squared", "weights of classes", "weights of rows"):
+        problem = PROBLEMS[name.replace("weights of rows", "logistic")]
+        given = {"sample_weight": cut(weights)} if name == "weights of rows" else {}
+        make = lambda p=problem, given=given: p.metadata(  # noqa: E731
+            bf.Federation(NAMES, cut(X), cut(y), **given)
+        )
         apart, slices = both(make)
         assert isinstance(slices, Metadata)
         assert len(slices.introductions) < len(apart.introductions) == slices.n_clients == 6

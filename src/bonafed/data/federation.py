@@ -53,7 +53,8 @@ class Federation:
     clients : distinct names, text or whole numbers, in the order of their first appearance. They
         stay as they are given and are compared as text: 1 and "1" name the same client
     X : one (m_i, d) array per client; dense float64 in C order, or sparse (kept as CSR); no copy if
-        right already
+        right already, but small arrays of 100 clients and more are put into one, of which the items
+        of ``X`` are then views
     y : one (m_i,) array of targets per client: numbers, text or booleans
     classes : the sorted classes; default: those seen at any client when the targets are not floats,
         else None
@@ -396,8 +397,18 @@ class Federation:
     @property
     def alike(self) -> bool:
         """Whether all rows of a client count alike, at every client."""
-        every = range(0 if self.sample_weight is None else self.n_clients)
-        return all(self.rows_alike(i) for i in every)
+        return bool(self.all_alike.all())
+
+    @property
+    def all_alike(self) -> NDArray[np.bool_]:
+        """(N,) whether all rows of a client count alike."""
+        weights = self.sample_weight
+        if weights is None:
+            return np.ones(self.n_clients, bool)
+        if isinstance(weights, Slices):
+            most, least = weights.reduced(np.maximum), weights.reduced(np.minimum)
+            return most - least <= 1e-12 * most
+        return np.array([self.rows_alike(i) for i in range(self.n_clients)])
 
     def rows_alike(self, i: int) -> bool:
         """Whether all rows of client i count alike."""
@@ -574,7 +585,7 @@ class Federation:
     def _padded(self, index: NDArray[np.intp]) -> Block:
         sizes, extra, who = self.sizes[index], self.columns or {}, index.tolist()
         inside = np.arange(sizes.max()) < sizes[:, None]
-        following = inside.all() and bool((np.diff(index) == 1).all())
+        in_order = bool((np.diff(index) == 1).all())
 
         def padded(parts: Sequence[Any] | Mapping[int, Any]) -> NDArray[Any]:
             if isinstance(parts, Slices):
@@ -590,7 +601,7 @@ class Federation:
 
         def sliced(parts: Slices) -> NDArray[Any]:
             whole, first = parts.whole, parts.cuts[index]
-            if following and whole.flags.writeable:  # as compiled loops take them
+            if in_order and inside.all() and whole.flags.behaved:  # as compiled loops take them
                 return whole[first[0] : first[0] + inside.size].reshape(
                     *inside.shape, *whole.shape[1:]
                 )
@@ -608,7 +619,8 @@ class Federation:
             share = padded(self._shares)
         columns = {key: padded(parts) for key, parts in extra.items()}
         linear = None if self.linear is None else check.stacked([self.linear[i] for i in who])
-        names = tuple(self.clients[i] for i in who)
+        names = self.clients[who[0] : who[-1] + 1]
+        names = names if in_order else tuple(self.clients[i] for i in who)
         return Block(self._rows(who, padded), y, share, index, names, columns, linear)
 
     def _rows(self, who: list[int], padded: Callable[[Any], NDArray[Any]]) -> Any:

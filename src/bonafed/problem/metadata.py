@@ -117,10 +117,11 @@ def distinct_facts(
     """What the clients tell, once for those who tell the same but for their names, and which of it
     is each client's; None where each one's is listed.
     """
-    N, alone = fed.n_clients, fed.sample_weight is None and fed.linear is None
+    N, weighted = fed.n_clients, fed.sample_weight is not None
+    alone = fed.linear is None and not (weighted and asked.counted)
     if not (alone and isinstance(fed.y, Slices)) or asked.columns or {*asked.counted} - {""}:
         return [introduced(asked, fed, i) for i in range(N)], None
-    facts = fed.sizes
+    facts = 2 * fed.sizes + fed.all_alike
     if asked.classes and (asked.counted or fed.classes is None):
         values, codes = np.unique(fed.y.whole, return_inverse=True)
         if len(values) > MOST:
@@ -193,6 +194,7 @@ class Metadata:
     factors : (C,) weights of the classes, by which the rows are weighted
     which : (N,) the number of each client's introduction
     called : the names of all clients then
+    weighs : (N,) the weight of every client's rows together, then
     """
 
     introductions: tuple[Introduced, ...]
@@ -202,6 +204,7 @@ class Metadata:
     factors: Array | None = field(default=None, repr=False)
     which: NDArray[np.intp] | None = field(default=None, repr=False)
     called: tuple[ClientName, ...] = field(default=(), repr=False)
+    weighs: Array | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, introductions: Sequence[Introduced], server: Federation | None = None) -> Self:
@@ -288,6 +291,8 @@ class Metadata:
     @cached_property
     def masses(self) -> Array:
         """(N,) the weight of every client's rows together."""
+        if self.weighs is not None and self.factors is None:
+            return self.weighs
         if self.factors is None:
             return self._of_each([each.weight for each in self.introductions])
         return self.class_masses() @ self.factors

@@ -359,7 +359,9 @@ class Problem(Checked):
         fed = with_columns(fed, asked.columns)
         told, which = of_data.distinct_facts(asked, fed)
         known = Metadata.of(told, fed.server)
-        return known if which is None else replace(known, which=which, called=fed.clients)
+        if which is None:
+            return known
+        return replace(known, which=which, called=fed.clients, weighs=of_data.masses(fed))
 
     def _concrete(self, data: Metadata) -> Any:
         with without_values(self.privacy is not None):
