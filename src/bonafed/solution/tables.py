@@ -136,7 +136,7 @@ def frame(rows: Sequence[Record], backend: str | None = None) -> Any:
     if not there:
         raise ImportError(
             f"a data frame needs {backend or 'pandas, polars or pyarrow'}: {install('frames')}."
-            " The same rows are a list of dictionaries in solution.clients and"
+            " The same rows are dictionaries in solution.clients and"
             " solution.history."
         )
     library: Any = there[0]
