@@ -3,6 +3,7 @@ proof, and the longest silence.
 
     python benchmarks/cliffs.py [TEXT ...]  # all rows, or those with one of the texts
     python benchmarks/cliffs.py grid [--quick] [TEXT ...]  # shapes, see `cliff_grid.py`
+    python benchmarks/cliffs.py distances [TEXT ...]  # usual work; the target is the goal itself
 
 "Reachable" is what the design of the fast paths has seen: a multiple of the rival's CPU, of that of
 the first row of the same kind (cost linear in size), or seconds of its machine. Target: at most
@@ -27,7 +28,8 @@ from typing import Any
 import measure
 import numpy as np
 from scipy import sparse
-from sklearn.linear_model import LogisticRegression
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
 import bonafed as bf
@@ -270,6 +272,91 @@ ROWS = (
 )
 
 
+# ------------------------------------------------------------------------------------- usual work
+
+
+def ridge(small: bool) -> Work:
+    X, _, y = correlated(*((300, 10) if small else (20_000, 200)))
+    problem = bf.Problem(bf.Squared(), regulariser=L2)
+    rival = Ridge(LAM * len(y), solver="cholesky")
+    return Work(default(problem, shared(X, y, 10)), lambda: rival.fit(X, y))
+
+
+def huber(small: bool) -> Work:
+    X, _, y = correlated(*((300, 10) if small else (20_000, 200)))
+    loss = bf.Huber(1.0)
+
+    def whole(w: np.ndarray) -> tuple[float, np.ndarray]:
+        residual = X @ w - y
+        slope = np.clip(residual, -1.0, 1.0)
+        value = float((slope * residual - slope**2 / 2).mean() + LAM / 2 * (w @ w))
+        return value, slope @ X / len(y) + LAM * w
+
+    rival = {"jac": True, "method": "L-BFGS-B", "options": {"ftol": 1e-12, "gtol": 1e-7}}
+    problem = bf.Problem(loss, PLAIN, regulariser=L2)
+    fed = shared(X, y, 10)
+    return Work(default(problem, fed), lambda: minimize(whole, np.zeros(X.shape[1]), **rival))
+
+
+def lasso(small: bool) -> Work:
+    X, y = labelled(300, 10) if small else labelled(20_000, 200)
+    problem = bf.Problem(bf.Logistic(), regulariser=bf.L1(LAM))
+    rival = LogisticRegression(
+        C=1 / (LAM * len(y)), l1_ratio=1.0, solver="liblinear", intercept_scaling=100.0
+    )
+    return Work(default(problem, shared(X, y, 10)), lambda: rival.fit(X, y))
+
+
+def floor_of_drfl(small: bool) -> Work:
+    """The rival reads the rows as often as seven rounds do, and does nothing else."""
+    n, d = (300, 10) if small else (100_000, 20)
+    X, y = labelled(n, d)
+    problem = bf.Problem(
+        bf.Logistic(), over_clients=bf.LpBall(0.1), over_samples=bf.WassersteinBall(0.01)
+    )
+
+    def rival() -> None:
+        w = np.zeros(d)
+        for _ in range(7):
+            margin = y * (X @ w)
+            np.logaddexp(0.0, -margin).mean()
+            w = w + 0.1 * ((y / (1 + np.exp(margin))) @ X) / n
+
+    return Work(default(problem, shared(X, y, 10)), rival)
+
+
+def small_fit(estimator: Callable[[], Any]) -> Callable[[bool], Work]:
+    def make(small: bool) -> Work:
+        X, y = labelled(1000, 10)
+        return Work(lambda watch: estimator().fit(X, y), lambda: LogisticRegression().fit(X, y))
+
+    return make
+
+
+DISTANCES = (
+    *(
+        Row(f"logistic, {n:,} x {d}", ridge_logistic(n, d, labelled), "lbfgs", 1.3, 20)
+        for n, d in ((20_000, 200), (200_000, 50))
+    ),
+    Row("squared, 20,000 x 200", ridge, "Ridge, Cholesky", 1.5, 10),
+    Row("Huber, 20,000 x 200", huber, "SciPy's L-BFGS", 1.0, 10),
+    Row("logistic, L1, 20,000 x 200", lasso, "LIBLINEAR", 1.0, 20),
+    Row("DRFL, 100,000 x 20", floor_of_drfl, "seven rounds' products", 3.0, 10),
+    *(
+        Row(f"{kind.__name__}(), 1,000 x 10", small_fit(kind), "LogisticRegression()", 8.0, 20)
+        for kind in (bf.RobustClassifier, bf.RiskClassifier)
+    ),
+    Row(
+        "PrivateClassifier(), 1,000 x 10",
+        small_fit(lambda: bf.PrivateClassifier(random_state=0)),
+        "LogisticRegression()",
+        8.0,
+        20,
+        proved=False,
+    ),
+)
+
+
 # ---------------------------------------------------------------------------------------- measured
 
 
@@ -351,14 +438,14 @@ def found_in(forked: measure.Forked) -> Found:
     return Found(seconds, rival, gap, outcome, min(silences))
 
 
-def main(texts: list[str]) -> None:
+def main(texts: list[str], rows: tuple[Row, ...] = ROWS, times: float = TIMES) -> None:
     warnings.simplefilter("ignore")
     print(f"{measure.machine('scikit-learn')}\n", flush=True)
     fed = shared(*labelled(300, 5), 10)
     bf.solve(bf.Problem(bf.Logistic(), regulariser=L2), fed)  # imports, for all rows
-    named = [row for row in ROWS if not texts or any(text in row.name for text in texts)]
+    named = [row for row in rows if not texts or any(text in row.name for text in texts)]
     bases = [row.base for row in named if row.base]
-    chosen = [row for row in ROWS if row in named or any(base in row.name for base in bases)]
+    chosen = [row for row in rows if row in named or any(base in row.name for base in bases)]
     left, end = 60 * MINUTES, time.monotonic() + 180 * MINUTES  # of CPU; on the wall
     seconds, lines, targets = dict[str, float | None](), [], measure.Targets()
     for row in chosen:
@@ -384,13 +471,13 @@ def main(texts: list[str]) -> None:
         silent = "" if found.silent <= SILENT else f", silent for {found.silent:.2g} s"
         targets.need(
             ratio is not None
-            and ratio <= TIMES * row.reachable
+            and ratio <= times * row.reachable
             and proved
             and found.silent <= SILENT,
-            f"{row.name}: {shown}, at most {TIMES * row.reachable:.3g}"
+            f"{row.name}: {shown}, at most {times * row.reachable:.3g}"
             f"{'' if proved else f', {found.outcome}'}{silent}",
         )
-    measure.show("cliffs", COLUMNS, lines)
+    measure.show("cliffs" if rows is ROWS else "distances", COLUMNS, lines)
     spent = 60 * MINUTES - left
     targets.need(left >= 0, f"all rows in {spent:.0f} CPU s, at most {60 * MINUTES:.0f}")
     targets.finish()
@@ -415,5 +502,7 @@ if __name__ == "__main__":
         import cliff_grid
 
         cliff_grid.main("--quick" in arguments, [a for a in arguments[1:] if a != "--quick"])
+    elif arguments[:1] == ["distances"]:
+        main(arguments[1:], DISTANCES, times=1.0)
     else:
         main(arguments)

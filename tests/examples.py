@@ -264,6 +264,9 @@ ALGORITHMS: dict[str, Example] = {
         Problem(Logistic(), PLAIN, over_clients=Simplex(), regulariser=L2(1e-2)),
         1e-6,
     ),
+    "multiplier method, second derivatives": solving(
+        MultiplierMethod(metric="hessian"), Problem(Logistic(), PLAIN, regulariser=L2(1e-3)), 1e-9
+    ),
     "multiplier method, bounds": solving(
         MultiplierMethod(),
         Problem(
@@ -289,7 +292,9 @@ ALGORITHMS: dict[str, Example] = {
         KinkInteriorPoint(), Problem(Quantile(0.7), Linear(True), regulariser=L2(1e-2)), 1e-6
     ),
     "row multipliers": solving(
-        RowMultiplierMethod(), Problem(Quantile(0.7), Linear(True), regulariser=L2(1e-2)), 1e-6
+        RowMultiplierMethod(metric="moments"),
+        Problem(Quantile(0.7), Linear(True), regulariser=L2(1e-2)),
+        1e-6,
     ),
     "row multipliers, ranked": solving(
         RowMultiplierMethod(),

@@ -156,6 +156,8 @@ def test_a_time_that_runs_out_is_no_optimum(fed):
         (2_000, 100, {"over_samples": bf.WassersteinBall(0.1)}, bf.Bundle),
         (5_000, 40, {"over_samples": bf.WassersteinBall(0.1, label_cost=1.0)}, bf.Bundle),
         (500, 250, {"over_clients": bf.Simplex()}, bf.MultiplierMethod),
+        (300, 250, {"regulariser": bf.L2(0.1)}, bf.MultiplierMethod),
+        (300, 250, {"regulariser": bf.L1(0.1)}, bf.Bundle),
         (500, 250, {"over_samples": bf.WassersteinBall(0.1)}, bf.Bundle),
         (500, 250, {"over_samples": bf.WassersteinBall(0.1, norm="l2")}, bf.MultiplierMethod),
         (5_000, 250, {"over_samples": bf.WassersteinBall(0.1)}, bf.MultiplierMethod),
@@ -203,7 +205,9 @@ def test_one_client_has_the_admm_on_small_tables_and_where_its_rows_are_ranked(
         (1, 5_000, 1_000, bf.RankADMM),
         (1, 10_000, 1_000, bf.KinkInteriorPoint),
         (10, 1_000, 500, bf.KinkInteriorPoint),
+        (10, 5_000, 10, bf.KinkInteriorPoint),
         # the cost of a round is that of its passes over the rows
+        (1, 10_000, 20, bf.RowMultiplierMethod),
         (10, 100_000, 10, bf.RowMultiplierMethod),
         (1, 100_000, 50, bf.RowMultiplierMethod),
         (10, 100_000, 3_000, bf.RowMultiplierMethod),

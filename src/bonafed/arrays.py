@@ -333,6 +333,14 @@ class Block:
         """The transpose of ``apart``, which SciPy else makes anew for each product."""
         return self.apart.T
 
+    @cached_property
+    def joined(self) -> "Block":
+        """All rows, and padding, as those of one client: for sums over the block."""
+        X = self.X.reshape(1, -1, self.n_features) if isinstance(self.X, np.ndarray) else self.X
+        columns = {key: column.reshape(1, -1) for key, column in self.columns.items()}
+        y, share = self.y.reshape(1, -1), self.share.reshape(1, -1)
+        return Block(X, y, share, self.index[:1], self.names[:1], columns)
+
     def forward(self, w: Array) -> Array:
         """``X w`` as (n, m); w is (d,), shared by the block, or (n, d), one per client."""
         if not isinstance(self.X, np.ndarray):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy.optimize import linprog
 from scipy.sparse import random_array
 
@@ -355,3 +356,20 @@ def test_second_derivatives_that_are_no_numbers_stop_no_server(
     solution = bf.solve(problem, rows.federation(), algorithm=METHODS[1], max_rounds=30)
     bound = solution.certificate.bound
     assert bound is None or bound <= solution.certificate.value
+
+
+@pytest.mark.parametrize("loss", [bf.Hinge(), bf.Quantile(0.9)], ids=repr)
+def test_columns_that_are_alike_take_fewer_rounds_in_the_metric_of_the_moments(loss):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(6000, 10)) + 10.0 * rng.normal(size=(6000, 3)) @ rng.normal(size=(3, 10))
+    score = X @ rng.normal(size=10) / 3 + rng.normal(size=6000)
+    y = score if loss.targets == "real" else np.where(score > 0, 1.0, -1.0)
+    fed = bf.Federation.from_arrays(X, y, np.arange(6000) % 5)
+    problem = bf.Problem(loss, regulariser=bf.L2(1e-3))
+    units, moments = (
+        bf.solve(problem, fed, algorithm=bf.RowMultiplierMethod(metric=metric))
+        for metric in ("units", "moments")
+    )
+    assert units.outcome.stop is moments.outcome.stop is bf.Stop.OPTIMAL
+    assert 1.5 * moments.rounds < units.rounds
+    assert_allclose(units.certificate.value, moments.certificate.value, rtol=2e-6)

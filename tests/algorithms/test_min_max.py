@@ -14,7 +14,7 @@ from scipy import sparse
 
 import bonafed as bf
 from bonafed.problem.risks.risk import Worst
-from bonafed.solution.plan import configure
+from bonafed.solution.plan import configure, default_algorithm
 from bonafed.solution.solve import fit
 
 SETS = [
@@ -211,6 +211,21 @@ def test_the_reference_with_a_hundred_clients(over):
     )
     assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert solution.certificate.relative_gap <= 1.01e-8
+
+
+@pytest.mark.parametrize("over", [bf.Mean("size"), bf.Sum()], ids=repr)
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.Multinomial()], ids=repr)
+def test_fixed_weights_ask_for_the_sum_of_gradients_of_sparse_rows_too(loss, over):
+    """It comes to the model and the proof of dense rows, whose gradients are each client's."""
+    dense = unlike(5)
+    if isinstance(loss, bf.Logistic):
+        dense = bf.Federation(dense.clients, dense.X, [np.where(y > 1, 1, -1) for y in dense.y])
+    thin = dense.with_features([sparse.csr_array(X) for X in dense.X])
+    problem = bf.Problem(loss, over_clients=over, regulariser=bf.L2(1e-2))
+    method = bf.MultiplierMethod(tol=1e-10)
+    one, other = (bf.solve(problem, fed, algorithm=method) for fed in (dense, thin))
+    assert one.outcome.stop is other.outcome.stop is bf.Stop.OPTIMAL
+    assert_allclose(one.w, other.w, atol=1e-6)
 
 
 @pytest.mark.parametrize(("norm", "rounds"), [("l1", 700), ("l2", 150), ("linf", 20)])
@@ -505,3 +520,28 @@ def test_a_ball_of_one_radius_is_a_norm_of_the_model(norm, risk, h):
     assert_allclose(run.certificate.value, other.certificate.value, rtol=2e-7)
     worst = max(row["worst_loss"] for row in run.clients)
     assert_allclose(run.history[-1]["worst_risk"], worst, rtol=1e-6)
+
+
+def alike(n, d, much, targets):
+    """Rows of columns that share five factors, which stand out by so much."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(n, d)) + much * rng.normal(size=(n, 5)) @ rng.normal(size=(5, d))
+    score = X @ rng.normal(size=d) / np.sqrt(d) + rng.normal(size=n)
+    y = score if targets == "real" else np.where(score > 0, 1.0, -1.0)
+    return bf.Federation.from_arrays(X, y, np.arange(n) % 5)
+
+
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.Squared(), bf.Huber(1.0)], ids=repr)
+@pytest.mark.parametrize("over", [bf.Mean("size"), bf.LpBall(0.1)], ids=repr)
+def test_columns_that_are_alike_slow_no_default_down(loss, over):
+    """In the units of the columns they took ten times the rounds."""
+    fed = alike(6000, 20, 10.0, loss.targets)
+    problem = bf.Problem(loss, over_clients=over, regulariser=bf.L2(1e-3))
+    chosen = default_algorithm(*problem.at(fed))
+    assert chosen == bf.MultiplierMethod(tol=bf.Bundle.tol, metric="hessian")
+    solution = bf.solve(problem, fed)
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
+    assert solution.rounds < 50
+    plain = bf.solve(problem, fed, algorithm=bf.MultiplierMethod(tol=1e-6))
+    assert plain.rounds > 2 * solution.rounds
+    assert_allclose(plain.certificate.value, solution.certificate.value, rtol=2e-6)

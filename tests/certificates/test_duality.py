@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from problems import CASES, PLAIN, federation
 
 import bonafed as bf
+from bonafed.certificates.duality import certify_concrete
 from bonafed.problem.lower_bounds import Minorant, Region, lower_bound
 
 BOUNDED = [case for case in CASES if case.bounded][::4]
@@ -203,3 +205,17 @@ def test_cuts_far_away_prove_nothing_above_the_optimum(loss, size):
         )
         assert planted.bound is not None
         assert planted.bound <= optimum
+
+
+def test_what_rounding_adds_to_a_sum_over_many_clients_is_charged():
+    """4,000 gradients of half a unit in the last place of a first one leave their sum as it was."""
+    small = 0.49 * np.finfo(float).eps
+    y = np.array([1.0, *[small] * 4000])
+    fed = bf.Federation.from_arrays(np.ones((len(y), 2)), y, np.arange(len(y)))
+    problem = bf.Problem(bf.Squared(), PLAIN, over_clients=bf.Sum(), regulariser=bf.L2(1.0))
+    zero, ones = np.zeros(2), np.ones(len(y))
+    duals = bf.Duals(ones, zero[None], ones[None])
+    run = certify_concrete(*problem.at(fed), zero, duals)[1]
+    told, scale = run.state.first, problem.loss.gradient(zero, np.ones(2))[0]
+    lost = abs(Fraction(float(told.gradient[0])) - sum(map(Fraction, scale * y), Fraction(0)))
+    assert 100 * np.finfo(float).eps < lost <= told.size[0]

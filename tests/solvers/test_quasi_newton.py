@@ -56,7 +56,7 @@ def test_storing_the_state_between_evaluations_changes_nothing():
     two, same = minimise(phi, np.zeros(30), stored=True)
     assert count == same
     assert_array_equal(one.w, two.w)
-    assert len(one.moves) <= MEMORY
+    assert len(one.pairs) <= MEMORY
 
 
 KINKS = (
@@ -98,7 +98,7 @@ def test_kinks_end_where_a_proximal_step_stays(h, condition, units):
         if state.failed or still < 1e-9:
             break
     assert still < 1e-7
-    assert len(state.moves) <= FEWER
+    assert len(state.pairs) <= FEWER
     assert (np.diff(values) <= 1e-11 * np.abs(values[1:])).all()
 
 
@@ -146,7 +146,7 @@ def test_restart_goes_on_with_another_function_from_the_same_point():
     for keep in (True, False):
         again = restart(state, *other(state.w), keep=keep)
         assert_array_equal(again.w, state.w)
-        assert (len(again.moves) > 0) == keep
+        assert (len(again.pairs) > 0) == keep
         for _ in range(200):
             again = observe(again, *other(again.trial))
         assert_allclose(again.w, solution, atol=1e-6)

@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from bonafed.arrays import Array, Block, by_row
+from bonafed.arrays import Array, Block
 from bonafed.certificates.certificate import (
     Certificate,
     Differentiate,
@@ -133,11 +133,35 @@ class _Combined:
     problem: Problem
     data: Block
     D: int  # numbers of a model
+    clients: int = 0  # whose combinations are added up: as many additions more for every term
+    sums: tuple[Array, Array] | None = None  # gradient and size, each (n, D); None: zeros
 
     def __post_init__(self) -> None:
         n = len(self.data.index)
         self.constant, self.gradient_level, self.spread = (np.zeros(n) for _ in range(3))
-        self.gradient, self.size = np.zeros((n, self.D)), np.zeros((n, self.D))
+
+    @property
+    def gradient(self) -> Array:
+        """(n, D)."""
+        return self._parts[0]
+
+    @property
+    def size(self) -> Array:
+        """(n, D) what rounding may have added to ``gradient``."""
+        return self._parts[1]
+
+    @property
+    def _parts(self) -> tuple[Array, Array]:
+        shape = len(self.data.index), self.D
+        return (np.zeros(shape), np.zeros(shape)) if self.sums is None else self.sums
+
+    def _grow(self, gradient: Array, size: Array) -> None:
+        """Add to both; the first arrays are kept, which may be large."""
+        if self.sums is None:
+            self.sums = gradient, size
+            return
+        for total, part in zip(self.sums, (gradient, size), strict=True):
+            total += part
 
     def add(
         self, point: Array, multiplier: Array, parts: parting.Parts, radius: Array | None = None
@@ -148,9 +172,8 @@ class _Combined:
         problem, data, unit = self.problem, self.data, parting.unit_of_sums
         cut = parting.parted_cut(problem, point, data, parts, radius)
         mu = multiplier.reshape(cut.base.shape)  # one of every part, and no more
-        slope, fee = by_row(mu, cut.gradient).sum(1), (mu * cut.gradient_level).sum(1)
+        slope, fee = np.matmul(mu[:, None], cut.gradient)[:, 0], (mu * cut.gradient_level).sum(1)
         self.constant += (mu * cut.base).sum(1) - slope @ point - fee * cut.level
-        self.gradient += slope
         self.gradient_level += fee
         of = mu if parting.is_parted(problem) else mu[:, :1]  # the other parts are zero
         mine = parting.of_rows(problem, of, data, parts)
@@ -166,13 +189,12 @@ class _Combined:
         steep = np.sqrt((weights * (mine * steep) ** 2).sum(1) * heaviest.max(1))
         over_all = parts.smooth and mu[:, 0].any()
         rows = data.y.shape[1] if over_all else parting.rows_of_a_sum(data, parts)
+        rows += self.clients
         size = parting.rounding_of_gradients(problem.predictor, data, steep, rows)
-        self.size += size
+        self._grow(slope, size)
         self.spread += unit(rows) * (np.abs(mu * cut.base).sum(1) + np.abs(fee * cut.level))
         # of the gradient, and of the predictions at which the slopes are those
-        self.spread += size @ np.abs(point)
-        size = parting.rounding_of_gradients(problem.predictor, data, steep, len(point))
-        self.spread += size @ np.abs(point)
+        self.spread += (1 + max(1.0, unit(len(point)) / unit(rows))) * (size @ np.abs(point))
 
     def limit(self, stack: Stack, point: Point, multiplier: Array, parts: parting.Parts) -> None:
         """Add the cuts of constraints at a point by their multipliers (n, p, P)."""
@@ -182,10 +204,10 @@ class _Combined:
         multiplier = multiplier.reshape(value.shape)  # one of every part, and no more
         slope = np.einsum("npq,npqd->nd", multiplier, gradient)
         self.constant += np.einsum("npq,npq->n", multiplier, value) - slope @ point.w
-        self.gradient += slope
         most, rows = np.abs(multiplier).max(2), parting.rows_of_a_sum(point.block, parts)
+        rows += self.clients
         terms, unit = stack.magnitudes(point, most), parting.unit_of_sums
-        self.size += unit(rows) * terms
+        self._grow(slope, unit(rows) * terms)
         sizes = np.abs(value).sum(2) + np.abs(np.nan_to_num(stack.limits(point.block)))
         self.spread += unit(rows) * (most * sizes).sum(1)
         self.spread += unit(rows + len(point.w)) * (terms @ np.abs(point.w))
@@ -193,9 +215,8 @@ class _Combined:
     def include(self, mean_losses: parting.Minorants) -> None:
         """Add minorants of the mean losses."""
         self.constant += mean_losses.constant
-        self.gradient += mean_losses.gradient
         self.spread += mean_losses.spread
-        self.size += mean_losses.size
+        self._grow(mean_losses.gradient, mean_losses.size)
 
 
 @record
@@ -223,7 +244,7 @@ class Certification(plausible.AboutRows):
     problem: Problem | None = None
     weights: Array | None = None
     sums: bool = False
-    clients: int | None = None  # how many a client knows to take part
+    clients: int | None = None  # how many take part, where that is known
 
     stateless: ClassVar[bool] = True
     readable: ClassVar[Mapping[str, str]] = {
@@ -327,7 +348,7 @@ class Certification(plausible.AboutRows):
     def certify(self, problem: Problem, ask: Certify, data: Block) -> Certified:
         n, parts = len(data.index), parting.parts_of(ask.parts)
         here, prediction = problem.cut(ask.w, data), problem.predictor.forward(ask.w, data)
-        combined = _Combined(problem, data, len(ask.w))
+        combined = _Combined(problem, data, len(ask.w), self.clients or 0)
         for k, point in enumerate(ask.points):
             radius = None if ask.radii is None else ask.radii[:, k]
             combined.add(point, ask.multipliers[:, k], parts, radius)
@@ -336,10 +357,10 @@ class Certification(plausible.AboutRows):
                 combined.limit(problem.local_constraint, at, ask.local[:, k], parts)
                 combined.limit(problem.constraint.coupled, at, shared, parts)
         if ask.pair is not None and ask.weights is not None:
-            moved = ask.pair, ask.weights, data, ask.barrier
+            moved = ask.pair, ask.weights, data, ask.barrier, self.clients or 0
             combined.include(parting.shifted_minorants(problem, *moved))
         if ask.path is not None and ask.penalties is not None and ask.weights is not None:
-            moved = ask.path, ask.penalties, ask.weights, data
+            moved = ask.path, ask.penalties, ask.weights, data, self.clients or 0
             combined.include(parting.followed_minorants(problem, *moved))
         constant, gradient = combined.constant, combined.gradient
         residuals = None
@@ -371,7 +392,8 @@ class Certification(plausible.AboutRows):
         return replace(state, seen=up.seen), Round(ask)
 
     def certify_sums(self, problem: Problem, ask: CertifySums, data: Block) -> CertifiedSums:
-        combined, total = _Combined(problem, data, len(ask.w)), ask.multipliers.sum()
+        combined = _Combined(problem, data, len(ask.w), self.clients or 0)
+        total = ask.multipliers.sum()
         for point, weights in zip(ask.points, ask.multipliers, strict=True):
             if not weights.any():
                 continue
@@ -459,7 +481,7 @@ def certify_concrete(
     if not is_affine(concrete.predictor):
         # the algorithm's client weights, and no bound
         named = None if duals is None else np.asarray(duals.weights, float)
-        run = run_all(Certification(w, None, concrete, named), data, engine)
+        run = run_all(Certification(w, None, concrete, named, clients=data.n_clients), data, engine)
         plain = conclude(concrete, w, None, None, run.state.first, copies)
         risks, none = plain.client_risks, dict.fromkeys(("bound", "gap", "relative_gap"))
         weights = chosen(concrete, named, risks)
@@ -479,7 +501,8 @@ def certify_concrete(
     elif duals is not None and duals.rows is None:
         duals = None if proofs.without_dual(concrete) else proofs.feasible_duals(concrete, duals)
     sums = with_sums(concrete, duals, engine)
-    run = run_all(Certification(w, duals, concrete, sums=sums), data, engine)
+    rounds = Certification(w, duals, concrete, sums=sums, clients=data.n_clients)
+    run = run_all(rounds, data, engine)
     ended = run.state.seen, run.state.first, copies
     if duals is None or not infeasible:
         return conclude(concrete, w, duals, *ended), run

@@ -285,7 +285,12 @@ def has_shifted_slopes(problem: Problem) -> bool:
 
 
 def shifted_minorants(
-    problem: Problem, pair: Array, weights: Array, block: Block, barrier: Array | None = None
+    problem: Problem,
+    pair: Array,
+    weights: Array,
+    block: Block,
+    barrier: Array | None = None,
+    clients: int = 0,
 ) -> Minorants:
     """Minorants of the mean losses by Fenchel's inequality row by row, l(p) >= s p - l*(s).
 
@@ -293,7 +298,8 @@ def shifted_minorants(
     derivative are known at pair[0]: so the gradients add up to g + H (pair[1] - pair[0]), which a
     step of Newton's method balances exactly, and the value at pair[1] is missed by the fourth order
     of the step only. Slopes outside the domain of l* are moved to its end. A ``barrier`` (1,) makes
-    losses with linear pieces smooth; then pair[1] is the step from pair[0].
+    losses with linear pieces smooth; then pair[1] is the step from pair[0]. What rounding may add
+    is that of a sum over so many ``clients``.
     """
     (start, end), loss, y = pair, problem.loss, block.y
     curve = _curve(problem, barrier)
@@ -307,11 +313,16 @@ def shifted_minorants(
     if barrier is not None and problem.predictor.intercept:
         slope = _adding_up(loss, y, slope, share, bend)
     slope = rank_levels.clipped_gradients(loss, slope, y)
-    return _by_slopes(problem, slope, weights, share, block, barrier is not None)
+    return _by_slopes(problem, slope, weights, share, block, barrier is not None, clients)
 
 
 def followed_minorants(
-    problem: Problem, models: Array, penalties: Array, weights: Array, block: Block
+    problem: Problem,
+    models: Array,
+    penalties: Array,
+    weights: Array,
+    block: Block,
+    clients: int = 0,
 ) -> Minorants:
     """Minorants of mean losses with linear pieces, like those of ``shifted_minorants``: the slopes
     are those at the end of a path (``rank_levels.followed``), whose thresholds are the knots.
@@ -324,16 +335,22 @@ def followed_minorants(
     slope = rank_levels.turned(problem.loss, block.y) * slope
     slope = rank_levels.clipped_gradients(problem.loss, slope, block.y)
     share = weights[:, None] * row_shares(problem, block)
-    return _by_slopes(problem, slope, weights, share, block, True)
+    return _by_slopes(problem, slope, weights, share, block, True, clients)
 
 
 def _by_slopes(
-    problem: Problem, slope: Array, weights: Array, share: Array, block: Block, kinks: bool
+    problem: Problem,
+    slope: Array,
+    weights: Array,
+    share: Array,
+    block: Block,
+    kinks: bool,
+    clients: int,
 ) -> Minorants:
     """The minorants by slopes in the domain of l*, of rows with these shares of the sum."""
     loss, y = problem.loss, block.y
     conjugate = np.where(share > 0, rank_levels.loss_conjugate(loss, slope, y), 0.0)
-    rows = min(LONGEST_SUM, y.shape[1]) + y.shape[1] // LONGEST_SUM
+    rows = min(LONGEST_SUM, y.shape[1]) + y.shape[1] // LONGEST_SUM + clients
     steep, s, d = weights * np.sqrt(block.mean(slope**2)), share * slope, block.n_features
     # ``predictor.backward`` as a sum of sums of few rows, whose rounding is so much smaller
     gradient = np.zeros((len(s), problem.predictor.dimension(d)))
@@ -349,7 +366,7 @@ def _by_slopes(
     terms = np.abs(conjugate)
     if kinks and loss.targets != "sign":  # whose two terms may cancel
         terms = terms + np.abs(slope * y)
-    spread = unit_of_sums(pairwise(y.shape[1])) * most_added(np.abs(share), terms)
+    spread = unit_of_sums(pairwise(y.shape[1]) + clients) * most_added(np.abs(share), terms)
     size = rounding_of_gradients(problem.predictor, block, steep, rows)
     return Minorants(-(share * conjugate).sum(1), gradient, spread, size)
 
@@ -412,9 +429,11 @@ def rounding_of_gradients(predictor: Any, block: Block, steep: Array, rows: int)
     ``steep`` (n,) are root mean squares of the slopes: by Cauchy and Schwarz the absolute terms of
     a feature sum to at most that times its own.
     """
-    features = np.sqrt(block.squares()) * unit_of_sums(rows)
-    ones = unit_of_sums(pairwise(block.y.shape[1]))
-    return steep[:, None] * ones * predictor.units(features / ones)
+    ones, features = unit_of_sums(pairwise(block.y.shape[1])), block.squares()
+    np.sqrt(features, out=features)
+    features *= unit_of_sums(rows) / ones
+    sizes = predictor.units(features)
+    return np.multiply(steep[:, None] * ones, sizes, out=sizes)
 
 
 def unit_of_sums(terms: int) -> float:

@@ -502,7 +502,7 @@ TOLD: dict[type, Callable[[Answered], Iterator[Told]]] = {
     Weigh: _weigh,
     WeighAlong: _weigh,
     Expand: _expand,
-    Linearise: at_model(),
+    Linearise: lambda one: at(one, one.ask.w, curved=one.ask.bend is not None),
     Visit: at_model(each=True),
     Meet: _meet,
     Mix: at_model(),

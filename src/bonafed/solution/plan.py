@@ -52,8 +52,8 @@ from bonafed.solution.thresholds import settled
 READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton steps are the default
 SMALL = 500  # coefficients up to which second-order steps are the default
 SOLVED = 1_500  # the same, where a system of them is solved some twenty times
-THIN = 600  # and of rows that are sparse
-LONG = 1_000  # rows for every coefficient, from which rounds of gradients are for kinks
+THIN = 500  # and of rows that are sparse
+LONG = 500  # rows for every coefficient, from which rounds of gradients are for kinks
 TALL = 4  # and below which an ADMM on one client's rows is
 SPARE = 1.25  # up to which that ADMM is faster for smooth objectives too
 ROUNDS = 5_000  # of all clients at once, at most, where nothing can be proved
@@ -63,6 +63,9 @@ LITTLE = 0.6  # by which they raise risks that are even from -1 to 1, where they
 STEADY = 40  # rows for every coefficient, from which on balls over samples bend the risks little
 FREE = 1_200  # coefficients up to which Hessians are for those that rows leave nearly undetermined
 FLAT = 50_000  # rows squared for each coefficient, up to which free ones are nearly undetermined
+# coefficients up to which rounds of gradients are in the metric of second derivatives, and numbers
+# in a table whose memory does not matter
+MATRIX, LIGHT = 2_000, 2_000_000
 FEW = 100  # clients up to which the server solves a program for every answer by default
 
 
@@ -291,20 +294,20 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     coefficients or with over 100 clients; ``RankADMM`` ranks those of one client. Means of losses
     with linear pieces go to ``KinkInteriorPoint`` up to 1,500 coefficients, with three exceptions:
     ``Bundle`` has rows that are at sites, and without L2 2,000 rows or more for every coefficient;
-    with L2 ``RowMultiplierMethod`` has 1,000 rows or more for every coefficient, sparse rows from
-    600 coefficients on, and others beyond 1,500; ``RankADMM`` has the rows of one client where
-    these are fewer than 4 for every coefficient, or than a 150th of the square of their number. It
-    has means of smooth losses of one client too, except smooth objectives on a table of over
-    100,000 numbers with 5 rows or more for every 4 coefficients. ``Bundle`` proves a gap for convex
-    problems, and so does ``AsyncBundle`` where answers come at different times, for up to 500
-    coefficients and 100 clients. ``AsyncDRO`` is for more, and where nothing can be proved;
-    ``MultiplierMethod`` takes smooth problems with any convex regulariser, and comes first where
-    the second derivatives of ``Bundle`` cost more than its many rounds: with over 500 coefficients,
-    and in one process on tables of over 100,000 numbers with over 200 coefficients or several
-    classes, or with fewer where the clients' weights move little and the objective is smooth, or
-    nearly so, as a ball over samples leaves it that has 40 rows or more for every coefficient. Up
-    to 1,200 coefficients that few rows leave nearly undetermined, under a ball in the norm "l1",
-    are for ``Bundle``.
+    with L2 ``RowMultiplierMethod`` has tables of over 100,000 numbers with 500 rows or more for
+    every coefficient, sparse rows of over 500 coefficients, and others of over 1,500; ``RankADMM``
+    has the rows of one client where these are fewer than 4 for every coefficient, or than a 150th
+    of the square of their number. It has means of smooth losses of one client too, except smooth
+    objectives on a table of over 100,000 numbers with 5 rows or more for every 4 coefficients.
+    ``Bundle`` proves a gap for convex problems, and so does ``AsyncBundle`` where answers come at
+    different times, for up to 500 coefficients and 100 clients. ``AsyncDRO`` is for more, and where
+    nothing can be proved; ``MultiplierMethod`` takes smooth problems with any convex regulariser,
+    and comes first where the second derivatives of ``Bundle`` cost more than its many rounds: with
+    over 500 coefficients, and in one process on tables of over 100,000 numbers with over 200
+    coefficients (smaller ones too, where the objective is smooth) or several classes, or with fewer
+    where the clients' weights move little and the objective is smooth, or nearly so, as a ball over
+    samples leaves it that has 40 rows or more for every coefficient. Up to 1,200 coefficients that
+    few rows leave nearly undetermined, under a ball in the norm "l1", are for ``Bundle``.
     """
     if problem.privacy is not None:
         yield PrivateSGD()
@@ -320,14 +323,15 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     if problem.over_rows is not None:
         large = dimension > WIDE or setting.n_clients > FEW or setting.rows * dimension > CELLS
         if by_rows and large:
-            yield RowMultiplierMethod()
+            yield _by_multipliers(setting, dimension)
         yield from (RankInteriorPoint(), RankBundle())
     # rows for every coefficient, n / D: a step of the interior point costs n D^2 operations, the
     # server's program of the bundle nothing for a row, a round of gradients or of the ADMM n D
     many, kinks = setting.rows / dimension, _for_kinks(problem, setting, dimension)
-    if by_rows and (many >= LONG or (setting.sparse and dimension > THIN)):
-        yield RowMultiplierMethod()
-    if kinks and many >= 2 * LONG:
+    long = many >= LONG and setting.rows * dimension > CELLS
+    if by_rows and (long or (setting.sparse and dimension > THIN)):
+        yield _by_multipliers(setting, dimension)
+    if kinks and many >= 4 * LONG:
         yield Bundle()
     if kinks and many >= max(TALL, dimension / 150):
         yield KinkInteriorPoint()
@@ -348,8 +352,20 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     if setting.asynchronous or not problem.convex:  # of which nothing proves an end
         yield AsyncDRO() if setting.asynchronous else AsyncDRO(max_rounds=ROUNDS)
     if problem.loss.smooth and not setting.secure_sum and by_gradients(problem, setting, dimension):
-        yield MultiplierMethod(tol=Bundle.tol)
+        curved = _holds_a_matrix(setting, dimension, MATRIX)
+        yield MultiplierMethod(tol=Bundle.tol, metric="hessian" if curved else "units")
     yield from (Bundle(), MultiplierMethod(), AsyncDRO())
+
+
+def _holds_a_matrix(setting: Setting, dimension: int, most: int) -> bool:
+    """Whether a D x D sum over the rows costs little, in one process: its memory too."""
+    few = setting.rows * dimension <= LIGHT or setting.rows >= 4 * dimension
+    return setting.rows > 0 and not setting.sparse and dimension <= most and few
+
+
+def _by_multipliers(setting: Setting, dimension: int) -> RowMultiplierMethod:
+    alike = _holds_a_matrix(setting, dimension, SMALL)
+    return RowMultiplierMethod(metric="moments" if alike else "units")
 
 
 def _by_rows(problem: Problem, setting: Setting) -> bool:
@@ -379,14 +395,14 @@ def by_gradients(problem: Problem, setting: Setting, dimension: int) -> bool:
         return False
     if dimension > SMALL:
         return True
-    if rows * dimension <= CELLS:
+    wide, plain = dimension > WIDE, isinstance(problem.regulariser, Zero | L2)
+    if rows * dimension <= CELLS and not (wide and plain and isinstance(ball, Mean)):
         return False
     risk, even = problem.over_clients.value, np.linspace(-1.0, 1.0, n)
     moved = float((risk(even) + risk(-even)) / (2 * risk(np.ones(n))))
     smooth = isinstance(ball, Mean) or (is_equal_penalty(problem) and rows >= STEADY * dimension)
-    smooth = smooth and isinstance(problem.regulariser, Zero | L2)
     several = problem.loss.targets == "class"  # of which `Bundle` has no second derivatives
-    return dimension > WIDE or several or (smooth and moved <= LITTLE)
+    return wide or several or (smooth and plain and moved <= LITTLE)
 
 
 def private_methods(

@@ -10,6 +10,7 @@ whose minimum is a lower bound on the optimum (``bonafed.problem.lower_bounds``)
 """
 
 import math
+from collections.abc import Iterator
 from typing import Annotated
 
 import numpy as np
@@ -17,14 +18,17 @@ import numpy as np
 from bonafed.arrays import DUAL, Array, Block, Streams, norm_gradient
 from bonafed.codec import Form
 from bonafed.problem import lower_bounds as bounds
+from bonafed.problem.claims import Claim
 from bonafed.problem.conic_form import multiplier_floor, sample_radii
 from bonafed.problem.lower_bounds import Survey, Surveyed
-from bonafed.problem.plausible import Claims, of_risk
+from bonafed.problem.plausible import Claims, of_lagrangian, of_risk, of_weighted
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import separable
 from bonafed.problem.risks.weight_sets import Mean
-from bonafed.rounds import Each, record
+from bonafed.rounds import Each, Sum, record
+
+FLAT = 1e-12  # the least curvature of a metric, in that of the most curved coefficient
 
 
 @record
@@ -32,6 +36,10 @@ class Linearise:
     """Ask every client for its risk and its gradient at ``w``."""
 
     w: Annotated[Array, Form("D")]
+    # of the clients, where they do not depend on the risks: the sum of the gradients is enough
+    weights: Annotated[Each, Form("N")] | None = None
+    # of the clients' mean losses, where the sum of their second derivatives is wanted as well
+    bend: Annotated[Each, Form("N")] | None = None
 
 
 @record
@@ -40,6 +48,16 @@ class Linearised:
 
     risk: Each  # (n,)
     gradient: Each  # (n, D)
+    curvature: Sum | None = None  # (1, D, D)
+
+
+@record
+class Weighted:
+    """The answer where the clients' weights q are asked for: F_i(w), and sum_i q_i F_i'(w)."""
+
+    risk: Each  # (n,)
+    gradient: Sum  # (1, D)
+    curvature: Sum | None = None  # (1, D, D)
 
 
 def risk_gradients(problem: Problem, w: Array, data: Block) -> tuple[Array, Array, Array]:
@@ -71,7 +89,23 @@ def linearise(problem: Problem, ask: Linearise, data: Block) -> Linearised:
 
 def linear(problem: Problem) -> Claims:
     """What a risk and its gradient claim."""
-    return {Linearised: lambda who, ask, up: of_risk(problem, ask.w, up.risk, up.gradient)}
+
+    def said(who: int, ask: Linearise, up: Linearised) -> Iterator[Claim]:
+        yield from of_risk(problem, ask.w, up.risk, up.gradient)
+        yield from of_lagrangian(problem, ask.w, up.curvature)
+
+    return {Linearised: said}
+
+
+def weighted(problem: Problem) -> Claims:
+    """What a risk, and a client's part of the sum of gradients, claim."""
+
+    def said(who: int, ask: Linearise, up: Weighted) -> Iterator[Claim]:
+        weight = 0.0 if ask.weights is None else float(ask.weights[0])
+        yield from of_weighted(problem, ask.w, up.risk, up.gradient, weight)
+        yield from of_lagrangian(problem, ask.w, up.curvature)
+
+    return {Weighted: said}
 
 
 def take_part(memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[None, Surveyed]:
@@ -95,6 +129,31 @@ def units_of(problem: Problem, square: Array) -> Array:
     sizes = np.where(some, np.maximum(sizes, 1e-9 * most), np.inf)
     least = np.where(most > 0, sizes.min(-1, keepdims=True, initial=np.inf), 1.0)
     return units(np.where(some, sizes, least))
+
+
+def root_of(H: Array, ridge: float, size: int) -> Array | None:
+    """L with L L' = H and ``ridge`` along the first numbers, so many; None where there is no such
+    L.
+
+    Steps from w in the metric H are those of L'w in the plain one.
+    """
+    from scipy.linalg import LinAlgError, cholesky
+
+    H = H.copy()
+    diagonal = H.ravel()[:: len(H) + 1]
+    diagonal += FLAT * diagonal.max(initial=0.0)
+    diagonal[:size] += ridge
+    try:
+        return cholesky(H, lower=True, overwrite_a=True)
+    except (LinAlgError, ValueError):  # no curvature, or numbers that are not finite
+        return None
+
+
+def over_root(root: Array, v: Array, turned: bool = False) -> Array:
+    """The solution x of L x = v, or of L'x = v."""
+    from scipy.linalg import solve_triangular
+
+    return solve_triangular(root, v, trans=int(turned), lower=True, check_finite=False)
 
 
 def step_units(problem: Problem, square: Array) -> Array:

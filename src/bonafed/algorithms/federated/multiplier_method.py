@@ -15,28 +15,34 @@ columns (`units_of`), so that their units matter little. These are proximal poin
 programming*): they converge for any positive mu, and end with a proven gap. A Wasserstein ball of
 one radius whose worst case is a norm of the model is a part of h (`conic_form.without_ball`).
 
-The server learns every client's risk and gradient at the models that it evaluates.
+The server learns every client's risk and gradient at the models that it evaluates; where Q is one
+point the sum of the gradients is enough.
 """
 
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from bonafed.algorithms import method as base
 from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.federated import linearisation as lines
-from bonafed.algorithms.federated.linearisation import Linearise, Linearised
+from bonafed.algorithms.federated.linearisation import Linearise, Linearised, Weighted
 from bonafed.algorithms.method import Concluded, Ids, Next
-from bonafed.arrays import Array, Block
+from bonafed.arrays import Array, Block, by_row
 from bonafed.codec import Counter, Extended, Form
+from bonafed.problem.client_means import hessians, row_shares
 from bonafed.problem.conic_form import is_equal_penalty, member, sample_radii, without_ball
+from bonafed.problem.constraints.constraint import Point
+from bonafed.problem.losses import value_and_gradient
 from bonafed.problem.lower_bounds import NOTHING, Survey, Surveyed
 from bonafed.problem.plausible import Claims, surveys
+from bonafed.problem.predictors.affine import pullback
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2, Zero, separable
+from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Done, Round, Stop, record
 from bonafed.solvers.smooth.stepwise import Kink, QuasiNewton, begin, observe, restart
@@ -49,6 +55,7 @@ MARGIN = 0.5  # of the tolerance: certificates are charged for rounding, the bou
 STEADY, FAR = 0.3, 3.0
 FIRST = 0.1  # the first penalty, in units of the problem
 TRIES = 4  # searches that end without a step while nothing improves
+PATIENT = 16  # rounds before second derivatives, at least
 
 
 @record
@@ -74,6 +81,9 @@ class MultiplierState:
     rounds: Annotated[int, Form(rounds=-1)]
     units: Annotated[Array, Form("D")]  # of the steps
     seen: Surveyed | None
+    # L, where second derivatives L L' stand for the units; and the round that brought them
+    root: Annotated[Array, Form("D, D")] | None = None
+    bent: Counter = 0
 
 
 State = MultiplierState
@@ -87,10 +97,24 @@ MEAN_OR_NORM = needs.Need(
 )
 
 
-def mean_linearised(problem: Problem, ask: Linearise, data: Block) -> Linearised:
+def mean_linearised(problem: Problem, ask: Linearise, data: Block) -> Linearised | Weighted:
     """Mean loss and its gradient of every client of the block, without a ball over the samples."""
+    weights, bend = ask.weights, None
+    if ask.bend is not None:
+        bend = hessians(Point(problem, ask.w, data), ask.bend, (), together=True)
+    if weights is not None and not isinstance(data.X, np.ndarray):
+        # with no gradient of each client, which would take longer than its few entries
+        prediction, back = pullback(problem.predictor, ask.w, data.joined)
+        prediction = prediction.reshape(data.y.shape + prediction.shape[2:])
+        losses, slopes = value_and_gradient(problem.loss, prediction, data.y)
+        share = row_shares(problem, data)
+        slopes = by_row(weights[:, None] * share, slopes)
+        slope = back(slopes.reshape(1, -1, *slopes.shape[2:]))
+        return Weighted((share * losses).sum(1), slope, bend)
     cut = problem.cut(ask.w, data, np.zeros(len(data.index)))
-    return Linearised(cut.base, cut.gradient)
+    if weights is None:
+        return Linearised(cut.base, cut.gradient, bend)
+    return Weighted(cut.base, (weights @ cut.gradient)[None], bend)
 
 
 @dataclass(frozen=True)
@@ -107,6 +131,9 @@ class MultiplierMethod(base.Method):
     max_rounds : a cap; a run that meets it is never called optimal
     mu : first penalty of the weights; None: from the first risks and gradients. It falls while the
         weights are slow
+    metric : of the steps, "units": those of the columns; "hessian": where h is smooth, rows have a
+        prediction of one number, and a run takes longer, second derivatives are asked for too, a
+        D x D sum now and then, so that columns that are alike slow no step down
     start : first model, by default that of the problem
 
     Raises
@@ -130,6 +157,7 @@ class MultiplierMethod(base.Method):
     atol: float = 0.0
     max_rounds: int = 5000
     mu: float | None = None
+    metric: Literal["units", "hessian"] = "units"
     start: Array | None = None
     problem: Problem | None = None
     stateless: ClassVar[bool] = True
@@ -161,11 +189,12 @@ class MultiplierMethod(base.Method):
 
     @property
     def on_server(self) -> dict:
-        return {Surveyed: self.begin, Linearised: self.improve}
+        return {Surveyed: self.begin, Linearised: self.improve, Weighted: self.improve}
 
     @property
     def claims(self) -> Claims:
-        return {**surveys(self.concrete), **lines.linear(self._mean)}
+        mean = self._mean
+        return {**surveys(self.concrete), **lines.linear(mean), **lines.weighted(mean)}
 
     def server_start(self, n_clients: int) -> tuple[State, Round]:
         prior, none = member(self.concrete, n_clients), np.zeros(0)
@@ -180,13 +209,28 @@ class MultiplierMethod(base.Method):
         units = self._units(seen, np.size(self.concrete.predictor.split(w)[0]))
         inner = begin(w * units if self._smooth else w)
         state = replace(state, w=w, point=w, units=units, seen=seen, inner=inner)
-        return state, Round(Linearise(w))
+        return state, self._ask(state, w)
 
-    def improve(self, state: State, ids: Ids, up: Linearised) -> Next[State]:
+    def _ask(self, state: State, w: Array) -> Round:
+        weights = state.centre if self._fixed else None
+        return Round(Linearise(w, weights, state.centre if self._bends(state) else None))
+
+    def _bends(self, state: State) -> bool:
+        """Whether second derivatives are due: they cost about as much as D / 48 rounds, and where
+        columns are alike spare hundreds of them.
+        """
+        first, problem = max(PATIENT, len(state.units) // 16), self.concrete
+        known = problem.loss.targets != "class" and hasattr(problem.predictor, "gram")
+        due = state.rounds >= first + 2 * state.bent
+        return self.metric == "hessian" and known and self._smooth and due
+
+    def improve(self, state: State, ids: Ids, up: Linearised | Weighted) -> Next[State]:
         state = self._advance(replace(state, rounds=state.rounds + 1), up)
+        if up.curvature is not None:
+            state = self._turned(state, up.curvature)
         if (stop := self._stop(state)) is not None:
             return state, Done(stop)
-        return state, Round(Linearise(self._at(state)))
+        return state, self._ask(state, self._at(state))
 
     def report(self, state: State) -> dict:
         problem, w, risks = self.concrete, state.w, state.risks
@@ -202,7 +246,7 @@ class MultiplierMethod(base.Method):
 
     # -- the server's steps ------------------------------------------------------------------------
 
-    def _advance(self, state: State, up: Linearised) -> State:
+    def _advance(self, state: State, up: Linearised | Weighted) -> State:
         """The state after one evaluation of the inner problem, or at the start of the next one."""
         if not (np.isfinite(up.risk).all() and np.isfinite(up.gradient).all()):  # a step too far
             if math.isinf(state.inner.value):
@@ -213,7 +257,7 @@ class MultiplierMethod(base.Method):
         if state.mu < 0:
             # in units of the problem, squared gradients over the curvature of one coefficient: what
             # the weights add to it is then of its size
-            mu = self.mu
+            mu = 1.0 if self._fixed else self.mu
             if mu is None:
                 middle, few = up.gradient.mean(0), range(0, len(up.gradient), 1024)
                 apart = ((up.gradient[k : k + 1024] - middle) / state.units for k in few)
@@ -230,13 +274,27 @@ class MultiplierMethod(base.Method):
         penalty, state = self._mean.penalty(w), replace(state, worth=worst - mean)
         if worst + penalty < state.value:
             state = replace(state, w=w, value=worst + penalty, risks=up.risk)
-        proof = mean, p @ up.gradient, p, state.seen
+        proof = mean, self._whole(up, p), p, state.seen
         bound = lines.bound_at(self.concrete, w, state.value, *proof, mean=True)
         if bound > state.bound:
             state = replace(state, bound=bound, point=w, weights=p)
         if self._solved(state, mean + penalty - bound):
             return self._outer(state, w, up, p)
         return self._stuck(state) if inner.failed else state
+
+    def _turned(self, state: State, H: Array) -> State:
+        """The state with steps in the metric of second derivatives, in place of the pairs'."""
+        state, inner = replace(state, bent=state.rounds), state.inner
+        if not math.isfinite(inner.value):
+            return state
+        w, gradient = self._model(state, inner.w), inner.gradient
+        gradient = gradient * state.units if state.root is None else state.root @ gradient
+        root = lines.root_of(H, self._ridge, np.size(self._mean.predictor.split(w)[0]))
+        if root is None:
+            return state
+        state = replace(state, root=root)
+        inner = restart(begin(w @ root), inner.value, self._along(state, gradient))
+        return replace(state, inner=inner)
 
     def _stuck(self, state: State) -> State:
         """The state after a search that rounding ended, with new centres at the best point."""
@@ -270,11 +328,36 @@ class MultiplierMethod(base.Method):
         """The inner problem's next model; beside a kink, which may ask for zeros or bounds, it is
         what the prox gave.
         """
-        return state.inner.trial / state.units if self._smooth else state.inner.trial
+        return self._model(state, state.inner.trial)
+
+    def _model(self, state: State, v: Array) -> Array:
+        """The model at a point of the steps."""
+        if state.root is not None:
+            return lines.over_root(state.root, v, turned=True)
+        return v / state.units if self._smooth else v
+
+    def _along(self, state: State, gradient: Array) -> Array:
+        """The gradient of the model's numbers as one of the point of the steps."""
+        if state.root is not None:
+            return lines.over_root(state.root, gradient)
+        return gradient / state.units
+
+    @cached_property
+    def _ridge(self) -> float:
+        return self._mean.regulariser.strong_convexity  # Zero or L2
 
     def _weights(self, state: State, risks: Array) -> Array:
         """The weights p = Proj_Q(p_k + F/mu); a constant added to all risks changes nothing."""
         return self.concrete.over_clients.project(state.centre + (risks - risks.max()) / state.mu)
+
+    @cached_property
+    def _fixed(self) -> bool:
+        """Whether Q is one point, whatever the risks are."""
+        return isinstance(self.concrete.over_clients, Mean | Sum)
+
+    def _whole(self, up: Linearised | Weighted, p: Array) -> Array:
+        """sum_i p_i F_i'(w)."""
+        return up.gradient if isinstance(up, Weighted) else p @ up.gradient
 
     @cached_property
     def _smooth(self) -> bool:
@@ -291,17 +374,19 @@ class MultiplierMethod(base.Method):
 
         return Kink(problem.penalty, prox, state.units)
 
-    def _inner(self, state: State, w: Array, up: Linearised, p: Array) -> tuple[float, Array]:
+    def _inner(
+        self, state: State, w: Array, up: Linearised | Weighted, p: Array
+    ) -> tuple[float, Array]:
         """The inner problem's objective at w, and the gradient of what is smooth, in the units of
         the steps.
         """
-        gap, gradient = p - state.centre, p @ up.gradient
+        gap, gradient = p - state.centre, self._whole(up, p)
         value = float(p @ up.risk) - state.mu / 2 * float(gap @ gap) + self._mean.penalty(w)
         if not self._smooth:
             return value, gradient
-        own = self._mean.predictor.split(w)[0]
-        gradient[: own.size] += self._mean.regulariser.strong_convexity * own  # Zero or L2
-        return value, gradient / state.units
+        own, gradient = self._mean.predictor.split(w)[0], gradient.copy()
+        gradient[: own.size] += self._ridge * own
+        return value, self._along(state, gradient)
 
     def _solved(self, state: State, left: float) -> bool:
         """Whether the inner problem is solved as accurately as its centre deserves: ``left`` is
@@ -313,7 +398,7 @@ class MultiplierMethod(base.Method):
         enough = INNER * lag if lag > close else -math.inf
         return (left if math.isfinite(left) else self._first_order(state)) <= enough
 
-    def _outer(self, state: State, w: Array, up: Linearised, p: Array) -> State:
+    def _outer(self, state: State, w: Array, up: Linearised | Weighted, p: Array) -> State:
         """The state with a new centre, and with a smaller mu where the old one was slow."""
         slow, stride = state.worth > SLOW * state.lag, 1.0
         if state.stride == 1 and not slow and state.worth > STEADY * state.lag:

@@ -22,7 +22,7 @@ of the outer iterations say what every row weighs, and prove the bound (``Duals.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -47,7 +47,7 @@ from bonafed.problem.lower_bounds import (
     lower_bound,
     region,
 )
-from bonafed.problem.plausible import Claims, of_losses, of_sum, surveys
+from bonafed.problem.plausible import Claims, of_lagrangian, of_losses, of_sum, surveys
 from bonafed.problem.predictors.affine import pullback
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import (
@@ -115,7 +115,7 @@ class RowMultiplierState:
 
     w: Annotated[Array, Form("D")]  # best model so far
     inner: QuasiNewton  # over model and thresholds, in units
-    units: Annotated[Array, Form("M")]
+    units: Annotated[Array, Form("M")]  # of the steps
     weights: Annotated[Array, Form("N")]  # of the clients
     # of the outer iterations, before which there is none: models, thresholds, penalties
     path: Annotated[Array, Form("S, D")] | None = None
@@ -136,6 +136,8 @@ class RowMultiplierState:
     mark: Extended = math.inf  # the gap when a search last failed
     rounds: Annotated[int, Form(rounds=-1)] = 0
     seen: Surveyed | None = None
+    # L, where the mean L L' of the rows' x x' stands for the units of the model
+    root: Annotated[Array, Form("D, D")] | None = None
 
 
 State = RowMultiplierState
@@ -150,6 +152,8 @@ class RowMultiplierMethod(base.Method):
     ----------
     tol, atol : stop when value - bound <= max(atol, tol |value|) is proven
     max_rounds : a cap; a run that meets it is never called optimal
+    metric : of the steps, "units": those of the columns; "moments": the mean of x x' over the rows,
+        a D x D sum that is asked for once, so that columns that are alike slow no step down
     start : first model, zeros by default
 
     Raises
@@ -179,6 +183,7 @@ class RowMultiplierMethod(base.Method):
     tol: float = 1e-6
     atol: float = 0.0
     max_rounds: int = 10_000
+    metric: Literal["units", "moments"] = "units"
     start: Array | None = None
     problem: Problem | None = None
     requirements: ClassVar[needs.Requirements] = needs.Requirements(
@@ -220,6 +225,7 @@ class RowMultiplierMethod(base.Method):
         rows = float(up.rows[0])
         yield AllRows(rows)
         yield Number("its number of rows", up.longest, rows, rows)
+        yield from of_lagrangian(self.concrete, ask.w, up.moments)
         if ask.weights is None:
             yield from of_losses(self.concrete, ask.w, rows, up.loss, up.largest)
             return
@@ -242,7 +248,8 @@ class RowMultiplierMethod(base.Method):
 
     def begin(self, state: State, ids: Ids, seen: Surveyed) -> Next[State]:
         w = base.with_start(self.concrete, self.start, len(seen.square))
-        return replace(state, w=w, seen=seen), Round(BeginRanks(w, self._each(state)))
+        moments = state.weights if self.metric == "moments" else None
+        return replace(state, w=w, seen=seen), Round(BeginRanks(w, self._each(state), moments))
 
     def open(self, state: State, ids: Ids, up: BegunRanks) -> Next[State]:
         """Thresholds at the mean loss, and a penalty of its size."""
@@ -258,18 +265,34 @@ class RowMultiplierMethod(base.Method):
         # of steps: what a row bends by the first penalty, and the regulariser
         bends = self.concrete.regulariser.strong_convexity * penalty
         inside = len(self.concrete.predictor.split(state.w)[0])
+        root = None if up.moments is None else lines.root_of(up.moments, bends, inside)
         units[:inside] = np.sqrt(units[:inside] ** 2 + bends)
         units = np.append(units, np.ones(len(eta)))
         none = np.zeros((0, len(state.w))), np.zeros((0, len(eta))), np.zeros(0)
         state = replace(state, rows=rows, longest=int(up.longest), units=units, rounds=1)
         state = replace(state, path=none[0], thresholds=none[1], penalties=none[2])
-        inner = stepwise.begin(np.append(state.w, eta) * units)
-        return self._ask(replace(state, inner=inner, penalty=penalty))
+        state = replace(state, penalty=penalty, root=root)
+        inner = stepwise.begin(self._steps(state, np.append(state.w, eta)))
+        return self._ask(replace(state, inner=inner))
+
+    def _steps(self, state: State, point: Array) -> Array:
+        """Model and thresholds in the coordinates of the steps."""
+        if state.root is None:
+            return point * state.units
+        return np.append(point[: len(state.root)] @ state.root, point[len(state.root) :])
+
+    def _point(self, state: State, steps: Array, slope: bool = False) -> Array:
+        """Model and thresholds, from the coordinates of the steps; or a gradient, in these."""
+        if state.root is None:
+            return steps / state.units
+        D = len(state.root)
+        return np.append(lines.over_root(state.root, steps[:D], turned=not slope), steps[D:])
 
     def improve(self, state: State, ids: Ids, up: Multiplied) -> Next[State]:
         """One evaluation of the inner problem."""
         state, at = replace(state, rounds=state.rounds + 1), self._at(state)
         value, gradient = self._smoothed(state, at, up)
+        gradient = self._point(state, gradient, slope=True)
         inner, held = state.inner, state.held
         if held is None:
             inner = stepwise.observe(inner, value, gradient)
@@ -315,7 +338,7 @@ class RowMultiplierMethod(base.Method):
         # taken away for a proof
         if state.moves < MOVES and lag + left <= allowed < state.value - bound:
             point[size:] += free
-            return replace(state, held=point * state.units, moves=state.moves + 1)
+            return replace(state, held=self._steps(state, point), moves=state.moves + 1)
         state = replace(state, moves=0)
         if left > max(INNER * lag, allowed / 4) and not rests:
             return state
@@ -323,11 +346,11 @@ class RowMultiplierMethod(base.Method):
         penalty = max(state.penalty * (1.0 if alike else SHRINK), LEAST)
         state = replace(state, path=path[0], thresholds=path[1], penalties=path[2], lag=lag)
         # what is evaluated next is the same point with other centres
-        held = point * state.units
+        held = self._steps(state, point)
         return replace(state, held=held, penalty=penalty, renewed=True, alike=alike)
 
     def _smoothed(self, state: State, at: Place, up: Multiplied) -> tuple[float, Array]:
-        """The inner problem's objective, and its gradient in units."""
+        """The inner problem's objective and its gradient."""
         ridge = ridge_of(self.concrete, at.w)
         value = at.plain * float(up.loss) + float(up.weighted.sum() - at.thresholds @ up.weight)
         value += self.concrete.penalty(at.w) - state.penalty / 2 * float(up.away)
@@ -338,7 +361,7 @@ class RowMultiplierMethod(base.Method):
             gradient = np.append(gradient, shares - up.weight)
         else:
             value += state.rows * float(kinks_of(self.concrete.loss).heights[0])
-        return value, gradient / state.units
+        return value, gradient
 
     def _sloping(self, at: Place, up: Multiplied, scale: Array) -> Array:
         """The gradient of the rows by their weights, those of every level times ``scale``."""
@@ -351,7 +374,6 @@ class RowMultiplierMethod(base.Method):
         about how far the inner problem is from its minimum.
         """
         _, gradient = self._smoothed(state, at, up)
-        gradient *= state.units
         size = np.size(self.concrete.predictor.split(at.w)[0])
         ridge, K = ridge_of(self.concrete, at.w)[:size], len(at.caps) * self._ranked
         lag = float(at.caps @ up.above - up.weighted.sum() + at.thresholds @ up.weight)
@@ -389,7 +411,7 @@ class RowMultiplierMethod(base.Method):
 
     def _at(self, state: State) -> Place:
         """Where the clients are asked: the inner problem's trial, or its best point."""
-        point = (state.inner.trial if state.held is None else state.held) / state.units
+        point = self._point(state, state.inner.trial if state.held is None else state.held)
         if self._ranked:
             of, D = self._levels(state.rows), len(state.w)
             return Place(point[:D], point[D:], of.caps(int(state.rows)), of.mean / state.rows)
@@ -435,7 +457,8 @@ def multiply(
 ) -> tuple[Centres, Multiplied]:
     """The row weights at a place, and their sums; arrays are (n, m, K) with padding of share 0."""
     at, ranked, y = ask.at, ask.weights is None, data.y
-    prediction, back = pullback(problem.predictor, at.w, data)
+    prediction, back = pullback(problem.predictor, at.w, data.joined)
+    prediction = prediction.reshape(y.shape)
     if ask.weights is None:
         share = (data.share > 0).astype(float)
         height, slope = value_and_gradient(problem.loss, prediction, y)
@@ -466,7 +489,7 @@ def multiply(
         weight=counted.sum((0, 1))[None],
         weighted=np.einsum("nm,nmk->k", height, counted)[None],
         away=(share[..., None] * (weight - centre) ** 2 / at.caps).sum()[None],
-        gradients=np.stack([back(a * slope).sum(0) for a in each])[None],
+        gradients=np.concatenate([back((a * slope).reshape(1, -1)) for a in each])[None],
         bend=bend[None],
         rate=rate.sum((0, 1))[None],
         cross=cross.sum((0, 1))[None],

@@ -42,6 +42,11 @@ ROUNDING = 1e-12  # relative differences of values below this are rounding
 SEARCH = 40  # evaluations of a line search at most
 
 
+# w_{i+1} - w_i and phi'(w_{i+1}) - phi'(w_i), both divided so that their product is 1; apart, so
+# that a step copies none of the others
+Pair = tuple[Annotated[Array, Form("Q")], Annotated[Array, Form("Q")]]
+
+
 @record
 class QuasiNewton:
     """The state of the minimisation."""
@@ -57,9 +62,7 @@ class QuasiNewton:
     tried: Counter  # evaluations on this line
     # step 1 leads there, exactly; empty: nothing asks for that
     there: Annotated[Array, Form("Q|0")]
-    # of unit inner product:
-    moves: Annotated[Array, Form("k, Q")]  # w_{i+1} - w_i, the newest last
-    changes: Annotated[Array, Form("k, Q")]  # phi'(w_{i+1}) - phi'(w_i)
+    pairs: tuple[Pair, ...]  # the newest last
     accepted: bool  # the last trial is w
     # no step along the negative gradient decreases phi: w is a minimum up to rounding, or phi is
     # not smooth
@@ -84,9 +87,8 @@ class Kink(NamedTuple):
 
 def begin(w: Array) -> QuasiNewton:
     """The state before the first evaluation, which is at w."""
-    zero, none = np.zeros_like(w), np.zeros((0, len(w)))
-    line = 1.0, (0.0, math.inf, 0.0), math.inf, 0, np.zeros(0)
-    return QuasiNewton(w, math.inf, zero, zero, *line, none, none, False, False)
+    zero, line = np.zeros_like(w), (1.0, (0.0, math.inf, 0.0), math.inf, 0, np.zeros(0))
+    return QuasiNewton(w, math.inf, zero, zero, *line, (), False, False)
 
 
 def restart(
@@ -101,12 +103,8 @@ def restart(
 
     ``keep`` keeps the curvature pairs, where the functions are alike.
     """
-    state = state if keep else _without_pairs(state)
+    state = state if keep else replace(state, pairs=())
     return _line(replace(state, value=value, gradient=gradient, failed=False), kink)
-
-
-def _without_pairs(state: QuasiNewton) -> QuasiNewton:
-    return replace(state, moves=state.moves[:0], changes=state.changes[:0])
 
 
 def observe(
@@ -132,32 +130,29 @@ def observe(
         low = step, value, along
         return _search(state, value, along, replace(state, low=low, accepted=False))
     move, change = state.step * state.direction, gradient - state.gradient
-    moves, changes = state.moves, state.changes
-    product = float(move @ change)
+    pairs, product = state.pairs, float(move @ change)
     if product > 1e-14 * np.linalg.norm(move) * np.linalg.norm(change):
         kept, root = 1 - (MEMORY if kink is None else FEWER), math.sqrt(product)
-        moves = np.concatenate([moves[kept:], move[None] / root])
-        changes = np.concatenate([changes[kept:], change[None] / root])
-    pairs, there = {"moves": moves, "changes": changes}, state.trial
-    state = replace(state, w=there, value=value, gradient=gradient, accepted=True, **pairs)
-    return _line(state, kink)
+        pairs = (*pairs[kept:], (move / root, change / root))
+    there = {"w": state.trial, "value": value, "gradient": gradient}
+    return _line(replace(state, **there, accepted=True, pairs=pairs), kink)
 
 
 def _line(state: QuasiNewton, kink: Kink | None = None) -> QuasiNewton:
     """The state at the start of a new line search from w."""
     w, gradient, units, size = state.w, state.gradient, 1.0, float(np.linalg.norm(state.gradient))
     if kink is None:
-        direction, there = -_inverse(state.moves, state.changes, gradient), w[:0]
+        direction, there = _inverse(state.pairs, -gradient), w[:0]
         slope = float(direction @ gradient)
-        step = 1.0 if len(state.moves) or size == 0 else 1 / max(size, 1.0)
+        step = 1.0 if state.pairs or size == 0 else 1 / max(size, 1.0)
     else:
         there, curved = _proximal(state, kink)
         direction, step, units, before = there - w, 1.0, kink.units, kink.value(w)
         slope = float(direction @ gradient) + kink.value(there) - before
         # what the prox promises, where the difference is rounding
         slope = slope if abs(slope) > ROUNDING * abs(state.value) else -curved
-    if len(state.moves) and not slope < 0:
-        return _line(_without_pairs(state), kink)
+    if state.pairs and not slope < 0:
+        return _line(replace(state, pairs=()), kink)
     moved, length = np.linalg.norm(direction * units), np.linalg.norm(w * units)
     nowhere = bool(moved <= np.finfo(float).eps * length) or not slope < 0
     line = {"direction": direction, "step": step, "low": (0.0, state.value, slope), "there": there}
@@ -166,11 +161,12 @@ def _line(state: QuasiNewton, kink: Kink | None = None) -> QuasiNewton:
 
 def _proximal(state: QuasiNewton, kink: Kink) -> tuple[Array, float]:
     """The minimum z of the model of phi, as the pairs have it, and h; and (z - w)'B(z - w)."""
-    w, gradient, S, Y, squares = state.w, state.gradient, state.moves, state.changes, kink.units**2
-    if not (k := len(S)):
+    w, gradient, squares = state.w, state.gradient, kink.units**2
+    if not (k := len(state.pairs)):
         metric = max(float(np.linalg.norm(gradient / kink.units)), 1.0) * squares
         there = kink.prox(w - gradient / metric, metric)
         return there, float(((there - w) ** 2) @ metric)
+    S, Y = (np.array(part) for part in zip(*state.pairs, strict=True))
     metric = float(Y[-1] / squares @ Y[-1]) * squares
     before, scaled = np.tril(S @ Y.T, -1), S * np.sqrt(metric)
     square = scaled @ scaled.T
@@ -196,8 +192,8 @@ def _search(
     """The next step between the ends of the search, or beyond the lower one."""
     step, low, high = old.step, state.low[0], state.high
     if state.tried + 1 >= SEARCH or (math.isfinite(high) and high - low <= 1e-14 * high):
-        if len(state.moves):
-            return _line(_without_pairs(state), kink)
+        if state.pairs:
+            return _line(replace(state, pairs=()), kink)
         return replace(state, failed=True, step=0.0)
     if math.isinf(high):
         past, _, before = old.low
@@ -222,17 +218,18 @@ def _cubic(one: tuple[float, float, float], other: tuple[float, float, float]) -
     return b - (b - a) * (sb + root - theta) / below if below else math.nan
 
 
-def _inverse(moves: Array, changes: Array, v: Array) -> Array:
-    """The inverse of the Hessian that the pairs describe, times v."""
-    if not len(moves):
+def _inverse(pairs: tuple[Pair, ...], v: Array) -> Array:
+    """The inverse of the Hessian that the pairs describe, times v, which is overwritten."""
+    if not pairs:
         return v
-    shares = np.zeros(len(moves))
-    for k in range(len(moves) - 1, -1, -1):
-        shares[k] = moves[k] @ v
-        v = v - shares[k] * changes[k]
-    v = v / (changes[-1] @ changes[-1])
-    for k in range(len(moves)):
-        v = v + (shares[k] - changes[k] @ v) * moves[k]
+    shares, spare = list[float](), np.empty_like(v)
+    for move, change in reversed(pairs):
+        shares.append(float(move @ v))
+        v -= np.multiply(change, shares[-1], out=spare)
+    newest = pairs[-1][1]
+    v /= newest @ newest
+    for move, change in pairs:
+        v += np.multiply(move, shares.pop() - float(change @ v), out=spare)
     return v
 
 
