@@ -105,12 +105,14 @@ class OneStream(threading.local):
     def __init__(self) -> None:
         self.bits = np.random.Philox(0)
         self.draws = np.random.Generator(self.bits)
+        self.place: dict[str, Any] = {}
+        unused: Any = {"buffer": (0, 0, 0, 0), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
+        self.begun = unused | {"bit_generator": "Philox", "state": self.place}
 
     def at(self, key: NDArray[np.uint64], turn: int) -> np.random.Generator:
         """The generator of one stream, until the next call."""
-        place = {"counter": (0, 0, 0, turn), "key": key}
-        unused: Any = {"buffer": (0, 0, 0, 0), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
-        self.bits.state = unused | {"bit_generator": "Philox", "state": place}
+        self.place.update(counter=(0, 0, 0, turn), key=key)
+        self.bits.state = self.begun
         return self.draws
 
 

@@ -93,10 +93,11 @@ def _of_slices(
 ) -> Slices:
     """The same of all clients at once."""
     n = y.sizes
-    order, begin = np.empty(len(y.whole), np.intp), np.empty(len(n), np.intp)
+    order, begin = np.zeros(len(y.whole), np.intp), np.zeros(len(n), np.intp)
     for i, (name, start, m) in enumerate(zip(clients, y.cuts.tolist(), n.tolist(), strict=False)):
-        rng = ONE_STREAM.at(stream_key(seed, name), 0)
-        order[start : start + m], begin[i] = rng.permutation(m), rng.integers(m)
+        if m > 1:  # else nothing is held out
+            rng = ONE_STREAM.at(stream_key(seed, name), 0)
+            order[start : start + m], begin[i] = rng.permutation(m), rng.integers(m)
     k = np.minimum(np.maximum(np.rint(test * n), 1), n - 1).astype(np.intp)
     start, begin, k, m = (np.repeat(each, n) for each in (y.cuts[:-1], begin, k, n))
     at = np.arange(len(order)) - start
