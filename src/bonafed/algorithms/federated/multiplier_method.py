@@ -262,8 +262,9 @@ class MultiplierMethod(base.Method):
             # the weights add to it is then of its size
             mu = 1.0 if self._fixed else self.mu
             if mu is None:
-                apart = (up.gradient - up.gradient.mean(0)) / state.units
-                spread = FIRST * float((apart**2).sum(1).max())
+                middle, few = up.gradient.mean(0), range(0, len(up.gradient), 1024)
+                apart = ((up.gradient[k : k + 1024] - middle) / state.units for k in few)
+                spread = FIRST * max(float((part**2).sum(1).max()) for part in apart)
                 least = max(1e-3 * float(np.ptp(up.risk)), 1e-9 * float(np.abs(up.risk).max()))
                 mu = max(spread / self._curvature(), least, 1e-300)
             state = replace(state, mu=mu)
