@@ -224,6 +224,17 @@ def test_means_of_losses_with_kinks_go_by_rows_and_coefficients(
     assert type(chosen) is expected
 
 
+@pytest.mark.parametrize(
+    ("clients", "expected"), [(9_000, bf.Bundle), (60_000, bf.MultiplierMethod)]
+)
+def test_programs_of_very_many_clients_are_no_default(clients, expected):
+    ball = bf.WassersteinBall(0.01)
+    problem = bf.Problem(bf.Logistic(), over_clients=bf.LpBall(0.1), over_samples=ball)
+    fed = bf.Federation.from_arrays(np.zeros((4, 3)), [-1, 1, -1, 1], range(4))
+    concrete = replace(problem.at(fed)[0], over_clients=bf.Simplex())
+    assert type(choose(concrete, Setting(clients, rows=2 * clients), 3)) is expected
+
+
 def test_at_sites_means_of_losses_with_kinks_are_the_bundles():
     problem = bf.Problem(bf.Hinge(), regulariser=bf.L2(0.01))
     assert type(choose(problem, Setting(3), 10)) is bf.Bundle  # rows are not known

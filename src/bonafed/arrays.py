@@ -6,9 +6,12 @@ are padded to the longest one, and padding carries no weight: the mean of client
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from numbers import Real
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar
@@ -85,9 +88,36 @@ def stream(seed: int, client: ClientName, turn: int) -> np.random.Generator:
 
     Adding a client does not change the numbers of the others.
     """
-    key = hashlib.blake2b(f"{seed}/{client}".encode(), digest_size=16).digest()
-    bits = np.random.Philox(key=np.frombuffer(key, np.uint64), counter=[0, 0, 0, turn])
+    bits = np.random.Philox(key=stream_key(seed, client), counter=[0, 0, 0, turn])
     return np.random.Generator(bits)
+
+
+def stream_key(seed: int, client: ClientName, person: bytes = b"") -> NDArray[np.uint64]:
+    """(2,) the key of a client's streams; of other streams for another ``person``."""
+    data = f"{seed}/{client}".encode()
+    return np.frombuffer(hashlib.blake2b(data, digest_size=16, person=person).digest(), np.uint64)
+
+
+class OneStream(threading.local):
+    """One random generator per thread, which is set to the stream that is needed: making one takes
+    several times as long.
+    """
+
+    def __init__(self) -> None:
+        self.bits = np.random.Philox(0)
+        self.draws = np.random.Generator(self.bits)
+        self.place: dict[str, Any] = {}
+        unused: Any = {"buffer": (0, 0, 0, 0), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
+        self.begun = unused | {"bit_generator": "Philox", "state": self.place}
+
+    def at(self, key: NDArray[np.uint64], turn: int) -> np.random.Generator:
+        """The generator of one stream, until the next call."""
+        self.place.update(counter=(0, 0, 0, turn), key=key)
+        self.bits.state = self.begun
+        return self.draws
+
+
+ONE_STREAM = OneStream()
 
 
 def shape_of(X: "Array | csr_array") -> tuple[int, int]:
@@ -128,6 +158,99 @@ def unwritable(v: AnyArray) -> AnyArray:
     view = v.view()
     view.flags.writeable = False
     return view
+
+
+class Slices(Sequence[Any]):
+    """One array per client, which are rows of one array, client after client.
+
+    Very many small clients are held so: an item is a view that is made when it is asked for.
+
+    Attributes
+    ----------
+    whole : (n, ...) the rows of all clients
+    cuts : (N + 1,) where the rows of each client begin, and n
+    """
+
+    __slots__ = ("cuts", "whole")
+
+    def __init__(self, whole: NDArray[Any], cuts: NDArray[np.intp]) -> None:
+        self.whole, self.cuts = whole, cuts
+
+    def __len__(self) -> int:
+        return len(self.cuts) - 1
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return tuple(self[k] for k in range(*i.indices(len(self))))
+        k = range(len(self))[i]
+        return self.whole[self.cuts[k] : self.cuts[k + 1]]
+
+    def __iter__(self) -> Iterator[Any]:
+        for start, end in pairwise(self.cuts.tolist()):
+            yield self.whole[start:end]
+
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        """(N,) rows of each client."""
+        return np.diff(self.cuts)
+
+    def of(self, whole: NDArray[Any]) -> "Slices":
+        """Other values of the same rows."""
+        return Slices(whole, self.cuts)
+
+    def reduced(self, by: np.ufunc, values: NDArray[Any] | None = None) -> NDArray[Any]:
+        """(N,) the values of each client's rows, reduced; without ``values`` all numbers in them.
+        No client is without rows.
+        """
+        whole = self.whole if values is None else values
+        width = math.prod(whole.shape[1:])
+        return by.reduceat(whole.reshape(-1), self.cuts[:-1] * width)
+
+
+# clients from which on their arrays are slices of one, and bytes of an array that is copied for it
+MANY, SMALL = 100, 2**12
+
+
+def in_one(parts: Sequence[Any]) -> Sequence[Any]:
+    """The arrays of many clients as slices of one, where they lie in it one after the other, or
+    are small, and are then copied; else as they are.
+    """
+    if len(parts) < MANY or isinstance(parts, Slices):
+        return parts if len(parts) >= MANY else tuple(parts)
+    first = parts[0]
+    if not (isinstance(first, np.ndarray) and first.ndim):
+        return tuple(parts)
+    kinds = {(type(p), getattr(p, "dtype", 0), np.ndim(p), np.shape(p)[1:]) for p in parts}
+    if kinds != {(np.ndarray, first.dtype, first.ndim, first.shape[1:])}:
+        return tuple(parts)
+    cuts = np.zeros(len(parts) + 1, np.intp)
+    np.cumsum([len(part) for part in parts], out=cuts[1:])
+    width = first.itemsize * math.prod(first.shape[1:])
+    base = first.base
+    if isinstance(base, np.ndarray) and width and len(first):
+        at = (part.__array_interface__["data"][0] for part in parts)
+        here = next(at)
+        if all(part.base is base and part.flags.c_contiguous for part in parts) and all(
+            place == here + cut * width for place, cut in zip(at, cuts[1:-1].tolist(), strict=True)
+        ):
+            shape = (int(cuts[-1]), *first.shape[1:])
+            strides = tuple(np.empty((1, *first.shape[1:]), first.dtype).strides)
+            return Slices(np.lib.stride_tricks.as_strided(first, shape, strides), cuts)
+    if cuts[-1] * width <= len(parts) * SMALL:
+        return Slices(np.concatenate(parts), cuts)
+    return tuple(parts)
+
+
+def joined(parts: Sequence[Any]) -> NDArray[Any]:
+    """The rows of all clients under one another, not copied where they are slices of one array."""
+    return parts.whole if isinstance(parts, Slices) else np.concatenate(parts)
+
+
+def each_changed(change: Callable[[Any], Any], parts: Sequence[Any]) -> Sequence[Any]:
+    """The arrays of all clients with every row changed, by a function of rows."""
+    if isinstance(parts, Slices):
+        return parts.of(change(parts.whole))
+    return tuple(map(change, parts))
 
 
 def by_row(weights: Array, values: Array) -> Array:
@@ -266,10 +389,15 @@ class Block:
 
     def squares(self) -> Array:
         """Each client's mean of x_j^2 over its rows, (n, d)."""
+        if self.y.shape[1] <= 4:  # as quick as a copy
+            return self._mean_squares()
         return self._squares.copy()
 
     @cached_property
     def _squares(self) -> Array:
+        return self._mean_squares()
+
+    def _mean_squares(self) -> Array:
         if not isinstance(self.X, np.ndarray):
             return np.asarray(self.across.power(2) @ self.share.ravel()).reshape(len(self.y), -1)
         return np.einsum("nm,nmd,nmd->nd", self.share, self.X, self.X)

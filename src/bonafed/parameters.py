@@ -256,8 +256,7 @@ def _taker(kind: Any) -> Callable[[object], bool]:
     kind = getattr(typing.get_origin(kind) or kind, "__value__", kind)
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind is float:
-        whole = Integral  # none beyond 2^1023 is a number of double precision, and nor is nan
-        return lambda v: is_number(v) and v == v and (not isinstance(v, whole) or abs(v) < 2**1023)
+        return _a_number
     if kind is int:  # 1e4 rounds are a whole number, too
         return lambda value: is_number(value) and abs(value) < 2**63 and value % 1 == 0
     if kind is bool:
@@ -267,7 +266,7 @@ def _taker(kind: Any) -> Callable[[object], bool]:
     if origin is typing.Literal:
         return lambda value: any(type(value) is type(one) and value == one for one in inner)
     if complex in inner:  # ArrayLike, which its user reads
-        return lambda value: True
+        return _anything
     if origin in (typing.Union, types.UnionType):
         several = [_taker(each) for each in inner]
         return lambda value: any(one(value) for one in several)
@@ -304,12 +303,26 @@ def shape_of_numbers(value: object) -> tuple[int, ...] | None:
     return array.shape or (1,)
 
 
+def _a_number(value: Any) -> bool:
+    # none beyond 2^1023 is a number of double precision, and nor is nan
+    whole = isinstance(value, Integral)
+    return is_number(value) and value == value and (not whole or abs(value) < 2**1023)
+
+
+def _anything(value: object) -> bool:
+    return True
+
+
 def _list_of(entries: list[Callable[[object], bool]]) -> Callable[[object], bool]:
     def fits(value: Any) -> bool:
         if isinstance(value, str | bytes | Mapping | set) or not isinstance(value, Sized):
             return False
         if isinstance(value, np.ndarray) and value.ndim == 0:
             return False
+        if entries == [_anything]:
+            return True
+        if entries == [_a_number] and isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            return value.ndim == 1 and not np.isnan(value).any()  # at once
         each = entries * len(value) if len(entries) == 1 else entries
         several: Any = value
         return len(each) == len(value) and all(f(one) for f, one in zip(each, several, strict=True))

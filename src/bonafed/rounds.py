@@ -328,21 +328,35 @@ def rows(message: Value, index: Sequence[int] | NDArray[np.intp]) -> Value:
     return changed(message, **kept) if kept else message
 
 
+@functools.lru_cache(maxsize=2)
+def _everybody(n: int) -> tuple[int, ...]:
+    return tuple(range(n))
+
+
+def listed(ids: NDArray[np.int64]) -> tuple[int, ...]:
+    """Ascending positions as a tuple, which is the same one wherever they are all of so many."""
+    if len(ids) and ids[0] == 0 and ids[-1] == len(ids) - 1:
+        return _everybody(len(ids))
+    return tuple(ids.tolist())
+
+
 class Combiner:
     """Folds the uploads of one round as they are added; ``result`` is what the server receives.
 
     A field of an upload has a leading axis of the clients ``ids``; a ``Sum`` or ``Max`` field may
     instead have length 1 there when the client function has combined the block itself.
     Floating-point sums depend on the order of ``add``: an engine adds in an order that does not
-    depend on arrival (see ``combine``).
+    depend on arrival (see ``combine``). ``total`` is how many clients are added, where it is known:
+    the rows of ``Each`` fields are then written where they stay.
     """
 
-    def __init__(self, upload_class: type) -> None:
+    def __init__(self, upload_class: type, total: int = 0) -> None:
         self.upload_class, self.fields = upload_class, marks(upload_class)
+        self.total, self.added = total, 0
         self.ids: list[NDArray[np.intp]] = []
         # of each field (dtype, shape of one client's part), or () for None
         self.forms: list[tuple[Any, ...]] = []
-        # of each field; Sum, Max: the combination so far; Each: a list of parts
+        # of each field; Sum, Max: the combination so far; Each: a list of parts, or rows of a total
         self.folded: list[Any] = []
         if hidden := [name for name, how in self.fields if how not in _FOLD]:
             text = f"{upload_class.__name__}.{hidden[0]} does not say who sees it: annotate Sum,"
@@ -359,16 +373,23 @@ class Combiner:
             form = () if value is None else self._form(name, how, value, n)
             if first:
                 self.forms.append(form)
+                if how == "each" and isinstance(value, np.ndarray) and n < self.total:
+                    self.folded.append(np.empty((self.total, *value.shape[1:]), value.dtype))
+                    self.folded[k][:n] = value
+                    continue
                 self.folded.append(None if value is None else _FOLD[how](None, value))
             elif form != self.forms[k]:
                 text = f"{self.upload_class.__name__}.{name} is {form or None} at client {ids[0]}"
                 text += f" and {self.forms[k] or None} at the clients before: all must agree"
                 raise ValueError(text)
+            elif how == "each" and isinstance(self.folded[k], np.ndarray):
+                self.folded[k][self.added : self.added + n] = value
             elif value is not None:
                 # an algorithm reports what is not finite, in words of its own
                 with np.errstate(over="ignore", invalid="ignore"):
                     self.folded[k] = _FOLD[how](self.folded[k], value)
         self.ids.append(np.asarray(ids, dtype=np.intp))
+        self.added += n
 
     def _form(self, name: str, how: str, value: object, n: int) -> tuple[Any, ...]:
         actual = type(value).__name__
@@ -385,19 +406,22 @@ class Combiner:
         """The ids in ascending order and the combined upload (``Each`` fields in the same
         order).
         """
-        ids = np.concatenate(self.ids).tolist() if self.ids else []
-        order: Any = None if (listed := sorted(ids)) == ids else np.argsort(ids, kind="stable")
-        if not ids or len(set(ids)) < len(ids):
-            raise ValueError(f"each client answers once in a round, got answers of {listed}")
+        ids = np.concatenate(self.ids) if self.ids else np.empty(0, np.intp)
+        order: Any = None if (np.diff(ids) > 0).all() else np.argsort(ids, kind="stable")
+        ids = ids if order is None else ids[order]
+        if not len(ids) or (np.diff(ids) == 0).any():
+            raise ValueError(f"each client answers once in a round, got answers of {ids.tolist()}")
         fields = []
         for value, (_, how) in zip(self.folded, self.fields, strict=True):
+            if how == "each" and isinstance(value, np.ndarray):
+                value = value[: self.added] if order is None else value[order]
             # Each: the rows of those of one part that are in order are not copied
             if type(value) is list:
                 value = equally_wide(value) if how == "parcel" else value
                 value = value[0] if len(value) == 1 else np.concatenate(value)
                 value = value if order is None else value[order]
             fields.append(value if value is None or value.flags.c_contiguous else settled(value))
-        return tuple(listed), self.upload_class(*fields)
+        return listed(ids), self.upload_class(*fields)
 
 
 _FOLD: dict[str, Callable[[Any, Any], Any]] = {

@@ -12,13 +12,14 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed import client_names
-from bonafed.arrays import Array, Block, unwritable
+from bonafed.arrays import Array, Block, Slices, each_changed, in_one, joined, unwritable
 from bonafed.client_names import ByClient, ClientName
 from bonafed.data import assembly
 from bonafed.data import validation as check
@@ -52,7 +53,8 @@ class Federation:
     clients : distinct names, text or whole numbers, in the order of their first appearance. They
         stay as they are given and are compared as text: 1 and "1" name the same client
     X : one (m_i, d) array per client; dense float64 in C order, or sparse (kept as CSR); no copy if
-        right already
+        right already, but small arrays of 100 clients and more are put into one, of which the items
+        of ``X`` are then views
     y : one (m_i,) array of targets per client: numbers, text or booleans
     classes : the sorted classes; default: those seen at any client when the targets are not floats,
         else None
@@ -91,14 +93,14 @@ class Federation:
     """
 
     clients: tuple[ClientName, ...]
-    X: tuple[Any, ...]
-    y: tuple[NDArray[Any], ...]
+    X: Sequence[Any]
+    y: Sequence[NDArray[Any]]
     _: KW_ONLY
     classes: NDArray[Any] | None = None
     # always a tuple once constructed
     feature_names: tuple[str, ...] = None  # type: ignore[assignment]
-    sample_weight: tuple[Array, ...] | None = None
-    columns: Mapping[str, tuple[NDArray[Any], ...]] | None = None
+    sample_weight: Sequence[Array] | None = None
+    columns: Mapping[str, Sequence[NDArray[Any]]] | None = None
     schema: Schema | None = None
     server: Any = None  # a Federation of one client once constructed
     linear: tuple[tuple[Array, Array], ...] | None = None
@@ -111,11 +113,9 @@ class Federation:
         check.one_per_client(clients, X=self.X, y=self.y)
         names = None if self.feature_names is None else tuple(map(str, self.feature_names))
         X, names = check.features_of(self.X, clients, names)
-        targets = [check.targets(t, name) for t, name in zip(self.y, clients, strict=True)]
-        y = check.same_type(targets, clients)
-        for name, x, t in zip(clients, X, y, strict=True):
-            check.rows(name, x, t, names)
-        lengths = [len(t) for t in y]
+        y = check.targets_of(self.y, clients)
+        check.rows_of(clients, X, y, names)
+        lengths = _sizes(y).tolist()
         weights, linear = self.sample_weight, self.linear
         columns = {
             key: check.per_row(key, [np.asarray(part) for part in parts], clients, lengths)
@@ -163,7 +163,8 @@ class Federation:
     def _with(self, **changes: object) -> Federation:
         """A copy with other values in these fields, which are known to be right."""
         other = copy.copy(self)
-        vars(other).pop("sizes", None)
+        for known in ("sizes", "_shares"):
+            vars(other).pop(known, None)
         vars(other).update(changes)
         return other
 
@@ -237,19 +238,25 @@ class Federation:
             raise ValueError(
                 f"X must be a table of rows and features, got {table.ndim} dimension(s)."
             )
-        names, picks = check.grouped(owners, table.shape[0])
+        names, order, cuts = check.in_order(owners, table.shape[0])
 
-        def parts(column: ArrayLike, what: str) -> tuple[NDArray[Any], ...]:
+        def sliced(whole: Any) -> Sequence[Any]:
+            whole = whole if order is None else whole[order]
+            if isinstance(whole, np.ndarray):
+                return Slices(whole, cuts)
+            return tuple(whole[start:end] for start, end in pairwise(cuts))
+
+        def parts(column: ArrayLike, what: str) -> Sequence[NDArray[Any]]:
             whole = np.asarray(column)
             if whole.shape != (table.shape[0],):
                 raise ValueError(
                     f"{what} must have shape ({table.shape[0]},) like the rows of X, got"
                     f" {whole.shape}."
                 )
-            return tuple(whole[pick] for pick in picks)
+            return sliced(whole)
 
         features: Any = None if feature_names is None else tuple(feature_names)
-        X_i, y_i = tuple(table[pick] for pick in picks), parts(targets, "y")
+        X_i, y_i = sliced(table), parts(targets, "y")
         more: dict[str, Any] = {"sample_weight": sample_weight, "persons": persons}
         more = {key: parts(column, key) for key, column in more.items() if column is not None}
         return cls(
@@ -385,12 +392,23 @@ class Federation:
     @cached_property
     def sizes(self) -> NDArray[np.intp]:
         """(N,) rows of each client."""
-        return unwritable(np.array([len(t) for t in self.y], dtype=np.intp))
+        return unwritable(_sizes(self.y))
 
     @property
     def alike(self) -> bool:
         """Whether all rows of a client count alike, at every client."""
-        return all(self.rows_alike(i) for i in range(self.n_clients))
+        return bool(self.all_alike.all())
+
+    @property
+    def all_alike(self) -> NDArray[np.bool_]:
+        """(N,) whether all rows of a client count alike."""
+        weights = self.sample_weight
+        if weights is None:
+            return np.ones(self.n_clients, bool)
+        if isinstance(weights, Slices):
+            most, least = weights.reduced(np.maximum), weights.reduced(np.minimum)
+            return most - least <= 1e-12 * most
+        return np.array([self.rows_alike(i) for i in range(self.n_clients)])
 
     def rows_alike(self, i: int) -> bool:
         """Whether all rows of client i count alike."""
@@ -406,8 +424,8 @@ class Federation:
         return len(self.clients)
 
     def __repr__(self) -> str:
-        pairs = zip(self.clients, self.y, strict=True)
-        rows = (f"{short(str(name), 16)}: {len(t)}" for name, t in pairs)
+        pairs = zip(self.clients, self.sizes.tolist(), strict=True)
+        rows = (f"{short(str(name), 16)}: {m}" for name, m in pairs)
         kind = "real targets" if self.classes is None else f"{len(self.classes)} classes"
         return (
             f"Federation({self.n_clients} clients, {self.sizes.sum()} rows, {self.n_features}"
@@ -458,6 +476,21 @@ class Federation:
         # a client that takes part without rows has one of weight zero
         return weight / (weight.sum() or 1.0)
 
+    def shares(self) -> Array:
+        """The same of all clients' rows, in their order."""
+        if self.sample_weight is None:
+            return np.repeat(1 / np.maximum(self.sizes, 1), self.sizes)
+        return joined(self._shares)
+
+    @cached_property
+    def _shares(self) -> Sequence[Array]:
+        """(m_i,) of every client, of rows with weights."""
+        return in_one([*map(self.share, range(self.n_clients))])
+
+    def by_client(self, reduce: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
+        """(N,) numbers of the rows of all clients, in their order, reduced to one for each."""
+        return reduce.reduceat(values, np.cumsum(self.sizes) - self.sizes)
+
     def digests(self) -> tuple[str, ...]:
         """One hexadecimal digest per client, of all that it and the server hold: equal data have
         equal digests.
@@ -465,13 +498,13 @@ class Federation:
         server = [] if self.server is None else [np.array(self.server.digests())]
         columns = sorted((self.columns or {}).items())
 
-        def digest(i: int) -> str:
+        def digest(i: int, x: Any, y: NDArray[Any]) -> str:
             more = [array for key, parts in columns for array in (np.array([key]), parts[i])]
             more += [] if self.linear is None else self.linear[i]
             more += [] if self.persons is None else [np.array(["persons"]), self.persons[i]]
-            return check.digest(self.X[i], self.y[i], self.share(i), *more, *server)
+            return check.digest(x, y, self.share(i), *more, *server)
 
-        return tuple(map(digest, range(self.n_clients)))
+        return tuple(map(digest, range(self.n_clients), self.X, self.y))
 
     @checking
     def single(self) -> Federation:
@@ -498,9 +531,9 @@ class Federation:
         """
         if size < 1:
             raise ValueError(f"size must be >= 1, got {size}: it is how many clients a block has.")
-        d, dense = self.n_features, [isinstance(x, np.ndarray) for x in self.X]
+        d = self.n_features
         own, most = min(max(SMALL, TALL[0] * d**2), LARGE), max(BLOCK, TALL[1] * d**2)
-        small = np.array(dense) & (self.sizes * d <= own)
+        small = self._dense & (self.sizes * d <= own)
         order = np.argsort(self.sizes, kind="stable")
         left, groups = order[small[order]], self._thin(order.tolist(), min(size, SEVERAL))
         while len(left):
@@ -514,11 +547,19 @@ class Federation:
         groups += [[i] for i in sorted({*order.tolist()}.difference(*groups))]
         return [self.block(g[0]) if len(g) == 1 else self._padded(np.array(g)) for g in groups]
 
+    @property
+    def _dense(self) -> NDArray[np.bool_]:
+        """(N,) whose rows are not sparse."""
+        if isinstance(self.X, Slices):
+            return np.ones(self.n_clients, bool)
+        return np.array([isinstance(x, np.ndarray) for x in self.X])
+
     def _thin(self, order: Sequence[int], size: int) -> list[list[int]]:
         """Those of these clients with few sparse entries, ``size`` at a time, and no more than
         have a batch of gradients.
         """
-        thin = [i for i in order if not isinstance(x := self.X[i], np.ndarray) and x.nnz <= THIN]
+        sparse = set(np.flatnonzero(~self._dense).tolist())
+        thin = [i for i in order if i in sparse and self.X[i].nnz <= THIN]
         size = max(1, min(size, BATCH // self.n_features))
         return [thin[k : k + size] for k in range(0, len(thin), size)]
 
@@ -527,7 +568,7 @@ class Federation:
         """Clients sorted by size: small ones, whose rows are copied, many at a time, and the other
         ones one by one.
         """
-        longest = np.array([x.size if isinstance(x, np.ndarray) else FEW + 1 for x in self.X])
+        longest = np.where(self._dense, self.sizes * self.n_features, FEW + 1)
         order = np.argsort(longest, kind="stable")
         small = order[longest[order] <= FEW]
         while len(small):
@@ -544,8 +585,11 @@ class Federation:
     def _padded(self, index: NDArray[np.intp]) -> Block:
         sizes, extra, who = self.sizes[index], self.columns or {}, index.tolist()
         inside = np.arange(sizes.max()) < sizes[:, None]
+        in_order = bool((np.diff(index) == 1).all())
 
         def padded(parts: Sequence[Any] | Mapping[int, Any]) -> NDArray[Any]:
+            if isinstance(parts, Slices):
+                return sliced(parts)
             rows = [parts[i] for i in who]
             shape = *inside.shape, *rows[0].shape[1:]
             if inside.all():
@@ -555,14 +599,28 @@ class Federation:
                 one[: len(part)] = part
             return whole
 
-        y = padded({i: self._coded(i) for i in who})
-        y = np.where(inside, y, y[:, :1])  # a target that is valid for every loss; its share is 0
+        def sliced(parts: Slices) -> NDArray[Any]:
+            whole, first = parts.whole, parts.cuts[index]
+            if in_order and inside.all() and whole.flags.behaved:  # as compiled loops take them
+                return whole[first[0] : first[0] + inside.size].reshape(
+                    *inside.shape, *whole.shape[1:]
+                )
+            at = first[:, None] + np.arange(inside.shape[1])
+            rows = whole[np.where(inside, at, 0)]
+            if not inside.all():
+                rows[~inside] = 0
+            return rows
+
+        y = padded(self._coded_parts(who))
+        if not inside.all():
+            y = np.where(inside, y, y[:, :1])  # valid for every loss; its share is 0
         share = inside / np.maximum(sizes, 1)[:, None]
         if self.sample_weight is not None:
-            share = padded({i: self.share(i) for i in who})
+            share = padded(self._shares)
         columns = {key: padded(parts) for key, parts in extra.items()}
         linear = None if self.linear is None else check.stacked([self.linear[i] for i in who])
-        names = tuple(self.clients[i] for i in who)
+        names = self.clients[who[0] : who[-1] + 1]
+        names = names if in_order else tuple(self.clients[i] for i in who)
         return Block(self._rows(who, padded), y, share, index, names, columns, linear)
 
     def _rows(self, who: list[int], padded: Callable[[Any], NDArray[Any]]) -> Any:
@@ -576,15 +634,21 @@ class Federation:
         starts = np.concatenate([[0], np.cumsum(counts)])
         return csr_array((*parts, starts), shape=(len(counts), self.n_features))
 
+    def _coded_parts(self, who: Sequence[int]) -> Any:
+        if isinstance(self.y, Slices) and self.y.whole.dtype == np.float64:
+            return self.y
+        return {i: self._coded(i) for i in who}
+
     def _coded(self, i: int) -> Array:
-        if self.y[i].dtype.kind == "U":
+        y = self.y[i]
+        if y.dtype.kind == "U":
             assert self.classes is not None
             names = ", ".join(map(repr, self.classes.tolist()[:4]))
             raise ValueError(
                 f"the targets are text ({names}) and no numbers yet: problem.at(federation) codes"
                 " them as the loss needs; by hand, use federation.with_targets(...)."
             )
-        return self.y[i].astype(np.float64, copy=False)
+        return y.astype(np.float64, copy=False)
 
     # ---------------------------------------------------------------- new federations
 
@@ -596,9 +660,9 @@ class Federation:
         the labels.
         """
         check.one_per_client(self.clients, targets=targets)
-        y = tuple(check.targets(t, name) for t, name in zip(targets, self.clients, strict=True))
-        check.per_row("targets", y, self.clients, [len(t) for t in self.y])
-        y = check.same_type(y, self.clients)
+        y = check.targets_of(targets, self.clients)
+        if not np.array_equal(_sizes(y), self.sizes):
+            check.per_row("targets", y, self.clients, self.sizes.tolist())
         if isinstance(classes, str):
             return self._with(y=y)
         return self._with(y=y, classes=check.classes(y, classes, self.clients), positive=None)
@@ -608,8 +672,7 @@ class Federation:
         """The same clients and targets with other features, one (m_i, d) array per client."""
         check.one_per_client(self.clients, X=X)
         rows, _ = check.features_of(X, self.clients, self.feature_names)
-        for name, x, t in zip(self.clients, rows, self.y, strict=True):
-            check.rows(name, x, t, self.feature_names)
+        check.rows_of(self.clients, rows, self.y, self.feature_names)
         # rows may be of any length now
         schema = None if self.schema is None else replace(self.schema, unit=False)
         return self._with(X=rows, schema=schema)
@@ -638,28 +701,45 @@ class Federation:
             raise ValueError(
                 "no client has two rows or more, so nothing can be held out within a client."
             )
-        return self._where([~part for part in held]), self._where(held)
+        return self._where(each_changed(np.logical_not, held)), self._where(held)
 
     def _where(self, chosen: Sequence[NDArray[np.bool_]]) -> Federation:
         """The chosen rows of every client, and only the clients that have some."""
+        if isinstance(chosen, Slices) and isinstance(self.X, Slices):
+            return self._sieved(chosen)
         return self._pick([(i, np.flatnonzero(c)) for i, c in enumerate(chosen) if c.any()])
 
+    def _sieved(self, chosen: Slices) -> Federation:
+        """The same of slices."""
+        count = chosen.reduced(np.add, chosen.whole.astype(np.intp))
+        some = np.flatnonzero(count).tolist()
+        cuts = np.append(0, np.cumsum(count[some]))
+
+        def part(values: Sequence[Any]) -> Sequence[Any]:
+            if isinstance(values, Slices):
+                return Slices(values.whole[chosen.whole], cuts)
+            return tuple(values[i][chosen[i]] for i in some)
+
+        return self._of(some, part)
+
     def _pick(self, picks: Sequence[tuple[int, Any]]) -> Federation:
-        if not picks:
+        return self._of(
+            [i for i, _ in picks], lambda values: in_one([values[i][rows] for i, rows in picks])
+        )
+
+    def _of(self, who: Sequence[int], part: Callable[[Sequence[Any]], Sequence[Any]]) -> Federation:
+        """These clients with a part of their rows."""
+        if not who:
             raise ValueError("a federation needs at least one client, got none.")
-
-        def part(values: Sequence[Any]) -> tuple[Any, ...]:
-            return tuple(values[i][rows] for i, rows in picks)
-
-        clients, linear = tuple(self.clients[i] for i, _ in picks), self.linear
+        linear = self.linear
         return self._with(
-            clients=clients,
+            clients=tuple(self.clients[i] for i in who),
             X=part(self.X),
-            linear=None if linear is None else tuple(linear[i] for i, _ in picks),
+            linear=None if linear is None else tuple(linear[i] for i in who),
             **self._of_rows(part),
         )
 
-    def _of_rows(self, change: Callable[[Sequence[Any]], tuple[Any, ...]]) -> dict[str, Any]:
+    def _of_rows(self, change: Callable[[Sequence[Any]], Sequence[Any]]) -> dict[str, Any]:
         """What else each row has, with every list over the clients changed."""
         return {
             "y": change(self.y),
@@ -676,14 +756,13 @@ class Federation:
         (array in the order of ``clients``, mapping by name, "uniform" or "size") give row j of
         client i the weight q_i share_ij.
         """
-        if all(isinstance(x, np.ndarray) for x in self.X):
-            parts: Any = self.X
-            X = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if self._dense.all():
+            X = self.X[0] if self.n_clients == 1 else joined(self.X)
         else:
             from scipy.sparse import csr_array, vstack
 
             X = csr_array(vstack([csr_array(x) for x in self.X]))
-        changes = self._of_rows(lambda parts: (np.concatenate(parts),))
+        changes = self._of_rows(lambda parts: (joined(parts),))
         if prior is not None:
             q = check.prior(prior, self.clients, self.sizes)
             weights = [q_i * self.share(i) for i, q_i in enumerate(q)]
@@ -691,6 +770,13 @@ class Federation:
         if self.linear is not None:
             changes["linear"] = (tuple(map(np.concatenate, zip(*self.linear, strict=True))),)
         return self._with(clients=("pooled",), X=(X,), **changes)
+
+
+def _sizes(parts: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
+    """(N,) the length of each."""
+    if isinstance(parts, Slices):
+        return parts.sizes
+    return np.array([len(part) for part in parts], np.intp)
 
 
 def apart(fed: Federation, share: float, seed: int) -> tuple[Federation, Federation | None]:

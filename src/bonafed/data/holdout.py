@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.arrays import stream
+from bonafed.arrays import ONE_STREAM, Slices, stream, stream_key
 from bonafed.client_names import ClientName
 from bonafed.data.validation import Rows
 
@@ -26,8 +26,15 @@ def held_out(
     seed: int,
     by_class: bool,
     persons: Sequence[NDArray] | None = None,
-) -> list[NDArray[np.bool_]]:
+) -> Sequence[NDArray[np.bool_]]:
     """For every client (m_i,) True on the rows that are held out."""
+    if not 0 < test < 1:
+        raise ValueError(
+            f"test must lie in (0, 1), got {test}: it is the share of every client's rows to hold"
+            " out."
+        )
+    if persons is None and isinstance(targets, Slices):
+        return _of_slices(clients, targets, test, seed, by_class)
     if persons is None:
         rows = zip(clients, targets, strict=True)
         return [_of_client(name, y, test, seed, by_class) for name, y in rows]
@@ -70,11 +77,6 @@ def _of_client(
     """(m,) True on the rows of one client that are held out: every (m / k)-th of them, shuffled and
     sorted by class.
     """
-    if not 0 < test < 1:
-        raise ValueError(
-            f"test must lie in (0, 1), got {test}: it is the share of every client's rows to hold"
-            " out."
-        )
     n = len(y)
     k, rng = min(max(round(test * n), 1), n - 1), stream(seed, client, 0)
     order = rng.permutation(n)
@@ -84,6 +86,28 @@ def _of_client(
     held = np.zeros(n, dtype=bool)
     held[order[np.diff(steps) > 0]] = True
     return held
+
+
+def _of_slices(
+    clients: Sequence[ClientName], y: Slices, test: float, seed: int, stratify: bool
+) -> Slices:
+    """The same of all clients at once."""
+    n = y.sizes
+    order, begin = np.zeros(len(y.whole), np.intp), np.zeros(len(n), np.intp)
+    for i, (name, start, m) in enumerate(zip(clients, y.cuts.tolist(), n.tolist(), strict=False)):
+        if m > 1:  # else nothing is held out
+            rng = ONE_STREAM.at(stream_key(seed, name), 0)
+            order[start : start + m], begin[i] = rng.permutation(m), rng.integers(m)
+    k = np.minimum(np.maximum(np.rint(test * n), 1), n - 1).astype(np.intp)
+    start, begin, k, m = (np.repeat(each, n) for each in (y.cuts[:-1], begin, k, n))
+    at = np.arange(len(order)) - start
+    order += start
+    if stratify:
+        classes = np.unique(y.whole, return_inverse=True)[1]
+        order = order[np.lexsort((classes[order], start))]
+    held = np.zeros(len(order), dtype=bool)
+    held[order] = ((at + 1) * k + begin) // m > (at * k + begin) // m
+    return y.of(held)
 
 
 def drawn(X: Rows, y: NDArray[Any], seed: int) -> list[int]:

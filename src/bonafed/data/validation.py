@@ -5,12 +5,13 @@ grouping of rows by client, rows held out, and digests.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence, Sized
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bonafed.arrays import Array
+from bonafed.arrays import Array, Slices, each_changed, in_one, joined
 from bonafed.client_names import ByClient, ClientName, by_position, client_name, repeated
 from bonafed.data.row_errors import Place, RowError, listed
 
@@ -73,11 +74,16 @@ def features(x: object, client: ClientName, names: Sequence[str] | None) -> Rows
 
 def features_of(
     parts: Sequence[object], clients: Sequence[ClientName], names: Sequence[str] | None
-) -> tuple[tuple[Rows, ...], tuple[str, ...]]:
+) -> tuple[Sequence[Rows], tuple[str, ...]]:
     """The features of all clients, who must have as many, and the names of the features."""
-    X = tuple(features(x, client, names) for x, client in zip(parts, clients, strict=True))
+    X = in_one(parts)
+    if isinstance(X, Slices) and X.whole.ndim == 2 and X.whole.dtype.kind in "buif":
+        X = X.of(np.ascontiguousarray(X.whole, dtype=np.float64))
+    else:
+        each = zip(parts, clients, strict=True)
+        X = in_one([features(x, client, names) for x, client in each])
     d = X[0].shape[1]
-    for name, x in zip(clients, X, strict=True):
+    for name, x in () if isinstance(X, Slices) else zip(clients, X, strict=True):
         if x.shape[1] != d:
             raise ValueError(
                 f"client {name!r} has {x.shape[1]} features, but client {clients[0]!r} has {d}: "
@@ -125,7 +131,28 @@ def rows(client: ClientName, x: Rows, y: NDArray[Any], names: Sequence[str]) -> 
     )
 
 
-def in_single(X: Sequence[Rows], clients: Sequence[ClientName]) -> tuple[Rows, ...]:
+def rows_of(
+    clients: Sequence[ClientName],
+    X: Sequence[Rows],
+    y: Sequence[NDArray[Any]],
+    names: Sequence[str],
+) -> None:
+    """The same of all clients; where they are slices of one array, those that look odd are looked
+    at by themselves.
+    """
+    odd: Iterable[int] = range(len(clients))
+    if isinstance(X, Slices) and isinstance(y, Slices):
+        some, wrong = X.sizes > 0, X.sizes != y.sizes
+        held = X if some.all() else Slices(X.whole, np.append(X.cuts[:-1][some], X.cuts[-1]))
+        with np.errstate(invalid="ignore"):
+            most = np.maximum(held.reduced(np.maximum), -held.reduced(np.minimum))
+        wrong[some] |= ~((most == 0) | ((most >= 1 / EXTREME) & (most <= EXTREME)))
+        odd = np.flatnonzero(wrong | ~some).tolist()
+    for i in odd:
+        rows(clients[i], X[i], y[i], names)
+
+
+def in_single(X: Sequence[Rows], clients: Sequence[ClientName]) -> Sequence[Rows]:
     """The rows in single precision; numbers whose squares it cannot hold are refused."""
     for x, client in zip(X, clients, strict=True):
         largest = _largest(x if isinstance(x, np.ndarray) else x.data)
@@ -136,7 +163,7 @@ def in_single(X: Sequence[Rows], clients: Sequence[ClientName]) -> tuple[Rows, .
                 shown=f" ({largest:.3g})",
                 do="Change the unit, or keep double precision.",
             )
-    return tuple(x.astype(np.float32) for x in X)
+    return each_changed(lambda x: x.astype(np.float32), X)
 
 
 def in_range(
@@ -208,6 +235,18 @@ def distinct(y: NDArray[Any]) -> tuple[Any, ...]:
     return tuple(sorted({*y.tolist()}) if few else np.unique(y).tolist())
 
 
+def targets_of(y: Sequence[ArrayLike], clients: Sequence[ClientName]) -> Sequence[NDArray[Any]]:
+    """The targets of all clients, of one type."""
+    parts = in_one(y)
+    if isinstance(parts, Slices) and parts.whole.dtype.kind != "O":
+        try:
+            return parts.of(targets(parts.whole, ""))
+        except ValueError:  # which is to name the client
+            pass
+    each = [targets(t, name) for t, name in zip(y, clients, strict=True)]
+    return in_one(same_type(each, clients))
+
+
 def same_type(y: Sequence[NDArray[Any]], clients: Sequence[ClientName]) -> tuple[NDArray[Any], ...]:
     """Targets of one type over all clients: integers beside floats become floats, numbers beside
     text are an error.
@@ -226,10 +265,16 @@ def classes(
     """The sorted classes: those declared, else those of targets that are not floats, else None."""
     if declared is None:
         real = y[0].dtype.kind == "f"
+        if isinstance(y, Slices):
+            return None if real else np.unique(y.whole)
         return None if real else np.unique(np.concatenate([np.unique(t) for t in y]))
-    known = np.unique(np.asarray(declared))
-    if known.dtype.kind == "U" and all(t.dtype.kind in "if" for t in y):
+    known, whole = np.unique(np.asarray(declared)), isinstance(y, Slices)
+    kinds = {y[0].dtype.kind} if whole else {t.dtype.kind for t in y}
+    if known.dtype.kind == "U" and kinds <= {"i", "f"}:
         known = as_numbers(known)
+    right = whole and (kinds == {"U"}) == (known.dtype.kind == "U")
+    if right and np.isin(joined(y), known).all():
+        return known
     for name, t in zip(clients, y, strict=True):
         # text is no number, even where they are written alike
         one_is_text = (t.dtype.kind == "U") != (known.dtype.kind == "U")
@@ -293,7 +338,8 @@ def per_row(
     key: str, parts: Sequence[NDArray[Any]], clients: Sequence[ClientName], lengths: Sequence[int]
 ) -> tuple[NDArray[Any], ...]:
     """One (m_i,) array per client."""
-    one_per_client(clients, **{key: parts})
+    if len(parts) != len(clients):
+        one_per_client(clients, **{key: parts})
     for name, part, m in zip(clients, parts, lengths, strict=True):
         if part.shape != (m,):
             raise ValueError(
@@ -305,7 +351,7 @@ def per_row(
 
 def weights(
     values: Sequence[ArrayLike], clients: Sequence[ClientName], lengths: Sequence[int]
-) -> tuple[Array, ...]:
+) -> Sequence[Array]:
     """One (m_i,) array of weights >= 0 with a positive sum per client."""
     given = per_row("sample_weight", [np.asarray(v) for v in values], clients, lengths)
     parts = list[Array]()
@@ -323,7 +369,7 @@ def weights(
                 rows=np.flatnonzero(~(np.isfinite(part) & (part >= 0))).tolist(),
                 do="Leave out rows, or the client, instead of weighing all by 0.",
             )
-    return tuple(parts)
+    return in_one(parts)
 
 
 def prior(
@@ -372,6 +418,18 @@ def grouped(
     """Names in the order of first appearance, and the rows of each: slices where they lie together,
     else indices.
     """
+    names, order, cuts = in_order(groups, n, what)
+    if order is None:
+        return names, [slice(*pair) for pair in pairwise(cuts)]
+    return names, np.split(order, cuts[1:-1])
+
+
+def in_order(
+    groups: Iterable[object], n: int, what: str = "groups"
+) -> tuple[tuple[ClientName, ...], NDArray[np.intp] | None, NDArray[np.intp]]:
+    """Names in the order of first appearance; the rows of all one after the other, None where they
+    lie so already; and where those of each begin, and n.
+    """
     ways = (how for how in ("tolist", "to_list", "to_pylist") if hasattr(groups, how))
     labels = getattr(groups, next(ways, ""), lambda: list(groups))()
     if getattr(groups, "ndim", 1) != 1 or len(labels) != n:
@@ -391,13 +449,13 @@ def grouped(
             " `drop_missing_client`).",
         )
     called = [*map(client_name, seen)]
+    del seen, labels  # as large as the rows, of very many clients
     names = tuple(dict.fromkeys(called))  # labels that look alike are one client
     if len(names) < len(called):
         codes = np.array([*map(names.index, called)])[codes]
-    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
-    if (np.diff(codes) >= 0).all():
-        return names, [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
-    return names, np.split(np.argsort(codes, kind="stable"), ends[:-1])
+    cuts = np.append(0, np.cumsum(np.bincount(codes, minlength=len(names))))
+    alone = (np.diff(codes) >= 0).all()
+    return names, None if alone else np.argsort(codes, kind="stable"), cuts
 
 
 def missing(value: object) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.arrays import Block
+from bonafed.arrays import MANY, Block
 from bonafed.codec import FIELDS
 from bonafed.rounds import mapped, members, settled
 
@@ -168,6 +168,22 @@ def form(value: object) -> Any:
     return None if value is None else (type(value), repr(value))
 
 
+class Each(Sequence[Any]):
+    """The memories of many clients, each made of rows of the arrays when it is asked for."""
+
+    def __init__(self, kind: type, arrays: Sequence[NDArray[Any]]) -> None:
+        self.kind, self.arrays = kind, arrays
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return tuple(self[k] for k in range(*i.indices(len(self))))
+        k = range(len(self))[i]
+        return self.kind(*[array[k : k + 1] for array in self.arrays])
+
+
 class Memories:
     """The memories of all clients as rows of arrays, with separate arrays for each form of memory.
 
@@ -193,8 +209,10 @@ class Memories:
             return self.common[0](*[array.take(ids, 0) for array in self.common[2]])
         return mapped(self.stacks[int(self.place[ids[0]])], lambda array: array.take(ids, 0))
 
-    def each(self) -> tuple[Any, ...]:
+    def each(self) -> Sequence[Any]:
         """The memory of every client by itself, as rows of the arrays, or None."""
+        if self.n >= MANY and self.common is not None:
+            return Each(self.common[0], self.common[2])
         if self.common is not None:
             kind, _, arrays = self.common
             return tuple([kind(*[array[i : i + 1] for array in arrays]) for i in range(self.n)])

@@ -161,7 +161,7 @@ class Clients:
     def restore(self, memories: Stored) -> None:
         """Set the memories to those in a checkpoint."""
 
-    def each(self) -> tuple[Any, ...]:
+    def each(self) -> Sequence[Any]:
         """The memory of every client by itself; empty where each client keeps its own."""
         return ()
 
@@ -277,7 +277,7 @@ class LocalClients(Clients):
         """
         laid = (len(ids), *_laid(upload)) if self.rows.ordered else None
         if laid and (size := self._sizes.get(laid)):
-            return tuple(ids.tolist()), upload, size
+            return rounds.listed(ids), upload, size
         fold = Combiner(type(upload))
         fold.add(ids, upload)
         order, combined = fold.result()
@@ -290,7 +290,7 @@ class LocalClients(Clients):
         """Of several groups; sums are added up as the groups answer."""
         fold, sizes = None, list[int]()
         for group, upload in zip(groups, uploads, strict=True):
-            fold = fold or Combiner(type(upload))
+            fold = fold or Combiner(type(upload), sum(map(len, groups)))
             fold.add(group, upload)
             if not sizes or any(how == "parcel" for _, how in fold.fields):
                 sizes.append(self._size(fold, upload))
@@ -330,7 +330,7 @@ class LocalClients(Clients):
         for ids, memory in memories:
             self.memories.put(ids, memory)
 
-    def each(self) -> tuple[Any, ...]:
+    def each(self) -> Sequence[Any]:
         """The memory of every client by itself, None before its first message."""
         return self.memories.each()
 

@@ -12,11 +12,8 @@ stream (Philox) of the client.
 
 import csv
 import functools
-import hashlib
 import math
 import os
-import struct
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +23,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bonafed.arrays import INNER, Array, is_number
+from bonafed.arrays import INNER, ONE_STREAM, Array, is_number, stream_key
 from bonafed.parameters import Checked
 
 CHUNK = 64  # trips drawn at once, for speed; another number would be another sequence of delays
@@ -50,32 +47,13 @@ class Delays(Protocol):
 
 
 @functools.lru_cache(maxsize=2**14)
-def _key(seed: int, client: str) -> tuple[int, ...]:
-    data, person = f"{seed}/{client}".encode(), b"bonafed delays"
-    digest = hashlib.blake2b(data, digest_size=16, person=person).digest()
-    return struct.unpack("=QQ", digest)
+def _key(seed: int, client: str) -> NDArray[np.uint64]:
+    return stream_key(seed, client, b"bonafed delays")  # no algorithm uses these streams
 
 
-class _Streams(threading.local):
-    """One random generator per thread, which is set to the stream that is needed: making one takes
-    ten times as long.
-    """
-
-    def __init__(self) -> None:
-        self.bits = np.random.Philox(0)
-        self.draws = np.random.Generator(self.bits)
-
-    def stream(self, seed: int, client: str, counter: int) -> np.random.Generator:
-        """The generator of one stream of a client, until the next call; no algorithm uses these
-        streams.
-        """
-        place = {"counter": (0, 0, 0, counter), "key": _key(seed, client)}
-        unused: Any = {"buffer": (0, 0, 0, 0), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
-        self.bits.state = unused | {"bit_generator": "Philox", "state": place}
-        return self.draws
-
-
-_STREAMS = _Streams()
+def _stream(seed: int, client: str, counter: int) -> np.random.Generator:
+    """The generator of one stream of a client, until the next call."""
+    return ONE_STREAM.at(_key(seed, client), counter)
 
 
 def _not_negative(**values: float) -> None:
@@ -117,12 +95,12 @@ class LogNormal(Checked):
 
     def scale(self, seed: int, client: str, n: int) -> float:
         """The factor of one client."""
-        z = _STREAMS.stream(seed, client, 0).standard_normal()
+        z = _stream(seed, client, 0).standard_normal()
         return self.unit * math.exp(self.client_sigma * z)
 
     def trips(self, seed: int, client: str, n: int, chunk: int) -> Array:
         """The trips of one client."""
-        return np.exp(self.sigma * _STREAMS.stream(seed, client, chunk + 1).standard_normal(CHUNK))
+        return np.exp(self.sigma * _stream(seed, client, chunk + 1).standard_normal(CHUNK))
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Run:
     messages: list[dict[str, Any]]
     rounds: int
     active: Sequence[tuple[int, ...]]
-    memories: tuple[Any, ...]
+    memories: Sequence[Any]
     turns: NDArray[np.int64]
     asked: NDArray[np.int64]
     exchanged: NDArray[np.int64]
@@ -117,8 +117,9 @@ def check_request(algorithm: Algorithm, ask: Round, n: int, in_flight: int = 0) 
     """
     handler(algorithm.on_client, type(ask.message), algorithm)
     to = range(n) if ask.to is None else ask.to
-    inside = 0 <= min(to, default=0) <= max(to, default=0) < n
-    if not len(to) + in_flight or len(set(to)) != len(to) or not inside:
+    inside = ask.to is None or 0 <= min(to, default=0) <= max(to, default=0) < n
+    different = ask.to is None or len(set(to)) == len(to)
+    if not len(to) + in_flight or not different or not inside:
         raise ValueError(f"Round.to needs different clients in 0..{n - 1}, got {ask.to}")
     for name, how in visibility(type(ask.message)).items():
         value, field = getattr(ask.message, name), f"{type(ask.message).__name__}.{name}"

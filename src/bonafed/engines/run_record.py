@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bonafed.arrays import Array
 from bonafed.codec import FIELDS, Form
 from bonafed.engines.checkpoint_schema import Fields
-from bonafed.rounds import CodecError, Outcome, decode, encode, marks, record
+from bonafed.rounds import CodecError, Outcome, decode, encode, listed, marks, record
 from bonafed.storage import write_whole
 from bonafed.text import in_words
 
@@ -62,7 +62,7 @@ class Sets:
 
     def active(self) -> list[tuple[int, ...]]:
         """The clients that answered in each round, one tuple for many rounds."""
-        known = [tuple(ids.tolist()) for ids in self.sets]
+        known = [listed(ids) for ids in self.sets]
         return [known[k] for k in self.ends.tolist()]
 
     def turns(self, n_clients: int) -> NDArray[np.int64]:

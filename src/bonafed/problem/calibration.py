@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from bonafed.arrays import Array
+from bonafed.arrays import Array, joined
 from bonafed.data.federation import Federation
 from bonafed.problem.losses import Logistic
 from bonafed.problem.problem import Problem
@@ -86,9 +86,9 @@ def calibrated(
         return Sigmoid()
     plain = problem if problem.class_weight is None else replace(problem, class_weight=None)
     concrete, data = plain.at(fed)
-    score, positive = concrete.predictions(w, data), np.concatenate(data.y) > 0
+    score, positive = concrete.predictions(w, data), joined(data.y) > 0
     weights = data.sample_weight
-    weight = np.ones(len(score)) if weights is None else np.concatenate(weights)
+    weight = np.ones(len(score)) if weights is None else joined(weights)
     return fit_sigmoid(score, positive, weight)
 
 

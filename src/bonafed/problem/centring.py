@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from bonafed.arrays import Array
+from bonafed.arrays import Array, Slices, each_changed
 from bonafed.data.federation import Federation
 from bonafed.problem.constraints.constraint import Stack
 from bonafed.problem.constraints.group_means import Global, OnRows, Shared
@@ -137,8 +137,8 @@ def _less(fed: Federation, mean: Array) -> Federation:
         x[:, far] -= mean[far].astype(x.dtype)
         return x
 
-    X, y = tuple(map(moved, fed.X)) if len(far) else fed.X, fed.y
-    y = tuple(each.astype(float) - mean[-1] for each in y) if mean[-1] else y
+    X, y = each_changed(moved, fed.X) if len(far) else fed.X, fed.y
+    y = each_changed(lambda y: y.astype(float) - mean[-1], y) if mean[-1] else y
     server = None if fed.server is None else _less(fed.server, mean)
     return fed._with(X=X, y=y, server=server)
 
@@ -177,10 +177,10 @@ def far_means(fed: Federation) -> tuple[Array, Array]:
     """
     mean, times = np.zeros((2, fed.n_features + 1))
     columns: Any = []
-    if all(isinstance(x, np.ndarray) for x in fed.X):
+    if isinstance(fed.X, Slices) or all(isinstance(x, np.ndarray) for x in fed.X):
         columns.append((slice(0, -1), fed.X))
-    if all(y.dtype.kind in "fiu" for y in fed.y):
-        columns.append((slice(-1, None), [y[:, None] for y in fed.y]))
+    if fed.y[0].dtype.kind in "fiu":
+        columns.append((slice(-1, None), each_changed(lambda y: y[:, None], fed.y)))
     for at, parts in columns:
         mean[at], times[at] = _far(fed, parts)
     return mean, times

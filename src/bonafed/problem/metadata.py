@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bonafed.arrays import Array
+from bonafed.arrays import Array, Slices, each_changed, joined
 from bonafed.client_names import ClientName
 from bonafed.data import validation as check
 from bonafed.data.federation import Federation
@@ -24,6 +24,7 @@ from bonafed.data.row_errors import RowError
 from bonafed.problem.predictors.affine import Predictor
 from bonafed.rounds import LARGEST, record
 
+MOST = 30  # classes of which very many clients tell the same few sets
 Cells = tuple[tuple[Any, Any, float], ...]  # (label, value of a column, weight of such rows)
 
 
@@ -110,6 +111,33 @@ def introduced(asked: Asked, fed: Federation, i: int = 0, digest: str = "") -> I
     )
 
 
+def distinct_facts(
+    asked: Asked, fed: Federation
+) -> tuple[list[Introduced], NDArray[np.intp] | None]:
+    """What the clients tell, once for those who tell the same but for their names, and which of it
+    is each client's; None where each one's is listed.
+    """
+    N, weighted = fed.n_clients, fed.sample_weight is not None
+    alone = fed.linear is None and not (weighted and asked.counted)
+    if not (alone and isinstance(fed.y, Slices)) or asked.columns or {*asked.counted} - {""}:
+        return [introduced(asked, fed, i) for i in range(N)], None
+    facts = 2 * fed.sizes + fed.all_alike
+    if asked.classes and (asked.counted or fed.classes is None):
+        values, codes = np.unique(fed.y.whole, return_inverse=True)
+        if len(values) > MOST:
+            return [introduced(asked, fed, i) for i in range(N)], None
+        owner = np.repeat(np.arange(N), fed.sizes)
+        of_labels = np.bincount(owner * len(values) + codes, minlength=N * len(values))
+        of_labels = of_labels.reshape(N, -1).T
+        for count in of_labels if asked.counted else of_labels > 0:
+            facts = np.unique(facts * (count.max() + 1) + count, return_inverse=True)[1]
+    _, first, which = np.unique(facts, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return [introduced(asked, fed, i) for i in first[order].tolist()], rank[which]
+
+
 def impossible(told: Introduced) -> str:
     """What of an introduction no rows have, in words that follow "answered with"; or ""."""
     if not isinstance(told.rows, int) or told.rows < 1:
@@ -157,12 +185,16 @@ class Metadata:
 
     Parameters
     ----------
-    introductions : what every client told, in the order of the clients
+    introductions : what every client told, in the order of the clients; with ``which`` once for
+        those who tell the same but for their names
     server : the server's data, where it holds some
     classes : (C,) the classes, declared or those of all clients' rows, in their order; None where
         the loss has none
     feature_names : of all clients
     factors : (C,) weights of the classes, by which the rows are weighted
+    which : (N,) the number of each client's introduction
+    called : the names of all clients then
+    weighs : (N,) the weight of every client's rows together, then
     """
 
     introductions: tuple[Introduced, ...]
@@ -170,6 +202,9 @@ class Metadata:
     classes: NDArray[Any] | None = None
     feature_names: tuple[str, ...] = ()
     factors: Array | None = field(default=None, repr=False)
+    which: NDArray[np.intp] | None = field(default=None, repr=False)
+    called: tuple[ClientName, ...] = field(default=(), repr=False)
+    weighs: Array | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, introductions: Sequence[Introduced], server: Federation | None = None) -> Self:
@@ -207,7 +242,12 @@ class Metadata:
     @property
     def clients(self) -> tuple[ClientName, ...]:
         """The clients' names."""
-        return tuple(each.client for each in self.introductions)
+        return self.called or tuple(each.client for each in self.introductions)
+
+    def _of_each(self, facts: list[Any], kind: Any = float) -> NDArray[Any]:
+        """(N, ...) what the introductions say, by client."""
+        told = np.array(facts, kind)
+        return told if self.which is None else told[self.which]
 
     n_clients, names = Federation.n_clients, Federation.names
     position, positions = Federation.position, Federation.positions
@@ -220,11 +260,11 @@ class Metadata:
     @property
     def sizes(self) -> NDArray[np.intp]:
         """(N,) rows of each client."""
-        return np.array([each.rows for each in self.introductions], np.intp)
+        return self._of_each([each.rows for each in self.introductions], np.intp)
 
     def digests(self) -> tuple[str, ...]:
         """One digest of the rows of each client, empty where it was not asked for."""
-        return tuple(each.digest for each in self.introductions)
+        return tuple(self._of_each([each.digest for each in self.introductions], object).tolist())
 
     @property
     def alike(self) -> bool:
@@ -251,20 +291,22 @@ class Metadata:
     @cached_property
     def masses(self) -> Array:
         """(N,) the weight of every client's rows together."""
+        if self.weighs is not None and self.factors is None:
+            return self.weighs
         if self.factors is None:
-            return np.array([each.weight for each in self.introductions])
+            return self._of_each([each.weight for each in self.introductions])
         return self.class_masses() @ self.factors
 
     def class_masses(self) -> Array:
         """(N, C) the weight of every client's rows of each class, before the classes' weights."""
         assert self.classes is not None
         place = {label: k for k, label in enumerate(self.classes.tolist())}
-        masses = np.zeros((self.n_clients, len(place)))
+        masses = np.zeros((len(self.introductions), len(place)))
         for i, each in enumerate(self.introductions):
             for label, _, weight in each.cells.get("", ()):
                 if label in place:
                     masses[i, place[label]] += weight
-        return masses
+        return masses if self.which is None else masses[self.which]
 
     def group_masses(self, label: Any, column: str | None, value: Any) -> Array:
         """(N,) the weight of every client's rows of a label (None: any) with a value in a column
@@ -282,7 +324,7 @@ class Metadata:
 
         tables = [each.cells.get(column or "", ()) for each in self.introductions]
         sums = [sum(factor(label, at) * weight for label, at, weight in cells) for cells in tables]
-        return np.array(sums, float)
+        return self._of_each(sums)
 
     def values(self, column: str) -> set[Any]:
         """The values of a column over all clients."""
@@ -306,9 +348,9 @@ class Metadata:
 # clients' b.
 
 
-def coded(ys: list[Any], classes: list[Any]) -> bool:
+def coded(ys: Sequence[Any], classes: list[Any]) -> bool:
     """Whether targets are -1 and +1 already rather than two labels, which may be others."""
-    if np.isin(np.concatenate(ys), np.asarray(classes)).all():
+    if np.isin(joined(ys), np.asarray(classes)).all():
         return False
     outside = [y for y in ys if not np.isin(y, np.asarray(classes)).all()]
     if any(y.dtype.kind != "f" or not np.isin(y, (-1.0, 1.0)).all() for y in outside):
@@ -334,8 +376,11 @@ def check_quadratic(fed: Federation, predictor: "Predictor") -> None:
         )
 
 
-def check_counts(ys: list[Array], clients: Sequence[ClientName], loss: str) -> None:
+def check_counts(ys: Sequence[Array], clients: Sequence[ClientName], loss: str) -> None:
     """Raise unless all targets are finite and >= 0."""
+    every = joined(ys)
+    if ((every >= 0) & (every < np.inf)).all():
+        return
     for client, y in zip(clients, ys, strict=True):
         odd = np.flatnonzero(~((y >= 0) & (y < np.inf)))
         if odd.size:
@@ -366,21 +411,22 @@ def check_labels(classes: list[Any], named: bool) -> None:
         )
 
 
-def class_numbers(ys: list[Any], classes: list[Any]) -> list[Array]:
+def class_numbers(ys: Sequence[Any], classes: list[Any]) -> Sequence[Array]:
     """The classes' numbers, in the order of the classes."""
     labels = np.asarray(classes)
-    alike = all((y.dtype.kind == "U") == (labels.dtype.kind == "U") for y in ys)
-    if not alike or not all(np.isin(y, labels).all() for y in ys):
+    alike = (ys[0].dtype.kind == "U") == (labels.dtype.kind == "U")
+    if not alike or not np.isin(joined(ys), labels).all():
         raise _outside(classes)
     order = np.argsort(labels)  # a positive class is the last one, wherever it sorts
-    return [order[np.searchsorted(labels, y, sorter=order)].astype(float) for y in ys]
+    number = lambda y: order[np.searchsorted(labels, y, sorter=order)].astype(float)  # noqa: E731
+    return each_changed(number, ys)
 
 
 def classes_of(fed: Federation) -> list[Any]:
     """The declared classes, or the distinct targets."""
     if fed.classes is not None:
         return fed.classes.tolist()
-    return np.unique(np.concatenate([fed.rows(i)[1] for i in range(fed.n_clients)])).tolist()
+    return np.unique(joined(fed.y)).tolist()
 
 
 # Weights of classes: every row counts by the weight of its class, beside its own.
@@ -398,9 +444,10 @@ def weighted(fed: Federation, values: ArrayLike, factors: Array) -> Federation:
     ``values`` (C,) are the targets that stand for the classes, ascending, ``factors`` (C,) the
     weights of the classes.
     """
-    codes = [np.searchsorted(values, y) for y in fed.y]
-    each = zip(codes, fed.sample_weight or tuple(np.ones(len(y)) for y in fed.y), strict=True)
-    return fed._with(sample_weight=tuple(factors[code] * v for code, v in each))
+    each = each_changed(lambda y: factors[np.searchsorted(values, y)], fed.y)
+    if (given := fed.sample_weight) is not None:
+        each = tuple(mine * v for mine, v in zip(each, given, strict=True))
+    return fed._with(sample_weight=each)
 
 
 def class_counts(fed: Federation, values: ArrayLike) -> Array:

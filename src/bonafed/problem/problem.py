@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bonafed.arrays import Array, Block, by_row, dense
+from bonafed.arrays import Array, Block, by_row, dense, each_changed
 from bonafed.data.federation import Federation
 from bonafed.data.row_errors import RowError, without_values
 from bonafed.parameters import Checked
@@ -357,8 +357,11 @@ class Problem(Checked):
         """The facts that the problem needs of the federation's rows, see `Metadata`."""
         asked = self.asked()
         fed = with_columns(fed, asked.columns)
-        told = [of_data.introduced(asked, fed, i) for i in range(fed.n_clients)]
-        return Metadata.of(told, fed.server)
+        told, which = of_data.distinct_facts(asked, fed)
+        known = Metadata.of(told, fed.server)
+        if which is None:
+            return known
+        return replace(known, which=which, called=fed.clients, weighs=of_data.masses(fed))
 
     def _concrete(self, data: Metadata) -> Any:
         with without_values(self.privacy is not None):
@@ -489,20 +492,20 @@ class Problem(Checked):
             )
         return data.labels
 
-    def _targets(self, fed: Federation, data: Metadata) -> list[Array]:
-        ys = [fed.rows(i)[1] for i in range(fed.n_clients)]
+    def _targets(self, fed: Federation, data: Metadata) -> Sequence[Array]:
+        ys = fed.y
         if self.loss.targets == "quadratic":
             of_data.check_quadratic(fed, self.predictor)
             return ys
         if self.loss.targets == "real":
-            if any(y.dtype.kind not in "fiub" for y in ys):
+            if ys[0].dtype.kind not in "fiub":  # as all are
                 raise RowError(
                     type(self.loss).__name__,
                     "it needs numeric targets, and got text",
                     shown=f": {of_data.classes_of(fed)[:5]}",
                     do="Check the target column, or use a loss of classes.",
                 )
-            ys = [np.asarray(y, float) for y in ys]
+            ys = each_changed(lambda y: np.asarray(y, float), ys)
             if has_log_link(self.loss):
                 of_data.check_counts(ys, fed.clients, type(self.loss).__name__)
             return ys
@@ -510,7 +513,7 @@ class Problem(Checked):
             return of_data.class_numbers(ys, data.labels)
         if of_data.coded(ys, data.labels):  # of a problem that is concrete already
             return ys
-        return [np.where(y == data.labels[1], 1.0, -1.0) for y in ys]
+        return each_changed(lambda y: np.where(y == data.labels[1], 1.0, -1.0), ys)
 
     def radii(self, block: Block) -> Array:
         """The Wasserstein radius of each client of the block, zero where the samples' risk is the
@@ -571,12 +574,19 @@ class Problem(Checked):
         """(n,) or (n, C) the predictions of the rows of all clients, in their order; the problem is
         concrete.
         """
-        parts = list[Any]([None] * fed.n_clients)
+        starts, whole = np.cumsum(fed.sizes) - fed.sizes, np.empty(0)
         for block in fed.batches():
             found = self.predictor.forward(w, block)
-            for k, i in enumerate(block.index.tolist()):
-                parts[i] = found[k, : fed.sizes[i]]
-        return np.concatenate(parts)
+            if not len(whole):
+                whole = np.empty((int(fed.sizes.sum()), *found.shape[2:]))
+            at, sizes = starts[block.index], fed.sizes[block.index]
+            if len(at) == 1:
+                whole[at[0] : at[0] + sizes[0]] = found[0]
+                continue
+            column = np.arange(found.shape[1])
+            inside = column < sizes[:, None]
+            whole[(at[:, None] + column)[inside]] = found[inside]
+        return whole
 
     def objective(self, w: Array, fed: Federation) -> float:
         """R(F_1(w), ..., F_N(w)) + h(w), exactly."""

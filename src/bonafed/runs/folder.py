@@ -116,7 +116,7 @@ def of_models(
         "rounds": solution.rounds,
         "seconds": solution.seconds,
         "certificate": proof and proof.numbers(),
-        "clients": solution.clients,
+        "clients": [*solution.clients],
         "messages": solution.messages,
         "notes": list(solution.notes),
         **({"tries": solution.tries} if solution.tries else {}),

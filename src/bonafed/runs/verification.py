@@ -243,7 +243,7 @@ def _check_certificate(run: Run, inputs: Inputs) -> Iterator[Check]:
         yield inputs.compared("multipliers", plain(were), plain(sums))
     result, fed, certificate = run.result, inputs.parts.train, inputs.certificate
     concrete, data = inputs.problem.at(fed)
-    table = client_table(concrete, data, certificate, inputs.constraints)
+    table = [*client_table(concrete, data, certificate, inputs.constraints)]
     stated = [{key: row.get(key) for key in table[0]} for row in result["clients"]]
     yield inputs.compared("clients", stated, table)
     named = [run.config.sentence(), label(inputs.problem)]

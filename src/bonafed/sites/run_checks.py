@@ -221,7 +221,7 @@ class _SignedRun:
             none = no_multipliers(concrete, data.n_clients)
             prices = none if verification.tried_infeasible(run) else mu
             table = constraint_table(concrete, data.clients, told.limits, proof, prices)
-        rows = client_table(concrete, data, proof, table)
+        rows = [*client_table(concrete, data, proof, table)]
         stated = [{key: row.get(key) for key in rows[0]} for row in run.result["clients"]]
         yield compared("clients", stated, plain(rows), abs(proof.value))
         if again := of_constraints(self.problem, metadata, proof, mu, table):

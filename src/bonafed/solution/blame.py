@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from bonafed.arrays import Array, dense
+from bonafed.arrays import Array, dense, joined
 from bonafed.certificates.certificate import Certificate
 from bonafed.certificates.duality import certify_concrete
 from bonafed.data.federation import Federation
@@ -88,7 +88,7 @@ def triviality(
     found = search.judged(problem, w, proof)
     if found is None:
         return None
-    if len(same := np.unique(np.concatenate(fed.y))) == 1:
+    if len(same := np.unique(joined(fed.y))) == 1:
         column = f" {fed.schema.target!r}" if fed.schema and fed.schema.target else ""
         text = (
             f"The model is trivial: the target{column} is {same.tolist()[0]} in all"

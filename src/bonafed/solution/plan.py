@@ -67,6 +67,7 @@ FLAT = 50_000  # rows squared for each coefficient, up to which free ones are ne
 # in a table whose memory does not matter
 MATRIX, LIGHT = 2_000, 2_000_000
 FEW = 100  # clients up to which the server solves a program for every answer by default
+CROWD = 20_000  # and up to which it does so for all answers at once
 
 
 @dataclass(frozen=True)
@@ -304,10 +305,11 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     nothing can be proved; ``MultiplierMethod`` takes smooth problems with any convex regulariser,
     and comes first where the second derivatives of ``Bundle`` cost more than its many rounds: with
     over 500 coefficients, and in one process on tables of over 100,000 numbers with over 200
-    coefficients (smaller ones too, where the objective is smooth) or several classes, or with fewer
-    where the clients' weights move little and the objective is smooth, or nearly so, as a ball over
-    samples leaves it that has 40 rows or more for every coefficient. Up to 1,200 coefficients that
-    few rows leave nearly undetermined, under a ball in the norm "l1", are for ``Bundle``.
+    coefficients (smaller ones too, where the objective is smooth), several classes or over 20,000
+    clients, or with fewer where the clients' weights move little and the objective is smooth, or
+    nearly so, as a ball over samples leaves it that has 40 rows or more for every coefficient. Up
+    to 1,200 coefficients that few rows leave nearly undetermined, under a ball in the norm "l1",
+    are for ``Bundle``.
     """
     if problem.privacy is not None:
         yield PrivateSGD()
@@ -402,7 +404,7 @@ def by_gradients(problem: Problem, setting: Setting, dimension: int) -> bool:
     moved = float((risk(even) + risk(-even)) / (2 * risk(np.ones(n))))
     smooth = isinstance(ball, Mean) or (is_equal_penalty(problem) and rows >= STEADY * dimension)
     several = problem.loss.targets == "class"  # of which `Bundle` has no second derivatives
-    return wide or several or (smooth and plain and moved <= LITTLE)
+    return wide or several or n > CROWD or (smooth and plain and moved <= LITTLE)
 
 
 def private_methods(

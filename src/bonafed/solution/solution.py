@@ -47,7 +47,7 @@ from bonafed.solution import predictions
 from bonafed.solution.outcome import public_outcome
 from bonafed.solution.plots import Kind, plotted
 from bonafed.solution.predictions import Inputs, Rated, decisions
-from bonafed.solution.tables import Table, frame
+from bonafed.solution.tables import Records, Table, frame
 from bonafed.solution.trivial import Triviality
 from bonafed.storage import write_whole
 from bonafed.text import card, in_words, listed, shown
@@ -150,7 +150,7 @@ class Solution:
     rounds: int
     history: list[dict[str, Any]]
     certificate: Certificate
-    clients: list[dict[str, Any]]
+    clients: Records | list[dict[str, Any]]
     messages: list[dict[str, Any]]
     notes: tuple[str, ...]
     seconds: float
@@ -448,7 +448,7 @@ def packed(value: Any) -> Any:
         return value
     if isinstance(value, np.ndarray):
         return value if value.dtype.kind in "biufc" else ("texts", *map(packed, value.tolist()))
-    if type(value) is tuple or isinstance(value, list):
+    if type(value) is tuple or isinstance(value, list | Records):
         return ("tuple" if type(value) is tuple else "list", *map(packed, value))
     if isinstance(value, Mapping):
         return ("map", *((packed(key), packed(part)) for key, part in value.items()))

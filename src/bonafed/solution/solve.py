@@ -23,7 +23,7 @@ from bonafed.certificates.certificate import Certificate, without_numbers
 from bonafed.certificates.certify import certify_constrained, completed
 from bonafed.certificates.row_ranks import certify_ranks
 from bonafed.client_names import ByClient, ClientName
-from bonafed.data.federation import Federation
+from bonafed.data.federation import BLOCK, Federation
 from bonafed.engines.engine import Engine, Run, Watch
 from bonafed.engines.network import StateLostError
 from bonafed.parameters import checking
@@ -56,7 +56,7 @@ from bonafed.solution.plan import Plan, Settings, configure, plan
 from bonafed.solution.predictions import Inputs
 from bonafed.solution.privacy_account import charged
 from bonafed.solution.solution import BLANK, Solution
-from bonafed.solution.tables import Limits, client_table, constraint_table
+from bonafed.solution.tables import Limits, Records, client_table, constraint_table
 from bonafed.solution.trivial import TrivialModelWarning, finding
 from bonafed.solution.warnings import RARER, RareClassWarning, notes
 from bonafed.storage import OWN, write_whole
@@ -157,6 +157,9 @@ def solve(
 
 def solved(problem: Problem, fed: Federation | Metadata, **given: Any) -> Solution:
     """`solve` without warnings."""
+    # once an array as large as a block was freed, glibc takes smaller ones from its heap, whose
+    # pages are there, instead of mapping new pages for each of them
+    np.empty(BLOCK)
     with remembering():
         solution = fit(problem, fed, **given)
         interrupted, proof = solution.outcome.stop is Stop.INTERRUPTED, solution.certificate
@@ -283,7 +286,8 @@ def conclude(finished: Finished) -> Solution:
     }
     if plan.problem.privacy is not None and isinstance(data, Metadata):
         assert ledger is not None, "a private run has a ledger"
-        rows = [{"client": name, "n": ledger.sizes[name]} for name in data.clients]
+        sizes = [ledger.sizes[name] for name in data.clients]
+        rows = Records({"client": data.clients, "n": sizes})
         outcome = run.outcome if run.outcome.text else budget_used(run.rounds)
         known |= BLANK | {"clients": _with_bytes(rows, [run]), "messages": _merged([run])}
         return Solution(**known | {"outcome": outcome, "seconds": time.perf_counter() - began})
@@ -340,10 +344,10 @@ def _answer(method: Method, run: Run) -> Answer:
     return answer
 
 
-def _with_bytes(table: list[dict[str, Any]], runs: Sequence[Run]) -> list[dict[str, Any]]:
+def _with_bytes(table: Records, runs: Sequence[Run]) -> Records:
     """The client table with what each client sent and received."""
-    up, down = np.sum([run.exchanged for run in runs], axis=0).tolist()
-    return [row | {"bytes_up": up[i], "bytes_down": down[i]} for i, row in enumerate(table)]
+    up, down = np.sum([run.exchanged for run in runs], axis=0)
+    return Records(table.columns | {"bytes_up": up, "bytes_down": down})
 
 
 def _named_row(row: dict[str, Any], clients: tuple[ClientName, ...]) -> dict[str, Any]:

@@ -37,7 +37,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtri
 
-from bonafed.arrays import DUAL, Array, Block, dense, norm, norm_gradient, stream
+from bonafed.arrays import (
+    DUAL,
+    Array,
+    Block,
+    dense,
+    each_changed,
+    joined,
+    norm,
+    norm_gradient,
+    stream,
+)
 from bonafed.data.federation import Federation
 from bonafed.parameters import checking
 from bonafed.problem import client_means
@@ -210,10 +220,10 @@ class _Flips:
     """The rows of all clients, of which every client s flips the share t ratio_s at most."""
 
     def __init__(self, fed: Federation, q: Array, ratio: Array) -> None:
-        share = np.concatenate([fed.share(i) for i in range(fed.n_clients)])
-        owner, rows = np.repeat(np.arange(fed.n_clients), fed.sizes), [dense(x) for x in fed.X]
-        self.q, self.weight, self.y = q, share * q[owner], np.concatenate(fed.y)
-        self.X = np.concatenate(rows)
+        share = fed.shares()
+        owner, rows = np.repeat(np.arange(fed.n_clients), fed.sizes), each_changed(dense, fed.X)
+        self.q, self.weight, self.y = q, share * q[owner], joined(fed.y)
+        self.X = joined(rows)
         self.X = self.X - self.weight @ self.X  # less the mean of all rows
         plus = float(self.weight @ (self.y > 0))
         self.larger = self.y == (1.0 if plus >= 0.5 else -1.0)

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from bonafed.arrays import Array, Block
+from bonafed.arrays import Array, Block, each_changed, joined
 from bonafed.data.federation import Federation
 from bonafed.problem.losses import Quadratic, has_log_link
 from bonafed.problem.predictors.affine import Linear
@@ -167,7 +167,7 @@ def finding(
     low, high = predictions.min(), predictions.max()
     reach = max(1.0, abs(low), abs(high))
     if targets == "real":
-        reach = max(y.max() for y in fed.y) - min(y.min() for y in fed.y)
+        reach = np.ptp(joined(fed.y))
     if targets != "class" and high - low <= SAME * reach:
         if isinstance(problem.predictor, Linear):
             return Finding("coefficients are zero", *shares)
@@ -193,11 +193,11 @@ def balanced_accuracy(problem: Problem, fed: Federation, w: Array) -> float:
 def _counts(problem: Problem, fed: Federation, predictions: Array) -> Array:
     """(C, C) weights of the rows of each class, by the class predicted."""
     several = problem.loss.targets == "class"
-    y, classes = np.concatenate(fed.y), predictions.shape[-1] if several else 2
+    y, classes = joined(fed.y), predictions.shape[-1] if several else 2
     truth, found = (y, predictions.argmax(-1)) if several else (y > 0, predictions > 0)
     weights = None
     if fed.sample_weight is not None:
-        weights = np.concatenate([fed.share(i) * n for i, n in enumerate(fed.sizes)])
+        weights = fed.shares() * np.repeat(fed.sizes, fed.sizes)
     cells = truth.astype(int) * classes + found.astype(int)
     return np.bincount(cells, weights, classes**2).reshape(classes, classes).astype(float)
 
@@ -329,8 +329,8 @@ def targets_alone(problem: Problem, fed: Federation) -> list[Block]:
     """The clients without features; of two classes one row a class, with its share."""
     n = fed.n_clients
     if problem.loss.targets == "sign" and not by_rank(problem.over_samples):
-        owner, rows = np.repeat(np.arange(n), fed.sizes), [*map(fed.share, range(n))]
-        weight = np.concatenate(rows) * (np.concatenate(fed.y) > 0)
+        owner = np.repeat(np.arange(n), fed.sizes)
+        weight = fed.shares() * (joined(fed.y) > 0)
         plus: Any = np.bincount(owner, weight, n)
         y = np.broadcast_to(np.array([-1.0, 1.0]), (n, 2))
         share = np.stack([1 - plus, plus], 1)
@@ -340,7 +340,7 @@ def targets_alone(problem: Problem, fed: Federation) -> list[Block]:
 
 def _featureless(fed: Federation) -> Federation:
     """The same targets with a column of zeros."""
-    X = tuple(np.zeros((len(y), 1)) for y in fed.y)
+    X = each_changed(lambda y: np.zeros((len(y), 1)), fed.y)
     return fed._with(X=X, columns=None, linear=None, feature_names=("",))
 
 

@@ -16,7 +16,7 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.arrays import Array, Block
+from bonafed.arrays import Array, Block, joined
 from bonafed.certificates.certificate import Certificate
 from bonafed.client_names import ClientName
 from bonafed.data.federation import Federation
@@ -78,11 +78,11 @@ def notes(
     known = (*_of_delta(problem, fed), *known)
     if isinstance(fed, Metadata) or isinstance(stated, Metadata):
         return known
-    first, single = (
-        (),
-        [name for name, y in zip(fed.clients, fed.y, strict=True) if (y == y[0]).all()],
-    )
-    if problem.loss.targets == "sign" and single:
+    first, single = (), list[ClientName]()
+    if problem.loss.targets == "sign":
+        y = joined(fed.y)
+        single = _where(fed, fed.by_client(np.maximum, y) == fed.by_client(np.minimum, y))
+    if single:
         first = (
             f"Client{'s' * (len(single) > 1)} {named(single)}: all rows have one label; its loss"
             " rewards only that class.",
@@ -158,9 +158,10 @@ def _of_certificate(
 def _of_rows(problem: Problem, stated: Federation, fed: Federation) -> Iterator[str]:
     """Of rows that clip=True moved onto the support, and clients without the objective's class."""
     over, moved = problem.over_samples, list[str]()
-    for i, name in enumerate(fed.clients if getattr(over, "support", None) is not None else ()):
+    clipped = getattr(over, "support", None) is not None and fed.X is not stated.X
+    for i, name in enumerate(fed.clients if clipped else ()):
         before, after = stated.rows(i)[0], fed.rows(i)[0]
-        if after is not before and after.shape == before.shape:
+        if after.shape == before.shape:
             size, apart = (np.asarray(abs(X).max(1)).ravel() for X in (after, after - before))
             count = int((apart > 1e-8 * (1 + size)).sum())
             moved += [f"{name}: {count}"] * bool(count)
@@ -170,7 +171,7 @@ def _of_rows(problem: Problem, stated: Federation, fed: Federation) -> Iterator[
             " about the clipped rows."
         )
     if isinstance(over, Mean) and over.code is not None:
-        empty = [c for c, y in zip(fed.clients, fed.y, strict=True) if not (y == over.code).any()]
+        empty = _where(fed, ~fed.by_client(np.logical_or, joined(fed.y) == over.code))
         if empty:
             yield f"No rows of class {over.label} at {named(empty)}: 0 in the objective."
 
@@ -202,7 +203,7 @@ def _cuts(problem: Problem, stated: Federation, fed: Federation, w: Array) -> It
     weighted = stated.sample_weight is not fed.sample_weight  # classes are cut by their weights
     if weighted or problem.loss.targets != "sign" or problem.privacy is not None:
         return
-    positive = np.concatenate(fed.y) > 0
+    positive = joined(fed.y) > 0
     given = fed.sample_weight
     weight = np.ones(len(positive)) if given is None else np.concatenate(given)
     share = float(np.average(positive, weights=weight))

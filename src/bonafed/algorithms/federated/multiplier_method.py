@@ -36,7 +36,7 @@ from bonafed.codec import Counter, Extended, Form
 from bonafed.problem.client_means import hessians, row_shares
 from bonafed.problem.conic_form import is_equal_penalty, member, sample_radii, without_ball
 from bonafed.problem.constraints.constraint import Point
-from bonafed.problem.losses import value_and_gradient
+from bonafed.problem.losses import Squared, value_and_gradient
 from bonafed.problem.lower_bounds import NOTHING, Survey, Surveyed
 from bonafed.problem.plausible import Claims, surveys
 from bonafed.problem.predictors.affine import pullback
@@ -56,7 +56,7 @@ IDLE = 1e3  # mu in the largest risk, from which on weights move by a thousandth
 STEADY, FAR = 0.3, 3.0
 FIRST = 0.1  # the first penalty, in units of the problem
 TRIES = 4  # searches that end without a step while nothing improves
-PATIENT = 16  # rounds before second derivatives, at least
+PATIENT = 8  # rounds before second derivatives, at least
 
 
 @record
@@ -219,15 +219,18 @@ class MultiplierMethod(base.Method):
 
     def _bends(self, state: State) -> bool:
         """Whether second derivatives are due: they cost about as much as D / 48 rounds, and where
-        columns are alike spare hundreds of them.
+        columns are alike spare hundreds of them. Those of squares are the same everywhere.
         """
-        first, problem = max(PATIENT, len(state.units) // 16), self.concrete
+        problem, D = self.concrete, len(state.units)
         known = problem.loss.targets != "class" and hasattr(problem.predictor, "gram")
-        due = state.rounds >= first + 2 * state.bent
+        if self.metric != "hessian" or not (known and self._smooth):
+            return False
+        if isinstance(problem.loss, Squared):
+            return not state.bent and state.rounds >= D // 48
         # where a search has failed the metric may be that of a place far away
         failed = state.failures > 0 and state.spent == 0 and state.bent < state.rounds
-        due |= failed and state.root is not None
-        return self.metric == "hessian" and known and self._smooth and due
+        late = state.rounds >= max(PATIENT, D // 12) + 2 * state.bent
+        return late or (failed and state.root is not None)
 
     def improve(self, state: State, ids: Ids, up: Linearised | Weighted) -> Next[State]:
         asked = self._bends(state)
@@ -265,8 +268,9 @@ class MultiplierMethod(base.Method):
             # the weights add to it is then of its size
             mu = 1.0 if self._fixed else self.mu
             if mu is None:
-                apart = (up.gradient - up.gradient.mean(0)) / state.units
-                spread = FIRST * float((apart**2).sum(1).max())
+                middle, few = up.gradient.mean(0), range(0, len(up.gradient), 1024)
+                apart = ((up.gradient[k : k + 1024] - middle) / state.units for k in few)
+                spread = FIRST * max(float((part**2).sum(1).max()) for part in apart)
                 least = max(1e-3 * float(np.ptp(up.risk)), 1e-9 * float(np.abs(up.risk).max()))
                 mu = max(spread / self._curvature(), least, 1e-300)
             state = replace(state, mu=mu)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
-from bonafed.arrays import Array, Block, shape_of
+from bonafed.arrays import Array, Block, each_changed, shape_of
 from bonafed.data.federation import Federation
 from bonafed.names import load
 from bonafed.parameters import Checked
@@ -291,4 +291,4 @@ def federation_with_ones(fed: Federation) -> Federation:
     classes.
     """
     names = None if fed.feature_names is None else (*fed.feature_names, "1")
-    return fed._with(X=tuple(map(with_ones, fed.X)), feature_names=names)
+    return fed._with(X=each_changed(with_ones, fed.X), feature_names=names)

@@ -203,7 +203,7 @@ class Support(Checked, ABC):
             for them
         """
         self.check(loss)
-        parts = []
+        parts, moved = [], False
         for i, client in enumerate(fed.clients):
             X, y = fed.rows(i)
             rows = np.flatnonzero(self.outside(X, y))
@@ -215,8 +215,10 @@ class Support(Checked, ABC):
                     " case over the support needs all rows in it. Scale the features, widen the"
                     " support, or use clip=True."
                 )
-            parts.append(self.project(X, y) if self.outside(X, y, 0.0).any() else (X, y))
-        if all(X is fed.rows(i)[0] for i, (X, _) in enumerate(parts)):
+            beyond = bool(self.outside(X, y, 0.0).any())
+            parts.append(self.project(X, y) if beyond else (X, y))
+            moved |= beyond
+        if not moved:
             return fed
         return fed.with_features([X for X, _ in parts]).with_targets([y for _, y in parts])
 
@@ -273,7 +275,9 @@ class WassersteinBall(Checked):
         return isinstance(self.radius, str) and self.radius == "auto"
 
     def radii(self) -> list[float]:
-        """The radii of the clients as they are stated, or the one radius of all."""
+        """The radii of the clients as they are stated, each once in an array, or that of all."""
+        if isinstance(self.radius, np.ndarray) and self.radius.ndim == 1:
+            return np.unique(self.radius).tolist()
         radius: Any = self.radius.values() if isinstance(self.radius, Mapping) else self.radius
         return [*radius] if np.iterable(radius) else [radius]
 
