@@ -183,6 +183,8 @@ ELSE: dict[str, Any] = {
     "WassersteinBall.norm": "linf",
     "Bundle.variant": "level",
     "Bundle.metric": "identity",
+    "MultiplierMethod.metric": "hessian",
+    "RowMultiplierMethod.metric": "moments",
     "ADLPMM.steps": "tight",
     "FedAvg.aggregate": bf.Average(),
     "Coupled.constraint": bf.LossGap("age", 0.5),

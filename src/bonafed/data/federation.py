@@ -487,6 +487,7 @@ class Federation:
         """(m_i,) of every client, of rows with weights."""
         return in_one([*map(self.share, range(self.n_clients))])
 
+    @checking
     def by_client(self, reduce: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
         """(N,) numbers of the rows of all clients, in their order, reduced to one for each."""
         return reduce.reduceat(values, np.cumsum(self.sizes) - self.sizes)
