@@ -476,6 +476,7 @@ class Federation:
         # a client that takes part without rows has one of weight zero
         return weight / (weight.sum() or 1.0)
 
+    @checking
     def shares(self) -> Array:
         """The same of all clients' rows, in their order."""
         if self.sample_weight is None:
@@ -488,7 +489,7 @@ class Federation:
         return in_one([*map(self.share, range(self.n_clients))])
 
     @checking
-    def by_client(self, reduce: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
+    def by_client(self, reduce: np.ufunc, values: Any) -> NDArray[Any]:
         """(N,) numbers of the rows of all clients, in their order, reduced to one for each."""
         return reduce.reduceat(values, np.cumsum(self.sizes) - self.sizes)
 
