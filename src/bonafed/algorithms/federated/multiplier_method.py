@@ -56,7 +56,7 @@ IDLE = 1e3  # mu in the largest risk, from which on weights move by a thousandth
 STEADY, FAR = 0.3, 3.0
 FIRST = 0.1  # the first penalty, in units of the problem
 TRIES = 4  # searches that end without a step while nothing improves
-PATIENT = 8  # rounds before second derivatives, at least
+PATIENT = 16  # rounds before second derivatives, at least
 
 
 @record
