@@ -16,7 +16,8 @@ programming*): they converge for any positive mu, and end with a proven gap. A W
 one radius whose worst case is a norm of the model is a part of h (`conic_form.without_ball`).
 
 The server learns every client's risk and gradient at the models that it evaluates; where Q is one
-point the sum of the gradients is enough.
+point the sum of the gradients is enough. With ``metric="hessian"`` it learns the sum of their
+second derivatives at a few models too, L L', and L-BFGS goes on over L'w.
 """
 
 import math
@@ -29,6 +30,7 @@ import numpy as np
 from bonafed.algorithms import method as base
 from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.federated import linearisation as lines
+from bonafed.algorithms.federated.interior_point import averaged
 from bonafed.algorithms.federated.linearisation import Linearise, Linearised, Weighted
 from bonafed.algorithms.method import Concluded, Ids, Next
 from bonafed.arrays import Array, Block, by_row
@@ -42,7 +44,6 @@ from bonafed.problem.plausible import Claims, surveys
 from bonafed.problem.predictors.affine import pullback
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2, Zero, separable
-from bonafed.problem.risks.weight_sets import Mean, Sum
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Done, Round, Stop, record
 from bonafed.solvers.smooth.stepwise import Kink, QuasiNewton, begin, observe, restart
@@ -363,7 +364,7 @@ class MultiplierMethod(base.Method):
     @cached_property
     def _fixed(self) -> bool:
         """Whether Q is one point, whatever the risks are."""
-        return isinstance(self.concrete.over_clients, Mean | Sum)
+        return averaged(self.concrete.over_clients)
 
     def _whole(self, up: Linearised | Weighted, p: Array) -> Array:
         """sum_i p_i F_i'(w)."""
