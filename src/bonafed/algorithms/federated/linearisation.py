@@ -92,15 +92,15 @@ def linear(problem: Problem) -> Claims:
     return {Linearised: lambda who, ask, up: of_risk(problem, ask.w, up.risk, up.gradient)}
 
 
-def asked(problem: Problem) -> Claims:
-    """What answers to `Linearise` claim."""
+def asked(problem: Problem, what: str = "risk") -> Claims:
+    """What answers to `Linearise` claim: ``what`` the numbers are."""
 
     def said(who: int, ask: Linearise, up: Linearised | Weighted) -> Iterator[Claim]:
         if isinstance(up, Weighted) != (ask.weights is not None):
             yield Number("gradients of another kind than were asked for, or a risk", -1.0)
             return
         prior = 1.0 if ask.weights is None else float(ask.weights[0])
-        yield from of_weighted(problem, ask.w, up.risk, up.gradient, prior)
+        yield from of_weighted(problem, ask.w, up.risk, up.gradient, prior, what)
         weight = 0.0 if ask.bend is None else float(ask.bend[0])
         yield from of_curvature(problem, ask.w, up.curvature, weight)
 

@@ -195,7 +195,8 @@ class MultiplierMethod(base.Method):
 
     @property
     def claims(self) -> Claims:
-        return {**surveys(self.concrete), **lines.asked(self._mean)}
+        what = "risk" if self._mean is self.concrete else "loss"  # to which a ball adds
+        return {**surveys(self.concrete), **lines.asked(self._mean, what)}
 
     def server_start(self, n_clients: int) -> tuple[State, Round]:
         prior, none = member(self.concrete, n_clients), np.zeros(0)
