@@ -116,7 +116,7 @@ class BundleState:
     cuts: server.Cuts
     duals: bounds.Duals | None
     seen: bounds.Surveyed | None
-    first: MultiplierState | None  # while rounds of gradients are asked for
+    first: MultiplierState | None  # of the rounds of gradients, until cuts are known
     # of Newton's steps: the weights q of the last program, its multipliers (M,) of the first M
     # cuts, the mean losses and their curvature at the centre, and a shift of it
     weights: Annotated[Array, Form("N")]
@@ -325,10 +325,10 @@ class Bundle(base.Method):
             w = base.within_bounds(self.concrete, first.w)
             state = replace(state, trial=w, point=w, w=w, weights=first.weights)
             state = replace(state, bound=first.bound, duals=self._gradients.answer(first).duals)
-        state = replace(state, first=None)
         return state, self._asking(state)
 
     def improve(self, state: BundleState, ids: Ids, up: Evaluated) -> Next[BundleState]:
+        state = replace(state, first=None)
         radii = sample_radii(self.concrete, len(ids))
         state, (values, slopes), risks = self.found(state, up)
         value = self._objective(state, risks, state.trial)
