@@ -497,12 +497,7 @@ def surveys(problem: Problem) -> Claims:
 
 
 def of_weighted(
-    problem: Problem,
-    w: Array,
-    risk: Array,
-    slope: Array | None,
-    prior: float,
-    what: str = "risk",
+    problem: Problem, w: Array, risk: Array, slope: Array | None, prior: float, what: str = "risk"
 ) -> Said:
     """Those of a client's risk (1,), and of its weight times its slope (1, D)."""
     each = None if slope is None or not prior > 0 else np.reshape(slope, -1) / prior

@@ -272,7 +272,7 @@ class Bundle(base.Method):
     @property
     def claims(self) -> claimed.Claims:
         own = {**claimed.surveys(self.concrete), Evaluated: self._said}
-        return self._gradients.claims | own if self.gradient_rounds else own
+        return {**self._gradients.claims, **own} if self.gradient_rounds else own
 
     def _said(self, who: int, ask: Evaluate, up: Evaluated) -> Iterator[Claim]:
         """What an answer claims."""
