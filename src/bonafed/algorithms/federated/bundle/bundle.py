@@ -231,7 +231,7 @@ class Bundle(base.Method):
             setting = needs.Setting(1 if fed is None else fed.n_clients)
             refused = MultiplierMethod.requirements.refusal("MultiplierMethod", problem, setting)
             if refused is not None:
-                raise ValueError(f"gradient_rounds={self.gradient_rounds}: {refused} Use 0.")
+                raise ValueError(f"gradient_rounds={self.gradient_rounds}: {refused.text}. Use 0.")
 
     @cached_property
     def _gradients(self) -> MultiplierMethod:
