@@ -293,7 +293,7 @@ ALGORITHMS: dict[str, Example] = {
         KinkInteriorPoint(), Problem(Quantile(0.7), Linear(True), regulariser=L2(1e-2)), 1e-6
     ),
     "row multipliers": solving(
-        RowMultiplierMethod(metric="moments"),
+        RowMultiplierMethod(metric="hessian"),
         Problem(Quantile(0.7), Linear(True), regulariser=L2(1e-2)),
         1e-6,
     ),

@@ -327,7 +327,7 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     if problem.over_rows is not None:
         large = dimension > WIDE or setting.n_clients > FEW or setting.rows * dimension > CELLS
         if by_rows and large:
-            yield _by_multipliers(setting, dimension)
+            yield _by_multipliers(setting, dimension, ranked=True)
         yield from (RankInteriorPoint(), RankBundle())
     # rows for every coefficient, n / D: a step of the interior point costs n D^2 operations, the
     # server's program of the bundle nothing for a row, a round of gradients or of the ADMM n D
@@ -347,7 +347,7 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     if kinks:
         yield KinkInteriorPoint()
     if by_rows and dimension > SOLVED:
-        yield RowMultiplierMethod()
+        yield _by_multipliers(setting, dimension)
     few = dimension <= SMALL and setting.n_clients <= FEW
     if setting.asynchronous and problem.convex and few:
         yield AsyncBundle()
@@ -367,9 +367,10 @@ def _holds_a_matrix(setting: Setting, dimension: int, most: int) -> bool:
     return setting.rows > 0 and not setting.sparse and dimension <= most and few
 
 
-def _by_multipliers(setting: Setting, dimension: int) -> RowMultiplierMethod:
-    alike = _holds_a_matrix(setting, dimension, SMALL)
-    return RowMultiplierMethod(metric="moments" if alike else "units")
+def _by_multipliers(setting: Setting, dimension: int, ranked: bool = False) -> RowMultiplierMethod:
+    thin = ranked and setting.sparse and dimension <= 2 * THIN
+    curved = thin or _holds_a_matrix(setting, dimension, MATRIX)
+    return RowMultiplierMethod(metric="hessian" if curved else "units")
 
 
 def _by_both(problem: Problem, setting: Setting, dimension: int) -> Bundle | None:

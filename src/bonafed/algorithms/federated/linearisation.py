@@ -11,6 +11,7 @@ whose minimum is a lower bound on the optimum (``bonafed.problem.lower_bounds``)
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -27,6 +28,7 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import separable
 from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import Each, Sum, record
+from bonafed.solvers.smooth.stepwise import QuasiNewton, begin, restart
 
 FLAT = 1e-12  # the least curvature of a metric, in that of the most curved coefficient
 
@@ -153,6 +155,14 @@ def over_root(root: Array, v: Array, turned: bool = False) -> Array:
     from scipy.linalg import solve_triangular
 
     return solve_triangular(root, v, trans=int(turned), lower=True, check_finite=False)
+
+
+def in_metric(inner: QuasiNewton, root: Array, w: Array, gradient: Array) -> QuasiNewton:
+    """The minimisation from w with this gradient, in the metric L L' and without its pairs: its
+    first step is Newton's.
+    """
+    new = restart(begin(w @ root), inner.value, over_root(root, gradient))
+    return replace(new, step=new.step if new.failed else 1.0, accepted=inner.accepted)
 
 
 def step_units(problem: Problem, square: Array) -> Array:
