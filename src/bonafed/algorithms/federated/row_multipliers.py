@@ -72,6 +72,7 @@ MOVES = 6  # of intercept and thresholds in a row, for a proof
 # rounds before second derivatives, at least; from one to the next they grow by a quarter of all, so
 # that a bad metric stands for some of them only
 PATIENT, LATER = 16, 1.25
+EVEN = 0.01  # of second derivatives goes to all columns alike: other rows come near their knots
 TRIES = 4  # searches that end without a step while nothing improves
 
 
@@ -305,6 +306,8 @@ class RowMultiplierMethod(base.Method):
         """The state with steps in the metric of second derivatives, in place of the pairs'."""
         state, inner = replace(state, bent=state.rounds), state.inner
         size = np.size(self.concrete.predictor.split(state.w)[0])
+        spread = state.units**2
+        H = H + np.diag(EVEN * float(np.trace(H)) / spread.sum() * spread)
         root = lines.root_of(H, self.concrete.regulariser.strong_convexity, size)
         if root is None or inner.failed or not math.isfinite(inner.value):
             return state
