@@ -402,6 +402,14 @@ class Block:
             return np.asarray(self.across.power(2) @ self.share.ravel()).reshape(len(self.y), -1)
         return np.einsum("nm,nmd,nmd->nd", self.share, self.X, self.X)
 
+    def square_sum(self, weights: Array) -> Array:
+        """The clients' ``squares`` times their weights (n,), as (n, d); of sparse rows, which have
+        fewer entries than that, the sum over the clients, (1, d).
+        """
+        if isinstance(self.X, np.ndarray):
+            return weights[:, None] * self.squares()
+        return np.asarray(self.X.power(2).T @ (weights[:, None] * self.share).ravel())[None]
+
     def mean(self, losses: Array) -> Array:
         """Each client's mean of (n, m) losses, as (n,)."""
         return (self.share * losses).sum(1)
