@@ -447,7 +447,7 @@ class Federation:
     @property
     def names(self) -> tuple[str, ...]:
         """The clients' names as text, as files and random streams know them."""
-        return tuple(map(str, self.clients))
+        return client_names.texts(self.clients)
 
     @property
     def whose(self) -> tuple[list[NDArray[Any] | None], NDArray[Any] | None]:
