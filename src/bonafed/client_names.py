@@ -24,6 +24,12 @@ def client_name(name: object) -> ClientName:
     return plain(str(name))
 
 
+def texts(names: Iterable[object]) -> tuple[str, ...]:
+    """The names as text; a tuple of texts as it is, which very many clients have several times."""
+    text = tuple(map(str, names))
+    return names if names == text else text  # type: ignore[return-value]
+
+
 def repeated(names: Iterable[object]) -> list[str]:
     """The names that occur more than once when they are compared as text, sorted."""
     return sorted(text for text, count in Counter(map(str, names)).items() if count > 1)

@@ -328,15 +328,10 @@ def rows(message: Value, index: Sequence[int] | NDArray[np.intp]) -> Value:
     return changed(message, **kept) if kept else message
 
 
-@functools.lru_cache(maxsize=2)
-def _everybody(n: int) -> tuple[int, ...]:
-    return tuple(range(n))
-
-
-def listed(ids: NDArray[np.int64]) -> tuple[int, ...]:
-    """Ascending positions as a tuple, which is the same one wherever they are all of so many."""
+def listed(ids: NDArray[np.int64]) -> Sequence[int]:
+    """Ascending positions as a sequence: a range where they are all of so many, else a tuple."""
     if len(ids) and ids[0] == 0 and ids[-1] == len(ids) - 1:
-        return _everybody(len(ids))
+        return range(len(ids))
     return tuple(ids.tolist())
 
 
@@ -402,7 +397,7 @@ class Combiner:
         need = f"needs a leading axis of the {n} client(s) of the block, got {actual}"
         raise ValueError(f"{self.upload_class.__name__}.{name} {need}")
 
-    def result(self) -> tuple[tuple[int, ...], Any]:
+    def result(self) -> tuple[Sequence[int], Any]:
         """The ids in ascending order and the combined upload (``Each`` fields in the same
         order).
         """

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed import client_names
-from bonafed.arrays import Array, Block, Slices, each_changed, in_one, joined, unwritable
+from bonafed.arrays import Array, Block, Index, Slices, each_changed, in_one, joined, unwritable
 from bonafed.client_names import ByClient, ClientName
 from bonafed.data import assembly
 from bonafed.data import validation as check
@@ -447,7 +447,7 @@ class Federation:
     @property
     def names(self) -> tuple[str, ...]:
         """The clients' names as text, as files and random streams know them."""
-        return tuple(map(str, self.clients))
+        return client_names.texts(self.clients)
 
     @property
     def whose(self) -> tuple[list[NDArray[Any] | None], NDArray[Any] | None]:
@@ -537,7 +537,7 @@ class Federation:
         own, most = min(max(SMALL, TALL[0] * d**2), LARGE), max(BLOCK, TALL[1] * d**2)
         small = self._dense & (self.sizes * d <= own)
         order = np.argsort(self.sizes, kind="stable")
-        left, groups = order[small[order]], self._thin(order.tolist(), min(size, SEVERAL))
+        left, groups = order[small[order]], self._thin(order, min(size, SEVERAL))
         while len(left):
             count = np.arange(1, len(left[:size]) + 1)
             longest = self.sizes[left[:size]]
@@ -545,9 +545,9 @@ class Federation:
             # with room for a matrix of every client beside its rows
             fits &= (count <= SEVERAL) | (count * np.maximum(longest, d) * d <= BATCH)
             group, left = np.split(left, [len(count) if fits.all() else int(fits.argmin())])
-            groups.append(group.tolist())
-        groups += [[i] for i in sorted({*order.tolist()}.difference(*groups))]
-        return [self.block(g[0]) if len(g) == 1 else self._padded(np.array(g)) for g in groups]
+            groups.append(group)
+        groups += self._others(groups)
+        return [self.block(g.item()) if len(g) == 1 else self._padded(g) for g in groups]
 
     @property
     def _dense(self) -> NDArray[np.bool_]:
@@ -556,12 +556,19 @@ class Federation:
             return np.ones(self.n_clients, bool)
         return np.array([isinstance(x, np.ndarray) for x in self.X])
 
-    def _thin(self, order: Sequence[int], size: int) -> list[list[int]]:
+    def _others(self, groups: Sequence[Index]) -> list[Index]:
+        """Each client that is in none of the groups by itself."""
+        others = np.ones(self.n_clients, bool)
+        for group in groups:
+            others[group] = False
+        return [*np.flatnonzero(others)[:, None]]
+
+    def _thin(self, order: Index, size: int) -> list[Index]:
         """Those of these clients with few sparse entries, ``size`` at a time, and no more than
         have a batch of gradients.
         """
-        sparse = set(np.flatnonzero(~self._dense).tolist())
-        thin = [i for i in order if i in sparse and self.X[i].nnz <= THIN]
+        sparse = order[~self._dense[order]]
+        thin = np.array([i for i in sparse.tolist() if self.X[i].nnz <= THIN], np.intp)
         size = max(1, min(size, BATCH // self.n_features))
         return [thin[k : k + size] for k in range(0, len(thin), size)]
 
@@ -573,16 +580,17 @@ class Federation:
         longest = np.where(self._dense, self.sizes * self.n_features, FEW + 1)
         order = np.argsort(longest, kind="stable")
         small = order[longest[order] <= FEW]
+        groups = list[Index]()
         while len(small):
             # as many as fill a batch, each padded to the longest of them
-            fits = np.arange(1, len(small) + 1) * longest[small] <= BATCH
-            count = max(1, len(small) if fits.all() else int(fits.argmin()))
-            yield self._padded(small[:count])
+            few = small[: BATCH // max(int(longest[small[0]]), 1) + 1]
+            fits = np.arange(1, len(few) + 1) * longest[few] <= BATCH
+            count = max(1, len(few) if fits.all() else int(fits.argmin()))
+            groups.append(small[:count])
             small = small[count:]
-        groups = self._thin(np.argsort(self.sizes, kind="stable").tolist(), self.n_clients)
-        yield from (self._padded(np.array(group)) for group in groups)
-        large = set(order[longest[order] > FEW].tolist()).difference(*groups)
-        yield from (self.block(i) for i in sorted(large))
+        groups += self._thin(np.argsort(self.sizes, kind="stable"), self.n_clients)
+        yield from map(self._padded, groups)
+        yield from (self.block(group.item()) for group in self._others(groups))
 
     def _padded(self, index: NDArray[np.intp]) -> Block:
         sizes, extra, who = self.sizes[index], self.columns or {}, index.tolist()

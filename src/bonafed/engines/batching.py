@@ -40,9 +40,8 @@ class Blocks:
         alone = range(federation.n_clients if together == 1 else 0)
         self.blocks = [federation.block(i) for i in alone] or federation.blocks(together)
         self.together, self.example = together, self.blocks[0]
-        self.everybody = np.concatenate([block.index for block in self.blocks]).astype(np.int64)
-        self.sort, self.position, self.rank = np.zeros((3, len(self.everybody)), np.int64)
-        self.rank[self.everybody] = np.arange(len(self.everybody))
+        self.everybody = np.concatenate([block.index for block in self.blocks], dtype=np.int64)
+        self.sort, self.position = np.zeros((2, len(self.everybody)), np.int32)
         for number, block in enumerate(self.blocks):
             self.sort[block.index] = number
             self.position[block.index] = np.arange(len(block.index))
@@ -52,12 +51,16 @@ class Blocks:
         """These clients block by block, as they stand in their blocks."""
         if len(ids) == len(self.everybody):
             return self.everybody
-        return ids[np.argsort(self.rank[ids])]
+        return ids[np.lexsort((self.position[ids], self.sort[ids]))]
 
     def block(self, ids: NDArray[np.int64], whole: bool = False) -> Block:
         """The block of these clients of one block, in its order."""
         block = self.blocks[self.sort[ids[0]]]
-        return block if len(ids) == len(block.names) else block.part(self.position[ids])
+        return (
+            block
+            if len(ids) == len(block.names)
+            else block.part(self.position[ids].astype(np.intp))
+        )
 
 
 class Rows:
@@ -79,7 +82,7 @@ class Rows:
         for i, block in enumerate(self.alone):
             # sparse ones stay alone
             sorts[i] = sorts[i] if isinstance(block.X, np.ndarray) else -1 - i
-        self.sort = np.array(sorts, np.int64)
+        self.sort = np.array(sorts, np.int32)
         self.all: dict[int, Block] = {}  # by sort, where small
         self.position = np.empty(len(self.alone), np.intp)  # of each client in that block
         for sort in np.unique(self.sort).tolist():
@@ -193,7 +196,7 @@ class Memories:
     def __init__(self, n_clients: int) -> None:
         self.n = n_clients
         # the number of each client's form, -1: no memory yet
-        self.place = np.full(n_clients, -1, np.int64)
+        self.place = np.full(n_clients, -1, np.int32)
         self.forms: dict[Any, int] = {}
         self.stacks: dict[int, Any] = {}
         self.count: dict[int, int] = {}

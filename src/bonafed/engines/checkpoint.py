@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Block
+from bonafed.client_names import texts
 from bonafed.codec import FIELDS, Form, mapped
 from bonafed.engines.batching import Known
 from bonafed.engines.checkpoint_schema import Fields, hints_of
@@ -126,7 +127,7 @@ class RunFile:
         # most runs are not kept, and both take longer than a round
         digests = tuple(federation.digests()) if path else ()
         algorithm = " on ".join(map(describe, run)) if path else ""
-        return cls(path, algorithm, tuple(map(str, federation.clients)), digests, seed)
+        return cls(path, algorithm, texts(federation.clients), digests, seed)
 
     @property
     def run(self) -> tuple[str, tuple[str, ...], tuple[str, ...], int]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bonafed import rounds
 from bonafed.arrays import Block, stream
+from bonafed.client_names import texts
 from bonafed.codec import decode, encode, encoded_size
 from bonafed.engines.batching import Blocks, Memories, Rows, form
 from bonafed.engines.checkpoint import Stored
@@ -25,15 +26,16 @@ from bonafed.engines.run_record import RunRecord
 from bonafed.rounds import Algorithm, Combiner, Conclude, Round, marks, rows
 
 Ids = NDArray[np.int64]
+Marks = NDArray[np.int32]  # of very many clients, or slots, whole numbers take half the memory
 Kept = Blocks | Rows
-Folded = tuple[tuple[int, ...], Any, int | Ids]
+Folded = tuple[Sequence[int], Any, int | Ids]
 NOBODY = np.full(1, -1)  # in the place of clients that are none
 
 
 class Answers(NamedTuple):
     """The clients' answers of a round that is not yet finished."""
 
-    ids: tuple[int, ...]  # ascending
+    ids: Sequence[int]  # ascending
     combined: Any  # what the server receives
     sizes: int | Ids  # bytes from each client, one number where they are equal
     staleness: int  # rounds since the oldest message was sent
@@ -63,7 +65,7 @@ class Clients:
         self.algorithm, self.names, self.n_features = algorithm, names, n_features
         self.flight = Flight(len(names), algorithm.mutates_state)
         # who answered last, as a tuple and as an array: they are often asked next
-        self._last: tuple[tuple[int, ...] | None, Ids] = (None, np.empty(0, np.int64))
+        self._last: tuple[Sequence[int] | None, Ids] = (None, np.empty(0, np.int64))
 
     # ---- messages to them
 
@@ -136,7 +138,7 @@ class Clients:
             size = encoded_size(rounds.members(upload, slice(0, 1)))
             kept.answer_bytes[ids] += size
             up += len(ids) * size
-        kept.message_bytes += ask
+        kept.exchanged[1] += ask
         record.count(Conclude, "down", n, n * ask)
         record.count(kind, "up", n, up)
         combined = rounds.combine(kind, parts)
@@ -180,7 +182,7 @@ class LocalClients(Clients):
         self, algorithm: Algorithm, rows: Kept, clients: Sequence[Any], seed: int, wire=False
     ) -> None:
         self.rows, self.example, self.wire = rows, rows.example, wire
-        super().__init__(algorithm, tuple(map(str, clients)), rows.example.n_features)
+        super().__init__(algorithm, texts(clients), rows.example.n_features)
         self.on_client, self.seed = algorithm.on_client, seed
         self.memories = Memories(len(self.names))
         self._sizes: dict[Any, int] = {}  # bytes of one client's upload, by its form
@@ -235,10 +237,12 @@ class LocalClients(Clients):
         # the clients of a kind one after the other, the kinds in the order of their first clients
         marks = np.stack([flight.kind[flight.slots[ids]], place, self.rows.sort[ids]])
         order = np.lexsort(marks)
-        ends = 1 + np.flatnonzero((np.diff(marks[:, order]) != 0).any(0))
-        parted = sorted(np.split(order, ends), key=lambda group: int(group[0]))
-        starts = ((ids[group], k) for group in parted for k in range(0, len(group), size))
-        return [group[k : k + size] for group, k in starts]
+        new = np.logical_or.reduce([np.diff(mark[order]) != 0 for mark in marks])
+        ends = 1 + np.flatnonzero(new)
+        firsts = np.argsort(order[np.append(0, ends)])
+        parted = np.split(ids[order], ends)
+        groups = (parted[k] for k in firsts.tolist())
+        return [group[k : k + size] for group in groups for k in range(0, len(group), size)]
 
     def _step(self, ids: Ids, message: Any, whole: bool = False) -> tuple[Any, Any]:
         """(memory, upload) of clients who step together."""
@@ -395,7 +399,7 @@ class Store:
             for k, name in self.each:
                 arrays[k][to] = getattr(message, name)[to] if whole else getattr(message, name)
 
-    def rows(self, ids: Ids, slots: NDArray[np.int64]) -> list[tuple[int, NDArray[Any]]]:
+    def rows(self, ids: Ids, slots: Marks) -> list[tuple[int, NDArray[Any]]]:
         """The messages of these clients: a row for each, by position of the field."""
         n, arrays = len(ids), self.arrays
         each = [(k, arrays[k].take(ids, 0)) for k, _ in self.each] if self.each else []
@@ -423,21 +427,31 @@ class Flight:
         self.n, self.donated, self.count = n, donated, 0
         self.everybody = np.arange(n)
         # by client: the finished rounds when it was asked, -1: not in flight
-        self.since = np.full(n, -1, np.int64)
-        self.slots = np.zeros(n, np.int64)  # by client: that of its message
+        self.since = np.full(n, -1, np.int32)
+        self.slots = np.zeros(n, np.int32)  # by client: that of its message
         # by slot: clients still to answer, number of the kind
-        self.left, self.kind = np.zeros((2, n + 1), np.int64)
+        self.left, self.kind = np.zeros((2, n + 1), np.int32)
         # a stack of free slots, and how many there are
-        self.free = np.append(np.arange(n, -1, -1), n + 1)
+        self.free = np.append(np.arange(n, -1, -1), n + 1).astype(np.int32)
         # by client: answers, bytes from and to it
-        self.turns, self.answer_bytes, self.message_bytes = np.zeros((3, n), np.int64)
+        self.turns, self.exchanged = np.zeros(n, np.int64), np.zeros((2, n), np.int64)
         self.kinds: dict[int, Kind] = {}  # by number
         self.alike: dict[Any, Kind] = {}  # by all that is equal
         self.stores: dict[Any, Store] = {}  # by class and shapes
         self.numbered, self.many = 0, 16
-        self.finished = np.zeros(n, np.int64)  # room for the numbers of answered single messages
+        self.finished = np.zeros(n, np.int32)  # room for the numbers of answered single messages
         self.nothing: tuple[Ids, int, Kind | None] = (self.everybody[:0], 0, None)
         self.latest = self.nothing  # message of this round
+
+    @property
+    def answer_bytes(self) -> NDArray[np.int64]:
+        """(N,) bytes from each client."""
+        return self.exchanged[0]
+
+    @property
+    def message_bytes(self) -> NDArray[np.int64]:
+        """(N,) bytes to each client."""
+        return self.exchanged[1]
 
     # ---- kinds
 
@@ -520,7 +534,7 @@ class Flight:
             self.count -= len(to)
         self.latest = self.nothing
 
-    def together(self, ids: Ids, place: Ids, sort: Ids) -> tuple[int, bool]:
+    def together(self, ids: Ids, place: Marks, sort: Marks) -> tuple[int, bool]:
         """The round of the oldest message of these clients, and whether all of them can step
         together.
         """

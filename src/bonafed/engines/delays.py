@@ -364,7 +364,7 @@ class View:
 
     round: int
     time: float
-    sent: NDArray[np.int64]
+    sent: NDArray[np.int32]
     trip: Array
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.engines.batching import Known
-from bonafed.engines.run_record import Log
+from bonafed.engines.run_record import Events, Log, Sets
 from bonafed.rounds import Algorithm, Done, Outcome, Round, visibility
 
 STEPS = "on_client", "on_server", "server_start"  # of an algorithm, all else has a default
@@ -66,7 +66,7 @@ class Run:
         and what the algorithm reports
     messages : one row for each message type and direction: message, direction, count, bytes
     rounds : the number of finished rounds
-    active : for each round the clients that answered
+    events : who answered when, of a run of rounds
     memories : for each client of this process its memory (arrays with a leading axis of 1), None
         before its first message
     turns : (N,) the messages that each client has answered in the finished rounds
@@ -83,7 +83,7 @@ class Run:
     history: list[dict[str, Any]]
     messages: list[dict[str, Any]]
     rounds: int
-    active: Sequence[tuple[int, ...]]
+    events: Events | Sets | None
     memories: Sequence[Any]
     turns: NDArray[np.int64]
     asked: NDArray[np.int64]
@@ -91,6 +91,11 @@ class Run:
     concluded: Any = None
     log: Log | None = None
     lie: Exception | None = None
+
+    @property
+    def active(self) -> list[tuple[int, ...]]:
+        """For each round the clients that answered."""
+        return [] if self.events is None else self.events.active()
 
 
 def check_algorithm(algorithm: Algorithm) -> None:

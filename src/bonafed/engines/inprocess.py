@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array, is_number
-from bonafed.client_names import ByClient, ClientName, by_position
+from bonafed.client_names import ByClient, ClientName, by_position, texts
 from bonafed.codec import Form
 from bonafed.engines.batching import Blocks, Known, Rows, rows_here
 from bonafed.engines.checkpoint import other_clients
-from bonafed.engines.clients import Ids, LocalClients
+from bonafed.engines.clients import Ids, LocalClients, Marks
 from bonafed.engines.delays import (
     NOBODY,
     Delays,
@@ -106,7 +106,7 @@ class AtOnce(Source):
         """Note when the round begins."""
         self.latest = time.perf_counter()
 
-    def take(self, t: int, wait_for: int | None, in_flight: int, since: Ids) -> Batch:
+    def take(self, t: int, wait_for: int | None, in_flight: int, since: Marks) -> Batch:
         """The answers of all who are asked."""
         return Batch(np.flatnonzero(since >= 0), NO_TIMES)
 
@@ -252,7 +252,7 @@ class _Clock(Source):
     """The source of simulated times of answers; everything since ``settle`` can be undone."""
 
     def __init__(self, engine: VirtualClock, clients: Sequence[ClientName], seed: int) -> None:
-        n, self.engine, self.clients = len(clients), engine, tuple(map(str, clients))
+        n, self.engine, self.clients = len(clients), engine, texts(clients)
         slow, self.away, crash = (
             by_position(getattr(engine, what), clients, what, all_clients=False)
             for what in ("stragglers", "outages", "crashes")
@@ -290,7 +290,7 @@ class _Clock(Source):
             due += end - max(start, self.time)
         return due if due <= self.crash.get(i, math.inf) else math.inf
 
-    def take(self, t: int, wait_for: int | None, in_flight: int, since: Ids) -> Batch | Outcome:
+    def take(self, t: int, wait_for: int | None, in_flight: int, since: Marks) -> Batch | Outcome:
         """The next answers, or the outcome of a run that gets none."""
         count = least = in_flight
         must, left = NO_MARKS, 0
@@ -436,7 +436,7 @@ class Replay(EventEngine):
         ------
         ValueError : a log of other clients
         """
-        if (names := tuple(map(str, federation.clients))) != self.log.clients:
+        if (names := texts(federation.clients)) != self.log.clients:
             raise ValueError(f"the log is of {other_clients(names, self.log.clients)}.")
         clients = LocalClients(algorithm, rows_of(self, federation), federation.clients, seed)
         return Loop(self, clients, _Recorded(self.log), (self.log,), federation, seed)
@@ -452,7 +452,7 @@ class _Recorded(Source):
     def __init__(self, log: Log) -> None:
         self.log = log
 
-    def take(self, t: int, wait_for: int | None, in_flight: int, since: Ids) -> Batch | Outcome:
+    def take(self, t: int, wait_for: int | None, in_flight: int, since: Marks) -> Batch | Outcome:
         """The recorded answers of this round, or the outcome at the end of the log."""
         if t == len(self.log.ends):
             return self.log.outcome or ended(Stop.INTERRUPTED, "log")

@@ -16,14 +16,13 @@ from types import FrameType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.engines import checkpoint as files
 from bonafed.engines.batching import Known
 from bonafed.engines.checkpoint import Checkpoint
 from bonafed.engines.checkpoint_schema import Fields
-from bonafed.engines.clients import Answers, Clients, Ids
+from bonafed.engines.clients import Answers, Clients, Ids, Marks
 from bonafed.engines.endings import advice, ended
 from bonafed.engines.engine import Run, Watch, check_algorithm, check_answer, handler, reported
 from bonafed.engines.run_record import Counts, Events, Log, RunRecord, recording
@@ -105,7 +104,7 @@ class Source:
     def send(self, ids: Ids, gradients: float) -> None:
         """Note that messages go to these clients."""
 
-    def take(self, t: int, wait_for: int | None, in_flight: int, since: Ids) -> Batch | Outcome:
+    def take(self, t: int, wait_for: int | None, in_flight: int, since: Marks) -> Batch | Outcome:
         """The answers of the next round, or the outcome of the run where there are none.
 
         ``t`` are the finished rounds, ``in_flight`` is the number of clients in flight; ``since``
@@ -387,9 +386,6 @@ class Loop:
 
     # ---- the result
 
-    def _exchanged(self) -> NDArray[np.int64]:
-        return np.stack([self.clients.flight.answer_bytes, self.clients.flight.message_bytes])
-
     def result(self, stop: Outcome | None) -> Run:
         """The result of the run; ``stop`` is its outcome where the algorithm is not done.
 
@@ -406,20 +402,17 @@ class Loop:
             end = self.source.crashed(), stop
             log = Log(self.file.clients, self.file.seed, self.engine.block_size, *columns, *end)
         flight, conclude = self.clients.flight, Conclude in self.algorithm.on_client
-        asked = flight.turns + (flight.since >= 0)
+        asked = flight.turns
+        if flight.count:
+            asked = asked + (flight.since >= 0)
         if isinstance(ask, Round) and self.begun > self.server.round:
+            asked = asked.copy()
             asked[slice(None) if ask.to is None else [*ask.to]] += 1
         over = outcome.stop not in (Stop.INTERRUPTED, Stop.IMPOSSIBLE)
         if over and conclude and flight.turns.all():
             concluded = self.clients.conclusions(self.record)
-        told = (
-            outcome,
-            self.record.history,
-            self.record.messages(),
-            self.server.round,
-            events.active(),
-        )
-        counts = flight.turns, asked, self._exchanged()
+        told = (outcome, self.record.history, self.record.messages(), self.server.round, events)
+        counts = flight.turns, asked, flight.exchanged
         return Run(self.server.state, *told, self.clients.each(), *counts, concluded, log)
 
     # ---- the checkpoint
@@ -433,7 +426,7 @@ class Loop:
         traffic = tuple((*key, n, size) for key, (n, size) in record.traffic.items())
         answered = tuple((*key, n) for key, n in record.answered.items())
         counted = self.clients.flight.turns, traffic, answered, files.packed(record.history)
-        flying = source, messages, asked, self._exchanged(), tuple(record.since_row)
+        flying = source, messages, asked, self.clients.flight.exchanged, tuple(record.since_row)
         told = *server, self.clients.stored(), "", *counted, *flying, record.events.stored()
         kept = Checkpoint(*self.file.run, *told)
         if self.parted is not None:
@@ -461,7 +454,7 @@ class Loop:
             notes.answered = {(a, b, c): n for a, b, c, n in kept.answered}
             notes.events = recording(self.engine.at_once, events)
             self.clients.restore(kept.memories)
-            flight.turns, (flight.answer_bytes, flight.message_bytes) = kept.turns, kept.exchanged
+            flight.turns, flight.exchanged = kept.turns, kept.exchanged
             flight.restore(kept.messages, kept.asked)
             self.source.restore(kept.source, np.flatnonzero(flight.since >= 0), flight.turns)
 

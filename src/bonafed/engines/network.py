@@ -18,10 +18,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bonafed.client_names import texts
 from bonafed.codec import decode, encode, encoded_size, mapped, record
 from bonafed.engines import wire
 from bonafed.engines.batching import Known
-from bonafed.engines.clients import Answers, Clients, Ids, Kind
+from bonafed.engines.clients import Answers, Clients, Ids, Kind, Marks
 from bonafed.engines.delays import View, Waiting
 from bonafed.engines.endings import ImpossibleAnswerError, ended, ended_by, gone_on
 from bonafed.engines.engine import ClientError, Run, Watch
@@ -179,7 +180,7 @@ class Sites(Clients):
     """
 
     def __init__(self, session: Session, algorithm: Algorithm, fed: Known, seed: int) -> None:
-        names = tuple(map(str, fed.clients))
+        names = texts(fed.clients)
         super().__init__(algorithm, names, fed.n_features)
         self.session, self.link, self.seed = session, session.link, seed
         self.run, self.method = uuid.uuid4().hex, session.method(algorithm)
@@ -326,7 +327,7 @@ class _Arrivals(Source):
         """Note that messages go to these sites."""
         self.asked[ids] = self._now()
 
-    def take(self, t: int, wait_for: int | None, in_flight: int, since: Ids) -> Batch | Outcome:
+    def take(self, t: int, wait_for: int | None, in_flight: int, since: Marks) -> Batch | Outcome:
         """The answers of the next round, waited for."""
         count, must = in_flight, np.empty(0, np.intp)
         if wait_for is not None and self.wait is not None:

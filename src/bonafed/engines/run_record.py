@@ -4,6 +4,7 @@ import enum
 import os
 from array import array
 from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from bonafed.arrays import Array
 from bonafed.codec import FIELDS, Form
 from bonafed.engines.checkpoint_schema import Fields
-from bonafed.rounds import CodecError, Outcome, decode, encode, listed, marks, record
+from bonafed.rounds import CodecError, Outcome, decode, encode, marks, record
 from bonafed.storage import write_whole
 from bonafed.text import in_words
 
@@ -62,7 +63,7 @@ class Sets:
 
     def active(self) -> list[tuple[int, ...]]:
         """The clients that answered in each round, one tuple for many rounds."""
-        known = [listed(ids) for ids in self.sets]
+        known = [tuple(ids.tolist()) for ids in self.sets]
         return [known[k] for k in self.ends.tolist()]
 
     def turns(self, n_clients: int) -> NDArray[np.int64]:
@@ -98,12 +99,12 @@ class SetRecorder:
 
     def __init__(self, kept: Sets | None = None) -> None:
         sets, ends = (kept.sets, kept.ends.tolist()) if kept else ((), [])
-        self.known = {ids.tobytes(): k for k, ids in enumerate(sets)}
+        self.known = {_digest(ids): k for k, ids in enumerate(sets)}
         self.sets, self.ends = [*sets], array("q", ends)
 
     def add(self, ids: NDArray[np.int64], times: Array) -> None:
         """Add the answers of one round, in ascending order."""
-        if (number := self.known.get(key := ids.tobytes())) is None:
+        if (number := self.known.get(key := _digest(ids))) is None:
             number = self.known[key] = len(self.sets)
             self.sets.append(ids)
         self.ends.append(number)
@@ -111,6 +112,10 @@ class SetRecorder:
     def stored(self) -> Sets:
         """The sets so far, for a checkpoint."""
         return Sets(tuple(self.sets), np.array(self.ends, np.int64))
+
+
+def _digest(ids: NDArray[np.int64]) -> bytes:
+    return blake2b(ids.data, digest_size=16).digest()
 
 
 def recording(at_once: bool, kept: Any = None) -> Recorder | SetRecorder:

@@ -14,6 +14,7 @@ import numpy as np
 from bonafed.engines.batching import Known
 from bonafed.engines.endings import advice, ended
 from bonafed.engines.engine import Engine, Run
+from bonafed.engines.run_record import SetRecorder
 from bonafed.engines.secure_summed import Earlier, SecureSummed, SumState
 from bonafed.privacy.secure_sum.messages import SecureSum
 from bonafed.rounds import Algorithm, Stop, decode
@@ -83,9 +84,16 @@ def _of_algorithm(run: Run, cap: int | None, max_rounds: int | None, engine: Any
     if outcome.stop is Stop.MAX_ROUNDS and outcome.text and run.rounds == cap:
         # the engine has ended it, for the algorithm says no words
         outcome = ended(outcome.stop, "max_rounds", max_rounds, advice(engine))
-    active = [tuple(np.flatnonzero(each).tolist()) for each in present]
+    events = SetRecorder()
+    for each in present:
+        events.add(np.flatnonzero(each), np.zeros(0))
     memories = tuple(None if each is None else each.own for each in run.memories)
     asked = turns + state.in_open_sum(run.asked > run.turns)
-    told = {"outcome": outcome, "history": history, "rounds": state.rounds, "active": active}
+    told = {
+        "outcome": outcome,
+        "history": history,
+        "rounds": state.rounds,
+        "events": events.stored(),
+    }
     told |= {"memories": memories, "turns": turns, "asked": asked}
     return replace(run, state=state.of_algorithm()[0], **told)

@@ -34,6 +34,7 @@ STEPS, HALVINGS = 100, 30
 BY_CHANCE = 3.84  # twice the gain in log likelihood by an offset that is 0: exceeded in 5 %
 ROUNDING = 1e-14  # relative: a value that rises by no more does not refuse a step of Newton
 FLAT = 1e-12  # relative: the gradient of a fitted sigmoid, and the spread of equal scores
+ROWS = 2**15  # that sums are made of at a time
 EQUAL = 1e-6  # spread of scores that only a solver's accuracy parts: no loss differs by more
 
 
@@ -156,6 +157,11 @@ def _fitted(at: Array, rows: Array, target: Array, weight: Array) -> tuple[Array
 
 def _sums(at: Array, rows: Array, target: Array, weight: Array) -> tuple[float, Array, Array]:
     """Value, gradient (k,) and Hessian (k, k): sums over rows, so over clients."""
+    if len(rows) > ROWS:  # of few at a time, whose numbers take memory
+        parts = (slice(k, k + ROWS) for k in range(0, len(rows), ROWS))
+        sums = [_sums(at, rows[part], target[part], weight[part]) for part in parts]
+        values, gradients, hessians = zip(*sums, strict=True)
+        return sum(values), np.sum(gradients, 0), np.sum(hessians, 0)
     odds = rows @ at
     tail = np.exp(-np.abs(odds))  # one exponential for the value and both derivatives
     p = np.where(odds > 0, 1.0, tail) / (1 + tail)

@@ -556,7 +556,7 @@ def _again(algorithm: Algorithm, n: int, run: SignedRun, uploads: list[list[Any]
         state, ask = step(state, tuple(range(n)), combined)
         turn += 1
     counts = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros((2, n), np.int64)
-    return Run(state, Outcome(Stop.OPTIMAL, ""), [], [], turn, (), (None,) * n, *counts)
+    return Run(state, Outcome(Stop.OPTIMAL, ""), [], [], turn, None, (None,) * n, *counts)
 
 
 def _check_question(told: Any, again: Any) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
@@ -346,7 +347,7 @@ def _answer(method: Method, run: Run) -> Answer:
 
 def _with_bytes(table: Records, runs: Sequence[Run]) -> Records:
     """The client table with what each client sent and received."""
-    up, down = np.sum([run.exchanged for run in runs], axis=0)
+    up, down = reduce(np.add, [run.exchanged for run in runs])
     return Records(table.columns | {"bytes_up": up, "bytes_down": down})
 
 

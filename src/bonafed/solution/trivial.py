@@ -29,12 +29,12 @@ smooth losses to where the secant of the slopes is 0.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from bonafed.arrays import Array, Block, each_changed, joined
+from bonafed.arrays import Array, Block, Index, each_changed, joined
 from bonafed.data.federation import Federation
+from bonafed.problem.conic_form import sample_radii
 from bonafed.problem.losses import Quadratic, has_log_link
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
@@ -267,12 +267,14 @@ def best_constant(problem: Problem, fed: Federation, enough: float = math.inf) -
     if problem.over_rows is not None:
         one = replace(problem, over_rows=None, over_samples=problem.over_rows, over_clients=Mean())
         return best_constant(one, _featureless(fed).pooled(), enough)
-    table = targets_alone(problem, fed)
+    table, which = targets_alone(problem, fed)
 
     def at(b: float) -> End:
-        risks, slopes = np.zeros((2, fed.n_clients))
+        risks, slopes = np.zeros(fed.n_clients), np.zeros(fed.n_clients)
         for block in table:
-            risks[block.index], slopes[block.index] = _risks(problem, b, block)
+            here = slice(None) if which is not None else block.index
+            found = _risks(problem, b, block)
+            risks[here], slopes[here] = found if which is None else (f[which] for f in found)
         q = np.asarray(problem.over_clients.weights(risks), float)
         return float(q @ slopes), q, risks
 
@@ -325,17 +327,19 @@ def _meeting(low: float, high: float, left: End, right: End) -> float:
     return met
 
 
-def targets_alone(problem: Problem, fed: Federation) -> list[Block]:
-    """The clients without features; of two classes one row a class, with its share."""
-    n = fed.n_clients
+def targets_alone(problem: Problem, fed: Federation) -> tuple[list[Block], Index | None]:
+    """The clients without features. Of two classes one block with a row a class and its share, once
+    for the clients who have the same share and radius, and which of them each client is.
+    """
     if problem.loss.targets == "sign" and not by_rank(problem.over_samples):
-        owner = np.repeat(np.arange(n), fed.sizes)
-        weight = fed.shares() * (joined(fed.y) > 0)
-        plus: Any = np.bincount(owner, weight, n)
+        plus = fed.by_client(np.add, fed.shares() * (joined(fed.y) > 0))
+        facts = plus + 1j * sample_radii(problem, fed.n_clients)
+        _, first, which = np.unique(facts, return_index=True, return_inverse=True)
+        share, n = np.stack([1 - plus[first], plus[first]], 1), len(first)
         y = np.broadcast_to(np.array([-1.0, 1.0]), (n, 2))
-        share = np.stack([1 - plus, plus], 1)
-        return [Block(np.zeros((n, 2, 1)), y, share, np.arange(n), fed.clients)]
-    return _featureless(fed).blocks()
+        names = tuple(fed.clients[i] for i in first.tolist())
+        return [Block(np.zeros((n, 2, 1)), y, share, first, names)], which
+    return _featureless(fed).blocks(), None
 
 
 def _featureless(fed: Federation) -> Federation:
