@@ -66,7 +66,7 @@ FAR = (
 )
 # coefficients up to which rounds of gradients are in the metric of second derivatives, and numbers
 # in a table whose memory does not matter
-MATRIX, LIGHT = 2_000, 2_000_000
+MATRIX, LIGHT = 2_000, 2_500_000
 FEW = 100  # clients up to which the server solves a program for every answer by default
 CROWD = 20_000  # and up to which it does so for all answers at once
 
@@ -368,7 +368,7 @@ def _holds_a_matrix(setting: Setting, dimension: int, most: int) -> bool:
 
 
 def _by_multipliers(setting: Setting, dimension: int, ranked: bool = False) -> RowMultiplierMethod:
-    thin = ranked and setting.sparse and dimension <= 2 * THIN
+    thin = ranked and setting.sparse and dimension <= SOLVED
     curved = thin or _holds_a_matrix(setting, dimension, MATRIX)
     return RowMultiplierMethod(metric="hessian" if curved else "units")
 
