@@ -40,6 +40,7 @@ from bonafed.engines.network import Network
 from bonafed.privacy.accounting import noise_for
 from bonafed.privacy.secure_sum.messages import option_of
 from bonafed.problem.centring import Centred, centred
+from bonafed.problem.losses import Squared
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.own_functions import check_own
 from bonafed.problem.parts import has_smooth_part
@@ -357,6 +358,9 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
         yield both
     if problem.loss.smooth and not setting.secure_sum and by_gradients(problem, setting, dimension):
         curved = _holds_a_matrix(setting, dimension, MATRIX)
+        if isinstance(problem.loss, Squared):  # whose one sum is worth as much memory as the rows
+            thick = setting.rows >= dimension - 1 and not setting.sparse
+            curved |= thick and dimension <= MATRIX + 1
         yield MultiplierMethod(tol=Bundle.tol, metric="hessian" if curved else "units")
     yield from (Bundle(), MultiplierMethod(), AsyncDRO())
 
