@@ -438,7 +438,8 @@ def _into(operation: np.ufunc, total: Any, value: NDArray[Any]) -> Any:
     """The combination with those of a block, of which one that stands alone is not copied: a
     matrix may be as large as all rows.
     """
-    value = value[0] if len(value) == 1 else operation.reduce(value, 0)
+    alone = len(value) == 1 and value.dtype.kind == "f"  # reductions make whole numbers of truths
+    value = value[0] if alone else operation.reduce(value, 0)
     # what is part of an upload stays as it is
     out = total if isinstance(total, np.ndarray) and total.base is None else None
     return value if total is None else operation(total, value, out=out)
