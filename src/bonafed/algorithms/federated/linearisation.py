@@ -134,17 +134,19 @@ def units_of(problem: Problem, square: Array) -> Array:
 
 def root_of(H: Array, ridge: float, size: int) -> Array | None:
     """L with L L' = H and ``ridge`` along the first numbers, so many; None where there is no such
-    L. It takes the place of H, which is symmetric.
+    L.
 
     Steps from w in the metric H are those of L'w in the plain one.
     """
     from scipy.linalg import LinAlgError, cholesky
 
-    diagonal = np.einsum("dd->d", H)
+    H = H.copy()
+    diagonal = H.ravel()[:: len(H) + 1]
     diagonal += FLAT * diagonal.max(initial=0.0)
     diagonal[:size] += ridge
     try:
-        return cholesky(H.T, overwrite_a=True).T  # whose columns LAPACK takes for rows
+        # in its place: columns of LAPACK are rows here
+        return cholesky(H.T, overwrite_a=True).T
     except (LinAlgError, ValueError):  # no curvature, or numbers that are not finite
         return None
 

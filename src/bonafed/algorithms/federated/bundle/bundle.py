@@ -117,10 +117,10 @@ class BundleState:
     duals: bounds.Duals | None
     seen: bounds.Surveyed | None
     first: MultiplierState | None  # of the rounds of gradients, until cuts are known
-    # of Newton's steps: the weights q of the last program, its multipliers (M,) of the first M
-    # cuts, the mean losses and their curvature at the centre, and a shift of it
+    # of Newton's steps: the weights q of the last program, its multipliers of all cuts, the mean
+    # losses and their curvature at the centre, and a shift of it
     weights: Annotated[Array, Form("N")]
-    multipliers: Annotated[Array, Form("M")]
+    multipliers: Annotated[Array, Form("K|0")]
     tangents: server.Tangents | None = None
     curvature: Annotated[Array, Form("D, D")] | None = None
     shift: float = 0.0
@@ -339,9 +339,12 @@ class Bundle(base.Method):
         base, gradient, gradient_level = map(np.concatenate, more)
         cut = parting.PartedCut(base, level, gradient, gradient_level)
         cuts = state.cuts.extended(np.arange(len(level)), state.trial[None], radii, cut)
-        if self.concrete.constrained:  # else a Newton step's multipliers are of the first cuts
+        multipliers = state.multipliers
+        if self.concrete.constrained:  # and no step is Newton's
             cuts = cuts.without_repeats()
-        state = replace(state, cuts=cuts, rounds=state.rounds + 1)
+        elif len(multipliers):
+            multipliers = np.pad(multipliers, (0, len(cuts.owner) - len(multipliers)))
+        state = replace(state, cuts=cuts, multipliers=multipliers, rounds=state.rounds + 1)
         state = self._bound(state, promised, before - state.value, up)
         if self.ends(state.value, state.bound) and self._violation(state) > server.MET:
             state = self._raised(state, state.risks[state.n_clients :] * state.sizes > server.MET)
@@ -570,8 +573,7 @@ class Bundle(base.Method):
         minorants, or their newest gradients where the loss has no conjugate.
         """
         cuts, means = state.cuts, None
-        multipliers = np.zeros(len(cuts.owner))
-        multipliers[: len(state.multipliers)] = state.multipliers
+        multipliers = state.multipliers.copy()
         if up.mean_constant is not None:
             sums = float(up.mean_constant), np.asarray(known(up.mean_gradient))
             means = server.MeanLosses(known(state.pair), state.weights, *sums)
