@@ -272,16 +272,23 @@ def _square(rows: Array, roots: Array, one: bool) -> Array:
     """The sum of x x' times the squares of ``roots`` (m, 1) over rows (m, d), which end in a 1 with
     ``one``: of few rows at a time, which are copied, into one half of one matrix.
     """
-    from scipy.linalg import get_blas_funcs
-
-    syrk: Any = get_blas_funcs("syrk")
     d, size = rows.shape[1] + one, max(PART // (rows.shape[1] + one), 1)
-    total, part = np.zeros((d, d), order="F"), np.empty((min(size, len(rows)), d))
-    for at in range(0, len(rows), size):
+    part = np.empty((min(size, len(rows)), d))
+
+    def scaled(at: int) -> Array:
         here = part[: len(roots[at : at + size])]
         np.multiply(rows[at : at + size], roots[at : at + size], out=here[:, : d - one])
         here[:, d - one :] = roots[at : at + size]
-        total = syrk(1.0, here.T, beta=1.0, c=total, overwrite_c=1)
+        return here
+
+    if len(rows) <= size:
+        return scaled(0).T @ part  # of which BLAS computes one half
+    from scipy.linalg import get_blas_funcs
+
+    syrk: Any = get_blas_funcs("syrk")
+    total = np.zeros((d, d), order="F")
+    for at in range(0, len(rows), size):
+        total = syrk(1.0, scaled(at).T, beta=1.0, c=total, overwrite_c=1)
     for at in range(0, d, BAND):  # mirrored in its place
         end = at + BAND
         total[end:, at:end] = total[at:end, end:].T
