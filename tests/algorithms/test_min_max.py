@@ -604,6 +604,18 @@ def test_a_cap_within_the_rounds_of_gradients_keeps_their_model_and_bound():
     assert np.isfinite([row["objective"] for row in short.history[2:]]).all()
 
 
+@pytest.mark.parametrize("much", [0.0, 3.0])
+def test_squares_ask_for_second_derivatives_unless_the_end_is_near(much):
+    """Of 1,000 coefficients, whose sum costs some forty rounds."""
+    fed = alike(1200 if much else 6000, 1000, much, "real")
+    algorithm = bf.MultiplierMethod(tol=1e-6, metric="hessian")
+    solution = bf.solve(bf.Problem(bf.Squared(), regulariser=bf.L2(1e-3)), fed, algorithm=algorithm)
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
+    assert solution.certificate.relative_gap <= 1e-6
+    assert bool(solution.state.bent) == bool(much)
+    assert solution.rounds < 60
+
+
 def test_second_derivatives_of_a_table_need_no_copy_of_it():
     X = np.random.default_rng(0).normal(size=(1, 200_000, 20))
     block = bf.Federation(["all"], [X[0]], [np.ones(200_000)]).blocks()[0]

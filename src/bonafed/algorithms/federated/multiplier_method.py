@@ -221,18 +221,28 @@ class MultiplierMethod(base.Method):
 
     def _bends(self, state: State) -> bool:
         """Whether second derivatives are due: they cost about as much as D / 48 rounds, and where
-        columns are alike spare hundreds of them. Those of squares are the same everywhere.
+        columns are alike spare hundreds of them. Those of squares are the same everywhere: they are
+        due then, unless the run seems to end soon.
         """
         problem, D = self.concrete, len(state.units)
         known = problem.loss.targets != "class" and hasattr(problem.predictor, "gram")
         if self.metric != "hessian" or not (known and self._smooth):
             return False
         if isinstance(problem.loss, Squared):
-            return not state.bent and state.rounds >= D // 48
+            due = not state.bent and state.rounds >= D // 48
+            return due and state.rounds + self._left(state) > D / 12
         # where a search has failed the metric may be that of a place far away
         failed = state.failures > 0 and state.spent == 0 and state.bent < state.rounds
         late = state.rounds >= max(PATIENT, D // 12) + 2 * state.bent
         return late or (failed and state.root is not None)
+
+    def _left(self, state: State) -> float:
+        """About how many rounds are left, if the gap goes on to shrink as it has from the value."""
+        gap, size = state.value - state.bound, abs(state.value)
+        allowed = MARGIN * max(self.atol, self.tol * size)
+        if not (0 < allowed < gap < size / 2 < math.inf):
+            return math.inf
+        return state.rounds * math.log(gap / allowed) / math.log(size / gap)
 
     def improve(self, state: State, ids: Ids, up: Linearised | Weighted) -> Next[State]:
         asked = self._bends(state)
