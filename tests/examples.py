@@ -215,6 +215,7 @@ ALGORITHMS: dict[str, Example] = {
     ),
     "bundle, level": solving(Bundle(variant="level"), HINGE, 1e-6),
     "bundle, hessian": solving(Bundle(metric="hessian"), LOGISTIC, 1e-6),
+    "bundle after gradients": solving(Bundle(gradient_rounds=6), EVEN, 1e-6),
     # which nobody states: a user gives ``Bundle()``, and an engine with a secure sum
     "masked bundle": replace(solving(MaskedBundle(), EVEN, 1e-6), stated=None),
     "masked bundle, a mean": replace(
@@ -292,7 +293,7 @@ ALGORITHMS: dict[str, Example] = {
         KinkInteriorPoint(), Problem(Quantile(0.7), Linear(True), regulariser=L2(1e-2)), 1e-6
     ),
     "row multipliers": solving(
-        RowMultiplierMethod(metric="moments"),
+        RowMultiplierMethod(metric="hessian"),
         Problem(Quantile(0.7), Linear(True), regulariser=L2(1e-2)),
         1e-6,
     ),

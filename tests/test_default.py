@@ -152,17 +152,18 @@ def test_a_time_that_runs_out_is_no_optimum(fed):
         (5_000, 40, {"over_clients": bf.KLBall(0.1)}, bf.MultiplierMethod),
         (5_000, 40, {"over_clients": bf.LpBall(0.1)}, bf.MultiplierMethod),
         (5_000, 40, {"regulariser": bf.L1(0.1)}, bf.Bundle),
-        (5_000, 40, {"over_samples": bf.WassersteinBall(0.1)}, bf.MultiplierMethod),
+        (5_000, 40, {"over_samples": bf.WassersteinBall(0.1)}, bf.Bundle),
         (2_000, 100, {"over_samples": bf.WassersteinBall(0.1)}, bf.Bundle),
         (5_000, 40, {"over_samples": bf.WassersteinBall(0.1, label_cost=1.0)}, bf.Bundle),
         (500, 250, {"over_clients": bf.Simplex()}, bf.MultiplierMethod),
         (300, 250, {"regulariser": bf.L2(0.1)}, bf.MultiplierMethod),
         (300, 250, {"regulariser": bf.L1(0.1)}, bf.Bundle),
         (500, 250, {"over_samples": bf.WassersteinBall(0.1)}, bf.Bundle),
-        (500, 250, {"over_samples": bf.WassersteinBall(0.1, norm="l2")}, bf.MultiplierMethod),
-        (5_000, 250, {"over_samples": bf.WassersteinBall(0.1)}, bf.MultiplierMethod),
+        (500, 250, {"over_samples": bf.WassersteinBall(0.1, norm="l2")}, bf.Bundle),
+        (5_000, 250, {"over_samples": bf.WassersteinBall(0.1)}, bf.Bundle),
         (500, 250, {"over_samples": bf.WassersteinBall(0.1, label_cost=1.0)}, bf.Bundle),
-        (20, 600, {"regulariser": bf.ElasticNet(0.1, 0.1)}, bf.MultiplierMethod),
+        (20, 600, {"regulariser": bf.ElasticNet(0.1, 0.1)}, bf.Bundle),
+        (20, 1_600, {"regulariser": bf.ElasticNet(0.1, 0.1)}, bf.MultiplierMethod),
         (500, 250, {"loss": bf.Hinge(), "regulariser": bf.L1(0.1)}, bf.Bundle),
     ],
 )
@@ -174,6 +175,30 @@ def test_many_rounds_of_gradients_where_second_derivatives_cost_more(
     made = bf.Federation.from_arrays(np.zeros((rows, coefficients)), y, np.arange(rows) % 4)
     problem = bf.Problem(**({"loss": bf.Logistic(), "predictor": bf.Linear()} | parts))
     assert type(default_algorithm(*problem.at(made))) is expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "coefficients", "parts", "rounds", "tol"),
+    [
+        (2_000, 40, {"regulariser": bf.L1(0.1)}, 0, 0.0),
+        (5_000, 40, {"regulariser": bf.L1(0.1)}, 20, 0.0),
+        (500, 250, {"regulariser": bf.L1(0.1)}, 50, 0.0),
+        (5_000, 250, {"over_samples": bf.WassersteinBall(0.1)}, 50, 0.0),
+        (500, 250, {"over_samples": bf.WassersteinBall(0.1)}, 0, 0.0),
+        (500, 1_400, {"over_samples": bf.WassersteinBall(0.1)}, 175, 0.5),
+        (500, 1_400, {"over_samples": bf.WassersteinBall(0.1, label_cost=1.0)}, 0, 0.0),
+        (500, 1_400, {"loss": bf.Hinge(), "regulariser": bf.L1(0.1)}, 0, 0.0),
+    ],
+)
+def test_rounds_of_gradients_come_before_second_derivatives_beside_a_kink(
+    rows, coefficients, parts, rounds, tol
+):
+    y = np.resize([-1, 1], rows)
+    made = bf.Federation.from_arrays(np.zeros((rows, coefficients)), y, np.arange(rows) % 4)
+    problem = bf.Problem(**({"loss": bf.Logistic(), "predictor": bf.Linear()} | parts))
+    most = bf.Bundle.max_rounds + rounds
+    expected = bf.Bundle(gradient_rounds=rounds, gradient_tol=tol, max_rounds=most)
+    assert default_algorithm(*problem.at(made)) == expected
 
 
 @pytest.mark.parametrize(

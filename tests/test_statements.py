@@ -184,7 +184,7 @@ ELSE: dict[str, Any] = {
     "Bundle.variant": "level",
     "Bundle.metric": "identity",
     "MultiplierMethod.metric": "hessian",
-    "RowMultiplierMethod.metric": "moments",
+    "RowMultiplierMethod.metric": "hessian",
     "ADLPMM.steps": "tight",
     "FedAvg.aggregate": bf.Average(),
     "Coupled.constraint": bf.LossGap("age", 0.5),

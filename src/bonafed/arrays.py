@@ -34,6 +34,7 @@ AnyArray = TypeVar("AnyArray", bound=NDArray[Any])
 # a call from Python ends the process
 INNER: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 PART = 2**19  # numbers of a table that are copied at a time
+BAND = 64  # columns of a matrix that are mirrored at a time
 
 
 class Sparse(Protocol):
@@ -225,20 +226,29 @@ def in_one(parts: Sequence[Any]) -> Sequence[Any]:
         return tuple(parts)
     cuts = np.zeros(len(parts) + 1, np.intp)
     np.cumsum([len(part) for part in parts], out=cuts[1:])
-    width = first.itemsize * math.prod(first.shape[1:])
-    base = first.base
-    if isinstance(base, np.ndarray) and width and len(first):
-        at = (part.__array_interface__["data"][0] for part in parts)
-        here = next(at)
-        if all(part.base is base and part.flags.c_contiguous for part in parts) and all(
-            place == here + cut * width for place, cut in zip(at, cuts[1:-1].tolist(), strict=True)
-        ):
-            shape = (int(cuts[-1]), *first.shape[1:])
-            strides = tuple(np.empty((1, *first.shape[1:]), first.dtype).strides)
-            return Slices(np.lib.stride_tricks.as_strided(first, shape, strides), cuts)
-    if cuts[-1] * width <= len(parts) * SMALL:
+    if (whole := adjoining(parts)) is not None:
+        return Slices(whole, cuts)
+    if cuts[-1] * first.itemsize * math.prod(first.shape[1:]) <= len(parts) * SMALL:
         return Slices(np.concatenate(parts), cuts)
     return tuple(parts)
+
+
+def adjoining(parts: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
+    """The rows of arrays of one kind that lie in one array one after the other, else None."""
+    first = parts[0]
+    base, shape = first.base, first.shape[1:]
+    width = first.itemsize * math.prod(shape)
+    if not (isinstance(base, np.ndarray) and width and len(first)):
+        return None
+    here = first.__array_interface__["data"][0]
+    for part in parts:
+        place = part.__array_interface__["data"][0]
+        if part.base is not base or not part.flags.c_contiguous or place != here:
+            return None
+        here += len(part) * width
+    strides = tuple(np.empty((1, *shape), first.dtype).strides)
+    rows = sum(len(part) for part in parts)
+    return np.lib.stride_tricks.as_strided(first, (rows, *shape), strides)
 
 
 def joined(parts: Sequence[Any]) -> NDArray[Any]:
@@ -256,6 +266,35 @@ def each_changed(change: Callable[[Any], Any], parts: Sequence[Any]) -> Sequence
 def by_row(weights: Array, values: Array) -> Array:
     """weights (n, m) times values (n, m), or (n, m, C) with C numbers a row."""
     return weights.reshape(weights.shape + (1,) * (values.ndim - weights.ndim)) * values
+
+
+def _square(rows: Array, roots: Array, one: bool) -> Array:
+    """The sum of x x' times the squares of ``roots`` (m, 1) over rows (m, d), which end in a 1 with
+    ``one``: of few rows at a time, which are copied, into one half of one matrix.
+    """
+    d, size = rows.shape[1] + one, max(PART // (rows.shape[1] + one), 1)
+    part = np.empty((min(size, len(rows)), d))
+
+    def scaled(at: int) -> Array:
+        here = part[: len(roots[at : at + size])]
+        np.multiply(rows[at : at + size], roots[at : at + size], out=here[:, : d - one])
+        here[:, d - one :] = roots[at : at + size]
+        return here
+
+    if len(rows) <= size:
+        return scaled(0).T @ part  # of which BLAS computes one half
+    from scipy.linalg import get_blas_funcs
+
+    syrk: Any = get_blas_funcs("syrk")
+    total = np.zeros((d, d), order="F")
+    for at in range(0, len(rows), size):
+        total = syrk(1.0, scaled(at).T, beta=1.0, c=total, overwrite_c=1)
+    for at in range(0, d, BAND):  # mirrored in its place
+        end = at + BAND
+        total[end:, at:end] = total[at:end, end:].T
+        band = np.triu(total[at:end, at:end])
+        total[at:end, at:end] = band + np.triu(band, 1).T
+    return total.T
 
 
 # position in the block -> that client's stream at this turn
@@ -359,19 +398,21 @@ class Block:
             return np.asarray(self.across @ s.ravel()).reshape(len(s), -1)
         return np.matmul(s[:, None, :], self.X)[:, 0, :]
 
-    def gram(self, s: Array) -> Array:
-        """``sum_i X_i' diag(s_i) X_i`` as (d, d) for s (n, m), summed over the block."""
+    def gram(self, s: Array, one: bool = False) -> Array:
+        """``sum_i X_i' diag(s_i) X_i`` as (d, d) for s (n, m), summed over the block; with ``one``
+        rows end in a 1.
+        """
         if not isinstance(self.X, np.ndarray):
-            return (self.X.T @ self.X.multiply(s.reshape(-1, 1))).toarray()
-        d = self.n_features
-        rows, s = self.X.reshape(-1, d), s.reshape(-1, 1)
-        if s.min(initial=0.0) < 0:
-            return rows.T @ (rows * s)
-        total, size = np.zeros((d, d)), max(PART // max(d, 1), 2 * d, 1)
-        for at in range(0, len(rows), size):  # of few rows at a time, which are copied
-            part = rows[at : at + size] * np.sqrt(s[at : at + size])
-            total += part.T @ part  # of which BLAS computes one half
-        return total
+            square = (self.X.T @ self.X.multiply(s.reshape(-1, 1))).toarray()
+        else:
+            rows = self.X.reshape(-1, self.n_features)
+            if s.min(initial=0.0) >= 0:
+                return _square(rows, np.sqrt(s.reshape(-1, 1)), one)
+            square = rows.T @ (rows * s.reshape(-1, 1))
+        if not one:
+            return square
+        edge = self.backward(s).sum(0)
+        return np.block([[square, edge[:, None]], [edge[None, :], np.array([[s.sum()]])]])
 
     def grams(self, s: Array) -> Array:
         """``X_i' diag(s_i) X_i`` of every client, (n, d, d), for s (n, m)."""
@@ -401,6 +442,14 @@ class Block:
         if not isinstance(self.X, np.ndarray):
             return np.asarray(self.across.power(2) @ self.share.ravel()).reshape(len(self.y), -1)
         return np.einsum("nm,nmd,nmd->nd", self.share, self.X, self.X)
+
+    def square_sum(self, weights: Array) -> Array:
+        """The clients' ``squares`` times their weights (n,), as (n, d); of sparse rows, which have
+        fewer entries than that, the sum over the clients, (1, d).
+        """
+        if isinstance(self.X, np.ndarray):
+            return weights[:, None] * self.squares()
+        return np.asarray(self.X.power(2).T @ (weights[:, None] * self.share).ravel())[None]
 
     def mean(self, losses: Array) -> Array:
         """Each client's mean of (n, m) losses, as (n,)."""

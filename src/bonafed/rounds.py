@@ -420,8 +420,8 @@ class Combiner:
 
 
 _FOLD: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": lambda total, value: _into(np.add, total, value.sum(0)),
-    "max": lambda total, value: _into(np.maximum, total, value.max(0)),
+    "sum": lambda total, value: _into(np.add, total, value),
+    "max": lambda total, value: _into(np.maximum, total, value),
     "each": lambda parts, value: [value] if parts is None else (parts.append(value), parts)[1],
 }
 _FOLD["parcel"] = _FOLD["each"]
@@ -435,7 +435,13 @@ def equally_wide(parcels: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]
 
 
 def _into(operation: np.ufunc, total: Any, value: NDArray[Any]) -> Any:
-    out = total if isinstance(total, np.ndarray) else None
+    """The combination with those of a block, of which one that stands alone is not copied: a
+    matrix may be as large as all rows.
+    """
+    alone = len(value) == 1 and value.dtype.kind == "f"  # reductions make whole numbers of truths
+    value = value[0] if alone else operation.reduce(value, 0)
+    # what is part of an upload stays as it is
+    out = total if isinstance(total, np.ndarray) and total.base is None else None
     return value if total is None else operation(total, value, out=out)
 
 

@@ -523,7 +523,7 @@ def test_a_ball_of_one_radius_is_a_norm_of_the_model(norm, risk, h):
     assert_allclose(run.history[-1]["worst_risk"], worst, rtol=1e-6)
 
 
-def alike(n, d, much, targets):
+def alike(n, d, much, targets="sign"):
     """Rows of columns that share five factors, which stand out by so much."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(n, d)) + much * rng.normal(size=(n, 5)) @ rng.normal(size=(5, d))
@@ -546,6 +546,62 @@ def test_columns_that_are_alike_slow_no_default_down(loss, over):
     plain = bf.solve(problem, fed, algorithm=bf.MultiplierMethod(tol=1e-6))
     assert plain.rounds > 2 * solution.rounds
     assert_allclose(plain.certificate.value, solution.certificate.value, rtol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        {"regulariser": bf.L1(1e-3)},
+        {"regulariser": bf.ElasticNet(1e-3, 1e-3), "over_clients": bf.KLBall(0.1)},
+        {"over_samples": bf.WassersteinBall(0.01), "over_clients": bf.LpBall(0.1)},
+        {"over_samples": bf.WassersteinBall(0.01, norm="l2")},
+    ],
+    ids=repr,
+)
+def test_columns_that_are_alike_slow_no_default_down_beside_a_kink(added):
+    """After rounds of gradients, which end where columns differ, second derivatives are asked for:
+    gradients only took hundreds of rounds.
+    """
+    problem = bf.Problem(bf.Logistic(), **added)
+    for much in (0.0, 10.0):
+        fed = alike(6000, 20, much)
+        chosen = default_algorithm(*problem.at(fed))
+        assert chosen == bf.Bundle(gradient_rounds=20, max_rounds=320)
+        solution = bf.solve(problem, fed)
+        assert solution.outcome.stop is bf.Stop.OPTIMAL
+        asked = {row["message"] for row in solution.messages}
+        assert ("Evaluate" in asked) == (much > 0)
+        assert solution.rounds < 35
+    plain = bf.solve(problem, fed, algorithm=bf.MultiplierMethod(tol=1e-6))
+    assert plain.rounds > 2 * solution.rounds
+    cut = bf.solve(problem, fed, algorithm=bf.Bundle())
+    assert_allclose(plain.certificate.value, solution.certificate.value, rtol=2e-6)
+    assert_allclose(cut.certificate.value, solution.certificate.value, rtol=2e-6)
+
+
+def test_rounds_of_gradients_need_a_problem_of_the_method_of_multipliers():
+    fed = alike(100, 3, 0.0)
+    for problem in (
+        bf.Problem(bf.Hinge(), regulariser=bf.L2(0.1)),
+        bf.Problem(bf.Logistic(), over_samples=bf.WassersteinBall(0.1, label_cost=1.0)),
+    ):
+        with pytest.raises(ValueError, match=r"gradient_rounds=5: .*MultiplierMethod needs"):
+            bf.solve(problem, fed, algorithm=bf.Bundle(gradient_rounds=5))
+    with pytest.raises(ValueError, match="whole number >= 0"):
+        bf.Bundle(gradient_rounds=-1)
+    with pytest.raises(ValueError, match="gradient_tol"):
+        bf.Bundle(gradient_tol=-1.0)
+
+
+def test_a_cap_within_the_rounds_of_gradients_keeps_their_model_and_bound():
+    fed = alike(400, 5, 10.0)
+    problem = bf.Problem(bf.Logistic(), over_clients=bf.LpBall(0.1), regulariser=bf.L1(1e-3))
+    short = bf.solve(problem, fed, algorithm=bf.Bundle(gradient_rounds=30), max_rounds=12)
+    plain = bf.solve(problem, fed, algorithm=bf.MultiplierMethod(tol=1e-6), max_rounds=12)
+    assert short.outcome.stop is bf.Stop.MAX_ROUNDS
+    assert (short.w == plain.w).all()
+    assert short.certificate.bound == plain.certificate.bound
+    assert np.isfinite([row["objective"] for row in short.history[2:]]).all()
 
 
 def test_second_derivatives_of_a_table_need_no_copy_of_it():

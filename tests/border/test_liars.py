@@ -22,9 +22,10 @@ from toy import federation
 
 import bonafed as bf
 from bonafed.algorithms.comparators.fed_avg import LocalStepsMethod
-from bonafed.algorithms.federated import multiplier_method
+from bonafed.algorithms.federated import multiplier_method, row_multipliers
 from bonafed.algorithms.federated.linearisation import Linearised, Weighted
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
+from bonafed.algorithms.federated.row_multipliers import Multiplied
 from bonafed.codec import changed
 from bonafed.data.federation import Federation
 from bonafed.engines import ClientError, Run
@@ -162,7 +163,7 @@ def test_no_answer_of_odd_tables_is_doubted(loss, ball, kind, scale):
     assert not solution.certificate.failed
 
 
-PAIRS = (bf.MultiplierMethod(metric="hessian"), bf.RowMultiplierMethod(metric="moments"))
+PAIRS = (bf.MultiplierMethod(metric="hessian"), bf.RowMultiplierMethod(metric="hessian"))
 KINKED = (bf.Hinge, bf.Absolute, bf.Quantile, bf.EpsilonInsensitive)
 
 
@@ -222,17 +223,17 @@ METRICS = {
 }
 
 
-@pytest.mark.parametrize("field", ["curvature", "moments"])
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.Hinge()], ids=repr)
 @pytest.mark.parametrize("metric", METRICS)
-def test_who_lies_about_a_metric_is_named(metric, field, monkeypatch):
+def test_who_lies_about_a_metric_is_named(metric, loss, monkeypatch):
     def lie(message: Any, upload: Any, swapped: Any) -> Any:
-        matrix = getattr(upload, field, None)
-        return upload if matrix is None else changed(upload, **{field: METRICS[metric](matrix)})
+        matrix = getattr(upload, "curvature", None)
+        return upload if matrix is None else changed(upload, curvature=METRICS[metric](matrix))
 
     monkeypatch.setattr(multiplier_method, "PATIENT", 2)
-    loss = bf.Hinge() if field == "moments" else bf.Logistic()
+    monkeypatch.setattr(row_multipliers, "PATIENT", 2)
     problem, court = bf.Problem(loss, regulariser=bf.L2(1e-3)), Court(lie=lie)
-    algorithm = PAIRS[field == "moments"]
+    algorithm = PAIRS[not loss.smooth]
     assert named(lambda: bf.solve(problem, ROWS, algorithm=algorithm, engine=court)) is None
 
 
@@ -248,16 +249,24 @@ def test_who_answers_with_another_kind_of_gradients_is_named(risk):
     assert named(asked) is None
 
 
-@pytest.mark.parametrize("h", [bf.L1(1e-2), bf.L2(1e-2)], ids=repr)
-def test_a_matrix_that_was_not_asked_for_is_impossible(h):
+@pytest.mark.parametrize(
+    ("loss", "h", "algorithm"),
+    [
+        (bf.Logistic(), bf.L1(1e-2), bf.MultiplierMethod()),
+        (bf.Logistic(), bf.L2(1e-2), bf.MultiplierMethod()),
+        (bf.Hinge(), bf.L2(1e-2), bf.RowMultiplierMethod()),
+    ],
+    ids=repr,
+)
+def test_a_matrix_that_was_not_asked_for_is_impossible(loss, h, algorithm):
     def lie(message: Any, upload: Any, swapped: Any) -> Any:
-        D = np.shape(getattr(message, "w", ()))[-1:]
-        return (
-            changed(upload, curvature=np.eye(*D)[None]) if isinstance(upload, Weighted) else upload
-        )
+        if not isinstance(upload, Weighted | Multiplied):
+            return upload
+        D = np.shape(upload.gradient if isinstance(upload, Weighted) else upload.gradients)[-1]
+        return changed(upload, curvature=np.eye(D)[None])
 
-    problem, court = bf.Problem(bf.Logistic(), regulariser=h), Court(lie=lie)
-    asked = partial(bf.solve, problem, ROWS, algorithm=bf.MultiplierMethod(), engine=court)
+    problem, court = bf.Problem(loss, regulariser=h), Court(lie=lie)
+    asked = partial(bf.solve, problem, ROWS, algorithm=algorithm, engine=court)
     assert named(asked) is None
 
 

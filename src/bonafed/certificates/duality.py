@@ -147,7 +147,7 @@ class _Combined:
 
     @property
     def size(self) -> Array:
-        """(n, D) what rounding may have added to ``gradient``."""
+        """(n, D) what rounding may have added to ``gradient``, or (1, D) to its sum."""
         return self._parts[1]
 
     @property
@@ -161,7 +161,10 @@ class _Combined:
             self.sums = gradient, size
             return
         for total, part in zip(self.sums, (gradient, size), strict=True):
-            total += part
+            if len(part) <= len(total):  # one row stands for all clients
+                total[: len(part)] += part
+            else:
+                total += part.sum(0)
 
     def add(
         self, point: Array, multiplier: Array, parts: parting.Parts, radius: Array | None = None
@@ -194,7 +197,8 @@ class _Combined:
         self._grow(slope, size)
         self.spread += unit(rows) * (np.abs(mu * cut.base).sum(1) + np.abs(fee * cut.level))
         # of the gradient, and of the predictions at which the slopes are those
-        self.spread += (1 + max(1.0, unit(len(point)) / unit(rows))) * (size @ np.abs(point))
+        turned = 1 + max(1.0, unit(len(point)) / unit(rows))
+        self.spread[: len(size)] += turned * (size @ np.abs(point))
 
     def limit(self, stack: Stack, point: Point, multiplier: Array, parts: parting.Parts) -> None:
         """Add the cuts of constraints at a point by their multipliers (n, p, P)."""

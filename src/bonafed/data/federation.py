@@ -19,7 +19,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed import client_names
-from bonafed.arrays import Array, Block, Index, Slices, each_changed, in_one, joined, unwritable
+from bonafed.arrays import (
+    Array,
+    Block,
+    Index,
+    Slices,
+    adjoining,
+    each_changed,
+    in_one,
+    joined,
+    unwritable,
+)
 from bonafed.client_names import ByClient, ClientName
 from bonafed.data import assembly
 from bonafed.data import validation as check
@@ -603,7 +613,8 @@ class Federation:
             rows = [parts[i] for i in who]
             shape = *inside.shape, *rows[0].shape[1:]
             if inside.all():
-                return np.concatenate(rows).reshape(shape)
+                whole = adjoining(rows) if rows[0].flags.behaved else None
+                return (np.concatenate(rows) if whole is None else whole).reshape(shape)
             whole = np.zeros(shape, np.result_type(*rows[:1], *{part.dtype for part in rows}))
             for one, part in zip(whole, rows, strict=True):
                 one[: len(part)] = part

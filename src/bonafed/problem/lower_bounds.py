@@ -26,7 +26,7 @@ from bonafed.problem.constraints.group_means import OfLoss, OnRows, Shared
 from bonafed.problem.losses import Quadratic, has_log_link
 from bonafed.problem.problem import Problem, check_convex
 from bonafed.problem.rank_levels import WithThresholds, highest
-from bonafed.problem.regularisers import L1, Ball, Bounds, ElasticNet, GroupL2, Zero
+from bonafed.problem.regularisers import L1, L2, Ball, Bounds, ElasticNet, GroupL2, Zero
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Each, Max, Sum, record
 from bonafed.solvers.conic.builder import P_OF, Model
@@ -222,7 +222,7 @@ def survey(block: Block, prior: Array) -> Surveyed:
     """The answer to ``Survey`` of every client of the block."""
     plus, minus = (prior * block.mean(np.clip(block.y * sign, 0.0, 1.0)) for sign in (1, -1))
     reach, target = rounded_up(block.longest()), rounded_up(np.abs(block.y).max(1))
-    return Surveyed(plus, minus, reach, target, prior[:, None] * block.squares())
+    return Surveyed(plus, minus, reach, target, block.square_sum(prior))
 
 
 def answer_survey(problem: Problem, ask: Survey, data: Block) -> Surveyed:
@@ -444,6 +444,8 @@ def _balanced(
     projection, or alternating projections.
     """
     h = problem.regulariser
+    if isinstance(h, L2) and ball == 0:  # which balances all
+        return -float(h.conjugate(g)), np.zeros_like(g)
     v = -_project(g, kind, ball)
     s = np.zeros_like(g)
     if isinstance(h, L1 | ElasticNet | GroupL2):

@@ -276,7 +276,7 @@ class Minorants(NamedTuple):
     constant: Array  # (n,)
     gradient: Array  # (n, D)
     spread: Array  # (n,)
-    size: Array  # (n, D)
+    size: Array  # (n, D), or (1, D) of the sum
 
 
 def has_shifted_slopes(problem: Problem) -> bool:
@@ -424,12 +424,16 @@ def rows_of_a_sum(block: Block, parts: Parts) -> int:
 
 def rounding_of_gradients(predictor: Any, block: Block, steep: Array, rows: int) -> Array:
     """The most that rounding adds to sums over rows of slopes times features, (n, D), where so many
-    rows are added up in a row.
+    rows are added up in a row; of sparse rows to the sum over the clients, (1, D).
 
     ``steep`` (n,) are root mean squares of the slopes: by Cauchy and Schwarz the absolute terms of
     a feature sum to at most that times its own.
     """
-    ones, features = unit_of_sums(pairwise(block.y.shape[1])), block.squares()
+    ones = unit_of_sums(pairwise(block.y.shape[1]))
+    if isinstance(block.X, np.ndarray):
+        features = block.squares()
+    else:  # for whose few entries a number for each client and feature would be many
+        features, steep = block.square_sum(np.ones(len(steep))), np.sqrt([steep @ steep])
     np.sqrt(features, out=features)
     features *= unit_of_sums(rows) / ones
     return (steep[:, None] * ones) * predictor.units(features)  # which may be its own array

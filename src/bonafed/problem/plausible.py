@@ -496,10 +496,12 @@ def surveys(problem: Problem) -> Claims:
     return {Surveyed: lambda who, ask, up: [of_sizes(problem, float(np.sum(ask.prior)), up)]}
 
 
-def of_weighted(problem: Problem, w: Array, risk: Array, slope: Array | None, prior: float) -> Said:
+def of_weighted(
+    problem: Problem, w: Array, risk: Array, slope: Array | None, prior: float, what: str = "risk"
+) -> Said:
     """Those of a client's risk (1,), and of its weight times its slope (1, D)."""
     each = None if slope is None or not prior > 0 else np.reshape(slope, -1) / prior
-    yield from of_risk(problem, w, risk, each)
+    yield from of_risk(problem, w, risk, each, what)
 
 
 # What sums over the clients can be, where the answers that were added up are masked: the claims of

@@ -40,9 +40,10 @@ from bonafed.engines.network import Network
 from bonafed.privacy.accounting import noise_for
 from bonafed.privacy.secure_sum.messages import option_of
 from bonafed.problem.centring import Centred, centred
-from bonafed.problem.conic_form import is_equal_penalty
+from bonafed.problem.losses import Squared
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.own_functions import check_own
+from bonafed.problem.parts import has_smooth_part
 from bonafed.problem.problem import Problem, only_constrained
 from bonafed.problem.regularisers import L2, Zero
 from bonafed.problem.risks.weight_sets import Mean, Sum
@@ -60,12 +61,13 @@ ROUNDS = 5_000  # of all clients at once, at most, where nothing can be proved
 CELLS = 100_000  # of the tables, from which on many rounds of gradients cost less than few Hessians
 WIDE = 200  # coefficients from which on they do so however far the clients' weights move
 LITTLE = 0.6  # by which they raise risks that are even from -1 to 1, where they move little
-STEADY = 40  # rows for every coefficient, from which on balls over samples bend the risks little
-FREE = 1_200  # coefficients up to which Hessians are for those that rows leave nearly undetermined
 FLAT = 50_000  # rows squared for each coefficient, up to which free ones are nearly undetermined
+FAR = (
+    400  # of these, from which on rounds of gradients bring the first Hessian nearer to an optimum
+)
 # coefficients up to which rounds of gradients are in the metric of second derivatives, and numbers
 # in a table whose memory does not matter
-MATRIX, LIGHT = 2_000, 2_000_000
+MATRIX, LIGHT = 2_000, 2_500_000
 FEW = 100  # clients up to which the server solves a program for every answer by default
 CROWD = 20_000  # and up to which it does so for all answers at once
 
@@ -306,10 +308,11 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     and comes first where the second derivatives of ``Bundle`` cost more than its many rounds: with
     over 500 coefficients, and in one process on tables of over 100,000 numbers with over 200
     coefficients (smaller ones too, where the objective is smooth), several classes or over 20,000
-    clients, or with fewer where the clients' weights move little and the objective is smooth, or
-    nearly so, as a ball over samples leaves it that has 40 rows or more for every coefficient. Up
-    to 1,200 coefficients that few rows leave nearly undetermined, under a ball in the norm "l1",
-    are for ``Bundle``.
+    clients, or with fewer where the clients' weights move little and the objective is smooth. Where
+    the loss is smooth but not what is added to it, as a norm of the model, its rounds come first
+    and ``Bundle`` goes on: on tables of over 100,000 numbers or with over 200 coefficients, up to
+    1,500 (500 with sparse rows), a round for every five coefficients; with 400 coefficients or more
+    that few rows leave nearly undetermined, under a ball in the norm "l1", one for every eight.
     """
     if problem.privacy is not None:
         yield PrivateSGD()
@@ -325,7 +328,7 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     if problem.over_rows is not None:
         large = dimension > WIDE or setting.n_clients > FEW or setting.rows * dimension > CELLS
         if by_rows and large:
-            yield _by_multipliers(setting, dimension)
+            yield _by_multipliers(setting, dimension, ranked=True)
         yield from (RankInteriorPoint(), RankBundle())
     # rows for every coefficient, n / D: a step of the interior point costs n D^2 operations, the
     # server's program of the bundle nothing for a row, a round of gradients or of the ADMM n D
@@ -338,23 +341,26 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     if kinks and many >= max(TALL, dimension / 150):
         yield KinkInteriorPoint()
     risk = problem.over_clients.value  # which of one client may be that client's own
-    smooth = problem.loss.smooth and isinstance(problem.over_samples, Mean)
-    smooth = smooth and isinstance(problem.regulariser, Zero | L2)
-    large = smooth and many >= SPARE and setting.rows * dimension > CELLS
+    large = only_smooth(problem) and many >= SPARE and setting.rows * dimension > CELLS
     one = setting.n_clients == 1 and all(risk(np.array([own])) == own for own in (1.0, 2.0))
     if one and not large:
         yield RankADMM()
     if kinks:
         yield KinkInteriorPoint()
     if by_rows and dimension > SOLVED:
-        yield RowMultiplierMethod()
+        yield _by_multipliers(setting, dimension)
     few = dimension <= SMALL and setting.n_clients <= FEW
     if setting.asynchronous and problem.convex and few:
         yield AsyncBundle()
     if setting.asynchronous or not problem.convex:  # of which nothing proves an end
         yield AsyncDRO() if setting.asynchronous else AsyncDRO(max_rounds=ROUNDS)
+    if (both := _by_both(problem, setting, dimension)) is not None:
+        yield both
     if problem.loss.smooth and not setting.secure_sum and by_gradients(problem, setting, dimension):
         curved = _holds_a_matrix(setting, dimension, MATRIX)
+        if isinstance(problem.loss, Squared):  # whose one sum is worth as much memory as the rows
+            thick = setting.rows >= dimension - 1 and not setting.sparse
+            curved |= thick and dimension <= MATRIX + 1
         yield MultiplierMethod(tol=Bundle.tol, metric="hessian" if curved else "units")
     yield from (Bundle(), MultiplierMethod(), AsyncDRO())
 
@@ -365,9 +371,47 @@ def _holds_a_matrix(setting: Setting, dimension: int, most: int) -> bool:
     return setting.rows > 0 and not setting.sparse and dimension <= most and few
 
 
-def _by_multipliers(setting: Setting, dimension: int) -> RowMultiplierMethod:
-    alike = _holds_a_matrix(setting, dimension, SMALL)
-    return RowMultiplierMethod(metric="moments" if alike else "units")
+def _by_multipliers(setting: Setting, dimension: int, ranked: bool = False) -> RowMultiplierMethod:
+    thin = ranked and setting.sparse and dimension <= SOLVED
+    curved = thin or _holds_a_matrix(setting, dimension, MATRIX)
+    return RowMultiplierMethod(metric="hessian" if curved else "units")
+
+
+def _by_both(problem: Problem, setting: Setting, dimension: int) -> Bundle | None:
+    """``Bundle`` after rounds of gradients, where h is not smooth: these end soon where columns
+    differ, and hardly ever where they are alike.
+    """
+    few = setting.rows > 0 and dimension <= SOLVED and setting.n_clients <= CROWD
+    if not few or setting.asynchronous or setting.secure_sum or only_smooth(problem):
+        return None
+    if MultiplierMethod.requirements.refusal("MultiplierMethod", problem, setting) is not None:
+        return None
+    if _nearly_free(problem, setting, dimension):  # whatever columns are
+        if dimension < FAR:
+            return None
+        rounds, tol = dimension // 8, 0.5
+    else:
+        large = setting.rows * dimension > CELLS or dimension > WIDE
+        if not (large and has_smooth_part(problem)) or (setting.sparse and dimension > THIN):
+            return None
+        rounds, tol = max(20, dimension // 5), 0.0
+    most = Bundle.max_rounds + rounds
+    return Bundle(gradient_rounds=rounds, gradient_tol=tol, max_rounds=most)
+
+
+def _nearly_free(problem: Problem, setting: Setting, dimension: int) -> bool:
+    """Whether rows leave coefficients nearly undetermined, which a penalty on the largest one does
+    not bound either.
+    """
+    ball = problem.over_samples
+    largest = isinstance(ball, WassersteinBall) and ball.norm == "l1"
+    return largest and setting.rows**2 <= FLAT * dimension
+
+
+def only_smooth(problem: Problem) -> bool:
+    """Whether the loss is smooth, and so is all else but the risk over the clients."""
+    plain = isinstance(problem.over_samples, Mean) and isinstance(problem.regulariser, Zero | L2)
+    return problem.loss.smooth and plain
 
 
 def _by_rows(problem: Problem, setting: Setting) -> bool:
@@ -388,23 +432,20 @@ def _for_kinks(problem: Problem, setting: Setting, dimension: int) -> bool:
 
 def by_gradients(problem: Problem, setting: Setting, dimension: int) -> bool:
     """Whether many rounds of gradients cost less than few of second derivatives."""
-    n, rows, ball = setting.n_clients, setting.rows, problem.over_samples
+    n, rows = setting.n_clients, setting.rows
     if not rows:
         return dimension > SMALL
-    # the largest coefficient as the penalty leaves nearly all of them free
-    free = isinstance(ball, WassersteinBall) and ball.norm == "l1"
-    if free and dimension <= FREE and rows**2 <= FLAT * dimension:
+    if _nearly_free(problem, setting, dimension) and dimension <= SOLVED:
         return False
     if dimension > SMALL:
         return True
-    wide, plain = dimension > WIDE, isinstance(problem.regulariser, Zero | L2)
-    if rows * dimension <= CELLS and not (wide and plain and isinstance(ball, Mean)):
+    wide, smooth = dimension > WIDE, only_smooth(problem)
+    if rows * dimension <= CELLS and not (wide and smooth):
         return False
     risk, even = problem.over_clients.value, np.linspace(-1.0, 1.0, n)
     moved = float((risk(even) + risk(-even)) / (2 * risk(np.ones(n))))
-    smooth = isinstance(ball, Mean) or (is_equal_penalty(problem) and rows >= STEADY * dimension)
     several = problem.loss.targets == "class"  # of which `Bundle` has no second derivatives
-    return wide or several or n > CROWD or (smooth and plain and moved <= LITTLE)
+    return wide or several or n > CROWD or (smooth and moved <= LITTLE)
 
 
 def private_methods(

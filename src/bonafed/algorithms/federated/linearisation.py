@@ -11,6 +11,7 @@ whose minimum is a lower bound on the optimum (``bonafed.problem.lower_bounds``)
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -27,6 +28,7 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import separable
 from bonafed.problem.risks.weight_sets import Mean
 from bonafed.rounds import Each, Sum, record
+from bonafed.solvers.smooth.stepwise import QuasiNewton, begin, restart
 
 FLAT = 1e-12  # the least curvature of a metric, in that of the most curved coefficient
 
@@ -92,15 +94,15 @@ def linear(problem: Problem) -> Claims:
     return {Linearised: lambda who, ask, up: of_risk(problem, ask.w, up.risk, up.gradient)}
 
 
-def asked(problem: Problem) -> Claims:
-    """What answers to `Linearise` claim."""
+def asked(problem: Problem, what: str = "risk") -> Claims:
+    """What answers to `Linearise` claim: ``what`` the numbers are."""
 
     def said(who: int, ask: Linearise, up: Linearised | Weighted) -> Iterator[Claim]:
         if isinstance(up, Weighted) != (ask.weights is not None):
             yield Number("gradients of another kind than were asked for, or a risk", -1.0)
             return
         prior = 1.0 if ask.weights is None else float(ask.weights[0])
-        yield from of_weighted(problem, ask.w, up.risk, up.gradient, prior)
+        yield from of_weighted(problem, ask.w, up.risk, up.gradient, prior, what)
         weight = 0.0 if ask.bend is None else float(ask.bend[0])
         yield from of_curvature(problem, ask.w, up.curvature, weight)
 
@@ -143,7 +145,8 @@ def root_of(H: Array, ridge: float, size: int) -> Array | None:
     diagonal += FLAT * diagonal.max(initial=0.0)
     diagonal[:size] += ridge
     try:
-        return cholesky(H, lower=True, overwrite_a=True)
+        # in its place: columns of LAPACK are rows here
+        return cholesky(H.T, overwrite_a=True).T
     except (LinAlgError, ValueError):  # no curvature, or numbers that are not finite
         return None
 
@@ -153,6 +156,14 @@ def over_root(root: Array, v: Array, turned: bool = False) -> Array:
     from scipy.linalg import solve_triangular
 
     return solve_triangular(root, v, trans=int(turned), lower=True, check_finite=False)
+
+
+def in_metric(inner: QuasiNewton, root: Array, w: Array, gradient: Array) -> QuasiNewton:
+    """The minimisation from w with this gradient, in the metric L L' and without its pairs: its
+    first step is Newton's.
+    """
+    new = restart(begin(w @ root), inner.value, over_root(root, gradient))
+    return replace(new, step=new.step if new.failed else 1.0, accepted=inner.accepted)
 
 
 def step_units(problem: Problem, square: Array) -> Array:

@@ -195,7 +195,8 @@ class MultiplierMethod(base.Method):
 
     @property
     def claims(self) -> Claims:
-        return {**surveys(self.concrete), **lines.asked(self._mean)}
+        what = "risk" if self._mean is self.concrete else "loss"  # to which a ball adds
+        return {**surveys(self.concrete), **lines.asked(self._mean, what)}
 
     def server_start(self, n_clients: int) -> tuple[State, Round]:
         prior, none = member(self.concrete, n_clients), np.zeros(0)
@@ -302,10 +303,7 @@ class MultiplierMethod(base.Method):
         root = lines.root_of(H, self._ridge, np.size(self._mean.predictor.split(w)[0]))
         if root is None:
             return state
-        state = replace(state, root=root)
-        inner = restart(begin(w @ root), inner.value, self._along(state, gradient))
-        step = inner.step if inner.failed else 1.0  # Newton's
-        return replace(state, inner=replace(inner, step=step, accepted=state.inner.accepted))
+        return replace(state, root=root, inner=lines.in_metric(inner, root, w, gradient))
 
     def _stuck(self, state: State) -> State:
         """The state after a search that rounding ended, with new centres at the best point."""

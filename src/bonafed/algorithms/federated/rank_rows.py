@@ -14,7 +14,6 @@ from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
 from bonafed.problem import rank_levels
 from bonafed.problem.claims import AllRows, Claim, Number
-from bonafed.problem.client_means import row_shares
 from bonafed.problem.losses import Huber
 from bonafed.problem.plausible import Claims, of_lagrangian, of_losses, of_sum, ranks
 from bonafed.problem.problem import Problem
@@ -65,8 +64,6 @@ class BeginRanks:
 
     w: Annotated[Array, Form("D")]
     weights: Annotated[Each, Form("N")] | None = None  # of the clients, where they are averaged
-    # of the clients, where the mean of the rows' x x' is wanted as well
-    moments: Annotated[Each, Form("N")] | None = None
 
 
 @record
@@ -77,7 +74,6 @@ class BegunRanks:
     longest: Max  # (1,)
     loss: Sum  # (1,)
     largest: Max  # (1,)
-    moments: Sum | None = None  # (1, D, D)
 
 
 @record
@@ -386,11 +382,8 @@ def begin(problem: Problem, ask: BeginRanks, data: Block) -> BegunRanks:
     """How many rows there are, and their losses."""
     rows, many = rows_at(problem, ask.w, data, ask.weights), (data.share > 0).sum(1)
     size = rows.loss if ask.weights is None else np.abs(rows.loss)
-    numbers, moments = (len(size), many.max(), (rows.share * size).sum(), size.max()), None
-    if ask.moments is not None:
-        share = ask.moments[:, None] * row_shares(problem, data)
-        moments = problem.predictor.gram(share, data)[None]
-    return BegunRanks(*(np.array([float(x)]) for x in numbers), moments=moments)
+    numbers = len(size), many.max(), (rows.share * size).sum(), size.max()
+    return BegunRanks(*(np.array([float(x)]) for x in numbers))
 
 
 def set_out(

@@ -69,6 +69,10 @@ LEAST = 1e-100  # penalty, whose inverse is a number
 SLOW, SHRINK = 0.5, 0.3  # the penalty falls to SHRINK where that falls to no less than SLOW
 MARGIN = 0.9  # of the tolerance at which a run ends: certificates are charged for rounding
 MOVES = 6  # of intercept and thresholds in a row, for a proof
+# rounds before second derivatives, at least; from one to the next they grow by a quarter of all, so
+# that a bad metric stands for some of them only
+PATIENT, LATER = 16, 1.25
+EVEN = 0.01  # of second derivatives goes to all columns alike: other rows come near their knots
 TRIES = 4  # searches that end without a step while nothing improves
 
 
@@ -82,6 +86,7 @@ class Multiply:
     renewed: bool  # whether the weights of the last answer are the centres from now on
     longest: int  # rows of the largest client
     weights: Annotated[Each, Form("N")] | None = None  # of the clients, where they are averaged
+    bend: bool = False  # whether second derivatives are wanted
 
 
 @record
@@ -99,6 +104,7 @@ class Multiplied:
     bend: Sum
     rate: Sum
     cross: Sum
+    curvature: Sum | None = None  # (1, Q, Q) second derivatives in model and thresholds
 
 
 @record
@@ -136,8 +142,9 @@ class RowMultiplierState:
     mark: Extended = math.inf  # the gap when a search last failed
     rounds: Annotated[int, Form(rounds=-1)] = 0
     seen: Surveyed | None = None
-    # L, where the mean L L' of the rows' x x' stands for the units of the model
-    root: Annotated[Array, Form("D, D")] | None = None
+    # L, where second derivatives L L' stand for the units; and the round that brought them
+    root: Annotated[Array, Form("Q, Q")] | None = None
+    bent: Counter = 0
 
 
 State = RowMultiplierState
@@ -152,8 +159,9 @@ class RowMultiplierMethod(base.Method):
     ----------
     tol, atol : stop when value - bound <= max(atol, tol |value|) is proven
     max_rounds : a cap; a run that meets it is never called optimal
-    metric : of the steps, "units": those of the columns; "moments": the mean of x x' over the rows,
-        a D x D sum that is asked for once, so that columns that are alike slow no step down
+    metric : of the steps, "units": those of the columns; "hessian": where a run takes longer,
+        second derivatives are asked for too, a D x D sum now and then, so that columns that are
+        alike slow no step down
     start : first model, zeros by default
 
     Raises
@@ -183,7 +191,7 @@ class RowMultiplierMethod(base.Method):
     tol: float = 1e-6
     atol: float = 0.0
     max_rounds: int = 10_000
-    metric: Literal["units", "moments"] = "units"
+    metric: Literal["units", "hessian"] = "units"
     start: Array | None = None
     problem: Problem | None = None
     requirements: ClassVar[needs.Requirements] = needs.Requirements(
@@ -225,8 +233,6 @@ class RowMultiplierMethod(base.Method):
         rows = float(up.rows[0])
         yield AllRows(rows)
         yield Number("its number of rows", up.longest, rows, rows)
-        weight = 0.0 if ask.moments is None else float(ask.moments[0])
-        yield from of_curvature(self.concrete, ask.w, up.moments, weight, 1.0)
         if ask.weights is None:
             yield from of_losses(self.concrete, ask.w, rows, up.loss, up.largest)
             return
@@ -235,7 +241,11 @@ class RowMultiplierMethod(base.Method):
     def _said(self, who: int, ask: Multiply, up: Multiplied) -> Iterator[Claim]:
         for value in (up.above, up.weight, up.away):
             yield Number("a sum of weights", value)
-        at = ask.at
+        at, most = ask.at, math.inf if ask.bend else 0.0
+        if ask.bend and ask.weights is not None:
+            most = float(np.sum(ask.weights) * at.caps.sum() / ask.penalty)
+        here = np.append(at.w, at.thresholds if ask.weights is None else [])
+        yield from of_curvature(self.concrete, here, up.curvature, most, 1.0)
         if ask.weights is None:  # losses, where margins and residuals have any sign
             yield Number("a weighted sum of losses", up.weighted)
             yield from of_sum(self.concrete, at.w, up.loss, up.gradients[0, -1])
@@ -250,8 +260,7 @@ class RowMultiplierMethod(base.Method):
 
     def begin(self, state: State, ids: Ids, seen: Surveyed) -> Next[State]:
         w = base.with_start(self.concrete, self.start, len(seen.square))
-        moments = state.weights if self.metric == "moments" else None
-        return replace(state, w=w, seen=seen), Round(BeginRanks(w, self._each(state), moments))
+        return replace(state, w=w, seen=seen), Round(BeginRanks(w, self._each(state)))
 
     def open(self, state: State, ids: Ids, up: BegunRanks) -> Next[State]:
         """Thresholds at the mean loss, and a penalty of its size."""
@@ -267,32 +276,50 @@ class RowMultiplierMethod(base.Method):
         # of steps: what a row bends by the first penalty, and the regulariser
         bends = self.concrete.regulariser.strong_convexity * penalty
         inside = len(self.concrete.predictor.split(state.w)[0])
-        root = None if up.moments is None else lines.root_of(up.moments, bends, inside)
         units[:inside] = np.sqrt(units[:inside] ** 2 + bends)
         units = np.append(units, np.ones(len(eta)))
         none = np.zeros((0, len(state.w))), np.zeros((0, len(eta))), np.zeros(0)
         state = replace(state, rows=rows, longest=int(up.longest), units=units, rounds=1)
         state = replace(state, path=none[0], thresholds=none[1], penalties=none[2])
-        state = replace(state, penalty=penalty, root=root)
+        state = replace(state, penalty=penalty)
         inner = stepwise.begin(self._steps(state, np.append(state.w, eta)))
         return self._ask(replace(state, inner=inner))
 
     def _steps(self, state: State, point: Array) -> Array:
         """Model and thresholds in the coordinates of the steps."""
-        if state.root is None:
-            return point * state.units
-        return np.append(point[: len(state.root)] @ state.root, point[len(state.root) :])
+        return point * state.units if state.root is None else point @ state.root
 
     def _point(self, state: State, steps: Array, slope: bool = False) -> Array:
         """Model and thresholds, from the coordinates of the steps; or a gradient, in these."""
         if state.root is None:
             return steps / state.units
-        D = len(state.root)
-        return np.append(lines.over_root(state.root, steps[:D], turned=not slope), steps[D:])
+        return lines.over_root(state.root, steps, turned=not slope)
+
+    def _bends(self, state: State) -> bool:
+        """Whether second derivatives are due: those of the rows between their knots change with the
+        model and the penalty.
+        """
+        due = LATER * state.bent + max(PATIENT, len(state.units) // 12)
+        return self.metric == "hessian" and state.rounds >= due
+
+    def _turned(self, state: State, H: Array) -> State:
+        """The state with steps in the metric of second derivatives, in place of the pairs'."""
+        state, inner = replace(state, bent=state.rounds), state.inner
+        size = np.size(self.concrete.predictor.split(state.w)[0])
+        spread = state.units**2
+        H = H + np.diag(EVEN * float(np.trace(H)) / spread.sum() * spread)
+        root = lines.root_of(H, self.concrete.regulariser.strong_convexity, size)
+        if root is None or inner.failed or not math.isfinite(inner.value):
+            return state
+        gradient = inner.gradient
+        gradient = gradient * state.units if state.root is None else state.root @ gradient
+        inner = lines.in_metric(inner, root, self._point(state, inner.w), gradient)
+        return replace(state, root=root, inner=inner)
 
     def improve(self, state: State, ids: Ids, up: Multiplied) -> Next[State]:
         """One evaluation of the inner problem."""
-        state, at = replace(state, rounds=state.rounds + 1), self._at(state)
+        asked, at = self._bends(state), self._at(state)
+        state = replace(state, rounds=state.rounds + 1)
         value, gradient = self._smoothed(state, at, up)
         gradient = self._point(state, gradient, slope=True)
         inner, held = state.inner, state.held
@@ -304,6 +331,8 @@ class RowMultiplierMethod(base.Method):
         # a search that rounding ended: its best point is asked about, and has new centres
         rests = inner.failed or (held is not None and not state.renewed and not state.moves)
         state = replace(state, inner=inner, renewed=False, held=None)
+        if asked and up.curvature is not None:
+            state = self._turned(state, up.curvature)
         if inner.failed:
             gap = state.value - state.bound
             failures = 1 if gap < state.mark * (1 - 1e-12) else state.failures + 1
@@ -426,7 +455,7 @@ class RowMultiplierMethod(base.Method):
         if self._ranked:
             first = at.caps * self._levels(state.rows).tails
         about = state.penalty, state.renewed, state.longest, self._each(state)
-        ask = Round(Multiply(at, first, *about))
+        ask = Round(Multiply(at, first, *about, self._bends(state)))
         return base.unless_capped(state, ask, state.rounds, self.max_rounds)
 
     def _each(self, state: State) -> Array | None:
@@ -484,6 +513,17 @@ def multiply(
     cross, bend = rate * slope[..., None], (rate.sum(-1) * slope**2).sum()
     if ranked:  # else rows are straight
         bend += (total * problem.loss.curvature(prediction, y)).sum()
+    curvature = None
+    if ask.bend:
+        bends = rate.sum(-1) * slope**2
+        if ranked:
+            bends += total * problem.loss.curvature(prediction, y)
+        curvature = problem.predictor.gram(bends, data)
+        if ranked:  # with the thresholds
+            mixed = np.concatenate([back(a.reshape(1, -1)) for a in np.moveaxis(-cross, -1, 0)])
+            corner = np.diag(rate.sum((0, 1)))
+            curvature = np.block([[curvature, mixed.T], [mixed, corner]])
+        curvature = curvature[None]
     kept = (_padded(a, data, ask.longest) for a in (centre, weight))
     return Centres(*kept), Multiplied(
         loss=(share * height).sum()[None],
@@ -495,6 +535,7 @@ def multiply(
         bend=bend[None],
         rate=rate.sum((0, 1))[None],
         cross=cross.sum((0, 1))[None],
+        curvature=curvature,
     )
 
 

@@ -151,11 +151,7 @@ class Linear(Checked):
         """``sum_i s_i x_i x_i'`` over the whole block as (D, D), with x_i extended by 1 for an
         intercept.
         """
-        square = block.gram(s)
-        if not self.intercept:
-            return square
-        edge = block.backward(s).sum(0)
-        return np.block([[square, edge[:, None]], [edge[None, :], np.array([[s.sum()]])]])
+        return block.gram(s, one=self.intercept)
 
     def grams(self, s: Array, block: Block) -> Array:
         """``X_i' diag(s_i) X_i`` of every client, (n, D, D), with rows extended by 1 for an

@@ -29,6 +29,9 @@ gradients at the centre, H is sum_s q_s Hess F_s(centre), which clients send as 
 flips of labels are cut. A step is then one of Newton's method, and its multipliers, with the
 gradients at the new point, balance up to second order: they prove a bound that needs no program.
 
+With gradient_rounds=R the run begins with R rounds of ``MultiplierMethod`` at most: far from an
+optimum, a step of Newton's method brings little for what it costs with many coefficients.
+
 With metric="secant" clients send H until a step promises less than a tenth of the objective; from
 then on H follows from the gradients (`secants`), and programs prove the bound.
 """
@@ -46,7 +49,8 @@ from bonafed.algorithms import method as base
 from bonafed.algorithms import requirements as needs
 from bonafed.algorithms.federated.bundle import server
 from bonafed.algorithms.federated.bundle.server import Evaluated, least
-from bonafed.algorithms.federated.linearisation import take_part, units_of
+from bonafed.algorithms.federated.linearisation import Linearised, Weighted, take_part, units_of
+from bonafed.algorithms.federated.multiplier_method import MultiplierMethod, MultiplierState
 from bonafed.algorithms.method import Ids, Next, known
 from bonafed.arrays import Array, Block
 from bonafed.codec import Counter, Extended, Form
@@ -112,10 +116,11 @@ class BundleState:
     cuts: server.Cuts
     duals: bounds.Duals | None
     seen: bounds.Surveyed | None
-    # of Newton's steps: the weights q of the last program, its multipliers (M,) of the first M
-    # cuts, the mean losses and their curvature at the centre, and a shift of it
+    first: MultiplierState | None  # of the rounds of gradients, until cuts are known
+    # of Newton's steps: the weights q of the last program, its multipliers of all cuts, the mean
+    # losses and their curvature at the centre, and a shift of it
     weights: Annotated[Array, Form("N")]
-    multipliers: Annotated[Array, Form("M")]
+    multipliers: Annotated[Array, Form("K|0")]
     tangents: server.Tangents | None = None
     curvature: Annotated[Array, Form("D, D")] | None = None
     shift: float = 0.0
@@ -152,6 +157,8 @@ class Bundle(base.Method):
         More cuts need fewer rounds, and are sums of fewer rows
     least_rows : of a group; a client with fewer than twice as many sends one cut of all its rows.
         Sites may need more (``minimum_rows`` of their policy)
+    gradient_rounds, gradient_tol : rounds of ``MultiplierMethod``, in which clients send gradients
+        only, come first: so many at most, and until they prove this relative gap, or ``tol``
     start : first model, zeros by default
     known : cuts of an earlier run (``solution.state.cuts``) on the same data with the same loss,
         label cost, norm and support; they hold for every radius, since a cut is joint in the model
@@ -160,8 +167,9 @@ class Bundle(base.Method):
     Raises
     ------
     ValueError
-        for nonconvex regularisers or risks over samples, and metric="hessian" with a loss that has
-        no second derivative
+        for nonconvex regularisers or risks over samples, metric="hessian" with a loss that has no
+        second derivative, and gradient_rounds with a problem that ``MultiplierMethod`` does not
+        take
 
     Examples
     --------
@@ -181,6 +189,8 @@ class Bundle(base.Method):
     metric: Literal["auto", "identity", "hessian", "secant"] = "auto"
     cuts: int = 30
     least_rows: int = 10
+    gradient_rounds: int = 0
+    gradient_tol: float = 0.0
     start: Array | None = None
     known: server.Cuts | None = None
     problem: Problem | None = None
@@ -198,6 +208,8 @@ class Bundle(base.Method):
     def __post_init__(self) -> None:
         base.check_count("cuts", self.cuts)
         base.check_count("least_rows", self.least_rows)
+        base.check_count("gradient_rounds", self.gradient_rounds, 0)
+        base.check_finite(self, "gradient_tol")
 
     def check_problem(self, problem: Problem, fed: Federation | None) -> None:
         """Raise ``ValueError`` where metric="hessian" has no second derivatives, or constraints
@@ -214,6 +226,19 @@ class Bundle(base.Method):
                 "metric='hessian' needs a smooth loss of one number whose flips of labels are"
                 f" linear, such as Logistic(), got {problem.in_words()}. Use metric='identity'."
             )
+
+        if self.gradient_rounds:
+            setting = needs.Setting(1 if fed is None else fed.n_clients)
+            refused = MultiplierMethod.requirements.refusal("MultiplierMethod", problem, setting)
+            if refused is not None:
+                raise ValueError(f"gradient_rounds={self.gradient_rounds}: {refused.text}. Use 0.")
+
+    @cached_property
+    def _gradients(self) -> MultiplierMethod:
+        """Whose rounds come first."""
+        most, tol = min(self.gradient_rounds, self.max_rounds), max(self.gradient_tol, self.tol)
+        given: Any = {"start": self.start, "problem": self.problem}
+        return MultiplierMethod(tol=tol, atol=self.atol, max_rounds=most, **given)
 
     @cached_property
     def _lifted(self) -> Problem:
@@ -233,17 +258,21 @@ class Bundle(base.Method):
 
     @property
     def on_client(self) -> dict:
-        return {bounds.Survey: take_part, Evaluate: self._answering(evaluate)}
+        own = {bounds.Survey: take_part, Evaluate: self._answering(evaluate)}
+        return self._gradients.on_client | own if self.gradient_rounds else own
 
     # -- server ------------------------------------------------------------------------------------
 
     @property
     def on_server(self) -> dict:
-        return {bounds.Surveyed: self.begin, Evaluated: self.improve}
+        own = {bounds.Surveyed: self.begin, Evaluated: self.improve}
+        first = {Linearised: self.approach, Weighted: self.approach}
+        return own | first if self.gradient_rounds else own
 
     @property
     def claims(self) -> claimed.Claims:
-        return {**claimed.surveys(self.concrete), Evaluated: self._said}
+        own = {**claimed.surveys(self.concrete), Evaluated: self._said}
+        return {**self._gradients.claims, **own} if self.gradient_rounds else own
 
     def _said(self, who: int, ask: Evaluate, up: Evaluated) -> Iterator[Claim]:
         """What an answer claims."""
@@ -261,7 +290,7 @@ class Bundle(base.Method):
         cuts = self.known or server.no_cuts(len(w), n_clients, parting.WHOLE)
         # of the value and the bound nothing is known
         nothing = math.inf, np.zeros(n_clients), -math.inf, 0.0, math.inf, 0, 0
-        state = BundleState(w, w, w, *nothing, cuts, None, None, prior, np.zeros(0))
+        state = BundleState(w, w, w, *nothing, cuts, None, None, None, prior, np.zeros(0))
         return state, Round(bounds.Survey(prior))
 
     def begin(self, state: BundleState, ids: Ids, seen: bounds.Surveyed) -> Next[BundleState]:
@@ -274,9 +303,32 @@ class Bundle(base.Method):
             count = parting.parts_of(self.known.parts).count(self.concrete)
             cuts = self.known.kept(mine & (self.known.part < count))
         state = replace(state, trial=w, point=w, w=w, seen=seen, cuts=cuts)
+        if self.gradient_rounds:
+            first, _ = self._gradients.server_start(len(ids))
+            first, asking = self._gradients.begin(first, ids, seen)
+            return replace(state, first=first), asking
+        return state, self._asking(state)
+
+    def approach(
+        self, state: BundleState, ids: Ids, up: Linearised | Weighted
+    ) -> Next[BundleState]:
+        """Take a round of gradients; after the last one go on from their best model and bound."""
+        first, asking = self._gradients.improve(known(state.first), ids, up)
+        state = replace(state, first=first, rounds=first.rounds)
+        if isinstance(asking, Round):
+            return state, asking
+        same, unproven = self._gradients.tol == self.tol, asking.stop is Stop.UNPROVEN
+        ended = self.ends(first.value, first.bound) or (same and unproven)
+        if ended or first.rounds >= self.max_rounds:
+            return state, asking
+        if math.isfinite(first.value):
+            w = base.within_bounds(self.concrete, first.w)
+            state = replace(state, trial=w, point=w, w=w, weights=first.weights)
+            state = replace(state, bound=first.bound, duals=self._gradients.answer(first).duals)
         return state, self._asking(state)
 
     def improve(self, state: BundleState, ids: Ids, up: Evaluated) -> Next[BundleState]:
+        state = replace(state, first=None)
         radii = sample_radii(self.concrete, len(ids))
         state, (values, slopes), risks = self.found(state, up)
         value = self._objective(state, risks, state.trial)
@@ -287,9 +339,12 @@ class Bundle(base.Method):
         base, gradient, gradient_level = map(np.concatenate, more)
         cut = parting.PartedCut(base, level, gradient, gradient_level)
         cuts = state.cuts.extended(np.arange(len(level)), state.trial[None], radii, cut)
-        if self.concrete.constrained:  # else a Newton step's multipliers are of the first cuts
+        multipliers = state.multipliers
+        if self.concrete.constrained:  # and no step is Newton's
             cuts = cuts.without_repeats()
-        state = replace(state, cuts=cuts, rounds=state.rounds + 1)
+        elif len(multipliers):
+            multipliers = np.pad(multipliers, (0, len(cuts.owner) - len(multipliers)))
+        state = replace(state, cuts=cuts, multipliers=multipliers, rounds=state.rounds + 1)
         state = self._bound(state, promised, before - state.value, up)
         if self.ends(state.value, state.bound) and self._violation(state) > server.MET:
             state = self._raised(state, state.risks[state.n_clients :] * state.sizes > server.MET)
@@ -308,6 +363,9 @@ class Bundle(base.Method):
         return state.value - self._objective(with_units, risks, state.trial)
 
     def report(self, state: BundleState) -> dict:
+        if state.first is not None:
+            numbers = self._gradients.report(state.first)
+            return {k: v for k, v in numbers.items() if k != "outer"} | {"cuts": 0}
         numbers = base.gap_report(state.value, state.bound, state.risks[: state.n_clients])
         # the best thresholds make less of the objective, and no client has a risk
         if self.concrete.over_rows is not None:
@@ -318,6 +376,8 @@ class Bundle(base.Method):
 
     def answer(self, state: BundleState, concluded: base.Concluded | None = None) -> base.Answer:
         """The model and what proves its bound."""
+        if state.first is not None:
+            return self._gradients.answer(state.first)
         duals = None if state.duals is None else state.duals.used()
         w = state.w[: len(state.w) - self._thresholds]
         if not only_constrained(self.concrete):
@@ -513,8 +573,7 @@ class Bundle(base.Method):
         minorants, or their newest gradients where the loss has no conjugate.
         """
         cuts, means = state.cuts, None
-        multipliers = np.zeros(len(cuts.owner))
-        multipliers[: len(state.multipliers)] = state.multipliers
+        multipliers = state.multipliers.copy()
         if up.mean_constant is not None:
             sums = float(up.mean_constant), np.asarray(known(up.mean_gradient))
             means = server.MeanLosses(known(state.pair), state.weights, *sums)

@@ -324,7 +324,7 @@ class MaskedBundle(Method):
             ball = replace(ball, radius=np.array([self._radius]))
         one = replace(problem, over_clients=Mean(np.ones(1)), over_samples=ball)
         settings = self.tol, self.atol, self.max_rounds, "proximal", "identity", 1, 1
-        return Bundle(*settings, self.start, None, one)
+        return Bundle(*settings, start=self.start, problem=one)
 
 
 def _alike(problem: Problem) -> bool:
@@ -348,6 +348,7 @@ def check_settings(bundle: Bundle) -> None:
         "variant": bundle.variant != plain.variant,
         "metric": bundle.metric != plain.metric,
         "cuts": bundle.cuts not in (1, plain.cuts),
+        "gradient_rounds": bundle.gradient_rounds > 0,
         "known": bundle.known is not None,
     }
     if given := [name for name, is_given in other.items() if is_given]:
