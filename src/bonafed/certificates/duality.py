@@ -580,8 +580,9 @@ def conclude(
     values = {name: array for name, (_, array) in limits.items()}
     if residuals is not None:
         stationarity, feasibility = float(residuals[:2].max()), feasibility + float(residuals[2])
+    costs = {"client_levels": up.level, "client_labels": up.labels, "client_features": up.features}
     numbers = {
-        **{"client_levels": up.level, "client_labels": up.labels, "client_features": up.features},
+        **{name: part for name, part in costs.items() if part.any()},
         **{"feasibility": feasibility, "stationarity": stationarity, "residuals": residuals},
         "complementarity": complementarity,
         "nearby": nearby,

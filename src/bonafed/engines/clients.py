@@ -361,6 +361,7 @@ class Store:
     """The arrays of all messages of one class and shape."""
 
     def __init__(self, message: object, n: int) -> None:
+        self.n = n
         self.versions: list[tuple[int, str]] = []  # position and name of the fields
         self.each: list[tuple[int, str]] = []
         self.shapes: list[tuple[int, tuple[int, ...], Any]] = []  # position, shape, dtype
@@ -373,7 +374,8 @@ class Store:
 
     def empty(self) -> None:
         """Forget all messages."""
-        shapes = self.shapes  # (slots or N, ...)
+        every = {k for k, _ in self.each}  # whose arrays are made when some clients are sent them
+        shapes = ((k, shape, kind) for k, shape, kind in self.shapes if k not in every)
         self.arrays: dict[int, Any] = {k: np.empty(shape, kind) for k, shape, kind in shapes}
         # whether the rows of Each fields are no arrays of the server's, and may be written to
         self.writable = True
@@ -389,10 +391,13 @@ class Store:
                 arrays[k] = np.concatenate([arrays[k], np.empty_like(arrays[k])])
             arrays[k][slot] = getattr(message, name)
         # to all: as it is where it will not change
-        if self.each and whole and len(to) == len(arrays[self.each[0][0]]):
+        if self.each and whole and len(to) == self.n:
             keep, self.writable = rounds.copied if donated else rounds.settled, donated
             arrays.update({k: keep(getattr(message, name)) for k, name in self.each})
         elif self.each:
+            for k, shape, kind in self.shapes:
+                if k not in arrays:
+                    arrays[k] = np.empty(shape, kind)
             if not self.writable:
                 arrays.update({k: arrays[k].copy() for k, _ in self.each})
                 self.writable = True

@@ -511,7 +511,8 @@ class Problem(Checked):
             return ys
         if self.loss.targets == "class":
             return of_data.class_numbers(ys, data.labels)
-        if of_data.coded(ys, data.labels):  # of a problem that is concrete already
+        right = ys[0].dtype.kind == "f" and data.labels == [-1.0, 1.0]
+        if right or of_data.coded(ys, data.labels):  # of a problem that is concrete already
             return ys
         return each_changed(lambda y: np.where(y == data.labels[1], 1.0, -1.0), ys)
 

@@ -146,13 +146,16 @@ class _Search:
         """The model with the least mean loss of all rows; None where it was not found."""
         if not is_affine(self.problem.predictor):
             return None
-        rows = self.few.pooled()
-        X, share = dense(rows.X[0]), rows.share(0)
-        centre = share @ X * bool(getattr(self.problem.predictor, "fit_intercept", False))
-        size = np.sqrt(share @ (X - centre) ** 2)
-        size = np.where(size > 1e-9 * np.sqrt(share @ X**2), size, np.inf)
-        problem, data = _plain(self.problem).at(rows.with_features([(X - centre) / size]))
-        block = data.block(0)
+        problem, data = _plain(self.problem).at(self.few.pooled())
+        block, d = data.block(0), self.fed.n_features
+        X = np.array(dense(block.rows(0)), float)  # which is changed in place: it may be large
+        own, share = X[:, :d], block.share[0]  # but for a column of ones
+        centre = share @ own * bool(getattr(self.problem.predictor, "fit_intercept", False))
+        own -= centre
+        size = np.sqrt(np.einsum("n,nd,nd->d", share, own, own))
+        size = np.where(size > 1e-9 * np.hypot(size, centre), size, np.inf)
+        own /= size
+        block = replace(block, X=X[None])
 
         def value(v: Array) -> tuple[Array, Array]:
             cut = problem.cut(v[0], block)

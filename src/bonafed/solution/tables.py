@@ -79,7 +79,7 @@ class Records(Sequence[Record]):
     """
 
     def __init__(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
-        self.columns = dict(columns)
+        self.columns = {name: _held(column) for name, column in columns.items()}
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -105,6 +105,13 @@ class Records(Sequence[Record]):
 
     def __repr__(self) -> str:
         return repr([*self])
+
+
+def _held(column: Sequence[Any] | NDArray[Any]) -> Sequence[Any] | NDArray[Any]:
+    """A column as it is kept: one value where all are equal."""
+    if isinstance(column, np.ndarray) and len(column) > 1 and (column == column[0]).all():
+        return np.broadcast_to(np.array(column[0], column.dtype), column.shape)
+    return column
 
 
 PAGE = 1024  # rows that are made at a time
