@@ -19,6 +19,7 @@ from bonafed.problem.parts import (
     has_smooth_part,
     parted_cut,
     parts_of,
+    rounding_of_gradients,
     shifted_minorants,
     stored,
 )
@@ -31,6 +32,24 @@ BALLS = {
 }
 LOSSES = [bf.Hinge(), bf.Logistic(), bf.SmoothHinge(), bf.Huber(0.5), bf.Quantile(0.3)]
 CASES = [(loss, name) for loss in LOSSES for name in BALLS]
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_what_rounding_adds_to_sums_of_sparse_rows_is_that_of_the_clients_or_more(intercept):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5)) * (rng.random((60, 5)) < 0.4)
+    y, groups, steep = rng.normal(size=60), np.arange(60) % 12, rng.random(12)
+    problem = bf.Problem(bf.Squared(), bf.Linear(fit_intercept=intercept))
+    dense, thin = (
+        rounding_of_gradients(of.predictor, fed.blocks()[0], steep, 5)
+        for of, fed in (
+            problem.at(bf.Federation.from_arrays(made, y, groups)) for made in (X, csr_array(X))
+        )
+    )
+    assert dense.shape == (12, 5 + intercept)
+    assert thin.shape == (1, 5 + intercept)
+    assert (thin[0] >= dense.sum(0) * (1 - 1e-12)).all()
+    assert (thin[0] <= 12**0.5 * dense.sum(0)).all()
 
 
 def concrete(loss: bf.Loss, ball: str, seed: int = 0):

@@ -433,7 +433,8 @@ def rounding_of_gradients(predictor: Any, block: Block, steep: Array, rows: int)
     if isinstance(block.X, np.ndarray):
         features = block.squares()
     else:  # for whose few entries a number for each client and feature would be many
-        features, steep = block.square_sum(np.ones(len(steep))), np.sqrt([steep @ steep])
+        n = len(steep)  # by Cauchy and Schwarz once more; the feature of an intercept has mean 1
+        features, steep = block.square_sum(np.full(n, 1 / n)), np.sqrt([n * (steep @ steep)])
     np.sqrt(features, out=features)
     features *= unit_of_sums(rows) / ones
     return (steep[:, None] * ones) * predictor.units(features)  # which may be its own array
