@@ -140,3 +140,11 @@ def test_parameters_that_are_refused_are_named_as_the_user_named_them(options, e
     X, y, _, groups = rows()
     with pytest.raises(error, match=said):
         bf.RobustClassifier(**options).fit(X, y, groups=groups)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in dir(bf) if name.endswith(("Classifier", "Regressor"))]
+)
+def test_the_signature_of_an_estimator_is_that_of_its_own_init(name):
+    """Python 3.11.2 takes an inherited `__new__` for the signature where a class has no own one."""
+    assert "__init__" in getattr(bf, name).__dict__

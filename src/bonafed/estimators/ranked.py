@@ -258,6 +258,7 @@ class RiskClassifier(_RankModel, Classifier):
         return fairness_metrics(truth, chosen, names, str(privileged), positive=True)
 
 
+@dataclass(eq=False, repr=False)
 class RiskRegressor(_RankModel, Regressor):
     """Linear regression that minimises a risk by rank of the losses of the residuals.
 

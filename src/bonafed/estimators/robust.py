@@ -205,6 +205,7 @@ class RobustClassifier(_RobustModel, Classifier):
     label_flips: float | None = None
 
 
+@dataclass(eq=False, repr=False)
 class RobustRegressor(_RobustModel, Regressor):
     """Linear regression, robust to errors in every client's rows and to the client weights.
 
