@@ -62,9 +62,8 @@ CELLS = 100_000  # of the tables, from which on many rounds of gradients cost le
 WIDE = 200  # coefficients from which on they do so however far the clients' weights move
 LITTLE = 0.6  # by which they raise risks that are even from -1 to 1, where they move little
 FLAT = 50_000  # rows squared for each coefficient, up to which free ones are nearly undetermined
-FAR = (
-    400  # of these, from which on rounds of gradients bring the first Hessian nearer to an optimum
-)
+FAR = 400  # of these, from which on rounds of gradients come before the first Hessian
+SEVERAL = 1_000  # clients up to which they do so for few coefficients
 # coefficients up to which rounds of gradients are in the metric of second derivatives, and numbers
 # in a table whose memory does not matter
 MATRIX, LIGHT = 2_000, 2_500_000
@@ -310,9 +309,10 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     coefficients (smaller ones too, where the objective is smooth), several classes or over 20,000
     clients, or with fewer where the clients' weights move little and the objective is smooth. Where
     the loss is smooth but not what is added to it, as a norm of the model, its rounds come first
-    and ``Bundle`` goes on: on tables of over 100,000 numbers or with over 200 coefficients, up to
-    1,500 (500 with sparse rows), a round for every five coefficients; with 400 coefficients or more
-    that few rows leave nearly undetermined, under a ball in the norm "l1", one for every eight.
+    and ``Bundle`` goes on: on tables of over 100,000 numbers of up to 1,000 clients, or with over
+    200 coefficients, up to 1,500 (500 with sparse rows), a round for every five coefficients; with
+    400 coefficients or more that few rows leave nearly undetermined, under a ball in the norm "l1",
+    one for every eight.
     """
     if problem.privacy is not None:
         yield PrivateSGD()
@@ -386,13 +386,15 @@ def _by_both(problem: Problem, setting: Setting, dimension: int) -> Bundle | Non
         return None
     if MultiplierMethod.requirements.refusal("MultiplierMethod", problem, setting) is not None:
         return None
+    if not has_smooth_part(problem):  # `Bundle` has no second derivatives
+        return None
     if _nearly_free(problem, setting, dimension):  # whatever columns are
         if dimension < FAR:
             return None
         rounds, tol = dimension // 8, 0.5
     else:
-        large = setting.rows * dimension > CELLS or dimension > WIDE
-        if not (large and has_smooth_part(problem)) or (setting.sparse and dimension > THIN):
+        large = setting.rows * dimension > CELLS and setting.n_clients <= SEVERAL
+        if not (large or dimension > WIDE) or (setting.sparse and dimension > THIN):
             return None
         rounds, tol = max(20, dimension // 5), 0.0
     most = Bundle.max_rounds + rounds
