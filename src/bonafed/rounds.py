@@ -435,10 +435,11 @@ def equally_wide(parcels: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]
 
 
 def _into(operation: np.ufunc, total: Any, value: NDArray[Any]) -> Any:
-    """The combination with those of a block, of which one that stands alone is not copied: a
-    matrix may be as large as all rows.
+    """The combination with those of a block, of which a matrix that stands alone is not copied: it
+    may be as large as all rows.
     """
-    alone = len(value) == 1 and value.dtype.kind == "f"  # reductions make whole numbers of truths
+    # a number for each coefficient is copied, since a client may write into its array again
+    alone = len(value) == 1 and value.ndim > 2 and value.dtype.kind == "f"
     value = value[0] if alone else operation.reduce(value, 0)
     # what is part of an upload stays as it is
     out = total if isinstance(total, np.ndarray) and total.base is None else None

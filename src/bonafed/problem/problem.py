@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bonafed.arrays import Array, Block, by_row, dense, each_changed
+from bonafed.arrays import Array, Block, Slices, by_row, dense, each_changed
 from bonafed.data.federation import Federation
 from bonafed.data.row_errors import RowError, without_values
 from bonafed.parameters import Checked
@@ -511,7 +511,8 @@ class Problem(Checked):
             return ys
         if self.loss.targets == "class":
             return of_data.class_numbers(ys, data.labels)
-        right = ys[0].dtype.kind == "f" and data.labels == [-1.0, 1.0]
+        kinds = {ys.whole.dtype} if isinstance(ys, Slices) else {y.dtype for y in ys}
+        right = kinds == {np.dtype(float)} and data.labels == [-1.0, 1.0]
         if right or of_data.coded(ys, data.labels):  # of a problem that is concrete already
             return ys
         return each_changed(lambda y: np.where(y == data.labels[1], 1.0, -1.0), ys)

@@ -138,7 +138,8 @@ class BundleState:
 
 @dataclass(frozen=True)
 class Bundle(base.Method):
-    """The default algorithm for convex problems of few coefficients, or without a smooth loss.
+    """The default algorithm for convex problems of few coefficients, or without a smooth loss; for
+    those of more coefficients beside a norm of the model, after rounds of gradients.
 
     Parameters
     ----------
@@ -157,8 +158,9 @@ class Bundle(base.Method):
         More cuts need fewer rounds, and are sums of fewer rows
     least_rows : of a group; a client with fewer than twice as many sends one cut of all its rows.
         Sites may need more (``minimum_rows`` of their policy)
-    gradient_rounds, gradient_tol : rounds of ``MultiplierMethod``, in which clients send gradients
-        only, come first: so many at most, and until they prove this relative gap, or ``tol``
+    gradient_rounds, gradient_tol : rounds of ``MultiplierMethod``, in which clients send risks and
+        gradients only, come first: so many at most, and until they prove this relative gap, or
+        ``tol`` where that is larger
     start : first model, zeros by default
     known : cuts of an earlier run (``solution.state.cuts``) on the same data with the same loss,
         label cost, norm and support; they hold for every radius, since a cut is joint in the model
@@ -213,7 +215,7 @@ class Bundle(base.Method):
 
     def check_problem(self, problem: Problem, fed: Federation | None) -> None:
         """Raise ``ValueError`` where metric="hessian" has no second derivatives, or constraints
-        that it does not take.
+        that it does not take, and where gradient_rounds are for another problem.
         """
         if self.metric == "hessian" and problem.constrained:
             raise ValueError(
@@ -226,7 +228,6 @@ class Bundle(base.Method):
                 "metric='hessian' needs a smooth loss of one number whose flips of labels are"
                 f" linear, such as Logistic(), got {problem.in_words()}. Use metric='identity'."
             )
-
         if self.gradient_rounds:
             setting = needs.Setting(1 if fed is None else fed.n_clients)
             refused = MultiplierMethod.requirements.refusal("MultiplierMethod", problem, setting)
